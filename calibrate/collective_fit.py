@@ -1,0 +1,62 @@
+"""Turns measured collectives into a latency and an efficiency by size."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from calibrate.figures import CollectiveCurveFigures, Figures
+from calibrate.residuals import Residual, Residuals, round_significant
+from simtrain.costs.links import ring_seconds
+from simtrain.hardware.profile import CollectiveCurve
+from simtrain.workload.ops import Collective, CollectiveKind, Phase
+
+_SMALLEST_BYTES = 65536
+"""Below it a collective's time is latency."""
+
+
+def fit_collective(
+    figures: Figures, kind: CollectiveKind
+) -> tuple[list[CollectiveCurve], Residuals]:
+    """The curves of one kind, and how far the profile's rounding takes them from the figures."""
+    bandwidth = figures.datasheet.intra_node.bandwidth.value
+    curves = [_curve(f, kind, bandwidth) for f in figures.collectives.of(kind)]
+    rows = [
+        Residual(
+            f"{figure.num_ranks} ranks, {size} bytes",
+            time_us,
+            ring_seconds(_op(kind, size, figure.num_ranks), curve, bandwidth) * 1e6,
+        )
+        for figure, curve in zip(figures.collectives.of(kind), curves, strict=True)
+        for size, time_us in figure.times
+    ]
+    return curves, Residuals(f"{kind} inside a node", "us", rows)
+
+
+def _curve(
+    figure: CollectiveCurveFigures, kind: CollectiveKind, bandwidth: float
+) -> CollectiveCurve:
+    """Latency from the smallest arrays; efficiency from how much longer the others take.
+
+    A larger array that was measured faster than a smaller one is taken to be as slow: what the
+    smaller one lost there was noise or a change of algorithm, and time grows with size.
+    """
+    latency_s = min(time for _, time in figure.times) * 1e-6
+    large = [(size, time) for size, time in figure.times if size >= _SMALLEST_BYTES]
+    sizes = [size for size, _ in large]
+    beyond = accumulate(
+        (max(time * 1e-6 - latency_s, 0.05 * latency_s) for _, time in large), max
+    )
+    efficiency = [
+        _op(kind, size, figure.num_ranks).wire_bytes / (bandwidth * beyond_s)
+        for size, beyond_s in zip(sizes, beyond, strict=True)
+    ]
+    return CollectiveCurve(
+        num_ranks=figure.num_ranks,
+        latency=f"{latency_s * 1e6:.4g} us",  # type: ignore[arg-type]  # a unit at the boundary
+        array_bytes=[f"{size} B" for size in sizes],  # type: ignore[misc]
+        efficiency=[round_significant(min(fraction, 1.0), 5) for fraction in efficiency],
+    )
+
+
+def _op(kind: CollectiveKind, size: int, num_ranks: int) -> Collective:
+    return Collective(kind, kind, size, num_ranks, Phase.FORWARD)

@@ -1,0 +1,149 @@
+"""The file of measured and published figures that a profile is fitted from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from simtrain.hardware.profile import Cluster, Entry, Gpu, PointToPoint
+from simtrain.units import BytesPerSecond, NonNegativeSeconds
+from simtrain.workload.ops import CollectiveKind
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+Size = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Text = Annotated[str, Field(min_length=1)]
+Product = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tuple)]
+"""m, n, k and TFLOP/s."""
+Layout = Literal["TN", "NN", "NT"]
+LayoutProduct = Annotated[tuple[Size, Size, Size, Layout, Positive], BeforeValidator(_tuple)]
+KernelTime = Annotated[tuple[Text, Size, Positive], BeforeValidator(_tuple)]
+"""Kernel, bytes that it moves, microseconds."""
+BatchedTime = Annotated[tuple[Size, Size, Size, Size, Size, Positive], BeforeValidator(_tuple)]
+"""Batch, m, n, k, number of such products, and microseconds for all of them."""
+CollectiveTime = Annotated[tuple[Size, Positive], BeforeValidator(_tuple)]
+"""Bytes of the whole array and microseconds."""
+LayerTime = Annotated[tuple[Text, Positive, Positive], BeforeValidator(_tuple)]
+"""Strategy, milliseconds forward, milliseconds backward with recompute."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class IntraNodeSheet(_Strict):
+    """The links inside a node."""
+
+    bandwidth: Entry[BytesPerSecond]
+    point_to_point: PointToPoint
+
+
+class InterNodeSheet(_Strict):
+    """The network between nodes."""
+
+    num_adapters: Entry[Size]
+    adapter_bandwidth: Entry[BytesPerSecond]
+    efficiency: Entry[Annotated[float, Field(gt=0, le=1)]]
+    step_latency: Entry[NonNegativeSeconds]
+    point_to_point: PointToPoint
+
+
+class Datasheet(_Strict):
+    """What is taken over as it is, each number with its source."""
+
+    cluster: Cluster
+    gpu: Gpu
+    stream_bandwidth: Entry[BytesPerSecond]
+    host_issue: Entry[NonNegativeSeconds]
+    intra_node: IntraNodeSheet
+    inter_node: InterNodeSheet
+
+
+class Gemms(_Strict):
+    """Measured matrix products."""
+
+    source: Text
+    points: Annotated[list[Product], Field(min_length=20)]
+
+
+class RandomDataGemms(_Strict):
+    """Products on random data, shown beside the fit."""
+
+    source: Text
+    points: Annotated[list[Product], Field(min_length=1)]
+
+
+class LayoutGemms(_Strict):
+    """Measured products of the three layouts of training."""
+
+    source: Text
+    points: Annotated[list[LayoutProduct], Field(min_length=12)]
+
+
+class Kernels(_Strict):
+    """Measured memory-bound kernels, on a card with this memory bandwidth."""
+
+    source: Text
+    memory_bandwidth: Entry[BytesPerSecond]
+    points: Annotated[list[KernelTime], Field(min_length=4)]
+
+
+class BatchedGemms(_Strict):
+    """Measured batched products, on a card with this memory bandwidth."""
+
+    source: Text
+    memory_bandwidth: Entry[BytesPerSecond]
+    points: Annotated[list[BatchedTime], Field(min_length=6)]
+
+
+class CollectiveCurveFigures(_Strict):
+    """One collective over one group size."""
+
+    num_ranks: Annotated[int, Field(ge=2)]
+    times: Annotated[list[CollectiveTime], Field(min_length=4)]
+
+
+class Collectives(_Strict):
+    """Measured collectives inside a node."""
+
+    source: Text
+    all_reduce: Annotated[list[CollectiveCurveFigures], Field(min_length=1)]
+    all_gather: Annotated[list[CollectiveCurveFigures], Field(min_length=1)]
+    reduce_scatter: Annotated[list[CollectiveCurveFigures], Field(min_length=1)]
+
+    def of(self, kind: CollectiveKind) -> list[CollectiveCurveFigures]:
+        """The curves of one kind of collective."""
+        return {
+            CollectiveKind.ALL_REDUCE: self.all_reduce,
+            CollectiveKind.ALL_GATHER: self.all_gather,
+            CollectiveKind.REDUCE_SCATTER: self.reduce_scatter,
+        }[kind]
+
+
+class LayerFigures(_Strict):
+    """Measured times of one layer; `scenario` names the shipped scenario of each strategy."""
+
+    source: Text
+    scenario: Text
+    times: Annotated[list[LayerTime], Field(min_length=3)]
+
+
+class Figures(_Strict):
+    """Everything that a fit reads."""
+
+    version: Literal[1]
+    name: Text
+    description: Text
+    datasheet: Datasheet
+    gemm: Gemms
+    gemm_layouts: LayoutGemms
+    gemm_batched: BatchedGemms
+    kernels: Kernels
+    gemm_random_data: RandomDataGemms
+    collectives: Collectives
+    layer: LayerFigures

@@ -1,0 +1,179 @@
+"""Fits the model of matrix products (`simtrain.costs.gemm`) to measured ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from scipy.optimize import minimize
+
+from calibrate.figures import BatchedTime, Figures, LayoutProduct, Product
+from calibrate.residuals import Residual, Residuals, round_significant
+from simtrain.costs.gemm import GemmMachine, gemm_seconds
+from simtrain.hardware.profile import Tile
+from simtrain.workload.ops import Gemm, Phase
+
+_TILES = ((256, 128), (128, 128), (256, 64), (128, 64), (64, 64))
+_FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GemmFit:
+    """The fitted machine, and how well it explains each set of products."""
+
+    machine: GemmMachine
+    shapes: Residuals
+    layouts: Residuals
+    batched: Residuals
+    random_data: Residuals
+
+    @property
+    def random_data_speed(self) -> float:
+        """Measured over fitted speed on random data, which draws more power: the median."""
+        return median(row.measured / row.fitted for row in self.random_data.rows)
+
+
+def fit_gemm(figures: Figures, memory_fraction: float) -> GemmFit:
+    """Fit shapes first, then what accumulating into fp32 adds, on the layouts' products.
+
+    `memory_fraction` of the memory bandwidth is what a product's bytes can move at.
+
+    The mean |log(fitted / measured)| is minimised: one odd product does not bend the model.
+    """
+    points = figures.gemm.points
+    start = (270.0, 0.7, 4.0, 0.8, 0.8, 0.8, 0.8)
+    memory = memory_fraction * figures.datasheet.gpu.memory_bandwidth.value
+    machine = _minimise(
+        lambda x: _machine(figures, memory, x), start, [(_op(p), p[3]) for p in points]
+    )
+    machine, layouts = _fit_accumulation(figures, machine)
+    machine, batched = _fit_batched(figures, memory_fraction, machine)
+    return GemmFit(
+        machine,
+        _residuals("matrix products by shape", machine, points),
+        layouts,
+        batched,
+        _residuals("matrix products on random data (not fitted)", machine, figures.gemm_random_data.points),
+    )
+
+
+def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachine, Residuals]:
+    """Speed of the layouts' machine and the longer epilogue of an fp32 accumulation."""
+    points = figures.gemm_layouts.points
+    ops = [(_layout_op(p), p[4]) for p in points]
+
+    def machine(x: Sequence[float]) -> GemmMachine:
+        return shapes.replace(mainloop_flops=x[0] * 1e12, accumulate_overhead_s=x[1] * 1e-6)
+
+    fitted = _minimise(machine, (245.0, 5.0), ops)
+    overhead_s = round_significant(fitted.accumulate_overhead_s)
+    rows = [Residual(_name(op), rate, _tflops(op, fitted)) for op, rate in ops]
+    return (
+        shapes.replace(accumulate_overhead_s=overhead_s),
+        Residuals("matrix products by layout", "TFLOP/s", rows),
+    )
+
+
+def _fit_batched(
+    figures: Figures, memory_fraction: float, machine: GemmMachine
+) -> tuple[GemmMachine, Residuals]:
+    """The fraction of speed that batched products reach: the best of steps of 0.005."""
+    points = figures.gemm_batched.points
+    card = machine.replace(
+        memory_bytes_per_s=memory_fraction * figures.gemm_batched.memory_bandwidth.value
+    )
+
+    def error(fraction: float) -> float:
+        candidate = card.replace(batched_fraction=fraction)
+        return sum(abs(math.log(_batched_us(p, candidate) / p[5])) for p in points)
+
+    fraction = min((step / 200 for step in range(20, 201)), key=error)
+    fitted = card.replace(batched_fraction=fraction)
+    rows = [
+        Residual(f"{p[0]} of {_name(_batched_op(p))}", p[5], _batched_us(p, fitted)) for p in points
+    ]
+    return machine.replace(batched_fraction=fraction), Residuals("batched products", "us", rows)
+
+
+def _minimise(
+    machine: Callable[[Sequence[float]], GemmMachine],
+    start: Sequence[float],
+    ops: Sequence[tuple[Gemm, float]],
+) -> GemmMachine:
+    def loss(x: Sequence[float]) -> float:
+        if min(x) <= 0:
+            return math.inf
+        candidate = machine(x)
+        errors = (abs(math.log(_tflops(op, candidate) / rate)) for op, rate in ops)
+        return math.fsum(errors) / len(ops)
+
+    result = minimize(
+        loss,
+        start,
+        method="Nelder-Mead",
+        options={"adaptive": True, "maxiter": 3000, "xatol": 1e-5, "fatol": 1e-9},
+    )
+    return machine([round_significant(float(value)) for value in result.x])
+
+
+def _machine(figures: Figures, memory_bytes_per_s: float, x: Sequence[float]) -> GemmMachine:
+    mainloop, quantization, overhead_us, *speeds = x
+    tiles: list[Tile] = []
+    for (m, n), speed in zip(_TILES, (1.0, *speeds), strict=True):
+        for shape in sorted({(m, n), (n, m)}, reverse=True):
+            tiles.append(Tile(m=shape[0], n=shape[1], relative_speed=min(speed, 1.0)))
+    return GemmMachine(
+        num_sms=figures.datasheet.gpu.num_sms.value,
+        memory_bytes_per_s=memory_bytes_per_s,
+        mainloop_flops=mainloop * 1e12,
+        tail_quantization=min(quantization, 1.0),
+        tile_overhead_s=overhead_us * 1e-6,
+        accumulate_overhead_s=0.0,
+        batched_fraction=1.0,
+        tiles=tuple(tiles),
+    )
+
+
+def _residuals(title: str, machine: GemmMachine, points: Sequence[Product]) -> Residuals:
+    rows = [Residual(_name(_op(p)), p[3], _tflops(_op(p), machine)) for p in points]
+    return Residuals(title, "TFLOP/s", rows)
+
+
+def _op(point: Product) -> Gemm:
+    m, n, k, _ = point
+    return Gemm("product", m, n, k, Phase.FORWARD)
+
+
+def _layout_op(point: LayoutProduct) -> Gemm:
+    m, n, k, layout, _ = point
+    if layout != "NT":
+        return Gemm(layout, m, n, k, Phase.FORWARD)
+    return Gemm(
+        layout,
+        m,
+        n,
+        k,
+        Phase.WEIGHT_GRADIENT,
+        output_element_bytes=_FP32_BYTES,
+        accumulate=True,
+    )
+
+
+def _batched_op(point: BatchedTime) -> Gemm:
+    batch, m, n, k, _, _ = point
+    return Gemm("product", m, n, k, Phase.FORWARD, batch=batch)
+
+
+def _batched_us(point: BatchedTime, machine: GemmMachine) -> float:
+    return point[4] * gemm_seconds(_batched_op(point), machine) * 1e6
+
+
+def _tflops(op: Gemm, machine: GemmMachine) -> float:
+    return op.flops / gemm_seconds(op, machine) / 1e12
+
+
+def _name(op: Gemm) -> str:
+    layout = "" if op.name == "product" else f" {op.name}"
+    return f"{op.m} × {op.n} × {op.k}{layout}"

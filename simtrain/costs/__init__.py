@@ -1,0 +1,1 @@
+"""An op and a hardware profile in, seconds out."""

@@ -1,0 +1,102 @@
+"""Time of collectives and transfers from their bytes and from the links that they cross.
+
+Inside a node a ring's time is a latency plus its wire bytes over the fraction of the link that a
+measured curve gives for the array's size. Across nodes every step of the ring waits for the
+slowest link, which is the network: each node's adapters are shared by the ranks on it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+
+from simtrain.hardware.placement import GroupPlacement
+from simtrain.hardware.profile import CollectiveCurve, Curves, HardwareProfile
+from simtrain.workload.ops import Collective, CollectiveKind
+
+
+def collective_seconds(
+    op: Collective, placement: GroupPlacement, profile: HardwareProfile
+) -> float:
+    """Seconds of one collective; a group of one has nothing to do."""
+    if placement.num_ranks == 1:
+        return 0.0
+    inside_s = _intra_node_seconds(op, min(placement.ranks_per_node, op.group_size), profile)
+    if placement.inside_one_node:
+        return inside_s
+    return max(inside_s, _inter_node_seconds(op, placement, profile))
+
+
+def collective_is_extrapolated(
+    op: Collective, placement: GroupPlacement, profile: HardwareProfile
+) -> bool:
+    """Whether size or group lie outside the measured curves (all groups across nodes do)."""
+    curves = _curves(op.kind, profile).value
+    curve = next((c for c in curves if c.num_ranks == placement.num_ranks), None)
+    return curve is None or not placement.inside_one_node or (
+        op.array_bytes > curve.array_bytes[-1]
+    )
+
+
+def transfer_seconds(
+    num_bytes: float, *, same_node: bool, num_sharing: int, profile: HardwareProfile
+) -> float:
+    """Seconds to send `num_bytes` from one GPU to another, `num_sharing` at a time on its link."""
+    if same_node:
+        link = profile.intra_node.point_to_point
+        bandwidth = profile.intra_node.bandwidth.value
+    else:
+        link = profile.inter_node.point_to_point
+        bandwidth = profile.adapter_share_bytes_per_s
+    return link.latency.value + num_sharing * num_bytes / (bandwidth * link.efficiency.value)
+
+
+def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile) -> float:
+    """A ring of all the array's wire bytes over the links of `num_ranks` GPUs in a node."""
+    if num_ranks == 1:
+        return 0.0
+    curve = _curve_for(_curves(op.kind, profile), num_ranks)
+    return ring_seconds(op, curve, profile.intra_node.bandwidth.value)
+
+
+def ring_seconds(op: Collective, curve: CollectiveCurve, bandwidth_bytes_per_s: float) -> float:
+    """Latency, plus the ring's wire bytes over the fraction of the link that the curve gives."""
+    reached = bandwidth_bytes_per_s * _efficiency(curve, op.array_bytes)
+    return curve.latency + op.wire_bytes / reached
+
+
+def _inter_node_seconds(
+    op: Collective, placement: GroupPlacement, profile: HardwareProfile
+) -> float:
+    network = profile.inter_node
+    passes = 2 if op.kind is CollectiveKind.ALL_REDUCE else 1
+    latency_s = passes * (op.group_size - 1) * network.step_latency.value
+    bandwidth = placement.ranks_per_node * profile.adapter_share_bytes_per_s
+    return latency_s + op.wire_bytes / (bandwidth * network.efficiency.value)
+
+
+def _curves(kind: CollectiveKind, profile: HardwareProfile) -> Curves:
+    return {
+        CollectiveKind.ALL_REDUCE: profile.intra_node.all_reduce,
+        CollectiveKind.ALL_GATHER: profile.intra_node.all_gather,
+        CollectiveKind.REDUCE_SCATTER: profile.intra_node.reduce_scatter,
+    }[kind]
+
+
+def _curve_for(entry: Curves, num_ranks: int) -> CollectiveCurve:
+    """The curve measured with the fewest ranks that are enough, or with the most there are."""
+    enough = (curve for curve in entry.value if curve.num_ranks >= num_ranks)
+    return next(enough, entry.value[-1])
+
+
+def _efficiency(curve: CollectiveCurve, array_bytes: float) -> float:
+    """Fraction of the link at a size: a power law between measured sizes, constant outside."""
+    sizes, fractions = curve.array_bytes, curve.efficiency
+    place = bisect_left(sizes, array_bytes)
+    if place == 0:
+        return fractions[0]
+    if place == len(sizes):
+        return fractions[-1]
+    low, high = sizes[place - 1], sizes[place]
+    part = math.log(array_bytes / low) / math.log(high / low)
+    return fractions[place - 1] ** (1 - part) * fractions[place] ** part

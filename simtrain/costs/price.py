@@ -1,0 +1,86 @@
+"""What an op costs on a machine: the one place where work meets hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from simtrain.costs.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
+from simtrain.costs.links import (
+    collective_is_extrapolated,
+    collective_seconds,
+    transfer_seconds,
+)
+from simtrain.hardware.placement import GroupPlacement, Placement
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.workload.ops import Collective, Elementwise, Gemm, Group, Kernel, Op
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds of an op, and whether the profile had to go beyond what it was fitted on."""
+
+    duration_s: float
+    extrapolated: bool = False
+
+
+@dataclass(frozen=True)
+class Pricer:
+    """Prices ops on a profile, for ranks placed on its nodes; each distinct op is priced once."""
+
+    profile: HardwareProfile
+    placement: Placement
+    _known: dict[Op, Cost] = field(default_factory=dict)
+
+    @cached_property
+    def gemm_machine(self) -> GemmMachine:
+        """The profile's numbers for matrix products."""
+        return GemmMachine.of(self.profile)
+
+    def cost(self, op: Op) -> Cost:
+        """Cost of an op run alone."""
+        if op not in self._known:
+            self._known[op] = self._price(op)
+        return self._known[op]
+
+    def transfer_s(self, num_bytes: float, stage: int, other: int, num_sharing: int = 1) -> float:
+        """Seconds to send bytes from a rank of one stage to its peer of another."""
+        return transfer_seconds(
+            num_bytes,
+            same_node=self.placement.stages_share_node(stage, other),
+            num_sharing=num_sharing,
+            profile=self.profile,
+        )
+
+    def extrapolated(self) -> tuple[str, ...]:
+        """Names of the ops priced so far that lie outside what the profile was fitted on."""
+        return tuple(sorted({op.name for op, cost in self._known.items() if cost.extrapolated}))
+
+    def _price(self, op: Op) -> Cost:
+        match op:
+            case Gemm():
+                return Cost(
+                    gemm_seconds(op, self.gemm_machine),
+                    gemm_is_extrapolated(op, self.profile.gemm),
+                )
+            case Elementwise():
+                return Cost(op.moved_bytes / self._bandwidth(op.kernel))
+            case Collective():
+                group = self._group(op.group)
+                return Cost(
+                    collective_seconds(op, group, self.profile),
+                    collective_is_extrapolated(op, group, self.profile),
+                )
+
+    def _bandwidth(self, kernel: Kernel) -> float:
+        memory = self.profile.memory_bound
+        fused = kernel is Kernel.FUSED
+        return (memory.fused_bandwidth if fused else memory.stream_bandwidth).value
+
+    def _group(self, group: Group) -> GroupPlacement:
+        return {
+            Group.TENSOR: self.placement.tensor_group,
+            Group.DATA: self.placement.data_group,
+            Group.EMBEDDING: self.placement.embedding_group,
+            Group.MODEL: self.placement.model_group,
+        }[group]()

@@ -1,0 +1,96 @@
+"""Who waits for whom when a program can go no further."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from simtrain.engine.program import Program
+from simtrain.errors import SimtrainError
+
+_MAX_STREAMS_SHOWN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """An unfinished task that another waits for.
+
+    `queue` names the tasks that its stream has left up to it, the task itself last.
+    """
+
+    stream: str
+    queue: tuple[str, ...]
+
+    def __str__(self) -> str:
+        task = f"{self.queue[-1]!r} on {self.stream}"
+        if len(self.queue) == 1:
+            return task
+        more = f" and {len(self.queue) - 2} more" if len(self.queue) > 2 else ""
+        return f"{task}, queued behind {self.queue[0]!r}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A stuck stream, the name of its next task, and what that task waits for."""
+
+    stream: str
+    head: str
+    blockers: tuple[Blocker, ...]
+
+    def __str__(self) -> str:
+        return f"{self.head!r} on {self.stream} waits for {' and '.join(map(str, self.blockers))}"
+
+
+class DeadlockError(SimtrainError):
+    """Tasks are left that can never start.
+
+    `waits` holds every stuck stream in the order of the program; `cycle` those of which each
+    waits for the next and the last for the first.
+    """
+
+    def __init__(self, waits: Sequence[Wait]) -> None:
+        self.waits = tuple(waits)
+        self.cycle = _cycle(self.waits)
+        super().__init__(self.waits)
+
+    def __str__(self) -> str:
+        circle = (f"{wait.head!r} on {wait.stream}" for wait in (*self.cycle, self.cycle[0]))
+        lines = [
+            f"deadlock: {len(self.waits)} streams can never go on",
+            f"  each waits for the next: {' -> '.join(circle)}",
+            *(f"  {wait}" for wait in self.waits[:_MAX_STREAMS_SHOWN]),
+        ]
+        if len(self.waits) > _MAX_STREAMS_SHOWN:
+            lines.append(f"  and {len(self.waits) - _MAX_STREAMS_SHOWN} more streams")
+        return "\n".join(lines)
+
+
+def find_waits(program: Program, end_s: Sequence[float]) -> Iterator[Wait]:
+    """List what the stuck streams wait for, where `end_s` is infinite for unfinished tasks."""
+    tasks = program.tasks
+    left = {
+        stream: [index for index in queue if end_s[index] == inf]
+        for stream, queue in program.queues().items()
+    }
+
+    def blocker(index: int) -> Blocker:
+        queue = left[tasks[index].stream]
+        names = (tasks[other].name for other in queue[: queue.index(index) + 1])
+        return Blocker(tasks[index].stream, tuple(names))
+
+    for stream, queue in left.items():
+        if queue:
+            head = tasks[queue[0]]
+            unfinished = [index for index in head.after if end_s[index] == inf]
+            yield Wait(stream, head.name, tuple(map(blocker, unfinished)))
+
+
+def _cycle(waits: Sequence[Wait]) -> tuple[Wait, ...]:
+    """Follow the waits until a stream comes again.
+
+    What a stuck stream waits for is unfinished, so its stream is stuck too: the walk cannot end.
+    """
+    by_stream = {wait.stream: wait for wait in waits}
+    path = [waits[0]]
+    while (following := by_stream[path[-1].blockers[0].stream]) not in path:
+        path.append(following)
+    return tuple(path[path.index(following) :])

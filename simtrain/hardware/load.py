@@ -1,0 +1,65 @@
+"""Reads a hardware profile, with a scenario's own values laid over its entries."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.resources import find_profile
+from simtrain.strict_yaml import Document, Path, Positions, load_document, validate
+from simtrain.strict_yaml.document import dotted
+
+_OVERRIDDEN = "set in the scenario"
+
+
+def load_profile(
+    name_or_path: str | pathlib.Path, overrides: Document | None = None
+) -> HardwareProfile:
+    """The profile of a name or path, each entry named in `overrides` set to its value there.
+
+    Overrides are nested like the profile and give values only: `intra_node: {bandwidth: 450 GB/s}`.
+
+    Raises:
+        InputError: the file or a value in it is bad, or an override names no entry.
+    """
+    document = load_document(find_profile(name_or_path))
+    if overrides is not None:
+        document = _with_overrides(document, overrides)
+    return validate(HardwareProfile, document.data, document.positions)
+
+
+def _with_overrides(profile: Document, overrides: Document) -> Document:
+    keys, values = dict(profile.positions.keys), dict(profile.positions.values)
+
+    def lay(under: Any, over: Any, path: Path) -> Any:
+        if _is_entry(under):
+            at = overrides.positions.of_value(path)
+            if at is not None:
+                values[(*path, "value")] = keys[(*path, "value")] = at
+            return {"value": over, "source": _OVERRIDDEN}
+        if not isinstance(under, dict) or not isinstance(over, dict):
+            raise InputError([_no_entry(path, under, overrides.positions.of_value(path))])
+        unknown = [name for name in over if name not in under]
+        if unknown:
+            where = (*path, unknown[0])
+            raise InputError([_no_entry(where, under, overrides.positions.of_key(where))])
+        return under | {name: lay(under[name], over[name], (*path, name)) for name in over}
+
+    return Document(lay(profile.data, overrides.data, ()), Positions(keys, values))
+
+
+def _is_entry(data: Any) -> bool:
+    return isinstance(data, dict) and "value" in data and "source" in data
+
+
+def _no_entry(path: Path, around: Any, location: Location | None) -> Problem:
+    entries = ", ".join(around) if isinstance(around, dict) else "none"
+    return Problem(
+        "E205",
+        f"hardware.{dotted(path)} names no entry of the profile",
+        location,
+        reason="a scenario can set the profile's entries, those with a value and a source",
+        fix=f"entries and sections here: {entries}",
+    )

@@ -1,0 +1,226 @@
+"""A hardware profile: one machine's numbers, each with the source that it was read from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from simtrain.units import (
+    Bytes,
+    BytesPerSecond,
+    FlopsPerSecond,
+    NonNegativeSeconds,
+)
+
+Value = TypeVar("Value")
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
+_ROUNDING = 1e-3
+"""Profiles give a few digits: a time that falls by less than this fell by rounding."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Entry(_Strict, Generic[Value]):
+    """A number with its source; `fitted_on` names the measurements that a fitted number saw."""
+
+    value: Value
+    source: Text
+    fitted_on: Text | None = None
+
+
+class Gpu(_Strict):
+    """One accelerator's datasheet."""
+
+    peak_flops: Entry[FlopsPerSecond]
+    memory_capacity: Entry[Bytes]
+    memory_bandwidth: Entry[BytesPerSecond]
+    num_sms: Entry[Count]
+
+
+class Tile(_Strict):
+    """A block of the result that one multiprocessor computes, and its speed against the best."""
+
+    m: Count
+    n: Count
+    relative_speed: Fraction
+
+
+class ShapeRange(_Strict):
+    """The smallest and the largest size that a fit has seen."""
+
+    m: tuple[Count, Count]
+    n: tuple[Count, Count]
+    k: tuple[Count, Count]
+
+    @field_validator("m", "n", "k", mode="before")
+    @classmethod
+    def _pair(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        for name, (low, high) in (("m", self.m), ("n", self.n), ("k", self.k)):
+            if low > high:
+                raise ValueError(f"{name} runs from {low} to {high}: write the smaller first")
+        return self
+
+
+class GemmModel(_Strict):
+    """How long a matrix product takes: tiles in waves over the multiprocessors (`costs.gemm`)."""
+
+    mainloop_flops: Entry[FlopsPerSecond]
+    in_situ_speed: Entry[Positive]
+    tail_quantization: Entry[Annotated[float, Field(ge=0, le=1)]]
+    tile_overhead: Entry[NonNegativeSeconds]
+    accumulate_overhead: Entry[NonNegativeSeconds]
+    tiles: Entry[Annotated[list[Tile], Field(min_length=1)]]
+    batched_fraction: Entry[Fraction]
+    valid_shapes: Entry[ShapeRange]
+    valid_batched_shapes: Entry[ShapeRange]
+
+
+class MemoryBound(_Strict):
+    """Bandwidths that memory-bound kernels reach, by family."""
+
+    fused_bandwidth: Entry[BytesPerSecond]
+    stream_bandwidth: Entry[BytesPerSecond]
+
+
+class Host(_Strict):
+    """The processor that launches kernels."""
+
+    issue: Entry[NonNegativeSeconds]
+
+
+class Overlap(_Strict):
+    """What running beside each other costs a kernel and a collective."""
+
+    slowdown: Entry[NonNegative]
+
+
+class CollectiveCurve(_Strict):
+    """A collective measured over `num_ranks`: latency, then the fraction of the link it reaches.
+
+    `efficiency[i]` belongs to whole arrays of `array_bytes[i]`; between them it is interpolated.
+    """
+
+    num_ranks: Annotated[int, Field(ge=2)]
+    latency: NonNegativeSeconds
+    array_bytes: Annotated[list[Bytes], Field(min_length=1)]
+    efficiency: Annotated[list[Fraction], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _curve(self) -> Self:
+        sizes, fractions = self.array_bytes, self.efficiency
+        if len(sizes) != len(fractions):
+            raise ValueError(f"{len(sizes)} array_bytes but {len(fractions)} efficiency values")
+        pairs = list(zip(sizes, fractions, strict=True))
+        for (size, fraction), (next_size, next_fraction) in zip(pairs, pairs[1:], strict=False):
+            if size >= next_size:
+                raise ValueError(f"array_bytes must grow, but {next_size} follows {size}")
+            if size / fraction > next_size / next_fraction * (1 + _ROUNDING):
+                raise ValueError(
+                    f"{next_size} bytes would take less time than {size} bytes: "
+                    f"efficiency {next_fraction} is too high after {fraction}"
+                )
+        return self
+
+
+class PointToPoint(_Strict):
+    """A transfer between two ranks: latency, and the fraction of the link that it reaches."""
+
+    latency: Entry[NonNegativeSeconds]
+    efficiency: Entry[Fraction]
+
+
+Curves = Entry[Annotated[list[CollectiveCurve], Field(min_length=1)]]
+
+
+class IntraNode(_Strict):
+    """Links between the GPUs of one node; `bandwidth` is one GPU's, one way."""
+
+    bandwidth: Entry[BytesPerSecond]
+    point_to_point: PointToPoint
+    all_reduce: Curves
+    all_gather: Curves
+    reduce_scatter: Curves
+
+    @field_validator("all_reduce", "all_gather", "reduce_scatter")
+    @classmethod
+    def _one_curve_a_group_size(cls, entry: Curves) -> Curves:
+        sizes = [curve.num_ranks for curve in entry.value]
+        if sizes != sorted(set(sizes)):
+            raise ValueError(f"num_ranks must grow from curve to curve, not {sizes}")
+        return entry
+
+
+class InterNode(_Strict):
+    """Network between nodes; `adapter_bandwidth` is one adapter's, one way."""
+
+    num_adapters: Entry[Count]
+    adapter_bandwidth: Entry[BytesPerSecond]
+    efficiency: Entry[Fraction]
+    step_latency: Entry[NonNegativeSeconds]
+    point_to_point: PointToPoint
+
+
+class Cluster(_Strict):
+    """How many nodes there are, and how many GPUs each has."""
+
+    gpus_per_node: Entry[Count]
+    num_nodes: Entry[Count]
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of the whole cluster."""
+        return self.gpus_per_node.value * self.num_nodes.value
+
+
+class HardwareProfile(_Strict):
+    """Everything that simtrain knows of a cluster."""
+
+    version: Literal[1]
+    name: Text
+    description: Text
+    calibrated: bool
+    cluster: Cluster
+    gpu: Gpu
+    gemm: GemmModel
+    memory_bound: MemoryBound
+    host: Host
+    overlap: Overlap
+    intra_node: IntraNode
+    inter_node: InterNode
+
+    @model_validator(mode="after")
+    def _physical(self) -> Self:
+        peak = self.gpu.peak_flops.value
+        reached = self.gemm.mainloop_flops.value * self.gemm.in_situ_speed.value
+        if reached > peak:
+            raise ValueError(
+                f"gemm.mainloop_flops × gemm.in_situ_speed is {reached:.4g} FLOP/s, above "
+                f"gpu.peak_flops {peak:.4g}"
+            )
+        memory = self.gpu.memory_bandwidth.value
+        fastest = max(
+            self.memory_bound.fused_bandwidth.value, self.memory_bound.stream_bandwidth.value
+        )
+        if fastest > memory:
+            raise ValueError(
+                f"memory_bound reaches {fastest:.4g} bytes/s, above gpu.memory_bandwidth "
+                f"{memory:.4g}"
+            )
+        return self
+
+    @property
+    def adapter_share_bytes_per_s(self) -> float:
+        """One GPU's share of its node's network adapters, one way."""
+        adapters = self.inter_node.num_adapters.value * self.inter_node.adapter_bandwidth.value
+        return adapters / self.cluster.gpus_per_node.value

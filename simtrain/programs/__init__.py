@@ -1,0 +1,1 @@
+"""Programs for the engine: what a chunk or a pipeline does, put on streams."""

@@ -1,0 +1,180 @@
+"""From a pipeline schedule and the seconds of its parts to a program for the engine.
+
+Every rank computes on one stream; every neighbour has a directed link to the next. A blocking
+exchange is a rendezvous: its messages start when both ranks have got to it, and a rank goes on
+when all messages of its exchange have arrived. With overlap a message leaves when its producer
+has ended, and only its consumer waits for it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from simtrain.engine import Program, ProgramBuilder
+from simtrain.schedules import (
+    Action,
+    Exchange,
+    Message,
+    Schedule,
+    Step,
+    asynchronous_messages,
+    blocking_steps,
+)
+
+_KINDS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineCosts:
+    """Seconds of the parts of a pipeline.
+
+    `action_s(action)` is the compute of one action. `transfer_s(message, num_concurrent_sends)`
+    is one message, where the sender has that many sends (itself included) in the same exchange
+    to share its network adapter. `arrival_s(message)` is what the receiver's compute stream has
+    to do before it can use the message (the all-gather of a scattered tensor); None for nothing.
+    `exchange_overhead_s` is the host's synchronization after each blocking exchange.
+    """
+
+    action_s: Callable[[Action], float]
+    transfer_s: Callable[[Message, int], float]
+    arrival_s: Callable[[Message], float] | None = None
+    exchange_overhead_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTasks:
+    """Task indices of a pipeline within its program.
+
+    `last[rank]` are the tasks after which the rank is done with the pipeline: with blocking
+    exchanges its last send is one of them.
+    """
+
+    actions: Mapping[Action, int]
+    transfers: Mapping[Message, int]
+    last: tuple[tuple[int, ...], ...]
+
+
+def pipeline_program(
+    schedule: Schedule, costs: PipelineCosts, overlap: bool
+) -> tuple[Program, PipelineTasks]:
+    """Return a program of nothing but a pipeline (see `add_pipeline`)."""
+    builder = ProgramBuilder()
+    tasks = add_pipeline(builder, schedule, costs, overlap)
+    return builder.build(), tasks
+
+
+def add_pipeline(
+    builder: ProgramBuilder, schedule: Schedule, costs: PipelineCosts, overlap: bool
+) -> PipelineTasks:
+    """Add the tasks of a pipeline to a program, with overlapped or blocking communication.
+
+    Streams are `stage 3`, `link 3->4` and, between the last and the first rank, `wrap 7->0`.
+    Kinds are "forward", "backward", "transfer", "arrival" and "synchronize" (exchange overhead).
+    Raises InputError (E421) for blocking communication of a schedule that splits its backward.
+    """
+    pipeline = _Pipeline(builder, costs)
+    if overlap:
+        return pipeline.add_overlapped(schedule)
+    return pipeline.add_blocking(blocking_steps(schedule))
+
+
+def stage_stream(rank: int) -> str:
+    """Return the name of the stream on which a rank computes."""
+    return f"stage {rank}"
+
+
+def link_stream(message: Message) -> str:
+    """Return the name of the directed link that a message takes.
+
+    The wrap-around is a link of its own also between two stages, where both directions of the
+    pipeline join the same two ranks: Megatron gives one of them another communicator.
+    """
+    kind = "wrap" if message.wraps_around else "link"
+    return f"{kind} {message.sender}->{message.receiver}"
+
+
+class _Pipeline:
+    """The tasks added so far."""
+
+    def __init__(self, builder: ProgramBuilder, costs: PipelineCosts) -> None:
+        self.builder = builder
+        self.costs = costs
+        self.actions: dict[Action, int] = {}
+        self.transfers: dict[Message, int] = {}
+
+    def add_blocking(self, ranks: tuple[tuple[Step, ...], ...]) -> PipelineTasks:
+        # A link serves its messages in the order of the sender; all have to exist before any
+        # rank can wait for what others send.
+        for steps in ranks:
+            for step in steps:
+                if isinstance(step, Exchange):
+                    for message in step.sends:
+                        self.add_transfer(message, len(step.sends))
+        last = tuple(self.add_blocking_rank(rank, steps) for rank, steps in enumerate(ranks))
+        return PipelineTasks(self.actions, self.transfers, last)
+
+    def add_blocking_rank(self, rank: int, steps: tuple[Step, ...]) -> tuple[int, ...]:
+        # `gate` is what must have ended before the rank gets to its next step.
+        gate: tuple[int, ...] = ()
+        for step in steps:
+            if isinstance(step, Action):
+                gate = self.add_action(rank, step, gate)
+            else:
+                gate = self.join(rank, step, gate)
+        return gate
+
+    def join(self, rank: int, exchange: Exchange, gate: tuple[int, ...]) -> tuple[int, ...]:
+        """Let the exchange wait for the rank; return what the rank then waits for."""
+        messages = (*exchange.sends, *exchange.receives)
+        transfers = tuple(self.transfers[message] for message in messages)
+        for transfer in transfers:
+            self.builder.wait(transfer, gate)
+        gate = transfers
+        if self.costs.exchange_overhead_s:
+            gate = self.add_synchronize(rank, gate)
+        for message in exchange.receives:
+            gate = self.add_arrival(rank, message, gate)
+        return gate
+
+    def add_overlapped(self, schedule: Schedule) -> PipelineTasks:
+        messages = asynchronous_messages(schedule)
+        for message in messages:
+            self.add_transfer(message, num_concurrent_sends=1)
+        needed = {message.consumer: message for message in messages}
+        last: list[tuple[int, ...]] = []
+        for rank, actions in enumerate(schedule.ranks):
+            gate: tuple[int, ...] = ()
+            for action in actions:
+                received = self.add_receive(rank, needed[action]) if action in needed else ()
+                gate = self.add_action(rank, action, received)
+            last.append(gate)
+        for message, transfer in self.transfers.items():
+            self.builder.wait(transfer, (self.actions[message.producer],))
+        return PipelineTasks(self.actions, self.transfers, tuple(last))
+
+    def add_receive(self, rank: int, message: Message) -> tuple[int, ...]:
+        return self.add_arrival(rank, message, (self.transfers[message],))
+
+    def add_action(self, rank: int, action: Action, gate: tuple[int, ...]) -> tuple[int, ...]:
+        seconds = self.costs.action_s(action)
+        kind = _KINDS[action.kind]
+        task = self.builder.add(str(action), stage_stream(rank), seconds, gate, kind)
+        self.actions[action] = task
+        return (task,)
+
+    def add_transfer(self, message: Message, num_concurrent_sends: int) -> None:
+        seconds = self.costs.transfer_s(message, num_concurrent_sends)
+        self.transfers[message] = self.builder.add(
+            str(message), link_stream(message), seconds, kind="transfer"
+        )
+
+    def add_arrival(self, rank: int, message: Message, gate: tuple[int, ...]) -> tuple[int, ...]:
+        if self.costs.arrival_s is None:
+            return gate
+        seconds = self.costs.arrival_s(message)
+        name = f"{message} arrives"
+        return (self.builder.add(name, stage_stream(rank), seconds, gate, kind="arrival"),)
+
+    def add_synchronize(self, rank: int, gate: tuple[int, ...]) -> tuple[int, ...]:
+        seconds = self.costs.exchange_overhead_s
+        stream = stage_stream(rank)
+        return (self.builder.add("synchronize", stream, seconds, gate, kind="synchronize"),)

@@ -1,0 +1,71 @@
+"""The scenarios and hardware profiles that come with simtrain, and how a name finds one."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from simtrain.errors import InputError, Problem
+
+_PACKAGE = Path(__file__).parent
+_SUFFIX = ".yaml"
+
+
+def find_scenario(name_or_path: str | Path) -> Path:
+    """The file of a scenario: a path, or the bare name of one that comes with simtrain.
+
+    Raises:
+        InputError: a bare name that no shipped scenario has.
+    """
+    return _find(name_or_path, "scenarios", "scenario")
+
+
+def find_profile(name_or_path: str | Path) -> Path:
+    """The file of a hardware profile: a path, or the bare name of a shipped one.
+
+    Raises:
+        InputError: a bare name that no shipped profile has.
+    """
+    return _find(name_or_path, "hw_profiles", "hardware profile")
+
+
+def list_scenarios() -> list[str]:
+    """The names of the scenarios that come with simtrain."""
+    return _names(_folder("scenarios"))
+
+
+def list_profiles() -> list[str]:
+    """The names of the hardware profiles that come with simtrain."""
+    return _names(_folder("hw_profiles"))
+
+
+def _folder(kind: str) -> Path:
+    """The data folder: inside the package when installed, beside it in a source checkout."""
+    installed = _PACKAGE / "_data" / kind
+    return installed if installed.is_dir() else _PACKAGE.parent / kind
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob(f"*{_SUFFIX}"))
+
+
+def _find(name_or_path: str | Path, kind: str, noun: str) -> Path:
+    path = Path(name_or_path)
+    is_bare_name = path.name == str(name_or_path) and path.suffix not in (_SUFFIX, ".yml")
+    if not is_bare_name or path.is_file():
+        return path
+    folder = _folder(kind)
+    shipped = folder / f"{name_or_path}{_SUFFIX}"
+    if not shipped.is_file():
+        raise InputError([_unknown_name(str(name_or_path), _names(folder), noun)])
+    return shipped
+
+
+def _unknown_name(name: str, known: list[str], noun: str) -> Problem:
+    similar = difflib.get_close_matches(name, known, n=1)
+    question = f"did you mean {similar[0]}? " if similar else ""
+    return Problem(
+        "E101",
+        f'no {noun} is called "{name}"',
+        fix=f"{question}Known names: {', '.join(known)}; or give the path of a YAML file",
+    )

@@ -1,0 +1,35 @@
+"""Whether a scenario is legal: every rule at once, for the framework and for the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simtrain.errors import InputError
+from simtrain.scenario.rules import RULES, cluster_rule
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import Rule, problem_of
+
+
+def check_scenario(scenario: Scenario) -> None:
+    """Refuse a scenario that Megatron-LM would refuse.
+
+    Raises:
+        InputError: one problem for each broken rule, with the nearest legal values.
+    """
+    _check(scenario, RULES, RULES)
+
+
+def check_cluster(scenario: Scenario, gpus_per_node: int, num_nodes: int) -> None:
+    """Refuse a scenario that needs more GPUs than a cluster of `num_nodes` nodes has.
+
+    Raises:
+        InputError: with the nearest legal numbers of replicas, stages or ranks that fit.
+    """
+    _check(scenario, [cluster_rule(gpus_per_node, num_nodes)], RULES)
+
+
+def _check(scenario: Scenario, rules: Sequence[Rule], all_rules: Sequence[Rule]) -> None:
+    found = [(rule, rule.check(scenario)) for rule in rules]
+    broken = [(rule, violation) for rule, violation in found if violation]
+    if broken:
+        raise InputError(problem_of(scenario, *one, all_rules) for one in broken)

@@ -1,0 +1,48 @@
+"""One action of a pipeline stage, in the grammar of PyTorch's schedule CSV: `2F0`."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, Self, cast
+
+from simtrain.errors import InputError, Problem
+
+Kind = Literal["F", "B", "I", "W"]
+
+_GRAMMAR = re.compile(r"(0|[1-9][0-9]*)([FBIW])(0|[1-9][0-9]*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a rank does with one microbatch on one of its chunks.
+
+    `virtual_stage` counts chunks over the whole pipeline: chunk * num_stages + rank. `kind` is
+    F (forward), B (full backward), I (input gradient only) or W (weight gradient only).
+    """
+
+    virtual_stage: int
+    kind: Kind
+    microbatch: int
+
+    def __str__(self) -> str:
+        return f"{self.virtual_stage}{self.kind}{self.microbatch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `2F0`: virtual stage 2, forward, microbatch 0.
+
+        Raises InputError (E401) when the text is anything else.
+        """
+        match = _GRAMMAR.fullmatch(text)
+        if match is None:
+            raise InputError([_not_an_action(text)])
+        virtual_stage, kind, microbatch = match.groups()
+        return cls(int(virtual_stage), cast(Kind, kind), int(microbatch))
+
+
+def _not_an_action(text: str) -> Problem:
+    return Problem(
+        code="E401",
+        message=f"{text!r} is not an action",
+        reason="an action is virtual stage, kind (F, B, I or W), microbatch, without spaces",
+        fix='write for example "2F0": virtual stage 2, forward, microbatch 0',
+    )

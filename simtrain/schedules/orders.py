@@ -1,0 +1,117 @@
+"""GPipe, 1F1B and interleaved 1F1B, in Megatron-LM's order (core/pipeline_parallel/schedules.py).
+
+All three are the same walk: some forwards to warm up, then forward and backward in turn, then
+the backwards that are left. They differ in how many forwards warm a rank up and in the order in
+which its chunks take their turns.
+"""
+
+from itertools import chain
+from typing import assert_never
+
+from simtrain.errors import InputError, Problem
+from simtrain.schedules.actions import Action, Kind
+from simtrain.schedules.schedule import Schedule, ScheduleName
+
+
+def gpipe(p: int, n: int) -> Schedule:
+    """All n forwards, then all n backwards, on p stages. Raises InputError (E411, E412)."""
+    return build("gpipe", p, 1, n)
+
+
+def one_f_one_b(p: int, n: int) -> Schedule:
+    """1F1B of n microbatches on p stages: `forward_backward_pipelining_without_interleaving`.
+
+    With p = 1 it is `forward_backward_no_pipelining`: F0 B0 F1 B1 ... Raises InputError (E411).
+    """
+    return build("1f1b", p, 1, n)
+
+
+def interleaved(p: int, m: int, n: int) -> Schedule:
+    """Interleaved 1F1B: `forward_backward_pipelining_with_interleaving`.
+
+    p stages, m chunks per stage, n microbatches taken in groups of p. Raises InputError (E411,
+    or E413 when p does not divide n).
+    """
+    return build("interleaved", p, m, n)
+
+
+def build(schedule_name: ScheduleName, p: int, m: int, n: int) -> Schedule:
+    """The schedule of that name on p stages, m chunks per stage and n microbatches.
+
+    Raises InputError when a count is below 1 (E411), when m > 1 without interleaving (E412), or
+    when p does not divide n with it (E413).
+    """
+    _check_counts(schedule_name, p, m, n)
+    ranks = tuple(_rank_actions(schedule_name, rank, p, m, n) for rank in range(p))
+    return Schedule(schedule_name, p, m, n, ranks)
+
+
+def num_warmup_forwards(schedule_name: ScheduleName, rank: int, p: int, m: int, n: int) -> int:
+    """Forwards before a rank's first pair of forward and backward.
+
+    Sources: Megatron-LM `forward_backward_pipelining_without_interleaving` for 1F1B and
+    `get_pp_rank_microbatches` for the interleaved schedule (microbatch groups of size p).
+    """
+    match schedule_name:
+        case "gpipe":
+            return n
+        case "1f1b":
+            return min(p - rank - 1, n)
+        case "interleaved":
+            return min(2 * (p - rank - 1) + (m - 1) * p, m * n)
+        case _:
+            assert_never(schedule_name)
+
+
+def _rank_actions(name: ScheduleName, rank: int, p: int, m: int, n: int) -> tuple[Action, ...]:
+    group = p if name == "interleaved" else n
+    forwards = _turns("F", range(rank, m * p, p), n, group)
+    backwards = _turns("B", range((m - 1) * p + rank, -1, -p), n, group)
+    num_warmup = num_warmup_forwards(name, rank, p, m, n)
+    steady = chain.from_iterable(zip(forwards[num_warmup:], backwards, strict=False))
+    return (*forwards[:num_warmup], *steady, *backwards[len(backwards) - num_warmup :])
+
+
+def _turns(kind: Kind, virtual_stages: range, n: int, group: int) -> list[Action]:
+    """Megatron's schedule table: group by group, each chunk in turn takes the group."""
+    return [
+        Action(virtual_stage, kind, microbatch)
+        for first in range(0, n, group)
+        for virtual_stage in virtual_stages
+        for microbatch in range(first, first + group)
+    ]
+
+
+def _check_counts(name: ScheduleName, p: int, m: int, n: int) -> None:
+    counts = {"stages": p, "chunks per stage": m, "microbatches": n}
+    problems = [
+        Problem(code="E411", message=f"{count} {what}", fix="give 1 or more")
+        for what, count in counts.items()
+        if count < 1
+    ]
+    if not problems and name != "interleaved" and m > 1:
+        problems.append(_needs_interleaving(name, m))
+    if not problems and name == "interleaved" and n % p:
+        problems.append(_ragged_groups(p, n))
+    if problems:
+        raise InputError(problems)
+
+
+def _needs_interleaving(name: ScheduleName, m: int) -> Problem:
+    return Problem(
+        code="E412",
+        message=f"schedule {name} with {m} chunks per stage",
+        reason="only the interleaved schedule gives a stage more than one chunk",
+        fix="use the interleaved schedule, or one chunk per stage",
+    )
+
+
+def _ragged_groups(p: int, n: int) -> Problem:
+    below, above = n - n % p, n - n % p + p
+    nearest = f"{below} or {above}" if below else f"{above}"
+    return Problem(
+        code="E413",
+        message=f"{n} microbatches on {p} interleaved stages",
+        reason=f"each chunk takes its turn with a group of {p} microbatches",
+        fix=f"use {nearest} microbatches",
+    )

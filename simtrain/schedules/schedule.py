@@ -1,0 +1,179 @@
+"""A pipeline schedule: the actions of each rank, in order, and their text form."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
+from typing import Literal, Self
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.schedules.actions import Action
+
+ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
+
+# A chunk's activations are needed until its weight gradient exists.
+_LIVE_CHUNKS = {"F": 1, "B": -1, "I": 0, "W": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The order in which each rank acts.
+
+    `name` also settles how ranks talk between their actions (see `exchanges`). Virtual stage v
+    lives on rank v mod num_stages and is that rank's chunk v div num_stages.
+    """
+
+    name: ScheduleName
+    num_stages: int
+    num_chunks: int
+    num_microbatches: int
+    ranks: tuple[tuple[Action, ...], ...]
+
+    @property
+    def num_virtual_stages(self) -> int:
+        """Chunks over the whole pipeline."""
+        return self.num_stages * self.num_chunks
+
+    def rank_of(self, virtual_stage: int) -> int:
+        """The rank that holds a virtual stage."""
+        return virtual_stage % self.num_stages
+
+    def peak_live_chunks(self, rank: int) -> int:
+        """Largest number of (chunk, microbatch) pairs between forward and backward on a rank."""
+        changes = (_LIVE_CHUNKS[action.kind] for action in self.ranks[rank])
+        return max(accumulate(changes), default=0)
+
+    def to_csv(self) -> str:
+        """One line a rank, no header: the compute-only format of torch.distributed.pipelining."""
+        return "".join(",".join(map(str, actions)) + "\n" for actions in self.ranks)
+
+    @classmethod
+    def from_csv(cls, text: str, name: ScheduleName, file: str = "schedule.csv") -> Self:
+        """Read and validate what `to_csv` wrote; empty cells (PyTorch's idle slots) are skipped.
+
+        Raises InputError with file, line and column for a cell that is no action, and for
+        everything that `validate` refuses.
+        """
+        lines = text.splitlines()
+        ranks = tuple(tuple(_parse_line(file, row, line)) for row, line in enumerate(lines, 1))
+        actions = [action for rank in ranks for action in rank]
+        if not actions:
+            raise InputError([_no_action(file)])
+        schedule = cls(
+            name=name,
+            num_stages=len(ranks),
+            num_chunks=max(action.virtual_stage for action in actions) // len(ranks) + 1,
+            num_microbatches=max(action.microbatch for action in actions) + 1,
+            ranks=ranks,
+        )
+        schedule.validate()
+        return schedule
+
+    def validate(self) -> None:
+        """Check that every rank does all of its work, once, in a possible order.
+
+        Each (virtual stage, microbatch) needs one F and then one B (or one I and then one W) on
+        its own rank. Whether the ranks' orders also fit each other is found by running them: the
+        engine reports a deadlock. Raises InputError (E403 to E407) with the first problem of
+        every rank.
+        """
+        if len(self.ranks) != self.num_stages:
+            message = f"{self.num_stages} stages, but actions for {len(self.ranks)} ranks"
+            raise InputError([Problem(code="E403", message=message)])
+        problems = [
+            problem
+            for rank in range(self.num_stages)
+            for problem in islice(self._problems(rank), 1)
+        ]
+        if problems:
+            raise InputError(problems)
+
+    def _problems(self, rank: int) -> Iterator[Problem]:
+        done: set[Action] = set()
+        for action in self.ranks[rank]:
+            if not self._belongs(action, rank):
+                yield self._misplaced(action, rank)
+            if action in done:
+                message = f"rank {rank} does {action} twice"
+                yield Problem(code="E405", message=message, fix="remove one of them")
+            for needed in self._needed_on_same_rank(action, done):
+                message = f"rank {rank} does {action} before {needed}"
+                reason = f"{action} uses the result of {needed}"
+                yield Problem(code="E406", message=message, reason=reason)
+            done.add(action)
+        yield from self._unfinished(rank, done)
+
+    def _belongs(self, action: Action, rank: int) -> bool:
+        return (
+            0 <= action.virtual_stage < self.num_virtual_stages
+            and 0 <= action.microbatch < self.num_microbatches
+            and self.rank_of(action.virtual_stage) == rank
+        )
+
+    def _misplaced(self, action: Action, rank: int) -> Problem:
+        stages = range(rank, self.num_virtual_stages, self.num_stages)
+        return Problem(
+            code="E404",
+            message=f"{action} does not belong on rank {rank}",
+            reason=f"rank {rank} of {self.num_stages} holds virtual stages {list(stages)} "
+            f"and microbatches 0 to {self.num_microbatches - 1}",
+            fix=f"move it to rank {self.rank_of(action.virtual_stage)}, or correct its numbers",
+        )
+
+    def _needed_on_same_rank(self, action: Action, done: set[Action]) -> Iterator[Action]:
+        """The results of this rank that `action` uses and that are not there yet."""
+        stage = action.virtual_stage
+        if action.kind == "W":
+            needed = [replace(action, kind="I")]
+        elif action.kind == "F":
+            needed = [replace(action, virtual_stage=stage - 1)] if stage > 0 else []
+        else:
+            needed = [replace(action, kind="F")]
+            if stage + 1 < self.num_virtual_stages:
+                backward = replace(action, virtual_stage=stage + 1, kind="B")
+                split = replace(backward, kind="I")
+                needed.append(split if split in done else backward)
+        same_rank = self.rank_of(stage)
+        for other in needed:
+            if self.rank_of(other.virtual_stage) == same_rank and other not in done:
+                yield other
+
+    def _unfinished(self, rank: int, done: set[Action]) -> Iterator[Problem]:
+        for stage in range(rank, self.num_virtual_stages, self.num_stages):
+            for microbatch in range(self.num_microbatches):
+                forward, full, input_gradient, weight_gradient = (
+                    Action(stage, kind, microbatch) in done for kind in ("F", "B", "I", "W")
+                )
+                split = input_gradient and weight_gradient
+                if not forward or full == split or input_gradient != weight_gradient:
+                    yield Problem(
+                        code="E407",
+                        message=f"rank {rank} does not do virtual stage {stage}, "
+                        f"microbatch {microbatch} exactly once",
+                        reason="each needs one F, and one B or else one I and one W",
+                    )
+
+
+def _parse_line(file: str, row: int, line: str) -> Iterator[Action]:
+    column = 1
+    for cell in line.split(","):
+        text = cell.strip()
+        if text:
+            yield _parse_cell(text, Location(file, row, column + cell.index(text), line))
+        column += len(cell) + 1
+
+
+def _parse_cell(text: str, location: Location) -> Action:
+    try:
+        return Action.parse(text)
+    except InputError as error:
+        located = [replace(problem, location=location) for problem in error.problems]
+        raise InputError(located) from None
+
+
+def _no_action(file: str) -> Problem:
+    return Problem(
+        code="E402",
+        message=f"{file} holds no action",
+        reason="a schedule has one line a rank, its actions separated by commas",
+        fix='write for example "0F0,0B0" for one rank and one microbatch',
+    )

@@ -1,0 +1,174 @@
+"""The core schema of YAML 1.2: what an unquoted scalar means, and nodes into plain data.
+
+`no`, `on` and `1:30` are text, `312e12` and `0o17` are numbers, whatever a %YAML directive says.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.resolver import VersionedResolver
+from ruamel.yaml.tag import Tag
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.strict_yaml.document import Path, Positions, dotted
+
+Locate = Callable[[int, int], Location]
+
+_TAG = "tag:yaml.org,2002:"
+_MAX_DIGITS = 400
+
+# https://yaml.org/spec/1.2.2/#103-core-schema, in the order in which they are tried.
+_PLAIN_SCALARS = (
+    ("null", re.compile(r"null|Null|NULL|~|")),
+    ("bool", re.compile(r"true|True|TRUE|false|False|FALSE")),
+    ("int", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")),
+    (
+        "float",
+        re.compile(
+            r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+        ),
+    ),
+)
+
+
+class CoreResolver(VersionedResolver):
+    """ruamel's resolver restricted to the core schema, without its YAML 1.1 leftovers."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """The tag of a node that carries none."""
+        if kind is ScalarNode:
+            plain = implicit[0]
+            return Tag(suffix=_TAG + (_kind_of(value) if plain else "str"))
+        return super().resolve(kind, value, implicit)
+
+
+def _kind_of(text: str) -> str:
+    return next((kind for kind, pattern in _PLAIN_SCALARS if pattern.fullmatch(text)), "str")
+
+
+def _integer(text: str) -> int:
+    _refuse_long(text)
+    # Base 0 would read 017 as an error; in YAML 1.2 it is seventeen.
+    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+    return int(text, base)
+
+
+def _float(text: str) -> float:
+    _refuse_long(text)
+    is_named = text.lstrip("+-").startswith(".") and text[-1].isalpha()
+    number = float(text.replace(".", "", 1) if is_named else text)
+    if math.isinf(number) and not is_named:
+        raise ValueError("is beyond the largest number a computer can hold")
+    return number
+
+
+def _refuse_long(text: str) -> None:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"is a number of more than {_MAX_DIGITS} digits")
+
+
+_CONSTRUCTORS: dict[str, Callable[[str], Any]] = {
+    "null": lambda _: None,
+    "bool": lambda text: text.lower() == "true",
+    "int": _integer,
+    "float": _float,
+    "str": str,
+}
+
+
+class _Builder:
+    """Walks a node tree once, gathering data, positions and everything that is wrong."""
+
+    def __init__(self, locate: Locate) -> None:
+        self._locate = locate
+        self.keys: dict[Path, Location] = {}
+        self.values: dict[Path, Location] = {}
+        self.problems: dict[Problem, None] = {}
+
+    def at(self, node: Node) -> Location:
+        return self._locate(node.start_mark.line, node.start_mark.column)
+
+    def build(self, node: Node, path: Path) -> Any:
+        is_empty = node.start_mark.index == node.end_mark.index
+        # An empty value has no place of its own: ruamel puts it on the next line.
+        self.values[path] = self.keys.get(path, self.at(node)) if is_empty else self.at(node)
+        if node.anchor is not None:
+            # Refused rather than followed: aliases can nest without end.
+            return self._refuse(
+                node, "E111", "anchors and aliases are not supported", "write the value out"
+            )
+        if isinstance(node, ScalarNode):
+            return self._scalar(node)
+        if isinstance(node, SequenceNode) and node.ctag == _TAG + "seq":
+            return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
+        if isinstance(node, MappingNode) and node.ctag == _TAG + "map":
+            return self._mapping(node, path)
+        return self._refuse_tag(node)
+
+    def _scalar(self, node: ScalarNode) -> Any:
+        kind = str(node.ctag).removeprefix(_TAG)
+        # An explicit tag such as !!bool on a text that is none would construct anything.
+        if kind not in ("str", _kind_of(node.value)):
+            return self._refuse_tag(node)
+        try:
+            return _CONSTRUCTORS[kind](node.value)
+        except ValueError as error:
+            shown = node.value if len(node.value) <= 40 else node.value[:40] + "..."
+            return self._refuse(node, "E110", f"{shown} {error}", "write a number that fits")
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            name = self._key(key_node)
+            if name is None:
+                continue
+            where = (*path, name)
+            if name in data:
+                self._refuse_duplicate(key_node, where)
+                continue
+            self.keys[where] = self.at(key_node)
+            data[name] = self.build(value_node, where)
+        return data
+
+    def _key(self, node: Node) -> str | None:
+        if isinstance(node, ScalarNode) and node.ctag == _TAG + "str" and node.anchor is None:
+            return str(node.value)
+        written = node.value if isinstance(node, ScalarNode) else "a list or a mapping"
+        self._refuse(node, "E109", f"the key {written} is not a name", "write a plain word")
+        return None
+
+    def _refuse_duplicate(self, node: Node, path: Path) -> None:
+        self._refuse(
+            node,
+            "E107",
+            f"{dotted(path)} is given twice, first at {self.keys[path]}",
+            "keep one of the two",
+        )
+
+    def _refuse_tag(self, node: Node) -> None:
+        tag = str(node.ctag).replace(_TAG, "!!")
+        return self._refuse(node, "E111", f"the tag {tag} is not supported here", "remove the tag")
+
+    def _refuse(self, node: Node, code: str, message: str, fix: str) -> None:
+        self.problems[Problem(code, message, self.at(node), fix=fix)] = None
+
+
+def build(node: Node, locate: Locate) -> tuple[Any, Positions]:
+    """The plain data of a composed node tree, and where each part of it stands.
+
+    Raises:
+        InputError: duplicate keys, keys that are not text, anchors, tags, numbers too long.
+    """
+    builder = _Builder(locate)
+    # The document as a whole stands where its first line does.
+    builder.keys[()] = locate(0, 0)
+    data = builder.build(node, ())
+    if builder.problems:
+        raise InputError(builder.problems)
+    return data, Positions(builder.keys, builder.values)

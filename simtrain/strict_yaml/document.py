@@ -1,0 +1,106 @@
+"""A loaded document: plain data, and where in which file each part of it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simtrain.errors import InputError, Location, Problem
+
+# ("parallelism", "tensor"), or () for the whole document; integers index lists.
+Path = tuple[str | int, ...]
+
+
+def dotted(path: Path) -> str:
+    """The path as it is written in messages and overrides: parallelism.tensor."""
+    return ".".join(str(part) for part in path)
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Where each key and each value of a document stands, by path."""
+
+    keys: Mapping[Path, Location] = field(default_factory=dict)
+    values: Mapping[Path, Location] = field(default_factory=dict)
+
+    def of_key(self, path: Path) -> Location | None:
+        """The key at `path`, or of the closest section around it that was written."""
+        enclosing = (path[:length] for length in range(len(path), -1, -1))
+        return next((self.keys[part] for part in enclosing if part in self.keys), None)
+
+    def of_value(self, path: Path) -> Location | None:
+        """The value at `path`, or the key of the closest section around it that was written."""
+        return self.values.get(path) or self.of_key(path)
+
+    def __contains__(self, path: Path) -> bool:
+        """Whether `path` was written, not defaulted."""
+        return path in self.values
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain data (dict, list, str, int, float, bool, None) and its positions."""
+
+    data: dict[str, Any]
+    positions: Positions
+
+
+def section(document: Document, path: Path) -> Document:
+    """The mapping at `path` as a document of its own; empty where nothing is written there."""
+    data: Any = document.data
+    for part in path:
+        data = data.get(part, {})
+    depth = len(path)
+    return Document(
+        data,
+        Positions(
+            *(
+                {where[depth:]: at for where, at in table.items() if where[:depth] == path}
+                for table in (document.positions.keys, document.positions.values)
+            )
+        ),
+    )
+
+
+def overlay(base: Document, top: Document) -> Document:
+    """`base` with every value of `top` laid over it; mappings merge, anything else replaces.
+
+    Raises:
+        InputError: `top` has a section where `base` has a plain value.
+    """
+    keys, values = dict(base.positions.keys), dict(base.positions.values)
+
+    def merge(under: dict[str, Any], over: dict[str, Any], path: Path) -> dict[str, Any]:
+        merged = dict(under)
+        for name, value in over.items():
+            merged[name] = lay(merged.get(name), value, (*path, name))
+        return merged
+
+    def lay(old: Any, new: Any, path: Path) -> Any:
+        if isinstance(new, dict) and isinstance(old, dict):
+            return merge(old, new, path)
+        if isinstance(new, dict) and old is not None:
+            raise InputError([_not_a_section(path, old, top.positions)])
+        _move(path, top.positions.keys, keys)
+        _move(path, top.positions.values, values)
+        return new
+
+    return Document(merge(base.data, top.data, ()), Positions(keys, values))
+
+
+def _move(path: Path, source: Mapping[Path, Location], target: dict[Path, Location]) -> None:
+    """Replace all that `target` knows of `path` and below by what `source` knows."""
+    depth = len(path)
+    for where in [where for where in target if where[:depth] == path]:
+        del target[where]
+    target.update({where: at for where, at in source.items() if where[:depth] == path})
+
+
+def _not_a_section(path: Path, value: Any, positions: Positions) -> Problem:
+    return Problem(
+        "E112",
+        f"{dotted(path)} is the value {value!r}, not a section: nothing can be set inside it",
+        positions.of_value(path),
+        fix=f"set {dotted(path)} itself",
+    )

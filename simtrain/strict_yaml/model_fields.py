@@ -1,0 +1,55 @@
+"""What a pydantic model says of a path: its fields by their names in the file, its examples."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from simtrain.strict_yaml.document import Path
+
+
+def legal_keys(model_class: type[BaseModel], path: Path) -> list[str]:
+    """The keys that the section at `path` may have."""
+    return list(_fields(_annotation_at(model_class, path)))
+
+
+def example(model_class: type[BaseModel], path: Path) -> str | None:
+    """The first of the examples that the model gives for the field at `path`, if it gives any."""
+    field = _fields(_annotation_at(model_class, path[:-1])).get(str(path[-1])) if path else None
+    return str(field.examples[0]) if field and field.examples else None
+
+
+def _annotation_at(annotation: Any, path: Path) -> Any:
+    for part in path:
+        annotation = _annotation_inside(annotation, part)
+    return annotation
+
+
+def _annotation_inside(annotation: Any, part: str | int) -> Any:
+    """The annotation of the key or the index `part` of something annotated so."""
+    arguments = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType, typing.Annotated):
+        found = (_annotation_inside(argument, part) for argument in arguments)
+        return next((one for one in found if one is not None), None)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return arguments[1]
+    if isinstance(origin, type) and issubclass(origin, (list, tuple)):
+        return arguments[0]
+    field = _fields(annotation).get(str(part))
+    return field.annotation if field else None
+
+
+def _fields(annotation: Any) -> dict[str, FieldInfo]:
+    """The fields of a model; of a union, those of all its models."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {field.alias or name: field for name, field in annotation.model_fields.items()}
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+        models = typing.get_args(annotation)
+        return {name: field for model in models for name, field in _fields(model).items()}
+    return {}

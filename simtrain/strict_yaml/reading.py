@@ -1,0 +1,156 @@
+"""From a file or a text to a document, or to an error that says where it cannot be read."""
+
+from __future__ import annotations
+
+import difflib
+import pathlib
+import re
+
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import ComposerError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node
+from ruamel.yaml.reader import ReaderError
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.strict_yaml.core_schema import CoreResolver, Locate, build
+from simtrain.strict_yaml.document import Document
+
+# What YAML 1.2 and ruamel's line counter take for the end of a line.
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+
+
+def load_document(path: str | pathlib.Path) -> Document:
+    """Read a YAML file whose root is a mapping.
+
+    Raises:
+        InputError: the file is missing, unreadable, not UTF-8, empty or broken; it holds several
+            documents, duplicate keys, anchors or tags; its root is not a mapping.
+    """
+    return parse_document(_read_text(pathlib.Path(path)), str(path))
+
+
+def parse_document(text: str, file: str) -> Document:
+    """Read YAML text whose root is a mapping; `file` is the name that errors give it.
+
+    Raises:
+        InputError: as `load_document`, where the text is at fault.
+    """
+    lines = _LINE_BREAK.split(text)
+
+    def locate(line: int, column: int) -> Location:
+        source_line = lines[line] if line < len(lines) else ""
+        return Location(file, line + 1, column + 1, source_line)
+
+    node = compose(text, locate)
+    if node is None:
+        raise _refusal("E105", "the file is empty", Location(file), "write at least one section")
+    if not isinstance(node, MappingNode):
+        place = locate(node.start_mark.line, node.start_mark.column)
+        raise _refusal(
+            "E108",
+            "the file does not hold a mapping of sections",
+            place,
+            'write "section:" lines with indented "name: value" lines under them',
+        )
+    return Document(*build(node, locate))
+
+
+def compose(text: str, locate: Locate) -> Node | None:
+    """The node tree of the one document in `text`, None where it holds nothing.
+
+    Raises:
+        InputError: broken YAML, several documents.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Resolver = CoreResolver
+    try:
+        node: Node | None = yaml.compose(text)
+    except MarkedYAMLError as error:
+        raise InputError([_broken(error, locate)]) from error
+    except ReaderError as error:
+        place = _place_of_index(text, error.position, locate)
+        message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
+        raise _refusal("E106", message, place, "remove the character") from error
+    except RecursionError as error:
+        place = locate(0, 0)
+        raise _refusal("E106", "nested too deeply to read", place, "flatten it") from error
+    except YAMLError as error:
+        raise _refusal("E106", f"broken YAML: {error}", locate(0, 0), "correct it") from error
+    return node
+
+
+def _refusal(code: str, message: str, location: Location, fix: str) -> InputError:
+    return InputError([Problem(code, message, location, fix=fix)])
+
+
+def _broken(error: MarkedYAMLError, locate: Locate) -> Problem:
+    place = _place_of_error(error, locate)
+    if isinstance(error, ComposerError) and "single document" in str(error.context):
+        return Problem(
+            "E104",
+            "a second document starts here",
+            place,
+            reason="one file describes one thing; which of several would be meant is unclear",
+            fix="move it to a file of its own",
+        )
+    what = ", ".join(str(part) for part in (error.context, error.problem) if part)
+    return Problem("E106", f"broken YAML: {what}", place, fix=_advice(place))
+
+
+def _place_of_error(error: MarkedYAMLError, locate: Locate) -> Location:
+    """Where ruamel noticed the error; of a bracket or a quote that never ends, where it starts."""
+    marks = [mark for mark in (error.problem_mark, error.context_mark) if mark is not None]
+    places = [locate(mark.line, mark.column) for mark in marks]
+    return next((place for place in places if place.source_line), places[-1])
+
+
+def _advice(place: Location) -> str:
+    before_caret = place.source_line[: place.column]
+    if "\t" in before_caret and not before_caret.strip():
+        return "indent with spaces: YAML does not allow tabs there"
+    return "check the indentation, quotes, colons and brackets up to the caret"
+
+
+def _place_of_index(text: str, index: int, locate: Locate) -> Location:
+    before = _LINE_BREAK.split(text[:index])
+    return locate(len(before) - 1, len(before[-1]))
+
+
+def _read_text(path: pathlib.Path) -> str:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        fix = similar_names_advice(path.name, path.parent)
+        raise _refusal("E101", "no such file", Location(str(path)), fix) from error
+    except IsADirectoryError as error:
+        fix = "name a file inside it"
+        raise _refusal("E102", "is a folder, not a file", Location(str(path)), fix) from error
+    except (OSError, ValueError) as error:
+        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        fix = "check the name and its permissions"
+        raise _refusal("E102", message, Location(str(path)), fix) from error
+    return _decode(content, str(path))
+
+
+def similar_names_advice(name: str, folder: pathlib.Path) -> str:
+    """What to write instead of `name`, which is not in `folder`."""
+    try:
+        names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+    except OSError:
+        return f"the folder {folder} cannot be read either: check the path"
+    similar = difflib.get_close_matches(name, names)
+    if similar:
+        return f"did you mean {' or '.join(similar)} in {folder}?"
+    candidates = [name for name in names if name.endswith((".yaml", ".yml"))]
+    return f"YAML files in {folder}: {', '.join(candidates) or 'none'}"
+
+
+def _decode(content: bytes, file: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = _LINE_BREAK.split(content[: error.start].decode("utf-8", "replace"))
+        place = Location(file, len(before), len(before[-1]) + 1)
+        message = f"the byte 0x{content[error.start]:02X} is not UTF-8 text"
+        raise _refusal("E103", message, place, "save the file in UTF-8") from error

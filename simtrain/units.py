@@ -1,0 +1,217 @@
+"""Quantities with units, read once at the boundary: everything inside is bytes, seconds, FLOP/s.
+
+Decimal prefixes are powers of 1000 and binary ones powers of 1024 (GB = 1e9, GiB = 2**30). A
+lower-case b is a bit and a capital B a byte, so that "200 Gb/s" is 25e9 bytes/s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+# The micro sign and the Greek mu look alike and both are typed.
+_FRACTIONS = {"": 1, "m": 10**3, "u": 10**6, "\u00b5": 10**6, "\u03bc": 10**6, "n": 10**9}
+
+# A number as YAML writes it, then whatever follows as the unit.
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*)", re.DOTALL)
+_NOT_FINITE = re.compile(r"[+-]?\.?(nan|inf|infinity)\b", re.IGNORECASE)
+# No quantity of a computer is written with a number outside these.
+_SMALLEST, _LARGEST = 1e-30, 1e30
+
+
+class UnitError(ValueError):
+    """A quantity that cannot be used; `fix` says what to write instead."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """A kind of quantity: its units, each as a number of base units, and an example of it."""
+
+    name: str
+    units: Mapping[str, Fraction]
+    example_units: tuple[str, ...] = ()
+    example_number: str = ""
+
+    def remedy(self, number: str | None = None) -> str:
+        """What to write instead, with the user's own number where it can stand."""
+        number = number or self.example_number
+        return "write " + " or ".join(f'"{number} {unit}"' for unit in self.example_units)
+
+
+def _multiples(prefixes: Mapping[str, int], unit: str, size: int = 1) -> dict[str, Fraction]:
+    return {prefix + unit: Fraction(scale, size) for prefix, scale in prefixes.items()}
+
+
+_BITS_IN_BYTE = 8
+MEMORY = Dimension(
+    "memory", _multiples(_DECIMAL, "B") | _multiples(_BINARY, "B"), ("GiB", "GB"), "80"
+)
+BANDWIDTH = Dimension(
+    "bandwidth",
+    _multiples(_DECIMAL, "B/s")
+    | _multiples(_BINARY, "B/s")
+    | _multiples(_DECIMAL, "b/s", _BITS_IN_BYTE)
+    | _multiples(_DECIMAL, "bps", _BITS_IN_BYTE),
+    ("GB/s", "Gb/s"),
+    "200",
+)
+TIME = Dimension(
+    "time",
+    {prefix + "s": Fraction(1, divisor) for prefix, divisor in _FRACTIONS.items()},
+    ("us", "ms"),
+    "2",
+)
+COMPUTE_RATE = Dimension(
+    "compute rate",
+    _multiples(_DECIMAL, "FLOP/s") | _multiples(_DECIMAL, "FLOPS"),
+    ("TFLOP/s", "GFLOP/s"),
+    "312",
+)
+# No field has the last four: they are known only so that a wrong unit can be told by its name.
+_DIMENSIONS = (
+    MEMORY,
+    BANDWIDTH,
+    TIME,
+    COMPUTE_RATE,
+    Dimension("frequency", _multiples(_DECIMAL, "Hz")),
+    Dimension("power", _multiples(_DECIMAL, "W")),
+    Dimension("bits", _multiples(_DECIMAL, "b")),
+    Dimension("work", _multiples(_DECIMAL, "FLOP")),
+)
+
+
+def _wrong_unit(unit: str, dimension: Dimension) -> str:
+    for other in _DIMENSIONS:
+        if unit in other.units:
+            return f'"{unit}" is a unit of {other.name}, not of {dimension.name}'
+    if unit in (*_DECIMAL, *_BINARY):
+        return f'"{unit}" alone is ambiguous: a prefix without its unit'
+    return f'"{unit}" is not a unit of {dimension.name}'
+
+
+def _parse(value: object, dimension: Dimension, *, zero_allowed: bool = False) -> Fraction:
+    """The quantity in base units, exactly.
+
+    Raises:
+        UnitError: not text, no unit, an unknown unit or one of another dimension, not a finite
+            number, negative, or zero where zero is not allowed.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = str(value) if 0 < value < float("inf") else None
+        raise UnitError(f"{value} has no unit", dimension.remedy(number))
+    if not isinstance(value, str):
+        raise UnitError(f"{value!r} is not a quantity of {dimension.name}", dimension.remedy())
+    text = value.strip()
+    if _NOT_FINITE.match(text):
+        raise UnitError(f'"{text}" is not a finite number', dimension.remedy())
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise UnitError(f'"{text}" is not a quantity of {dimension.name}', dimension.remedy())
+    number, unit = match[1], match[2].strip()
+    exact = _number_in_range(number, text, dimension, zero_allowed)
+    if not unit:
+        raise UnitError(f'"{text}" has no unit', dimension.remedy(number))
+    if unit not in dimension.units:
+        raise UnitError(_wrong_unit(unit, dimension), dimension.remedy(number))
+    return exact * dimension.units[unit]
+
+
+def _number_in_range(number: str, text: str, dimension: Dimension, zero_allowed: bool) -> Fraction:
+    # The float decides first: the exact value of 1e999999999 would fill the memory.
+    approximate = float(number)
+    if approximate == 0 and zero_allowed:
+        return Fraction(0)
+    if approximate <= 0:
+        limit = "must not be negative" if zero_allowed else "must be above zero"
+        raise UnitError(f'"{text}" {limit}', dimension.remedy())
+    if not _SMALLEST <= approximate <= _LARGEST:
+        raise UnitError(f'"{text}" is beyond any machine', dimension.remedy())
+    return Fraction(number)
+
+
+def parse_bytes(value: object) -> int:
+    """An amount of memory such as "80 GiB" or "1.5 GB", in bytes, rounded to a whole byte.
+
+    Raises:
+        UnitError: see the message and its `fix`.
+    """
+    num_bytes = round(_parse(value, MEMORY))
+    if num_bytes == 0:
+        raise UnitError(f'"{value}" is less than one byte', MEMORY.remedy())
+    return num_bytes
+
+
+def parse_bytes_per_s(value: object) -> float:
+    """A bandwidth such as "600 GB/s" or "200 Gb/s" (bits), in bytes/s.
+
+    Raises:
+        UnitError: see the message and its `fix`.
+    """
+    return float(_parse(value, BANDWIDTH))
+
+
+def parse_seconds(value: object) -> float:
+    """A duration above zero such as "2 us" or "1.5 ms", in seconds.
+
+    Raises:
+        UnitError: see the message and its `fix`.
+    """
+    return float(_parse(value, TIME))
+
+
+def parse_non_negative_seconds(value: object) -> float:
+    """A duration such as "2 us" or "0 s", in seconds.
+
+    Raises:
+        UnitError: see the message and its `fix`.
+    """
+    return float(_parse(value, TIME, zero_allowed=True))
+
+
+def parse_flops_per_s(value: object) -> float:
+    """A rate of floating-point operations such as "312 TFLOP/s", in FLOP/s.
+
+    Raises:
+        UnitError: see the message and its `fix`.
+    """
+    return float(_parse(value, COMPUTE_RATE))
+
+
+# Fields of strict pydantic models: text with a unit in the file, a plain number in the model.
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+BytesPerSecond = Annotated[float, BeforeValidator(parse_bytes_per_s)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+NonNegativeSeconds = Annotated[float, BeforeValidator(parse_non_negative_seconds)]
+FlopsPerSecond = Annotated[float, BeforeValidator(parse_flops_per_s)]
+
+
+def format_seconds(duration_s: float) -> str:
+    """A duration for reading: four digits and the largest fitting prefix, "37.83 s", "2 us"."""
+    return _format(duration_s, (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)))
+
+
+def format_bytes(num_bytes: float) -> str:
+    """An amount of memory for reading: four digits and a binary prefix, "79.15 GiB"."""
+    prefixes = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+    return _format(num_bytes, prefixes)
+
+
+def _format(value: float, units: Sequence[tuple[str, float]]) -> str:
+    """`value` in the first (largest) unit of which it is at least one, else in the last."""
+    fitting = ((unit, scale) for unit, scale in units if abs(value) >= scale)
+    base = next((unit, scale) for unit, scale in units if scale == 1)
+    unit, scale = next(fitting, units[-1]) if value else base
+    scaled = value / scale
+    digits = f"{scaled:.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"
+    return f"{digits} {unit}"

@@ -1,0 +1,88 @@
+"""The core of self-attention (paper, Figure 3): what selective recompute runs again.
+
+QKᵀ, softmax, softmax dropout, attention over V. The bytes are those of Megatron-LM's kernels:
+its causal softmax (`ScaledUpperTriangMaskedSoftmax`) reads only the lower triangle of the
+scores and writes all of them.
+"""
+
+from __future__ import annotations
+
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.ops import Elementwise, Gemm, Phase
+from simtrain.workload.shape import MASK_BYTES, LayerShape
+
+
+def core_forward(order: IssueOrder, shape: LayerShape, *, keep_scores: bool) -> None:
+    """Emit the four ops; without `keep_scores` (selective) only Q, K and V are kept."""
+    s, size = shape.seq_length, shape.element_bytes
+    per_head = shape.tokens * shape.hidden // shape.tensor
+    query_key = (shape.saved("query and key", 2 * per_head),)
+    value = (shape.saved("value", per_head),)
+    softmax = (shape.saved("softmax output", shape.scores),)
+    mask = (shape.saved("softmax dropout mask", shape.scores, MASK_BYTES),)
+    dropped = (shape.saved("softmax dropout output", shape.scores),)
+    kept = (softmax, mask, dropped) if keep_scores else ((), (), ())
+
+    order.compute(_per_head(shape, "QKᵀ", s, s, shape.head_size, Phase.FORWARD, query_key))
+    order.compute(
+        Elementwise(
+            "softmax", size * shape.scores // 2, size * shape.scores, Phase.FORWARD, saved=kept[0]
+        )
+    )
+    order.compute(
+        Elementwise(
+            "softmax dropout",
+            size * shape.scores,
+            (size + MASK_BYTES) * shape.scores,
+            Phase.FORWARD,
+            saved=kept[1],
+        )
+    )
+    order.compute(
+        _per_head(
+            shape, "attention over V", s, shape.head_size, s, Phase.FORWARD, value + kept[2]
+        )
+    )
+    order.compute(
+        Elementwise("merge heads", size * per_head, size * per_head, Phase.FORWARD)
+    )
+
+
+def core_backward(order: IssueOrder, shape: LayerShape) -> None:
+    """Gradients of the four ops, last to first; each product has two operands' gradients."""
+    s, d, size = shape.seq_length, shape.head_size, shape.element_bytes
+    phase = Phase.INPUT_GRADIENT
+    order.compute(_per_head(shape, "attention over V scores gradient", s, s, d, phase))
+    order.compute(_per_head(shape, "attention over V value gradient", s, d, s, phase))
+    order.compute(
+        Elementwise(
+            "softmax dropout gradient",
+            (size + MASK_BYTES) * shape.scores,
+            size * shape.scores,
+            phase,
+        )
+    )
+    # Output and its gradient are read below the diagonal only; the result is written whole.
+    order.compute(
+        Elementwise("softmax gradient", size * shape.scores, size * shape.scores, phase)
+    )
+    order.compute(_per_head(shape, "QKᵀ query gradient", s, d, s, phase))
+    order.compute(_per_head(shape, "QKᵀ key gradient", s, d, s, phase))
+    projected = 3 * shape.tokens * shape.hidden // shape.tensor * size
+    order.compute(Elementwise("join query, key and value gradients", projected, projected, phase))
+
+
+def _per_head(
+    shape: LayerShape, name: str, m: int, n: int, k: int, phase: Phase, saved: tuple = ()
+) -> Gemm:
+    return Gemm(
+        name,
+        m,
+        n,
+        k,
+        phase,
+        batch=shape.microbatch * shape.local_heads,
+        element_bytes=shape.element_bytes,
+        output_element_bytes=shape.element_bytes,
+        saved=saved,
+    )

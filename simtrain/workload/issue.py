@@ -1,0 +1,97 @@
+"""The order in which a rank issues its ops, and what each waits for.
+
+The code of a framework reads: launch a collective, run a product, wait for the collective.
+`IssueOrder` is written the same way and records the dependencies that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from simtrain.workload.ops import Collective, Elementwise, Gemm, Op, as_recompute
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An op in issue order; `after` are the positions of the ops that it waits for.
+
+    Compute ops also wait for the compute op before them, and collectives for the collective
+    before them: each kind runs on a stream of its own, first in, first out.
+    """
+
+    op: Op
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A collective in flight."""
+
+    position: int
+
+
+@dataclass
+class IssueOrder:
+    """Builds the nodes of a chunk's forward or backward pass."""
+
+    hide: bool = True
+    """Whether `launch` is asynchronous (overlap.tensor_parallel); if not, it blocks."""
+    nodes: list[Node] = field(default_factory=list)
+    layer_ends: list[int] = field(default_factory=list)
+    _last_compute: int | None = None
+    _awaited: tuple[int, ...] = ()
+    _mark: Callable[[Op], Op] = field(default=lambda op: op)
+
+    def compute(self, op: Gemm | Elementwise) -> None:
+        """Run a kernel on the compute stream once all awaited collectives have ended."""
+        self.nodes.append(Node(self._mark(op), self._awaited))
+        self._awaited = ()
+        self._last_compute = len(self.nodes) - 1
+
+    def launch(self, op: Collective) -> Handle | None:
+        """Start a collective on what has been computed so far; alone, a rank has none."""
+        if op.group_size == 1:
+            return None
+        produced_by = () if self._last_compute is None else (self._last_compute,)
+        self.nodes.append(Node(self._mark(op), produced_by + self._awaited))
+        handle = Handle(len(self.nodes) - 1)
+        if not self.hide:
+            self.wait(handle)
+        return handle
+
+    def wait(self, handle: Handle | None) -> None:
+        """Let whatever is issued next start only when the collective has ended."""
+        if handle is not None and handle.position not in self._awaited:
+            self._awaited += (handle.position,)
+
+    def block(self, op: Collective) -> None:
+        """A collective that nothing hides."""
+        self.wait(self.launch(op))
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Within, ops are run again for the backward pass and keep nothing new."""
+        yield from self._with_mark(as_recompute)
+
+    @contextmanager
+    def checkpointing(self) -> Iterator[None]:
+        """Within, only the first op keeps what it needs: the input of the checkpointed unit."""
+        first = len(self.nodes)
+        yield from self._with_mark(
+            lambda op: op if len(self.nodes) == first else replace(op, saved=())
+        )
+
+    def end_layer(self) -> None:
+        """Note that a layer's work has been issued up to here."""
+        self.layer_ends.append(len(self.nodes))
+
+    def ops(self) -> tuple[Op, ...]:
+        """All ops, in issue order."""
+        return tuple(node.op for node in self.nodes)
+
+    def _with_mark(self, mark: Callable[[Op], Op]) -> Iterator[None]:
+        outer, self._mark = self._mark, mark
+        yield
+        self._mark = outer

@@ -1,0 +1,191 @@
+"""One transformer layer, forward and backward, as the paper draws it (Figures 2 to 6)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from simtrain.workload.attention import core_backward, core_forward
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.linear import (
+    Linear,
+    bias_gradient,
+    column_parallel_backward,
+    enter_forward,
+    leave_backward,
+    leave_forward,
+    row_parallel_backward,
+)
+from simtrain.workload.ops import Elementwise, Phase, SavedTensor
+from simtrain.workload.shape import MASK_BYTES, LayerShape
+
+
+class Recompute(StrEnum):
+    """Which activations are dropped in the forward pass and computed again in the backward."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+
+
+def query_key_value(shape: LayerShape) -> Linear:
+    """Column-parallel projection to Q, K and V: h × 3h/t."""
+    return Linear("QKV", shape.hidden, 3 * shape.hidden // shape.tensor)
+
+
+def projection(shape: LayerShape) -> Linear:
+    """Row-parallel output projection of attention: h/t × h."""
+    return Linear("projection", shape.hidden // shape.tensor, shape.hidden)
+
+
+def expansion(shape: LayerShape) -> Linear:
+    """Column-parallel first product of the MLP: h × 4h/t."""
+    return Linear("h→4h", shape.hidden, shape.ffn // shape.tensor)
+
+
+def contraction(shape: LayerShape) -> Linear:
+    """Row-parallel second product of the MLP: 4h/t × h."""
+    return Linear("4h→h", shape.ffn // shape.tensor, shape.hidden)
+
+
+def layer_forward(order: IssueOrder, shape: LayerShape, recompute: Recompute) -> None:
+    """Emit a layer's forward pass; ops carry what `recompute` lets them keep."""
+    if recompute is Recompute.FULL:
+        with order.checkpointing():
+            _whole_forward(order, shape)
+    else:
+        _attention_forward(order, shape, keep_scores=recompute is Recompute.NONE)
+        _mlp_forward(order, shape)
+    order.end_layer()
+
+
+def layer_backward(order: IssueOrder, shape: LayerShape, recompute: Recompute) -> None:
+    """Emit a layer's backward pass, with whatever has to be computed again first."""
+    if recompute is Recompute.FULL:
+        with order.recomputing():
+            _whole_forward(order, shape)
+    _mlp_backward(order, shape)
+    _attention_backward(order, shape, again=recompute is Recompute.SELECTIVE)
+    order.end_layer()
+
+
+def _whole_forward(order: IssueOrder, shape: LayerShape) -> None:
+    _attention_forward(order, shape, keep_scores=True)
+    _mlp_forward(order, shape)
+
+
+def _attention_forward(order: IssueOrder, shape: LayerShape, *, keep_scores: bool) -> None:
+    linear, size = query_key_value(shape), shape.element_bytes
+    layer_norm_forward(order, shape, "attention layer norm")
+    enter_forward(order, shape, "attention")
+    linear.forward(order, shape, (_norm_output(shape, "attention"),))
+    biased = shape.tokens * linear.outputs * size
+    order.compute(Elementwise("QKV bias", biased, biased, Phase.FORWARD))
+    core_forward(order, shape, keep_scores=keep_scores)
+    context = shape.saved("attention output", shape.tokens * shape.hidden // shape.tensor)
+    projection(shape).forward(order, shape, (context,))
+    leave_forward(order, shape, "attention")
+    _dropout_residual_forward(order, shape, "attention")
+
+
+def _mlp_forward(order: IssueOrder, shape: LayerShape) -> None:
+    layer_norm_forward(order, shape, "MLP layer norm")
+    enter_forward(order, shape, "MLP")
+    expansion(shape).forward(order, shape, (_norm_output(shape, "MLP"),))
+    wide = shape.tokens * shape.ffn // shape.tensor
+    wide_bytes = wide * shape.element_bytes
+    order.compute(
+        Elementwise(
+            "bias and GeLU",
+            wide_bytes,
+            wide_bytes,
+            Phase.FORWARD,
+            saved=(shape.saved("GeLU input", wide),),
+        )
+    )
+    contraction(shape).forward(order, shape, (shape.saved("GeLU output", wide),))
+    leave_forward(order, shape, "MLP")
+    _dropout_residual_forward(order, shape, "MLP")
+
+
+def _mlp_backward(order: IssueOrder, shape: LayerShape) -> None:
+    _dropout_residual_backward(order, shape, "MLP")
+    leave_backward(order, shape, "MLP")
+    row_parallel_backward(order, shape, contraction(shape))
+    wide = expansion(shape).outputs
+    wide_bytes = shape.tokens * wide * shape.element_bytes
+    order.compute(
+        Elementwise("bias and GeLU gradient", 2 * wide_bytes, wide_bytes, Phase.INPUT_GRADIENT)
+    )
+    bias_gradient(order, "h→4h", shape.tokens, wide, shape.element_bytes)
+    column_parallel_backward(order, shape, expansion(shape), "MLP")
+    layer_norm_backward(order, shape, "MLP layer norm", residual=True)
+
+
+def _attention_backward(order: IssueOrder, shape: LayerShape, *, again: bool) -> None:
+    _dropout_residual_backward(order, shape, "attention")
+    leave_backward(order, shape, "attention")
+    row_parallel_backward(order, shape, projection(shape))
+    if again:
+        with order.recomputing():
+            core_forward(order, shape, keep_scores=True)
+    core_backward(order, shape)
+    column_parallel_backward(order, shape, query_key_value(shape), "attention", bias=True)
+    layer_norm_backward(order, shape, "attention layer norm", residual=True)
+
+
+def layer_norm_forward(order: IssueOrder, shape: LayerShape, name: str) -> None:
+    """A layer norm over this rank's tokens; keeps its input."""
+    elements = shape.local_tokens * shape.hidden
+    num_bytes = elements * shape.element_bytes
+    order.compute(
+        Elementwise(
+            name,
+            num_bytes,
+            num_bytes,
+            Phase.FORWARD,
+            saved=(shape.saved(f"{name} input", elements),),
+        )
+    )
+
+
+def layer_norm_backward(
+    order: IssueOrder, shape: LayerShape, name: str, *, residual: bool
+) -> None:
+    """Gradient of a layer norm, and its sum with the gradient that came around the block."""
+    num_bytes = shape.local_tokens * shape.hidden * shape.element_bytes
+    phase = Phase.INPUT_GRADIENT
+    order.compute(Elementwise(f"{name} gradient", 2 * num_bytes, num_bytes, phase))
+    if residual:
+        order.compute(Elementwise(f"{name} residual sum", 2 * num_bytes, num_bytes, phase))
+
+
+def _dropout_residual_forward(order: IssueOrder, shape: LayerShape, block: str) -> None:
+    """Bias, dropout and residual in one kernel (Megatron's `bias_dropout_add_fused_train`)."""
+    elements, size = shape.local_tokens * shape.hidden, shape.element_bytes
+    order.compute(
+        Elementwise(
+            f"{block} dropout and residual",
+            2 * elements * size,
+            elements * (size + MASK_BYTES),
+            Phase.FORWARD,
+            saved=(shape.saved(f"{block} dropout mask", elements, MASK_BYTES),),
+        )
+    )
+
+
+def _dropout_residual_backward(order: IssueOrder, shape: LayerShape, block: str) -> None:
+    elements, size = shape.local_tokens * shape.hidden, shape.element_bytes
+    order.compute(
+        Elementwise(
+            f"{block} dropout gradient",
+            elements * (size + MASK_BYTES),
+            elements * size,
+            Phase.INPUT_GRADIENT,
+        )
+    )
+    bias_gradient(order, f"{block} dropout", shape.local_tokens, shape.hidden, size)
+
+
+def _norm_output(shape: LayerShape, block: str) -> SavedTensor:
+    """Input of a column-parallel linear: whole, or this rank's part under sequence parallelism."""
+    return shape.saved(f"{block} layer norm output", shape.local_tokens * shape.hidden)

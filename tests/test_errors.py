@@ -1,0 +1,59 @@
+import pytest
+
+from simtrain.errors import InputError, Location, Problem, SimtrainError
+
+
+def test_a_problem_reads_like_a_compiler_error() -> None:
+    problem = Problem(
+        "E301",
+        "parallelism.tensor is 7, which does not divide model.num_attention_heads (64)",
+        Location("scenarios/x.yaml", 7, 11, "  tensor: 7"),
+        reason="tensor parallelism gives each rank whole attention heads",
+        fix="write parallelism.tensor: 8",
+    )
+    assert str(problem) == (
+        "scenarios/x.yaml:7:11: E301 parallelism.tensor is 7, which does not divide "
+        "model.num_attention_heads (64)\n"
+        " 7 |   tensor: 7\n"
+        "   |           ^\n"
+        "  reason: tensor parallelism gives each rank whole attention heads\n"
+        "  fix: write parallelism.tensor: 8"
+    )
+
+
+def test_a_problem_may_have_no_place_no_reason_and_no_fix() -> None:
+    assert str(Problem("E999", "it is wrong")) == "E999 it is wrong"
+
+
+def test_an_override_is_a_place_without_a_line() -> None:
+    place = Location("--set parallelism.tensor=7")
+    problem = Problem("E301", "wrong", place)
+    assert str(problem) == "--set parallelism.tensor=7: E301 wrong"
+
+
+def test_an_input_error_tells_every_problem_and_exits_with_2() -> None:
+    error = InputError([Problem("E1", "one"), Problem("E2", "two", fix="three")])
+    assert str(error) == "E1 one\n\nE2 two\n  fix: three"
+    assert [problem.code for problem in error.problems] == ["E1", "E2"]
+    assert error.exit_code == 2
+    assert isinstance(error, SimtrainError)
+
+
+def test_an_input_error_without_a_problem_is_our_own_bug() -> None:
+    with pytest.raises(AssertionError):
+        InputError([])
+
+
+def test_the_caret_stays_under_its_character_behind_tabs_and_control_characters() -> None:
+    excerpt = Location("x", 3, 4, "\t\x1b[x").excerpt()
+    source, caret = excerpt.splitlines()
+    assert source == " 3 |   [x"
+    assert source[caret.index("^")] == "x"
+
+
+@pytest.mark.parametrize("column", [1, 40, 150, 400])
+def test_a_long_line_is_cut_around_the_caret(column: int) -> None:
+    line = "".join(chr(ord("a") + index % 26) for index in range(400))
+    source, caret = Location("x", 1, column, line).excerpt().splitlines()
+    assert source[caret.index("^")] == line[column - 1]
+    assert len(source) < 120

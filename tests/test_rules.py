@@ -1,0 +1,235 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scenario_texts import MINIMAL, scenario_of
+
+from simtrain.errors import InputError, Location
+from simtrain.scenario import (
+    RULES,
+    Rule,
+    Scenario,
+    check_cluster,
+    check_scenario,
+    load_scenario,
+)
+from simtrain.scenario.violation import broken_codes, suggest
+from simtrain.strict_yaml import parse_document
+
+BOOL = st.booleans()
+
+
+def of(*values: Any) -> st.SearchStrategy[Any]:
+    """One of these, chosen so that legal and illegal combinations are both common."""
+    return st.sampled_from(values)
+
+
+def with_some(
+    required: Mapping[str, st.SearchStrategy[Any]], **optional: st.SearchStrategy[Any]
+) -> st.SearchStrategy[dict[str, Any]]:
+    """All the required keys and any of the optional ones: defaults take part in the rules."""
+    return st.fixed_dictionaries(dict(required), optional=optional)
+
+
+ANY_SCENARIO = with_some(
+    {
+        "model": with_some(
+            {
+                "num_layers": of(24, 48, 96, 48, 7),
+                "hidden_size": of(96, 48, 480, 96, 100),
+                "num_attention_heads": of(24, 48, 24, 48, 5),
+                "seq_length": of(48, 96, 2048, 7),
+            },
+            ffn_hidden_size=of(96, 192, 50),
+            vocab_size=of(4800, 9600, 50257),
+        ),
+        "batch": with_some({"micro": of(1, 2, 1, 3), "global": of(48, 96, 192, 50)}),
+        "parallelism": with_some(
+            {
+                "tensor": of(1, 2, 4, 8, 3, 7),
+                "pipeline": of(1, 2, 3, 4, 8, 5),
+                "interleave": of(1, 2, 3),
+            },
+            data=of(1, 2, 4, 5),
+            sequence_parallel=BOOL,
+            scatter_gather=BOOL,
+        ),
+    },
+    schedule=of("gpipe", "1f1b", "interleaved", "interleaved"),
+    precision=with_some({}, compute=of("bf16", "fp16"), gradients=of("fp32", "bf16", "fp16")),
+    overlap=with_some({}, pipeline=BOOL),
+)
+
+
+def is_legal_by_hand(scenario: Scenario) -> bool:
+    """The legality of Megatron-LM written a second time, as the quotients that must be whole."""
+    model, split, batch = scenario.model, scenario.parallelism, scenario.batch
+    interleaved = scenario.schedule == "interleaved"
+    whole = [
+        (model.num_attention_heads, split.tensor),
+        (model.hidden_size, model.num_attention_heads),
+        (model.ffn_hidden_size, split.tensor),
+        (model.vocab_size, split.tensor),
+        (model.num_layers, split.pipeline * split.interleave),
+        (batch.global_, batch.micro * split.data * (split.pipeline if interleaved else 1)),
+        (model.seq_length, split.tensor if split.sequence_parallel else 1),
+    ]
+    fewest_stages = 1
+    if interleaved:
+        fewest_stages = 2 if scenario.overlap.pipeline else 3
+    return (
+        all(number % parts == 0 for number, parts in whole)
+        and interleaved == (split.interleave > 1)
+        and split.pipeline >= fewest_stages
+        and not (split.sequence_parallel and (split.tensor == 1 or split.scatter_gather))
+        and not (scenario.overlap.pipeline and not interleaved)
+        and scenario.precision.gradients in ("fp32", scenario.precision.compute)
+    )
+
+
+@settings(max_examples=300)
+@given(ANY_SCENARIO)
+def test_nothing_illegal_runs_and_nothing_legal_is_refused(data: Mapping[str, Any]) -> None:
+    scenario = Scenario.model_validate(data)
+    assert (broken_codes(scenario, RULES) == set()) == is_legal_by_hand(scenario)
+
+
+@settings(max_examples=300)
+@given(ANY_SCENARIO)
+def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
+    scenario = Scenario.model_validate(data)
+    try:
+        check_scenario(scenario)
+    except InputError as error:
+        assert {problem.code for problem in error.problems} == broken_codes(scenario, RULES)
+        return
+    split, batch = scenario.parallelism, scenario.batch
+    assert scenario.num_microbatches * batch.micro * split.data == batch.global_
+    assert (
+        scenario.layers_per_chunk * scenario.num_chunks * split.pipeline
+        == scenario.model.num_layers
+    )
+
+
+@settings(max_examples=300)
+@given(ANY_SCENARIO)
+def test_every_suggestion_mends_its_rule(data: Mapping[str, Any]) -> None:
+    scenario = Scenario.model_validate(data)
+    for rule in RULES:
+        violation = rule.check(scenario)
+        if violation is None:
+            continue
+        fixes = suggest(scenario, rule, violation, RULES)
+        assert fixes, f"{rule.code} knows no way out"
+        for fix in fixes:
+            changed = fix.apply(scenario)
+            assert changed is not None
+            assert rule.check(changed) is None
+
+
+@settings(max_examples=300)
+@given(ANY_SCENARIO)
+def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str, Any]) -> None:
+    scenario = Scenario.model_validate(data)
+    found = [(rule, violation) for rule in RULES if (violation := rule.check(scenario))]
+    if len(found) != 1:
+        return
+    ((rule, violation),) = found
+    results = [fix.apply(scenario) for fix in suggest(scenario, rule, violation, RULES)]
+    legal = [changed for changed in results if changed and is_legal_by_hand(changed)]
+    assert legal in ([], results)
+
+
+def fixes_of(text: str, code: str) -> list[str]:
+    """What the rule suggests, as the user would write it."""
+    scenario = Scenario.model_validate(scenario_data(text))
+    rule = rule_of(code)
+    violation = rule.check(scenario)
+    assert violation is not None
+    return [f"{fix.field}: {fix.written}" for fix in suggest(scenario, rule, violation, RULES)]
+
+
+def scenario_data(text: str) -> dict[str, Any]:
+    return parse_document(text, "x.yaml").data
+
+
+def rule_of(code: str) -> Rule:
+    return next(rule for rule in RULES if rule.code == code)
+
+
+def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
+    codes = [rule.code for rule in RULES]
+    assert len(set(codes)) == len(codes) == 16
+    assert all(rule.reason for rule in RULES)
+
+
+def test_the_nearest_value_is_preferred_that_leaves_nothing_broken() -> None:
+    # 6 divides the 24576 of the MLP and is nearer than 4, but not the 64 heads.
+    assert fixes_of(MINIMAL + "parallelism: {tensor: 7}\n", "E303") == [
+        "parallelism.tensor: 8",
+        "parallelism.tensor: 4",
+    ]
+
+
+def test_the_padded_vocabulary_is_megatrons() -> None:
+    # 128 x 8 = 1024 and 50 x 1024 = 51200, the paper's vocabulary for GPT-2's 50257 tokens.
+    text = MINIMAL.replace("seq_length: 2048", "seq_length: 2048\n  vocab_size: 50257")
+    fixes = fixes_of(text + "parallelism: {tensor: 8}\n", "E304")
+    assert fixes[0] == "model.vocab_size: 51200"
+
+
+def test_interleaving_suggests_batches_of_whole_groups_of_microbatches() -> None:
+    text = MINIMAL.replace("global: 64", "global: 65")
+    fixes = fixes_of(text + "parallelism: {pipeline: 8, interleave: 3}\n", "E306")
+    assert fixes[:2] == ["batch.global: 64", "batch.global: 96"]
+
+
+def test_two_stages_interleave_only_with_overlapped_transfers() -> None:
+    text = MINIMAL + "parallelism: {pipeline: 2, interleave: 3}\n"
+    assert "overlap.pipeline: true" in fixes_of(text, "E310")
+    scenario_of(text + "overlap: {pipeline: true}\n")
+
+
+def test_a_value_that_nothing_mends_alone_is_told_so() -> None:
+    huge = "parallelism: {pipeline: 2147483647, interleave: 7}\n"
+    with pytest.raises(InputError) as caught:
+        scenario_of(MINIMAL + huge)
+    problem = caught.value.problems[0]
+    assert problem.code == "E305"
+    assert problem.fix is not None
+    assert problem.fix.endswith("together: no single value is enough")
+
+
+def test_the_override_is_blamed_before_the_file() -> None:
+    with pytest.raises(InputError) as caught:
+        load_scenario("table5_530b_present", ["parallelism.data=3"])
+    (problem,) = caught.value.problems
+    assert problem.code == "E306"
+    assert problem.location == Location("--set parallelism.data=3")
+
+
+def test_a_scenario_built_in_python_is_checked_without_a_place() -> None:
+    scenario = Scenario.model_validate(scenario_data(MINIMAL + "parallelism: {tensor: 7}\n"))
+    with pytest.raises(InputError) as caught:
+        check_scenario(scenario)
+    assert caught.value.problems[0].location is None
+
+
+def test_a_job_larger_than_its_cluster_is_refused_with_what_fits() -> None:
+    scenario = load_scenario("dp530b")
+    check_cluster(scenario, gpus_per_node=8, num_nodes=280)
+    with pytest.raises(InputError) as caught:
+        check_cluster(scenario, gpus_per_node=8, num_nodes=279)
+    (problem,) = caught.value.problems
+    assert problem.code == "E317"
+    assert "8 x 35 x 8 = 2240 GPUs, but the cluster has 2232 (279 nodes of 8)" in problem.message
+    assert str(problem.location).endswith("dp530b.yaml:14:9")
+    assert problem.fix is not None
+    assert problem.fix.startswith("write parallelism.data: 4 or 2, ")
+
+
+def test_a_cluster_that_nothing_smaller_fits_alone_is_told_so() -> None:
+    with pytest.raises(InputError, match="no single value is enough"):
+        check_cluster(load_scenario("dp530b"), gpus_per_node=1, num_nodes=1)

@@ -1,0 +1,222 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from simtrain.units import (
+    Bytes,
+    BytesPerSecond,
+    FlopsPerSecond,
+    NonNegativeSeconds,
+    Seconds,
+    UnitError,
+    format_bytes,
+    format_seconds,
+    parse_bytes,
+    parse_bytes_per_s,
+    parse_flops_per_s,
+    parse_non_negative_seconds,
+    parse_seconds,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [
+        ("80 GiB", 80 * 2**30),
+        ("80GiB", 80 * 2**30),
+        ("1.5 GB", 1_500_000_000),
+        ("4 MB", 4_000_000),
+        ("64 KiB", 65_536),
+        ("1e3 B", 1_000),
+        ("79.15 GiB", 84_986_665_370),
+        (" 2 TiB ", 2**41),
+    ],
+)
+def test_bytes(text: str, num_bytes: int) -> None:
+    parsed = parse_bytes(text)
+    assert parsed == num_bytes
+    assert isinstance(parsed, int)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [
+        ("200 Gb/s", 25_000_000_000.0),
+        ("200 Gbps", 25_000_000_000.0),
+        ("600 GB/s", 6e11),
+        ("2.0 TB/s", 2e12),
+        ("26 GiB/s", 27_917_287_424.0),
+        ("8 b/s", 1.0),
+    ],
+)
+def test_bandwidths_are_exact(text: str, bytes_per_s: float) -> None:
+    assert parse_bytes_per_s(text) == bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2 us", 2e-6),
+        ("2 µs", 2e-6),
+        ("2 μs", 2e-6),
+        ("1.5 ms", 1.5e-3),
+        ("3 s", 3.0),
+        ("10 ns", 1e-8),
+        (".5 s", 0.5),
+        ("1E-3 s", 1e-3),
+    ],
+)
+def test_durations_are_exact(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "flops_per_s"),
+    [("312 TFLOP/s", 312e12), ("250 GFLOP/s", 250e9), ("312 TFLOPS", 312e12), ("1 FLOP/s", 1.0)],
+)
+def test_compute_rates_are_exact(text: str, flops_per_s: float) -> None:
+    assert parse_flops_per_s(text) == flops_per_s
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "fix"),
+    [
+        (80, "80 has no unit", 'write "80 GiB" or "80 GB"'),
+        (1.5e9, "1500000000.0 has no unit", 'write "1500000000.0 GiB"'),
+        ("80", '"80" has no unit', 'write "80 GiB" or "80 GB"'),
+        ("80 G", '"G" alone is ambiguous', 'write "80 GiB" or "80 GB"'),
+        ("80 Gi", '"Gi" alone is ambiguous', 'write "80 GiB" or "80 GB"'),
+        ("80 GHz", '"GHz" is a unit of frequency, not of memory', 'write "80 GiB" or "80 GB"'),
+        ("80 Gb", '"Gb" is a unit of bits, not of memory', 'write "80 GiB" or "80 GB"'),
+        ("80 GB/s", '"GB/s" is a unit of bandwidth, not of memory', 'write "80 GiB"'),
+        ("80 gb", '"gb" is not a unit of memory', 'write "80 GiB" or "80 GB"'),
+        ("80 KB", '"KB" is not a unit of memory', 'write "80 GiB" or "80 GB"'),
+        ("8,0 GB", '",0 GB" is not a unit of memory', 'write "8 GiB"'),
+        ("-80 GB", '"-80 GB" must be above zero', 'write "80 GiB"'),
+        ("0 GB", '"0 GB" must be above zero', 'write "80 GiB"'),
+        ("nan GB", '"nan GB" is not a finite number', 'write "80 GiB"'),
+        (".inf GB", '".inf GB" is not a finite number', 'write "80 GiB"'),
+        ("-Infinity GB", "is not a finite number", 'write "80 GiB"'),
+        (math.nan, "nan has no unit", 'write "80 GiB"'),
+        (math.inf, "inf has no unit", 'write "80 GiB"'),
+        (-1, "-1 has no unit", 'write "80 GiB"'),
+        (True, "True is not a quantity of memory", 'write "80 GiB"'),
+        (None, "None is not a quantity of memory", 'write "80 GiB"'),
+        ("", '"" is not a quantity of memory', 'write "80 GiB"'),
+        ("much", '"much" is not a quantity of memory', 'write "80 GiB"'),
+        ("0.4 B", '"0.4 B" is less than one byte', 'write "80 GiB"'),
+        ("1e999999999 GB", '"1e999999999 GB" is beyond any machine', 'write "80 GiB"'),
+        ("1e-99 GB", '"1e-99 GB" is beyond any machine', 'write "80 GiB"'),
+    ],
+)
+def test_what_is_not_an_amount_of_memory_is_refused(value: object, message: str, fix: str) -> None:
+    with pytest.raises(UnitError) as caught:
+        parse_bytes(value)
+    assert message in str(caught.value)
+    assert fix in caught.value.fix
+
+
+def test_a_wrong_dimension_names_the_right_one() -> None:
+    with pytest.raises(UnitError, match='"GB" is a unit of memory, not of bandwidth') as caught:
+        parse_bytes_per_s("600 GB")
+    assert caught.value.fix == 'write "600 GB/s" or "600 Gb/s"'
+    with pytest.raises(UnitError, match='"TFLOP" is a unit of work, not of compute rate'):
+        parse_flops_per_s("312 TFLOP")
+    with pytest.raises(UnitError, match='"min" is not a unit of time'):
+        parse_seconds("3 min")
+
+
+def test_only_non_negative_seconds_may_be_zero() -> None:
+    assert parse_non_negative_seconds("0 s") == 0.0
+    assert parse_non_negative_seconds("0e99 us") == 0.0
+    with pytest.raises(UnitError, match='"0 s" must be above zero'):
+        parse_seconds("0 s")
+    with pytest.raises(UnitError, match='"-1 s" must not be negative'):
+        parse_non_negative_seconds("-1 s")
+
+
+class Machine(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    memory: Bytes
+    bandwidth: BytesPerSecond
+    latency: Seconds
+    overhead: NonNegativeSeconds
+    peak: FlopsPerSecond
+
+
+def test_the_types_work_in_a_strict_model() -> None:
+    machine = Machine.model_validate(
+        {
+            "memory": "80 GiB",
+            "bandwidth": "200 Gb/s",
+            "latency": "2 us",
+            "overhead": "0 s",
+            "peak": "312 TFLOP/s",
+        }
+    )
+    values = (machine.memory, machine.bandwidth, machine.latency, machine.overhead, machine.peak)
+    assert values == (80 * 2**30, 25e9, 2e-6, 0.0, 312e12)
+
+
+def test_the_types_refuse_plain_numbers_in_a_model() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Machine.model_validate(
+            {"memory": 80, "bandwidth": 1.0, "latency": 1, "overhead": 0, "peak": 3e14}
+        )
+    assert caught.value.error_count() == 5
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "text"),
+    [
+        (37.83, "37.83 s"),
+        (2e-6, "2 us"),
+        (1.5e-3, "1.5 ms"),
+        (12345.6, "12346 s"),
+        (5e-10, "0.5 ns"),
+        (0.0, "0 s"),
+        (-0.25, "-250 ms"),
+    ],
+)
+def test_format_seconds(duration_s: float, text: str) -> None:
+    assert format_seconds(duration_s) == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (80 * 2**30, "80 GiB"),
+        (1, "1 B"),
+        (0, "0 B"),
+        (1536, "1.5 KiB"),
+        (2**40, "1 TiB"),
+        (2**50, "1024 TiB"),
+        (1000 * 2**30, "1000 GiB"),
+    ],
+)
+def test_format_bytes(num_bytes: int, text: str) -> None:
+    assert format_bytes(num_bytes) == text
+
+
+@given(st.floats(min_value=1e-9, max_value=1e4))
+def test_formatted_seconds_parse_back_to_four_digits(duration_s: float) -> None:
+    assert parse_seconds(format_seconds(duration_s)) == pytest.approx(duration_s, rel=5e-4)
+
+
+@given(st.integers(min_value=1, max_value=2**50))
+def test_formatted_bytes_parse_back_to_four_digits(num_bytes: int) -> None:
+    assert parse_bytes(format_bytes(num_bytes)) == pytest.approx(num_bytes, rel=5e-4)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_quantity_above_zero_or_refused(text: str) -> None:
+    try:
+        parsed = parse_bytes_per_s(text)
+    except UnitError as error:
+        assert error.fix.startswith("write ")
+    else:
+        assert 0 < parsed < math.inf
