@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 from calibrate.figures import CollectiveCurveFigures, Figures
 from calibrate.residuals import Residual, Residuals, round_significant
@@ -16,15 +17,18 @@ _SMALLEST_BYTES = 65536
 
 def fit_collective(
     figures: Figures, kind: CollectiveKind
-) -> tuple[list[CollectiveCurve], Residuals]:
-    """The curves of one kind, and how far the profile's rounding takes them from the figures."""
+) -> tuple[list[dict[str, Any]], Residuals]:
+    """The curves of one kind, as a profile's data, and how far the profile's rounding takes them from the figures."""
     bandwidth = figures.datasheet.intra_node.bandwidth.value
     curves = [_curve(f, kind, bandwidth) for f in figures.collectives.of(kind)]
     rows = [
         Residual(
             f"{figure.num_ranks} ranks, {size} bytes",
             time_us,
-            ring_seconds(_op(kind, size, figure.num_ranks), curve, bandwidth) * 1e6,
+            ring_seconds(
+                _op(kind, size, figure.num_ranks), CollectiveCurve.model_validate(curve), bandwidth
+            )
+            * 1e6,
         )
         for figure, curve in zip(figures.collectives.of(kind), curves, strict=True)
         for size, time_us in figure.times
@@ -32,9 +36,24 @@ def fit_collective(
     return curves, Residuals(f"{kind} inside a node", "us", rows)
 
 
+def other_times(figures: Figures, curves: list[dict[str, Any]]) -> Residuals:
+    """The largest group's all-reduce beside what others measured: the spread of such figures."""
+    kind, curve = CollectiveKind.ALL_REDUCE, CollectiveCurve.model_validate(curves[-1])
+    bandwidth = figures.datasheet.intra_node.bandwidth.value
+    rows = [
+        Residual(
+            f"{size} bytes",
+            time_us,
+            ring_seconds(_op(kind, size, curve.num_ranks), curve, bandwidth) * 1e6,
+        )
+        for size, time_us in figures.all_reduce_elsewhere.points
+    ]
+    return Residuals("all-reduce measured elsewhere (not fitted)", "us", rows)
+
+
 def _curve(
     figure: CollectiveCurveFigures, kind: CollectiveKind, bandwidth: float
-) -> CollectiveCurve:
+) -> dict[str, Any]:
     """Latency from the smallest arrays; efficiency from how much longer the others take.
 
     A larger array that was measured faster than a smaller one is taken to be as slow: what the
@@ -50,12 +69,12 @@ def _curve(
         _op(kind, size, figure.num_ranks).wire_bytes / (bandwidth * beyond_s)
         for size, beyond_s in zip(sizes, beyond, strict=True)
     ]
-    return CollectiveCurve(
-        num_ranks=figure.num_ranks,
-        latency=f"{latency_s * 1e6:.4g} us",  # type: ignore[arg-type]  # a unit at the boundary
-        array_bytes=[f"{size} B" for size in sizes],  # type: ignore[misc]
-        efficiency=[round_significant(min(fraction, 1.0), 5) for fraction in efficiency],
-    )
+    return {
+        "num_ranks": figure.num_ranks,
+        "latency": f"{latency_s * 1e6:.4g} us",
+        "array_bytes": [f"{size} B" for size in sizes],
+        "efficiency": [round_significant(min(fraction, 1.0), 5) for fraction in efficiency],
+    }
 
 
 def _op(kind: CollectiveKind, size: int, num_ranks: int) -> Collective:

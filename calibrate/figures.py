@@ -22,6 +22,8 @@ Product = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tuple)]
 """m, n, k and TFLOP/s."""
 Layout = Literal["TN", "NN", "NT"]
 LayoutProduct = Annotated[tuple[Size, Size, Size, Layout, Positive], BeforeValidator(_tuple)]
+SmallKernelTime = Annotated[tuple[Size, Positive], BeforeValidator(_tuple)]
+"""Bytes that a kernel moves, microseconds."""
 KernelTime = Annotated[tuple[Text, Size, Positive], BeforeValidator(_tuple)]
 """Kernel, bytes that it moves, microseconds."""
 BatchedTime = Annotated[tuple[Size, Size, Size, Size, Size, Positive], BeforeValidator(_tuple)]
@@ -48,7 +50,8 @@ class InterNodeSheet(_Strict):
 
     num_adapters: Entry[Size]
     adapter_bandwidth: Entry[BytesPerSecond]
-    efficiency: Entry[Annotated[float, Field(gt=0, le=1)]]
+    whole_node_efficiency: Entry[Annotated[float, Field(gt=0, le=1)]]
+    concurrent_efficiency: Entry[Annotated[float, Field(gt=0, le=1)]]
     step_latency: Entry[NonNegativeSeconds]
     point_to_point: PointToPoint
 
@@ -71,6 +74,13 @@ class Gemms(_Strict):
     points: Annotated[list[Product], Field(min_length=20)]
 
 
+class SustainedGemms(_Strict):
+    """Products that run long enough for power to limit the clock."""
+
+    source: Text
+    points: Annotated[list[Product], Field(min_length=5)]
+
+
 class RandomDataGemms(_Strict):
     """Products on random data, shown beside the fit."""
 
@@ -91,6 +101,13 @@ class Kernels(_Strict):
     source: Text
     memory_bandwidth: Entry[BytesPerSecond]
     points: Annotated[list[KernelTime], Field(min_length=4)]
+
+
+class SmallKernels(_Strict):
+    """One memory-bound kernel over sizes down to where its latency shows."""
+
+    source: Text
+    points: Annotated[list[SmallKernelTime], Field(min_length=4)]
 
 
 class BatchedGemms(_Strict):
@@ -125,6 +142,13 @@ class Collectives(_Strict):
         }[kind]
 
 
+class OtherTimes(_Strict):
+    """The largest group's all-reduce, measured by others."""
+
+    source: Text
+    points: Annotated[list[CollectiveTime], Field(min_length=3)]
+
+
 class LayerFigures(_Strict):
     """Measured times of one layer; `scenario` names the shipped scenario of each strategy."""
 
@@ -144,6 +168,9 @@ class Figures(_Strict):
     gemm_layouts: LayoutGemms
     gemm_batched: BatchedGemms
     kernels: Kernels
+    small_kernels: SmallKernels
+    gemm_sustained: SustainedGemms
     gemm_random_data: RandomDataGemms
     collectives: Collectives
+    all_reduce_elsewhere: OtherTimes
     layer: LayerFigures

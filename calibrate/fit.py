@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrate.collective_fit import fit_collective
+from calibrate.collective_fit import fit_collective, other_times
 from calibrate.figures import Figures
 from calibrate.gemm_fit import GemmFit, fit_gemm
 from calibrate.layer_fit import Expected, LayerFit, fit_layer
-from calibrate.memory_fit import fit_kernels
+from calibrate.memory_fit import fit_kernel_latency, fit_kernels
 from calibrate.residuals import Residuals
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.strict_yaml import Positions, load_document, validate
@@ -43,6 +43,7 @@ def fit_profile(path: pathlib.Path) -> Fit:
     document = load_document(path)
     figures = validate(Figures, document.data, document.positions)
     fraction, kernels = fit_kernels(figures)
+    latency_s, small_kernels = fit_kernel_latency(figures)
     gemm = fit_gemm(figures, fraction)
     curves = {kind: fit_collective(figures, kind) for kind in CollectiveKind}
     sheet = document.data["datasheet"]
@@ -61,6 +62,9 @@ def fit_profile(path: pathlib.Path) -> Fit:
                 kernels.summary(),
             ),
             "stream_bandwidth": sheet["stream_bandwidth"],
+            "kernel_latency": _entry(
+                f"{latency_s * 1e6:.3g} us", figures.small_kernels.source, small_kernels.summary()
+            ),
         },
         "host": {"issue": sheet["host_issue"]},
         "overlap": {},
@@ -71,15 +75,18 @@ def fit_profile(path: pathlib.Path) -> Fit:
         data["intra_node"][kind.value] = _entry(
             points, figures.collectives.source, residuals.summary()
         )
+    elsewhere = other_times(figures, curves[CollectiveKind.ALL_REDUCE][0])
     layers = fit_layer(
         figures,
         lambda guess: _draft(data, figures, guess),
         products=Expected(gemm.random_data_speed, gemm.shapes.mean_abs_error),
         kernels=Expected(1.0, kernels.mean_abs_error),
+        collectives=Expected(1.0, elsewhere.mean_abs_error),
     )
     data = _with_layer_fit(data, figures, layers)
     collectives = [residuals for _, residuals in curves.values()]
-    shown = (kernels, gemm.shapes, gemm.layouts, gemm.batched, gemm.random_data, *collectives, layers.residuals)
+    products = (gemm.sustained, gemm.shapes, gemm.layouts, gemm.batched, gemm.random_data)
+    shown = (kernels, small_kernels, *products, *collectives, elsewhere, layers.residuals)
     return Fit(data, shown)
 
 
@@ -102,6 +109,11 @@ def _gemm_entries(figures: Figures, fit: GemmFit) -> Data:
             figures.gemm_layouts.source,
             fit.layouts.summary(),
         ),
+        "sustained_flops": _entry(
+            f"{machine.sustained_flops / 1e12:.4g} TFLOP/s",
+            f"median of {figures.gemm_sustained.source}",
+            fit.sustained.summary(),
+        ),
         "batched_fraction": _entry(
             machine.batched_fraction, batched_source, fit.batched.summary()
         ),
@@ -120,7 +132,7 @@ def _range(shapes: Sequence[tuple[int, int, int]], source: str) -> Data:
 
 
 def _with_layer_fit(data: Data, figures: Figures, layers: LayerFit) -> Data:
-    """The data with the three numbers that whole layers decide."""
+    """The data with the four numbers that whole layers decide."""
     fitted_on = layers.residuals.summary()
     layer = figures.layer.source
     memory = data["memory_bound"]
@@ -141,6 +153,14 @@ def _with_layer_fit(data: Data, figures: Figures, layers: LayerFit) -> Data:
                 f"{layers.fused_speed * alone / 1e12:.4g} TB/s",
                 f"{layer}, with {fused['source']}",
                 f"{fitted_on}; kernels alone: {fused['fitted_on']}",
+            )
+        },
+        "intra_node": data["intra_node"]
+        | {
+            "in_situ_speed": _entry(
+                layers.collective_speed,
+                f"{layer}, with {figures.all_reduce_elsewhere.source}",
+                fitted_on,
             )
         },
         "overlap": {"slowdown": _entry(layers.slowdown, layer, fitted_on)},

@@ -27,6 +27,7 @@ class GemmFit:
     shapes: Residuals
     layouts: Residuals
     batched: Residuals
+    sustained: Residuals
     random_data: Residuals
 
     @property
@@ -36,7 +37,7 @@ class GemmFit:
 
 
 def fit_gemm(figures: Figures, memory_fraction: float) -> GemmFit:
-    """Fit shapes first, then what accumulating into fp32 adds, on the layouts' products.
+    """Shapes first, then what power sustains, then what accumulating into fp32 adds, on the layouts' products.
 
     `memory_fraction` of the memory bandwidth is what a product's bytes can move at.
 
@@ -48,6 +49,8 @@ def fit_gemm(figures: Figures, memory_fraction: float) -> GemmFit:
     machine = _minimise(
         lambda x: _machine(figures, memory, x), start, [(_op(p), p[3]) for p in points]
     )
+    sustained = median(point[3] for point in figures.gemm_sustained.points) * 1e12
+    machine = machine.replace(sustained_flops=round_significant(sustained))
     machine, layouts = _fit_accumulation(figures, machine)
     machine, batched = _fit_batched(figures, memory_fraction, machine)
     return GemmFit(
@@ -55,6 +58,7 @@ def fit_gemm(figures: Figures, memory_fraction: float) -> GemmFit:
         _residuals("matrix products by shape", machine, points),
         layouts,
         batched,
+        _residuals("sustained matrix products", machine, figures.gemm_sustained.points),
         _residuals("matrix products on random data (not fitted)", machine, figures.gemm_random_data.points),
     )
 
@@ -132,6 +136,7 @@ def _machine(figures: Figures, memory_bytes_per_s: float, x: Sequence[float]) ->
         tile_overhead_s=overhead_us * 1e-6,
         accumulate_overhead_s=0.0,
         batched_fraction=1.0,
+        sustained_flops=math.inf,
         tiles=tuple(tiles),
     )
 

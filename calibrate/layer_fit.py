@@ -1,10 +1,10 @@
 """Fits what only a whole layer shows: speed in situ, and running side by side.
 
 Microbenchmarks say how fast products and memory-bound kernels are alone; inside a layer they are
-somewhat faster or slower. Three numbers are fitted to the measured forward and backward times of
-one layer under each recompute strategy: the speed of products and the bandwidth of kernels
-relative to their microbenchmarks, which count as measured too, each with its own spread; and how
-much a kernel and a collective slow each other. The layer is simulated by the engine, as in every
+somewhat faster or slower. Four numbers are fitted to the measured forward and backward times of
+one layer under each recompute strategy: the speeds of products, kernels and collectives relative
+to their microbenchmarks, which count as measured too, each with its own spread; and how much a
+kernel and a collective slow each other. The layer is simulated by the engine, as in every
 prediction.
 """
 
@@ -47,10 +47,11 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class LayerFit:
-    """The three numbers; both speeds are relative to the microbenchmarks' fits."""
+    """The four numbers; the speeds are relative to the microbenchmarks' fits."""
 
     in_situ_speed: float
     fused_speed: float
+    collective_speed: float
     slowdown: float
     residuals: Residuals = field(default_factory=lambda: Residuals("layers", "ms", ()))
 
@@ -71,11 +72,12 @@ def fit_layer(
     profile_with: Callable[[LayerFit], HardwareProfile],
     products: Expected,
     kernels: Expected,
+    collectives: Expected,
 ) -> LayerFit:
     """The most likely numbers, given the layers and the microbenchmarks.
 
-    `profile_with` makes the profile of a guess; `products` and `kernels` are what is expected of
-    the two speeds.
+    `profile_with` makes the profile of a guess; `products`, `kernels` and `collectives` are
+    what is expected of the three speeds.
     """
     scenarios = [
         load_scenario(figures.layer.scenario.format(strategy=strategy))
@@ -90,17 +92,17 @@ def fit_layer(
             *(_deviation_of_layer(row) for row in rows(x)),
             products.deviation(x[0]),
             kernels.deviation(x[1]),
+            collectives.deviation(x[2]),
         ]
 
-    start = (products.value, kernels.value, 0.3)
+    start = (products.value, kernels.value, collectives.value, 0.3)
     fit = least_squares(deviations, start, bounds=(0.0, math.inf), diff_step=1e-4)
     best = [round_significant(float(value)) for value in fit.x]
     return replace(_guess(best), residuals=Residuals("layers", "ms", rows(best)))
 
 
 def _guess(x: Sequence[float]) -> LayerFit:
-    in_situ_speed, fused_speed, slowdown = (float(value) for value in x)
-    return LayerFit(in_situ_speed, fused_speed, slowdown)
+    return LayerFit(*(float(value) for value in x))
 
 
 def _deviation_of_layer(row: Residual) -> float:

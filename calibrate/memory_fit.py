@@ -1,8 +1,10 @@
-"""Fits the bandwidth that memory-bound kernels reach."""
+"""Fits the bandwidth that memory-bound kernels reach, and the latency that each has."""
 
 from __future__ import annotations
 
 from statistics import median
+
+import numpy as np
 
 from calibrate.figures import Figures
 from calibrate.residuals import Residual, Residuals, round_significant
@@ -23,3 +25,22 @@ def fit_kernels(figures: Figures) -> tuple[float, Residuals]:
         for name, num_bytes, us in points
     ]
     return fraction, Residuals("memory-bound kernels", "us", rows)
+
+
+def fit_kernel_latency(figures: Figures) -> tuple[float, Residuals]:
+    """Seconds that a kernel takes beside moving its bytes.
+
+    A straight line through the times of one kernel over its bytes, relative errors squared; the
+    line's slope is that kernel's bandwidth, and its intercept the latency.
+    """
+    points = figures.small_kernels.points
+    num_bytes = np.array([size for size, _ in points], dtype=float)
+    times_us = np.array([us for _, us in points])
+    weighted = np.column_stack((np.ones_like(num_bytes), num_bytes)) / times_us[:, None]
+    (latency_us, us_per_byte), *_ = np.linalg.lstsq(weighted, np.ones_like(times_us), rcond=None)
+    rows = [
+        Residual(f"{size} bytes", us, float(latency_us + us_per_byte * size))
+        for size, us in points
+    ]
+    latency_s = round_significant(float(latency_us) * 1e-6, 3)
+    return latency_s, Residuals("a small memory-bound kernel", "us", rows)

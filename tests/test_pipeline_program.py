@@ -92,7 +92,7 @@ def test_the_costs_of_an_arrival_by_hand() -> None:
         action_s,
         transfer_s=lambda message, num_concurrent_sends: 0.5,
         arrival_s=lambda message: 0.125,
-        exchange_overhead_s=0.25,
+        message_overhead_s=0.25,
     )
     program, _ = pipeline_program(gpipe(2, 1), costs, overlap=False)
     assert [

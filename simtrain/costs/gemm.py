@@ -5,7 +5,8 @@ wave that does not fill the GPU takes its time all the same, or `tail_quantizati
 library splits the rest along k where it can). Each tile pays a prologue and an epilogue that
 its loop over k has to amortise; adding into an fp32 buffer makes the epilogue longer. The
 library is assumed to choose the fastest tile. Batched products, whose operands are strided views
-of one tensor, reach a fraction of that speed.
+of one tensor, reach a fraction of that speed. However well its tiles fit, no product goes faster
+than `sustained_flops`: what large products reach for long, where power limits the clock.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class GemmMachine:
     tile_overhead_s: float
     accumulate_overhead_s: float
     batched_fraction: float
+    sustained_flops: float
     tiles: tuple[Tile, ...]
 
     @classmethod
@@ -43,6 +45,7 @@ class GemmMachine:
             tile_overhead_s=model.tile_overhead.value,
             accumulate_overhead_s=model.accumulate_overhead.value,
             batched_fraction=model.batched_fraction.value,
+            sustained_flops=model.sustained_flops.value,
             tiles=tuple(model.tiles.value),
         )
 
@@ -52,11 +55,12 @@ class GemmMachine:
 
 
 def gemm_seconds(op: Gemm, machine: GemmMachine) -> float:
-    """Seconds of one product: its fastest tiling, never less than moving its bytes once."""
+    """Seconds of one product: its fastest tiling, within what power and memory allow."""
     tiled_s = min(_tiled_seconds(op, tile, machine) for tile in machine.tiles)
     if op.batch > 1:
         tiled_s /= machine.batched_fraction
-    return max(tiled_s, op.moved_bytes / machine.memory_bytes_per_s)
+    sustained_s = op.flops / machine.sustained_flops
+    return max(tiled_s, sustained_s, op.moved_bytes / machine.memory_bytes_per_s)
 
 
 def gemm_is_extrapolated(op: Gemm, model: GemmModel) -> bool:

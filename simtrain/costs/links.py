@@ -56,7 +56,8 @@ def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile
     if num_ranks == 1:
         return 0.0
     curve = _curve_for(_curves(op.kind, profile), num_ranks)
-    return ring_seconds(op, curve, profile.intra_node.bandwidth.value)
+    links = profile.intra_node
+    return ring_seconds(op, curve, links.bandwidth.value * links.in_situ_speed.value)
 
 
 def ring_seconds(op: Collective, curve: CollectiveCurve, bandwidth_bytes_per_s: float) -> float:
@@ -72,7 +73,9 @@ def _inter_node_seconds(
     passes = 2 if op.kind is CollectiveKind.ALL_REDUCE else 1
     latency_s = passes * (op.group_size - 1) * network.step_latency.value
     bandwidth = placement.ranks_per_node * profile.adapter_share_bytes_per_s
-    return latency_s + op.wire_bytes / (bandwidth * network.efficiency.value)
+    alone = placement.ranks_per_node == profile.cluster.gpus_per_node.value
+    efficiency = network.whole_node_efficiency if alone else network.concurrent_efficiency
+    return latency_s + op.wire_bytes / (bandwidth * efficiency.value)
 
 
 def _curves(kind: CollectiveKind, profile: HardwareProfile) -> Curves:

@@ -64,7 +64,8 @@ class Pricer:
                     gemm_is_extrapolated(op, self.profile.gemm),
                 )
             case Elementwise():
-                return Cost(op.moved_bytes / self._bandwidth(op.kernel))
+                latency_s = self.profile.memory_bound.kernel_latency.value
+                return Cost(latency_s + op.moved_bytes / self._bandwidth(op.kernel))
             case Collective():
                 group = self._group(op.group)
                 return Cost(

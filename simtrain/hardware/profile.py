@@ -77,6 +77,7 @@ class GemmModel(_Strict):
 
     mainloop_flops: Entry[FlopsPerSecond]
     in_situ_speed: Entry[Positive]
+    sustained_flops: Entry[FlopsPerSecond]
     tail_quantization: Entry[Annotated[float, Field(ge=0, le=1)]]
     tile_overhead: Entry[NonNegativeSeconds]
     accumulate_overhead: Entry[NonNegativeSeconds]
@@ -87,10 +88,11 @@ class GemmModel(_Strict):
 
 
 class MemoryBound(_Strict):
-    """Bandwidths that memory-bound kernels reach, by family."""
+    """Bandwidths that memory-bound kernels reach, by family, and what each kernel takes beside."""
 
     fused_bandwidth: Entry[BytesPerSecond]
     stream_bandwidth: Entry[BytesPerSecond]
+    kernel_latency: Entry[NonNegativeSeconds]
 
 
 class Host(_Strict):
@@ -144,9 +146,13 @@ Curves = Entry[Annotated[list[CollectiveCurve], Field(min_length=1)]]
 
 
 class IntraNode(_Strict):
-    """Links between the GPUs of one node; `bandwidth` is one GPU's, one way."""
+    """Links between the GPUs of one node; `bandwidth` is one GPU's, one way.
+
+    `in_situ_speed` is how fast collectives are inside a layer, relative to their curves.
+    """
 
     bandwidth: Entry[BytesPerSecond]
+    in_situ_speed: Entry[Positive]
     point_to_point: PointToPoint
     all_reduce: Curves
     all_gather: Curves
@@ -162,11 +168,17 @@ class IntraNode(_Strict):
 
 
 class InterNode(_Strict):
-    """Network between nodes; `adapter_bandwidth` is one adapter's, one way."""
+    """Network between nodes; `adapter_bandwidth` is one adapter's, one way.
+
+    A ring over all GPUs of its nodes reaches `whole_node_efficiency` of their adapters; rings over
+    some of them, which share nodes and switches with other rings at the same time (the
+    data-parallel groups of tensor-parallel peers), reach `concurrent_efficiency`.
+    """
 
     num_adapters: Entry[Count]
     adapter_bandwidth: Entry[BytesPerSecond]
-    efficiency: Entry[Fraction]
+    whole_node_efficiency: Entry[Fraction]
+    concurrent_efficiency: Entry[Fraction]
     step_latency: Entry[NonNegativeSeconds]
     point_to_point: PointToPoint
 

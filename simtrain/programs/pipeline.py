@@ -31,13 +31,17 @@ class PipelineCosts:
     is one message, where the sender has that many sends (itself included) in the same exchange
     to share its network adapter. `arrival_s(message)` is what the receiver's compute stream has
     to do before it can use the message (the all-gather of a scattered tensor); None for nothing.
-    `exchange_overhead_s` is the host's synchronization after each blocking exchange.
+    `message_overhead_s` is the host's work for each message of a blocking exchange, while the
+    device waits.
+    `parts_s(action)` are the consecutive parts of an action that others wait for one by one
+    (the layers of a backward pass whose gradients are reduced as they come); None for whole.
     """
 
     action_s: Callable[[Action], float]
     transfer_s: Callable[[Message, int], float]
     arrival_s: Callable[[Message], float] | None = None
-    exchange_overhead_s: float = 0.0
+    message_overhead_s: float = 0.0
+    parts_s: Callable[[Action], tuple[float, ...] | None] = lambda action: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,14 @@ class PipelineTasks:
     """Task indices of a pipeline within its program.
 
     `last[rank]` are the tasks after which the rank is done with the pipeline: with blocking
-    exchanges its last send is one of them.
+    exchanges its last send is one of them. `parts` are the tasks of the actions that were cut;
+    in `actions` these stand with their last part.
     """
 
     actions: Mapping[Action, int]
     transfers: Mapping[Message, int]
     last: tuple[tuple[int, ...], ...]
+    parts: Mapping[Action, tuple[int, ...]]
 
 
 def pipeline_program(
@@ -68,7 +74,7 @@ def add_pipeline(
     """Add the tasks of a pipeline to a program, with overlapped or blocking communication.
 
     Streams are `stage 3`, `link 3->4` and, between the last and the first rank, `wrap 7->0`.
-    Kinds are "forward", "backward", "transfer", "arrival" and "synchronize" (exchange overhead).
+    Kinds are "forward", "backward", "transfer", "arrival" and "synchronize" (message overhead).
     Raises InputError (E421) for blocking communication of a schedule that splits its backward.
     """
     pipeline = _Pipeline(builder, costs)
@@ -100,6 +106,7 @@ class _Pipeline:
         self.costs = costs
         self.actions: dict[Action, int] = {}
         self.transfers: dict[Message, int] = {}
+        self.parts: dict[Action, tuple[int, ...]] = {}
 
     def add_blocking(self, ranks: tuple[tuple[Step, ...], ...]) -> PipelineTasks:
         # A link serves its messages in the order of the sender; all have to exist before any
@@ -110,7 +117,7 @@ class _Pipeline:
                     for message in step.sends:
                         self.add_transfer(message, len(step.sends))
         last = tuple(self.add_blocking_rank(rank, steps) for rank, steps in enumerate(ranks))
-        return PipelineTasks(self.actions, self.transfers, last)
+        return PipelineTasks(self.actions, self.transfers, last, self.parts)
 
     def add_blocking_rank(self, rank: int, steps: tuple[Step, ...]) -> tuple[int, ...]:
         # `gate` is what must have ended before the rank gets to its next step.
@@ -129,8 +136,8 @@ class _Pipeline:
         for transfer in transfers:
             self.builder.wait(transfer, gate)
         gate = transfers
-        if self.costs.exchange_overhead_s:
-            gate = self.add_synchronize(rank, gate)
+        if self.costs.message_overhead_s:
+            gate = self.add_synchronize(rank, len(messages), gate)
         for message in exchange.receives:
             gate = self.add_arrival(rank, message, gate)
         return gate
@@ -149,15 +156,21 @@ class _Pipeline:
             last.append(gate)
         for message, transfer in self.transfers.items():
             self.builder.wait(transfer, (self.actions[message.producer],))
-        return PipelineTasks(self.actions, self.transfers, tuple(last))
+        return PipelineTasks(self.actions, self.transfers, tuple(last), self.parts)
 
     def add_receive(self, rank: int, message: Message) -> tuple[int, ...]:
         return self.add_arrival(rank, message, (self.transfers[message],))
 
     def add_action(self, rank: int, action: Action, gate: tuple[int, ...]) -> tuple[int, ...]:
-        seconds = self.costs.action_s(action)
-        kind = _KINDS[action.kind]
-        task = self.builder.add(str(action), stage_stream(rank), seconds, gate, kind)
+        name, stream, kind = str(action), stage_stream(rank), _KINDS[action.kind]
+        if (parts := self.costs.parts_s(action)) is not None:
+            tasks = tuple(
+                self.builder.add(name, stream, seconds, gate, kind) for seconds in parts
+            )
+            self.parts[action] = tasks
+            task = tasks[-1]
+        else:
+            task = self.builder.add(name, stream, self.costs.action_s(action), gate, kind)
         self.actions[action] = task
         return (task,)
 
@@ -174,7 +187,9 @@ class _Pipeline:
         name = f"{message} arrives"
         return (self.builder.add(name, stage_stream(rank), seconds, gate, kind="arrival"),)
 
-    def add_synchronize(self, rank: int, gate: tuple[int, ...]) -> tuple[int, ...]:
-        seconds = self.costs.exchange_overhead_s
+    def add_synchronize(
+        self, rank: int, num_messages: int, gate: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        seconds = num_messages * self.costs.message_overhead_s
         stream = stage_stream(rank)
         return (self.builder.add("synchronize", stream, seconds, gate, kind="synchronize"),)

@@ -32,6 +32,7 @@ ADAM_WRITES = 3
 class StepOps:
     """Ops of one rank after its last backward pass, in the order in which they run."""
 
+    average: tuple[Op, ...]
     data_reduction: tuple[Op, ...]
     sequence_parallel_reduction: tuple[Op, ...]
     embedding_reduction: tuple[Op, ...]
@@ -42,6 +43,7 @@ class StepOps:
 def step_ops(scenario: Scenario, parameters: StageParameters) -> StepOps:
     """The step of a rank with these parameters; groups of one have nothing to reduce."""
     return StepOps(
+        average=average(scenario, parameters.total),
         data_reduction=data_reduction(scenario, parameters.total),
         sequence_parallel_reduction=_sequence_parallel_reduction(scenario, parameters),
         embedding_reduction=_embedding_reduction(scenario, parameters),
@@ -50,15 +52,18 @@ def step_ops(scenario: Scenario, parameters: StageParameters) -> StepOps:
     )
 
 
+def average(scenario: Scenario, num_parameters: int) -> tuple[Op, ...]:
+    """Divide by the number of replicas; Megatron's `allreduce_gradients` does so for one as well."""
+    num_bytes = num_parameters * scenario.gradient_bytes
+    return (_stream("gradient average", num_bytes, num_bytes),)
+
+
 def data_reduction(scenario: Scenario, num_parameters: int) -> tuple[Op, ...]:
-    """Average over the replicas: divide by their number, then all-reduce."""
+    """Sum over the replicas, where there are several."""
     if scenario.parallelism.data == 1:
         return ()
     num_bytes = num_parameters * scenario.gradient_bytes
-    return (
-        _stream("gradient average", num_bytes, num_bytes),
-        _all_reduce("gradient all-reduce", num_bytes, scenario.parallelism.data, Group.DATA),
-    )
+    return (_all_reduce("gradient all-reduce", num_bytes, scenario.parallelism.data, Group.DATA),)
 
 
 def _sequence_parallel_reduction(

@@ -1,0 +1,44 @@
+"""Writes a fitted profile as a YAML file that people can read."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+_HEADER = """\
+# {description}
+#
+# Written by `python -m calibrate fit {figures}`; do not edit: change the
+# figures and fit again. Each entry has its value, its source, and what it was fitted on.
+"""
+
+
+def profile_text(data: dict[str, Any], figures: str) -> str:
+    """The file of a profile, `figures` being where it was fitted from."""
+    yaml = YAML()
+    yaml.width = 10_000
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    stream = io.StringIO()
+    yaml.dump(_styled(data), stream)
+    return _HEADER.format(description=data["description"], figures=figures) + stream.getvalue()
+
+
+def _styled(value: Any) -> Any:
+    """Mappings as blocks, lists of plain values on one line, text in quotes where YAML is lax."""
+    if isinstance(value, dict):
+        styled = CommentedMap((key, _styled(item)) for key, item in value.items())
+        if all(isinstance(item, int | float) for item in value.values()) and value:
+            styled.fa.set_flow_style()
+        return styled
+    if isinstance(value, list | tuple):
+        items = CommentedSeq(_styled(item) for item in value)
+        if not any(isinstance(item, dict) for item in value):
+            items.fa.set_flow_style()
+        return items
+    if isinstance(value, str) and (":" in value or "%" in value or "," in value):
+        return DoubleQuotedScalarString(value)
+    return value

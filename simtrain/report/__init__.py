@@ -1,0 +1,1 @@
+"""What a timeline means: seconds by cause, utilization, tables."""

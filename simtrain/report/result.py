@@ -1,0 +1,86 @@
+"""The answer to a scenario: iteration time, utilization, and where the time goes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simtrain.engine import Timeline
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.report.breakdown import Breakdown, mean_breakdown
+from simtrain.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One simulated iteration; `stages` holds one breakdown a pipeline stage.
+
+    `extrapolated` names the ops that lie outside what the profile was fitted on.
+    """
+
+    scenario: Scenario
+    profile: HardwareProfile
+    timeline: Timeline
+    stages: tuple[Breakdown, ...]
+    model_flops: int
+    hardware_flops: int
+    extrapolated: tuple[str, ...]
+
+    @property
+    def iteration_time_s(self) -> float:
+        """Seconds from the first microbatch to the end of the optimizer step."""
+        return self.timeline.makespan_s
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """The average over the stages; its parts add up to the iteration time."""
+        return mean_breakdown(self.stages)
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilization (paper, Section 6.3)."""
+        return self.model_flops / self._peak_flops
+
+    @property
+    def hfu(self) -> float:
+        """Hardware FLOPs utilization: recomputed FLOPs count too."""
+        return self.hardware_flops / self._peak_flops
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of the global batch per second."""
+        tokens = self.scenario.batch.global_ * self.scenario.model.seq_length
+        return tokens / self.iteration_time_s
+
+    @property
+    def num_simulated_ranks(self) -> int:
+        """Ranks with a stream of their own; their tensor and data peers do the same."""
+        return self.scenario.parallelism.pipeline
+
+    @property
+    def _peak_flops(self) -> float:
+        """FLOPs that all GPUs could do in the iteration."""
+        return self.profile.gpu.peak_flops.value * self.scenario.num_gpus * self.iteration_time_s
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        return {
+            "scenario": self.scenario.name,
+            "strategy": self.scenario.strategy,
+            "cluster": self.profile.name,
+            "num_gpus": self.scenario.num_gpus,
+            "num_simulated_ranks": self.num_simulated_ranks,
+            "iteration_time_s": self.iteration_time_s,
+            "tokens_per_s": self.tokens_per_s,
+            "mfu": self.mfu,
+            "hfu": self.hfu,
+            "model_flops": self.model_flops,
+            "hardware_flops": self.hardware_flops,
+            "breakdown_s": _without_suffix(self.breakdown),
+            "stages_s": [_without_suffix(stage) for stage in self.stages],
+            "extrapolated": list(self.extrapolated),
+        }
+
+
+def _without_suffix(breakdown: Breakdown) -> dict[str, float]:
+    return {name.removesuffix("_s"): seconds for name, seconds in asdict(breakdown).items()}
