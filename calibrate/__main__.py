@@ -1,4 +1,4 @@
-"""`python -m calibrate`: fit a hardware profile and show how far it is from what it was fitted on."""
+"""`python -m calibrate`: fit a hardware profile, and show how well it explains its figures."""
 
 from __future__ import annotations
 

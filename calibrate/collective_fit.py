@@ -18,7 +18,7 @@ _SMALLEST_BYTES = 65536
 def fit_collective(
     figures: Figures, kind: CollectiveKind
 ) -> tuple[list[dict[str, Any]], Residuals]:
-    """The curves of one kind, as a profile's data, and how far the profile's rounding takes them from the figures."""
+    """The curves of one kind, as a profile's data, and how far rounding takes them off."""
     bandwidth = figures.datasheet.intra_node.bandwidth.value
     curves = [_curve(f, kind, bandwidth) for f in figures.collectives.of(kind)]
     rows = [
@@ -62,9 +62,7 @@ def _curve(
     latency_s = min(time for _, time in figure.times) * 1e-6
     large = [(size, time) for size, time in figure.times if size >= _SMALLEST_BYTES]
     sizes = [size for size, _ in large]
-    beyond = accumulate(
-        (max(time * 1e-6 - latency_s, 0.05 * latency_s) for _, time in large), max
-    )
+    beyond = accumulate((max(time * 1e-6 - latency_s, 0.05 * latency_s) for _, time in large), max)
     efficiency = [
         _op(kind, size, figure.num_ranks).wire_bytes / (bandwidth * beyond_s)
         for size, beyond_s in zip(sizes, beyond, strict=True)

@@ -114,9 +114,7 @@ def _gemm_entries(figures: Figures, fit: GemmFit) -> Data:
             f"median of {figures.gemm_sustained.source}",
             fit.sustained.summary(),
         ),
-        "batched_fraction": _entry(
-            machine.batched_fraction, batched_source, fit.batched.summary()
-        ),
+        "batched_fraction": _entry(machine.batched_fraction, batched_source, fit.batched.summary()),
         "valid_shapes": _range([point[:3] for point in figures.gemm.points], source),
         "valid_batched_shapes": _range(
             [point[1:4] for point in figures.gemm_batched.points], batched_source

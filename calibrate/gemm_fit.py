@@ -37,7 +37,7 @@ class GemmFit:
 
 
 def fit_gemm(figures: Figures, memory_fraction: float) -> GemmFit:
-    """Shapes first, then what power sustains, then what accumulating into fp32 adds, on the layouts' products.
+    """Fit shapes, then what power sustains, what fp32 accumulation adds, and batches.
 
     `memory_fraction` of the memory bandwidth is what a product's bytes can move at.
 
@@ -59,7 +59,9 @@ def fit_gemm(figures: Figures, memory_fraction: float) -> GemmFit:
         layouts,
         batched,
         _residuals("sustained matrix products", machine, figures.gemm_sustained.points),
-        _residuals("matrix products on random data (not fitted)", machine, figures.gemm_random_data.points),
+        _residuals(
+            "matrix products on random data (not fitted)", machine, figures.gemm_random_data.points
+        ),
     )
 
 

@@ -18,14 +18,9 @@ from scipy.optimize import least_squares
 
 from calibrate.figures import Figures
 from calibrate.residuals import Residual, Residuals, round_significant
-from simtrain.costs.price import Pricer
-from simtrain.hardware.placement import Placement
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.programs.chunk import simulate_chunk
+from simtrain.iteration import simulate_layer
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.layer import Recompute
-from simtrain.workload.shape import LayerShape
 
 _ROUNDING_MS = 0.1 / math.sqrt(12)
 """Standard deviation of a number printed to 0.1 ms."""
@@ -54,17 +49,6 @@ class LayerFit:
     collective_speed: float
     slowdown: float
     residuals: Residuals = field(default_factory=lambda: Residuals("layers", "ms", ()))
-
-
-def layer_seconds(scenario: Scenario, profile: HardwareProfile) -> tuple[float, float]:
-    """Forward and backward seconds of one layer of a scenario, without embedding and head."""
-    pricer = Pricer(profile, Placement.of(scenario, profile.cluster.gpus_per_node.value))
-    shape, recompute = LayerShape.of(scenario), Recompute(scenario.recompute)
-    hide = scenario.overlap.tensor_parallel
-    layer = Chunk(num_layers=1)
-    forward = simulate_chunk(layer.forward(shape, recompute, hide=hide), pricer)
-    backward = simulate_chunk(layer.backward(shape, recompute, hide=hide), pricer)
-    return forward.duration_s, backward.duration_s
 
 
 def fit_layer(
@@ -102,7 +86,8 @@ def fit_layer(
 
 
 def _guess(x: Sequence[float]) -> LayerFit:
-    return LayerFit(*(float(value) for value in x))
+    in_situ_speed, fused_speed, collective_speed, slowdown = (float(value) for value in x)
+    return LayerFit(in_situ_speed, fused_speed, collective_speed, slowdown)
 
 
 def _deviation_of_layer(row: Residual) -> float:
@@ -114,7 +99,7 @@ def _rows(
 ) -> list[Residual]:
     rows: list[Residual] = []
     for (strategy, *measured_ms), scenario in zip(figures.layer.times, scenarios, strict=True):
-        simulated_s = layer_seconds(scenario, profile)
-        for way, ms, seconds in zip(("forward", "backward"), measured_ms, simulated_s, strict=True):
-            rows.append(Residual(f"{strategy} {way}", ms, seconds * 1e3))
+        passes = simulate_layer(scenario, profile)
+        for way, ms, time in zip(("forward", "backward"), measured_ms, passes, strict=True):
+            rows.append(Residual(f"{strategy} {way}", ms, time.duration_s * 1e3))
     return rows

@@ -39,8 +39,7 @@ def fit_kernel_latency(figures: Figures) -> tuple[float, Residuals]:
     weighted = np.column_stack((np.ones_like(num_bytes), num_bytes)) / times_us[:, None]
     (latency_us, us_per_byte), *_ = np.linalg.lstsq(weighted, np.ones_like(times_us), rcond=None)
     rows = [
-        Residual(f"{size} bytes", us, float(latency_us + us_per_byte * size))
-        for size, us in points
+        Residual(f"{size} bytes", us, float(latency_us + us_per_byte * size)) for size, us in points
     ]
     latency_s = round_significant(float(latency_us) * 1e-6, 3)
     return latency_s, Residuals("a small memory-bound kernel", "us", rows)

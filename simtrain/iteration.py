@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,9 +46,7 @@ def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Resu
     """
     check_scenario(scenario)
     profile = profile or load_profile(scenario.cluster, scenario.hardware_document)
-    check_cluster(
-        scenario, profile.cluster.gpus_per_node.value, profile.cluster.num_nodes.value
-    )
+    check_cluster(scenario, profile.cluster.gpus_per_node.value, profile.cluster.num_nodes.value)
     iteration = _Iteration(scenario, profile)
     program, _ = iteration_program(
         iteration.schedule, iteration.costs(), iteration.steps(), overlap=scenario.overlap.pipeline
@@ -62,6 +61,17 @@ def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Resu
         hardware_flops=iteration.flops(recompute=True),
         extrapolated=iteration.pricer.extrapolated(),
     )
+
+
+def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[ActionTime, ActionTime]:
+    """Forward and backward pass of one layer of a scenario, without embedding and head."""
+    pricer = Pricer(profile, Placement.of(scenario, profile.cluster.gpus_per_node.value))
+    shape, recompute = LayerShape.of(scenario), Recompute(scenario.recompute)
+    hide = scenario.overlap.tensor_parallel
+    layer = Chunk(num_layers=1)
+    forward = simulate_chunk(layer.forward(shape, recompute, hide=hide), pricer)
+    backward = simulate_chunk(layer.backward(shape, recompute, hide=hide), pricer)
+    return forward, backward
 
 
 @dataclass
@@ -107,7 +117,8 @@ class _Iteration:
         return PipelineCosts(
             action_s=lambda action: self.action_time(action).duration_s,
             transfer_s=self._transfer_s,
-            message_overhead_s=self._message_overhead_s(),
+            # The host posts each message as it launches a kernel, while the device waits.
+            message_overhead_s=self.profile.host.issue.value,
             arrival_s=self._arrival() if self.scenario.parallelism.scatter_gather else None,
             parts_s=self._parts_s,
         )
@@ -144,10 +155,6 @@ class _Iteration:
         )
         num_bytes = self.shape.activation_bytes / (self.shape.tensor if split else 1)
         return self.pricer.transfer_s(num_bytes, message.sender, message.receiver, num_sharing)
-
-    def _message_overhead_s(self) -> float:
-        """The host posts each message of an exchange, as it launches a kernel; alone, it has none."""
-        return self.profile.host.issue.value
 
     def _arrival(self) -> _Arrival | None:
         """The all-gather of a tensor that each tensor-parallel rank received 1/t of."""
@@ -226,7 +233,7 @@ class _Iteration:
             return None
         time = self.action_time(action)
         ends = (0.0, *time.layer_ends_s[:-1], time.duration_s)
-        return tuple(end - start for start, end in zip(ends, ends[1:], strict=False))
+        return tuple(end - start for start, end in itertools.pairwise(ends))
 
 
 @dataclass(frozen=True, slots=True)

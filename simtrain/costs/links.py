@@ -33,8 +33,8 @@ def collective_is_extrapolated(
     """Whether size or group lie outside the measured curves (all groups across nodes do)."""
     curves = _curves(op.kind, profile).value
     curve = next((c for c in curves if c.num_ranks == placement.num_ranks), None)
-    return curve is None or not placement.inside_one_node or (
-        op.array_bytes > curve.array_bytes[-1]
+    return (
+        curve is None or not placement.inside_one_node or (op.array_bytes > curve.array_bytes[-1])
     )
 
 
@@ -102,4 +102,5 @@ def _efficiency(curve: CollectiveCurve, array_bytes: float) -> float:
         return fractions[-1]
     low, high = sizes[place - 1], sizes[place]
     part = math.log(array_bytes / low) / math.log(high / low)
-    return fractions[place - 1] ** (1 - part) * fractions[place] ** part
+    before, after = math.log(fractions[place - 1]), math.log(fractions[place])
+    return math.exp(before + part * (after - before))

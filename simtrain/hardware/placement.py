@@ -61,8 +61,10 @@ class Placement:
     def model_group(self) -> GroupPlacement:
         """All ranks that hold one replica: t · p of them."""
         num_ranks = self.tensor * self.pipeline
-        nodes = {self._rank(i % self.tensor, i // self.tensor) // self.gpus_per_node
-                 for i in range(num_ranks)}
+        nodes = {
+            self._rank(i % self.tensor, i // self.tensor) // self.gpus_per_node
+            for i in range(num_ranks)
+        }
         return GroupPlacement(num_ranks, math.ceil(num_ranks / len(nodes)))
 
     def stages_share_node(self, stage: int, other: int) -> bool:
@@ -78,7 +80,6 @@ class Placement:
 
     def _same_node(self, stage: int, other: int) -> bool:
         return all(
-            self._rank(t, stage) // self.gpus_per_node
-            == self._rank(t, other) // self.gpus_per_node
+            self._rank(t, stage) // self.gpus_per_node == self._rank(t, other) // self.gpus_per_node
             for t in (0, self.tensor - 1)
         )

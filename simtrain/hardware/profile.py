@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -124,7 +125,7 @@ class CollectiveCurve(_Strict):
         if len(sizes) != len(fractions):
             raise ValueError(f"{len(sizes)} array_bytes but {len(fractions)} efficiency values")
         pairs = list(zip(sizes, fractions, strict=True))
-        for (size, fraction), (next_size, next_fraction) in zip(pairs, pairs[1:], strict=False):
+        for (size, fraction), (next_size, next_fraction) in itertools.pairwise(pairs):
             if size >= next_size:
                 raise ValueError(f"array_bytes must grow, but {next_size} follows {size}")
             if size / fraction > next_size / next_fraction * (1 + _ROUNDING):

@@ -56,9 +56,7 @@ def iteration_program(
     """The program of an iteration, one step a stage; kinds name what each task is."""
     builder = ProgramBuilder()
     pipeline = add_pipeline(builder, schedule, costs, overlap)
-    ready = [
-        _reduce_gradients(builder, stage, step, pipeline) for stage, step in enumerate(steps)
-    ]
+    ready = [_reduce_gradients(builder, stage, step, pipeline) for stage, step in enumerate(steps)]
     ready = _reduce_embedding(builder, steps, ready)
     norms = [
         (builder.add("gradient norm", stage_stream(stage), step.norm_s, ready[stage], "optimizer"),)

@@ -164,9 +164,7 @@ class _Pipeline:
     def add_action(self, rank: int, action: Action, gate: tuple[int, ...]) -> tuple[int, ...]:
         name, stream, kind = str(action), stage_stream(rank), _KINDS[action.kind]
         if (parts := self.costs.parts_s(action)) is not None:
-            tasks = tuple(
-                self.builder.add(name, stream, seconds, gate, kind) for seconds in parts
-            )
+            tasks = tuple(self.builder.add(name, stream, seconds, gate, kind) for seconds in parts)
             self.parts[action] = tasks
             task = tasks[-1]
         else:

@@ -8,7 +8,7 @@ scores and writes all of them.
 from __future__ import annotations
 
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Elementwise, Gemm, Phase
+from simtrain.workload.ops import Elementwise, Gemm, Phase, SavedTensor
 from simtrain.workload.shape import MASK_BYTES, LayerShape
 
 
@@ -39,13 +39,9 @@ def core_forward(order: IssueOrder, shape: LayerShape, *, keep_scores: bool) -> 
         )
     )
     order.compute(
-        _per_head(
-            shape, "attention over V", s, shape.head_size, s, Phase.FORWARD, value + kept[2]
-        )
+        _per_head(shape, "attention over V", s, shape.head_size, s, Phase.FORWARD, value + kept[2])
     )
-    order.compute(
-        Elementwise("merge heads", size * per_head, size * per_head, Phase.FORWARD)
-    )
+    order.compute(Elementwise("merge heads", size * per_head, size * per_head, Phase.FORWARD))
 
 
 def core_backward(order: IssueOrder, shape: LayerShape) -> None:
@@ -63,9 +59,7 @@ def core_backward(order: IssueOrder, shape: LayerShape) -> None:
         )
     )
     # Output and its gradient are read below the diagonal only; the result is written whole.
-    order.compute(
-        Elementwise("softmax gradient", size * shape.scores, size * shape.scores, phase)
-    )
+    order.compute(Elementwise("softmax gradient", size * shape.scores, size * shape.scores, phase))
     order.compute(_per_head(shape, "QKᵀ query gradient", s, d, s, phase))
     order.compute(_per_head(shape, "QKᵀ key gradient", s, d, s, phase))
     projected = 3 * shape.tokens * shape.hidden // shape.tensor * size
@@ -73,7 +67,13 @@ def core_backward(order: IssueOrder, shape: LayerShape) -> None:
 
 
 def _per_head(
-    shape: LayerShape, name: str, m: int, n: int, k: int, phase: Phase, saved: tuple = ()
+    shape: LayerShape,
+    name: str,
+    m: int,
+    n: int,
+    k: int,
+    phase: Phase,
+    saved: tuple[SavedTensor, ...] = (),
 ) -> Gemm:
     return Gemm(
         name,

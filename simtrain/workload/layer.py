@@ -148,9 +148,7 @@ def layer_norm_forward(order: IssueOrder, shape: LayerShape, name: str) -> None:
     )
 
 
-def layer_norm_backward(
-    order: IssueOrder, shape: LayerShape, name: str, *, residual: bool
-) -> None:
+def layer_norm_backward(order: IssueOrder, shape: LayerShape, name: str, *, residual: bool) -> None:
     """Gradient of a layer norm, and its sum with the gradient that came around the block."""
     num_bytes = shape.local_tokens * shape.hidden * shape.element_bytes
     phase = Phase.INPUT_GRADIENT

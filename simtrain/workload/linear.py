@@ -148,7 +148,5 @@ def column_parallel_backward(
 
 def _input_gradient_sum(shape: LayerShape, block: str) -> Collective:
     if shape.sequence_parallel:
-        return collective(
-            shape, f"{block} g", CollectiveKind.REDUCE_SCATTER, Phase.INPUT_GRADIENT
-        )
+        return collective(shape, f"{block} g", CollectiveKind.REDUCE_SCATTER, Phase.INPUT_GRADIENT)
     return collective(shape, f"{block} f", CollectiveKind.ALL_REDUCE, Phase.INPUT_GRADIENT)

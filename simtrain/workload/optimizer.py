@@ -53,7 +53,7 @@ def step_ops(scenario: Scenario, parameters: StageParameters) -> StepOps:
 
 
 def average(scenario: Scenario, num_parameters: int) -> tuple[Op, ...]:
-    """Divide by the number of replicas; Megatron's `allreduce_gradients` does so for one as well."""
+    """Divide by the number of replicas; Megatron's `allreduce_gradients` does so for one too."""
     num_bytes = num_parameters * scenario.gradient_bytes
     return (_stream("gradient average", num_bytes, num_bytes),)
 
@@ -66,9 +66,7 @@ def data_reduction(scenario: Scenario, num_parameters: int) -> tuple[Op, ...]:
     return (_all_reduce("gradient all-reduce", num_bytes, scenario.parallelism.data, Group.DATA),)
 
 
-def _sequence_parallel_reduction(
-    scenario: Scenario, parameters: StageParameters
-) -> tuple[Op, ...]:
+def _sequence_parallel_reduction(scenario: Scenario, parameters: StageParameters) -> tuple[Op, ...]:
     if not scenario.parallelism.sequence_parallel:
         return ()
     num_bytes = parameters.sequence_parallel * scenario.gradient_bytes

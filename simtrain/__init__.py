@@ -1,0 +1,24 @@
+"""simtrain: a discrete-event simulator of large-model training iterations.
+
+>>> import simtrain
+>>> result = simtrain.simulate(simtrain.load_scenario("table5_22b_present"))
+>>> result.iteration_time_s, result.mfu, result.timeline  # doctest: +SKIP
+"""
+
+from simtrain.errors import InputError, SimtrainError
+from simtrain.hardware.load import load_profile
+from simtrain.iteration import simulate
+from simtrain.report.result import Result
+from simtrain.scenario import Scenario, load_scenario
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "InputError",
+    "Result",
+    "Scenario",
+    "SimtrainError",
+    "load_profile",
+    "load_scenario",
+    "simulate",
+]

@@ -1,0 +1,5 @@
+"""`python -m simtrain`."""
+
+from simtrain.cli import main
+
+main()

@@ -1,0 +1,170 @@
+"""The command line: arguments, exit codes and printing. Data to stdout, everything else to stderr.
+
+Exit codes: 0 fine, 2 bad input, 3 does not fit in memory, 4 a threshold missed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from simtrain import paper
+from simtrain.errors import SimtrainError
+from simtrain.iteration import simulate
+from simtrain.paper.render import render as render_comparison
+from simtrain.report.render import render as render_result
+from simtrain.resources import list_scenarios
+from simtrain.scenario import load_scenario
+from simtrain.schedules import build as build_schedule
+
+THRESHOLD_MISSED = 4
+_PLAIN_WIDTH = 120
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ScenarioArgument = Annotated[
+    str, typer.Argument(help="A scenario file, or the name of one that comes with simtrain.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a field: parallelism.tensor=4. May be repeated."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
+
+
+class Target(StrEnum):
+    """What of the paper can be reproduced."""
+
+    TABLE4 = "table4"
+    TABLE5 = "table5"
+    DP530B = "dp530b"
+
+
+@app.callback()
+def simtrain() -> None:
+    """How long does one training iteration of a large model take, and where does the time go?"""
+
+
+@app.command()
+def run(
+    scenario: ScenarioArgument, overrides: SetOption = None, as_json: JsonOption = False
+) -> None:
+    """Simulate one iteration and say where its time goes.
+
+    Example: simtrain run table5_175b_present --set parallelism.interleave=1
+    """
+    loaded = load_scenario(scenario, overrides or ())
+    with _status(f"simulating {loaded.name}"):
+        result = simulate(loaded)
+    _show(as_json, result.to_json, lambda: render_result(result))
+
+
+@app.command()
+def reproduce(
+    target: Annotated[Target, typer.Argument(help="Which of the paper's results.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Put the paper's figures beside ours; exit code 4 when a threshold is missed.
+
+    Example: simtrain reproduce table5
+    """
+    compare = {
+        Target.TABLE4: paper.table4,
+        Target.TABLE5: paper.table5,
+        Target.DP530B: paper.dp530b,
+    }[target]
+    with _progress_bar() as report:
+        comparison = compare(report)
+    _show(as_json, comparison.to_json, lambda: render_comparison(comparison))
+    if not comparison.ok:
+        raise typer.Exit(THRESHOLD_MISSED)
+
+
+@app.command()
+def schedule(scenario: ScenarioArgument, overrides: SetOption = None) -> None:
+    """Print the order in which each stage acts: one row a stage, 2F0 is forward 0 of chunk 2.
+
+    Example: simtrain schedule table5_175b_present
+    """
+    loaded = load_scenario(scenario, overrides or ())
+    order = build_schedule(
+        loaded.schedule,
+        loaded.parallelism.pipeline,
+        loaded.parallelism.interleave,
+        loaded.num_microbatches,
+    )
+    print(order.to_csv(), end="")
+
+
+@app.command()
+def scenarios() -> None:
+    """List the scenarios that come with simtrain.
+
+    Example: simtrain scenarios
+    """
+    for name in list_scenarios():
+        print(f"{name}  {load_scenario(name).description or ''}".rstrip())
+
+
+def main() -> None:
+    """Entry point: errors that a user can mend are told without a traceback."""
+    try:
+        app()
+    except SimtrainError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+    except BrokenPipeError:
+        # Whoever read our output has seen enough: `simtrain schedule ... | head`.
+        sys.stderr.close()
+        raise SystemExit(0) from None
+
+
+def _show(as_json: bool, data: Callable[[], dict[str, Any]], page: Callable[[], Any]) -> None:
+    if as_json:
+        print(json.dumps(data(), indent=2, allow_nan=False))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PLAIN_WIDTH)
+    console.print(page())
+
+
+@contextmanager
+def _status(what: str) -> Iterator[None]:
+    with Console(stderr=True).status(what):
+        yield
+
+
+@contextmanager
+def _progress_bar() -> Iterator[paper.comparison.Progress]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+
+        def report(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        yield report
+
+
+if __name__ == "__main__":
+    main()

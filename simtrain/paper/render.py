@@ -1,0 +1,83 @@
+"""A comparison as a table for a terminal, with its closing OK or FAILED."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.paper.comparison import Comparison, Gain, Row
+
+
+def render(comparison: Comparison) -> RenderableType:
+    """The page of `simtrain reproduce`."""
+    parts: list[RenderableType] = [_times(comparison)]
+    if comparison.gains:
+        parts.append(_gains(comparison.gains))
+    parts.append(verdict(comparison))
+    return Group(*parts)
+
+
+def verdict(comparison: Comparison) -> Text:
+    """The closing line."""
+    errors = (
+        f"mean |error| {comparison.mean_abs_error:.2%} (at most {comparison.mean_threshold:.1%}), "
+        f"largest {comparison.max_abs_error:.2%} (at most {comparison.max_threshold:.1%})"
+    )
+    if comparison.ok:
+        return Text(f"OK: {errors}", style="bold green")
+    return Text(f"FAILED: {'; '.join(comparison.misses)}. {errors}", style="bold red")
+
+
+def _times(comparison: Comparison) -> Table:
+    facts = sorted({name for row in comparison.rows for name in row.facts}, key=_fact_order)
+    table = Table(title=comparison.title, title_justify="left")
+    for name in ("model", "strategy"):
+        table.add_column(name)
+    for name in ("paper\ns", "simulated\ns", "error\n%"):
+        table.add_column(name, justify="right")
+    for name in facts:
+        table.add_column(_heading(name), justify="right")
+    for row in comparison.rows:
+        table.add_row(*_cells(row, facts))
+    return table
+
+
+def _cells(row: Row, facts: list[str]) -> list[str]:
+    times = [f"{row.paper_s:.5g}", f"{row.simulated_s:.5g}", f"{100 * row.error:+.2f}"]
+    return [row.model, row.strategy, *times, *(_fact(name, row.facts.get(name)) for name in facts)]
+
+
+def _fact_order(name: str) -> tuple[str, bool]:
+    """Ours after the paper's of the same name."""
+    return name.removeprefix("paper_"), not name.startswith("paper_")
+
+
+def _heading(name: str) -> str:
+    if name == "overlapped_s":
+        return "simulated,\noverlapped\ns"
+    words = name.replace("_", " ").replace("mfu", "MFU").replace("hfu", "HFU")
+    return words if name == "pass" else f"{words}\n%"
+
+
+def _fact(name: str, value: object) -> str:
+    if not isinstance(value, float):
+        return str(value or "")
+    return f"{value:.5g}" if name.endswith("_s") else f"{100 * value:.1f}"
+
+
+def _gains(gains: Sequence[Gain]) -> Table:
+    table = Table(title="Throughput gain over full recompute", title_justify="left")
+    table.add_column("model")
+    for name in ("paper\n%", "simulated\n%", "error\npoints"):
+        table.add_column(name, justify="right")
+    for gain in gains:
+        table.add_row(
+            gain.model,
+            f"{100 * gain.paper:.1f}",
+            f"{100 * gain.simulated:.1f}",
+            f"{100 * gain.error:+.1f}",
+        )
+    return table

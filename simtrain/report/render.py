@@ -1,0 +1,81 @@
+"""A result as a page for a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.report.breakdown import Breakdown
+from simtrain.report.result import Result
+from simtrain.units import format_seconds
+
+_LABELS = {
+    "compute_s": "compute",
+    "recompute_s": "recompute",
+    "launch_s": "waiting for kernel launches",
+    "tensor_communication_s": "exposed tensor-parallel communication",
+    "pipeline_communication_s": "exposed pipeline communication",
+    "data_communication_s": "exposed data-parallel communication",
+    "bubble_s": "bubble",
+    "optimizer_s": "optimizer",
+}
+_BAR_WIDTH = 30
+
+
+def render(result: Result) -> RenderableType:
+    """The report of `simtrain run`."""
+    return Group(_headline(result), "", _breakdown_table(result), "", *_notes(result))
+
+
+def _headline(result: Result) -> Table:
+    scenario = result.scenario
+    table = Table.grid(padding=(0, 2))
+    rows = (
+        ("scenario", f"{scenario.name} ({scenario.strategy}, {scenario.schedule})"),
+        ("cluster", f"{scenario.num_gpus} GPUs of {result.profile.name}"),
+        ("iteration time", f"{result.iteration_time_s:.4g} s"),
+        ("tokens per second", f"{result.tokens_per_s:,.0f}"),
+        ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}"),
+    )
+    for name, value in rows:
+        table.add_row(Text(name, style="bold"), value)
+    return table
+
+
+def _breakdown_table(result: Result) -> Table:
+    """Mean over the stages, and the range between them where they differ."""
+    table = Table(title="Where the time goes, mean over the stages", title_justify="left")
+    table.add_column("part")
+    table.add_column("time", justify="right")
+    table.add_column("%", justify="right")
+    table.add_column("least to most of a stage", justify="right")
+    table.add_column("")
+    mean, total_s = result.breakdown, result.iteration_time_s
+    for field in fields(Breakdown):
+        seconds = getattr(mean, field.name)
+        of_stages = [getattr(stage, field.name) for stage in result.stages]
+        table.add_row(
+            _LABELS[field.name],
+            format_seconds(seconds),
+            f"{seconds / total_s:.1%}",
+            f"{format_seconds(min(of_stages))} to {format_seconds(max(of_stages))}",
+            "█" * round(_BAR_WIDTH * seconds / total_s),
+        )
+    table.add_section()
+    table.add_row("iteration", format_seconds(total_s), "100.0%", "", "")
+    return table
+
+
+def _notes(result: Result) -> list[RenderableType]:
+    scenario = result.scenario
+    simulated, total = result.num_simulated_ranks, scenario.num_gpus
+    notes = [f"{simulated} of {total} ranks simulated, one a stage; the rest do the same."]
+    if result.extrapolated:
+        names = ", ".join(result.extrapolated)
+        notes.append(f"Extrapolated beyond what the profile was fitted on: {names}.")
+    if not result.profile.calibrated:
+        notes.append("The profile is not calibrated: its numbers are a datasheet's.")
+    return [Text(note, style="dim") for note in notes]
