@@ -48,7 +48,7 @@ def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Resu
     profile = profile or load_profile(scenario.cluster, scenario.hardware_document)
     check_cluster(scenario, profile.cluster.gpus_per_node.value, profile.cluster.num_nodes.value)
     iteration = _Iteration(scenario, profile)
-    program, _ = iteration_program(
+    program, pipeline = iteration_program(
         iteration.schedule, iteration.costs(), iteration.steps(), overlap=scenario.overlap.pipeline
     )
     timeline = run_program(program)
@@ -56,7 +56,9 @@ def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Resu
         scenario=scenario,
         profile=profile,
         timeline=timeline,
-        stages=stage_breakdowns(timeline, iteration.schedule, iteration.action_time),
+        stages=stage_breakdowns(
+            timeline, iteration.schedule, pipeline.actions, iteration.action_time
+        ),
         model_flops=iteration.flops(recompute=False),
         hardware_flops=iteration.flops(recompute=True),
         extrapolated=iteration.pricer.extrapolated(),
@@ -95,10 +97,11 @@ class _Iteration:
             parallelism.interleave,
             self.scenario.num_microbatches,
         )
+        self.chunk = functools.cache(self._chunk)
         self.passes = functools.cache(self._pass)
         self.times = functools.cache(self._time)
 
-    def chunk(self, virtual_stage: int) -> Chunk:
+    def _chunk(self, virtual_stage: int) -> Chunk:
         """Layers are contiguous by virtual stage; the ends carry embedding and head."""
         last = self.schedule.num_virtual_stages - 1
         return Chunk(

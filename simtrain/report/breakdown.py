@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from simtrain.engine import Span, Timeline
+from simtrain.engine import Timeline
 from simtrain.programs.chunk import ActionTime
 from simtrain.programs.iteration import EMBEDDING_STREAM, MODEL_STREAM, data_stream
 from simtrain.programs.pipeline import stage_stream
@@ -49,92 +50,108 @@ def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
 
 
 def stage_breakdowns(
-    timeline: Timeline, schedule: Schedule, action_time: Callable[[Action], ActionTime]
+    timeline: Timeline,
+    schedule: Schedule,
+    actions: Iterable[Action],
+    action_time: Callable[[Action], ActionTime],
 ) -> tuple[Breakdown, ...]:
-    """One breakdown a stage."""
-    spans = list(timeline.spans())
-    by_stream: dict[str, list[Span]] = {}
-    for span in spans:
-        by_stream.setdefault(span.stream, []).append(span)
-    transfers = _by_stage(by_stream)
+    """One breakdown a stage; `actions` are all that were simulated."""
+    queues = timeline.program.queues()
+    ran: list[Counter[ActionTime]] = [Counter() for _ in range(schedule.num_stages)]
+    for action in actions:
+        ran[schedule.rank_of(action.virtual_stage)][action_time(action)] += 1
+    elsewhere = _elsewhere(timeline, queues, schedule.num_stages)
+    makespan_s = timeline.makespan_s
     return tuple(
         _stage(
-            by_stream.get(stage_stream(stage), []),
-            _Idle(
-                transfers.get(stage, []),
-                [(s.start_s, s.end_s) for s in by_stream.get(data_stream(stage), [])],
-                _of(by_stream, EMBEDDING_STREAM) if stage in _ends(schedule) else [],
-                _of(by_stream, MODEL_STREAM),
-            ),
-            action_time,
-            timeline.makespan_s,
+            _Lane(timeline, queues.get(stage_stream(stage), []), makespan_s),
+            ran[stage],
+            elsewhere[stage],
         )
         for stage in range(schedule.num_stages)
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Idle:
-    """What may be running elsewhere while a stage's own stream does nothing."""
+@dataclass(slots=True)
+class _Elsewhere:
+    """What runs on other streams and may keep a stage waiting, by the part it counts to."""
 
-    transfers: list[Interval]
+    pipeline: list[Interval]
     data: list[Interval]
-    embedding: list[Interval]
-    norm: list[Interval]
+    optimizer: list[Interval]
 
 
-def _stage(
-    spans: Sequence[Span],
-    idle: _Idle,
-    action_time: Callable[[Action], ActionTime],
-    makespan_s: float,
-) -> Breakdown:
-    parts = {field.name: 0.0 for field in fields(Breakdown)}
-    actions: set[str] = set()
-    for span in spans:
-        if span.kind in ("forward", "backward"):
-            actions.add(span.name)
-        elif span.kind in ("arrival", "synchronize"):
-            parts["pipeline_communication_s"] += span.duration_s
-        elif span.kind == "data":
-            parts["data_communication_s"] += span.duration_s
-        elif span.kind == "tensor":
-            parts["tensor_communication_s"] += span.duration_s
-        else:
-            parts["optimizer_s"] += span.duration_s
-    for name in sorted(actions):
-        time = action_time(Action.parse(name))
-        parts["compute_s"] += time.compute_s
-        parts["recompute_s"] += time.recompute_s
-        parts["launch_s"] += time.launch_s
-        parts["tensor_communication_s"] += time.exposed_communication_s
-    gaps = _gaps([(s.start_s, s.end_s) for s in spans], makespan_s)
-    parts["pipeline_communication_s"] += _common_s(gaps, idle.transfers)
-    parts["pipeline_communication_s"] += _common_s(gaps, idle.embedding)
-    parts["data_communication_s"] += _common_s(gaps, idle.data)
-    parts["optimizer_s"] += _common_s(gaps, idle.norm)
-    parts["bubble_s"] = makespan_s - math.fsum(parts.values())
+def _elsewhere(
+    timeline: Timeline, queues: Mapping[str, list[int]], num_stages: int
+) -> list[_Elsewhere]:
+    """For each stage: transfers it takes part in, its gradient buckets, and the norm."""
+
+    def intervals(stream: str) -> list[Interval]:
+        return [(timeline.start_s[t], timeline.end_s[t]) for t in queues.get(stream, [])]
+
+    stages = [
+        _Elsewhere([], intervals(data_stream(stage)), intervals(MODEL_STREAM))
+        for stage in range(num_stages)
+    ]
+    for stream in queues:
+        kind, _, ends = stream.partition(" ")
+        if kind in ("link", "wrap"):
+            for stage in {int(end) for end in ends.split("->")}:
+                stages[stage].pipeline.extend(intervals(stream))
+    for stage in {0, num_stages - 1}:
+        stages[stage].pipeline.extend(intervals(EMBEDDING_STREAM))
+    return stages
+
+
+_PARTS = {
+    "arrival": "pipeline_communication_s",
+    "synchronize": "pipeline_communication_s",
+    "data": "data_communication_s",
+    "tensor": "tensor_communication_s",
+    "optimizer": "optimizer_s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A stage's own stream: its tasks in order, and when the whole iteration ends."""
+
+    timeline: Timeline
+    queue: Sequence[int]
+    makespan_s: float
+
+    def busy(self) -> list[Interval]:
+        start_s, end_s = self.timeline.start_s, self.timeline.end_s
+        return [(start_s[task], end_s[task]) for task in self.queue]
+
+    def seconds_by_part(self) -> dict[str, float]:
+        """Seconds of the tasks that are no forward or backward pass."""
+        seconds = {field.name: 0.0 for field in fields(Breakdown)}
+        tasks = self.timeline.program.tasks
+        for task, (start_s, end_s) in zip(self.queue, self.busy(), strict=True):
+            if (part := _PARTS.get(tasks[task].kind)) is not None:
+                seconds[part] += end_s - start_s
+        return seconds
+
+
+def _stage(lane: _Lane, ran: Counter[ActionTime], elsewhere: _Elsewhere) -> Breakdown:
+    parts = lane.seconds_by_part()
+    _add_actions(parts, ran)
+    gaps = _gaps(lane.busy(), lane.makespan_s)
+    parts["pipeline_communication_s"] += _common_s(gaps, _merged(elsewhere.pipeline))
+    parts["data_communication_s"] += _common_s(gaps, elsewhere.data)
+    parts["optimizer_s"] += _common_s(gaps, elsewhere.optimizer)
+    parts["bubble_s"] = max(0.0, lane.makespan_s - math.fsum(parts.values()))
     return Breakdown(**parts)
 
 
-def _by_stage(by_stream: dict[str, list[Span]]) -> dict[int, list[Interval]]:
-    """The transfers in which each stage takes part, merged where they overlap."""
-    found: dict[int, list[Interval]] = {}
-    for stream, spans in by_stream.items():
-        kind, _, ends = stream.partition(" ")
-        if kind not in ("link", "wrap"):
-            continue
-        for stage in {int(end) for end in ends.split("->")}:
-            found.setdefault(stage, []).extend((s.start_s, s.end_s) for s in spans)
-    return {stage: _merged(intervals) for stage, intervals in found.items()}
-
-
-def _of(by_stream: dict[str, list[Span]], stream: str) -> list[Interval]:
-    return [(span.start_s, span.end_s) for span in by_stream.get(stream, [])]
-
-
-def _ends(schedule: Schedule) -> tuple[int, int]:
-    return 0, schedule.num_stages - 1
+def _add_actions(parts: dict[str, float], ran: Counter[ActionTime]) -> None:
+    """Add the parts of all forward and backward passes of a stage."""
+    for time, number in ran.items():
+        parts["compute_s"] += number * time.compute_s
+        parts["recompute_s"] += number * time.recompute_s
+        parts["launch_s"] += number * time.launch_s
+        parts["tensor_communication_s"] += number * time.exposed_communication_s
 
 
 def _merged(intervals: Iterable[Interval]) -> list[Interval]:
