@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from simtrain.errors import InputError, Location, Problem
@@ -35,9 +36,8 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
 
     def lay(under: Any, over: Any, path: Path) -> Any:
         if _is_entry(under):
-            at = overrides.positions.of_value(path)
-            if at is not None:
-                values[(*path, "value")] = keys[(*path, "value")] = at
+            _move(path, overrides.positions.keys, keys)
+            _move(path, overrides.positions.values, values)
             return {"value": over, "source": _OVERRIDDEN}
         if not isinstance(under, dict) or not isinstance(over, dict):
             raise InputError([_no_entry(path, under, overrides.positions.of_value(path))])
@@ -48,6 +48,20 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
         return under | {name: lay(under[name], over[name], (*path, name)) for name in over}
 
     return Document(lay(profile.data, overrides.data, ()), Positions(keys, values))
+
+
+def _move(entry: Path, source: Mapping[Path, Location], target: dict[Path, Location]) -> None:
+    """What `source` knows of an overridden entry, and of all in it, is known of its value."""
+    depth = len(entry)
+    for where in [where for where in target if where[:depth] == entry]:
+        del target[where]
+    target.update(
+        {
+            (*entry, "value", *where[depth:]): at
+            for where, at in source.items()
+            if where[:depth] == entry
+        }
+    )
 
 
 def _is_entry(data: Any) -> bool:

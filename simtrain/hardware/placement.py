@@ -7,6 +7,8 @@ Ranks are numbered as Megatron-LM numbers them, tensor parallel fastest, then da
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
@@ -45,41 +47,50 @@ class Placement:
         grid = scenario.parallelism
         return cls(grid.tensor, grid.data, grid.pipeline, gpus_per_node)
 
+    @property
+    def ranks_per_stage(self) -> int:
+        """Ranks of all replicas of a stage, which are neighbours: t · d."""
+        return self.tensor * self.data
+
     def tensor_group(self) -> GroupPlacement:
         """Neighbouring ranks."""
-        return self._strided(self.tensor, 1)
+        num_ranks = self.ranks_per_stage * self.pipeline
+        return self._widest(range(self.tensor), range(0, num_ranks, self.tensor))
 
     def data_group(self) -> GroupPlacement:
         """Ranks t apart."""
-        return self._strided(self.data, self.tensor)
+        stages = range(0, self.ranks_per_stage * self.pipeline, self.ranks_per_stage)
+        starts = (stage + tensor for stage in stages for tensor in range(self.tensor))
+        return self._widest(range(0, self.ranks_per_stage, self.tensor), starts)
 
     def embedding_group(self) -> GroupPlacement:
         """First and last stage, which share the tied embedding."""
-        same = self._same_node(0, self.pipeline - 1)
-        return GroupPlacement(2, 2 if same else 1)
+        last_stage = self.ranks_per_stage * (self.pipeline - 1)
+        return self._widest((0, last_stage), range(self.ranks_per_stage))
 
     def model_group(self) -> GroupPlacement:
         """All ranks that hold one replica: t · p of them."""
-        num_ranks = self.tensor * self.pipeline
-        nodes = {
-            self._rank(i % self.tensor, i // self.tensor) // self.gpus_per_node
-            for i in range(num_ranks)
-        }
-        return GroupPlacement(num_ranks, math.ceil(num_ranks / len(nodes)))
+        stages = range(0, self.ranks_per_stage * self.pipeline, self.ranks_per_stage)
+        ranks = [stage + tensor for stage in stages for tensor in range(self.tensor)]
+        return self._widest(ranks, range(0, self.ranks_per_stage, self.tensor))
 
     def stages_share_node(self, stage: int, other: int) -> bool:
-        """Whether the transfer between two stages stays inside a node."""
-        return self._same_node(stage, other)
+        """Whether every transfer between two stages stays inside a node."""
+        if stage == other:
+            return True
+        first = min(stage, other) * self.ranks_per_stage
+        last = (max(stage, other) + 1) * self.ranks_per_stage - 1
+        return first // self.gpus_per_node == last // self.gpus_per_node
 
-    def _strided(self, num_ranks: int, stride: int) -> GroupPlacement:
-        per_node = max(1, min(num_ranks, self.gpus_per_node // stride))
-        return GroupPlacement(num_ranks, per_node)
+    def _widest(self, offsets: Sequence[int], starts: Iterable[int]) -> GroupPlacement:
+        """Of the groups with the same offsets from their first ranks, the one on the most nodes.
 
-    def _rank(self, tensor: int, stage: int) -> int:
-        return tensor + self.tensor * self.data * stage
-
-    def _same_node(self, stage: int, other: int) -> bool:
-        return all(
-            self._rank(t, stage) // self.gpus_per_node == self._rank(t, other) // self.gpus_per_node
-            for t in (0, self.tensor - 1)
+        All groups work at the same time and the slowest decides. Groups that start at the same
+        place in a node lie alike.
+        """
+        layouts = (
+            Counter((start + offset) // self.gpus_per_node for offset in offsets)
+            for start in {start % self.gpus_per_node for start in starts}
         )
+        fullest = min((-len(nodes), max(nodes.values())) for nodes in layouts)[1]
+        return GroupPlacement(len(offsets), fullest)

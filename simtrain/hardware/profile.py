@@ -7,6 +7,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from simtrain.strict_yaml import FieldError
 from simtrain.units import (
     Bytes,
     BytesPerSecond,
@@ -217,19 +218,19 @@ class HardwareProfile(_Strict):
         peak = self.gpu.peak_flops.value
         reached = self.gemm.mainloop_flops.value * self.gemm.in_situ_speed.value
         if reached > peak:
-            raise ValueError(
-                f"gemm.mainloop_flops × gemm.in_situ_speed is {reached:.4g} FLOP/s, above "
-                f"gpu.peak_flops {peak:.4g}"
+            raise FieldError(
+                ("gemm", "mainloop_flops", "value"),
+                f"times gemm.in_situ_speed it is {reached:.4g} FLOP/s, above gpu.peak_flops "
+                f"{peak:.4g}",
             )
         memory = self.gpu.memory_bandwidth.value
-        fastest = max(
-            self.memory_bound.fused_bandwidth.value, self.memory_bound.stream_bandwidth.value
-        )
-        if fastest > memory:
-            raise ValueError(
-                f"memory_bound reaches {fastest:.4g} bytes/s, above gpu.memory_bandwidth "
-                f"{memory:.4g}"
-            )
+        for family in ("fused_bandwidth", "stream_bandwidth"):
+            bandwidth = getattr(self.memory_bound, family).value
+            if bandwidth > memory:
+                raise FieldError(
+                    ("memory_bound", family, "value"),
+                    f"{bandwidth:.4g} bytes/s is above gpu.memory_bandwidth {memory:.4g}",
+                )
         return self
 
     @property

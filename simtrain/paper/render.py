@@ -73,11 +73,13 @@ def _gains(gains: Sequence[Gain]) -> Table:
     table.add_column("model")
     for name in ("paper\n%", "simulated\n%", "error\npoints"):
         table.add_column(name, justify="right")
+    table.add_column("")
     for gain in gains:
         table.add_row(
             gain.model,
             f"{100 * gain.paper:.1f}",
             f"{100 * gain.simulated:.1f}",
-            f"{100 * gain.error:+.1f}",
+            f"{100 * gain.error:+.2f}",
+            "" if gain.within else f"[yellow]more than {100 * gain.threshold:.1f} points off",
         )
     return table

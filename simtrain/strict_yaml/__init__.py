@@ -6,10 +6,11 @@ Nothing here knows what a scenario or a hardware profile is: the model class is 
 from simtrain.strict_yaml.document import Document, Path, Positions, overlay, section
 from simtrain.strict_yaml.overrides import apply_overrides
 from simtrain.strict_yaml.reading import load_document, parse_document
-from simtrain.strict_yaml.validation import validate
+from simtrain.strict_yaml.validation import FieldError, validate
 
 __all__ = [
     "Document",
+    "FieldError",
     "Path",
     "Positions",
     "apply_overrides",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -25,6 +25,14 @@ _TYPE_NAMES: dict[type, str] = {
     float: "the decimal number",
     str: "the text",
 }
+
+
+class FieldError(ValueError):
+    """What a check of a whole section raises about one field; `path` leads there from it."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 def validate(model_class: type[Model], data: Mapping[str, Any], positions: Positions) -> Model:
@@ -192,7 +200,8 @@ def _text_hint(value: Any) -> str | None:
 
 def _explain_limit(refusal: _Refusal) -> Problem:
     limit = refusal.message.removeprefix("Input should be ")
-    fix = f"write a number {limit}" + (f", such as {refusal.example}" if refusal.example else "")
+    number = limit if limit.startswith("a ") else f"a number {limit}"
+    fix = f"write {number}" + (f", such as {refusal.example}" if refusal.example else "")
     return refusal.at_value("E204", f"{refusal.says}, but must be {limit}", fix)
 
 
@@ -205,6 +214,8 @@ def _explain_choice(refusal: _Refusal) -> Problem:
 
 def _explain_value_error(refusal: _Refusal) -> Problem:
     error = refusal.context["error"]
+    if isinstance(error, FieldError):
+        refusal = replace(refusal, path=(*refusal.path, *error.path))
     return refusal.at_value("E206", f"{refusal.name}: {error}", getattr(error, "fix", None))
 
 

@@ -126,7 +126,7 @@ class Collective:
     def wire_bytes(self) -> float:
         """Bytes that each rank sends around a ring: (n-1)/n of the array, twice to all-reduce."""
         passes = 2 if self.kind is CollectiveKind.ALL_REDUCE else 1
-        return passes * (self.group_size - 1) / self.group_size * self.array_bytes
+        return passes * (self.group_size - 1) * self.array_bytes / self.group_size
 
 
 Op: TypeAlias = Gemm | Elementwise | Collective

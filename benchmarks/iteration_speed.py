@@ -1,0 +1,49 @@
+"""Time of simulating the 1T model: 64 stages, 512 microbatches, SimPy engine."""
+
+import sys
+import time
+from collections.abc import Callable
+
+import simpy
+
+import simtrain
+
+SCENARIO = "table5_1t_present"
+REPETITIONS = 3
+
+
+def main() -> None:
+    scenario = simtrain.load_scenario(SCENARIO)
+    events = count_events(lambda: simtrain.simulate(scenario))
+    times = []
+    for _ in range(REPETITIONS):
+        start = time.perf_counter()
+        result = simtrain.simulate(scenario)
+        times.append(time.perf_counter() - start)
+    num_tasks = len(result.timeline.program.tasks)
+    best = min(times)
+    print(f"python {sys.version.split()[0]}, {SCENARIO}: {result.iteration_time_s:.4g} s simulated")
+    print(f"simulate(): {', '.join(f'{seconds:.2f}' for seconds in times)} s")
+    print(f"{num_tasks} tasks, {events} events, {best / num_tasks * 1e6:.1f} us a task")
+
+
+def count_events(run: Callable[[], object]) -> int:
+    """Events that SimPy steps through while `run` runs."""
+    steps = 0
+    original = simpy.Environment.step
+
+    def step(self: simpy.Environment) -> None:
+        nonlocal steps
+        steps += 1
+        original(self)
+
+    simpy.Environment.step = step
+    try:
+        run()
+    finally:
+        simpy.Environment.step = original
+    return steps
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""One layer against the paper: Table 2 to the last FLOP and byte, and the order of Figures 2-5."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from toys import (
+    STRATEGIES,
+    TABLE3,
+    a100,
+    layer_scenarios,
+    paper_scenario,
+    shape_of,
+)
+
+from simtrain.iteration import simulate
+from simtrain.scenario import Scenario
+from simtrain.workload.chunk import Chunk
+from simtrain.workload.layer import Recompute
+from simtrain.workload.ops import (
+    Collective,
+    CollectiveKind,
+    Gemm,
+    Op,
+    Phase,
+    saved_bytes,
+    total_flops,
+    total_wire_bytes,
+)
+
+# Table 2: 72 sbh² (1 + s/6h) / t, with what is computed twice.
+FLOPS = {"none": (72, Fraction(1, 6)), "selective": (72, Fraction(2, 9)), "full": (96, Fraction(1, 6))}
+WIRE = {"none": 16, "selective": 16, "full": 24}
+
+
+def layer_ops(scenario: Scenario) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """The ops of one layer, forward and backward."""
+    shape, recompute, layer = shape_of(scenario), Recompute(scenario.recompute), Chunk(1)
+    forward = layer.forward(shape, recompute, hide=True)
+    backward = layer.backward(shape, recompute, hide=True)
+    return forward.ops(), backward.ops()
+
+
+def kept_in_table2(scenario: Scenario) -> Fraction:
+    """Activations memory per layer (bytes): Equations 1, 2 and 4 and the rows of Table 2."""
+    shape = shape_of(scenario)
+    s, b, h, a, t = shape.seq_length, shape.microbatch, shape.hidden, shape.heads, shape.tensor
+    sequence, recompute = shape.sequence_parallel, scenario.recompute
+    if recompute == "full":
+        return Fraction(2 * s * b * h, t if sequence else 1)
+    linear = Fraction(34, t) if sequence else 10 + Fraction(24, t)
+    scores = Fraction(5 * a * s, h * t) if recompute == "none" else 0
+    return s * b * h * (linear + scores)
+
+
+def assert_is_table2(scenario: Scenario) -> None:
+    shape = shape_of(scenario)
+    s, b, h, t = shape.seq_length, shape.microbatch, shape.hidden, shape.tensor
+    forward, backward = layer_ops(scenario)
+    ops = forward + backward
+    factor, attention = FLOPS[scenario.recompute]
+    assert total_flops(ops) == Fraction(factor * s * b * h**2, t) * (1 + attention * Fraction(s, h))
+    communicated = Fraction(t - 1, t) * s * b * h
+    assert total_wire_bytes(ops, include_extra=False) == WIRE[scenario.recompute] * communicated
+    redone = 4 * communicated if shape.sequence_parallel else 0
+    assert total_wire_bytes(ops) == WIRE[scenario.recompute] * communicated + redone
+    assert saved_bytes(forward) == kept_in_table2(scenario)
+    assert saved_bytes(backward) == 0
+
+
+@pytest.mark.parametrize("model", TABLE3)
+@pytest.mark.parametrize(("sequence", "recompute"), STRATEGIES)
+def test_the_papers_layers(model: str, sequence: bool, recompute: str) -> None:
+    assert_is_table2(paper_scenario(model, sequence=sequence, recompute=recompute))
+
+
+@given(layer_scenarios())
+def test_every_legal_layer(scenario: Scenario) -> None:
+    assert_is_table2(scenario)
+
+
+def test_gpt3_keeps_eighty_and_thirty_four(model: str = "175B") -> None:
+    """Section 5: 5as/h is 80 for GPT-3, beside the 34 of the rest of the layer."""
+    sbh = 2048 * 12288
+    everything, _ = layer_ops(paper_scenario(model, sequence=True))
+    selective, _ = layer_ops(paper_scenario(model, sequence=True, recompute="selective"))
+    assert saved_bytes(everything) == (34 + 80) * sbh / 8
+    assert saved_bytes(selective) == 34 * sbh / 8
+
+
+@pytest.mark.parametrize("model", TABLE3)
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_flops_of_an_iteration(model: str, recompute: str) -> None:
+    """Appendix A: 72BLsh² (1 + s/6h + v/12hL), and what recompute adds to it."""
+    scenario = with_few_microbatches(paper_scenario(model, recompute=recompute))
+    big_b, big_l = scenario.batch.global_, scenario.model.num_layers
+    s, h, v = scenario.model.seq_length, scenario.model.hidden_size, scenario.model.vocab_size
+    unit = 72 * big_b * big_l * s * h**2
+    bracket = 1 + Fraction(s, 6 * h) + Fraction(v, 12 * h * big_l)
+    again = {
+        "none": 0,
+        "selective": Fraction(s, 18 * h),
+        "full": Fraction(1, 3) * (1 + Fraction(s, 6 * h)),
+    }
+    result = simulate(scenario, a100())
+    assert result.model_flops == unit * bracket
+    assert result.hardware_flops == unit * (bracket + again[recompute])
+
+
+def with_few_microbatches(scenario: Scenario) -> Scenario:
+    """One microbatch a stage: the FLOPs are proportional to B, the time to simulate is too."""
+    batch = scenario.batch.model_copy(
+        update={"global_": scenario.batch.micro * scenario.parallelism.pipeline}
+    )
+    return scenario.model_copy(update={"batch": batch})
+
+
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_collectives_of_a_layer(sequence: bool) -> None:
+    """Four all-reduces, or four all-gathers and four reduce-scatters (Section 4.2.2)."""
+    forward, backward = layer_ops(paper_scenario("22B", sequence=sequence))
+    collectives = [op for op in forward + backward if isinstance(op, Collective) and not op.extra]
+    kinds = [op.kind for op in collectives]
+    if sequence:
+        assert sorted(kinds) == [ALL_GATHER] * 4 + [REDUCE_SCATTER] * 4
+    else:
+        assert kinds == [ALL_REDUCE] * 4
+    assert {op.array_bytes for op in collectives} == {2 * 2048 * 4 * 6144}
+
+
+ATTENTION = (
+    "attention layer norm | g | QKV | QKV bias | QKᵀ | softmax | softmax dropout | "
+    "attention over V | merge heads | projection | ḡ | attention dropout and residual"
+)
+MLP = "MLP layer norm | g | h→4h | bias and GeLU | 4h→h | ḡ | MLP dropout and residual"
+PLACES = {"g": "before", "ḡ": "after"}
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_forward_follows_the_figures(sequence: bool) -> None:
+    """Figures 2 and 3, with f̄ where Figure 4 has it, or g and ḡ where Figure 5 has them."""
+    expected = []
+    for block, drawn in (("attention", ATTENTION), ("MLP", MLP)):
+        for name in drawn.split(" | "):
+            if name not in PLACES:
+                expected.append(name)
+            elif sequence:
+                expected.append(f"{block} {name}")
+            elif name == "ḡ":
+                expected.append(f"{block} f̄")
+    forward, _ = layer_ops(paper_scenario("22B", sequence=sequence))
+    assert [op.name for op in forward] == expected
+
+
+def test_backward_goes_from_last_to_first() -> None:
+    _, backward = layer_ops(paper_scenario("22B"))
+    names = [op.name for op in backward if isinstance(op, Gemm)]
+    assert names == [
+        "4h→h input gradient",
+        "4h→h weight gradient",
+        "h→4h input gradient",
+        "h→4h weight gradient",
+        "projection input gradient",
+        "projection weight gradient",
+        "attention over V scores gradient",
+        "attention over V value gradient",
+        "QKᵀ query gradient",
+        "QKᵀ key gradient",
+        "QKV input gradient",
+        "QKV weight gradient",
+    ]
+
+
+@pytest.mark.parametrize(("sequence", "recompute"), STRATEGIES)
+def test_what_is_computed_again(sequence: bool, recompute: str) -> None:
+    """Full recompute runs the forward pass first, selective the core just before its gradient."""
+    scenario = paper_scenario("22B", sequence=sequence, recompute=recompute)
+    forward, backward = layer_ops(scenario)
+    again = [op.name for op in backward if op.phase is Phase.RECOMPUTE]
+    if recompute == "full":
+        assert again == [op.name for op in forward]
+        assert [op.name for op in backward[: len(again)]] == again
+    elif recompute == "selective":
+        core = "QKᵀ | softmax | softmax dropout | attention over V | merge heads"
+        assert again == core.split(" | ")
+        names = [op.name for op in backward]
+        assert names.index("attention over V scores gradient") == names.index("merge heads") + 1
+    else:
+        assert again == []
+
+
+def hidden_behind(scenario: Scenario, *, backward: bool, hide: bool = True) -> dict[str, list[str]]:
+    """For each collective, the kernels issued after it that do not wait for it."""
+    layer, recompute = Chunk(1), Recompute(scenario.recompute)
+    run = layer.backward if backward else layer.forward
+    nodes = run(shape_of(scenario), recompute, hide=hide).nodes
+    kernels = [(at, node) for at, node in enumerate(nodes) if not isinstance(node.op, Collective)]
+    found = {}
+    for position, node in enumerate(nodes):
+        if not isinstance(node.op, Collective):
+            continue
+        later = [(at, kernel) for at, kernel in kernels if at > position]
+        waiting = next((at for at, kernel in later if position in kernel.after), len(nodes))
+        found[node.op.name] = [kernel.op.name for at, kernel in later if at < waiting]
+    return found
+
+
+def test_without_sequence_parallelism_all_reduces_hide_behind_weight_gradients() -> None:
+    scenario = paper_scenario("22B")
+    assert hidden_behind(scenario, backward=False) == {"attention f̄": [], "MLP f̄": []}
+    assert hidden_behind(scenario, backward=True) == {
+        "MLP f": ["h→4h weight gradient"],
+        "attention f": ["QKV weight gradient", "QKV bias gradient"],
+    }
+
+
+def test_with_sequence_parallelism_half_of_the_backward_collectives_hide() -> None:
+    scenario = paper_scenario("22B", sequence=True)
+    exposed = {"attention g": [], "attention ḡ": [], "MLP g": [], "MLP ḡ": []}
+    assert hidden_behind(scenario, backward=False) == exposed
+    assert hidden_behind(scenario, backward=True) == {
+        "MLP ḡ": [],
+        "MLP g redone": ["h→4h input gradient"],
+        "MLP g": ["h→4h weight gradient"],
+        "attention ḡ": [],
+        "attention g redone": ["QKV input gradient"],
+        "attention g": ["QKV weight gradient", "QKV bias gradient"],
+    }
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_nothing_hides_without_overlap(sequence: bool) -> None:
+    scenario = paper_scenario("22B", sequence=sequence)
+    assert not any(hidden_behind(scenario, backward=True, hide=False).values())

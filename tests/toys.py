@@ -1,0 +1,101 @@
+"""Scenarios, layer shapes and machines for the tests of workload, costs and iterations."""
+
+import functools
+from typing import Any
+
+from hypothesis import strategies as st
+
+from simtrain.costs.price import Pricer
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.placement import Placement
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.scenario import Scenario, check_scenario
+from simtrain.workload.shape import LayerShape
+
+# Table 3: heads, hidden size, layers, pipeline, interleave, global and micro batch; t is 8.
+TABLE3 = {
+    "22B": (64, 6144, 48, 1, 1, 4, 4),
+    "175B": (96, 12288, 96, 8, 3, 64, 1),
+    "530B": (128, 20480, 105, 35, 3, 280, 1),
+    "1T": (160, 25600, 128, 64, 1, 512, 1),
+}
+STRATEGIES = [
+    (sequence, recompute)
+    for recompute in ("none", "selective", "full")
+    for sequence in (False, True)
+]
+
+
+def scenario_with(model: dict[str, Any], **sections: Any) -> Scenario:
+    """A scenario from plain data, every rule checked."""
+    data = {"model": model, "batch": {"micro": 1, "global": 1}, **sections}
+    scenario = Scenario.model_validate(data)
+    check_scenario(scenario)
+    return scenario
+
+
+def paper_scenario(name: str, *, sequence: bool = False, recompute: str = "none") -> Scenario:
+    """A model of Table 3 under a strategy of Table 2."""
+    heads, hidden, layers, pipeline, interleave, batch, micro = TABLE3[name]
+    return scenario_with(
+        {
+            "num_layers": layers,
+            "hidden_size": hidden,
+            "num_attention_heads": heads,
+            "seq_length": 2048,
+        },
+        parallelism={
+            "tensor": 8,
+            "sequence_parallel": sequence,
+            "pipeline": pipeline,
+            "interleave": interleave,
+        },
+        batch={"micro": micro, "global": batch},
+        recompute=recompute,
+    )
+
+
+@st.composite
+def layer_scenarios(draw: st.DrawFn, tensor: st.SearchStrategy[int] | None = None) -> Scenario:
+    """One layer of any legal shape, on 1 to 12 tensor-parallel ranks."""
+    t = draw(tensor or st.integers(1, 12))
+    heads = t * draw(st.integers(1, 5))
+    return scenario_with(
+        {
+            "num_layers": 1,
+            "hidden_size": heads * draw(st.integers(1, 40)),
+            "num_attention_heads": heads,
+            "seq_length": t * draw(st.integers(1, 60)),
+            "vocab_size": t * draw(st.integers(1, 500)),
+        },
+        parallelism={"tensor": t, "sequence_parallel": t > 1 and draw(st.booleans())},
+        batch={"micro": (micro := draw(st.integers(1, 6))), "global": micro},
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+    )
+
+
+def shape_of(scenario: Scenario) -> LayerShape:
+    return LayerShape.of(scenario)
+
+
+@functools.cache
+def a100() -> HardwareProfile:
+    """The shipped profile."""
+    return load_profile("a100_sxm4_80gb")
+
+
+def changed(profile: HardwareProfile, **values: Any) -> HardwareProfile:
+    """The profile with entries set: `changed(p, host__issue=0.0)` sets p.host.issue.value."""
+    for name, value in values.items():
+        profile = _set(profile, [*name.split("__"), "value"], value)
+    return profile
+
+
+def _set(model: Any, path: list[str], value: Any) -> Any:
+    head, *rest = path
+    new = _set(getattr(model, head), rest, value) if rest else value
+    return model.model_copy(update={head: new})
+
+
+def pricer_of(scenario: Scenario, profile: HardwareProfile) -> Pricer:
+    return Pricer(profile, Placement.of(scenario, profile.cluster.gpus_per_node.value))
