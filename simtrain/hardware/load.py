@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -69,11 +70,13 @@ def _is_entry(data: Any) -> bool:
 
 
 def _no_entry(path: Path, around: Any, location: Location | None) -> Problem:
-    entries = ", ".join(around) if isinstance(around, dict) else "none"
+    names = list(around) if isinstance(around, dict) else []
+    similar = difflib.get_close_matches(str(path[-1]), names, n=1)
+    question = f"did you mean {similar[0]}? " if similar else ""
     return Problem(
         "E205",
         f"hardware.{dotted(path)} names no entry of the profile",
         location,
         reason="a scenario can set the profile's entries, those with a value and a source",
-        fix=f"entries and sections here: {entries}",
+        fix=f"{question}entries and sections here: {', '.join(names) or 'none'}",
     )

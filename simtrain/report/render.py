@@ -35,7 +35,7 @@ def _headline(result: Result) -> Table:
     table = Table.grid(padding=(0, 2))
     rows = (
         ("scenario", f"{scenario.name} ({scenario.strategy}, {scenario.schedule})"),
-        ("cluster", f"{scenario.num_gpus} GPUs of {result.profile.name}"),
+        ("cluster", f"{result.profile.name}, GPUs used: {scenario.num_gpus}"),
         ("iteration time", f"{result.iteration_time_s:.4g} s"),
         ("tokens per second", f"{result.tokens_per_s:,.0f}"),
         ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}"),
@@ -73,6 +73,8 @@ def _notes(result: Result) -> list[RenderableType]:
     scenario = result.scenario
     simulated, total = result.num_simulated_ranks, scenario.num_gpus
     notes = [f"{simulated} of {total} ranks simulated, one a stage; the rest do the same."]
+    if simulated == total:
+        notes = ["Every rank simulated."]
     if result.extrapolated:
         names = ", ".join(result.extrapolated)
         notes.append(f"Extrapolated beyond what the profile was fitted on: {names}.")

@@ -75,14 +75,5 @@ def _per_head(
     phase: Phase,
     saved: tuple[SavedTensor, ...] = (),
 ) -> Gemm:
-    return Gemm(
-        name,
-        m,
-        n,
-        k,
-        phase,
-        batch=shape.microbatch * shape.local_heads,
-        element_bytes=shape.element_bytes,
-        output_element_bytes=shape.element_bytes,
-        saved=saved,
-    )
+    batch = shape.microbatch * shape.local_heads
+    return shape.product(name, m, n, k, phase, batch=batch, saved=saved)

@@ -34,32 +34,14 @@ class Linear:
         self, order: IssueOrder, shape: LayerShape, saved: tuple[SavedTensor, ...] = ()
     ) -> None:
         """Y = X A: tokens × inputs times inputs × outputs."""
-        order.compute(
-            Gemm(
-                self.name,
-                shape.tokens,
-                self.outputs,
-                self.inputs,
-                Phase.FORWARD,
-                element_bytes=shape.element_bytes,
-                output_element_bytes=shape.element_bytes,
-                saved=saved,
-            )
-        )
+        sizes = shape.tokens, self.outputs, self.inputs
+        order.compute(shape.product(self.name, *sizes, Phase.FORWARD, saved=saved))
 
     def input_gradient(self, order: IssueOrder, shape: LayerShape) -> None:
         """dX = dY Aᵀ."""
-        order.compute(
-            Gemm(
-                f"{self.name} input gradient",
-                shape.tokens,
-                self.inputs,
-                self.outputs,
-                Phase.INPUT_GRADIENT,
-                element_bytes=shape.element_bytes,
-                output_element_bytes=shape.element_bytes,
-            )
-        )
+        sizes = shape.tokens, self.inputs, self.outputs
+        name = f"{self.name} input gradient"
+        order.compute(shape.product(name, *sizes, Phase.INPUT_GRADIENT))
 
     def weight_gradient(self, order: IssueOrder, shape: LayerShape) -> None:
         """dA += Xᵀ dY, accumulated into the gradient buffer by the product itself."""

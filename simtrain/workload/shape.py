@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
-from simtrain.workload.ops import SavedTensor
+from simtrain.workload.ops import Gemm, Phase, SavedTensor
 
 MASK_BYTES = 1
 """A dropout mask keeps one byte an element (paper, Section 4)."""
@@ -72,6 +72,31 @@ class LayerShape:
     def activation_bytes(self) -> int:
         """Bytes of a layer's whole input or output: s · b · h elements."""
         return self.element_bytes * self.tokens * self.hidden
+
+    def product(
+        self,
+        name: str,
+        m: int,
+        n: int,
+        k: int,
+        phase: Phase,
+        *,
+        batch: int = 1,
+        saved: tuple[SavedTensor, ...] = (),
+    ) -> Gemm:
+        """A matrix product whose operands and result are in the compute type."""
+        size = self.element_bytes
+        return Gemm(
+            name,
+            m,
+            n,
+            k,
+            phase,
+            batch=batch,
+            element_bytes=size,
+            output_element_bytes=size,
+            saved=saved,
+        )
 
     def saved(self, name: str, elements: int, element_bytes: int | None = None) -> SavedTensor:
         """A tensor kept for the backward pass, in the compute type unless told otherwise."""
