@@ -20,6 +20,7 @@ from simtrain.workload.layer import Recompute
 from simtrain.workload.ops import (
     Collective,
     CollectiveKind,
+    Elementwise,
     Gemm,
     Op,
     Phase,
@@ -29,7 +30,11 @@ from simtrain.workload.ops import (
 )
 
 # Table 2: 72 sbh² (1 + s/6h) / t, with what is computed twice.
-FLOPS = {"none": (72, Fraction(1, 6)), "selective": (72, Fraction(2, 9)), "full": (96, Fraction(1, 6))}
+FLOPS = {
+    "none": (72, Fraction(1, 6)),
+    "selective": (72, Fraction(2, 9)),
+    "full": (96, Fraction(1, 6)),
+}
 WIRE = {"none": 16, "selective": 16, "full": 24}
 
 
@@ -82,8 +87,8 @@ def test_every_legal_layer(scenario: Scenario) -> None:
 def test_gpt3_keeps_eighty_and_thirty_four() -> None:
     """Section 5: 5as/h is 80 for GPT-3, beside the 34 of the rest of the layer."""
     sbh = 2048 * 12288
-    everything, _ = layer_ops(paper_scenario(model, sequence=True))
-    selective, _ = layer_ops(paper_scenario(model, sequence=True, recompute="selective"))
+    everything, _ = layer_ops(paper_scenario("175B", sequence=True))
+    selective, _ = layer_ops(paper_scenario("175B", sequence=True, recompute="selective"))
     assert saved_bytes(everything) == (34 + 80) * sbh / 8
     assert saved_bytes(selective) == 34 * sbh / 8
 
@@ -228,3 +233,35 @@ def test_with_sequence_parallelism_half_of_the_backward_collectives_hide() -> No
 def test_nothing_hides_without_overlap(sequence: bool) -> None:
     scenario = paper_scenario("22B", sequence=sequence)
     assert not any(hidden_behind(scenario, backward=True, hide=False).values())
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_bytes_that_the_kernels_of_a_layer_move(sequence: bool) -> None:
+    """16-bit tensors of n = sbh (or sbh/t) elements, w = 4sbh/t and q = bs²a/t scores.
+
+    The causal softmax reads the lower half of the scores and writes all; a mask has a byte.
+    """
+    n, wide, scores = 2048 * 4 * 6144, 4 * 2048 * 4 * 6144 // 8, 4 * 2048 * 2048 * 64 // 8
+    local, part = (n // 8 if sequence else n), n // 8
+    forward, backward = layer_ops(paper_scenario("22B", sequence=sequence))
+    moved = {op.name: op.moved_bytes for op in forward + backward if isinstance(op, Elementwise)}
+    for block in ("attention", "MLP"):
+        assert moved.pop(f"{block} layer norm") == (2 + 2) * local
+        assert moved.pop(f"{block} dropout and residual") == (2 + 2 + 2 + 1) * local
+        assert moved.pop(f"{block} dropout gradient") == (2 + 1 + 2) * local
+        assert moved.pop(f"{block} dropout bias gradient") == 2 * local + 2 * 6144
+        assert moved.pop(f"{block} layer norm gradient") == (2 + 2 + 2) * local
+        assert moved.pop(f"{block} layer norm residual sum") == (2 + 2 + 2) * local
+    assert moved == {
+        "QKV bias": (2 + 2) * 3 * part,
+        "softmax": (1 + 2) * scores,
+        "softmax dropout": (2 + 2 + 1) * scores,
+        "merge heads": (2 + 2) * part,
+        "bias and GeLU": (2 + 2) * wide,
+        "bias and GeLU gradient": (2 + 2 + 2) * wide,
+        "h→4h bias gradient": 2 * wide + 2 * 4 * 6144 // 8,
+        "softmax dropout gradient": (2 + 1 + 2) * scores,
+        "softmax gradient": (1 + 1 + 2) * scores,
+        "join query, key and value gradients": (2 + 2) * 3 * part,
+        "QKV bias gradient": 2 * 3 * part + 2 * 3 * 6144 // 8,
+    }

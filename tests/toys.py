@@ -9,6 +9,8 @@ from simtrain.costs.price import Pricer
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.placement import Placement
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration import simulate
+from simtrain.report.result import Result
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.workload.shape import LayerShape
 
@@ -56,9 +58,9 @@ def paper_scenario(name: str, *, sequence: bool = False, recompute: str = "none"
 
 
 @st.composite
-def layer_scenarios(draw: st.DrawFn, tensor: st.SearchStrategy[int] | None = None) -> Scenario:
-    """One layer of any legal shape, on 1 to 12 tensor-parallel ranks."""
-    t = draw(tensor or st.integers(1, 12))
+def layer_scenarios(draw: st.DrawFn, max_tensor: int = 12) -> Scenario:
+    """One layer of any legal shape, on up to `max_tensor` tensor-parallel ranks."""
+    t = draw(st.integers(1, max_tensor))
     heads = t * draw(st.integers(1, 5))
     return scenario_with(
         {
@@ -99,3 +101,19 @@ def _set(model: Any, path: list[str], value: Any) -> Any:
 
 def pricer_of(scenario: Scenario, profile: HardwareProfile) -> Pricer:
     return Pricer(profile, Placement.of(scenario, profile.cluster.gpus_per_node.value))
+
+
+SMALL_MODEL = {"num_layers": 8, "hidden_size": 4096, "num_attention_heads": 32, "seq_length": 2048}
+SMALL_GRID = {"tensor": 4, "pipeline": 4, "data": 1}
+
+
+def small(grid: dict[str, Any] | None = None, **sections: Any) -> Scenario:
+    """Eight layers on four stages of four ranks, eight microbatches a replica."""
+    grid = SMALL_GRID | (grid or {})
+    batch = {"micro": 1, "global": 8 * grid["data"]}
+    model = SMALL_MODEL | sections.pop("model", {})
+    return scenario_with(model, parallelism=grid, batch=batch, **sections)
+
+
+def run(scenario: Scenario, **changes: Any) -> Result:
+    return simulate(scenario, changed(a100(), **changes))

@@ -138,9 +138,18 @@ def _stage(lane: _Lane, ran: Counter[ActionTime], elsewhere: _Elsewhere) -> Brea
     parts = lane.seconds_by_part()
     _add_actions(parts, ran)
     gaps = _gaps(lane.busy(), lane.makespan_s)
-    parts["pipeline_communication_s"] += _common_s(gaps, _merged(elsewhere.pipeline))
-    parts["data_communication_s"] += _common_s(gaps, elsewhere.data)
-    parts["optimizer_s"] += _common_s(gaps, elsewhere.optimizer)
+    # A gap in which several run is counted once, to the first of them.
+    running: list[Interval] = []
+    explained_s = 0.0
+    for part, intervals in (
+        ("pipeline_communication_s", elsewhere.pipeline),
+        ("data_communication_s", elsewhere.data),
+        ("optimizer_s", elsewhere.optimizer),
+    ):
+        running = _merged([*running, *intervals])
+        covered_s = _common_s(gaps, running)
+        parts[part] += covered_s - explained_s
+        explained_s = covered_s
     parts["bubble_s"] = max(0.0, lane.makespan_s - math.fsum(parts.values()))
     return Breakdown(**parts)
 

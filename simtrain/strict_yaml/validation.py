@@ -102,7 +102,7 @@ def _written_path(data: Any, loc: Path) -> Path:
             data = data.get(part)
         elif isinstance(data, list) and isinstance(part, int):
             path.append(part)
-            data = data[part]
+            data = data[part] if part < len(data) else None
     return tuple(path)
 
 
@@ -157,6 +157,10 @@ def _explain_unknown_key(refusal: _Refusal) -> Problem:
 
 def _explain_missing(refusal: _Refusal) -> Problem:
     name, shown = refusal.path[-1], refusal.example
+    if isinstance(name, int):
+        listed = refusal.positions.of_value(refusal.path[:-1])
+        fix = f"{refusal.home} needs {name + 1} values or more"
+        return Problem("E202", f"{refusal.name} is missing", listed, fix=fix)
     line = f"{name}: {shown}" if shown else f"{name}"
     place = "at the top level" if len(refusal.path) == 1 else f"under {refusal.home}"
     return refusal.at_key("E202", f"{refusal.name} is missing", f"add {line} {place}")

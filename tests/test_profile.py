@@ -1,0 +1,279 @@
+"""Hardware profiles: the shipped one, and how bad ones are refused."""
+
+import pathlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from pydantic import BaseModel
+from toys import a100
+
+from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import Entry
+from simtrain.resources import find_profile
+
+SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
+
+
+def entries(model: BaseModel) -> Iterator[Entry]:
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, Entry):
+            yield value
+        elif isinstance(value, BaseModel):
+            yield from entries(value)
+
+
+def test_every_entry_of_the_shipped_profile_has_a_source() -> None:
+    found = list(entries(a100()))
+    assert len(found) >= 35  # the walk reaches every section
+    assert all(len(entry.source) > 20 for entry in found)
+
+
+def test_the_shipped_profile_is_the_papers_machine() -> None:
+    profile = a100()
+    assert profile.name == "a100_sxm4_80gb"
+    assert profile.calibrated
+    assert profile.gpu.peak_flops.value == 312e12
+    assert profile.gpu.memory_capacity.value == 80 * 2**30
+    assert profile.cluster.num_gpus == 560 * 8
+    assert profile.adapter_share_bytes_per_s == 25e9
+
+
+def test_what_was_fitted_says_on_what() -> None:
+    profile = a100()
+    for entry in (profile.gemm.mainloop_flops, profile.overlap.slowdown):
+        assert re.fullmatch(r"\d+ points, mean \|error\| [\d.]+%, worst [\d.]+%", entry.fitted_on)
+    assert profile.gpu.peak_flops.fitted_on is None
+
+
+@dataclass(frozen=True)
+class Bad:
+    """The shipped profile with one piece written otherwise, and what is said about it.
+
+    `at` begins the line that is told, where that is not the line of the change.
+    """
+
+    name: str
+    old: str
+    new: str
+    says: tuple[str, ...]
+    at: str = ""
+
+    @property
+    def text(self) -> str:
+        """The profile's text."""
+        assert self.old in SHIPPED
+        return SHIPPED.replace(self.old, self.new, 1)
+
+    @property
+    def line(self) -> int:
+        """The line that is told, counted from 1."""
+        if self.at:
+            lines = self.text.splitlines()
+            return 1 + next(at for at, line in enumerate(lines) if line.startswith(self.at))
+        return 1 + SHIPPED[: SHIPPED.index(self.old)].count("\n")
+
+
+def bad(name: str, old: str, new: str, *says: str, at: str = "") -> Bad:
+    return Bad(name, old, new, says, at)
+
+
+SOURCE = "    source: NVIDIA A100 architecture whitepaper\n"
+BAD_PROFILES = [
+    bad(
+        "no unit",
+        "300 GB/s",
+        "300",
+        "E206 intra_node.bandwidth.value: 300 has no unit",
+        'fix: write "300 GB/s" or "300 Gb/s"',
+    ),
+    bad("wrong unit", "300 GB/s", "300 us", '"us" is a unit of time, not of bandwidth'),
+    bad("only a prefix", "300 GB/s", "300 G", '"G" alone is ambiguous'),
+    bad("unknown unit", "312 TFLOP/s", "312 flops", "gpu.peak_flops.value", "not a unit of"),
+    bad("zero bandwidth", "300 GB/s", "0 GB/s", "intra_node.bandwidth", "must be above zero"),
+    bad("negative bandwidth", "200 Gb/s", "-200 Gb/s", "adapter_bandwidth", "above zero"),
+    bad(
+        "negative latency",
+        "value: 8 us",
+        "value: -8 us",
+        "intra_node.point_to_point.latency.value",
+        "must not be negative",
+    ),
+    bad(
+        "NaN with a unit", "value: 8 us", "value: nan us", "latency.value", "is not a finite number"
+    ),
+    bad(
+        "infinity with a unit",
+        "value: 10 us",
+        "value: inf us",
+        "host.issue.value",
+        "is not a finite number",
+    ),
+    bad(
+        "NaN",
+        "0.913",
+        ".nan",
+        "point_to_point.efficiency.value is .nan, but must be a finite number",
+        "fix: write a finite number",
+    ),
+    bad("infinity", "1.052", ".inf", "intra_node.in_situ_speed.value is .inf", "finite"),
+    bad(
+        "efficiency above one",
+        "0.913",
+        "1.2",
+        "E204 intra_node.point_to_point.efficiency.value is 1.2",
+        "less than or equal to 1",
+    ),
+    bad("fraction of zero", "0.76\n", "0\n", "gemm.batched_fraction.value is 0", "greater than 0"),
+    bad("negative slowdown", "0.4859", "-0.4859", "overlap.slowdown.value is -0.4859"),
+    bad("tail above one", "0.7498", "1.7498", "gemm.tail_quantization.value is 1.7498"),
+    bad(
+        "text for a number", "value: 108", "value: many", 'must be an integer, not the text "many"'
+    ),
+    bad(
+        "part of a processor", "value: 108", "value: 108.5", "gpu.num_sms.value must be an integer"
+    ),
+    bad("no processors", "value: 108", "value: 0", "gpu.num_sms.value is 0"),
+    bad("yes is text", "calibrated: true", "calibrated: yes", "calibrated must be true or false"),
+    bad("another version", "version: 1", "version: 2", "version is 2, but must be one of 1"),
+    bad("empty source", SOURCE, '    source: ""\n', "gpu.num_sms.source", "at least 1 character"),
+    bad("a bare number", "host:\n", "host: 3\nx:\n", "host must be a section"),
+    bad("an empty tile", "{m: 256, n: 128,", "{m: 0, n: 128,", "gemm.tiles.value.0.m is 0"),
+    bad("a tile too fast", "n: 128, relative_speed: 1.0", "n: 128, relative_speed: 1.5", "is 1.5"),
+    bad(
+        "half a range",
+        "m: [2048, 32768]",
+        "m: [2048]",
+        "E202 gemm.valid_shapes.value.m.1 is missing",
+        "fix: gemm.valid_shapes.value.m needs 2 values or more",
+    ),
+    bad("reversed range", "m: [2048, 32768]", "m: [32768, 2048]", "m runs from 32768 to 2048"),
+    bad(
+        "faster than the peak",
+        "266.5 TFLOP/s",
+        "366.5 TFLOP/s",
+        "E206 gemm.mainloop_flops.value: times gemm.in_situ_speed it is 3.687e+14 FLOP/s",
+        "above gpu.peak_flops 3.12e+14",
+    ),
+    bad(
+        "faster than memory",
+        "1.516 TB/s",
+        "2.516 TB/s",
+        "E206 memory_bound.fused_bandwidth.value: 2.516e+12 bytes/s is above "
+        "gpu.memory_bandwidth 2.039e+12",
+    ),
+    bad("faster than memory too", "1.61 TB/s", "2.61 TB/s", "memory_bound.stream_bandwidth.value"),
+    bad(
+        "no unit in a curve", "latency: 10 us", "latency: 10", "all_reduce.value.0.latency: 10 has"
+    ),
+    bad("a curve of one", "- num_ranks: 2", "- num_ranks: 1", "num_ranks is 1", "equal to 2"),
+    bad("a curve above one", "0.073553, 0.16612", "0.073553, 1.6612", "efficiency.1 is 1.6612"),
+    bad(
+        "missing source",
+        SOURCE,
+        "",
+        "E202 gpu.num_sms.source is missing",
+        "add source",
+        at="  num_sms:",
+    ),
+    bad(
+        "missing value",
+        "    value: 108\n",
+        "",
+        "E202 gpu.num_sms.value is missing",
+        at="  num_sms:",
+    ),
+    bad(
+        "unknown key",
+        "num_sms:",
+        "num_sm:",
+        "E202 gpu.num_sms is missing",
+        'E201 unknown key "num_sm" in gpu',
+        'did you mean "num_sms"?',
+        at="gpu:",
+    ),
+    bad(
+        "duplicate key",
+        "  num_sms:\n",
+        "  peak_flops: 1\n  num_sms:\n",
+        "E107 gpu.peak_flops is given twice, first at",
+    ),
+    bad(
+        "missing section",
+        "\nhost:",
+        "\nhosts:",
+        "E202 host is missing",
+        'unknown key "hosts"',
+        at="# NVIDIA",
+    ),
+    bad(
+        "sizes that do not grow",
+        "262144 B, 1048576 B",
+        "262144 B, 262144 B",
+        "E206 intra_node.all_reduce.value.0: array_bytes must grow, but 262144 follows 262144",
+        at="      - num_ranks: 2",
+    ),
+    bad(
+        "a larger array is faster",
+        "0.073553, 0.16612",
+        "0.073553, 0.96612",
+        "262144 bytes would take less time than 65536 bytes: efficiency 0.96612 is too high",
+        at="      - num_ranks: 2",
+    ),
+    bad(
+        "a fraction too few",
+        "0.073553, 0.16612",
+        "0.073553",
+        "12 array_bytes but 11 efficiency",
+        at="      - num_ranks: 2",
+    ),
+    bad(
+        "groups that do not grow",
+        "    value:\n      - num_ranks: 2",
+        "    value:\n      - num_ranks: 9",
+        "E206 intra_node.all_reduce: num_ranks must grow from curve to curve, not [9, 4, 8]",
+    ),
+    bad("broken YAML", "host:\n", "host: [\n", "E106 broken YAML", at="    value: 10 us"),
+]
+
+
+def refused(profile: str | pathlib.Path) -> str:
+    with pytest.raises(InputError) as caught:
+        load_profile(profile)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("case", BAD_PROFILES, ids=lambda case: case.name)
+def test_a_bad_profile_is_told_with_its_line(case: Bad, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(case.text, encoding="utf-8")
+    message = refused(path)
+    assert message.startswith(f"{path}:{case.line}:")
+    assert message.splitlines()[1].startswith(f" {case.line} | ")
+    for words in case.says:
+        assert words in message
+
+
+def test_no_curve(tmp_path: pathlib.Path) -> None:
+    curves = re.compile(r"(  all_gather:\n    value:)\n(?:      .*\n)+")
+    path = tmp_path / "bad.yaml"
+    path.write_text(curves.sub(r"\1 []\n", SHIPPED), encoding="utf-8")
+    assert "E207 intra_node.all_gather.value is a list: List should have at least 1" in (
+        refused(path)
+    )
+
+
+def test_a_missing_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "my_cluster.yaml").write_text(SHIPPED, encoding="utf-8")
+    message = refused(tmp_path / "my_clusters.yaml")
+    assert f"{tmp_path / 'my_clusters.yaml'}: E101 no such file" in message
+    assert "did you mean my_cluster.yaml" in message
+
+
+def test_an_unknown_name() -> None:
+    message = refused("a100_sxm_80gb")
+    assert 'E101 no hardware profile is called "a100_sxm_80gb"' in message
+    assert "did you mean a100_sxm4_80gb?" in message
