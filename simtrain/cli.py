@@ -5,7 +5,9 @@ Exit codes: 0 fine, 2 bad input, 3 does not fit in memory, 4 a threshold missed.
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from simtrain import paper
 from simtrain.errors import SimtrainError
@@ -107,7 +110,7 @@ def schedule(scenario: ScenarioArgument, overrides: SetOption = None) -> None:
         loaded.parallelism.interleave,
         loaded.num_microbatches,
     )
-    print(order.to_csv(), end="")
+    _emit(order.to_csv())
 
 
 @app.command()
@@ -117,35 +120,45 @@ def scenarios() -> None:
     Example: simtrain scenarios
     """
     for name in list_scenarios():
-        print(f"{name}  {load_scenario(name).description or ''}".rstrip())
+        _emit(f"{name}  {load_scenario(name).description or ''}".rstrip() + "\n")
 
 
 def main() -> None:
     """Entry point: errors that a user can mend are told without a traceback."""
+    # A terminal or file of a narrow encoding gets "?" for what it cannot show, and not an error.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except SimtrainError as error:
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    except BrokenPipeError:
-        # Whoever read our output has seen enough: `simtrain schedule ... | head`.
-        sys.stderr.close()
-        raise SystemExit(0) from None
 
 
 def _show(as_json: bool, data: Callable[[], dict[str, Any]], page: Callable[[], Any]) -> None:
     if as_json:
-        print(json.dumps(data(), indent=2, allow_nan=False))
+        _emit(json.dumps(data(), indent=2, allow_nan=False) + "\n")
         return
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PLAIN_WIDTH)
-    console.print(page())
+    with console.capture() as capture:
+        console.print(page())
+    _emit(capture.get())
+
+
+def _emit(text: str) -> None:
+    """Write to stdout; a reader that has seen enough (`| head`) is no error."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        # So that nothing fails again when Python flushes stdout at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def _status(what: str) -> Iterator[None]:
-    with Console(stderr=True).status(what):
+    with Console(stderr=True).status(Text(what)):
         yield
 
 
@@ -157,7 +170,10 @@ def _progress_bar() -> Iterator[paper.comparison.Progress]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task("")
 
         def report(what: str, done: int, total: int) -> None:

@@ -41,7 +41,8 @@ def _headline(result: Result) -> Table:
         ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}"),
     )
     for name, value in rows:
-        table.add_row(Text(name, style="bold"), value)
+        # Names are the user's: as Text, brackets in them are no markup.
+        table.add_row(Text(name, style="bold"), Text(value))
     return table
 
 
