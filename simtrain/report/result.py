@@ -37,6 +37,11 @@ class Result:
         return mean_breakdown(self.stages)
 
     @property
+    def breakdown_s(self) -> dict[str, float]:
+        """The same by name, as in the JSON: compute, recompute, bubble, ..."""
+        return _without_suffix(self.breakdown)
+
+    @property
     def mfu(self) -> float:
         """Model FLOPs utilization (paper, Section 6.3)."""
         return self.model_flops / self._peak_flops
@@ -76,7 +81,7 @@ class Result:
             "hfu": self.hfu,
             "model_flops": self.model_flops,
             "hardware_flops": self.hardware_flops,
-            "breakdown_s": _without_suffix(self.breakdown),
+            "breakdown_s": self.breakdown_s,
             "stages_s": [_without_suffix(stage) for stage in self.stages],
             "extrapolated": list(self.extrapolated),
         }
