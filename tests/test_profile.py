@@ -159,6 +159,19 @@ BAD_PROFILES = [
         "above gpu.peak_flops 3.12e+14",
     ),
     bad(
+        "sustained above the peak",
+        "253.5 TFLOP/s",
+        "353.5 TFLOP/s",
+        "E206 gemm.sustained_flops.value: 3.535e+14 FLOP/s is above gpu.peak_flops",
+    ),
+    bad(
+        "collectives faster than the link",
+        "value: 1.052",
+        "value: 1.552",
+        "E206 intra_node.in_situ_speed.value: times the efficiency 0.7449 of all_reduce",
+        "more than the whole link",
+    ),
+    bad(
         "faster than memory",
         "1.516 TB/s",
         "2.516 TB/s",

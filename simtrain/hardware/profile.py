@@ -223,6 +223,13 @@ class HardwareProfile(_Strict):
                 f"times gemm.in_situ_speed it is {reached:.4g} FLOP/s, above gpu.peak_flops "
                 f"{peak:.4g}",
             )
+        sustained = self.gemm.sustained_flops.value
+        if sustained > peak:
+            raise FieldError(
+                ("gemm", "sustained_flops", "value"),
+                f"{sustained:.4g} FLOP/s is above gpu.peak_flops {peak:.4g}",
+            )
+        self._check_links()
         memory = self.gpu.memory_bandwidth.value
         for family in ("fused_bandwidth", "stream_bandwidth"):
             bandwidth = getattr(self.memory_bound, family).value
@@ -232,6 +239,17 @@ class HardwareProfile(_Strict):
                     f"{bandwidth:.4g} bytes/s is above gpu.memory_bandwidth {memory:.4g}",
                 )
         return self
+
+    def _check_links(self) -> None:
+        """No collective is faster than its link."""
+        links = self.intra_node
+        for kind in ("all_reduce", "all_gather", "reduce_scatter"):
+            best = max(max(curve.efficiency) for curve in getattr(links, kind).value)
+            if best * links.in_situ_speed.value > 1:
+                raise FieldError(
+                    ("intra_node", "in_situ_speed", "value"),
+                    f"times the efficiency {best:.4g} of {kind} it is more than the whole link",
+                )
 
     @property
     def adapter_share_bytes_per_s(self) -> float:
