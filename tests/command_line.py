@@ -41,14 +41,19 @@ def call(*arguments: str) -> Outcome:
     return Outcome(leaving.value.code, _ANSI.sub("", out.getvalue()), _ANSI.sub("", err.getvalue()))
 
 
-def spawn(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> Outcome:
-    """What `python ARGUMENTS` does in a process of its own, its output as bytes decoded."""
+def spawn(
+    *arguments: str,
+    stdout: int = subprocess.PIPE,
+    folder: pathlib.Path = ROOT,
+    **environment: str,
+) -> Outcome:
+    """What `python ARGUMENTS` does in a process of its own that starts in `folder`."""
     done = subprocess.run(
         [sys.executable, *arguments],
         stdout=stdout,
         stderr=subprocess.PIPE,
         env=os.environ | environment,
-        cwd=ROOT,
+        cwd=folder,
         text=True,
         encoding="utf-8",
     )

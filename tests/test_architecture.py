@@ -1,66 +1,122 @@
-"""The house: data flows one way, and every room is small."""
+"""The layout that docs/design.md promises: which room knows of which."""
 
 import ast
-from pathlib import Path
+import pathlib
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
 
 import pytest
+from command_line import ROOT
 
-ROOT = Path(__file__).parent.parent
-# From left to right; a room imports only rooms to its left, and its own.
-ROOMS = [
-    "errors",
-    "units",
-    "strict_yaml",
-    "resources",
-    "scenario",
-    "hardware",
-    "workload",
-    "costs",
-    "schedules",
-    "engine",
-    "programs",
-    "report",
-    "iteration",
-    "paper",
-    "cli",
-]
+PACKAGE = ROOT / "simtrain"
+READING = {"errors", "units", "strict_yaml", "resources"}
+# Each room and the rooms that it may import, all of them above it.
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "units": set(),
+    "strict_yaml": {"errors"},
+    "resources": {"errors"},
+    "scenario": READING,
+    "hardware": READING | {"scenario"},
+    "workload": READING | {"scenario"},
+    "costs": READING | {"hardware", "workload"},
+    "schedules": READING,
+    "engine": READING,
+    "programs": READING | {"workload", "costs", "schedules", "engine"},
+    "report": READING | {"scenario", "hardware", "schedules", "engine", "programs"},
+    "iteration": READING
+    | {"scenario", "hardware", "workload", "costs", "schedules", "engine", "programs", "report"},
+    "paper": READING | {"scenario", "hardware", "report", "iteration"},
+    "cli": READING | {"scenario", "schedules", "iteration", "report", "paper"},
+}
+# What stands at the front of the package may use all of it.
+FRONT = {"__init__", "__main__"}
+CALIBRATION = READING | {
+    *("scenario", "hardware", "workload", "costs", "engine", "programs", "iteration")
+}
 MAX_LINES = 400
-FILES = sorted((ROOT / "simtrain").rglob("*.py"))
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(ROOT / "simtrain").parts[0].removesuffix(".py")
+def files(folder: str) -> list[pathlib.Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
 
 
-def imported(path: Path) -> set[str]:
-    names: set[str] = set()
+def room_of(path: pathlib.Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: pathlib.Path) -> Iterator[str]:
+    """Dotted names of the modules that a file imports, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-    return names
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: write imports in full"
+            package = node.module or ""
+            names = [alias.name for alias in node.names]
+            yield from (
+                [f"simtrain.{name}" for name in names] if package == "simtrain" else [package]
+            )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_flow_one_way(path: Path) -> None:
+def rooms_used(path: pathlib.Path) -> set[str]:
+    parts = [name.split(".") for name in imported(path)]
+    return {room for package, room, *_ in (p for p in parts if len(p) > 1) if package == "simtrain"}
+
+
+def name_of(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_every_room_is_in_the_table_and_uses_only_rooms_above_it() -> None:
+    assert {room_of(path) for path in files("simtrain")} == ROOMS.keys() | FRONT
+    above: set[str] = set()
+    for room, may_use in ROOMS.items():
+        assert may_use <= above, room
+        above.add(room)
+
+
+def test_the_design_shows_the_rooms_in_this_order() -> None:
+    text = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"^scenario -> .*$", text, re.MULTILINE)
+    assert sentence.split(" -> ") == [room for room in ROOMS if room not in READING]
+
+
+@pytest.mark.parametrize("path", files("simtrain"), ids=name_of)
+def test_imports_flow_one_way(path: pathlib.Path) -> None:
     room = room_of(path)
-    if room in ("__init__", "__main__"):
-        return
-    used = {name.split(".")[1] for name in imported(path) if name.startswith("simtrain.")}
-    allowed = set(ROOMS[: ROOMS.index(room) + 1])
-    assert used <= allowed, f"{room} imports {sorted(used - allowed)}"
+    if room not in FRONT:
+        assert rooms_used(path) <= ROOMS[room] | {room}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_simulator_knows_neither_torch_nor_calibrate(path: Path) -> None:
-    assert not {name.split(".")[0] for name in imported(path)} & {"torch", "calibrate", "scipy"}
+@pytest.mark.parametrize("path", files("simtrain"), ids=name_of)
+def test_nothing_is_imported_that_is_not_installed_with_it(path: pathlib.Path) -> None:
+    """Neither torch, nor numpy, nor calibrate: Python, simtrain, and its dependencies."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    dependencies = {re.split(r"\W", name)[0] for name in project["dependencies"]}
+    packages = {name.split(".")[0] for name in imported(path)}
+    assert packages <= sys.stdlib_module_names | dependencies | {"simtrain"}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*FILES, *sorted((ROOT / "calibrate").rglob("*.py"))],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_files_are_one_concept(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+@pytest.mark.parametrize("path", files("calibrate"), ids=name_of)
+def test_calibrate_knows_no_schedules_and_no_reports(path: pathlib.Path) -> None:
+    assert rooms_used(path) <= CALIBRATION
+
+
+def test_assert_is_only_for_our_own_bugs() -> None:
+    """Bad input is an InputError; the one assertion is that it says what is wrong."""
+    found = [
+        (name_of(path), ast.unparse(node.test))
+        for path in files("simtrain")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert)
+    ]
+    assert found == [("simtrain/errors.py", "self.problems")]
+
+
+@pytest.mark.parametrize("folder", ["simtrain", "calibrate", "benchmarks", "tests"])
+def test_a_file_is_short_enough_to_be_read(folder: str) -> None:
+    lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in files(folder)}
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}

@@ -1,116 +1,172 @@
-"""What README and docs say is what the program does."""
+"""What README.md and docs/ tell a newcomer to type works as written."""
 
+import json
+import os
+import pathlib
 import re
 import shlex
-import shutil
 import subprocess
-import sys
-from pathlib import Path
+import tomllib
+from dataclasses import dataclass
 
 import pytest
+from command_line import ROOT, call, spawn
+from pytest import CaptureFixture, MonkeyPatch
 
-from simtrain import cli, load_scenario, simulate
+from simtrain import paper
+from simtrain.paper.comparison import Comparison, Row
+from simtrain.resources import list_profiles, list_scenarios
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = ["README.md", "CHANGELOG.md", "docs/design.md", "docs/validation.md"]
-# Simulated once, in test_paper.py and below; here it is enough that they are commands.
-SLOW = {"simtrain reproduce table5 --json", "simtrain reproduce dp530b"}
-
-
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of a language; every other fence closes one."""
-    parts = re.split(r"^```(.*)\n", README, flags=re.MULTILINE)
-    openings, contents = parts[1::4], parts[2::4]
-    return [text for name, text in zip(openings, contents, strict=True) if name == language]
+DOCUMENTS = ("README.md", "docs/design.md", "docs/validation.md", "benchmarks/README.md")
+_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[str]:
-    lines = [line for block in blocks("") for line in block.splitlines()]
-    return [line for line in lines if re.match(r"simtrain |python -m ", line)]
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a document."""
+
+    language: str
+    text: str
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def blocks(document: str) -> list[Block]:
+    return [Block(*found.groups()) for found in _FENCED.finditer(text_of(document))]
+
+
+def commands(start: str) -> list[str]:
+    """The lines of all documents' blocks that start so."""
+    lines = [
+        line for name in DOCUMENTS for block in blocks(name) for line in block.text.split("\n")
+    ]
+    found = sorted({line for line in lines if line.startswith(start)})
+    assert found, f'no document shows how to use "{start}"'
+    return found
+
+
+def marked(name: str) -> str:
+    """The command in the README's block after `<!-- NAME -->`."""
+    found = re.search(rf"<!-- {name} -->\n```\n(.*)\n```\n", text_of("README.md"))
+    assert found, f"README.md has no {name}"
+    return found[1]
 
 
 @pytest.fixture
-def my_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the README's own scenario, and the figures that it fits from."""
-    (tmp_path / "my_model.yaml").write_text(blocks("yaml")[0], encoding="utf-8")
-    published = tmp_path / "calibrate" / "published"
-    shutil.copytree(ROOT / "calibrate" / "published", published)
+def newcomer(tmp_path: pathlib.Path, monkeypatch: MonkeyPatch) -> pathlib.Path:
+    """A folder with the files that the README tells to write, as the working directory."""
+    for block in blocks("README.md"):
+        if block.language == "yaml":
+            name = block.text.split("\n")[0].removeprefix("# ")
+            (tmp_path / name).write_text(block.text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_document_exists(name: str) -> None:
-    assert (ROOT / name).read_text(encoding="utf-8").strip()
+@pytest.mark.parametrize("document", [*DOCUMENTS, "CHANGELOG.md"])
+def test_documents_are_there_and_their_links_lead_somewhere(document: str) -> None:
+    text = text_of(document)
+    assert text.startswith("# ") and text.count("```") % 2 == 0
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert link.startswith("https://") or ((ROOT / document).parent / link).exists()
 
 
-@pytest.mark.parametrize("line", [c for c in commands() if c not in SLOW])
-def test_command_runs_as_written(line: str, my_model: Path) -> None:
-    program, *rest = shlex.split(line)
-    arguments = rest if program == "python" else ["-m", "simtrain", *rest]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=my_model, env=environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+def test_every_command_is_shown() -> None:
+    shown = {command.split()[1] for command in commands("simtrain ")}
+    assert shown == {"run", "reproduce", "schedule", "scenarios"}
+    targets = {command.split()[2] for command in commands("simtrain reproduce")}
+    assert targets == {"table4", "table5", "dp530b"}
 
 
-def test_slow_commands_are_in_the_readme() -> None:
-    assert set(commands()) >= SLOW
+@pytest.mark.parametrize("command", commands("simtrain "))
+@pytest.mark.usefixtures("newcomer")
+def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None:
+    """But for the long simulations, which tests/test_paper.py runs."""
+    quick = Comparison("stands for a long one", [Row("22B", "full", 1.42, 1.42)], 0.01, 0.01)
+    for target in ("table5", "dp530b"):
+        monkeypatch.setattr(paper, target, lambda progress: quick)
+    outcome = call(*shlex.split(command)[1:])
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert outcome.stdout
 
 
-def test_python_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), {})
-    assert "MFU 42.1%" in capsys.readouterr().out
+@pytest.mark.parametrize("command", commands("python -m calibrate"))
+def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
+    """It reads the figures of the clone and writes where it is told to."""
+    (newcomer / "calibrate").symlink_to(ROOT / "calibrate")
+    outcome = spawn(*shlex.split(command)[1:], folder=newcomer)
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    written = (newcomer / "my_a100.yaml").read_text(encoding="utf-8")
+    assert written == text_of("hw_profiles/a100_sxm4_80gb.yaml")
 
 
-def test_what_if_quotes_what_the_program_says() -> None:
-    for overrides, quoted in (
-        ((), r"13.46 s with 5.5 % of it bubble"),
-        (("parallelism.interleave=1", "schedule=1f1b"), r"14.21 s with 11.5 %"),
+@pytest.mark.parametrize("command", commands("python -m benchmarks"))
+def test_benchmarks_can_be_imported(command: str) -> None:
+    _, _, module = command.split()
+    assert callable(__import__(module, fromlist=["main"]).main)
+
+
+def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
+    (block,) = (block for block in blocks("README.md") if block.language == "python")
+    exec(compile(block.text, "README.md", "exec"), {})
+    first, *spans = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"1\.\d{3} s, MFU 4\d\.\d%", first)
+    assert len(spans) == 3 and all(span.startswith("stage 0 ") for span in spans)
+
+
+def test_the_first_what_if_says_what_its_commands_print() -> None:
+    section = text_of("README.md").partition("## A first what-if")[2]
+    first, second = _FENCED.search(section)[2].splitlines()
+    answers = []
+    for command in (first, second):
+        data = json.loads(call(*shlex.split(command)[1:], "--json").stdout)
+        time_s, bubble_s = data["iteration_time_s"], data["breakdown_s"]["bubble"]
+        answers.append(f"{time_s:.2f} s with {100 * bubble_s / time_s:.1f} %")
+    expected = f"The first says {answers[0]} of it bubble; the second {answers[1]}."
+    assert expected in " ".join(section.split())
+
+
+# ------------------------------------------------------------------------- the project around it
+
+
+def test_ci_runs_the_test_command_of_the_readme(tmp_path: pathlib.Path) -> None:
+    """With a python3 that only fails: CI shows the command, tries it, and fails with it."""
+    (tmp_path / ".ci").mkdir()
+    script = tmp_path / ".ci" / "run"
+    script.write_text(text_of(".ci/run"), encoding="utf-8")
+    (tmp_path / "README.md").write_text(text_of("README.md"), encoding="utf-8")
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/sh\nexit 7\n")
+    python.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (7, f"+ {marked('test command')}\n")
+
+
+def test_the_marked_commands_install_with_the_constraints() -> None:
+    for name, last in (
+        ("main command", ".venv/bin/simtrain reproduce table5"),
+        ("test command", ".venv/bin/python -m pytest"),
     ):
-        result = simulate(load_scenario("table5_175b_present", overrides))
-        share = result.breakdown.bubble_s / result.iteration_time_s
-        said = f"{result.iteration_time_s:.2f} s with {100 * share:.1f} %"
-        assert quoted.startswith(said)
-        assert quoted in README.replace("\n", " ")
+        create, install, work = marked(name).split(" && ")
+        assert create == "python3 -m venv .venv"
+        assert install.startswith(".venv/bin/pip install --quiet -c constraints.txt ")
+        assert work == last
 
 
-@pytest.mark.parametrize(
-    ("row", "scenario", "paper_s"),
-    [
-        ("22B | full", "table5_22b_full", 1.42),
-        ("22B | selective+sequence", "table5_22b_present", 1.10),
-        ("175B | full", "table5_175b_full", 18.13),
-        ("175B | selective+sequence", "table5_175b_present", 13.75),
-    ],
-)
-@pytest.mark.parametrize("document", ["README.md", "docs/validation.md"])
-def test_accuracy_tables_are_the_programs(
-    document: str, row: str, scenario: str, paper_s: float
-) -> None:
-    text = (ROOT / document).read_text(encoding="utf-8")
-    line = next(line for line in text.splitlines() if line.startswith(f"| {row} |"))
-    simulated, error = (cell.strip() for cell in line.strip("|").split("|")[3:])
-    seconds = simulate(load_scenario(scenario)).iteration_time_s
-    assert simulated == f"{seconds:#.4g} s"
-    assert error == f"{100 * (seconds / paper_s - 1):+.2f} %".replace("-", "−")
+def test_the_wheel_carries_scenarios_and_profiles() -> None:
+    build = tomllib.loads(text_of("pyproject.toml"))["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["force-include"] == {
+        "scenarios": "simtrain/_data/scenarios",
+        "hw_profiles": "simtrain/_data/hw_profiles",
+    }
+    for folder, names in (("scenarios", list_scenarios()), ("hw_profiles", list_profiles())):
+        assert names == sorted(path.stem for path in (ROOT / folder).iterdir())
 
 
-def test_ci_runs_the_readmes_test_command() -> None:
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    extraction = re.search(r"test_command=\$\((awk .*)\)\n", script)
-    assert extraction
-    said = subprocess.run(
-        ["bash", "-c", extraction[1]], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    assert said == README.split("<!-- test command -->\n```\n")[1].split("\n```")[0]
-    assert said.endswith("-m pytest")
-
-
-def test_every_command_has_an_example_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("run", "reproduce", "schedule", "scenarios"):
-        with pytest.raises(SystemExit):
-            cli.app([command, "--help"])
-        assert f"Example: simtrain {command}" in capsys.readouterr().out
+def test_the_changelog_knows_the_version() -> None:
+    version = tomllib.loads(text_of("pyproject.toml"))["project"]["version"]
+    assert f"\n## {version}\n" in text_of("CHANGELOG.md")
+    assert __import__("simtrain").__version__ == version

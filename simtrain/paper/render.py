@@ -21,14 +21,14 @@ def render(comparison: Comparison) -> RenderableType:
 
 
 def verdict(comparison: Comparison) -> Text:
-    """The closing line."""
-    errors = (
-        f"mean |error| {comparison.mean_abs_error:.2%} (at most {comparison.mean_threshold:.1%}), "
-        f"largest {comparison.max_abs_error:.2%} (at most {comparison.max_threshold:.1%})"
+    """The closing line, one even where it is FAILED."""
+    word, style = ("OK", "bold green") if comparison.ok else ("FAILED", "bold red")
+    mean, largest = comparison.mean_abs_error, comparison.max_abs_error
+    return Text(
+        f"{word}: mean |error| {mean:.2%} (at most {comparison.mean_threshold:.1%}), "
+        f"largest {largest:.2%} (at most {comparison.max_threshold:.1%})",
+        style=style,
     )
-    if comparison.ok:
-        return Text(f"OK: {errors}", style="bold green")
-    return Text(f"FAILED: {'; '.join(comparison.misses)}. {errors}", style="bold red")
 
 
 def _times(comparison: Comparison) -> Table:
