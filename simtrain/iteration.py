@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from simtrain.costs.price import Pricer
 from simtrain.engine import simulate as run_program
-from simtrain.hardware.load import load_profile
+from simtrain.hardware.load import profile_of
 from simtrain.hardware.placement import Placement
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.programs.chunk import ActionTime, simulate_chunk
@@ -45,7 +45,7 @@ def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Resu
         InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
     """
     check_scenario(scenario)
-    profile = profile or load_profile(scenario.cluster, scenario.hardware_document)
+    profile = profile or profile_of(scenario)
     check_cluster(scenario, profile.cluster.gpus_per_node.value, profile.cluster.num_nodes.value)
     iteration = _Iteration(scenario, profile)
     program, pipeline = iteration_program(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from simtrain.errors import InputError, Problem
+from simtrain.errors import InputError, Location, Problem
 
 _PACKAGE = Path(__file__).parent
 _SUFFIX = ".yaml"
@@ -20,13 +20,13 @@ def find_scenario(name_or_path: str | Path) -> Path:
     return _find(name_or_path, "scenarios", "scenario")
 
 
-def find_profile(name_or_path: str | Path) -> Path:
+def find_profile(name_or_path: str | Path, location: Location | None = None) -> Path:
     """The file of a hardware profile: a path, or the bare name of a shipped one.
 
     Raises:
-        InputError: a bare name that no shipped profile has.
+        InputError: a bare name that no shipped profile has; `location` is where it was written.
     """
-    return _find(name_or_path, "hw_profiles", "hardware profile")
+    return _find(name_or_path, "hw_profiles", "hardware profile", location)
 
 
 def list_scenarios() -> list[str]:
@@ -49,7 +49,7 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob(f"*{_SUFFIX}"))
 
 
-def _find(name_or_path: str | Path, kind: str, noun: str) -> Path:
+def _find(name_or_path: str | Path, kind: str, noun: str, location: Location | None = None) -> Path:
     path = Path(name_or_path)
     is_bare_name = path.name == str(name_or_path) and path.suffix not in (_SUFFIX, ".yml")
     if not is_bare_name or path.is_file():
@@ -57,15 +57,16 @@ def _find(name_or_path: str | Path, kind: str, noun: str) -> Path:
     folder = _folder(kind)
     shipped = folder / f"{name_or_path}{_SUFFIX}"
     if not shipped.is_file():
-        raise InputError([_unknown_name(str(name_or_path), _names(folder), noun)])
+        raise InputError([_unknown_name(str(name_or_path), _names(folder), noun, location)])
     return shipped
 
 
-def _unknown_name(name: str, known: list[str], noun: str) -> Problem:
+def _unknown_name(name: str, known: list[str], noun: str, location: Location | None) -> Problem:
     similar = difflib.get_close_matches(name, known, n=1)
     question = f"did you mean {similar[0]}? " if similar else ""
     return Problem(
         "E101",
         f'no {noun} is called "{name}"',
+        location,
         fix=f"{question}Known names: {', '.join(known)}; or give the path of a YAML file",
     )

@@ -1,12 +1,15 @@
 """What a scenario's `hardware:` section lays over the profile that it names."""
 
+import pathlib
+
 import pytest
 from scenario_texts import MINIMAL, scenario_of
 from toys import a100
 
 from simtrain.errors import InputError
-from simtrain.hardware.load import load_profile
+from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import Entry, HardwareProfile
+from simtrain.scenario import load_scenario
 
 
 def overlaid(hardware: str) -> HardwareProfile:
@@ -52,3 +55,18 @@ def test_a_bad_override_is_told_in_the_scenario(hardware: str, says: str) -> Non
     message = str(caught.value)
     assert f"x.yaml:9{says}" in message
     assert f" 9 | hardware: {hardware}" in message
+
+
+def test_an_unknown_cluster_is_told_where_it_was_written(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "typo.yaml"
+    path.write_text(
+        "model: {num_layers: 4, hidden_size: 1024, num_attention_heads: 16, seq_length: 1024}\n"
+        "batch: {micro: 1, global: 4}\n"
+        "cluster: a100_smx4_80gb\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(InputError) as refused:
+        profile_of(load_scenario(path))
+    message = str(refused.value)
+    assert message.startswith(f"{path}:3:10: E101 no hardware profile is called")
+    assert "did you mean a100_sxm4_80gb?" in message

@@ -10,14 +10,27 @@ from typing import Any
 from simtrain.errors import InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile
+from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Document, Path, Positions, load_document, validate
 from simtrain.strict_yaml.document import dotted
 
 _OVERRIDDEN = "set in the scenario"
 
 
+def profile_of(scenario: Scenario) -> HardwareProfile:
+    """The profile of a scenario's cluster, with the scenario's own values laid over it.
+
+    Raises:
+        InputError: as `load_profile` does.
+    """
+    location = scenario.positions.of_value(("cluster",))
+    return load_profile(scenario.cluster, scenario.hardware_document, location)
+
+
 def load_profile(
-    name_or_path: str | pathlib.Path, overrides: Document | None = None
+    name_or_path: str | pathlib.Path,
+    overrides: Document | None = None,
+    location: Location | None = None,
 ) -> HardwareProfile:
     """The profile of a name or path, each entry named in `overrides` set to its value there.
 
@@ -26,7 +39,7 @@ def load_profile(
     Raises:
         InputError: the file or a value in it is bad, or an override names no entry.
     """
-    document = load_document(find_profile(name_or_path))
+    document = load_document(find_profile(name_or_path, location))
     if overrides is not None:
         document = _with_overrides(document, overrides)
     return validate(HardwareProfile, document.data, document.positions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simtrain.hardware.load import load_profile
+from simtrain.hardware.load import profile_of
 from simtrain.iteration import simulate_layer
 from simtrain.paper.comparison import Comparison, Progress, Row
 from simtrain.scenario import load_scenario
@@ -26,7 +26,7 @@ def table4(progress: Progress | None = None) -> Comparison:
         if progress:
             progress(strategy, number, len(TABLE4_MS))
         scenario = load_scenario(f"table4_{strategy.replace('+', '_')}")
-        profile = load_profile(scenario.cluster, scenario.hardware_document)
+        profile = profile_of(scenario)
         passes = simulate_layer(scenario, profile)
         for name, milliseconds, time in zip(PASSES, published_ms, passes, strict=True):
             rows.append(Row("22B", strategy, milliseconds / 1e3, time.duration_s, {"pass": name}))
