@@ -19,8 +19,8 @@ from scipy.optimize import least_squares
 from calibrate.figures import Figures
 from calibrate.residuals import Residual, Residuals, round_significant
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration import simulate_layer
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate_layer
 
 _ROUNDING_MS = 0.1 / math.sqrt(12)
 """Standard deviation of a number printed to 0.1 ms."""

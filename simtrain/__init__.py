@@ -7,9 +7,9 @@
 
 from simtrain.errors import InputError, SimtrainError
 from simtrain.hardware.load import load_profile
-from simtrain.iteration import simulate
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate
 
 __version__ = "0.1.0"
 

@@ -21,12 +21,12 @@ from rich.text import Text
 
 from simtrain import paper
 from simtrain.errors import SimtrainError
-from simtrain.iteration import simulate
 from simtrain.paper.render import render as render_comparison
 from simtrain.report.render import render as render_result
 from simtrain.resources import list_scenarios
 from simtrain.scenario import load_scenario
 from simtrain.schedules import build as build_schedule
+from simtrain.simulation import simulate
 
 THRESHOLD_MISSED = 4
 _PLAIN_WIDTH = 120

@@ -1,90 +1,50 @@
-"""Puts the rooms together: a scenario in, the timeline of one iteration and what it means out."""
+"""An iteration before it runs: what a scenario's actions do, cost and wait for."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, field
 
 from simtrain.costs.price import Pricer
-from simtrain.engine import simulate as run_program
-from simtrain.hardware.load import profile_of
+from simtrain.engine import Program
 from simtrain.hardware.placement import Placement
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.programs.chunk import ActionTime, simulate_chunk
 from simtrain.programs.iteration import Bucket, StageStep, iteration_program
-from simtrain.programs.pipeline import PipelineCosts
-from simtrain.report.breakdown import stage_breakdowns
-from simtrain.report.result import Result
-from simtrain.scenario import Scenario, check_cluster, check_scenario
-from simtrain.schedules import Action, Message, Schedule
+from simtrain.programs.pipeline import PipelineCosts, PipelineTasks
+from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.schedules import Action, Kind, Message, Schedule, kept_forwards
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.layer import Recompute
-from simtrain.workload.ops import (
-    Collective,
-    CollectiveKind,
-    Gemm,
-    Op,
-    Phase,
-)
+from simtrain.workload.ops import Collective, CollectiveKind, Gemm, Op, Phase
 from simtrain.workload.optimizer import average, data_reduction, step_ops
 from simtrain.workload.parameters import StageParameters, layer_parameters, stage_parameters
+from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.shape import LayerShape
 
-
-def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Result:
-    """Simulate one training iteration of a scenario on its cluster.
-
-    `profile` stands in for the one that the scenario names.
-
-    Raises:
-        InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
-    """
-    check_scenario(scenario)
-    profile = profile or profile_of(scenario)
-    check_cluster(scenario, profile.cluster.gpus_per_node.value, profile.cluster.num_nodes.value)
-    iteration = _Iteration(scenario, profile)
-    program, pipeline = iteration_program(
-        iteration.schedule, iteration.costs(), iteration.steps(), overlap=scenario.overlap.pipeline
-    )
-    timeline = run_program(program)
-    return Result(
-        scenario=scenario,
-        profile=profile,
-        timeline=timeline,
-        stages=stage_breakdowns(
-            timeline, iteration.schedule, pipeline.actions, iteration.action_time
-        ),
-        model_flops=iteration.flops(recompute=False),
-        hardware_flops=iteration.flops(recompute=True),
-        extrapolated=iteration.pricer.extrapolated(),
-    )
-
-
-def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[ActionTime, ActionTime]:
-    """Forward and backward pass of one layer of a scenario, without embedding and head."""
-    pricer = Pricer(profile, Placement.of(scenario, profile.cluster.gpus_per_node.value))
-    shape, recompute = LayerShape.of(scenario), Recompute(scenario.recompute)
-    hide = scenario.overlap.tensor_parallel
-    layer = Chunk(num_layers=1)
-    forward = simulate_chunk(layer.forward(shape, recompute, hide=hide), pricer)
-    backward = simulate_chunk(layer.backward(shape, recompute, hide=hide), pricer)
-    return forward, backward
+_KINDS: tuple[Kind, ...] = ("F", "B")
 
 
 @dataclass
-class _Iteration:
-    """A scenario taken apart into chunks, and their passes simulated once each."""
+class Iteration:
+    """A scenario taken apart into chunks, and their passes simulated once each.
+
+    Its recompute is settled: neither strategy nor `keep_microbatches` is left to be chosen.
+    """
 
     scenario: Scenario
     profile: HardwareProfile
+    kept_per_stage: tuple[int, ...] | None = None
+    """Of each stage's outstanding forward passes, how many keep everything; None for the number
+    that the scenario gives to all stages."""
     shape: LayerShape = field(init=False)
     pricer: Pricer = field(init=False)
     schedule: Schedule = field(init=False)
+    _kept: frozenset[tuple[int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         parallelism = self.scenario.parallelism
@@ -97,9 +57,10 @@ class _Iteration:
             parallelism.interleave,
             self.scenario.num_microbatches,
         )
+        self._kept = self._find_kept()
         self.chunk = functools.cache(self._chunk)
-        self.passes = functools.cache(self._pass)
-        self.times = functools.cache(self._time)
+        self._order = functools.cache(self._issue)
+        self._action_time = functools.cache(self._simulate)
 
     def _chunk(self, virtual_stage: int) -> Chunk:
         """Layers are contiguous by virtual stage; the ends carry embedding and head."""
@@ -111,9 +72,31 @@ class _Iteration:
             reads_batch=True,
         )
 
+    def recompute(self, action: Action) -> RecomputePolicy:
+        """What an action keeps and runs again: the scenario's policy, or nothing again."""
+        return KEEP_ALL if self._keeps(action) else self.scenario.recompute
+
+    def order(self, action: Action) -> IssueOrder:
+        """The ops that an action runs."""
+        return self._order(self.chunk(action.virtual_stage), action.kind, self._keeps(action))
+
     def action_time(self, action: Action) -> ActionTime:
-        """Where the seconds of an action go; equal chunks are simulated once."""
-        return self.times(self.chunk(action.virtual_stage), action.kind)
+        """Where the seconds of an action go; equal actions are simulated once."""
+        return self._action_time(self.chunk(action.virtual_stage), action.kind, self._keeps(action))
+
+    def parameters(self, stage: int) -> StageParameters:
+        """Parameters of one rank of a stage."""
+        chunks = tuple(
+            self.chunk(stage + number * self.schedule.num_stages)
+            for number in range(self.schedule.num_chunks)
+        )
+        return stage_parameters(self.shape, chunks, tied=self.scenario.model.tied_embeddings)
+
+    def program(self) -> tuple[Program, PipelineTasks]:
+        """The tasks of the whole iteration, and which of them are the pipeline's."""
+        steps = [self._step(stage) for stage in range(self.schedule.num_stages)]
+        overlap = self.scenario.overlap.pipeline
+        return iteration_program(self.schedule, self.costs(), steps, overlap=overlap)
 
     def costs(self) -> PipelineCosts:
         """Seconds of actions and messages."""
@@ -126,30 +109,49 @@ class _Iteration:
             parts_s=self._parts_s,
         )
 
-    def steps(self) -> Sequence[StageStep]:
-        """What each stage does after its last backward pass."""
-        return [self._step(stage) for stage in range(self.schedule.num_stages)]
-
     def flops(self, *, recompute: bool) -> int:
         """FLOPs of all GPUs in an iteration, with or without what is computed twice."""
-        stages = range(self.schedule.num_virtual_stages)
-        passes = (self.passes(self.chunk(stage), kind) for stage in stages for kind in "FB")
-        per_microbatch = sum(
-            op.flops
-            for order in passes
-            for op in order.ops()
-            if isinstance(op, Gemm) and (recompute or op.phase is not Phase.RECOMPUTE)
+        per_replica = sum(
+            number * _flops(self._order(self.chunk(stage), kind, keeps), recompute=recompute)
+            for (stage, keeps), number in self._num_microbatches().items()
+            for kind in _KINDS
         )
-        ranks = self.scenario.parallelism.tensor * self.scenario.parallelism.data
-        return per_microbatch * self.scenario.num_microbatches * ranks
+        return per_replica * self.scenario.parallelism.tensor * self.scenario.parallelism.data
 
-    def _pass(self, chunk: Chunk, kind: str) -> IssueOrder:
-        recompute = Recompute(self.scenario.recompute)
+    def _num_microbatches(self) -> Counter[tuple[int, bool]]:
+        """Microbatches of each virtual stage that keep everything (True), and the others."""
+        keeping = Counter(virtual_stage for virtual_stage, _ in self._kept)
+        numbers: Counter[tuple[int, bool]] = Counter()
+        for stage in range(self.schedule.num_virtual_stages):
+            numbers[stage, True] = keeping[stage]
+            numbers[stage, False] = self.scenario.num_microbatches - keeping[stage]
+        return +numbers
+
+    def _keeps(self, action: Action) -> bool:
+        """Whether the action's microbatch is one of those that keep everything on its stage."""
+        return bool(self._kept) and (action.virtual_stage, action.microbatch) in self._kept
+
+    def _find_kept(self) -> frozenset[tuple[int, int]]:
+        """Virtual stage and microbatch of the forward passes that keep everything."""
+        per_stage = self.kept_per_stage
+        if per_stage is None:
+            kept = self.scenario.recompute.keep_microbatches
+            assert isinstance(kept, int), "how many fit is found before"
+            per_stage = (kept,) * self.schedule.num_stages
+        return frozenset(
+            (action.virtual_stage, action.microbatch)
+            for actions, number in zip(self.schedule.ranks, per_stage, strict=True)
+            if number
+            for action in kept_forwards(actions, number)
+        )
+
+    def _issue(self, chunk: Chunk, kind: Kind, keeps: bool) -> IssueOrder:
         one_way = chunk.forward if kind == "F" else chunk.backward
+        recompute = KEEP_ALL if keeps else self.scenario.recompute
         return one_way(self.shape, recompute, hide=self.scenario.overlap.tensor_parallel)
 
-    def _time(self, chunk: Chunk, kind: str) -> ActionTime:
-        return simulate_chunk(self.passes(chunk, kind), self.pricer)
+    def _simulate(self, chunk: Chunk, kind: Kind, keeps: bool) -> ActionTime:
+        return simulate_chunk(self._order(chunk, kind, keeps), self.pricer)
 
     def _transfer_s(self, message: Message, num_sharing: int) -> float:
         """One rank's part of a stage's output, over the link that the two stages share."""
@@ -173,7 +175,7 @@ class _Iteration:
         return _Arrival(self.pricer.cost(gather).duration_s)
 
     def _step(self, stage: int) -> StageStep:
-        parameters = self._parameters(stage)
+        parameters = self.parameters(stage)
         ops = step_ops(self.scenario, parameters)
         overlapped = self.scenario.overlap.data_parallel and self.scenario.parallelism.data > 1
         *norm, norm_reduction = self._with_reduction(ops.gradient_norm)
@@ -187,13 +189,6 @@ class _Iteration:
             norm_reduction_s=norm_reduction,
             update_s=self._seconds(ops.update),
         )
-
-    def _parameters(self, stage: int) -> StageParameters:
-        chunks = tuple(
-            self.chunk(stage + number * self.schedule.num_stages)
-            for number in range(self.schedule.num_chunks)
-        )
-        return stage_parameters(self.shape, chunks, tied=self.scenario.model.tied_embeddings)
 
     def _with_reduction(self, ops: tuple[Op, ...]) -> list[float]:
         """Seconds of each op, the collective last (0 where a rank is alone)."""
@@ -237,6 +232,11 @@ class _Iteration:
         time = self.action_time(action)
         ends = (0.0, *time.layer_ends_s[:-1], time.duration_s)
         return tuple(end - start for start, end in itertools.pairwise(ends))
+
+
+def _flops(order: IssueOrder, *, recompute: bool) -> int:
+    gemms = (op for op in order.ops() if isinstance(op, Gemm))
+    return sum(op.flops for op in gemms if recompute or op.phase is not Phase.RECOMPUTE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import a100, paper_scenario, run, small
 
-from simtrain.iteration import simulate
 from simtrain.report.breakdown import Breakdown
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
+from simtrain.simulation import simulate
 
 
 def scenarios() -> st.SearchStrategy[Scenario]:

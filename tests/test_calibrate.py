@@ -15,9 +15,9 @@ from calibrate.fit import Fit, fit_profile
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residual, Residuals, round_significant
 from simtrain.errors import InputError
-from simtrain.iteration import simulate_layer
 from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate_layer
 from simtrain.strict_yaml import load_document
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -24,7 +24,6 @@ from simtrain.programs.chunk import (
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.layer import Recompute
 from simtrain.workload.ops import Collective
 
 TOY = changed(a100(), host__issue=0.0, overlap__slowdown=0.0)
@@ -33,7 +32,7 @@ TOY = changed(a100(), host__issue=0.0, overlap__slowdown=0.0)
 def order_of(
     scenario: Scenario, *, backward: bool, hide: bool = True, num_layers: int = 1
 ) -> IssueOrder:
-    chunk, recompute = Chunk(num_layers), Recompute(scenario.recompute)
+    chunk, recompute = Chunk(num_layers), scenario.recompute
     run = chunk.backward if backward else chunk.forward
     return run(shape_of(scenario), recompute, hide=hide)
 

@@ -7,16 +7,16 @@ import pytest
 from toys import SMALL_MODEL, a100, pricer_of, run, scenario_with, shape_of, small
 
 from simtrain.errors import InputError
-from simtrain.iteration import simulate
 from simtrain.programs.chunk import simulate_chunk
 from simtrain.report.breakdown import Breakdown
 from simtrain.report.result import Result
 from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate
 from simtrain.workload.chunk import Chunk
-from simtrain.workload.layer import Recompute
 from simtrain.workload.ops import Collective, CollectiveKind, Phase
 from simtrain.workload.optimizer import step_ops
 from simtrain.workload.parameters import stage_parameters
+from simtrain.workload.recompute import KEEP_ALL
 
 
 def test_one_gpu_and_one_microbatch_is_the_sum_of_its_parts() -> None:
@@ -24,8 +24,8 @@ def test_one_gpu_and_one_microbatch_is_the_sum_of_its_parts() -> None:
     scenario = scenario_with(SMALL_MODEL)
     shape, pricer = shape_of(scenario), pricer_of(scenario, a100())
     whole = Chunk(8, has_embedding=True, has_head=True, reads_batch=True)
-    forward = simulate_chunk(whole.forward(shape, Recompute.NONE, hide=True), pricer)
-    backward = simulate_chunk(whole.backward(shape, Recompute.NONE, hide=True), pricer)
+    forward = simulate_chunk(whole.forward(shape, KEEP_ALL, hide=True), pricer)
+    backward = simulate_chunk(whole.backward(shape, KEEP_ALL, hide=True), pricer)
     ops = step_ops(scenario, stage_parameters(shape, (whole,), tied=True))
     step_s = math.fsum(
         pricer.cost(op).duration_s for op in (*ops.average, *ops.gradient_norm, *ops.update)

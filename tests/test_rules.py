@@ -16,6 +16,7 @@ from simtrain.scenario import (
     load_scenario,
 )
 from simtrain.scenario.violation import broken_codes, suggest
+from simtrain.schedules import build, most_outstanding
 from simtrain.strict_yaml import parse_document
 
 BOOL = st.booleans()
@@ -60,6 +61,14 @@ ANY_SCENARIO = with_some(
     schedule=of("gpipe", "1f1b", "interleaved", "interleaved"),
     precision=with_some({}, compute=of("bf16", "fp16"), gradients=of("fp32", "bf16", "fp16")),
     overlap=with_some({}, pipeline=BOOL),
+    recompute=with_some(
+        {"strategy": of("none", "selective", "full", "full", "auto")},
+        method=of("uniform", "block"),
+        num_layers=of(1, 1, 2, 6, 50),
+        distribute=of(False, False, True),
+        keep_microbatches=of(0, 0, 1, 3, 9, 500, "auto"),
+    ),
+    memory=with_some({}, zero_stage=of(0, 0, 1, 2, 3)),
 )
 
 
@@ -79,6 +88,7 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
     fewest_stages = 1
     if interleaved:
         fewest_stages = 2 if scenario.overlap.pipeline else 3
+    highest_zero_stage = 3 if split.pipeline == 1 else 1
     return (
         all(number % parts == 0 for number, parts in whole)
         and interleaved == (split.interleave > 1)
@@ -86,7 +96,26 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
         and not (split.sequence_parallel and (split.tensor == 1 or split.scatter_gather))
         and not (scenario.overlap.pipeline and not interleaved)
         and scenario.precision.gradients in ("fp32", scenario.precision.compute)
+        and recompute_is_legal_by_hand(scenario)
+        and scenario.memory.zero_stage <= (0 if split.data == 1 else highest_zero_stage)
     )
+
+
+def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
+    """Of a scenario that is legal in all else: the schedule itself tells what is outstanding."""
+    policy, split = scenario.recompute, scenario.parallelism
+    kept = policy.keep_microbatches
+    if kept and (policy.strategy in ("none", "auto") or split.pipeline == 1):
+        return False
+    if kept and kept != "auto":
+        sizes = split.pipeline, split.interleave, scenario.num_microbatches
+        first, *_ = build(scenario.schedule, *sizes).ranks
+        if kept > most_outstanding(first):
+            return False
+    if policy.strategy != "full":
+        return (policy.method, policy.num_layers, policy.distribute) == ("uniform", 1, False)
+    is_split = split.tensor > 1 and not split.sequence_parallel
+    return policy.num_layers <= scenario.layers_per_chunk and (is_split or not policy.distribute)
 
 
 @settings(max_examples=300)
@@ -161,7 +190,7 @@ def rule_of(code: str) -> Rule:
 
 def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
-    assert len(set(codes)) == len(codes) == 16
+    assert len(set(codes)) == len(codes) == 25
     assert all(rule.reason for rule in RULES)
 
 
@@ -190,6 +219,41 @@ def test_two_stages_interleave_only_with_overlapped_transfers() -> None:
     text = MINIMAL + "parallelism: {pipeline: 2, interleave: 3}\n"
     assert "overlap.pipeline: true" in fixes_of(text, "E310")
     scenario_of(text + "overlap: {pipeline: true}\n")
+
+
+FROM_KEPT = ["keep_microbatches: 0", "strategy: selective", "strategy: full"]
+PIPELINE = "parallelism: {tensor: 4, pipeline: 4}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "fixes"),
+    [
+        ("recompute: {num_layers: 3}\n", "E318", ["strategy: full", "num_layers: 1"]),
+        ("recompute: {strategy: auto, method: block, num_layers: 3}\n", "E318", ["strategy: full"]),
+        (PIPELINE + "recompute: {strategy: full, num_layers: 13}\n", "E319", ["num_layers: 12"]),
+        ("recompute: {keep_microbatches: auto}\n" + PIPELINE, "E322", FROM_KEPT),
+        (
+            PIPELINE + "recompute: {strategy: full, keep_microbatches: 5}\n",
+            "E324",
+            ["keep_microbatches: 4"],
+        ),
+    ],
+)
+def test_the_nearest_legal_recompute(text: str, code: str, fixes: list[str]) -> None:
+    assert fixes_of(MINIMAL + text, code) == [f"recompute.{fix}" for fix in fixes]
+
+
+@pytest.mark.parametrize(
+    ("stage", "grid", "code", "fixes"),
+    [
+        (2, "{pipeline: 4, data: 2}", "E325", ["memory.zero_stage: 1", "memory.zero_stage: 0"]),
+        (3, "{pipeline: 4}", "E325", ["memory.zero_stage: 0"]),
+        (1, "{tensor: 8}", "E326", ["memory.zero_stage: 0", "parallelism.data: 2"]),
+    ],
+)
+def test_the_nearest_legal_zero_stage(stage: int, grid: str, code: str, fixes: list[str]) -> None:
+    text = f"parallelism: {grid}\nmemory: {{zero_stage: {stage}}}\n"
+    assert fixes_of(MINIMAL + text, code)[: len(fixes)] == fixes
 
 
 def test_a_value_that_nothing_mends_alone_is_told_so() -> None:

@@ -6,7 +6,7 @@ from scenario_texts import MINIMAL, edited, scenario_of
 
 from simtrain.errors import InputError, Location
 from simtrain.resources import find_profile, find_scenario, list_scenarios
-from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario import RecomputePolicy, Scenario, load_scenario
 
 TABLE_3 = {  # layers, hidden, heads, pipeline, interleave, micro, global, GPUs
     "22b": (48, 6144, 64, 1, 1, 4, 4, 8),
@@ -44,7 +44,19 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "data": 1,
         "scatter_gather": True,
     }
-    assert (scenario.recompute, scenario.schedule) == ("none", "1f1b")
+    assert scenario.schedule == "1f1b"
+    assert scenario.recompute.model_dump() == {
+        "strategy": "none",
+        "method": "uniform",
+        "num_layers": 1,
+        "distribute": False,
+        "keep_microbatches": 0,
+    }
+    assert scenario.memory.model_dump() == {
+        "zero_stage": 0,
+        "offload_optimizer": False,
+        "deallocate_outputs": True,
+    }
     assert (scenario.cluster, scenario.hardware) == ("a100_sxm4_80gb", {})
     assert scenario.precision.model_dump() == {"compute": "bf16", "gradients": "fp32"}
     assert scenario.overlap.model_dump() == {
@@ -78,6 +90,7 @@ def test_derived_quantities() -> None:
         ("selective", "false", "selective"),
         ("selective", "true", "selective+sequence"),
         ("full", "true", "full+sequence"),
+        ("{strategy: full, method: block}", "false", "full"),
     ],
 )
 def test_strategies_have_the_papers_names(
@@ -85,6 +98,45 @@ def test_strategies_have_the_papers_names(
 ) -> None:
     text = f"recompute: {recompute}\nparallelism: {{tensor: 8, sequence_parallel: "
     assert scenario_of(MINIMAL + text + f"{sequence_parallel}}}\n").strategy == strategy
+
+
+FULL_SECTION = "{strategy: full, method: uniform, num_layers: 1, keep_microbatches: 0}"
+LONG = "recompute: {strategy: full, method: block, num_layers: 2}\n"
+
+
+def test_a_word_stands_for_its_section() -> None:
+    short, long = (scenario_of(MINIMAL + f"recompute: {one}\n") for one in ("full", FULL_SECTION))
+    assert short.recompute == long.recompute == RecomputePolicy(strategy="full")
+    again = Scenario.model_validate(short.model_dump(by_alias=True))
+    assert again.recompute == short.recompute
+
+
+@pytest.mark.parametrize("written", ["", "recompute: selective\n", LONG])
+@pytest.mark.parametrize("override", ["recompute=full", "recompute.strategy=full"])
+def test_overrides_reach_recompute_in_either_form(
+    tmp_path: Path, written: str, override: str
+) -> None:
+    """A word replaces the section, as everywhere; a path into it changes one field of it."""
+    path = tmp_path / "x.yaml"
+    path.write_text(MINIMAL + written, "utf-8")
+    recompute = load_scenario(path, [override]).recompute
+    stays = written == LONG and override.startswith("recompute.")
+    assert recompute.strategy == "full"
+    assert (recompute.method, recompute.num_layers) == (("block", 2) if stays else ("uniform", 1))
+
+
+def test_overrides_of_recompute_are_laid_one_over_another() -> None:
+    overrides = ["recompute=full", "recompute.num_layers=6", "recompute.method=block"]
+    recompute = load_scenario(
+        "table5_1t_present", ["parallelism.pipeline=16", *overrides]
+    ).recompute
+    assert recompute == RecomputePolicy(strategy="full", num_layers=6, method="block")
+
+
+def test_a_broken_rule_of_recompute_points_at_the_word() -> None:
+    text = MINIMAL + "recompute: full\nparallelism: {pipeline: 4}\n"
+    positions = scenario_of(text).positions
+    assert str(positions.of_value(("recompute", "strategy"))) == "x.yaml:9:12"
 
 
 def test_scatter_gather_is_on_unless_the_sequence_is_already_split() -> None:

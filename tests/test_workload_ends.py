@@ -10,7 +10,6 @@ from toys import layer_scenarios, paper_scenario, scenario_with, shape_of
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.layer import Recompute
 from simtrain.workload.ops import (
     Collective,
     CollectiveKind,
@@ -28,7 +27,7 @@ FP32 = 4
 
 
 def run(chunk: Chunk, scenario: Scenario) -> tuple[IssueOrder, IssueOrder]:
-    shape, recompute = shape_of(scenario), Recompute(scenario.recompute)
+    shape, recompute = shape_of(scenario), scenario.recompute
     return (
         chunk.forward(shape, recompute, hide=True),
         chunk.backward(shape, recompute, hide=True),

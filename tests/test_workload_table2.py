@@ -13,10 +13,9 @@ from toys import (
     shape_of,
 )
 
-from simtrain.iteration import simulate
 from simtrain.scenario import Scenario
+from simtrain.simulation import simulate
 from simtrain.workload.chunk import Chunk
-from simtrain.workload.layer import Recompute
 from simtrain.workload.ops import (
     Collective,
     CollectiveKind,
@@ -40,7 +39,7 @@ WIRE = {"none": 16, "selective": 16, "full": 24}
 
 def layer_ops(scenario: Scenario) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
     """The ops of one layer, forward and backward."""
-    shape, recompute, layer = shape_of(scenario), Recompute(scenario.recompute), Chunk(1)
+    shape, recompute, layer = shape_of(scenario), scenario.recompute, Chunk(1)
     forward = layer.forward(shape, recompute, hide=True)
     backward = layer.backward(shape, recompute, hide=True)
     return forward.ops(), backward.ops()
@@ -50,7 +49,7 @@ def kept_in_table2(scenario: Scenario) -> Fraction:
     """Activations memory per layer (bytes): Equations 1, 2 and 4 and the rows of Table 2."""
     shape = shape_of(scenario)
     s, b, h, a, t = shape.seq_length, shape.microbatch, shape.hidden, shape.heads, shape.tensor
-    sequence, recompute = shape.sequence_parallel, scenario.recompute
+    sequence, recompute = shape.sequence_parallel, scenario.recompute.strategy
     if recompute == "full":
         return Fraction(2 * s * b * h, t if sequence else 1)
     linear = Fraction(34, t) if sequence else 10 + Fraction(24, t)
@@ -63,12 +62,13 @@ def assert_is_table2(scenario: Scenario) -> None:
     s, b, h, t = shape.seq_length, shape.microbatch, shape.hidden, shape.tensor
     forward, backward = layer_ops(scenario)
     ops = forward + backward
-    factor, attention = FLOPS[scenario.recompute]
+    recompute = scenario.recompute.strategy
+    factor, attention = FLOPS[recompute]
     assert total_flops(ops) == Fraction(factor * s * b * h**2, t) * (1 + attention * Fraction(s, h))
     communicated = Fraction(t - 1, t) * s * b * h
-    assert total_wire_bytes(ops, include_extra=False) == WIRE[scenario.recompute] * communicated
+    assert total_wire_bytes(ops, include_extra=False) == WIRE[recompute] * communicated
     redone = 4 * communicated if shape.sequence_parallel else 0
-    assert total_wire_bytes(ops) == WIRE[scenario.recompute] * communicated + redone
+    assert total_wire_bytes(ops) == WIRE[recompute] * communicated + redone
     assert saved_bytes(forward) == kept_in_table2(scenario)
     assert saved_bytes(backward) == 0
 
@@ -192,7 +192,7 @@ def test_what_is_computed_again(sequence: bool, recompute: str) -> None:
 
 def hidden_behind(scenario: Scenario, *, backward: bool, hide: bool = True) -> dict[str, list[str]]:
     """For each collective, the kernels issued after it that do not wait for it."""
-    layer, recompute = Chunk(1), Recompute(scenario.recompute)
+    layer, recompute = Chunk(1), scenario.recompute
     run = layer.backward if backward else layer.forward
     nodes = run(shape_of(scenario), recompute, hide=hide).nodes
     kernels = [(at, node) for at, node in enumerate(nodes) if not isinstance(node.op, Collective)]

@@ -9,9 +9,9 @@ from simtrain.costs.price import Pricer
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.placement import Placement
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration import simulate
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario, check_scenario
+from simtrain.simulation import simulate
 from simtrain.workload.shape import LayerShape
 
 # Table 3: heads, hidden size, layers, pipeline, interleave, global and micro batch; t is 8.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simtrain.iteration import simulate
 from simtrain.paper.comparison import Comparison, Gain, Progress, Row
 from simtrain.report.result import Result
 from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate
 
 MODELS = ("22B", "175B", "530B", "1T")
 STRATEGIES = ("full", "selective+sequence")

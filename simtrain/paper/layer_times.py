@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from simtrain.hardware.load import profile_of
-from simtrain.iteration import simulate_layer
 from simtrain.paper.comparison import Comparison, Progress, Row
 from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate_layer
 
 TABLE4_MS = {
     "baseline": (7.7, 11.9),

@@ -1,15 +1,16 @@
 """The user's question: what to train, split how, on which machine, and whether that is legal."""
 
-from simtrain.scenario.check import check_cluster, check_scenario
+from simtrain.scenario.check import RULES, check_cluster, check_scenario
 from simtrain.scenario.load import load_scenario, scenario_from_document
 from simtrain.scenario.nearest import Fix
-from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import (
     Batch,
+    MemoryOptions,
     Model,
     Overlap,
     Parallelism,
     Precision,
+    RecomputePolicy,
     Scenario,
     ScheduleName,
 )
@@ -19,10 +20,12 @@ __all__ = [
     "RULES",
     "Batch",
     "Fix",
+    "MemoryOptions",
     "Model",
     "Overlap",
     "Parallelism",
     "Precision",
+    "RecomputePolicy",
     "Rule",
     "Scenario",
     "ScheduleName",

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simtrain.errors import InputError
-from simtrain.scenario.rules import RULES, cluster_rule
+from simtrain.scenario.memory_rules import MEMORY_RULES
+from simtrain.scenario.rules import SPLIT_RULES, cluster_rule
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import Rule, problem_of
 
+RULES: tuple[Rule, ...] = (*SPLIT_RULES, *MEMORY_RULES)
+
 
 def check_scenario(scenario: Scenario) -> None:
-    """Refuse a scenario that Megatron-LM would refuse.
+    """Refuse a scenario that the training framework would refuse.
 
     Raises:
         InputError: one problem for each broken rule, with the nearest legal values.

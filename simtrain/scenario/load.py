@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from simtrain.resources import find_scenario
 from simtrain.scenario.check import check_scenario
 from simtrain.scenario.schema import Scenario
-from simtrain.strict_yaml import Document, apply_overrides, load_document, validate
+from simtrain.strict_yaml import (
+    Document,
+    Positions,
+    apply_overrides,
+    load_document,
+    validate,
+)
 
 
 def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
@@ -18,7 +24,9 @@ def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = (
         InputError: all that is wrong with the file, the overrides, or the combination of values.
     """
     path = find_scenario(path_or_name)
-    document = apply_overrides(load_document(path), overrides)
+    document = load_document(path)
+    for override in overrides:
+        document = apply_overrides(_spell_out_recompute(document), [override])
     return scenario_from_document(document, default_name=path.stem)
 
 
@@ -28,6 +36,7 @@ def scenario_from_document(document: Document, default_name: str | None = None) 
     Raises:
         InputError: all that is wrong with the values or their combination.
     """
+    document = _spell_out_recompute(document)
     data = dict(document.data)
     if data.get("name") is None:
         data["name"] = default_name
@@ -35,3 +44,19 @@ def scenario_from_document(document: Document, default_name: str | None = None) 
     scenario._positions = document.positions
     check_scenario(scenario)
     return scenario
+
+
+def _spell_out_recompute(document: Document) -> Document:
+    """The document with `recompute: full` written as the section that it stands for.
+
+    Overrides can then reach inside it, and rules find where the strategy was written.
+    """
+    recompute = document.data.get("recompute")
+    if "recompute" not in document.data or isinstance(recompute, dict):
+        return document
+    keys, values = dict(document.positions.keys), dict(document.positions.values)
+    for table in (keys, values):
+        if ("recompute",) in table:
+            table["recompute", "strategy"] = table["recompute",]
+    data = document.data | {"recompute": {"strategy": recompute}}
+    return Document(data, Positions(keys, values))

@@ -1,7 +1,8 @@
-"""Every combination that Megatron-LM refuses, why it does, and the nearest one that it accepts.
+"""What Megatron-LM refuses of how a model is split, why it does, and what it accepts nearby.
 
-Each rule is a function from a scenario to a violation or None. Together they keep the promise
-that nothing illegal runs and nothing legal is refused. Sources: Megatron-LM's arguments.py and
+Each rule is a function from a scenario to a violation or None. Together with those of
+`simtrain.scenario.memory_rules` they keep the promise that nothing illegal runs and nothing
+legal is refused. Sources: Megatron-LM's arguments.py and
 pipeline_parallel/schedules.py; the function that raises is named where it is neither.
 
 That a stage's output (s x b x h elements) splits into t parts for `scatter_gather` needs no rule:
@@ -10,26 +11,15 @@ E301 and E302 make h a multiple of t.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from simtrain.scenario.nearest import Fix, divisors, multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Check, Rule, Violation
+from simtrain.scenario.violation import Rule, Violation, registering
 
 # Megatron's --make-vocab-size-divisible-by.
 _VOCAB_DIVISOR = 128
 
-RULES: list[Rule] = []
-
-
-def _rule(code: str, reason: str) -> Callable[[Check], Check]:
-    """Enter the decorated function into the table of rules."""
-
-    def register(check: Check) -> Check:
-        RULES.append(Rule(code, reason, check))
-        return check
-
-    return register
+SPLIT_RULES: list[Rule] = []
+_rule = registering(SPLIT_RULES)
 
 
 @_rule("E301", "tensor parallelism gives each rank whole attention heads")

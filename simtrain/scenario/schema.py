@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    model_validator,
+)
 
 from simtrain.strict_yaml import Document, Positions, section
 
@@ -18,6 +26,7 @@ Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 SixteenBit = Literal["bf16", "fp16"]
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
+Strategy = Literal["none", "selective", "full", "auto"]
 _BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
@@ -65,6 +74,60 @@ class Batch(_Section):
     global_: Count = Field(alias="global", examples=[64])
 
 
+# A number of microbatches, or "auto"; told apart first, so that a wrong value has one error.
+_CountOrAuto = Annotated[
+    Annotated[int, Field(ge=0, le=MAX_COUNT), Tag("count")]
+    | Annotated[Literal["auto"], Tag("auto")],
+    Discriminator(lambda value: "auto" if value == "auto" else "count"),
+]
+
+
+class RecomputePolicy(_Section):
+    """Which activations are dropped in the forward pass and computed again in the backward.
+
+    A word alone (`recompute: full`) is its strategy. Names and meaning are Megatron-LM's
+    (core/recompute.py; paper, Sections 4 and 5 and Appendix C):
+
+    strategy: nothing, the attention core (selective), whole layers (full), or whichever is the
+        fastest that fits in memory (auto).
+    method, num_layers: of full recompute. With uniform the layers of a chunk are cut into units
+        of `num_layers` (the last may be shorter), each keeping only its input; with block the
+        first `num_layers` layers of each chunk are recomputed one by one and the others keep
+        everything.
+    distribute: each tensor-parallel rank keeps 1/t of a unit's input and gathers it before the
+        unit is run again (distribute_saved_activations).
+    keep_microbatches: of the forward passes that a stage has outstanding at most, so many keep
+        everything (num_microbatches_with_partial_activation_checkpoints); auto: on each stage as
+        many as fit.
+    """
+
+    strategy: Strategy = Field(default="none", examples=["selective"])
+    method: Literal["uniform", "block"] = Field(default="uniform", examples=["block"])
+    num_layers: Count = Field(default=1, examples=[1])
+    distribute: bool = Field(default=False, examples=["true"])
+    keep_microbatches: _CountOrAuto = Field(default=0, examples=["2 or auto"])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, written: Any) -> Any:
+        """The section that a word alone stands for."""
+        return written if isinstance(written, (dict, cls)) else {"strategy": written}
+
+
+class MemoryOptions(_Section):
+    """What else trades time for memory.
+
+    zero_stage: what is divided over the replicas: optimizer states (1, Megatron-LM's distributed
+        optimizer), gradients too (2), parameters too (3).
+    offload_optimizer: optimizer states live on the host, whose processors run Adam.
+    deallocate_outputs: a stage frees its output once it is sent (paper, Appendix B).
+    """
+
+    zero_stage: int = Field(default=0, ge=0, le=3, examples=[1])
+    offload_optimizer: bool = Field(default=False, examples=["true"])
+    deallocate_outputs: bool = Field(default=True, examples=["false"])
+
+
 class Precision(_Section):
     """The dtype of weights and activations, and the one gradients are summed and reduced in."""
 
@@ -101,7 +164,8 @@ class Scenario(_Section):
     model: Model
     parallelism: Parallelism = Parallelism()
     batch: Batch
-    recompute: Literal["none", "selective", "full"] = Field(default="none", examples=["selective"])
+    recompute: RecomputePolicy = Field(default=RecomputePolicy(), examples=["selective"])
+    memory: MemoryOptions = MemoryOptions()
     schedule: ScheduleName = Field(default_factory=_default_schedule, examples=["1f1b"])
     cluster: str = Field(default="a100_sxm4_80gb", min_length=1, examples=["a100_sxm4_80gb"])
     hardware: dict[str, Any] = Field(default_factory=dict)
@@ -153,6 +217,7 @@ class Scenario(_Section):
     @property
     def strategy(self) -> str:
         """The paper's name of the memory strategy: baseline, sequence, selective+sequence, ..."""
-        recompute = [] if self.recompute == "none" else [self.recompute]
+        recompute = self.recompute.strategy
+        recomputed = [] if recompute == "none" else [recompute]
         sequence = ["sequence"] if self.parallelism.sequence_parallel else []
-        return "+".join(recompute + sequence) or "baseline"
+        return "+".join(recomputed + sequence) or "baseline"

@@ -37,6 +37,19 @@ class Rule:
     check: Check
 
 
+def registering(table: list[Rule]) -> Callable[[str, str], Callable[[Check], Check]]:
+    """A decorator with a code and a reason that enters the decorated check into a table."""
+
+    def rule(code: str, reason: str) -> Callable[[Check], Check]:
+        def register(check: Check) -> Check:
+            table.append(Rule(code, reason, check))
+            return check
+
+        return register
+
+    return rule
+
+
 def broken_codes(scenario: Scenario, rules: Sequence[Rule]) -> set[str]:
     """The codes of the rules that the scenario breaks."""
     return {rule.code for rule in rules if rule.check(scenario)}

@@ -16,6 +16,7 @@ from simtrain.schedules.orders import (
     one_f_one_b,
 )
 from simtrain.schedules.schedule import Schedule, ScheduleName
+from simtrain.schedules.window import kept_forwards, most_outstanding
 
 __all__ = [
     "Action",
@@ -30,6 +31,8 @@ __all__ = [
     "build",
     "gpipe",
     "interleaved",
+    "kept_forwards",
+    "most_outstanding",
     "num_warmup_forwards",
     "one_f_one_b",
 ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simtrain.scenario import RecomputePolicy
 from simtrain.workload.batch import get_batch
 from simtrain.workload.embedding import embedding_backward, embedding_forward
 from simtrain.workload.head import head_backward, head_forward
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.layer import Recompute, layer_backward, layer_forward
+from simtrain.workload.recompute import KEEP_ALL, units
 from simtrain.workload.shape import LayerShape
 
 
@@ -24,26 +25,34 @@ class Chunk:
     has_head: bool = False
     reads_batch: bool = False
 
-    def forward(self, shape: LayerShape, recompute: Recompute, *, hide: bool) -> IssueOrder:
+    def forward(self, shape: LayerShape, recompute: RecomputePolicy, *, hide: bool) -> IssueOrder:
         """The forward pass of one microbatch."""
         order = IssueOrder(hide=hide)
         if self.reads_batch:
             get_batch(order, shape)
         if self.has_embedding:
             embedding_forward(order, shape)
-        for _ in range(self.num_layers):
-            layer_forward(order, shape, recompute)
+        for unit in units(recompute, self.num_layers):
+            unit.forward(order, shape)
         if self.has_head:
             head_forward(order, shape)
         return order
 
-    def backward(self, shape: LayerShape, recompute: Recompute, *, hide: bool) -> IssueOrder:
+    def backward(self, shape: LayerShape, recompute: RecomputePolicy, *, hide: bool) -> IssueOrder:
         """The backward pass of one microbatch."""
         order = IssueOrder(hide=hide)
         if self.has_head:
             head_backward(order, shape)
-        for _ in range(self.num_layers):
-            layer_backward(order, shape, recompute)
+        for unit in reversed(units(recompute, self.num_layers)):
+            unit.backward(order, shape)
         if self.has_embedding:
             embedding_backward(order, shape)
         return order
+
+
+def recomputed_unit_bytes(shape: LayerShape, recompute: RecomputePolicy) -> int:
+    """Bytes that a unit keeps once it has been run again, beyond those kept since its forward."""
+    is_long = recompute.strategy == "full" and recompute.method == "uniform"
+    unit = Chunk(recompute.num_layers if is_long else 1)
+    whole, kept = (unit.forward(shape, policy, hide=True) for policy in (KEEP_ALL, recompute))
+    return whole.saved_bytes() - kept.saved_bytes()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from simtrain.workload.ops import Collective, Elementwise, Gemm, Op, as_recompute
+from simtrain.workload.ops import Collective, Elementwise, Gemm, Op, as_recompute, saved_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,9 @@ class IssueOrder:
         yield from self._with_mark(as_recompute)
 
     @contextmanager
-    def checkpointing(self) -> Iterator[None]:
-        """Within, only the first op keeps what it needs: the input of the checkpointed unit."""
-        first = len(self.nodes)
+    def checkpointing(self, *, keep_input: bool) -> Iterator[None]:
+        """Within, nothing is kept but, by its first op, the input of the checkpointed unit."""
+        first = len(self.nodes) if keep_input else None
         yield from self._with_mark(
             lambda op: op if len(self.nodes) == first else replace(op, saved=())
         )
@@ -90,6 +91,12 @@ class IssueOrder:
     def ops(self) -> tuple[Op, ...]:
         """All ops, in issue order."""
         return tuple(node.op for node in self.nodes)
+
+    def saved_bytes(self) -> int:
+        """Bytes kept until the backward pass; each layer has tensors of its own."""
+        ops = self.ops()
+        bounds = (0, *self.layer_ends, len(ops))
+        return sum(saved_bytes(ops[start:end]) for start, end in pairwise(bounds))
 
     def _with_mark(self, mark: Callable[[Op], Op]) -> Iterator[None]:
         outer, self._mark = self._mark, mark

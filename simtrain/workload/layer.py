@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from simtrain.workload.attention import core_backward, core_forward
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.linear import (
@@ -17,14 +15,6 @@ from simtrain.workload.linear import (
 )
 from simtrain.workload.ops import Elementwise, Phase, SavedTensor
 from simtrain.workload.shape import MASK_BYTES, LayerShape
-
-
-class Recompute(StrEnum):
-    """Which activations are dropped in the forward pass and computed again in the backward."""
-
-    NONE = "none"
-    SELECTIVE = "selective"
-    FULL = "full"
 
 
 def query_key_value(shape: LayerShape) -> Linear:
@@ -47,30 +37,16 @@ def contraction(shape: LayerShape) -> Linear:
     return Linear("4h→h", shape.ffn // shape.tensor, shape.hidden)
 
 
-def layer_forward(order: IssueOrder, shape: LayerShape, recompute: Recompute) -> None:
-    """Emit a layer's forward pass; ops carry what `recompute` lets them keep."""
-    if recompute is Recompute.FULL:
-        with order.checkpointing():
-            _whole_forward(order, shape)
-    else:
-        _attention_forward(order, shape, keep_scores=recompute is Recompute.NONE)
-        _mlp_forward(order, shape)
-    order.end_layer()
-
-
-def layer_backward(order: IssueOrder, shape: LayerShape, recompute: Recompute) -> None:
-    """Emit a layer's backward pass, with whatever has to be computed again first."""
-    if recompute is Recompute.FULL:
-        with order.recomputing():
-            _whole_forward(order, shape)
-    _mlp_backward(order, shape)
-    _attention_backward(order, shape, again=recompute is Recompute.SELECTIVE)
-    order.end_layer()
-
-
-def _whole_forward(order: IssueOrder, shape: LayerShape) -> None:
-    _attention_forward(order, shape, keep_scores=True)
+def layer_forward(order: IssueOrder, shape: LayerShape, *, keep_scores: bool) -> None:
+    """Emit a layer's forward pass; without `keep_scores` (selective) the scores are dropped."""
+    _attention_forward(order, shape, keep_scores=keep_scores)
     _mlp_forward(order, shape)
+
+
+def layer_backward(order: IssueOrder, shape: LayerShape, *, scores_again: bool) -> None:
+    """Emit a layer's backward pass; `scores_again` (selective) computes dropped scores first."""
+    _mlp_backward(order, shape)
+    _attention_backward(order, shape, scores_again=scores_again)
 
 
 def _attention_forward(order: IssueOrder, shape: LayerShape, *, keep_scores: bool) -> None:
@@ -121,11 +97,11 @@ def _mlp_backward(order: IssueOrder, shape: LayerShape) -> None:
     layer_norm_backward(order, shape, "MLP layer norm", residual=True)
 
 
-def _attention_backward(order: IssueOrder, shape: LayerShape, *, again: bool) -> None:
+def _attention_backward(order: IssueOrder, shape: LayerShape, *, scores_again: bool) -> None:
     _dropout_residual_backward(order, shape, "attention")
     leave_backward(order, shape, "attention")
     row_parallel_backward(order, shape, projection(shape))
-    if again:
+    if scores_again:
         with order.recomputing():
             core_forward(order, shape, keep_scores=True)
     core_backward(order, shape)

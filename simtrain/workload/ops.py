@@ -109,8 +109,8 @@ class Collective:
 
     `array_bytes` is the size of the whole array: what an all-reduce reduces, what an all-gather
     leaves on each rank, what a reduce-scatter starts from (the convention of nccl-tests).
-    `extra` marks the all-gather that sequence parallelism redoes in the backward pass (paper,
-    Section 4.2.2) and that Table 2 does not count.
+    `extra` marks the all-gathers that Table 2 does not count: the one that sequence parallelism
+    redoes in the backward pass (paper, Section 4.2.2) and that of distributed inputs (Section 5).
     """
 
     name: str

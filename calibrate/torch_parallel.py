@@ -1,0 +1,128 @@
+"""Tensor and sequence parallelism in torch: the operators f, f̄, g and ḡ (Figures 4 to 6).
+
+Activations are [tokens, batch, width] with the sequence first, so that one rank's part of it
+is contiguous. The order of the collectives and what each hides behind is that of Megatron-LM's
+`LinearWithGradAccumulationAndAsyncCommunication`; gradients are left to autograd to add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """The result of a collective that may still be running."""
+
+    result: Tensor
+    work: dist.Work | None = None
+
+    def wait(self) -> Tensor:
+        """The result, once it is there."""
+        if self.work is not None:
+            self.work.wait()
+        return self.result
+
+
+@dataclass(frozen=True, slots=True)
+class TensorGroup:
+    """The `size` ranks that share a layer; `process_group` None is all ranks there are.
+
+    `sequence_parallel` says that outside the parallel linears each rank holds 1/size of the
+    tokens. Alone (`size` 1) a rank needs no process group, and nothing is sent.
+    """
+
+    size: int = 1
+    sequence_parallel: bool = False
+    process_group: dist.ProcessGroup | None = None
+
+    def gather_tokens(self, tokens: Tensor) -> InFlight:
+        """[s/t, b, n] on each rank to [s, b, n] on all; without sequence parallelism, nothing."""
+        return self.all_gather(tokens) if self.sequence_parallel else InFlight(tokens)
+
+    def sum_partials(self, partial: Tensor) -> InFlight:
+        """Sum of the ranks' [s, b, n]: all of it, or this rank's [s/t, b, n] of it.
+
+        Without sequence parallelism the sum takes the place of `partial`.
+        """
+        return self.reduce_scatter(partial) if self.sequence_parallel else self.all_reduce(partial)
+
+    def all_reduce(self, partial: Tensor) -> InFlight:
+        """Start summing `partial` over the ranks, in place."""
+        if self.size == 1:
+            return InFlight(partial)
+        return InFlight(partial, dist.all_reduce(partial, group=self.process_group, async_op=True))
+
+    def all_gather(self, part: Tensor) -> InFlight:
+        """Start joining the ranks' parts along their first dimension."""
+        whole = part.new_empty(part.shape[0] * self.size, *part.shape[1:])
+        work = dist.all_gather_single(
+            whole, part.contiguous(), group=self.process_group, async_op=True
+        )
+        return InFlight(whole, work)
+
+    def reduce_scatter(self, partial: Tensor) -> InFlight:
+        """Start summing `partial` over the ranks, each to end with its part of the first dim."""
+        part = partial.new_empty(partial.shape[0] // self.size, *partial.shape[1:])
+        work = dist.reduce_scatter_single(
+            part, partial.contiguous(), group=self.process_group, async_op=True
+        )
+        return InFlight(part, work)
+
+
+def column_parallel(tokens: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
+    """Operator f or g, then X Aᵀ: [s or s/t, b, n] and [m/t, n] to [s, b, m/t].
+
+    Only this rank's tokens are kept; the backward pass gathers the others again behind the
+    input gradient, and sums the input gradient behind the weight gradient.
+    """
+    output: Tensor = _ColumnParallel.apply(tokens, weight, group)
+    return output
+
+
+def row_parallel(inner: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
+    """X Aᵀ, then operator f̄ or ḡ: [s, b, n/t] and [m, n/t] to [s or s/t, b, m]."""
+    partial = torch.nn.functional.linear(inner, weight)
+    if group.size == 1:
+        return partial
+    output: Tensor = _SumPartials.apply(partial, group)
+    return output
+
+
+class _ColumnParallel(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
+        ctx.save_for_backward(tokens, weight)
+        ctx.group = group
+        return group.gather_tokens(tokens).wait() @ weight.t()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        tokens, weight = ctx.saved_tensors
+        gathering = ctx.group.gather_tokens(tokens)
+        input_gradient = gradient @ weight
+        all_tokens = gathering.wait()
+        summing = ctx.group.sum_partials(input_gradient)
+        weight_gradient = gradient.flatten(0, 1).t() @ all_tokens.flatten(0, 1)
+        return summing.wait(), weight_gradient, None
+
+
+class _SumPartials(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, partial: Tensor, group: TensorGroup) -> Tensor:
+        ctx.group = group
+        if not group.sequence_parallel:
+            ctx.mark_dirty(partial)
+        return group.sum_partials(partial).wait()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.group.gather_tokens(gradient).wait(), None

@@ -1,0 +1,1 @@
+"""What each rank holds, when, and whether it fits."""

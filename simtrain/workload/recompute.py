@@ -1,0 +1,88 @@
+"""Which layers of a chunk are run again in the backward pass, and what they keep until then.
+
+Source: Megatron-LM's core/recompute.py and tensor_parallel/random.py (`CheckpointFunction`).
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from simtrain.scenario import RecomputePolicy
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.layer import layer_backward, layer_forward
+from simtrain.workload.linear import collective
+from simtrain.workload.ops import CollectiveKind, Elementwise, Phase
+from simtrain.workload.shape import LayerShape
+
+KEEP_ALL = RecomputePolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Consecutive layers that keep their ops' tensors, or (`again`) only the input of the first.
+
+    `keep_scores` is off for selective recompute; `distribute` keeps 1/t of the input.
+    """
+
+    num_layers: int
+    again: bool = False
+    keep_scores: bool = True
+    distribute: bool = False
+
+    def forward(self, order: IssueOrder, shape: LayerShape) -> None:
+        """Emit the forward pass of the unit's layers."""
+        keeping = order.checkpointing(keep_input=not self.distribute)
+        with keeping if self.again else nullcontext():
+            for _ in range(self.num_layers):
+                layer_forward(order, shape, keep_scores=self.keep_scores)
+                order.end_layer()
+        if self.distribute:
+            _split_input(order, shape)
+
+    def backward(self, order: IssueOrder, shape: LayerShape) -> None:
+        """Emit the backward pass; before it the forward pass, with its collectives, if `again`."""
+        if self.distribute:
+            _gather_input(order, shape)
+        if self.again:
+            with order.recomputing():
+                for _ in range(self.num_layers):
+                    layer_forward(order, shape, keep_scores=True)
+        for _ in range(self.num_layers):
+            layer_backward(order, shape, scores_again=not self.keep_scores)
+            order.end_layer()
+
+
+def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
+    """The units of a chunk of `num_layers` layers, first to last.
+
+    `strategy` is none, selective or full: choosing among them (auto) has been done before.
+    """
+    assert policy.strategy != "auto", "a strategy is chosen before work is laid out"
+    if policy.strategy != "full":
+        keep_scores = policy.strategy == "none"
+        return (Unit(1, keep_scores=keep_scores),) * num_layers
+    if policy.method == "block":
+        recomputed = min(policy.num_layers, num_layers)
+        again = Unit(1, again=True, distribute=policy.distribute)
+        return (again,) * recomputed + (Unit(1),) * (num_layers - recomputed)
+    whole, rest = divmod(num_layers, policy.num_layers)
+    sizes = (policy.num_layers,) * whole + (rest,) * (rest > 0)
+    return tuple(Unit(size, again=True, distribute=policy.distribute) for size in sizes)
+
+
+def _split_input(order: IssueOrder, shape: LayerShape) -> None:
+    """Copy this rank's part of the unit's input, which is all that is kept of it."""
+    part = shape.tokens * shape.hidden // shape.tensor
+    num_bytes = part * shape.element_bytes
+    kept = (shape.saved("distributed unit input", part),)
+    order.compute(Elementwise("unit input split", num_bytes, num_bytes, Phase.FORWARD, saved=kept))
+
+
+def _gather_input(order: IssueOrder, shape: LayerShape) -> None:
+    """The extra all-gather of a unit's input (paper, Section 5)."""
+    order.block(
+        collective(
+            shape, "unit input gather", CollectiveKind.ALL_GATHER, Phase.RECOMPUTE, extra=True
+        )
+    )

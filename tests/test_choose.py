@@ -1,0 +1,187 @@
+"""`auto`: the fastest recompute that fits, held against trying everything."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import a100, scenario_with
+
+from simtrain.engine import simulate as run_program
+from simtrain.iteration import Iteration
+from simtrain.memory.choose import Choice, choose, is_open
+from simtrain.memory.most_that_fit import most_that_fit
+from simtrain.scenario import Scenario
+from simtrain.schedules import Action, most_outstanding
+from simtrain.workload.chunk import recomputed_unit_bytes
+
+
+@dataclass(frozen=True)
+class StagePeak:
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Peaks:
+    capacity_bytes: int
+    stages: tuple[StagePeak, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    iteration: Iteration
+    iteration_time_s: float
+    memory: Peaks
+
+
+def stage_peak(iteration: Iteration, actions: tuple[Action, ...]) -> int:
+    """The most activations of a rank, going through its actions one by one; nothing else."""
+    held = peak = 0
+    for action in actions:
+        if action.kind == "F":
+            held += iteration.order(action).saved_bytes()
+            peak = max(peak, held)
+        else:
+            policy = iteration.recompute(action)
+            peak = max(peak, held + recomputed_unit_bytes(iteration.shape, policy))
+            forward = Action(action.virtual_stage, "F", action.microbatch)
+            held -= iteration.order(forward).saved_bytes()
+    return peak
+
+
+def simulated(iteration: Iteration, capacity: int = 0) -> Run:
+    stages = (stage_peak(iteration, actions) for actions in iteration.schedule.ranks)
+    program, _ = iteration.program()
+    memory = Peaks(capacity, tuple(StagePeak(peak) for peak in stages))
+    return Run(iteration, run_program(program).makespan_s, memory)
+
+
+def peaks(scenario: Scenario, kept: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    run = simulated(Iteration(scenario, a100(), kept))
+    return tuple(stage.peak_bytes for stage in run.memory.stages)
+
+
+def chosen(scenario: Scenario, capacity: int) -> Choice[Run]:
+    return choose(scenario, a100(), lambda iteration: simulated(iteration, capacity))
+
+
+def scenario_of(grid: dict[str, Any], **recompute: Any) -> Scenario:
+    return scenario_with(
+        {"num_layers": 16, "hidden_size": 2048, "num_attention_heads": 16, "seq_length": 2048},
+        parallelism={"tensor": 2, **grid},
+        batch={"micro": 1, "global": 8},
+        recompute=recompute,
+    )
+
+
+ONE_STAGE, FOUR_STAGES = {"pipeline": 1}, {"pipeline": 4}
+
+
+def test_what_is_open() -> None:
+    assert is_open(scenario_of(ONE_STAGE, strategy="auto"))
+    assert is_open(scenario_of(FOUR_STAGES, strategy="full", keep_microbatches="auto"))
+    assert not is_open(scenario_of(FOUR_STAGES, strategy="full", keep_microbatches=2))
+
+
+@pytest.mark.parametrize("grid", [ONE_STAGE, FOUR_STAGES, {"pipeline": 4, "interleave": 2}])
+def test_with_enough_memory_nothing_is_recomputed(grid: dict[str, int]) -> None:
+    most = max(peaks(scenario_of(grid)))
+    choice = chosen(scenario_of(grid, strategy="auto"), most)
+    assert choice.chosen.words == "none"
+    assert len(choice.trials) == 1
+    assert chosen(scenario_of(grid, strategy="auto"), most - 1).chosen.words != "none"
+
+
+@pytest.mark.parametrize("share", [0.95, 0.7, 0.5, 0.2])
+@pytest.mark.parametrize("grid", [ONE_STAGE, FOUR_STAGES])
+def test_the_choice_fits_and_nothing_that_fits_is_faster(
+    grid: dict[str, int], share: float
+) -> None:
+    capacity = int(share * max(peaks(scenario_of(grid))))
+    choice = chosen(scenario_of(grid, strategy="auto"), capacity)
+    assert choice.chosen.fits
+    pure: list[dict[str, Any]] = [
+        {"strategy": "none"},
+        {"strategy": "selective"},
+        {"strategy": "full", "distribute": True},
+        *({"strategy": "full", "num_layers": number} for number in (1, 2, 4)),
+        *({"strategy": "full", "method": "block", "num_layers": number} for number in (1, 2, 3, 4)),
+    ]
+    kept = [
+        {"strategy": strategy, "keep_microbatches": number}
+        for strategy, number in itertools.product(("selective", "full"), range(1, 5))
+        if grid == FOUR_STAGES
+    ]
+    for policy in pure + kept:
+        run = simulated(Iteration(scenario_of(grid, **policy), a100()), capacity)
+        fits = max(stage.peak_bytes for stage in run.memory.stages) <= capacity
+        slower_s = (1 + 1e-9) * run.iteration_time_s
+        assert not fits or choice.chosen.run.iteration_time_s <= slower_s
+
+
+def test_each_stage_keeps_as_many_as_fit_there() -> None:
+    """One more on any stage would not fit there, or there is no more."""
+    grid = {"pipeline": 4}
+    scenario = scenario_of(grid, strategy="full", keep_microbatches="auto")
+    capacity = int(0.6 * max(peaks(scenario_of(grid))))
+    iteration = chosen(scenario, capacity).chosen.iteration
+    kept = iteration.kept_per_stage
+    assert kept is not None
+    windows = [most_outstanding(actions) for actions in iteration.schedule.ranks]
+    assert 0 < kept[0] < windows[0]
+    assert kept[-1] == windows[-1]
+    for stage, (number, window) in enumerate(zip(kept, windows, strict=True)):
+        assert peaks(scenario, kept)[stage] <= capacity
+        if number < window:
+            one_more = (*kept[:stage], number + 1, *kept[stage + 1 :])
+            assert peaks(scenario, one_more)[stage] > capacity
+
+
+def test_where_nothing_fits_the_least_is_chosen() -> None:
+    choice = chosen(scenario_of(FOUR_STAGES, strategy="auto"), capacity=1)
+    assert not choice.chosen.fits
+    assert max(choice.chosen.peaks) == min(max(trial.peaks) for trial in choice.trials)
+    assert "inputs distributed" in [trial.words.removeprefix("full, ") for trial in choice.trials]
+    assert "(nothing fits, this needs least)" in choice.why
+
+
+def test_why_tells_what_was_tried() -> None:
+    scenario = scenario_of(FOUR_STAGES, strategy="auto")
+    capacity = int(0.7 * max(peaks(scenario_of(FOUR_STAGES))))
+    first, *lines = chosen(scenario, capacity).why.splitlines()
+    assert first.endswith("(the fastest that fits)")
+    assert lines[0].startswith("  none: ")
+    assert lines[0].endswith(", does not fit")
+    assert any(line.startswith("  selective") for line in lines)
+    assert any(line.startswith("  full") for line in lines)
+
+
+@st.composite
+def stages(draw: st.DrawFn) -> list[list[int]]:
+    """For each stage its peak when it keeps 0, 1, 2, ... passes, never falling."""
+    steps = st.lists(st.integers(0, 50), min_size=1, max_size=40)
+    return [list(itertools.accumulate(one)) for one in draw(st.lists(steps, min_size=1))]
+
+
+@given(stages(), st.integers(0, 1000))
+def test_the_most_that_fit(peak_of: list[list[int]], capacity: int) -> None:
+    def peaks_of(kept: tuple[int, ...]) -> list[int]:
+        return [one[number] for one, number in zip(peak_of, kept, strict=True)]
+
+    found = most_that_fit([len(one) - 1 for one in peak_of], peaks_of, capacity)
+    for one, number in zip(peak_of, found, strict=True):
+        assert number == max(i for i, peak in enumerate(one) if i == 0 or peak <= capacity)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 1000), st.integers(0, 10**6))
+def test_a_linear_memory_is_searched_in_a_few_steps(base: int, each: int, free: int) -> None:
+    asked = []
+
+    def peaks_of(kept: tuple[int, ...]) -> list[int]:
+        asked.append(kept)
+        return [base + each * number for number in kept]
+
+    assert most_that_fit([10**6], peaks_of, base + free) == (min(10**6, free // each),)
+    assert len(asked) <= 4

@@ -1,0 +1,221 @@
+"""The torch layer beside a plain one, and what it keeps and sends, on one or more ranks."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
+
+from calibrate.torch_layer import DIVIDED_DIMENSION, DROPOUT, Recompute, TransformerLayer
+from calibrate.torch_parallel import InFlight, TensorGroup
+from simtrain.workload.ops import CollectiveKind
+from simtrain.workload.shape import LayerShape
+
+Tensors = dict[str, Tensor]
+MASK_SEED = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordingGroup(TensorGroup):
+    """Notes every collective: its kind and the bytes of the whole array."""
+
+    sent: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+
+    def all_reduce(self, partial: Tensor) -> InFlight:
+        if self.size > 1:
+            self.sent.append((CollectiveKind.ALL_REDUCE, partial.nbytes))
+        return TensorGroup.all_reduce(self, partial)
+
+    def all_gather(self, part: Tensor) -> InFlight:
+        self.sent.append((CollectiveKind.ALL_GATHER, part.nbytes * self.size))
+        return TensorGroup.all_gather(self, part)
+
+    def reduce_scatter(self, partial: Tensor) -> InFlight:
+        self.sent.append((CollectiveKind.REDUCE_SCATTER, partial.nbytes))
+        return TensorGroup.reduce_scatter(self, partial)
+
+
+def tensors_kept(layer: TransformerLayer, hidden: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The layer's output, and the tensors that its forward pass keeps, each named once.
+
+    Parameters are left out; two views of the same elements are the same tensor.
+    """
+    packed: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = layer(hidden)
+    own = {parameter.data_ptr() for parameter in layer.parameters()}
+    kept = {(t.data_ptr(), t.numel()): t for t in packed if t.data_ptr() not in own}
+    return output, list(kept.values())
+
+
+def bytes_kept(shape: LayerShape, recompute: Recompute, group: TensorGroup) -> dict[str, Any]:
+    """Bytes of each tensor that a bfloat16 layer keeps, and of all their storages."""
+    _, kept = forward_pass(shape, recompute, group)
+    storages = {storage.data_ptr(): storage for storage in map(Tensor.untyped_storage, kept)}
+    return {
+        "tensors": [tensor.nbytes for tensor in kept],
+        "storages": sum(storage.nbytes() for storage in storages.values()),
+    }
+
+
+def collectives_sent(shape: LayerShape, recompute: Recompute) -> dict[str, list[tuple[str, int]]]:
+    """The collectives of a bfloat16 layer's forward and backward pass."""
+    group = RecordingGroup(shape.tensor, shape.sequence_parallel)
+    output, _ = forward_pass(shape, recompute, group)
+    forward = list(group.sent)
+    output.backward(torch.ones_like(output))
+    return {"forward": forward, "backward": group.sent[len(forward) :]}
+
+
+def forward_pass(
+    shape: LayerShape, recompute: Recompute, group: TensorGroup
+) -> tuple[Tensor, list[Tensor]]:
+    """The output of a bfloat16 layer for a random input, and the tensors that it keeps."""
+    layer = TransformerLayer(shape, recompute, group)
+    size = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
+    hidden = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
+    return tensors_kept(layer, hidden)
+
+
+def plain_layer(hidden: Tensor, weights: Tensors, masks: list[Tensor], heads: int) -> Tensor:
+    """The undivided layer in torch's own words: hidden [s, b, h], masks as they were drawn."""
+    s, b, h = hidden.shape
+
+    def dropped(values: Tensor, mask: Tensor) -> Tensor:
+        return values * mask / (1 - DROPOUT)
+
+    def linear(values: Tensor, name: str) -> Tensor:
+        return functional.linear(values, weights[f"{name}_weight"], weights[f"{name}_bias"])
+
+    def norm(values: Tensor, block: str) -> Tensor:
+        gain, bias = weights[f"{block}.norm.weight"], weights[f"{block}.norm.bias"]
+        return functional.layer_norm(values, (h,), gain, bias)
+
+    qkv = linear(norm(hidden, "attention"), "attention.query_key_value")
+    q, k, v = qkv.view(s, b, heads, 3, h // heads).unbind(3)
+    scores = torch.einsum("sbad,ubad->basu", q, k) / (h // heads) ** 0.5
+    future = torch.arange(s)[None, :] > torch.arange(s)[:, None]
+    softmax = scores.masked_fill(future, -torch.inf).softmax(-1)
+    context = torch.einsum("basu,ubad->sbad", dropped(softmax, masks[0]), v).reshape(s, b, h)
+    hidden = hidden + dropped(linear(context, "attention.projection"), masks[1])
+    wide = functional.gelu(linear(norm(hidden, "mlp"), "mlp.expansion"), approximate="tanh")
+    return hidden + dropped(linear(wide, "mlp.contraction"), masks[2])
+
+
+def errors(
+    shape: LayerShape, recompute: Recompute, group: TensorGroup, rank: int
+) -> dict[str, float]:
+    """Relative difference from the plain layer: output, input gradient, weights' gradients."""
+    weights, hidden, gradient = drawn_once(shape)
+    shard = own_weights(weights, group, rank)
+    local = own_tokens(hidden, group, rank).detach().clone().requires_grad_()
+    layer = layer_of(shape, recompute, group, shard)
+    masks = drawn_masks(shape, group, shard, local)
+
+    torch.manual_seed(MASK_SEED)
+    output = layer(local)
+    output.backward(own_tokens(gradient, group, rank))
+    layer.sum_shared_gradients()
+    found = {name: value.grad for name, value in layer.named_parameters()}
+
+    whole = plain_layer(hidden, weights, masks, shape.heads)
+    whole.backward(gradient)
+    expected = own_weights({name: value.grad for name, value in weights.items()}, group, rank)
+
+    found |= {"output": output, "input": local.grad}
+    expected["output"] = own_tokens(whole, group, rank)
+    expected["input"] = own_tokens(hidden.grad, group, rank)
+    return {name: relative_error(found[name], expected[name]) for name in expected}
+
+
+def drawn_once(shape: LayerShape) -> tuple[Tensors, Tensor, Tensor]:
+    """Weights of the undivided layer, its input [s, b, h] and its output's gradient, all random."""
+    torch.manual_seed(1)
+    undivided = dataclasses.replace(shape, tensor=1, sequence_parallel=False)
+    layer = TransformerLayer(undivided, Recompute.NONE, dtype=torch.float64)
+    weights = {
+        name: torch.randn_like(value).requires_grad_() for name, value in layer.named_parameters()
+    }
+    size = shape.seq_length, shape.microbatch, shape.hidden
+    hidden = torch.randn(size, dtype=torch.float64, requires_grad=True)
+    return weights, hidden, torch.randn_like(hidden)
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """Largest difference over the largest expected value."""
+    found, expected = found.detach(), expected.detach()
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+def layer_of(
+    shape: LayerShape, recompute: Recompute, group: TensorGroup, weights: Tensors
+) -> TransformerLayer:
+    layer = TransformerLayer(shape, recompute, group, dtype=torch.float64)
+    layer.load_state_dict(weights)
+    return layer
+
+
+def own_tokens(values: Tensor, group: TensorGroup, rank: int) -> Tensor:
+    return values.chunk(group.size)[rank] if group.sequence_parallel else values
+
+
+def own_weights(weights: Tensors, group: TensorGroup, rank: int) -> Tensors:
+    """This rank's part of each weight."""
+    return {
+        name: value.detach().chunk(group.size, DIVIDED_DIMENSION[name])[rank]
+        if name in DIVIDED_DIMENSION
+        else value.detach()
+        for name, value in weights.items()
+    }
+
+
+def drawn_masks(
+    shape: LayerShape, group: TensorGroup, weights: Tensors, local: Tensor
+) -> list[Tensor]:
+    """The three masks of MASK_SEED, of all ranks' heads [b, a, s, s] and tokens [s, b, h]."""
+    layer = layer_of(shape, Recompute.NONE, group, weights)
+    torch.manual_seed(MASK_SEED)
+    _, kept = tensors_kept(layer, local)
+    scores, *tokens = (tensor for tensor in kept if tensor.dtype is torch.bool)
+    s, b = shape.seq_length, shape.microbatch
+    by_head = joined(scores.view(b, shape.local_heads, s, s), 1, group)
+    if not group.sequence_parallel:
+        return [by_head, *tokens]
+    return [by_head, *(joined(mask, 0, group) for mask in tokens)]
+
+
+def joined(part: Tensor, dimension: int, group: TensorGroup) -> Tensor:
+    """The ranks' parts side by side."""
+    if group.size == 1:
+        return part
+    parts = [torch.empty_like(part, dtype=torch.uint8) for _ in range(group.size)]
+    dist.all_gather(parts, part.to(torch.uint8))
+    return torch.cat(parts, dimension).bool()
+
+
+def run_rank(rank: int, folder: str, shapes: list[LayerShape]) -> None:
+    """One of two gloo ranks: every shape under every strategy, results to a file of its own."""
+    torch.set_num_threads(1)
+    meeting = pathlib.Path(folder, "meeting").as_uri()
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    found = []
+    for shape in shapes:
+        for recompute in Recompute:
+            group = TensorGroup(shape.tensor, shape.sequence_parallel)
+            case = {
+                "errors": errors(shape, recompute, group, rank),
+                "kept": bytes_kept(shape, recompute, group),
+                "sent": collectives_sent(shape, recompute),
+            }
+            found.append(case)
+    pathlib.Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    dist.destroy_process_group()
