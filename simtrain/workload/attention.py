@@ -23,10 +23,15 @@ def core_forward(order: IssueOrder, shape: LayerShape, *, keep_scores: bool) -> 
     dropped = (shape.saved("softmax dropout output", shape.scores),)
     kept = (softmax, mask, dropped) if keep_scores else ((), (), ())
 
-    order.compute(_per_head(shape, "QKᵀ", s, s, shape.head_size, Phase.FORWARD, query_key))
+    order.compute(_per_head(shape, "QKᵀ", s, s, shape.head_size, Phase.FORWARD, saved=query_key))
     order.compute(
         Elementwise(
-            "softmax", size * shape.scores // 2, size * shape.scores, Phase.FORWARD, saved=kept[0]
+            "softmax",
+            size * shape.scores // 2,
+            size * shape.scores,
+            Phase.FORWARD,
+            saved=kept[0],
+            holds=2 * size * shape.scores,
         )
     )
     order.compute(
@@ -39,31 +44,63 @@ def core_forward(order: IssueOrder, shape: LayerShape, *, keep_scores: bool) -> 
         )
     )
     order.compute(
-        _per_head(shape, "attention over V", s, shape.head_size, s, Phase.FORWARD, value + kept[2])
+        _per_head(
+            shape, "attention over V", s, shape.head_size, s, Phase.FORWARD, saved=value + kept[2]
+        )
     )
     order.compute(Elementwise("merge heads", size * per_head, size * per_head, Phase.FORWARD))
 
 
 def core_backward(order: IssueOrder, shape: LayerShape) -> None:
-    """Gradients of the four ops, last to first; each product has two operands' gradients."""
+    """Gradients of the four ops, last to first; each product has two operands' gradients.
+
+    Query, key and value are views of one tensor, which goes when none of them is used any more.
+    """
     s, d, size = shape.seq_length, shape.head_size, shape.element_bytes
     phase = Phase.INPUT_GRADIENT
+    value = (shape.saved("value gradient", shape.tokens * shape.hidden // shape.tensor),)
     order.compute(_per_head(shape, "attention over V scores gradient", s, s, d, phase))
-    order.compute(_per_head(shape, "attention over V value gradient", s, d, s, phase))
+    order.compute(
+        _per_head(
+            shape,
+            "attention over V value gradient",
+            *(s, d, s),
+            phase,
+            saved=value,
+            releases=("softmax dropout output",),
+        )
+    )
     order.compute(
         Elementwise(
             "softmax dropout gradient",
             (size + MASK_BYTES) * shape.scores,
             size * shape.scores,
             phase,
+            releases=("softmax dropout mask",),
         )
     )
-    # Output and its gradient are read below the diagonal only; the result is written whole.
-    order.compute(Elementwise("softmax gradient", size * shape.scores, size * shape.scores, phase))
+    # Output and its gradient are read below the diagonal only; the result overwrites the gradient.
+    order.compute(
+        Elementwise(
+            "softmax gradient",
+            *(size * shape.scores, size * shape.scores),
+            phase,
+            releases=("softmax output",),
+            holds=2 * size * shape.scores,
+        )
+    )
     order.compute(_per_head(shape, "QKᵀ query gradient", s, d, s, phase))
-    order.compute(_per_head(shape, "QKᵀ key gradient", s, d, s, phase))
+    released = ("query and key", "value")
+    order.compute(_per_head(shape, "QKᵀ key gradient", s, d, s, phase, releases=released))
     projected = 3 * shape.tokens * shape.hidden // shape.tensor * size
-    order.compute(Elementwise("join query, key and value gradients", projected, projected, phase))
+    order.compute(
+        Elementwise(
+            "join query, key and value gradients",
+            *(projected, projected),
+            phase,
+            releases=("value gradient",),
+        )
+    )
 
 
 def _per_head(
@@ -73,7 +110,9 @@ def _per_head(
     n: int,
     k: int,
     phase: Phase,
+    *,
     saved: tuple[SavedTensor, ...] = (),
+    releases: tuple[str, ...] = (),
 ) -> Gemm:
     batch = shape.microbatch * shape.local_heads
-    return shape.product(name, m, n, k, phase, batch=batch, saved=saved)
+    return shape.product(name, m, n, k, phase, batch=batch, saved=saved, releases=releases)

@@ -16,7 +16,7 @@ def embedding_forward(order: IssueOrder, shape: LayerShape) -> None:
     """Look up, sum over the tensor-parallel ranks, add positions, drop out."""
     whole = shape.activation_bytes
     local = shape.local_tokens * shape.hidden
-    order.compute(Elementwise("embedding lookup", whole, whole, Phase.FORWARD))
+    order.compute(Elementwise("embedding lookup", whole, whole, Phase.FORWARD, holds=whole))
     order.compute(Elementwise("embedding mask", 0, whole, Phase.FORWARD))
     order.block(collective(shape, "embedding sum", _forward_sum(shape), Phase.FORWARD))
     local_bytes = local * shape.element_bytes
@@ -46,6 +46,7 @@ def embedding_backward(order: IssueOrder, shape: LayerShape) -> None:
             local * (shape.element_bytes + MASK_BYTES),
             local * shape.element_bytes,
             Phase.INPUT_GRADIENT,
+            releases=("embedding dropout mask",),
         )
     )
     if shape.sequence_parallel:
@@ -56,10 +57,19 @@ def embedding_backward(order: IssueOrder, shape: LayerShape) -> None:
     table_bytes = table * shape.element_bytes
     whole = shape.activation_bytes
     order.compute(Elementwise("embedding table zero", 0, table_bytes, phase, Kernel.STREAM))
-    order.compute(Elementwise("embedding scatter", 2 * whole, whole, phase))
+    order.compute(
+        Elementwise("embedding scatter", 2 * whole, whole, phase, holds=whole + table_bytes)
+    )
     buffer = table * shape.gradient_bytes
     order.compute(
-        Elementwise("embedding accumulate", table_bytes + buffer, buffer, phase, Kernel.STREAM)
+        Elementwise(
+            "embedding accumulate",
+            table_bytes + buffer,
+            buffer,
+            phase,
+            Kernel.STREAM,
+            holds=table_bytes,
+        )
     )
 
 

@@ -32,26 +32,31 @@ def head_backward(order: IssueOrder, shape: LayerShape) -> None:
     logits = _num_logits(shape)
     phase = Phase.INPUT_GRADIENT
     fp32, size = logits * FP32_BYTES, logits * shape.element_bytes
-    order.compute(Elementwise("cross entropy gradient", fp32, fp32, phase))
-    order.compute(Elementwise("logits from fp32", fp32, size, phase))
-    column_parallel_backward(order, shape, output_layer(shape), "output layer")
+    # The gradient overwrites the softmax that it is computed from.
+    order.compute(Elementwise("cross entropy gradient", fp32, fp32, phase, holds=0))
+    order.compute(Elementwise("logits from fp32", fp32, size, phase, releases=("logits",)))
+    linear, inputs = output_layer(shape), "output layer input"
+    column_parallel_backward(order, shape, linear, "output layer", inputs)
     layer_norm_backward(order, shape, "final layer norm", residual=False)
 
 
 def _cross_entropy_forward(order: IssueOrder, shape: LayerShape) -> None:
+    """The logits stay in the compute type and in fp32 until the loss is there."""
     logits = _num_logits(shape)
     fp32 = logits * FP32_BYTES
+    given = logits * shape.element_bytes + fp32
+    shifted = given + fp32
     steps = (
-        ("logits to fp32", logits * shape.element_bytes, fp32, None),
-        ("logits maximum", fp32, 0, "maximum"),
-        ("logits minus maximum", fp32, fp32, "target"),
-        ("exponentials", fp32, fp32, None),
-        ("sum of exponentials", fp32, 0, "sum"),
-        ("softmax of logits", fp32, fp32, None),
+        ("logits to fp32", logits * shape.element_bytes, fp32, given, None),
+        ("logits maximum", fp32, 0, given, "maximum"),
+        ("logits minus maximum", fp32, fp32, shifted, "target"),
+        ("exponentials", fp32, fp32, shifted, None),
+        ("sum of exponentials", fp32, 0, shifted, "sum"),
+        ("softmax of logits", fp32, fp32, shifted, None),
     )
-    for name, read, write, reduced in steps:
+    for name, read, write, holds, reduced in steps:
         kept = (shape.saved("logits", logits, FP32_BYTES),) if name == "softmax of logits" else ()
-        order.compute(Elementwise(name, read, write, Phase.FORWARD, saved=kept))
+        order.compute(Elementwise(name, read, write, Phase.FORWARD, saved=kept, holds=holds))
         if reduced:
             order.block(_token_sum(shape, f"cross entropy {reduced}"))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from simtrain.workload.ops import Collective, Elementwise, Gemm, Op, as_recompute, saved_bytes
 
@@ -18,12 +17,14 @@ from simtrain.workload.ops import Collective, Elementwise, Gemm, Op, as_recomput
 class Node:
     """An op in issue order; `after` are the positions of the ops that it waits for.
 
+    `layer` is the chunk's layer whose tensors it saves and releases, -1 outside of all layers.
     Compute ops also wait for the compute op before them, and collectives for the collective
     before them: each kind runs on a stream of its own, first in, first out.
     """
 
     op: Op
     after: tuple[int, ...] = ()
+    layer: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,15 @@ class IssueOrder:
     """Whether `launch` is asynchronous (overlap.tensor_parallel); if not, it blocks."""
     nodes: list[Node] = field(default_factory=list)
     layer_ends: list[int] = field(default_factory=list)
+    layer: int = -1
+    """The layer that is issued now."""
     _last_compute: int | None = None
     _awaited: tuple[int, ...] = ()
     _mark: Callable[[Op], Op] = field(default=lambda op: op)
 
     def compute(self, op: Gemm | Elementwise) -> None:
         """Run a kernel on the compute stream once all awaited collectives have ended."""
-        self.nodes.append(Node(self._mark(op), self._awaited))
+        self.nodes.append(Node(self._mark(op), self._awaited, self.layer))
         self._awaited = ()
         self._last_compute = len(self.nodes) - 1
 
@@ -56,7 +59,7 @@ class IssueOrder:
         if op.group_size == 1:
             return None
         produced_by = () if self._last_compute is None else (self._last_compute,)
-        self.nodes.append(Node(self._mark(op), produced_by + self._awaited))
+        self.nodes.append(Node(self._mark(op), produced_by + self._awaited, self.layer))
         handle = Handle(len(self.nodes) - 1)
         if not self.hide:
             self.wait(handle)
@@ -73,7 +76,7 @@ class IssueOrder:
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Within, ops are run again for the backward pass and keep nothing new."""
+        """Within, ops are run again for the backward pass."""
         yield from self._with_mark(as_recompute)
 
     @contextmanager
@@ -84,9 +87,14 @@ class IssueOrder:
             lambda op: op if len(self.nodes) == first else replace(op, saved=())
         )
 
-    def end_layer(self) -> None:
-        """Note that a layer's work has been issued up to here."""
-        self.layer_ends.append(len(self.nodes))
+    @contextmanager
+    def in_layer(self, number: int, *, ends: bool = True) -> Iterator[None]:
+        """Within, a layer's work is issued; `ends` says that it is its last."""
+        self.layer = number
+        yield
+        self.layer = -1
+        if ends:
+            self.layer_ends.append(len(self.nodes))
 
     def ops(self) -> tuple[Op, ...]:
         """All ops, in issue order."""
@@ -94,9 +102,10 @@ class IssueOrder:
 
     def saved_bytes(self) -> int:
         """Bytes kept until the backward pass; each layer has tensors of its own."""
-        ops = self.ops()
-        bounds = (0, *self.layer_ends, len(ops))
-        return sum(saved_bytes(ops[start:end]) for start, end in pairwise(bounds))
+        layers: dict[int, list[Op]] = {}
+        for node in self.nodes:
+            layers.setdefault(node.layer, []).append(node.op)
+        return sum(saved_bytes(tuple(ops)) for ops in layers.values())
 
     def _with_mark(self, mark: Callable[[Op], Op]) -> Iterator[None]:
         outer, self._mark = self._mark, mark

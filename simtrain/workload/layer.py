@@ -16,6 +16,8 @@ from simtrain.workload.linear import (
 from simtrain.workload.ops import Elementwise, Phase, SavedTensor
 from simtrain.workload.shape import MASK_BYTES, LayerShape
 
+_RESIDUAL_GRADIENT = "gradient around the block"
+
 
 def query_key_value(shape: LayerShape) -> Linear:
     """Column-parallel projection to Q, K and V: h × 3h/t."""
@@ -86,26 +88,33 @@ def _mlp_forward(order: IssueOrder, shape: LayerShape) -> None:
 def _mlp_backward(order: IssueOrder, shape: LayerShape) -> None:
     _dropout_residual_backward(order, shape, "MLP")
     leave_backward(order, shape, "MLP")
-    row_parallel_backward(order, shape, contraction(shape))
+    row_parallel_backward(order, shape, contraction(shape), "GeLU output")
     wide = expansion(shape).outputs
     wide_bytes = shape.tokens * wide * shape.element_bytes
     order.compute(
-        Elementwise("bias and GeLU gradient", 2 * wide_bytes, wide_bytes, Phase.INPUT_GRADIENT)
+        Elementwise(
+            "bias and GeLU gradient",
+            2 * wide_bytes,
+            wide_bytes,
+            Phase.INPUT_GRADIENT,
+            releases=("GeLU input",),
+        )
     )
     bias_gradient(order, "h→4h", shape.tokens, wide, shape.element_bytes)
-    column_parallel_backward(order, shape, expansion(shape), "MLP")
+    column_parallel_backward(order, shape, expansion(shape), "MLP", "MLP layer norm output")
     layer_norm_backward(order, shape, "MLP layer norm", residual=True)
 
 
 def _attention_backward(order: IssueOrder, shape: LayerShape, *, scores_again: bool) -> None:
     _dropout_residual_backward(order, shape, "attention")
     leave_backward(order, shape, "attention")
-    row_parallel_backward(order, shape, projection(shape))
+    row_parallel_backward(order, shape, projection(shape), "attention output")
     if scores_again:
         with order.recomputing():
             core_forward(order, shape, keep_scores=True)
     core_backward(order, shape)
-    column_parallel_backward(order, shape, query_key_value(shape), "attention", bias=True)
+    linear, inputs = query_key_value(shape), "attention layer norm output"
+    column_parallel_backward(order, shape, linear, "attention", inputs, bias=True)
     layer_norm_backward(order, shape, "attention layer norm", residual=True)
 
 
@@ -128,9 +137,16 @@ def layer_norm_backward(order: IssueOrder, shape: LayerShape, name: str, *, resi
     """Gradient of a layer norm, and its sum with the gradient that came around the block."""
     num_bytes = shape.local_tokens * shape.hidden * shape.element_bytes
     phase = Phase.INPUT_GRADIENT
-    order.compute(Elementwise(f"{name} gradient", 2 * num_bytes, num_bytes, phase))
+    order.compute(
+        Elementwise(
+            f"{name} gradient", 2 * num_bytes, num_bytes, phase, releases=(f"{name} input",)
+        )
+    )
     if residual:
-        order.compute(Elementwise(f"{name} residual sum", 2 * num_bytes, num_bytes, phase))
+        around = (_RESIDUAL_GRADIENT,)
+        order.compute(
+            Elementwise(f"{name} residual sum", 2 * num_bytes, num_bytes, phase, releases=around)
+        )
 
 
 def _dropout_residual_forward(order: IssueOrder, shape: LayerShape, block: str) -> None:
@@ -155,6 +171,8 @@ def _dropout_residual_backward(order: IssueOrder, shape: LayerShape, block: str)
             elements * (size + MASK_BYTES),
             elements * size,
             Phase.INPUT_GRADIENT,
+            saved=(shape.saved(_RESIDUAL_GRADIENT, elements),),
+            releases=(f"{block} dropout mask",),
         )
     )
     bias_gradient(order, f"{block} dropout", shape.local_tokens, shape.hidden, size)

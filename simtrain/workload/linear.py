@@ -35,16 +35,19 @@ class Linear:
     ) -> None:
         """Y = X A: tokens × inputs times inputs × outputs."""
         sizes = shape.tokens, self.outputs, self.inputs
-        order.compute(shape.product(self.name, *sizes, Phase.FORWARD, saved=saved))
+        order.compute(shape.product(self.name, *sizes, Phase.FORWARD, weight=True, saved=saved))
 
     def input_gradient(self, order: IssueOrder, shape: LayerShape) -> None:
         """dX = dY Aᵀ."""
         sizes = shape.tokens, self.inputs, self.outputs
         name = f"{self.name} input gradient"
-        order.compute(shape.product(name, *sizes, Phase.INPUT_GRADIENT))
+        order.compute(shape.product(name, *sizes, Phase.INPUT_GRADIENT, weight=True))
 
-    def weight_gradient(self, order: IssueOrder, shape: LayerShape) -> None:
-        """dA += Xᵀ dY, accumulated into the gradient buffer by the product itself."""
+    def weight_gradient(self, order: IssueOrder, shape: LayerShape, inputs: str) -> None:
+        """dA += Xᵀ dY, accumulated into the gradient buffer by the product itself.
+
+        `inputs` names the saved X.
+        """
         order.compute(
             Gemm(
                 f"{self.name} weight gradient",
@@ -55,24 +58,29 @@ class Linear:
                 element_bytes=shape.element_bytes,
                 output_element_bytes=shape.gradient_bytes,
                 accumulate=True,
+                releases=(inputs,),
             )
         )
 
 
 def bias_gradient(order: IssueOrder, name: str, tokens: int, width: int, size: int) -> None:
     """Sum of the output gradient over its tokens (`grad_output.sum(dim=0)`)."""
-    order.compute(
-        Elementwise(
-            f"{name} bias gradient", tokens * width * size, width * size, Phase.WEIGHT_GRADIENT
-        )
-    )
+    read, write = tokens * width * size, width * size
+    order.compute(Elementwise(f"{name} bias gradient", read, write, Phase.WEIGHT_GRADIENT))
 
 
 def collective(
-    shape: LayerShape, name: str, kind: CollectiveKind, phase: Phase, *, extra: bool = False
+    shape: LayerShape,
+    name: str,
+    kind: CollectiveKind,
+    phase: Phase,
+    *,
+    extra: bool = False,
+    releases: tuple[str, ...] = (),
 ) -> Collective:
     """A collective of a whole activation (s · b · h) over the tensor-parallel group."""
-    return Collective(name, kind, shape.activation_bytes, shape.tensor, phase, extra=extra)
+    size = shape.activation_bytes
+    return Collective(name, kind, size, shape.tensor, phase, extra=extra, releases=releases)
 
 
 def enter_forward(order: IssueOrder, shape: LayerShape, block: str) -> None:
@@ -98,14 +106,22 @@ def leave_backward(order: IssueOrder, shape: LayerShape, block: str) -> None:
         )
 
 
-def row_parallel_backward(order: IssueOrder, shape: LayerShape, linear: Linear) -> None:
-    """Both gradients of a row-parallel linear."""
+def row_parallel_backward(
+    order: IssueOrder, shape: LayerShape, linear: Linear, inputs: str
+) -> None:
+    """Both gradients of a row-parallel linear; `inputs` names its saved input."""
     linear.input_gradient(order, shape)
-    linear.weight_gradient(order, shape)
+    linear.weight_gradient(order, shape, inputs)
 
 
 def column_parallel_backward(
-    order: IssueOrder, shape: LayerShape, linear: Linear, block: str, *, bias: bool = False
+    order: IssueOrder,
+    shape: LayerShape,
+    linear: Linear,
+    block: str,
+    inputs: str,
+    *,
+    bias: bool = False,
 ) -> None:
     """Both gradients of a column-parallel linear, with the collectives hidden behind them."""
     regather = None
@@ -122,7 +138,7 @@ def column_parallel_backward(
     linear.input_gradient(order, shape)
     order.wait(regather)
     reduce = order.launch(_input_gradient_sum(shape, block))
-    linear.weight_gradient(order, shape)
+    linear.weight_gradient(order, shape, inputs)
     if bias:
         bias_gradient(order, linear.name, shape.tokens, linear.outputs, shape.element_bytes)
     order.wait(reduce)

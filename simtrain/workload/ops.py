@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -37,10 +37,10 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """A tensor that an op keeps for the backward pass.
+    """A tensor that stays when its op has ended, until another op of its layer releases it.
 
-    Two ops that keep the same tensor (queries and keys share their input with values, say)
-    name it once: the paper counts it once.
+    What forward ops save waits for the backward pass. Two ops that keep the same tensor (queries
+    and keys share their input with values, say) name it once: the paper counts it once.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Gemm:
 
     `accumulate` marks a weight gradient added into an fp32 buffer by the product itself
     (Megatron's `wgrad_gemm_accum_fp32`), which reads and writes C at `output_element_bytes`.
+    `weight` says that B is one. `releases` names the saved tensors that are used no more after it.
     """
 
     name: str
@@ -64,7 +65,9 @@ class Gemm:
     element_bytes: int = 2
     output_element_bytes: int = 2
     accumulate: bool = False
+    weight: bool = False
     saved: tuple[SavedTensor, ...] = ()
+    releases: tuple[str, ...] = ()
 
     @property
     def flops(self) -> int:
@@ -78,6 +81,22 @@ class Gemm:
         result = self.output_element_bytes * self.m * self.n * (2 if self.accumulate else 1)
         return self.batch * (operands + result)
 
+    def working_bytes(self, saved_bytes: int) -> int:
+        """Activations and gradients that exist while it runs, beside those saved.
+
+        `saved_bytes` is the size of those that it saves or releases. The input of a product with a
+        weight is always saved or a gathered copy of what is. A weight gradient (A is the gradient
+        of the output) runs when that of the input, of B's size, has just been computed.
+        """
+        size = self.batch * self.element_bytes
+        if self.accumulate:
+            return size * self.k * (self.m + self.n)
+        if self.weight:
+            gradient = self.m * self.k if self.phase is Phase.INPUT_GRADIENT else 0
+            return size * (gradient + self.m * self.n)
+        operands = self.m * self.k + self.k * self.n + self.m * self.n
+        return max(0, size * operands - saved_bytes)
+
 
 class Kernel(StrEnum):
     """Families of memory-bound kernels that a profile gives one bandwidth each."""
@@ -88,7 +107,11 @@ class Kernel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """A memory-bound kernel: its time follows from the bytes that it reads and writes."""
+    """A memory-bound kernel: its time follows from the bytes that it reads and writes.
+
+    `holds` is given where these are not the bytes of the activations and gradients that exist while
+    it runs: it passes over parameters, leaves half of a triangle out, or others wait beside it.
+    """
 
     name: str
     read_bytes: int
@@ -96,11 +119,17 @@ class Elementwise:
     phase: Phase
     kernel: Kernel = Kernel.FUSED
     saved: tuple[SavedTensor, ...] = ()
+    releases: tuple[str, ...] = ()
+    holds: int | None = None
 
     @property
     def moved_bytes(self) -> int:
         """Bytes that cross HBM."""
         return self.read_bytes + self.write_bytes
+
+    def working_bytes(self, saved_bytes: int) -> int:
+        """Activations and gradients that exist while it runs, beside those it saves or releases."""
+        return max(0, (self.moved_bytes if self.holds is None else self.holds) - saved_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +149,12 @@ class Collective:
     phase: Phase
     group: Group = Group.TENSOR
     extra: bool = False
-    saved: tuple[SavedTensor, ...] = field(default=())
+    saved: tuple[SavedTensor, ...] = ()
+    releases: tuple[str, ...] = ()
+
+    def working_bytes(self, saved_bytes: int) -> int:
+        """The whole activation, where it is one and not among those that it saves or releases."""
+        return max(0, self.array_bytes - saved_bytes) if self.group is Group.TENSOR else 0
 
     @property
     def wire_bytes(self) -> float:
@@ -133,8 +167,8 @@ Op: TypeAlias = Gemm | Elementwise | Collective
 
 
 def as_recompute(op: Op) -> Op:
-    """The same op run again in the backward pass; it keeps nothing new."""
-    return replace(op, phase=Phase.RECOMPUTE, saved=())
+    """The same op run again in the backward pass, which then has its tensors."""
+    return replace(op, phase=Phase.RECOMPUTE)
 
 
 def total_flops(ops: tuple[Op, ...]) -> int:
@@ -149,6 +183,7 @@ def total_wire_bytes(ops: tuple[Op, ...], *, include_extra: bool = True) -> floa
 
 
 def saved_bytes(ops: tuple[Op, ...]) -> int:
-    """Bytes kept for the backward pass, a tensor named twice counted once."""
-    kept = {tensor.name: tensor.num_bytes for op in ops for tensor in op.saved}
+    """Bytes that one layer's forward ops keep for its backward pass, each name counted once."""
+    forward = (op for op in ops if op.phase is Phase.FORWARD)
+    kept = {tensor.name: tensor.num_bytes for op in forward for tensor in op.saved}
     return sum(kept.values())

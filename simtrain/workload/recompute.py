@@ -16,15 +16,18 @@ from simtrain.workload.ops import CollectiveKind, Elementwise, Phase
 from simtrain.workload.shape import LayerShape
 
 KEEP_ALL = RecomputePolicy()
+UNIT_INPUT_PART = "distributed unit input"
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """Consecutive layers that keep their ops' tensors, or (`again`) only the input of the first.
 
-    `keep_scores` is off for selective recompute; `distribute` keeps 1/t of the input.
+    `first` is the number of its first layer in the chunk. `keep_scores` is off for selective
+    recompute; `distribute` keeps 1/t of the input.
     """
 
+    first: int
     num_layers: int
     again: bool = False
     keep_scores: bool = True
@@ -34,23 +37,30 @@ class Unit:
         """Emit the forward pass of the unit's layers."""
         keeping = order.checkpointing(keep_input=not self.distribute)
         with keeping if self.again else nullcontext():
-            for _ in range(self.num_layers):
-                layer_forward(order, shape, keep_scores=self.keep_scores)
-                order.end_layer()
+            for number in self.layers:
+                with order.in_layer(number):
+                    layer_forward(order, shape, keep_scores=self.keep_scores)
         if self.distribute:
-            _split_input(order, shape)
+            with order.in_layer(self.first, ends=False):
+                _split_input(order, shape)
 
     def backward(self, order: IssueOrder, shape: LayerShape) -> None:
         """Emit the backward pass; before it the forward pass, with its collectives, if `again`."""
         if self.distribute:
-            _gather_input(order, shape)
+            with order.in_layer(self.first, ends=False):
+                _gather_input(order, shape)
         if self.again:
-            with order.recomputing():
-                for _ in range(self.num_layers):
+            for number in self.layers:
+                with order.in_layer(number, ends=False), order.recomputing():
                     layer_forward(order, shape, keep_scores=True)
-        for _ in range(self.num_layers):
-            layer_backward(order, shape, scores_again=not self.keep_scores)
-            order.end_layer()
+        for number in reversed(self.layers):
+            with order.in_layer(number):
+                layer_backward(order, shape, scores_again=not self.keep_scores)
+
+    @property
+    def layers(self) -> range:
+        """Numbers of its layers in the chunk."""
+        return range(self.first, self.first + self.num_layers)
 
 
 def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
@@ -61,21 +71,29 @@ def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
     assert policy.strategy != "auto", "a strategy is chosen before work is laid out"
     if policy.strategy != "full":
         keep_scores = policy.strategy == "none"
-        return (Unit(1, keep_scores=keep_scores),) * num_layers
+        return tuple(Unit(layer, 1, keep_scores=keep_scores) for layer in range(num_layers))
     if policy.method == "block":
         recomputed = min(policy.num_layers, num_layers)
-        again = Unit(1, again=True, distribute=policy.distribute)
-        return (again,) * recomputed + (Unit(1),) * (num_layers - recomputed)
-    whole, rest = divmod(num_layers, policy.num_layers)
-    sizes = (policy.num_layers,) * whole + (rest,) * (rest > 0)
-    return tuple(Unit(size, again=True, distribute=policy.distribute) for size in sizes)
+        again = (
+            Unit(layer, 1, again=True, distribute=policy.distribute) for layer in range(recomputed)
+        )
+        return (*again, *(Unit(layer, 1) for layer in range(recomputed, num_layers)))
+    return tuple(
+        Unit(
+            first,
+            min(policy.num_layers, num_layers - first),
+            again=True,
+            distribute=policy.distribute,
+        )
+        for first in range(0, num_layers, policy.num_layers)
+    )
 
 
 def _split_input(order: IssueOrder, shape: LayerShape) -> None:
     """Copy this rank's part of the unit's input, which is all that is kept of it."""
     part = shape.tokens * shape.hidden // shape.tensor
     num_bytes = part * shape.element_bytes
-    kept = (shape.saved("distributed unit input", part),)
+    kept = (shape.saved(UNIT_INPUT_PART, part),)
     order.compute(Elementwise("unit input split", num_bytes, num_bytes, Phase.FORWARD, saved=kept))
 
 
@@ -83,6 +101,11 @@ def _gather_input(order: IssueOrder, shape: LayerShape) -> None:
     """The extra all-gather of a unit's input (paper, Section 5)."""
     order.block(
         collective(
-            shape, "unit input gather", CollectiveKind.ALL_GATHER, Phase.RECOMPUTE, extra=True
+            shape,
+            "unit input gather",
+            CollectiveKind.ALL_GATHER,
+            Phase.RECOMPUTE,
+            extra=True,
+            releases=(UNIT_INPUT_PART,),
         )
     )

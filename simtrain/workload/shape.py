@@ -82,7 +82,9 @@ class LayerShape:
         phase: Phase,
         *,
         batch: int = 1,
+        weight: bool = False,
         saved: tuple[SavedTensor, ...] = (),
+        releases: tuple[str, ...] = (),
     ) -> Gemm:
         """A matrix product whose operands and result are in the compute type."""
         size = self.element_bytes
@@ -95,7 +97,9 @@ class LayerShape:
             batch=batch,
             element_bytes=size,
             output_element_bytes=size,
+            weight=weight,
             saved=saved,
+            releases=releases,
         )
 
     def saved(self, name: str, elements: int, element_bytes: int | None = None) -> SavedTensor:
