@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from simtrain.hardware.profile import Cluster, Entry, Gpu, PointToPoint
+from simtrain.hardware.profile import Cluster, Entry, Gpu, Memory, PointToPoint
 from simtrain.units import BytesPerSecond, NonNegativeSeconds
 from simtrain.workload.ops import CollectiveKind
 
@@ -61,6 +61,7 @@ class Datasheet(_Strict):
 
     cluster: Cluster
     gpu: Gpu
+    memory: Memory
     stream_bandwidth: Entry[BytesPerSecond]
     host_issue: Entry[NonNegativeSeconds]
     intra_node: IntraNodeSheet

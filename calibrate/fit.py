@@ -54,6 +54,7 @@ def fit_profile(path: pathlib.Path) -> Fit:
         "calibrated": True,
         "cluster": sheet["cluster"],
         "gpu": sheet["gpu"],
+        "memory": sheet["memory"],
         "gemm": _gemm_entries(figures, gemm),
         "memory_bound": {
             "fused_bandwidth": _entry(

@@ -74,15 +74,15 @@ class Iteration:
 
     def recompute(self, action: Action) -> RecomputePolicy:
         """What an action keeps and runs again: the scenario's policy, or nothing again."""
-        return KEEP_ALL if self._keeps(action) else self.scenario.recompute
+        return KEEP_ALL if self.keeps(action) else self.scenario.recompute
 
     def order(self, action: Action) -> IssueOrder:
         """The ops that an action runs."""
-        return self._order(self.chunk(action.virtual_stage), action.kind, self._keeps(action))
+        return self._order(self.chunk(action.virtual_stage), action.kind, self.keeps(action))
 
     def action_time(self, action: Action) -> ActionTime:
         """Where the seconds of an action go; equal actions are simulated once."""
-        return self._action_time(self.chunk(action.virtual_stage), action.kind, self._keeps(action))
+        return self._action_time(self.chunk(action.virtual_stage), action.kind, self.keeps(action))
 
     def parameters(self, stage: int) -> StageParameters:
         """Parameters of one rank of a stage."""
@@ -127,7 +127,7 @@ class Iteration:
             numbers[stage, False] = self.scenario.num_microbatches - keeping[stage]
         return +numbers
 
-    def _keeps(self, action: Action) -> bool:
+    def keeps(self, action: Action) -> bool:
         """Whether the action's microbatch is one of those that keep everything on its stage."""
         return bool(self._kept) and (action.virtual_stage, action.microbatch) in self._kept
 

@@ -97,6 +97,17 @@ class MemoryBound(_Strict):
     kernel_latency: Entry[NonNegativeSeconds]
 
 
+class Memory(_Strict):
+    """What a process holds of a GPU's memory beside its tensors.
+
+    `allocator_reserve` is never an allocator's to give: the driver, CUDA, NCCL. `fragmentation` is
+    what the allocator holds beside tensors, as a fraction of these, where memory is short.
+    """
+
+    allocator_reserve: Entry[Bytes]
+    fragmentation: Entry[Annotated[float, Field(ge=0, lt=1)]]
+
+
 class Host(_Strict):
     """The processor that launches kernels."""
 
@@ -207,6 +218,7 @@ class HardwareProfile(_Strict):
     cluster: Cluster
     gpu: Gpu
     gemm: GemmModel
+    memory: Memory
     memory_bound: MemoryBound
     host: Host
     overlap: Overlap
@@ -228,6 +240,12 @@ class HardwareProfile(_Strict):
             raise FieldError(
                 ("gemm", "sustained_flops", "value"),
                 f"{sustained:.4g} FLOP/s is above gpu.peak_flops {peak:.4g}",
+            )
+        reserve, capacity = self.memory.allocator_reserve.value, self.gpu.memory_capacity.value
+        if reserve >= capacity:
+            raise FieldError(
+                ("memory", "allocator_reserve", "value"),
+                f"{reserve} bytes leave nothing of gpu.memory_capacity {capacity}",
             )
         self._check_links()
         memory = self.gpu.memory_bandwidth.value

@@ -1,0 +1,50 @@
+"""Buffers that a rank holds beside model states and activations, by name.
+
+Of every iteration: Megatron-LM's global buffer that sequence parallelism gathers a layer's input
+in (core/parallel_state.py, `get_global_memory_buffer`), and what ZeRO needs whole for a moment.
+Of the optimizer step: the fp32 copy of 16-bit gradients (Megatron-LM's
+`Float16OptimizerWithFloat16Params`; the flattened fp32 buffer of ZeRO, Section 3.2). Reducing
+gradients needs none: they lie in one contiguous buffer and are reduced in place.
+"""
+
+from __future__ import annotations
+
+from simtrain.memory.states import divided
+from simtrain.scenario import Scenario
+from simtrain.workload.parameters import StageParameters, layer_parameters
+from simtrain.workload.shape import FP32_BYTES, LayerShape
+
+Buffers = dict[str, int]
+
+
+def lasting_buffers(scenario: Scenario, shape: LayerShape, parameters: StageParameters) -> Buffers:
+    """Bytes of what is there while forward and backward passes run."""
+    stage = scenario.memory.zero_stage
+    whole = _whole_parameters(scenario, shape, parameters)
+    return {
+        "sequence-parallel gather": _gather_bytes(shape),
+        "gathered parameters": whole * scenario.compute_bytes if stage == 3 else 0,
+        "undivided gradients": whole * scenario.gradient_bytes if stage >= 2 else 0,
+    }
+
+
+def step_buffers(scenario: Scenario, shape: LayerShape, num_parameters: int) -> Buffers:
+    """Bytes of what is there while the optimizer steps."""
+    memory = scenario.memory
+    copied = scenario.gradient_bytes != FP32_BYTES and not memory.offload_optimizer
+    held = divided(scenario, num_parameters) if memory.zero_stage else num_parameters
+    return {
+        "sequence-parallel gather": _gather_bytes(shape),
+        "gradients in fp32": held * FP32_BYTES if copied else 0,
+    }
+
+
+def _gather_bytes(shape: LayerShape) -> int:
+    return shape.activation_bytes if shape.sequence_parallel else 0
+
+
+def _whole_parameters(scenario: Scenario, shape: LayerShape, parameters: StageParameters) -> int:
+    """The largest unit that ZeRO gathers or reduces at once, and the next one where it overlaps."""
+    layer = layer_parameters(shape)
+    largest = max(layer, parameters.embedding + parameters.other)
+    return largest + (layer if scenario.overlap.data_parallel else 0)

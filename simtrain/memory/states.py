@@ -1,0 +1,52 @@
+"""Model states: parameters, their gradients, and what Adam keeps of each parameter.
+
+Sources: Rajbhandari et al., "ZeRO" (2020), Section 3.1: 2Ψ + 2Ψ + 12Ψ bytes of mixed-precision
+Adam, divided over the replicas from the optimizer states (stage 1) over the gradients (2) to the
+parameters (3). Megatron-LM accumulates gradients in fp32: 18 bytes a parameter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simtrain.scenario import Scenario
+
+OPTIMIZER_BYTES = 12
+"""Of a parameter: fp32 master weight, momentum and variance."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStates:
+    """Bytes that a rank holds from the first iteration to the last."""
+
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """All three."""
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
+
+
+def model_states(scenario: Scenario, num_parameters: int) -> ModelStates:
+    """States of `num_parameters` on each rank of a stage, as ZeRO and offload leave them there."""
+
+    def held(from_stage: int) -> int:
+        return (
+            divided(scenario, num_parameters)
+            if scenario.memory.zero_stage >= from_stage
+            else (num_parameters)
+        )
+
+    optimizer = 0 if scenario.memory.offload_optimizer else OPTIMIZER_BYTES * held(1)
+    return ModelStates(
+        parameters_bytes=scenario.compute_bytes * held(3),
+        gradients_bytes=scenario.gradient_bytes * held(2),
+        optimizer_bytes=optimizer,
+    )
+
+
+def divided(scenario: Scenario, num_parameters: int) -> int:
+    """Parameters of the largest of the parts that the replicas divide them into."""
+    return -(-num_parameters // scenario.parallelism.data)

@@ -1,0 +1,72 @@
+"""What an action holds beyond what forward passes keep: its ops replayed one after another.
+
+Tensors appear with the op that saves them (the dropped ones with the op that computes them again)
+and go after the op that releases them; beside them stand the activations and gradients that the op
+reads and writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simtrain.workload.issue import IssueOrder, Node
+from simtrain.workload.ops import Phase
+
+Tensors = dict[tuple[int, str], int]
+"""Bytes of each tensor, by layer of the chunk and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionMemory:
+    """Bytes of a forward or backward pass of one microbatch on one chunk.
+
+    `kept_bytes` stay from the forward to the backward pass. At its fullest moment, in `op`, the
+    action holds `beyond_bytes` more than them, `recomputed_bytes` of which it computed again.
+    """
+
+    kept_bytes: int
+    beyond_bytes: int
+    recomputed_bytes: int
+    op: str
+
+
+def forward_memory(order: IssueOrder) -> tuple[ActionMemory, Tensors]:
+    """A forward pass, and the tensors that it leaves for the backward pass."""
+    live: Tensors = {}
+    memory = _replay(order, live, order.saved_bytes())
+    return memory, live
+
+
+def backward_memory(order: IssueOrder, kept: Tensors) -> tuple[ActionMemory, Tensors]:
+    """A backward pass that starts with the kept tensors, and what is left of them (nothing)."""
+    live = dict(kept)
+    memory = _replay(order, live, sum(kept.values()))
+    return memory, live
+
+
+def _replay(order: IssueOrder, live: Tensors, kept_bytes: int) -> ActionMemory:
+    """Run through the ops, changing `live`; its fullest moment against `kept_bytes`."""
+    again: Tensors = {}
+    fullest = ActionMemory(kept_bytes, 0, 0, "")
+    live_bytes = sum(live.values())
+    for node in order.nodes:
+        saved = _saved(node)
+        new = {key: size for key, size in saved.items() if key not in live}
+        live |= new
+        live_bytes += sum(new.values())
+        if node.op.phase is Phase.RECOMPUTE:
+            again |= new
+        released = [(node.layer, name) for name in node.op.releases]
+        own_bytes = sum(saved.values()) + sum(live[key] for key in released if key not in saved)
+        beyond = live_bytes + node.op.working_bytes(own_bytes) - kept_bytes
+        if beyond > fullest.beyond_bytes:
+            recomputed = min(beyond, sum(again.values()))
+            fullest = ActionMemory(kept_bytes, beyond, recomputed, node.op.name)
+        for key in released:
+            live_bytes -= live.pop(key)
+            again.pop(key, None)
+    return fullest
+
+
+def _saved(node: Node) -> Tensors:
+    return {(node.layer, tensor.name): tensor.num_bytes for tensor in node.op.saved}
