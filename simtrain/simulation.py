@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simtrain.costs.price import Pricer
 from simtrain.engine import simulate as run_program
-from simtrain.hardware.load import load_profile
+from simtrain.hardware.load import profile_of
 from simtrain.hardware.placement import Placement
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import Iteration
+from simtrain.memory.choose import choose, is_open
+from simtrain.memory.curve import Ran
+from simtrain.memory.report import MemoryReport, memory_report
 from simtrain.programs.chunk import ActionTime, simulate_chunk
 from simtrain.report.breakdown import stage_breakdowns
 from simtrain.report.result import Result
@@ -19,15 +24,40 @@ from simtrain.workload.shape import LayerShape
 def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Result:
     """Simulate one training iteration of a scenario on its cluster.
 
-    `profile` stands in for the one that the scenario names.
+    `profile` stands in for the one that the scenario names. Whether it fits in memory is for
+    `Result.memory` to say: it is simulated either way.
+
+    Raises:
+        InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
+    """
+    profile = checked_profile(scenario, profile)
+    if is_open(scenario):
+        choice = choose(scenario, profile, run_iteration)
+        return replace(choice.run, recompute_choice=choice.why)
+    return run_iteration(Iteration(scenario, profile))
+
+
+def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:
+    """What each stage of a scenario holds at its peak; as `simulate`, but without the time.
+
+    Raises:
+        InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
+    """
+    if is_open(scenario):
+        return simulate(scenario, profile).memory
+    return memory_report(Iteration(scenario, checked_profile(scenario, profile)))
+
+
+def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:
+    """The profile of a legal scenario.
 
     Raises:
         InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
     """
     check_scenario(scenario)
-    profile = profile or load_profile(scenario.cluster, scenario.hardware_document)
+    profile = profile or profile_of(scenario)
     check_cluster(scenario, profile.cluster.gpus_per_node.value, profile.cluster.num_nodes.value)
-    return _run(Iteration(scenario, profile))
+    return profile
 
 
 def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[ActionTime, ActionTime]:
@@ -41,14 +71,15 @@ def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[Action
     return forward, backward
 
 
-def _run(iteration: Iteration) -> Result:
+def run_iteration(iteration: Iteration) -> Result:
     """Run an iteration whose recompute is settled."""
     program, pipeline = iteration.program()
     timeline = run_program(program)
+    ran = Ran(timeline, pipeline)
     return Result(
-        scenario=iteration.scenario,
-        profile=iteration.profile,
-        timeline=timeline,
+        iteration=iteration,
+        ran=ran,
+        memory=memory_report(iteration, ran),
         stages=stage_breakdowns(
             timeline, iteration.schedule, pipeline.actions, iteration.action_time
         ),

@@ -1,42 +1,23 @@
 """The fastest recompute that fits in memory (`recompute: auto`, `keep_microbatches: auto`).
 
-Each strategy is simulated, for its time and for its memory. Where a strategy comes in several
+Memory is looked at first, and only what fits is simulated. Where a strategy comes in several
 sizes, the smallest that fits is looked for: recomputing more never needs more memory.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import Iteration
 from simtrain.memory.most_that_fit import most_that_fit
+from simtrain.memory.report import MemoryReport, memory_report
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import most_outstanding
 from simtrain.units import format_bytes, format_seconds
-
-
-class Peak(Protocol):
-    """What is asked of the memory of a stage."""
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most that a rank of the stage holds."""
-
-
-class Memory(Protocol):
-    """What is asked of the memory of an iteration."""
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Bytes of a GPU."""
-
-    @property
-    def stages(self) -> Sequence[Peak]:
-        """One peak a stage."""
 
 
 class Run(Protocol):
@@ -46,20 +27,17 @@ class Run(Protocol):
     def iteration_time_s(self) -> float:
         """Seconds of the iteration."""
 
-    @property
-    def memory(self) -> Memory:
-        """What its stages hold."""
-
 
 R = TypeVar("R", bound=Run)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial(Generic[R]):
-    """A way to recompute that was simulated, and what came of it."""
+    """A way to recompute, its memory, and, if it was simulated, what came of it."""
 
     iteration: Iteration
-    run: R
+    memory: MemoryReport
+    run: R | None = None
 
     @property
     def words(self) -> str:
@@ -75,32 +53,31 @@ class Trial(Generic[R]):
         return f"{words}, keeping {numbers[0]} on the first stage, {numbers[-1]} on the last"
 
     @property
-    def peaks(self) -> tuple[int, ...]:
-        """Peak bytes of each stage."""
-        return tuple(stage.peak_bytes for stage in self.run.memory.stages)
-
-    @property
-    def fits(self) -> bool:
-        """Whether every stage fits."""
-        return max(self.peaks) <= self.run.memory.capacity_bytes
+    def peak_bytes(self) -> int:
+        """Peak of the fullest stage."""
+        return self.memory.fullest.peak_bytes
 
     def __str__(self) -> str:
         """One line of the report."""
-        peak, time = format_bytes(max(self.peaks)), format_seconds(self.run.iteration_time_s)
-        return f"{self.words}: {peak}, {time}{'' if self.fits else ', does not fit'}"
+        time = f", {format_seconds(self.run.iteration_time_s)}" if self.run else ""
+        return f"{self.words}: {format_bytes(self.peak_bytes)}{time}" + (
+            "" if self.memory.fits else ", does not fit"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[R]):
-    """What was chosen among the trials."""
+    """What was chosen among the trials, and its run."""
 
     chosen: Trial[R]
+    run: R
     trials: tuple[Trial[R], ...]
 
     @property
     def why(self) -> str:
-        """The choice, its reason, and a line with peak and time for everything that was tried."""
-        reason = "the fastest that fits" if self.chosen.fits else "nothing fits, this needs least"
+        """The choice, its reason, and a line for everything that was tried."""
+        fits = self.chosen.memory.fits
+        reason = "the fastest that fits" if fits else "nothing fits, this needs least"
         return "\n  ".join([f"{self.chosen.words} ({reason})", *map(str, self.trials)])
 
 
@@ -117,38 +94,45 @@ def choose(
     Where nothing fits, what needs least memory is chosen; that it does not fit is the report's
     to say.
     """
-    search = _Search(scenario, profile, simulate)
-    policy = scenario.recompute
-    is_auto = policy.strategy == "auto"
-    trials = tuple(search.strategies()) if is_auto else (search.keeping_most(policy),)
-    if fitting := [trial for trial in trials if trial.fits]:
-        return Choice(min(fitting, key=lambda trial: trial.run.iteration_time_s), trials)
-    return Choice(min(trials, key=lambda trial: max(trial.peaks)), trials)
+    trials: tuple[Trial[R], ...] = tuple(_tried(_Search(scenario, profile)))
+    fitting = [trial for trial in trials if trial.memory.fits]
+    least = [min(trials, key=lambda trial: trial.peak_bytes)]
+    runs = [(trial, simulate(trial.iteration)) for trial in fitting or least]
+    chosen, run = min(runs, key=lambda pair: pair[1].iteration_time_s)
+    ran = {id(trial): run for trial, run in runs}
+    return Choice(chosen, run, tuple(replace(one, run=ran.get(id(one))) for one in trials))
+
+
+def _tried(search: _Search[R]) -> Iterator[Trial[R]]:
+    policy = search.scenario.recompute
+    if policy.strategy == "auto":
+        yield from search.strategies()
+    else:
+        yield search.keeping_most(policy)
 
 
 @dataclass(frozen=True, slots=True)
 class _Search(Generic[R]):
-    """Simulates variations of one scenario."""
+    """Variations of one scenario and their memory."""
 
     scenario: Scenario
     profile: HardwareProfile
-    simulate: Callable[[Iteration], R]
 
     def trial(self, policy: RecomputePolicy, kept: tuple[int, ...] | None = None) -> Trial[R]:
-        """Simulate the scenario with another policy, with `kept` forward passes on each stage."""
+        """The scenario with another policy, with `kept` forward passes on each stage."""
         scenario = self.scenario.model_copy(update={"recompute": policy})
         iteration = Iteration(scenario, self.profile, kept)
-        return Trial(iteration, self.simulate(iteration))
+        return Trial(iteration, memory_report(iteration))
 
     def strategies(self) -> Iterator[Trial[R]]:
         """What can be the fastest that fits; the last resorts only where nothing before does."""
         found = [self.trial(RecomputePolicy())]
-        if not found[0].fits:
+        if not found[0].memory.fits:
             found += [self.keeping_most(RecomputePolicy(strategy="selective"))]
             found += self.smallest_block()
             found += [self.keeping_most(RecomputePolicy(strategy="full"))]
         yield from found
-        if not any(trial.fits for trial in found):
+        if not any(trial.memory.fits for trial in found):
             yield from map(self.trial, self.last_resorts())
 
     def keeping_most(self, policy: RecomputePolicy) -> Trial[R]:
@@ -159,8 +143,8 @@ class _Search(Generic[R]):
         trial = functools.cache(lambda kept: self.trial(policy, kept))
         nothing = trial((0,) * self.scenario.parallelism.pipeline)
         windows = [most_outstanding(actions) for actions in nothing.iteration.schedule.ranks]
-        capacity = nothing.run.memory.capacity_bytes
-        return trial(most_that_fit(windows, lambda kept: trial(kept).peaks, capacity))
+        capacity = nothing.memory.capacity_bytes
+        return trial(most_that_fit(windows, lambda kept: trial(kept).memory.peaks_bytes, capacity))
 
     def smallest_block(self) -> list[Trial[R]]:
         """The fewest layers of each chunk that make it fit, where fewer than all of them do."""
@@ -170,8 +154,8 @@ class _Search(Generic[R]):
             middle = (low + high) // 2
             policy = RecomputePolicy(strategy="full", method="block", num_layers=middle)
             trial = self.trial(policy)
-            low, high = (low, middle) if trial.fits else (middle, high)
-            fitting = [trial] if trial.fits else fitting
+            low, high = (low, middle) if trial.memory.fits else (middle, high)
+            fitting = [trial] if trial.memory.fits else fitting
         return fitting
 
     def last_resorts(self) -> Iterator[RecomputePolicy]:

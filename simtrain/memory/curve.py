@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from simtrain.engine import Timeline
 from simtrain.iteration import Iteration
 from simtrain.memory.working import ActionMemory, backward_memory, forward_memory
+from simtrain.programs.pipeline import PipelineTasks, stage_stream
 from simtrain.schedules import Action, Kind
 from simtrain.workload.chunk import Chunk
 
@@ -50,6 +52,29 @@ def stage_steps(iteration: Iteration, memory_of: MemoryOf, stage: int) -> Iterat
         kept = memory.kept_bytes + (output_bytes if action.virtual_stage != last else 0)
         before, held = held, held + (kept if action.kind == "F" else -kept)
         yield Step(action, memory, max(before, held), held)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """An iteration that was run: when each of its actions took place."""
+
+    timeline: Timeline
+    tasks: PipelineTasks
+
+    def interval_s(self, action: Action) -> tuple[float, float]:
+        """Start and end of an action."""
+        last = self.tasks.actions[action]
+        first, *_ = self.tasks.parts.get(action, (last,))
+        return self.timeline.start_s[first], self.timeline.end_s[last]
+
+    def optimizer_start_s(self, stage: int) -> float:
+        """The moment at which a stage begins with its gradients' norm."""
+        tasks = self.timeline.program.tasks
+        return next(
+            start_s
+            for task, start_s in zip(tasks, self.timeline.start_s, strict=True)
+            if task.kind == "optimizer" and task.stream == stage_stream(stage)
+        )
 
 
 def memory_by_action(iteration: Iteration) -> MemoryOf:

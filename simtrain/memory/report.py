@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import Iteration
 from simtrain.memory.buffers import Buffers, lasting_buffers, step_buffers
-from simtrain.memory.curve import MemoryOf, Step, memory_by_action, stage_steps
+from simtrain.memory.curve import MemoryOf, Ran, Step, memory_by_action, stage_steps
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.schedules import Action
 
@@ -21,9 +21,10 @@ COMPONENTS = ("parameters", "gradients", "optimizer", "activations", "buffers", 
 class StageMemory:
     """What a rank of a stage holds at its fullest moment.
 
-    `peak_action` is what it then runs (an action such as 0F3, or the optimizer step) and `peak_op`
-    the op of it; `buffers_bytes` are the buffers by name, `allocator_bytes` the allowance for what
-    is held beside tensors.
+    `peak_action` is what it then runs (an action such as 0F3, or None for the optimizer step),
+    `peak_op` the op of it, and `peak_time_s` when that starts, if the iteration was run.
+    `buffers_bytes` are the buffers by name, `allocator_bytes` the allowance for what is held beside
+    tensors.
     """
 
     stage: int
@@ -33,6 +34,7 @@ class StageMemory:
     allocator_bytes: int
     peak_action: Action | None
     peak_op: str
+    peak_time_s: float | None = None
 
     @property
     def components_bytes(self) -> dict[str, int]:
@@ -66,6 +68,11 @@ class MemoryReport:
     stages: tuple[StageMemory, ...]
 
     @property
+    def peaks_bytes(self) -> tuple[int, ...]:
+        """The peak of each stage."""
+        return tuple(stage.peak_bytes for stage in self.stages)
+
+    @property
     def fullest(self) -> StageMemory:
         """The stage with the highest peak, the first of several."""
         return max(self.stages, key=lambda stage: stage.peak_bytes)
@@ -89,6 +96,7 @@ class MemoryReport:
                 {
                     "stage": stage.stage,
                     "peak_bytes": stage.peak_bytes,
+                    "peak_time_s": stage.peak_time_s,
                     "peak_action": stage.peak_name,
                     "peak_op": stage.peak_op,
                     "components_bytes": stage.components_bytes,
@@ -99,35 +107,90 @@ class MemoryReport:
         }
 
 
-def memory_report(iteration: Iteration) -> MemoryReport:
-    """The peaks of an iteration's stages; it need not have run."""
+def memory_report(iteration: Iteration, ran: Ran | None = None) -> MemoryReport:
+    """The peaks of an iteration's stages, with their times if it `ran`."""
     memory_of = memory_by_action(iteration)
     return MemoryReport(
         capacity_bytes=iteration.profile.gpu.memory_capacity.value,
         stages=tuple(
-            _stage_memory(iteration, memory_of, stage)
+            _with_time(_stage_memory(iteration, memory_of, stage), ran)
             for stage in range(iteration.schedule.num_stages)
         ),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryCurve:
+    """Bytes of a stage's rank over time: from `times_s[i]` on it holds `held_bytes[i]`."""
+
+    times_s: tuple[float, ...]
+    held_bytes: tuple[int, ...]
+
+
+def memory_curve(iteration: Iteration, ran: Ran, stage: int) -> MemoryCurve:
+    """What a rank of a stage holds, allocator included, while each action runs and after it."""
+    lasting = _Lasting.of(iteration, stage)
+    points = [(0.0, lasting.total_bytes(0))]
+    for step in stage_steps(iteration, memory_by_action(iteration), stage):
+        start_s, end_s = ran.interval_s(step.action)
+        points.append((start_s, lasting.total_bytes(step.dynamic_bytes)))
+        points.append((end_s, lasting.total_bytes(step.after_bytes)))
+    points.append((ran.optimizer_start_s(stage), lasting.stepping_bytes))
+    return MemoryCurve(*zip(*points, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lasting:
+    """What a stage's rank holds whatever it does, and while the optimizer steps."""
+
+    profile: HardwareProfile
+    states: ModelStates
+    buffers: Buffers
+    stepping: Buffers
+
+    @classmethod
+    def of(cls, iteration: Iteration, stage: int) -> Self:
+        scenario, parameters = iteration.scenario, iteration.parameters(stage)
+        return cls(
+            iteration.profile,
+            model_states(scenario, parameters.total),
+            lasting_buffers(scenario, iteration.shape, parameters),
+            step_buffers(scenario, iteration.shape, parameters.total),
+        )
+
+    def total_bytes(self, dynamic_bytes: int) -> int:
+        tensors = self.states.total_bytes + sum(self.buffers.values()) + dynamic_bytes
+        return tensors + allocator_bytes(self.profile, tensors)
+
+    @property
+    def stepping_bytes(self) -> int:
+        tensors = self.states.total_bytes + sum(self.stepping.values())
+        return tensors + allocator_bytes(self.profile, tensors)
+
+
+def _with_time(stage: StageMemory, ran: Ran | None) -> StageMemory:
+    if ran is None:
+        return stage
+    if stage.peak_action is None:
+        return replace(stage, peak_time_s=ran.optimizer_start_s(stage.stage))
+    return replace(stage, peak_time_s=ran.interval_s(stage.peak_action)[0])
+
+
 def _stage_memory(iteration: Iteration, memory_of: MemoryOf, stage: int) -> StageMemory:
     """The fullest of the moments of a stage: an action's, or the optimizer step."""
-    parameters = iteration.parameters(stage)
-    lasting = lasting_buffers(iteration.scenario, iteration.shape, parameters)
-    stepping = step_buffers(iteration.scenario, iteration.shape, parameters.total)
-    fullest = max(stage_steps(iteration, memory_of, stage), key=lambda step: step.dynamic_bytes)
-    while_stepping = sum(stepping.values())
-    if while_stepping > fullest.dynamic_bytes + sum(lasting.values()):
-        activations, buffers, action, op = 0, stepping, None, "gradients in fp32"
+    lasting = _Lasting.of(iteration, stage)
+    steps = stage_steps(iteration, memory_of, stage)
+    fullest = max(steps, key=lambda step: step.dynamic_bytes)
+    if lasting.stepping_bytes > lasting.total_bytes(fullest.dynamic_bytes):
+        activations, buffers = 0, lasting.stepping
+        action, op = None, "gradients in fp32"
     else:
-        activations, action = fullest.activations_bytes, fullest.action
-        buffers, op = lasting | _buffers_of(fullest), fullest.memory.op
-    states = model_states(iteration.scenario, parameters.total)
-    tensors = states.total_bytes + activations + sum(buffers.values())
+        activations, buffers = fullest.activations_bytes, lasting.buffers | _buffers_of(fullest)
+        action, op = fullest.action, fullest.memory.op
+    tensors = lasting.states.total_bytes + activations + sum(buffers.values())
     named = {name: size for name, size in buffers.items() if size}
     allocator = allocator_bytes(iteration.profile, tensors)
-    return StageMemory(stage, states, activations, named, allocator, action, op)
+    return StageMemory(stage, lasting.states, activations, named, allocator, action, op)
 
 
 def _buffers_of(step: Step) -> Buffers:

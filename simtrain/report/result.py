@@ -7,6 +7,9 @@ from typing import Any
 
 from simtrain.engine import Timeline
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration import Iteration
+from simtrain.memory.curve import Ran
+from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
 from simtrain.report.breakdown import Breakdown, mean_breakdown
 from simtrain.scenario import Scenario
 
@@ -15,16 +18,38 @@ from simtrain.scenario import Scenario
 class Result:
     """One simulated iteration; `stages` holds one breakdown a pipeline stage.
 
-    `extrapolated` names the ops that lie outside what the profile was fitted on.
+    `memory` says what each stage holds and whether it fits; `recompute_choice` what was chosen and
+    why, where the scenario left it open. `extrapolated` names the ops that lie outside what the
+    profile was fitted on.
     """
 
-    scenario: Scenario
-    profile: HardwareProfile
-    timeline: Timeline
+    iteration: Iteration
+    ran: Ran
+    memory: MemoryReport
     stages: tuple[Breakdown, ...]
     model_flops: int
     hardware_flops: int
     extrapolated: tuple[str, ...]
+    recompute_choice: str | None = None
+
+    @property
+    def scenario(self) -> Scenario:
+        """The question, with the recompute that was chosen where it was open."""
+        return self.iteration.scenario
+
+    @property
+    def profile(self) -> HardwareProfile:
+        """The machine."""
+        return self.iteration.profile
+
+    @property
+    def timeline(self) -> Timeline:
+        """When each task ran."""
+        return self.ran.timeline
+
+    def memory_curve(self, stage: int) -> MemoryCurve:
+        """What a rank of a stage holds over time."""
+        return memory_curve(self.iteration, self.ran, stage)
 
     @property
     def iteration_time_s(self) -> float:
@@ -83,6 +108,8 @@ class Result:
             "hardware_flops": self.hardware_flops,
             "breakdown_s": self.breakdown_s,
             "stages_s": [_without_suffix(stage) for stage in self.stages],
+            "memory": self.memory.to_json(),
+            "recompute_choice": self.recompute_choice,
             "extrapolated": list(self.extrapolated),
         }
 
