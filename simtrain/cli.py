@@ -22,13 +22,14 @@ from rich.text import Text
 from simtrain import paper
 from simtrain.errors import SimtrainError
 from simtrain.paper.render import render as render_comparison
+from simtrain.report.memory_page import memory_page
 from simtrain.report.render import render as render_result
 from simtrain.resources import list_scenarios
 from simtrain.scenario import load_scenario
 from simtrain.schedules import build as build_schedule
-from simtrain.simulation import simulate
+from simtrain.simulation import simulate, simulate_fitting
 
-THRESHOLD_MISSED = 4
+DOES_NOT_FIT, THRESHOLD_MISSED = 3, 4
 _PLAIN_WIDTH = 120
 
 app = typer.Typer(
@@ -64,16 +65,39 @@ def simtrain() -> None:
 
 @app.command()
 def run(
-    scenario: ScenarioArgument, overrides: SetOption = None, as_json: JsonOption = False
+    scenario: ScenarioArgument,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+    allow_oom: Annotated[
+        bool, typer.Option("--allow-oom", help="Simulate what does not fit in memory too.")
+    ] = False,
 ) -> None:
-    """Simulate one iteration and say where its time goes.
+    """Simulate one iteration: where its time goes, and what it needs of each GPU's memory.
+
+    What does not fit ends with exit code 3 and the cheapest change that makes it fit.
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
     """
     loaded = load_scenario(scenario, overrides or ())
     with _status(f"simulating {loaded.name}"):
-        result = simulate(loaded)
+        result = simulate(loaded) if allow_oom else simulate_fitting(loaded)
     _show(as_json, result.to_json, lambda: render_result(result))
+
+
+@app.command()
+def memory(
+    scenario: ScenarioArgument, overrides: SetOption = None, as_json: JsonOption = False
+) -> None:
+    """Say what each stage holds at its fullest, in GiB by component; exit code 3 if too much.
+
+    Example: simtrain memory table5_530b_present --set recompute=none
+    """
+    loaded = load_scenario(scenario, overrides or ())
+    with _status(f"simulating {loaded.name}"):
+        report = simulate(loaded).memory
+    _show(as_json, report.to_json, lambda: memory_page(report))
+    if not report.fits:
+        raise typer.Exit(DOES_NOT_FIT)
 
 
 @app.command()

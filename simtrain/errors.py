@@ -60,7 +60,7 @@ class Problem:
     """One thing that is wrong with the input, why it is wrong, and what to write instead.
 
     `code` names the kind: E1xx unreadable input, E2xx a value that no scenario or profile can
-    have, E3xx a combination that the training framework refuses.
+    have, E3xx a combination that the training framework refuses, E601 one that does not fit.
     """
 
     code: str
@@ -93,3 +93,9 @@ class InputError(SimtrainError):
 
     def __str__(self) -> str:
         return "\n\n".join(str(problem) for problem in self.problems)
+
+
+class DoesNotFitError(InputError):
+    """The scenario is legal, but does not fit in the memory of its GPUs."""
+
+    exit_code: ClassVar[int] = 3

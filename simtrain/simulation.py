@@ -12,10 +12,12 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import Iteration
 from simtrain.memory.choose import choose, is_open
 from simtrain.memory.curve import Ran
+from simtrain.memory.remedy import cheapest_change
 from simtrain.memory.report import MemoryReport, memory_report
 from simtrain.programs.chunk import ActionTime, simulate_chunk
 from simtrain.report.breakdown import stage_breakdowns
 from simtrain.report.result import Result
+from simtrain.report.verdict import does_not_fit
 from simtrain.scenario import Scenario, check_cluster, check_scenario
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.shape import LayerShape
@@ -35,6 +37,25 @@ def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Resu
         choice = choose(scenario, profile, run_iteration)
         return replace(choice.run, recompute_choice=choice.why)
     return run_iteration(Iteration(scenario, profile))
+
+
+def simulate_fitting(scenario: Scenario) -> Result:
+    """Simulate a scenario that fits in memory.
+
+    Raises:
+        InputError: as `simulate`.
+        DoesNotFitError: it does not fit; what would make it fit has been looked for.
+    """
+    if not is_open(scenario):
+        _check_fits(scenario, simulate_memory(scenario))
+    result = simulate(scenario)
+    _check_fits(scenario, result.memory)
+    return result
+
+
+def _check_fits(scenario: Scenario, memory: MemoryReport) -> None:
+    if not memory.fits:
+        raise does_not_fit(scenario, memory, cheapest_change(scenario, simulate, simulate_memory))
 
 
 def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:

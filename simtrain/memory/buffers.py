@@ -15,6 +15,9 @@ from simtrain.workload.parameters import StageParameters, layer_parameters
 from simtrain.workload.shape import FP32_BYTES, LayerShape
 
 Buffers = dict[str, int]
+RECOMPUTED, WORKING = "recomputed tensors", "working tensors"
+GATHER, FP32_GRADIENTS = "sequence-parallel gather", "gradients in fp32"
+GATHERED_PARAMETERS, UNDIVIDED_GRADIENTS = "gathered parameters", "undivided gradients"
 
 
 def lasting_buffers(scenario: Scenario, shape: LayerShape, parameters: StageParameters) -> Buffers:
@@ -22,9 +25,9 @@ def lasting_buffers(scenario: Scenario, shape: LayerShape, parameters: StagePara
     stage = scenario.memory.zero_stage
     whole = _whole_parameters(scenario, shape, parameters)
     return {
-        "sequence-parallel gather": _gather_bytes(shape),
-        "gathered parameters": whole * scenario.compute_bytes if stage == 3 else 0,
-        "undivided gradients": whole * scenario.gradient_bytes if stage >= 2 else 0,
+        GATHER: _gather_bytes(shape),
+        GATHERED_PARAMETERS: whole * scenario.compute_bytes if stage == 3 else 0,
+        UNDIVIDED_GRADIENTS: whole * scenario.gradient_bytes if stage >= 2 else 0,
     }
 
 
@@ -34,8 +37,8 @@ def step_buffers(scenario: Scenario, shape: LayerShape, num_parameters: int) -> 
     copied = scenario.gradient_bytes != FP32_BYTES and not memory.offload_optimizer
     held = divided(scenario, num_parameters) if memory.zero_stage else num_parameters
     return {
-        "sequence-parallel gather": _gather_bytes(shape),
-        "gradients in fp32": held * FP32_BYTES if copied else 0,
+        GATHER: _gather_bytes(shape),
+        FP32_GRADIENTS: held * FP32_BYTES if copied else 0,
     }
 
 

@@ -7,7 +7,14 @@ from typing import Any, Self
 
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import Iteration
-from simtrain.memory.buffers import Buffers, lasting_buffers, step_buffers
+from simtrain.memory.buffers import (
+    FP32_GRADIENTS,
+    RECOMPUTED,
+    WORKING,
+    Buffers,
+    lasting_buffers,
+    step_buffers,
+)
 from simtrain.memory.curve import MemoryOf, Ran, Step, memory_by_action, stage_steps
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.schedules import Action
@@ -183,7 +190,7 @@ def _stage_memory(iteration: Iteration, memory_of: MemoryOf, stage: int) -> Stag
     fullest = max(steps, key=lambda step: step.dynamic_bytes)
     if lasting.stepping_bytes > lasting.total_bytes(fullest.dynamic_bytes):
         activations, buffers = 0, lasting.stepping
-        action, op = None, "gradients in fp32"
+        action, op = None, FP32_GRADIENTS
     else:
         activations, buffers = fullest.activations_bytes, lasting.buffers | _buffers_of(fullest)
         action, op = fullest.action, fullest.memory.op
@@ -196,8 +203,8 @@ def _stage_memory(iteration: Iteration, memory_of: MemoryOf, stage: int) -> Stag
 def _buffers_of(step: Step) -> Buffers:
     memory = step.memory
     return {
-        "recomputed tensors": memory.recomputed_bytes,
-        "working tensors": memory.beyond_bytes - memory.recomputed_bytes,
+        RECOMPUTED: memory.recomputed_bytes,
+        WORKING: memory.beyond_bytes - memory.recomputed_bytes,
     }
 
 

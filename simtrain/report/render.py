@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simtrain.report.breakdown import Breakdown
+from simtrain.report.memory_page import memory_verdict, peaks_table
 from simtrain.report.result import Result
 from simtrain.units import format_seconds
 
@@ -27,7 +28,9 @@ _BAR_WIDTH = 30
 
 def render(result: Result) -> RenderableType:
     """The report of `simtrain run`."""
-    return Group(_headline(result), "", _breakdown_table(result), "", *_notes(result))
+    parts = (_headline(result), _breakdown_table(result), peaks_table(result.memory))
+    spaced = (item for part in parts for item in (part, ""))
+    return Group(*spaced, *_notes(result))
 
 
 def _headline(result: Result) -> Table:
@@ -81,4 +84,6 @@ def _notes(result: Result) -> list[RenderableType]:
         notes.append(f"Extrapolated beyond what the profile was fitted on: {names}.")
     if not result.profile.calibrated:
         notes.append("The profile is not calibrated: its numbers are a datasheet's.")
-    return [Text(note, style="dim") for note in notes]
+    if result.recompute_choice:
+        notes.append(f"Recompute chosen: {result.recompute_choice}")
+    return [*(Text(note, style="dim") for note in notes), memory_verdict(result.memory)]

@@ -1,0 +1,119 @@
+"""The memory of an iteration as tables for a terminal, in GiB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.memory.buffers import (
+    FP32_GRADIENTS,
+    GATHER,
+    GATHERED_PARAMETERS,
+    RECOMPUTED,
+    UNDIVIDED_GRADIENTS,
+    WORKING,
+)
+from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
+from simtrain.units import format_seconds
+
+GIB = 2**30
+_BAR_WIDTH = 30
+_MEANINGS = {
+    RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
+    WORKING: "activations and gradients that come and go, here in {op}",
+    GATHER: "a layer's whole input under sequence parallelism (Megatron's global memory buffer)",
+    GATHERED_PARAMETERS: "parameters that ZeRO has gathered for a layer",
+    UNDIVIDED_GRADIENTS: "a layer's gradients before ZeRO has divided them",
+    FP32_GRADIENTS: "the copy of 16-bit gradients that the optimizer steps with",
+}
+_MANY_STAGES, _ROWS = 16, 8
+
+
+def memory_page(report: MemoryReport) -> RenderableType:
+    """The page of `simtrain memory`: every stage by component, and the buffers of the fullest."""
+    parts: list[RenderableType] = [_components_table(report), ""]
+    if report.fullest.buffers_bytes:
+        parts += [_buffers_table(report.fullest), ""]
+    return Group(*parts, memory_verdict(report))
+
+
+def peaks_table(report: MemoryReport) -> Table:
+    """Peak against capacity, by stage; of many stages only some."""
+    capacity = report.capacity_bytes
+    table = Table(title=f"Peak memory of a GPU of {gib(capacity)} GiB", title_justify="left")
+    table.add_column("stage", justify="right")
+    table.add_column("peak\nGiB", justify="right")
+    table.add_column("%", justify="right")
+    table.add_column("in", justify="left")
+    table.add_column("")
+    for stage in _some(report.stages):
+        share = stage.peak_bytes / capacity
+        table.add_row(
+            str(stage.stage),
+            gib(stage.peak_bytes),
+            f"{share:.1%}",
+            stage.peak_name,
+            "█" * round(_BAR_WIDTH * min(share, 1)),
+            style=None if share <= 1 else "red",
+        )
+    return table
+
+
+def memory_verdict(report: MemoryReport) -> Text:
+    """The closing line: whether it fits, and how much is free or missing."""
+    fullest, free = report.fullest, -report.missing_bytes
+    where = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB of"
+    capacity = f"{gib(report.capacity_bytes)} GiB"
+    if report.fits:
+        return Text(f"OK: {where} {capacity}, {gib(free)} GiB free", style="bold green")
+    return Text(f"DOES NOT FIT: {where} {capacity}, {gib(-free)} GiB too much", style="bold red")
+
+
+def gib(num_bytes: int) -> str:
+    """Bytes as a number of GiB."""
+    return f"{num_bytes / GIB:.2f}"
+
+
+def _components_table(report: MemoryReport) -> Table:
+    table = Table(title="Peak memory by stage, GiB", title_justify="left")
+    table.add_column("stage", justify="right")
+    for name in (*COMPONENTS, "peak"):
+        table.add_column(name, justify="right")
+    table.add_column("at the start of")
+    for stage in report.stages:
+        parts = stage.components_bytes
+        table.add_row(
+            str(stage.stage),
+            *(gib(parts[name]) for name in COMPONENTS),
+            gib(stage.peak_bytes),
+            _moment(stage),
+            style=None if stage.peak_bytes <= report.capacity_bytes else "red",
+        )
+    return table
+
+
+def _buffers_table(stage: StageMemory) -> Table:
+    table = Table(title=f"Buffers of stage {stage.stage} at its peak", title_justify="left")
+    table.add_column("buffer")
+    table.add_column("GiB", justify="right")
+    table.add_column("what it is")
+    for name, num_bytes in stage.buffers_bytes.items():
+        table.add_row(name, gib(num_bytes), _MEANINGS[name].format(op=stage.peak_op))
+    return table
+
+
+def _moment(stage: StageMemory) -> str:
+    if stage.peak_time_s is None:
+        return stage.peak_name
+    return f"{stage.peak_name}, {format_seconds(stage.peak_time_s)}"
+
+
+def _some(stages: Sequence[StageMemory]) -> Sequence[StageMemory]:
+    """All stages, or of many the first, the last, and some at equal distances between them."""
+    if len(stages) <= _MANY_STAGES:
+        return stages
+    last = len(stages) - 1
+    return [stages[round(place * last / (_ROWS - 1))] for place in range(_ROWS)]
