@@ -99,7 +99,7 @@ def test_the_page_shows_what_the_json_holds() -> None:
 def test_a_name_in_brackets_is_a_name_and_no_markup(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(edited("model:", 'name: "[/x] [red]:smile:"\nmodel:'), encoding="utf-8")
-    outcome = call("run", str(path))
+    outcome = call("run", str(path), "--allow-oom")
     assert outcome.exit_code == 0
     assert "[/x] [red]:smile: (baseline, 1f1b)" in outcome.stdout
 
@@ -246,7 +246,7 @@ def commands() -> dict[str, typer.core.TyperCommand]:
 
 
 def test_the_commands() -> None:
-    assert set(commands()) == {"run", "reproduce", "schedule", "scenarios"}
+    assert set(commands()) == {"run", "memory", "reproduce", "schedule", "scenarios"}
 
 
 @pytest.mark.parametrize("name", commands())

@@ -10,12 +10,17 @@ from rich.console import Console, RenderableType
 from toys import run, small
 
 from simtrain.engine import Program, Task, Timeline
+from simtrain.memory.buffers import RECOMPUTED, WORKING
+from simtrain.memory.report import MemoryReport, StageMemory
+from simtrain.memory.states import ModelStates
 from simtrain.paper.comparison import Comparison, Gain, Row
 from simtrain.paper.render import render as render_comparison
 from simtrain.paper.render import verdict
 from simtrain.report.breakdown import Breakdown
+from simtrain.report.memory_page import GIB, memory_page
 from simtrain.report.render import render as render_result
 from simtrain.report.result import Result
+from simtrain.schedules import Action
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -44,14 +49,25 @@ def result() -> Result:
     )
     heavy = replace(light, compute_s=6.0, bubble_s=1.99975)
     available_flops = 312 * 10**12 * 16 * 10
+    made = run(scenario)
+    timeline = Timeline(Program([Task("iteration", "stage 0", 10.0)]), (0.0,), (10.0,))
     return replace(
-        run(scenario),
-        timeline=Timeline(Program([Task("iteration", "stage 0", 10.0)]), (0.0,), (10.0,)),
+        made,
+        ran=replace(made.ran, timeline=timeline),
+        memory=MemoryReport(80 * GIB, tuple(stage(number) for number in range(4))),
         stages=(light, light, heavy, heavy),
         model_flops=available_flops * 40 // 100,
         hardware_flops=available_flops * 45 // 100,
         extrapolated=("logits", "QKᵀ"),
     )
+
+
+def stage(number: int) -> StageMemory:
+    """60 GiB on the first stage, and 5 GiB less on each that follows."""
+    states = ModelStates(4 * GIB, 8 * GIB, 24 * GIB)
+    activations, buffers = (20 - 5 * number) * GIB, {RECOMPUTED: GIB, WORKING: GIB}
+    peak = None if number == 3 else Action(number, "B", 0)
+    return StageMemory(number, states, activations, buffers, 2 * GIB, peak, "softmax", 0.5)
 
 
 def comparison(simulated_s: float) -> Comparison:
@@ -66,6 +82,8 @@ def comparison(simulated_s: float) -> Comparison:
 
 PAGES = {
     "run_report": lambda: render_result(result()),
+    "memory_report": lambda: memory_page(result().memory),
+    "memory_too_much": lambda: memory_page(replace(result().memory, capacity_bytes=52 * GIB)),
     "comparison_ok": lambda: render_comparison(comparison(1.98)),
     "comparison_failed": lambda: render_comparison(comparison(2.1)),
 }
@@ -86,7 +104,9 @@ def test_the_numbers_of_the_golden_report() -> None:
 def test_every_rank_simulated_and_nothing_extrapolated() -> None:
     alone = small({"tensor": 1, "pipeline": 1}).model_copy(update={"name": "alone"})
     text = page(render_result(replace(run(alone), extrapolated=())))
-    assert text.endswith("\n\nEvery rank simulated.\n")
+    *_, note, closing = text.splitlines()
+    assert note == "Every rank simulated."
+    assert closing.startswith("OK: stage 0 needs ")
 
 
 @pytest.mark.parametrize(
