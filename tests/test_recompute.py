@@ -21,7 +21,7 @@ from simtrain.schedules import (
     num_warmup_forwards,
     one_f_one_b,
 )
-from simtrain.workload.chunk import Chunk, recomputed_unit_bytes
+from simtrain.workload.chunk import Chunk
 from simtrain.workload.ops import Op, Phase, total_flops, total_wire_bytes
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.shape import LayerShape
@@ -101,22 +101,6 @@ def test_distribute_gathers_each_input_again(shape: LayerShape, num_layers: int)
     assert total_wire_bytes(distributed) == total_wire_bytes(plain) + gathered
     counted = total_wire_bytes(distributed, include_extra=False)
     assert counted == total_wire_bytes(plain, include_extra=False)
-
-
-@given(SHAPES, st.integers(1, 5))
-def test_the_unit_that_is_run_again_is_held_whole(shape: LayerShape, unit: int) -> None:
-    assert recomputed_unit_bytes(shape, KEEP_ALL) == 0
-    assert recomputed_unit_bytes(shape, SELECTIVE) == scores(shape)
-    beyond_input = unit * whole_layer(shape) - layer_input(shape)
-    assert recomputed_unit_bytes(shape, full(num_layers=unit)) == beyond_input
-    one_by_one = full(method="block", num_layers=unit)
-    assert recomputed_unit_bytes(shape, one_by_one) == whole_layer(shape) - layer_input(shape)
-
-
-@given(SPLIT_SHAPES)
-def test_a_gathered_input_is_held_with_its_unit(shape: LayerShape) -> None:
-    part = layer_input(shape) // shape.tensor
-    assert recomputed_unit_bytes(shape, full(distribute=True)) == whole_layer(shape) - part
 
 
 def story(shape: LayerShape, num_layers: int, policy: RecomputePolicy) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from simtrain.engine import Timeline
 from simtrain.iteration import Iteration
 from simtrain.memory.working import ActionMemory, backward_memory, forward_memory
+from simtrain.programs.iteration import GRADIENT_NORM
 from simtrain.programs.pipeline import PipelineTasks, stage_stream
 from simtrain.schedules import Action, Kind
 from simtrain.workload.chunk import Chunk
@@ -68,12 +69,12 @@ class Ran:
         return self.timeline.start_s[first], self.timeline.end_s[last]
 
     def optimizer_start_s(self, stage: int) -> float:
-        """The moment at which a stage begins with its gradients' norm."""
+        """The moment at which a stage begins with the norm of its reduced gradients."""
         tasks = self.timeline.program.tasks
         return next(
             start_s
             for task, start_s in zip(tasks, self.timeline.start_s, strict=True)
-            if task.kind == "optimizer" and task.stream == stage_stream(stage)
+            if task.name == GRADIENT_NORM and task.stream == stage_stream(stage)
         )
 
 

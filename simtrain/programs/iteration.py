@@ -21,6 +21,7 @@ from simtrain.schedules import Action, Schedule
 
 EMBEDDING_STREAM = "embedding"
 MODEL_STREAM = "model"
+GRADIENT_NORM = "gradient norm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def iteration_program(
     ready = [_reduce_gradients(builder, stage, step, pipeline) for stage, step in enumerate(steps)]
     ready = _reduce_embedding(builder, steps, ready)
     norms = [
-        (builder.add("gradient norm", stage_stream(stage), step.norm_s, ready[stage], "optimizer"),)
+        (builder.add(GRADIENT_NORM, stage_stream(stage), step.norm_s, ready[stage], "optimizer"),)
         for stage, step in enumerate(steps)
     ]
     # Every rank needs the norm of all: nobody steps before the last stage has its gradients.

@@ -9,7 +9,7 @@ from simtrain.workload.batch import get_batch
 from simtrain.workload.embedding import embedding_backward, embedding_forward
 from simtrain.workload.head import head_backward, head_forward
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.recompute import KEEP_ALL, units
+from simtrain.workload.recompute import units
 from simtrain.workload.shape import LayerShape
 
 
@@ -48,11 +48,3 @@ class Chunk:
         if self.has_embedding:
             embedding_backward(order, shape)
         return order
-
-
-def recomputed_unit_bytes(shape: LayerShape, recompute: RecomputePolicy) -> int:
-    """Bytes that a unit keeps once it has been run again, beyond those kept since its forward."""
-    is_long = recompute.strategy == "full" and recompute.method == "uniform"
-    unit = Chunk(recompute.num_layers if is_long else 1)
-    whole, kept = (unit.forward(shape, policy, hide=True) for policy in (KEEP_ALL, recompute))
-    return whole.saved_bytes() - kept.saved_bytes()
