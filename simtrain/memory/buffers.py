@@ -17,7 +17,7 @@ from simtrain.workload.shape import FP32_BYTES, LayerShape
 Buffers = dict[str, int]
 RECOMPUTED, WORKING = "recomputed tensors", "working tensors"
 GATHER, FP32_GRADIENTS = "sequence-parallel gather", "gradients in fp32"
-GATHERED_PARAMETERS, UNDIVIDED_GRADIENTS = "gathered parameters", "undivided gradients"
+GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
 def lasting_buffers(scenario: Scenario, shape: LayerShape, parameters: StageParameters) -> Buffers:
@@ -27,7 +27,7 @@ def lasting_buffers(scenario: Scenario, shape: LayerShape, parameters: StagePara
     return {
         GATHER: _gather_bytes(shape),
         GATHERED_PARAMETERS: whole * scenario.compute_bytes if stage == 3 else 0,
-        UNDIVIDED_GRADIENTS: whole * scenario.gradient_bytes if stage >= 2 else 0,
+        GRADIENT_BUCKET: whole * scenario.gradient_bytes if stage >= 2 else 0,
     }
 
 

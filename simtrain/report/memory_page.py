@@ -12,8 +12,8 @@ from simtrain.memory.buffers import (
     FP32_GRADIENTS,
     GATHER,
     GATHERED_PARAMETERS,
+    GRADIENT_BUCKET,
     RECOMPUTED,
-    UNDIVIDED_GRADIENTS,
     WORKING,
 )
 from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
@@ -26,7 +26,7 @@ _MEANINGS = {
     WORKING: "activations and gradients that come and go, here in {op}",
     GATHER: "a layer's whole input under sequence parallelism (Megatron's global memory buffer)",
     GATHERED_PARAMETERS: "parameters that ZeRO has gathered for a layer",
-    UNDIVIDED_GRADIENTS: "a layer's gradients before ZeRO has divided them",
+    GRADIENT_BUCKET: "a layer's gradients before ZeRO has divided them",
     FP32_GRADIENTS: "the copy of 16-bit gradients that the optimizer steps with",
 }
 _MANY_STAGES, _ROWS = 16, 8
