@@ -66,7 +66,7 @@ class Iteration:
         """Layers are contiguous by virtual stage; the ends carry embedding and head."""
         last = self.schedule.num_virtual_stages - 1
         return Chunk(
-            self.scenario.layers_per_chunk,
+            self.scenario.layers_of_chunk(virtual_stage),
             has_embedding=virtual_stage == 0,
             has_head=virtual_stage == last,
             reads_batch=True,

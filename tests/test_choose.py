@@ -59,6 +59,8 @@ def scenario_of(grid: dict[str, Any], **recompute: Any) -> Scenario:
 
 
 ONE_STAGE, FOUR_STAGES = {"pipeline": 1}, {"pipeline": 4}
+# 7, 3, 3 and 3 layers.
+UNEVEN_STAGES = {"pipeline": 4, "first_stage_layers": 7}
 
 
 def test_what_is_open() -> None:
@@ -77,24 +79,25 @@ def test_with_enough_memory_nothing_is_recomputed(grid: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("share", [0.95, 0.6, 0.3, 0.05])
-@pytest.mark.parametrize("grid", [ONE_STAGE, FOUR_STAGES])
+@pytest.mark.parametrize("grid", [ONE_STAGE, FOUR_STAGES, UNEVEN_STAGES])
 def test_the_choice_fits_and_nothing_that_fits_is_faster(
     grid: dict[str, int], share: float
 ) -> None:
     capacity = part_of_activations(grid, share)
     choice = chosen(scenario_of(grid, strategy="auto"), capacity)
     assert choice.chosen.memory.fits
+    lengths = range(1, min(8, max(scenario_of(grid).chunk_sizes) + 1))
     pure: list[dict[str, Any]] = [
         {"strategy": "none"},
         {"strategy": "selective"},
         {"strategy": "full", "distribute": True},
-        *({"strategy": "full", "num_layers": number} for number in (1, 2, 4)),
-        *({"strategy": "full", "method": "block", "num_layers": number} for number in (1, 2, 3, 4)),
+        *({"strategy": "full", "num_layers": number} for number in lengths),
+        *({"strategy": "full", "method": "block", "num_layers": number} for number in lengths),
     ]
     kept = [
         {"strategy": strategy, "keep_microbatches": number}
         for strategy, number in itertools.product(("selective", "full"), range(1, 5))
-        if grid == FOUR_STAGES
+        if grid["pipeline"] == 4
     ]
     for policy in pure + kept:
         iteration = Iteration(scenario_of(grid, **policy), machine(capacity))

@@ -106,9 +106,15 @@ def test_exposed_gradients_cost_their_all_reduce() -> None:
     assert added_s == pytest.approx(2 * network.step_latency.value + wire_s)
 
 
-def test_buckets_reduce_every_gradient_once() -> None:
+@pytest.mark.parametrize("first_stage_layers", [None, 3])
+def test_buckets_reduce_every_gradient_once(first_stage_layers: int | None) -> None:
     """Without latencies, cutting the all-reduce into layers changes nothing in its seconds."""
-    grid = {"tensor": 8, "pipeline": 2, "data": 2}
+    grid = {
+        "tensor": 8,
+        "pipeline": 2,
+        "data": 2,
+        "first_stage_layers": first_stage_layers,
+    }
     free = {"inter_node__step_latency": 0.0, "memory_bound__kernel_latency": 0.0}
     exposed, hidden = (
         run(small(grid, overlap={"data_parallel": overlap}), **free) for overlap in (False, True)

@@ -77,12 +77,17 @@ def test_the_first_stage_is_the_papers_formula(name: str, sequence: bool, recomp
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> Scenario:
-    """A small model on up to six stages, any strategy, up to nine microbatches."""
-    t, p, layers = draw(st.integers(1, 4)), draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    """A small model on up to six stages, even or not, any strategy, up to nine microbatches."""
+    t, p = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    layers, own = [draw(st.integers(1, 3))] * p, {}
+    if p > 1 and draw(st.booleans()):
+        layers[0] = own["first_stage_layers"] = draw(st.integers(1, 5))
+    if p > 1 and draw(st.booleans()):
+        layers[-1] = own["last_stage_layers"] = draw(st.integers(1, 5))
     heads, micro = t * draw(st.integers(1, 3)), draw(st.integers(1, 3))
     return scenario_with(
         {
-            "num_layers": p * layers,
+            "num_layers": sum(layers),
             "hidden_size": 8 * heads,
             "num_attention_heads": heads,
             "seq_length": 4 * t * draw(st.integers(1, 8)),
@@ -92,6 +97,7 @@ def pipelines(draw: st.DrawFn) -> Scenario:
             "tensor": t,
             "pipeline": p,
             "sequence_parallel": t > 1 and draw(st.booleans()),
+            **own,
         },
         batch={"micro": micro, "global": micro * draw(st.integers(1, 9))},
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
@@ -112,7 +118,7 @@ def test_every_stage_is_the_formula(scenario: Scenario) -> None:
         outstanding = microbatches
         if scenario.schedule == "1f1b":
             outstanding = min(stages - stage, microbatches)
-        each = scenario.layers_per_chunk * layer_formula(scenario)
+        each = scenario.layers_of_stage(stage) * layer_formula(scenario)
         each += embedding_formula(scenario) if stage == 0 else 0
         each += head_formula(scenario) if stage == stages - 1 else 0
         assert found == outstanding * each

@@ -56,6 +56,8 @@ ANY_SCENARIO = with_some(
             data=of(1, 2, 4, 5),
             sequence_parallel=BOOL,
             scatter_gather=BOOL,
+            first_stage_layers=of(None, None, None, 3, 6, 8, 12, 100),
+            last_stage_layers=of(None, None, None, 6, 9, 12, 15),
         ),
     },
     schedule=of("gpipe", "1f1b", "interleaved", "interleaved"),
@@ -72,6 +74,33 @@ ANY_SCENARIO = with_some(
 )
 
 
+@st.composite
+def uneven_pipelines(draw: st.DrawFn) -> dict[str, Any]:
+    """Stages with layers of their own that fit the model or miss it by a few; legal in the rest."""
+    stages, chunks = draw(st.integers(1, 5)), draw(of(1, 1, 2, 3))
+    shared, first, last = (chunks * draw(st.integers(1, 4)) for _ in range(3))
+    layers = [shared] * stages
+    grid: dict[str, Any] = {"pipeline": stages, "interleave": chunks}
+    if draw(BOOL):
+        layers[0] = grid["first_stage_layers"] = first
+    if draw(BOOL):
+        layers[-1] = grid["last_stage_layers"] = last
+    field = draw(of("num_layers", *grid))
+    data = {"num_layers": sum(layers)} | grid
+    data[field] = max(1, data[field] + draw(of(0, 0, 0, -1, 1, chunks, -chunks, 20)))
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "seq_length": 32}
+    return {
+        "model": {"num_layers": data.pop("num_layers")} | sizes,
+        "batch": {"micro": 1, "global": data["pipeline"]},
+        "parallelism": data,
+        "overlap": {"pipeline": data["interleave"] > 1},
+        "recompute": {"strategy": "full", "num_layers": draw(of(1, 1, 2, 5))},
+    }
+
+
+EITHER = ANY_SCENARIO | uneven_pipelines()
+
+
 def is_legal_by_hand(scenario: Scenario) -> bool:
     """The legality of Megatron-LM written a second time, as the quotients that must be whole."""
     model, split, batch = scenario.model, scenario.parallelism, scenario.batch
@@ -81,7 +110,6 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
         (model.hidden_size, model.num_attention_heads),
         (model.ffn_hidden_size, split.tensor),
         (model.vocab_size, split.tensor),
-        (model.num_layers, split.pipeline * split.interleave),
         (batch.global_, batch.micro * split.data * (split.pipeline if interleaved else 1)),
         (model.seq_length, split.tensor if split.sequence_parallel else 1),
     ]
@@ -93,11 +121,38 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
         all(number % parts == 0 for number, parts in whole)
         and interleaved == (split.interleave > 1)
         and split.pipeline >= fewest_stages
+        and layers_are_placed_by_hand(scenario)
         and not (split.sequence_parallel and (split.tensor == 1 or split.scatter_gather))
         and not (scenario.overlap.pipeline and not interleaved)
         and scenario.precision.gradients in ("fp32", scenario.precision.compute)
         and recompute_is_legal_by_hand(scenario)
         and scenario.memory.zero_stage <= (0 if split.data == 1 else highest_zero_stage)
+    )
+
+
+def layers_by_hand(scenario: Scenario) -> list[int]:
+    """Layers of each stage as Megatron's get_num_layers_to_build counts them, rounded down."""
+    split = scenario.parallelism
+    rest, stages = scenario.model.num_layers, split.pipeline
+    for own in (split.first_stage_layers, split.last_stage_layers):
+        if own is not None:
+            rest, stages = rest - own, stages - 1
+    layers = [rest // stages if stages > 0 else 0] * split.pipeline
+    if split.first_stage_layers is not None:
+        layers[0] = split.first_stage_layers
+    if split.last_stage_layers is not None:
+        layers[-1] = split.last_stage_layers
+    return layers
+
+
+def layers_are_placed_by_hand(scenario: Scenario) -> bool:
+    """Every layer is somewhere, every chunk of a stage has as many and at least one."""
+    split, layers = scenario.parallelism, layers_by_hand(scenario)
+    has_own = split.first_stage_layers is not None or split.last_stage_layers is not None
+    return (
+        sum(layers) == scenario.model.num_layers
+        and all(one > 0 and one % split.interleave == 0 for one in layers)
+        and not (has_own and split.pipeline == 1)
     )
 
 
@@ -115,18 +170,19 @@ def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
     if policy.strategy != "full":
         return (policy.method, policy.num_layers, policy.distribute) == ("uniform", 1, False)
     is_split = split.tensor > 1 and not split.sequence_parallel
-    return policy.num_layers <= scenario.layers_per_chunk and (is_split or not policy.distribute)
+    longest_chunk = max(layers_by_hand(scenario)) // split.interleave
+    return policy.num_layers <= longest_chunk and (is_split or not policy.distribute)
 
 
-@settings(max_examples=300)
-@given(ANY_SCENARIO)
+@settings(max_examples=400)
+@given(EITHER)
 def test_nothing_illegal_runs_and_nothing_legal_is_refused(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
     assert (broken_codes(scenario, RULES) == set()) == is_legal_by_hand(scenario)
 
 
-@settings(max_examples=300)
-@given(ANY_SCENARIO)
+@settings(max_examples=400)
+@given(EITHER)
 def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
     try:
@@ -136,14 +192,17 @@ def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
         return
     split, batch = scenario.parallelism, scenario.batch
     assert scenario.num_microbatches * batch.micro * split.data == batch.global_
-    assert (
-        scenario.layers_per_chunk * scenario.num_chunks * split.pipeline
-        == scenario.model.num_layers
-    )
+    chunks = range(split.pipeline * split.interleave)
+    layers = [scenario.layers_of_chunk(virtual_stage) for virtual_stage in chunks]
+    assert sum(layers) == scenario.model.num_layers
+    assert tuple(sorted(set(layers))) == scenario.chunk_sizes
+    assert [scenario.layers_of_stage(stage) for stage in range(split.pipeline)] == [
+        sum(layers[stage :: split.pipeline]) for stage in range(split.pipeline)
+    ]
 
 
-@settings(max_examples=300)
-@given(ANY_SCENARIO)
+@settings(max_examples=400)
+@given(EITHER)
 def test_every_suggestion_mends_its_rule(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
     for rule in RULES:
@@ -158,8 +217,8 @@ def test_every_suggestion_mends_its_rule(data: Mapping[str, Any]) -> None:
             assert rule.check(changed) is None
 
 
-@settings(max_examples=300)
-@given(ANY_SCENARIO)
+@settings(max_examples=400)
+@given(EITHER)
 def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
     found = [(rule, violation) for rule in RULES if (violation := rule.check(scenario))]
@@ -190,7 +249,8 @@ def rule_of(code: str) -> Rule:
 
 def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
-    assert len(set(codes)) == len(codes) == 25
+    assert len(set(codes)) == len(codes) == 27
+    assert codes == sorted(codes)
     assert all(rule.reason for rule in RULES)
 
 
@@ -219,6 +279,57 @@ def test_two_stages_interleave_only_with_overlapped_transfers() -> None:
     text = MINIMAL + "parallelism: {pipeline: 2, interleave: 3}\n"
     assert "overlap.pipeline: true" in fixes_of(text, "E310")
     scenario_of(text + "overlap: {pipeline: true}\n")
+
+
+@pytest.mark.parametrize(
+    ("grid", "code", "fixes"),
+    [
+        # 48 - 11 = 37 = 3 x 12 + 1: the other three stages share a multiple of 3.
+        (
+            "{pipeline: 4, first_stage_layers: 11}",
+            "E305",
+            [
+                "parallelism.first_stage_layers: 12",
+                "parallelism.first_stage_layers: 9",
+                "model.num_layers: 47",
+                "model.num_layers: 50",
+                "parallelism.pipeline: 2",
+                "parallelism.pipeline: 38",
+            ],
+        ),
+        (
+            "{pipeline: 2, first_stage_layers: 20, last_stage_layers: 29}",
+            "E305",
+            [
+                "parallelism.first_stage_layers: 19",
+                "parallelism.first_stage_layers: null",
+                "parallelism.last_stage_layers: 28",
+                "parallelism.last_stage_layers: null",
+                "model.num_layers: 49",
+            ],
+        ),
+        # Of the multiples of 3 chunks, 12 leaves 36 = 4 x (3 x 3) to three stages and 3 leaves 45.
+        (
+            "{pipeline: 4, interleave: 3, last_stage_layers: 10}",
+            "E328",
+            [
+                "parallelism.last_stage_layers: 12",
+                "parallelism.last_stage_layers: 3",
+            ],
+        ),
+        (
+            "{first_stage_layers: 12}",
+            "E327",
+            [
+                "parallelism.first_stage_layers: null",
+                "parallelism.pipeline: 2",
+                "parallelism.pipeline: 3",
+            ],
+        ),
+    ],
+)
+def test_the_nearest_legal_stages(grid: str, code: str, fixes: list[str]) -> None:
+    assert fixes_of(MINIMAL + f"parallelism: {grid}\n", code) == fixes
 
 
 FROM_KEPT = ["keep_microbatches: 0", "strategy: selective", "strategy: full"]

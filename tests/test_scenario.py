@@ -41,6 +41,8 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "sequence_parallel": False,
         "pipeline": 1,
         "interleave": 1,
+        "first_stage_layers": None,
+        "last_stage_layers": None,
         "data": 1,
         "scatter_gather": True,
     }
@@ -75,7 +77,8 @@ def test_derived_quantities() -> None:
     assert scenario.num_gpus == 8 * 4 * 2
     assert scenario.num_microbatches == 128 // (4 * 2)
     assert scenario.num_chunks == 3
-    assert scenario.layers_per_chunk == 48 // (4 * 3)
+    assert [scenario.layers_of_chunk(stage) for stage in range(12)] == [48 // (4 * 3)] * 12
+    assert scenario.chunk_sizes == (4,)
     assert (scenario.compute_bytes, scenario.gradient_bytes) == (2, 2)
     assert scenario.schedule == "interleaved"
     assert scenario_of(MINIMAL).gradient_bytes == 4

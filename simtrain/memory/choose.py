@@ -149,7 +149,7 @@ class _Search(Generic[R]):
     def smallest_block(self) -> list[Trial[R]]:
         """The fewest layers of each chunk that make it fit, where fewer than all of them do."""
         fitting: list[Trial[R]] = []
-        low, high = 0, self.scenario.layers_per_chunk
+        low, high = 0, max(self.scenario.chunk_sizes)
         while high - low > 1:
             middle = (low + high) // 2
             policy = RecomputePolicy(strategy="full", method="block", num_layers=middle)
@@ -163,9 +163,12 @@ class _Search(Generic[R]):
         grid = self.scenario.parallelism
         if grid.tensor > 1 and not grid.sequence_parallel:
             yield RecomputePolicy(strategy="full", distribute=True)
-        layers = self.scenario.layers_per_chunk
-        # Of the lengths that cut a chunk into as many units, the shortest runs least again at once.
-        shortest = {-(-layers // length): length for length in range(layers, 1, -1)}
+        sizes = self.scenario.chunk_sizes
+        # Of the lengths that cut chunks into as many units, the shortest runs least again at once.
+        shortest = {
+            tuple(-(-layers // length) for layers in sizes): length
+            for length in range(max(sizes), 1, -1)
+        }
         for length in shortest.values():
             yield RecomputePolicy(strategy="full", num_layers=length)
 

@@ -8,9 +8,12 @@ from simtrain.errors import InputError
 from simtrain.scenario.memory_rules import MEMORY_RULES
 from simtrain.scenario.rules import SPLIT_RULES, cluster_rule
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.stage_rules import STAGE_RULES
 from simtrain.scenario.violation import Rule, problem_of
 
-RULES: tuple[Rule, ...] = (*SPLIT_RULES, *MEMORY_RULES)
+RULES: tuple[Rule, ...] = tuple(
+    sorted((*SPLIT_RULES, *STAGE_RULES, *MEMORY_RULES), key=lambda rule: rule.code)
+)
 
 
 def check_scenario(scenario: Scenario) -> None:

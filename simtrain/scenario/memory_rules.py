@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from simtrain.scenario.nearest import Fix, divisors
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.stage_rules import numbers_of_stages
 from simtrain.scenario.violation import Rule, Violation, registering
 
 MEMORY_RULES: list[Rule] = []
@@ -45,13 +46,13 @@ def _units_need_full(scenario: Scenario) -> Violation | None:
 
 @_rule("E319", "a unit of recompute lies within one chunk")
 def _units_fit_chunks(scenario: Scenario) -> Violation | None:
-    num_layers, available = scenario.recompute.num_layers, scenario.layers_per_chunk
+    num_layers, available = scenario.recompute.num_layers, max(scenario.chunk_sizes)
     if scenario.recompute.strategy != "full" or num_layers <= max(1, available):
         return None
     return Violation(
         ("recompute.num_layers", "model.num_layers"),
-        f"recompute.num_layers is {num_layers}, but each chunk has {available} "
-        f"layer{'s' * (available != 1)} (model.num_layers / (pipeline x interleave))",
+        f"recompute.num_layers is {num_layers}, but no chunk has more than "
+        f"{available} layer{'s' * (available != 1)}",
         ([Fix("recompute.num_layers", max(1, available))],),
     )
 
@@ -111,7 +112,7 @@ def _kept_need_pipeline(scenario: Scenario) -> Violation | None:
         f"recompute.keep_microbatches is {kept} while parallelism.pipeline is 1",
         (
             [Fix("recompute.keep_microbatches", 0)],
-            divisors("parallelism.pipeline", 1, scenario.model.num_layers, at_least=2),
+            numbers_of_stages(scenario, at_least=2),
         ),
     )
 

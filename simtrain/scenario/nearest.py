@@ -20,11 +20,13 @@ class Fix:
     """A value for the field at a dotted name in the file, such as batch.global."""
 
     field: str
-    value: int | bool | str
+    value: int | bool | str | None
 
     @property
     def written(self) -> str:
         """The value as YAML writes it."""
+        if self.value is None:
+            return "null"
         return str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
 
     def apply(self, scenario: Scenario) -> Scenario | None:
@@ -41,17 +43,26 @@ class Fix:
             return None
 
 
-def multiples(field: str, value: int, of: int) -> Iterator[Fix]:
-    """Positive multiples of `of`, the nearest to `value` first."""
-    below = value // of
-    factors = range(max(1, below - _REACH), below + _REACH + 2)
-    yield from _nearest_first(field, value, (factor * of for factor in factors))
+def multiples(field: str, value: int, of: int, beyond: int = 0) -> Iterator[Fix]:
+    """What exceeds `beyond` by positive multiples of `of`, the nearest to `value` first."""
+    factors = _factors_around((value - beyond) // of)
+    yield from _nearest_first(field, value, (beyond + factor * of for factor in factors))
 
 
-def divisors(field: str, value: int, of: int, at_least: int = 1) -> Iterator[Fix]:
-    """Divisors of `of` from `at_least` up, the nearest to `value` first."""
+def leaving_multiples(field: str, value: int, of: int, total: int) -> Iterator[Fix]:
+    """What leaves positive multiples of `of` of a `total`, the nearest to `value` first."""
+    factors = _factors_around((total - value) // of)
+    yield from _nearest_first(field, value, (total - factor * of for factor in factors))
+
+
+def _factors_around(factor: int) -> range:
+    return range(max(1, factor - _REACH), max(1, factor) + _REACH + 2)
+
+
+def divisors(field: str, value: int, of: int, at_least: int = 1, beyond: int = 0) -> Iterator[Fix]:
+    """What exceeds `beyond` by divisors of `of`, from `at_least` up, the nearest first."""
     small = [one for one in range(1, isqrt(of) + 1) if of % one == 0]
-    every = {*small, *(of // one for one in small)}
+    every = {beyond + one for one in (*small, *(of // one for one in small))}
     yield from _nearest_first(field, value, (one for one in every if one >= at_least))
 
 

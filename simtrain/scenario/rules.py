@@ -1,8 +1,8 @@
 """What Megatron-LM refuses of how a model is split, why it does, and what it accepts nearby.
 
 Each rule is a function from a scenario to a violation or None. Together with those of
-`simtrain.scenario.memory_rules` they keep the promise that nothing illegal runs and nothing
-legal is refused. Sources: Megatron-LM's arguments.py and
+`simtrain.scenario.stage_rules` and `simtrain.scenario.memory_rules` they keep the promise that
+nothing illegal runs and nothing legal is refused. Sources: Megatron-LM's arguments.py and
 pipeline_parallel/schedules.py; the function that raises is named where it is neither.
 
 That a stage's output (s x b x h elements) splits into t parts for `scatter_gather` needs no rule:
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from simtrain.scenario.nearest import Fix, divisors, multiples
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
 from simtrain.scenario.violation import Rule, Violation, registering
 
 # Megatron's --make-vocab-size-divisible-by.
@@ -86,24 +87,6 @@ def _vocab_split_by_tensor(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E305", "every chunk of every stage holds the same whole number of layers")
-def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
-    parallelism, layers = scenario.parallelism, scenario.model.num_layers
-    stages, chunks = parallelism.pipeline, parallelism.interleave
-    if layers % (stages * chunks) == 0:
-        return None
-    return Violation(
-        ("model.num_layers", "parallelism.pipeline", "parallelism.interleave"),
-        f"model.num_layers is {layers}, not a multiple of parallelism.pipeline x interleave "
-        f"({stages} x {chunks} = {stages * chunks})",
-        (
-            multiples("model.num_layers", layers, stages * chunks),
-            divisors("parallelism.pipeline", stages, layers),
-            divisors("parallelism.interleave", chunks, layers),
-        ),
-    )
-
-
 @_rule("E306", "every replica runs the same whole number of microbatches")
 def _batch_split_by_microbatches(scenario: Scenario) -> Violation | None:
     batch, data = scenario.batch, scenario.parallelism.data
@@ -162,7 +145,7 @@ def _sequence_parallel_needs_tensor(scenario: Scenario) -> Violation | None:
 
 @_rule("E309", "chunks are interleaved between the stages of a pipeline, and one stage has none")
 def _interleave_needs_pipeline(scenario: Scenario) -> Violation | None:
-    parallelism, layers = scenario.parallelism, scenario.model.num_layers
+    parallelism = scenario.parallelism
     if parallelism.interleave == 1 or parallelism.pipeline > 1:
         return None
     return Violation(
@@ -170,14 +153,14 @@ def _interleave_needs_pipeline(scenario: Scenario) -> Violation | None:
         f"parallelism.interleave is {parallelism.interleave} while parallelism.pipeline is 1",
         (
             [Fix("parallelism.interleave", 1)],
-            divisors("parallelism.pipeline", 1, layers, at_least=2),
+            numbers_of_stages(scenario, at_least=2),
         ),
     )
 
 
 @_rule("E310", "with two stages the next and the previous are one rank, whose batched sends mix")
 def _blocking_interleave_needs_three_stages(scenario: Scenario) -> Violation | None:
-    parallelism, layers = scenario.parallelism, scenario.model.num_layers
+    parallelism = scenario.parallelism
     if parallelism.interleave == 1 or parallelism.pipeline != 2 or scenario.overlap.pipeline:
         return None
     return Violation(
@@ -185,7 +168,7 @@ def _blocking_interleave_needs_three_stages(scenario: Scenario) -> Violation | N
         "parallelism.pipeline is 2, but the interleaved schedule with blocking transfers needs "
         "more than 2 stages",
         (
-            divisors("parallelism.pipeline", 2, layers, at_least=3),
+            numbers_of_stages(scenario, at_least=3),
             [Fix("overlap.pipeline", True)],
             [Fix("parallelism.interleave", 1)],
         ),
@@ -215,13 +198,12 @@ def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
 def _interleaved_needs_chunks(scenario: Scenario) -> Violation | None:
     if scenario.schedule != "interleaved" or scenario.parallelism.interleave > 1:
         return None
-    layers_per_stage = scenario.model.num_layers // scenario.parallelism.pipeline
     return Violation(
         ("schedule", "parallelism.interleave"),
         "schedule is interleaved while parallelism.interleave is 1",
         (
             [Fix("schedule", "1f1b"), Fix("schedule", "gpipe")],
-            divisors("parallelism.interleave", 1, max(2, layers_per_stage), at_least=2),
+            numbers_of_chunks(scenario),
         ),
     )
 
@@ -277,13 +259,12 @@ def _gradients_match_compute(scenario: Scenario) -> Violation | None:
 def _overlap_needs_interleaved(scenario: Scenario) -> Violation | None:
     if not scenario.overlap.pipeline or scenario.schedule == "interleaved":
         return None
-    layers_per_stage = scenario.model.num_layers // scenario.parallelism.pipeline
     return Violation(
         ("overlap.pipeline", "schedule"),
         f"overlap.pipeline is true with the {scenario.schedule} schedule",
         (
             [Fix("overlap.pipeline", False)],
-            divisors("parallelism.interleave", 1, max(2, layers_per_stage), at_least=2),
+            numbers_of_chunks(scenario),
         ),
     )
 
@@ -297,7 +278,7 @@ def cluster_rule(gpus_per_node: int, num_nodes: int) -> Rule:
         tensor, pipeline, data = parallelism.tensor, parallelism.pipeline, parallelism.data
         if scenario.num_gpus <= available:
             return None
-        layers, heads = scenario.model.num_layers, scenario.model.num_attention_heads
+        heads = scenario.model.num_attention_heads
         return Violation(
             ("parallelism.data", "parallelism.pipeline", "parallelism.tensor"),
             f"parallelism.tensor x pipeline x data is {tensor} x {pipeline} x {data} = "
@@ -305,7 +286,7 @@ def cluster_rule(gpus_per_node: int, num_nodes: int) -> Rule:
             f"({num_nodes} nodes of {gpus_per_node})",
             (
                 divisors("parallelism.data", data, scenario.batch.global_),
-                divisors("parallelism.pipeline", pipeline, layers),
+                numbers_of_stages(scenario),
                 divisors("parallelism.tensor", tensor, heads),
             ),
         )

@@ -51,6 +51,10 @@ class Model(_Section):
 class Parallelism(_Section):
     """How the model is split: tensor x pipeline x data GPUs, `interleave` chunks per stage.
 
+    `first_stage_layers` and `last_stage_layers` give these stages a number of layers of their own
+    (Megatron-LM's --decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers);
+    the other stages share the rest evenly, as all do where neither is given.
+
     `scatter_gather` is Megatron's scatter_gather_tensors_in_pipeline of 2022: each tensor-parallel
     rank sends 1/t of a stage's output and the receivers all-gather it. Under sequence parallelism
     the output is already split, so it is then off.
@@ -60,6 +64,8 @@ class Parallelism(_Section):
     sequence_parallel: bool = Field(default=False, examples=["true"])
     pipeline: Count = Field(default=1, examples=[8])
     interleave: Count = Field(default=1, examples=[3])
+    first_stage_layers: Count | None = Field(default=None, examples=[5])
+    last_stage_layers: Count | None = Field(default=None, examples=[5])
     data: Count = Field(default=1, examples=[8])
     scatter_gather: bool = Field(
         default_factory=lambda parallelism: not parallelism["sequence_parallel"],
@@ -200,9 +206,40 @@ class Scenario(_Section):
         return self.parallelism.interleave
 
     @property
-    def layers_per_chunk(self) -> int:
-        """Transformer layers of each chunk."""
-        return self.model.num_layers // (self.parallelism.pipeline * self.num_chunks)
+    def own_stage_layers(self) -> dict[int, int]:
+        """Layers of the stages that have a number of their own, by stage.
+
+        A single stage holds all layers, whatever is written.
+        """
+        split = self.parallelism
+        ends = {0: split.first_stage_layers, split.pipeline - 1: split.last_stage_layers}
+        return {stage: own for stage, own in ends.items() if own and split.pipeline > 1}
+
+    def layers_of_stage(self, stage: int) -> int:
+        """Transformer layers of a stage: its own number, or its share of what those leave."""
+        own = self.own_stage_layers
+        if stage in own:
+            return own[stage]
+        rest = self.model.num_layers - sum(own.values())
+        return rest // (self.parallelism.pipeline - len(own))
+
+    def layers_of_chunk(self, virtual_stage: int) -> int:
+        """Transformer layers of a chunk: its stage's, divided evenly over the stage's chunks.
+
+        As in Megatron-LM (transformer_block.get_num_layers_to_build).
+        """
+        return self.layers_of_stage(virtual_stage % self.parallelism.pipeline) // self.num_chunks
+
+    @property
+    def stage_sizes(self) -> tuple[int, ...]:
+        """The different numbers of layers that stages have, ascending: at most three."""
+        last = self.parallelism.pipeline - 1
+        return tuple(sorted({self.layers_of_stage(stage) for stage in (0, min(1, last), last)}))
+
+    @property
+    def chunk_sizes(self) -> tuple[int, ...]:
+        """The different numbers of layers that chunks have, ascending: at most three."""
+        return tuple(sorted({size // self.num_chunks for size in self.stage_sizes}))
 
     @property
     def compute_bytes(self) -> int:

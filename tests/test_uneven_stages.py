@@ -1,0 +1,173 @@
+"""Stages with a number of layers of their own: what moves with a layer, and what stays."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import a100, run, scenario_with, small
+
+from simtrain.iteration import Iteration
+from simtrain.memory.report import memory_report
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.workload.ops import Gemm
+from simtrain.workload.parameters import layer_parameters
+
+
+def iteration_of(grid: dict[str, Any], **sections: Any) -> Iteration:
+    return Iteration(small(grid, **sections), a100())
+
+
+def stage_flops(iteration: Iteration) -> list[int]:
+    """FLOPs of one rank of each stage in an iteration."""
+    return [
+        sum(
+            op.flops
+            for action in actions
+            for op in iteration.order(action).ops()
+            if isinstance(op, Gemm)
+        )
+        for actions in iteration.schedule.ranks
+    ]
+
+
+def parameters(iteration: Iteration) -> list[int]:
+    """Parameters of one rank of each stage."""
+    return [iteration.parameters(stage).total for stage in range(iteration.schedule.num_stages)]
+
+
+def differences(one: list[int], other: list[int]) -> list[int]:
+    return [b - a for a, b in zip(one, other, strict=True)]
+
+
+def test_where_the_layers_are() -> None:
+    """Twenty-four layers over three chunks each of four stages; chunk c of stage r is 4c + r."""
+    grid = {"interleave": 3, "first_stage_layers": 3, "last_stage_layers": 9}
+    scenario = small(grid, model={"num_layers": 24})
+    assert [scenario.layers_of_stage(stage) for stage in range(4)] == [3, 6, 6, 9]
+    assert [scenario.layers_of_chunk(virtual_stage) for virtual_stage in range(12)] == (
+        [1, 2, 2, 3] * 3
+    )
+    assert (scenario.stage_sizes, scenario.chunk_sizes) == ((3, 6, 9), (1, 2, 3))
+
+
+@pytest.mark.parametrize("interleave", [1, 2])
+def test_a_moved_layer_takes_its_parameters_and_its_flops_along(interleave: int) -> None:
+    """From the first stage to the last: 12h² + 13h parameters, of which 6h are on every rank, and
+    72bsh²(1 + s/6h) FLOPs a microbatch (paper, Appendix A)."""
+    grid = {"tensor": 4, "interleave": interleave}
+    model = {"num_layers": 16}
+    even = iteration_of(grid, model=model)
+    ends = {"first_stage_layers": 4 - interleave, "last_stage_layers": 4 + interleave}
+    moved = iteration_of(grid | ends, model=model)
+    layer = layer_parameters(even.shape)
+    assert differences(parameters(even), parameters(moved)) == [
+        -interleave * layer,
+        0,
+        0,
+        interleave * layer,
+    ]
+    s, h, t, microbatches = 2048, 4096, 4, 8
+    assert t * layer == 12 * h**2 + 7 * h + 6 * h * t
+    flops = microbatches * interleave * Fraction(72 * s * h**2, t) * (1 + Fraction(s, 6 * h))
+    assert differences(stage_flops(even), stage_flops(moved)) == [-flops, 0, 0, flops]
+
+
+def test_the_first_stage_keeps_a_moved_layer_for_all_its_microbatches() -> None:
+    """18 bytes a parameter, and 2sbh bytes of input for the four microbatches outstanding."""
+    even, moved = (
+        memory_report(iteration_of({"first_stage_layers": first}, recompute="full", model=model))
+        for first, model in ((2, {}), (3, {"num_layers": 9}))
+    )
+    shape = iteration_of({}).shape
+    before, after = even.stages[0], moved.stages[0]
+    assert after.states.total_bytes - before.states.total_bytes == 18 * layer_parameters(shape)
+    assert after.activations_bytes - before.activations_bytes == 4 * 2 * 2048 * 4096
+    for stage in (1, 2, 3):
+        assert moved.stages[stage].components_bytes == even.stages[stage].components_bytes
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> Scenario:
+    """A small model on up to five stages of which the ends have any number of layers."""
+    stages, chunks = draw(st.integers(2, 5)), draw(st.sampled_from([1, 1, 2, 3]))
+    shared, first, last = (chunks * draw(st.integers(1, 3)) for _ in range(3))
+    return scenario_with(
+        {
+            "num_layers": first + (stages - 2) * shared + last,
+            "hidden_size": 64,
+            "num_attention_heads": 4,
+            "seq_length": 32,
+            "vocab_size": 128,
+        },
+        parallelism={
+            "tensor": 2,
+            "pipeline": stages,
+            "interleave": chunks,
+            "first_stage_layers": first,
+            "last_stage_layers": last,
+        },
+        batch={"micro": 1, "global": stages * draw(st.integers(1, 3))},
+        overlap={"pipeline": chunks > 1},
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+    )
+
+
+@given(placements())
+def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
+    """Parameters of layers and FLOPs, with and without recompute, are those of a single stage."""
+    alone = scenario.model_dump(by_alias=True, exclude_unset=True)
+    del alone["overlap"]
+    placed, whole = (
+        Iteration(one, a100())
+        for one in (
+            scenario,
+            scenario_with(**alone | {"parallelism": {"tensor": 2}}),
+        )
+    )
+    stages = range(scenario.parallelism.pipeline)
+    assert sum(placed.parameters(stage).layers for stage in stages) == whole.parameters(0).layers
+    for recompute in (False, True):
+        assert placed.flops(recompute=recompute) == whole.flops(recompute=recompute)
+    assert 2 * sum(stage_flops(placed)) == placed.flops(recompute=True)
+
+
+@pytest.mark.parametrize("own", [{"first_stage_layers": 2}, {"last_stage_layers": 2}])
+@pytest.mark.parametrize("interleave", [1, 2])
+def test_an_even_share_written_out_changes_nothing(own: dict[str, int], interleave: int) -> None:
+    even, written = (
+        run(small(grid | {"interleave": interleave, "data": 2}, overlap={"data_parallel": True}))
+        for grid in ({}, own)
+    )
+    assert written.to_json() | {"scenario": None} == even.to_json() | {"scenario": None}
+
+
+def test_null_takes_an_own_number_back() -> None:
+    name, field = "table5_175b_present", "parallelism.last_stage_layers"
+    uneven = [f"{field}=6", "parallelism.first_stage_layers=18"]
+    assert load_scenario(name, uneven).stage_sizes == (6, 12, 18)
+    assert load_scenario(name, [*uneven[:1], f"{field}=null"]).stage_sizes == (12,)
+
+
+def test_fewer_layers_beside_the_head_balance_the_pipeline() -> None:
+    """With v = 51200 and h = 1024 the head has the FLOPs of v / 12h = 4.2 layers."""
+    model = {"num_layers": 32, "hidden_size": 1024, "num_attention_heads": 16}
+    even, balanced, beyond = (
+        run(small({"tensor": 1, **own}, model=model))
+        for own in ({}, {"last_stage_layers": 5}, {"last_stage_layers": 2})
+    )
+    assert balanced.iteration_time_s < even.iteration_time_s
+    assert balanced.iteration_time_s < beyond.iteration_time_s
+    assert balanced.breakdown.bubble_s < even.breakdown.bubble_s
+    assert math.isclose(balanced.breakdown.compute_s, even.breakdown.compute_s, rel_tol=1e-9)
+
+
+def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
+    """Middle stages; the first stage and the last, each with and without its end of the model."""
+    grid = {"pipeline": 8, "interleave": 3, "first_stage_layers": 9, "last_stage_layers": 3}
+    model = {"num_layers": 6 * 6 + 12}
+    iteration = iteration_of(grid, model=model)
+    virtual_stages = range(iteration.schedule.num_virtual_stages)
+    assert len({iteration.chunk(one) for one in virtual_stages}) == 5
