@@ -128,6 +128,19 @@ def test_the_first_what_if_says_what_its_commands_print() -> None:
     assert expected in " ".join(section.split())
 
 
+@pytest.mark.usefixtures("newcomer")
+def test_uneven_stages_say_what_their_commands_print() -> None:
+    section = text_of("README.md").partition("The last stage also has the head")[2]
+    answers = [
+        json.loads(call(*shlex.split(command)[1:], "--json").stdout)["iteration_time_s"]
+        for command in _FENCED.search(section)[2].splitlines()
+    ]
+    expected = (
+        "With 16 of the 32 layers there an iteration takes {:.2f} s, with 14 it takes {:.2f} s."
+    )
+    assert expected.format(*answers) in " ".join(section.split())
+
+
 # ------------------------------------------------------------------------- the project around it
 
 
