@@ -124,6 +124,28 @@ def test_each_stage_keeps_as_many_as_fit_there() -> None:
             assert peaks(scenario, one_more)[stage] > capacity
 
 
+@pytest.mark.parametrize("length", range(1, 7))
+def test_as_few_layers_are_recomputed_as_fit_in_the_longest_chunk(length: int) -> None:
+    """Seven layers on the first stage, which is the fullest, and three on the others."""
+    block = {"strategy": "full", "method": "block", "num_layers": length}
+    capacity = max(peaks(scenario_of(UNEVEN_STAGES, **block)))
+    choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity)
+    assert [trial.iteration.scenario.recompute.num_layers for trial in choice.trials][2:-1] == [
+        length
+    ]
+
+
+def test_units_are_tried_that_cut_any_of_the_chunks_otherwise() -> None:
+    """Chunks of 7 and 3 layers: 1 and 1 unit, 2 and 1 (of 6, 5 and 4 the shortest), 3 and 1, 4 and 2."""
+    choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity=1)
+    lengths = [
+        policy.num_layers
+        for trial in choice.trials
+        if (policy := trial.iteration.scenario.recompute).num_layers > 1
+    ]
+    assert lengths == [7, 4, 3, 2]
+
+
 def test_where_nothing_fits_the_least_is_chosen() -> None:
     choice = chosen(scenario_of(FOUR_STAGES, strategy="auto"), capacity=1)
     assert not choice.chosen.memory.fits

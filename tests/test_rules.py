@@ -355,6 +355,26 @@ def test_the_nearest_legal_recompute(text: str, code: str, fixes: list[str]) -> 
 
 
 @pytest.mark.parametrize(
+    ("grid", "strategy", "code"),
+    [("{pipeline: 4}", "none", "E322"), ("{tensor: 4}", "full", "E323")],
+)
+def test_how_many_can_be_kept_is_not_told_where_none_can(
+    grid: str, strategy: str, code: str
+) -> None:
+    text = f"parallelism: {grid}\nrecompute: {{strategy: {strategy}, keep_microbatches: 99}}\n"
+    assert broken_codes(Scenario.model_validate(scenario_data(MINIMAL + text)), RULES) == {code}
+    assert fixes_of(MINIMAL + text, code)[0] == "recompute.keep_microbatches: 0"
+
+
+def test_a_unit_may_be_as_long_as_the_longest_chunk() -> None:
+    """Stages of 12, 15, 15 and 6 layers in three chunks each: 5 layers at most."""
+    grid = "{pipeline: 4, interleave: 3, first_stage_layers: 12, last_stage_layers: 6}"
+    text = MINIMAL + f"parallelism: {grid}\nrecompute: {{strategy: full, num_layers: 5}}\n"
+    assert scenario_of(text).chunk_sizes == (2, 4, 5)
+    assert fixes_of(text.replace("layers: 5}", "layers: 6}"), "E319") == ["recompute.num_layers: 5"]
+
+
+@pytest.mark.parametrize(
     ("stage", "grid", "code", "fixes"),
     [
         (2, "{pipeline: 4, data: 2}", "E325", ["memory.zero_stage: 1", "memory.zero_stage: 0"]),

@@ -11,8 +11,9 @@ from toys import a100, run, scenario_with, small
 
 from simtrain.iteration import Iteration
 from simtrain.memory.report import memory_report
-from simtrain.scenario import Scenario, load_scenario
-from simtrain.workload.ops import Gemm
+from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
+from simtrain.scenario.violation import broken_codes
+from simtrain.workload.ops import Gemm, Phase
 from simtrain.workload.parameters import layer_parameters
 
 
@@ -162,6 +163,40 @@ def test_fewer_layers_beside_the_head_balance_the_pipeline() -> None:
     assert balanced.iteration_time_s < beyond.iteration_time_s
     assert balanced.breakdown.bubble_s < even.breakdown.bubble_s
     assert math.isclose(balanced.breakdown.compute_s, even.breakdown.compute_s, rel_tol=1e-9)
+
+
+def work(scenario: Scenario) -> list[tuple[tuple[str, Phase], ...]]:
+    """The ops of every action; equal actions share an order, which is read once."""
+    iteration = Iteration(scenario, a100())
+    orders = [iteration.order(action) for actions in iteration.schedule.ranks for action in actions]
+    distinct = {id(one): one for one in orders}
+    ops = {key: tuple((op.name, op.phase) for op in one.ops()) for key, one in distinct.items()}
+    return [ops[id(one)] for one in orders]
+
+
+@pytest.mark.parametrize("interleave", [1, 2])
+@pytest.mark.parametrize("own", [{}, {"first_stage_layers": 2}, {"last_stage_layers": 6}])
+@pytest.mark.parametrize(
+    ("policy", "field", "code"),
+    [
+        ({"method": "uniform"}, "num_layers", "E319"),
+        ({"method": "block"}, "num_layers", "E319"),
+        ({}, "keep_microbatches", "E324"),
+    ],
+)
+def test_a_number_is_refused_where_one_less_is_the_same_work(
+    interleave: int, own: dict[str, int], policy: dict[str, Any], field: str, code: str
+) -> None:
+    grid = {"interleave": interleave, **own}
+    layers = 4 * (4 - len(own)) + sum(own.values())
+    legal = small(grid, model={"num_layers": layers})
+    before = None
+    for number in range(1, 16):
+        recompute = RecomputePolicy(strategy="full", **policy | {field: number})
+        scenario = legal.model_copy(update={"recompute": recompute})
+        now = work(scenario)
+        assert broken_codes(scenario, RULES) == ({code} if now == before else set())
+        before = now
 
 
 def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:

@@ -122,6 +122,8 @@ def _kept_are_outstanding(scenario: Scenario) -> Violation | None:
     kept, outstanding = scenario.recompute.keep_microbatches, _most_outstanding(scenario)
     if kept == "auto" or kept <= outstanding or outstanding < 1:
         return None
+    if _kept_need_recompute(scenario) or _kept_need_pipeline(scenario):
+        return None  # then no number but 0 is legal, as these rules say
     return Violation(
         ("recompute.keep_microbatches", "parallelism.pipeline", "batch.global"),
         f"recompute.keep_microbatches is {kept}, but the first stage has at most {outstanding} "
