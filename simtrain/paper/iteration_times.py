@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.paper.comparison import Comparison, Gain, Progress, Row
+from simtrain.paper.models import MODELS
 from simtrain.report.result import Result
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
-
-MODELS = ("22B", "175B", "530B", "1T")
-STRATEGIES = ("full", "selective+sequence")
 
 
 @dataclass(frozen=True, slots=True)

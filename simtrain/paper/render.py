@@ -1,4 +1,4 @@
-"""A comparison as a table for a terminal, with its closing OK or FAILED."""
+"""What was reproduced as tables for a terminal, with a closing OK or FAILED."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from rich.table import Table
 from rich.text import Text
 
 from simtrain.paper.comparison import Comparison, Gain, Row
+from simtrain.paper.entries import Reproduction
+from simtrain.paper.render_entries import render_entries
 
 
-def render(comparison: Comparison) -> RenderableType:
+def render(reproduced: Comparison | Reproduction) -> RenderableType:
     """The page of `simtrain reproduce`."""
+    if isinstance(reproduced, Comparison):
+        return _render_comparison(reproduced)
+    return render_entries(reproduced)
+
+
+def _render_comparison(comparison: Comparison) -> RenderableType:
     parts: list[RenderableType] = [_times(comparison)]
     if comparison.gains:
         parts.append(_gains(comparison.gains))

@@ -1,0 +1,24 @@
+"""The four models of Table 3 under the strategies of Table 2."""
+
+from __future__ import annotations
+
+from simtrain.scenario import Scenario, load_scenario
+
+MODELS = ("22B", "175B", "530B", "1T")
+BASELINE, PRESENT = "baseline", "selective+sequence"
+STRATEGIES = (BASELINE, "sequence", "selective", PRESENT, "full")
+"""Those with tensor parallelism, in the order of Table 2; named as `Scenario.strategy`."""
+
+
+def paper_scenario(model: str, strategy: str, *overrides: str) -> Scenario:
+    """A model of Table 3 under a strategy, with further fields set."""
+    recompute, plus, _ = strategy.partition("+")
+    sequence = bool(plus) or recompute == "sequence"
+    return load_scenario(
+        f"table5_{model.lower()}_full",
+        (
+            f"recompute={'none' if recompute in (BASELINE, 'sequence') else recompute}",
+            f"parallelism.sequence_parallel={str(sequence).lower()}",
+            *overrides,
+        ),
+    )
