@@ -1,10 +1,57 @@
-"""The published tables, and ours beside them.
+"""The published tables and figures, and ours beside them.
 
-Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022).
+Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), and the
+example of Rajbhandari et al., "ZeRO" (2020).
 """
 
-from simtrain.paper.comparison import Comparison, Row
-from simtrain.paper.iteration_times import dp530b, table5
-from simtrain.paper.layer_times import table4
+from collections.abc import Callable
 
-__all__ = ["Comparison", "Row", "dp530b", "table4", "table5"]
+from simtrain.paper.activation_shares import fig7
+from simtrain.paper.comparison import Comparison, Progress, Row
+from simtrain.paper.entries import Reproduction
+from simtrain.paper.everything import Everything, Reproduced
+from simtrain.paper.gpu_memory import fig1
+from simtrain.paper.iteration_times import dp530b, table5
+from simtrain.paper.kept_microbatches import appendix_c
+from simtrain.paper.layer_times import table4
+from simtrain.paper.layer_work import table2
+from simtrain.paper.recompute_times import fig8
+from simtrain.paper.stage_memory import fig9
+from simtrain.paper.zero_example import zero
+
+__all__ = [
+    "Comparison",
+    "Everything",
+    "Progress",
+    "Reproduced",
+    "Reproduction",
+    "Row",
+    "appendix_c",
+    "dp530b",
+    "fig1",
+    "fig7",
+    "fig8",
+    "fig9",
+    "reproduce",
+    "table2",
+    "table4",
+    "table5",
+    "zero",
+]
+
+
+def reproduce(target: str, progress: Progress | None = None) -> Reproduced:
+    """Simulate what a table or figure needs and put the published figures beside it."""
+    functions: dict[str, Callable[[Progress | None], Reproduced]] = {
+        "table2": table2,
+        "table4": table4,
+        "table5": table5,
+        "dp530b": dp530b,
+        "fig1": fig1,
+        "fig7": fig7,
+        "fig8": fig8,
+        "fig9": fig9,
+        "appendix-c": appendix_c,
+        "zero": zero,
+    }
+    return functions[target](progress)

@@ -5,19 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from simtrain.paper.comparison import Comparison, Gain, Row
-from simtrain.paper.entries import Reproduction
+from simtrain.paper.everything import Everything, Reproduced
 from simtrain.paper.render_entries import render_entries
 
 
-def render(reproduced: Comparison | Reproduction) -> RenderableType:
+def render(reproduced: Reproduced | Everything) -> RenderableType:
     """The page of `simtrain reproduce`."""
+    if isinstance(reproduced, Everything):
+        return _render_everything(reproduced)
     if isinstance(reproduced, Comparison):
         return _render_comparison(reproduced)
     return render_entries(reproduced)
+
+
+def _render_everything(everything: Everything) -> RenderableType:
+    """The pages of all targets, and a verdict on them."""
+    pages: list[RenderableType] = []
+    for name, result in everything.targets.items():
+        pages += [Rule(name, align="left", style="dim"), render(result), ""]
+    failed = [name for name, result in everything.targets.items() if not result.ok]
+    number = len(everything.targets)
+    if failed:
+        words = f"FAILED: {', '.join(failed)} ({len(failed)} of {number} targets)"
+        return Group(*pages, Text(words, style="bold red"))
+    return Group(*pages, Text(f"OK: all {number} targets", style="bold green"))
 
 
 def _render_comparison(comparison: Comparison) -> RenderableType:

@@ -46,8 +46,8 @@ _STATES_NOTE = (
 _EMBEDDINGS_NOTE = "The figure leaves these out. Beside them the first stage holds the layers'."
 _EQUATIONS_NOTE = (
     "Paper: Equations 5 and 6 (of the baseline: Equation 2 times L), times 1 + (p-1)/(pm) where "
-    "the schedule is interleaved. Ours: forward passes outstanding on the first stage, times what the "
-    "ops of a chunk's layers keep. Equal to the last byte. This is the convention of the figure."
+    "the schedule is interleaved. Ours: forward passes outstanding on the first stage, times what "
+    "the ops of a chunk's layers keep. Equal to the last byte. This is the figure's convention."
 )
 _ACTIVATIONS_NOTE = (
     "Paper: the bars as read. Ours: the fullest moment of the first stage's replayed schedule. "

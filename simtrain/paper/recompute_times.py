@@ -26,9 +26,9 @@ _TIMES_NOTE = (
     "it adds to the backward pass, its exposed collectives included."
 )
 _OVERHEADS_NOTE = (
-    "Paper: Table 4 (22B), to which the profile was fitted, and Section 6.2 (530B and 1T), in whole "
-    "points. Limit: that rounding and 1 % of each of the two times (2 points) or, where they are "
-    "nearly the same work, of one of them (1.5)."
+    "Paper: Table 4 (22B), to which the profile was fitted, and Section 6.2 (530B and 1T), in "
+    "whole points. Limit: that rounding and 1 % of each of the two times (2 points) or, where they "
+    "are nearly the same work, of one of them (1.5)."
 )
 
 

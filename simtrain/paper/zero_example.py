@@ -21,6 +21,7 @@ from simtrain.workload.shape import LayerShape
 GPT2 = "gpt2_1_5b"
 STAGES = (0, 1, 2, 3)
 REPLICAS = (1, 2, 4, 8, 16, 32, 64)
+PARTS, ALL_STATES = "model states and buffers", "weights, gradients and optimizer states"
 STATES = "model states by ZeRO stage and number of replicas"
 SMALL_GPU_GB = 32
 """The GPU on which the text says that the model cannot be trained."""
@@ -37,7 +38,7 @@ _ACTIVATIONS_NOTE = (
     "Paper: 60 GB, by its footnote 12 x hidden x batch x sequence x layers elements of 2 bytes. "
     "These are the outputs of the linear layers only: Q, K, V, attention output, both sides of "
     "GeLU. A layer also keeps the inputs of its layer norms and linear layers and the dropout "
-    "masks (10 of 34 sbh) and, without a fused attention, the attention scores (another 80 sbh here): "
+    "masks (10 of 34 sbh) and, without a fused attention, the attention scores (80 sbh more): "
     "held to Equation 1 of Korthikanti et al., and to its 34 sbh with selective recompute."
 )
 _CHECKPOINT_NOTE = (
@@ -63,13 +64,13 @@ def _states(scenario: Scenario) -> Section:
     buffers = step_buffers(scenario, LayerShape.of(scenario), num_parameters)
     rows = (
         ("weights in fp16", 3e9, states.parameters_bytes),
-        ("weights, gradients and optimizer states", 24e9, states.total_bytes),
+        (ALL_STATES, 24e9, states.total_bytes),
         ("gradients flattened into an fp32 buffer", 6e9, buffers[FP32_GRADIENTS]),
     )
     entries = tuple(
         Entry((name,), paper, ours, Limit.near(paper, ROUNDED)) for name, paper, ours in rows
     )
-    return Section("model states and buffers", GIGABYTES, ("part",), entries, _STATES_NOTE)
+    return Section(PARTS, GIGABYTES, ("part",), entries, _STATES_NOTE)
 
 
 def _activations() -> Section:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from simtrain.paper.comparison import Progress
 from simtrain.paper.entries import NUMBER, PERCENT, Entry, Limit, Reproduction, Section
 from simtrain.paper.formulas import Formulas
+from simtrain.paper.layer_work import layer_forward, saved_bytes
 from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_scenario
-from simtrain.paper.table2 import layer_forward, saved_bytes
 from simtrain.workload.shape import LayerShape
 
 TECHNIQUES = ("sequence", "selective", PRESENT, "full")

@@ -9,8 +9,8 @@ from simtrain.hardware.load import profile_of
 from simtrain.iteration import Iteration
 from simtrain.paper.comparison import Progress
 from simtrain.paper.entries import GIB, Entry, Limit, Reproduction, Section
-from simtrain.paper.fig1 import replayed_bytes
 from simtrain.paper.formulas import Formulas
+from simtrain.paper.gpu_memory import replayed_bytes
 from simtrain.paper.models import PRESENT, paper_scenario
 
 MODEL = "530B"

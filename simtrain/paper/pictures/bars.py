@@ -1,0 +1,91 @@
+"""Groups of bars, each of one part or of several on top of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from simtrain.paper.pictures.style import BLACK, SMALL, rule_lines
+
+_GROUP_WIDTH = 0.84
+_GAP = 0.06
+_OUTLINE: dict[str, Any] = {"edgecolor": BLACK, "linewidth": 0.5}
+_DIAMOND: dict[str, Any] = {
+    "marker": "D",
+    "linestyle": "none",
+    "markersize": 4,
+    "markerfacecolor": "white",
+    "markeredgecolor": BLACK,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar: heights by part, from below; its text above, its name below, the paper's height."""
+
+    parts: Mapping[str, float]
+    text: str
+    name: str = ""
+    paper: float | None = None
+
+    @property
+    def height(self) -> float:
+        """All parts."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Colour and hatch of a part: told apart on a grey print too."""
+
+    colour: str
+    hatch: str = ""
+
+
+def draw_bars(
+    axes: Axes,
+    groups: Mapping[str, Sequence[Bar]],
+    fills: Mapping[str, Fill],
+    paper_label: str = "paper",
+) -> None:
+    """Draw the groups side by side, a diamond where the paper has its figure."""
+    for place, bars in enumerate(groups.values()):
+        width = _GROUP_WIDTH / len(bars)
+        for number, bar in enumerate(bars):
+            x = place + (number + 0.5) * width - _GROUP_WIDTH / 2
+            _draw_bar(axes, bar, x, width - _GAP / len(bars), fills)
+    named = any(bar.name for bars in groups.values() for bar in bars)
+    axes.set_xticks(range(len(groups)), list(groups))
+    axes.tick_params(axis="x", length=0, pad=24 if named else 4)
+    axes.set_xlim(-0.5, len(groups) - 0.5)
+    rule_lines(axes)
+    for name, fill in fills.items():
+        axes.bar(0, 0, color=fill.colour, hatch=fill.hatch, **_OUTLINE, label=name)
+    axes.plot([], [], **_DIAMOND, label=paper_label)
+
+
+def _draw_bar(axes: Axes, bar: Bar, x: float, width: float, fills: Mapping[str, Fill]) -> None:
+    bottom = 0.0
+    for part, height in bar.parts.items():
+        fill = fills[part]
+        axes.bar(x, height, width, bottom, color=fill.colour, hatch=fill.hatch, **_OUTLINE)
+        bottom += height
+    if bar.paper is not None:
+        axes.plot(x, bar.paper, **_DIAMOND)
+    top = max(bottom, bar.paper or 0)
+    axes.annotate(
+        bar.text, (x, top), (0, 5), textcoords="offset points", ha="center", fontsize=SMALL
+    )
+    axes.annotate(
+        bar.name,
+        (x, 0),
+        (0, -4),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        ha="center",
+        va="top",
+        fontsize=SMALL,
+    )

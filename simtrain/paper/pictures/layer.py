@@ -1,0 +1,132 @@
+"""Pictures of one layer: what it keeps (Table 2, Figure 7) and how long it takes (Figure 8)."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from simtrain.paper.activation_shares import SHARES
+from simtrain.paper.entries import Reproduction, Section
+from simtrain.paper.layer_work import ACTIVATIONS
+from simtrain.paper.models import BASELINE
+from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
+from simtrain.paper.pictures.names import NAMES, SHORT
+from simtrain.paper.pictures.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    SKY,
+    SMALL,
+    VERMILLION,
+    legend_below,
+    new_figure,
+)
+from simtrain.paper.recompute_times import OVERHEADS, TIMES
+
+_MODEL_MARKERS = {"22B": (SKY, "o"), "175B": (ORANGE, "s"), "530B": (GREEN, "^"), "1T": (BLUE, "v")}
+_MIB = 2**20
+
+
+def draw_table2(table: Reproduction) -> Figure:
+    """Bytes that a layer keeps, on a logarithmic scale: a row a strategy, a marker a model."""
+    section = table.section(ACTIVATIONS)
+    figure = new_figure(7.5, 5.2)
+    axes = figure.subplots()
+    strategies = section.names("strategy")
+    for model in section.names("model"):
+        colour, marker = _MODEL_MARKERS[model]
+        entries = [section.entry(model, strategy) for strategy in strategies]
+        shift = 0.33 - 0.22 * section.names("model").index(model)
+        rows = [row + shift for row in range(len(strategies), 0, -1)]
+        ours = [entry.simulated / _MIB for entry in entries]
+        paper = [(entry.paper or 0) / _MIB for entry in entries]
+        axes.plot(ours, rows, marker, color=colour, mec=BLACK, mew=0.5, ms=5, label=model)
+        axes.plot(paper, rows, "|", color=BLACK, ms=8, mew=0.8)
+        for value, row in zip(ours, rows, strict=True):
+            axes.annotate(
+                f"{value:,.1f}".removesuffix(".0"),
+                (value, row),
+                (7, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=SMALL,
+            )
+    axes.plot([], [], "|", color=BLACK, ms=8, mew=0.8, label="formula of Table 2")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_yticks(range(len(strategies), 0, -1), [_two_lines(NAMES[name]) for name in strategies])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("activations memory of a layer on each GPU, MiB (logarithmic)")
+    axes.grid(axis="x", color=GREY, linewidth=0.5, alpha=0.6)
+    axes.set_title("Table 2: what one transformer layer keeps for its backward pass", loc="left")
+    legend_below(figure, axes, 5)
+    return figure
+
+
+def draw_fig7(shares: Reproduction) -> Figure:
+    """Percentages of the baseline, four techniques a model."""
+    section = shares.section(SHARES)
+    fills = {
+        NAMES["sequence"]: Fill(SKY),
+        NAMES["selective"]: Fill(ORANGE, "//"),
+        NAMES["selective+sequence"]: Fill(GREEN, "xx"),
+        NAMES["full"]: Fill(GREY, ".."),
+    }
+    groups = {
+        model: [
+            Bar(
+                {NAMES[technique]: 100 * section.value(model, technique)},
+                f"{100 * section.value(model, technique):.1f}",
+                paper=100 * (section.entry(model, technique).paper or 0),
+            )
+            for technique in section.names("strategy")
+        ]
+        for model in section.names("model")
+    }
+    figure = new_figure()
+    axes = figure.subplots()
+    draw_bars(axes, groups, fills, "formulas of Table 2")
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("activations memory,\n% of the tensor-parallel baseline")
+    axes.set_title("Figure 7: activations memory against tensor parallelism alone", loc="left")
+    legend_below(figure, axes, 2)
+    return figure
+
+
+def draw_fig8(times: Reproduction) -> Figure:
+    """Forward, backward and recompute, three strategies a model; the overhead above each bar."""
+    section, overheads = times.section(TIMES), times.section(OVERHEADS)
+    fills = {"forward": Fill(SKY), "backward": Fill(BLUE), "recompute": Fill(VERMILLION, "//")}
+
+    groups: dict[str, list[Bar]] = {}
+    for model in section.names("model"):
+        for strategy in section.names("strategy"):
+            bar = _bar(section, overheads, model, strategy)
+            groups.setdefault(model, []).append(bar)
+    figure = new_figure(7.5, 4.6)
+    axes = figure.subplots()
+    draw_bars(axes, groups, fills, "baseline and the overhead of the paper's text")
+    axes.set_ylim(0, 1.12 * max(bar.height for bars in groups.values() for bar in bars))
+    axes.set_ylabel("time of a layer, ms")
+    axes.set_title(
+        "Figure 8: one transformer layer, and its overhead over the baseline", loc="left"
+    )
+    legend_below(figure, axes, 4)
+    return figure
+
+
+def _bar(times: Section, overheads: Section, model: str, strategy: str) -> Bar:
+    """A bar of Figure 8, its overhead in its text and the paper's as its mark."""
+    parts = {part: 1e3 * times.value(model, strategy, part) for part in times.names("part")}
+    text = f"{sum(parts.values()):.1f}"
+    if strategy == BASELINE:
+        return Bar(parts, text, SHORT[strategy])
+    entry = overheads.entry(model, strategy)
+    baseline = sum(1e3 * times.value(model, BASELINE, part) for part in times.names("part"))
+    paper = None if entry.paper is None else baseline * (1 + entry.paper)
+    return Bar(parts, f"{text}\n+{100 * entry.simulated:.1f} %", SHORT[strategy], paper)
+
+
+def _two_lines(name: str) -> str:
+    return name.replace(" and ", " and\n").replace(" (", "\n(", 1)

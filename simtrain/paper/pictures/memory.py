@@ -1,0 +1,132 @@
+"""Pictures of a GPU's memory: Figure 1, Figure 9, and ZeRO's division of model states."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from simtrain.paper.entries import Reproduction
+from simtrain.paper.gpu_memory import ACTIVATIONS, EMBEDDINGS, STATES, TOTAL
+from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
+from simtrain.paper.pictures.names import SHORT
+from simtrain.paper.pictures.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    SKY,
+    SMALL,
+    VERMILLION,
+    legend_below,
+    new_figure,
+    rule_lines,
+)
+from simtrain.paper.stage_memory import CURVES, DEALLOCATED, KEPT, SPLIT, WHOLE
+from simtrain.paper.zero_example import ALL_STATES, PARTS, SMALL_GPU_GB
+from simtrain.paper.zero_example import STATES as DIVIDED_STATES
+
+_GIB = 2**30
+_LAYERS, _ENDS, _ACTIVATIONS = (
+    "parameters, gradients, optimizer states",
+    "the same of the embedding",
+    "activations of the first stage",
+)
+
+
+def draw_fig1(bars: Reproduction) -> Figure:
+    """Model states and activations, baseline and present work, against the GPU's memory."""
+    states, ends = bars.section(STATES), bars.section(EMBEDDINGS)
+    activations, totals = bars.section(ACTIVATIONS), bars.section(TOTAL)
+    groups: dict[str, list[Bar]] = {}
+    for model in activations.names("model"):
+        for strategy in activations.names("strategy"):
+            held = activations.entry(model, strategy)
+            read = (states.entry(model).paper or 0) + (held.paper or 0)
+            parts = {
+                _LAYERS: states.value(model) / _GIB,
+                _ENDS: ends.value(model) / _GIB,
+                _ACTIVATIONS: held.simulated / _GIB,
+            }
+            text = f"{sum(parts.values()):.1f}"
+            groups.setdefault(model, []).append(Bar(parts, text, SHORT[strategy], read / _GIB))
+    figure = new_figure()
+    axes = figure.subplots()
+    fills = {_LAYERS: Fill(BLUE), _ENDS: Fill(SKY, "//"), _ACTIVATIONS: Fill(ORANGE)}
+    draw_bars(axes, groups, fills, "the figure, as others read it")
+    limit = totals.entries[0].limit
+    capacity = (limit.lowest if limit else 0) / _GIB
+    axes.axhline(capacity, color=VERMILLION, linestyle="--", label=f"A100: {capacity:g} GiB")
+    axes.set_ylabel("memory of a GPU, GiB")
+    axes.set_title("Figure 1: model states and activations of each model", loc="left")
+    legend_below(figure, axes, 3)
+    return figure
+
+
+def draw_fig9(curves: Reproduction) -> Figure:
+    """Activations by stage under both layouts, outputs kept and deallocated."""
+    section = curves.section(CURVES)
+    figure = new_figure(7.5, 3.6)
+    panels = figure.subplots(1, 2)
+    stages = [int(stage) for stage in section.names("stage")]
+    for axes, layout in zip(panels, (WHOLE, SPLIT), strict=True):
+        for outputs, colour, marker in ((KEPT, VERMILLION, "s"), (DEALLOCATED, BLUE, "o")):
+            held = [section.value(layout, outputs, str(stage)) / _GIB for stage in stages]
+            label = f"outputs {outputs}"
+            axes.plot(stages, held, marker, ls="-", color=colour, ms=3, lw=1, label=label)
+        first = [section.value(layout, outputs, "0") / _GIB for outputs in (KEPT, DEALLOCATED)]
+        axes.text(
+            0.97,
+            0.95,
+            f"stage 0: {first[0]:.2f} and {first[1]:.2f} GiB,\n{first[0] - first[1]:.2f} GiB saved",
+            transform=axes.transAxes,
+            ha="right",
+            va="top",
+            fontsize=SMALL + 1,
+        )
+        axes.set_ylim(0, 1.1 * first[0])
+        axes.set_xlabel("pipeline stage")
+        axes.set_title(layout, loc="left", fontsize=9)
+        rule_lines(axes)
+    panels[0].set_ylabel("activations memory, GiB")
+    figure.suptitle("Figure 9: activations memory of the 530B model by stage", fontsize=10)
+    legend_below(figure, panels[0], 2)
+    return figure
+
+
+def draw_zero(example: Reproduction) -> Figure:
+    """Bytes of model states on each GPU, by stage and number of replicas."""
+    section = example.section(DIVIDED_STATES)
+    figure = new_figure(7.5, 4.0)
+    axes = figure.subplots()
+    styles = {
+        "0": ("no ZeRO", BLACK, "o"),
+        "1": ("stage 1: optimizer states", ORANGE, "s"),
+        "2": ("stage 2: and gradients", SKY, "^"),
+        "3": ("stage 3: and parameters", GREEN, "D"),
+    }
+    for stage, (label, colour, marker) in styles.items():
+        entries = [entry for entry in section.entries if entry.labels[0] == stage]
+        replicas = [int(entry.labels[1]) for entry in entries]
+        held = [entry.simulated / 1e9 for entry in entries]
+        axes.plot(replicas, held, marker, ls="-", color=colour, ms=5, lw=1.2, label=label)
+        axes.annotate(
+            f"{held[-1]:.2f}",
+            (replicas[-1], held[-1]),
+            (0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize=SMALL,
+        )
+    axes.axhline(SMALL_GPU_GB, color=VERMILLION, ls="--", label=f"a GPU of {SMALL_GPU_GB} GB")
+    paper = example.section(PARTS).entry(ALL_STATES).paper or 0
+    axes.plot(1, paper / 1e9, "D", ms=6, mfc="white", mec=BLACK, label="the text's 24 GB")
+    axes.set_xscale("log", base=2)
+    replicas = [int(number) for number in section.names("replicas")]
+    axes.set_xticks(replicas, [str(number) for number in replicas])
+    axes.set_ylim(0, 35)
+    axes.set_xlabel("replicas")
+    axes.set_ylabel("model states of a GPU, GB")
+    axes.set_title("ZeRO: model states of GPT-2 1.5B, 16 bytes a parameter", loc="left")
+    axes.grid(color=GREY, linewidth=0.5, alpha=0.6)
+    legend_below(figure, axes, 3)
+    return figure
