@@ -113,7 +113,7 @@ def test_spans_that_start_together_come_in_the_order_of_the_program() -> None:
     assert names == ["z", "y", "w", "x"]
 
 
-SLOWED = {"compute": Interference("network", slowdown=0.5)}
+SLOWED = {"compute": Interference(("network",), slowdown=0.5)}
 
 
 def contended(*tasks: Task) -> tuple[float, ...]:
@@ -155,9 +155,18 @@ def test_tasks_that_do_not_contend_slow_nobody() -> None:
 
 def test_two_streams_can_slow_each_other() -> None:
     # Side by side both run at 1/2 until the shorter ends at 2 s; then the other has 2 s left.
-    both = {"a": Interference("b", 1.0), "b": Interference("a", 1.0)}
+    both = {"a": Interference(("b",), 1.0), "b": Interference(("a",), 1.0)}
     tasks = (Task("short", "a", 1.0, contends=True), Task("long", "b", 3.0, contends=True))
     assert simulate(Program(tasks, both)).end_s == (2.0, 4.0)
+
+
+def test_two_aggressors_at_once_slow_no_more_than_one() -> None:
+    # Slowed to 2/3 from 0 s to 3 s, where they overlap too: 2 s done, 1 s left.
+    slowed = {"compute": Interference(("network", "fabric"), 0.5)}
+    first = Task("reduce", "network", 2.0, contends=True)
+    wait, second = Task("wait", "fabric", 1.0), Task("gather", "fabric", 2.0, contends=True)
+    program = Program((Task("gemm", "compute", 3.0), first, wait, second), slowed)
+    assert simulate(program).end_s == pytest.approx((4.0, 2.0, 1.0, 3.0), rel=1e-15)
 
 
 @given(
@@ -173,7 +182,7 @@ def test_work_is_conserved_under_interference(
     others = [
         Task(f"a{i}", "a", s, contends=contends) for i, (s, contends) in enumerate(aggressors)
     ]
-    program = Program((*victims, *others), {"v": Interference("a", slowdown)})
+    program = Program((*victims, *others), {"v": Interference(("a",), slowdown)})
     spans = list(map(simulate(program).span, range(len(program.tasks))))
     slow = [span for span, task in zip(spans, program.tasks, strict=True) if task.contends]
     for span, duration_s in zip(spans, durations_s, strict=False):
@@ -246,10 +255,10 @@ def test_a_wait_that_no_task_can_satisfy(other: int, reason: str) -> None:
 @pytest.mark.parametrize(
     "interference",
     [
-        Interference("b", -0.1),
-        Interference("b", math.nan),
-        Interference("b", math.inf),
-        Interference("a", 0.5),
+        Interference(("b",), -0.1),
+        Interference(("b",), math.nan),
+        Interference(("b",), math.inf),
+        Interference(("a",), 0.5),
     ],
 )
 def test_an_interference_that_cannot_be(interference: Interference) -> None:

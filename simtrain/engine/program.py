@@ -26,13 +26,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """While a contending task runs on stream `aggressor`, its victim's speed is 1/(1 + slowdown).
+    """While contending tasks run on `aggressors`, their victim's speed is 1/(1 + slowdown).
 
-    So a collective that occupies multiprocessors slows the GEMM beside it. The aggressor itself
-    is not slowed.
+    So a collective that occupies multiprocessors slows the GEMM beside it; two of them slow it no
+    more than one. The aggressors themselves are not slowed.
     """
 
-    aggressor: str
+    aggressors: tuple[str, ...]
     slowdown: float
 
 
@@ -74,7 +74,7 @@ class Program:
             message = f"stream {victim!r} is slowed by {interference}"
             if not 0 <= interference.slowdown < math.inf:
                 yield Problem(code="E503", message=message, reason="a slowdown is finite and >= 0")
-            if interference.aggressor == victim:
+            if victim in interference.aggressors:
                 yield Problem(code="E503", message=message, reason="a stream runs one task at once")
 
 

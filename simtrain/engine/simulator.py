@@ -39,8 +39,9 @@ class _Simulation:
         # Only tasks that another stream is waiting for right now have an event.
         self.awaited: dict[int, Event] = {}
         self.contenders = {
-            interference.aggressor: _Contender(self.env)
+            aggressor: _Contender(self.env)
             for interference in program.interference.values()
+            for aggressor in interference.aggressors
         }
 
     def run(self) -> None:
@@ -77,13 +78,15 @@ class _Simulation:
         return self.awaited[index]
 
     def work(self, duration_s: float, slowed_by: Interference) -> _Process:
-        """Do `duration_s` of work, at the speed that the aggressor leaves at each moment."""
-        env, aggressor = self.env, self.contenders[slowed_by.aggressor]
+        """Do `duration_s` of work, at the speed that the aggressors leave at each moment."""
+        env = self.env
+        aggressors = [self.contenders[stream] for stream in slowed_by.aggressors]
         while duration_s > 0:
-            stretch = 1 + slowed_by.slowdown if aggressor.contends else 1.0
+            contended = any(aggressor.contends for aggressor in aggressors)
+            stretch = 1 + slowed_by.slowdown if contended else 1.0
             begun_s = env.now
             finish = env.timeout(duration_s * stretch)
-            yield finish | aggressor.switched
+            yield env.any_of([finish, *(aggressor.switched for aggressor in aggressors)])
             if finish.processed:
                 return
             duration_s -= (env.now - begun_s) / stretch

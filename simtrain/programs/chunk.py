@@ -55,8 +55,8 @@ def chunk_program(order: IssueOrder, pricer: Pricer) -> tuple[Program, tuple[int
         )
     slowdown = pricer.profile.overlap.slowdown.value
     side_by_side = {
-        COMPUTE: Interference(COMMUNICATION, slowdown),
-        COMMUNICATION: Interference(COMPUTE, slowdown),
+        COMPUTE: Interference((COMMUNICATION,), slowdown),
+        COMMUNICATION: Interference((COMPUTE,), slowdown),
     }
     return builder.build(side_by_side), tuple(tasks)
 
