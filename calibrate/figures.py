@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from simtrain.hardware.profile import Cluster, Entry, Gpu, Memory, PointToPoint
+from simtrain.hardware.profile import Cluster, Entry, Gpu, HostLink, Memory, PointToPoint
 from simtrain.units import BytesPerSecond, NonNegativeSeconds
 from simtrain.workload.ops import CollectiveKind
 
@@ -64,6 +64,7 @@ class Datasheet(_Strict):
     memory: Memory
     stream_bandwidth: Entry[BytesPerSecond]
     host_issue: Entry[NonNegativeSeconds]
+    host_link: HostLink
     intra_node: IntraNodeSheet
     inter_node: InterNodeSheet
 

@@ -68,6 +68,7 @@ def fit_profile(path: pathlib.Path) -> Fit:
             ),
         },
         "host": {"issue": sheet["host_issue"]},
+        "host_link": sheet["host_link"],
         "overlap": {},
         "intra_node": dict(sheet["intra_node"]),
         "inter_node": sheet["inter_node"],

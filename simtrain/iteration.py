@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from simtrain.costs.price import Pricer
@@ -19,12 +20,14 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action, Kind, Message, Schedule, kept_forwards
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.chunk import Chunk
+from simtrain.workload.host import HostOp
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Collective, CollectiveKind, Gemm, Op, Phase
 from simtrain.workload.optimizer import average, data_reduction, step_ops
 from simtrain.workload.parameters import StageParameters, layer_parameters, stage_parameters
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.shape import LayerShape
+from simtrain.workload.zero import DividedStates
 
 _KINDS: tuple[Kind, ...] = ("F", "B")
 
@@ -148,7 +151,14 @@ class Iteration:
     def _issue(self, chunk: Chunk, kind: Kind, keeps: bool) -> IssueOrder:
         one_way = chunk.forward if kind == "F" else chunk.backward
         recompute = KEEP_ALL if keeps else self.scenario.recompute
-        return one_way(self.shape, recompute, hide=self.scenario.overlap.tensor_parallel)
+        hide = self.scenario.overlap.tensor_parallel
+        return one_way(self.shape, recompute, hide=hide, divided=self._divided())
+
+    def _divided(self) -> DividedStates | None:
+        """What ZeRO divides within the passes of the only stage that it then has."""
+        parameters = self.parameters(0)
+        others = parameters.total - parameters.layers
+        return DividedStates.of(self.scenario, layer_parameters(self.shape), others)
 
     def _simulate(self, chunk: Chunk, kind: Kind, keeps: bool) -> ActionTime:
         return simulate_chunk(self._order(chunk, kind, keeps), self.pricer)
@@ -177,7 +187,7 @@ class Iteration:
     def _step(self, stage: int) -> StageStep:
         parameters = self.parameters(stage)
         ops = step_ops(self.scenario, parameters)
-        overlapped = self.scenario.overlap.data_parallel and self.scenario.parallelism.data > 1
+        overlapped = self._has_buckets
         *norm, norm_reduction = self._with_reduction(ops.gradient_norm)
         return StageStep(
             average_s=0.0 if overlapped else self._seconds(ops.average),
@@ -185,9 +195,11 @@ class Iteration:
             buckets=self._buckets(stage, parameters) if overlapped else (),
             sequence_parallel_s=self._seconds(ops.sequence_parallel_reduction),
             embedding_s=self._seconds(ops.embedding_reduction) if ops.embedding_reduction else None,
+            to_host_s=self._seconds(ops.to_host),
             norm_s=math.fsum(norm),
             norm_reduction_s=norm_reduction,
             update_s=self._seconds(ops.update),
+            parameter_gather_s=self._seconds(ops.parameter_gather),
         )
 
     def _with_reduction(self, ops: tuple[Op, ...]) -> list[float]:
@@ -195,8 +207,15 @@ class Iteration:
         local = [self.pricer.cost(op).duration_s for op in ops if not isinstance(op, Collective)]
         return [*local, self._seconds(tuple(op for op in ops if isinstance(op, Collective)))]
 
-    def _seconds(self, ops: tuple[Op, ...]) -> float:
+    def _seconds(self, ops: Iterable[Op | HostOp]) -> float:
         return math.fsum(self.pricer.cost(op).duration_s for op in ops)
+
+    @property
+    def _has_buckets(self) -> bool:
+        """Whether the sums over all microbatches are reduced beside the last backward pass."""
+        scenario = self.scenario
+        replicas = scenario.parallelism.data > 1 and scenario.memory.zero_stage < 2
+        return replicas and scenario.overlap.data_parallel
 
     def _buckets(self, stage: int, parameters: StageParameters) -> tuple[Bucket, ...]:
         """One bucket a layer, in the order in which the last microbatch's gradients come.
@@ -226,8 +245,7 @@ class Iteration:
     def _parts_s(self, action: Action) -> tuple[float, ...] | None:
         """The layers of a last backward pass, where gradients are reduced beside it."""
         is_last = action.microbatch == self.scenario.num_microbatches - 1
-        overlapped = self.scenario.overlap.data_parallel and self.scenario.parallelism.data > 1
-        if not (overlapped and is_last and action.kind == "B"):
+        if not (self._has_buckets and is_last and action.kind == "B"):
             return None
         time = self.action_time(action)
         ends = (0.0, *time.layer_ends_s[:-1], time.duration_s)

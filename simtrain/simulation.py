@@ -20,7 +20,9 @@ from simtrain.report.result import Result
 from simtrain.report.verdict import does_not_fit
 from simtrain.scenario import Scenario, check_cluster, check_scenario
 from simtrain.workload.chunk import Chunk
+from simtrain.workload.parameters import layer_parameters
 from simtrain.workload.shape import LayerShape
+from simtrain.workload.zero import DividedStates
 
 
 def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Result:
@@ -77,7 +79,9 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
     """
     check_scenario(scenario)
     profile = profile or profile_of(scenario)
-    check_cluster(scenario, profile.cluster.gpus_per_node.value, profile.cluster.num_nodes.value)
+    gpus_per_node, num_nodes = profile.cluster.gpus_per_node, profile.cluster.num_nodes
+    has_host_link = profile.host_link is not None
+    check_cluster(scenario, gpus_per_node.value, num_nodes.value, has_host_link=has_host_link)
     return profile
 
 
@@ -87,8 +91,12 @@ def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[Action
     shape, recompute = LayerShape.of(scenario), scenario.recompute
     hide = scenario.overlap.tensor_parallel
     layer = Chunk(num_layers=1)
-    forward = simulate_chunk(layer.forward(shape, recompute, hide=hide), pricer)
-    backward = simulate_chunk(layer.backward(shape, recompute, hide=hide), pricer)
+    divided = DividedStates.of(scenario, layer_parameters(shape), others=0)
+    passes = (
+        one_way(shape, recompute, hide=hide, divided=divided)
+        for one_way in (layer.forward, layer.backward)
+    )
+    forward, backward = (simulate_chunk(order, pricer) for order in passes)
     return forward, backward
 
 

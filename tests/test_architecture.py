@@ -116,7 +116,8 @@ def test_calibrate_knows_no_reports(path: pathlib.Path) -> None:
 
 def test_assert_is_only_for_our_own_bugs() -> None:
     """Bad input is an InputError. What is asserted: that it says what is wrong, and that what a
-    scenario leaves open has been chosen before it is simulated, and that all that is kept goes."""
+    scenario leaves open has been chosen, and what it needs of its profile found, before it is
+    simulated, and that all that is kept goes."""
     found = [
         (name_of(path), ast.unparse(node.test))
         for path in files("simtrain")
@@ -124,6 +125,7 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         if isinstance(node, ast.Assert)
     ]
     assert found == [
+        ("simtrain/costs/host.py", "link is not None"),
         ("simtrain/errors.py", "self.problems"),
         ("simtrain/iteration.py", "isinstance(kept, int)"),
         ("simtrain/memory/curve.py", "not left"),

@@ -124,7 +124,7 @@ def test_buckets_reduce_every_gradient_once(first_stage_layers: int | None) -> N
             span.duration_s
             for span in exposed.timeline.spans()
             if span.stream == f"stage {stage}"
-            and span.name in ("gradient average", "gradient all-reduce")
+            and span.name in ("gradient average", "gradient reduction")
         )
         assert hidden.timeline.busy_s()[f"data {stage}"] == pytest.approx(at_once_s)
 

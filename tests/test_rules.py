@@ -414,9 +414,9 @@ def test_a_scenario_built_in_python_is_checked_without_a_place() -> None:
 
 def test_a_job_larger_than_its_cluster_is_refused_with_what_fits() -> None:
     scenario = load_scenario("dp530b")
-    check_cluster(scenario, gpus_per_node=8, num_nodes=280)
+    check_cluster(scenario, gpus_per_node=8, num_nodes=280, has_host_link=True)
     with pytest.raises(InputError) as caught:
-        check_cluster(scenario, gpus_per_node=8, num_nodes=279)
+        check_cluster(scenario, gpus_per_node=8, num_nodes=279, has_host_link=True)
     (problem,) = caught.value.problems
     assert problem.code == "E317"
     assert "8 x 35 x 8 = 2240 GPUs, but the cluster has 2232 (279 nodes of 8)" in problem.message
@@ -427,4 +427,4 @@ def test_a_job_larger_than_its_cluster_is_refused_with_what_fits() -> None:
 
 def test_a_cluster_that_nothing_smaller_fits_alone_is_told_so() -> None:
     with pytest.raises(InputError, match="no single value is enough"):
-        check_cluster(load_scenario("dp530b"), gpus_per_node=1, num_nodes=1)
+        check_cluster(load_scenario("dp530b"), gpus_per_node=1, num_nodes=1, has_host_link=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from simtrain.costs.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
+from simtrain.costs.host import host_bytes_per_s
 from simtrain.costs.links import (
     collective_is_extrapolated,
     collective_seconds,
@@ -13,6 +14,7 @@ from simtrain.costs.links import (
 )
 from simtrain.hardware.placement import GroupPlacement, Placement
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.workload.host import HostOp
 from simtrain.workload.ops import Collective, Elementwise, Gemm, Group, Kernel, Op
 
 
@@ -30,14 +32,14 @@ class Pricer:
 
     profile: HardwareProfile
     placement: Placement
-    _known: dict[Op, Cost] = field(default_factory=dict)
+    _known: dict[Op | HostOp, Cost] = field(default_factory=dict)
 
     @cached_property
     def gemm_machine(self) -> GemmMachine:
         """The profile's numbers for matrix products."""
         return GemmMachine.of(self.profile)
 
-    def cost(self, op: Op) -> Cost:
+    def cost(self, op: Op | HostOp) -> Cost:
         """Cost of an op run alone."""
         if op not in self._known:
             self._known[op] = self._price(op)
@@ -56,7 +58,7 @@ class Pricer:
         """Names of the ops priced so far that lie outside what the profile was fitted on."""
         return tuple(sorted({op.name for op, cost in self._known.items() if cost.extrapolated}))
 
-    def _price(self, op: Op) -> Cost:
+    def _price(self, op: Op | HostOp) -> Cost:
         match op:
             case Gemm():
                 return Cost(
@@ -72,6 +74,8 @@ class Pricer:
                     collective_seconds(op, group, self.profile),
                     collective_is_extrapolated(op, group, self.profile),
                 )
+            case HostOp():
+                return Cost(op.num_bytes / host_bytes_per_s(op.resource, self.profile))
 
     def _bandwidth(self, kernel: Kernel) -> float:
         memory = self.profile.memory_bound
@@ -84,4 +88,5 @@ class Pricer:
             Group.DATA: self.placement.data_group,
             Group.EMBEDDING: self.placement.embedding_group,
             Group.MODEL: self.placement.model_group,
+            Group.ALL: self.placement.all_ranks,
         }[group]()

@@ -74,6 +74,11 @@ class Placement:
         ranks = [stage + tensor for stage in stages for tensor in range(self.tensor)]
         return self._widest(ranks, range(0, self.ranks_per_stage, self.tensor))
 
+    def all_ranks(self) -> GroupPlacement:
+        """Every rank of the job."""
+        num_ranks = self.ranks_per_stage * self.pipeline
+        return self._widest(range(num_ranks), (0,))
+
     def stages_share_node(self, stage: int, other: int) -> bool:
         """Whether every transfer between two stages stays inside a node."""
         if stage == other:

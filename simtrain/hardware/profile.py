@@ -114,6 +114,17 @@ class Host(_Strict):
     issue: Entry[NonNegativeSeconds]
 
 
+class HostLink(_Strict):
+    """What an offloaded optimizer has of its host; each GPU's share while all of a node use it.
+
+    `bandwidth` is that of copies between GPU and pinned host memory, one way. `adam_bandwidth` is
+    how fast the host's Adam moves the 28 bytes that it reads and writes of each parameter.
+    """
+
+    bandwidth: Entry[BytesPerSecond]
+    adam_bandwidth: Entry[BytesPerSecond]
+
+
 class Overlap(_Strict):
     """What running beside each other costs a kernel and a collective."""
 
@@ -209,7 +220,7 @@ class Cluster(_Strict):
 
 
 class HardwareProfile(_Strict):
-    """Everything that simtrain knows of a cluster."""
+    """Everything that simtrain knows of a cluster; without `host_link` nothing can be offloaded."""
 
     version: Literal[1]
     name: Text
@@ -221,6 +232,7 @@ class HardwareProfile(_Strict):
     memory: Memory
     memory_bound: MemoryBound
     host: Host
+    host_link: HostLink | None = None
     overlap: Overlap
     intra_node: IntraNode
     inter_node: InterNode

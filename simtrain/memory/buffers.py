@@ -9,9 +9,8 @@ gradients needs none: they lie in one contiguous buffer and are reduced in place
 
 from __future__ import annotations
 
-from simtrain.memory.states import divided
 from simtrain.scenario import Scenario
-from simtrain.workload.parameters import StageParameters, layer_parameters
+from simtrain.workload.parameters import StageParameters, held_part, layer_parameters
 from simtrain.workload.shape import FP32_BYTES, LayerShape
 
 Buffers = dict[str, int]
@@ -21,13 +20,21 @@ GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
 def lasting_buffers(scenario: Scenario, shape: LayerShape, parameters: StageParameters) -> Buffers:
-    """Bytes of what is there while forward and backward passes run."""
+    """Bytes of what is there while forward and backward passes run.
+
+    What ZeRO has whole of a layer is there for a moment, of what is no layer for a whole pass
+    (`workload.zero`).
+    """
     stage = scenario.memory.zero_stage
-    whole = _whole_parameters(scenario, shape, parameters)
+    layer, others = layer_parameters(shape), parameters.embedding + parameters.other
+    # One layer is being used or reduced, and the next beside it where that is hidden.
+    at_once = 1 + int(scenario.overlap.data_parallel)
+    gathered = (_recomputed_together(scenario) - 1 + at_once) * layer + others
+    undivided = at_once * layer + others
     return {
         GATHER: _gather_bytes(shape),
-        GATHERED_PARAMETERS: whole * scenario.compute_bytes if stage == 3 else 0,
-        GRADIENT_BUCKET: whole * scenario.gradient_bytes if stage >= 2 else 0,
+        GATHERED_PARAMETERS: gathered * scenario.compute_bytes if stage == 3 else 0,
+        GRADIENT_BUCKET: undivided * scenario.gradient_bytes if stage >= 2 else 0,
     }
 
 
@@ -35,7 +42,7 @@ def step_buffers(scenario: Scenario, shape: LayerShape, num_parameters: int) -> 
     """Bytes of what is there while the optimizer steps."""
     memory = scenario.memory
     copied = scenario.gradient_bytes != FP32_BYTES and not memory.offload_optimizer
-    held = divided(scenario, num_parameters) if memory.zero_stage else num_parameters
+    held = held_part(scenario, num_parameters, from_stage=1)
     return {
         GATHER: _gather_bytes(shape),
         FP32_GRADIENTS: held * FP32_BYTES if copied else 0,
@@ -46,8 +53,9 @@ def _gather_bytes(shape: LayerShape) -> int:
     return shape.activation_bytes if shape.sequence_parallel else 0
 
 
-def _whole_parameters(scenario: Scenario, shape: LayerShape, parameters: StageParameters) -> int:
-    """The largest unit that ZeRO gathers or reduces at once, and the next one where it overlaps."""
-    layer = layer_parameters(shape)
-    largest = max(layer, parameters.embedding + parameters.other)
-    return largest + (layer if scenario.overlap.data_parallel else 0)
+def _recomputed_together(scenario: Scenario) -> int:
+    """Layers of the largest unit whose parameters stay from its recompute to its backward pass."""
+    policy = scenario.recompute
+    if policy.strategy != "full" or policy.method == "block":
+        return 1
+    return min(policy.num_layers, scenario.layers_per_chunk)

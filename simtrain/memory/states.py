@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
+from simtrain.workload.parameters import held_part
 
 OPTIMIZER_BYTES = 12
 """Of a parameter: fp32 master weight, momentum and variance."""
@@ -33,11 +34,7 @@ def model_states(scenario: Scenario, num_parameters: int) -> ModelStates:
     """States of `num_parameters` on each rank of a stage, as ZeRO and offload leave them there."""
 
     def held(from_stage: int) -> int:
-        return (
-            divided(scenario, num_parameters)
-            if scenario.memory.zero_stage >= from_stage
-            else (num_parameters)
-        )
+        return held_part(scenario, num_parameters, from_stage=from_stage)
 
     optimizer = 0 if scenario.memory.offload_optimizer else OPTIMIZER_BYTES * held(1)
     return ModelStates(
@@ -45,8 +42,3 @@ def model_states(scenario: Scenario, num_parameters: int) -> ModelStates:
         gradients_bytes=scenario.gradient_bytes * held(2),
         optimizer_bytes=optimizer,
     )
-
-
-def divided(scenario: Scenario, num_parameters: int) -> int:
-    """Parameters of the largest of the parts that the replicas divide them into."""
-    return -(-num_parameters // scenario.parallelism.data)

@@ -1,9 +1,10 @@
 """From the ops of a chunk to a program for the engine, and to what its simulation says.
 
-Three streams: the host, which launches one kernel after another and runs ahead of the device;
-compute; and communication. A kernel starts when it has been launched, when its stream is free,
-and when what it waits for has ended. While a kernel and a collective run side by side they slow
-each other down: they share multiprocessors, memory bandwidth and power.
+Four streams: the host, which launches one kernel after another and runs ahead of the device;
+compute; and communication, over data parallelism and over others. A kernel starts when it has been
+launched, when its stream is free, and when what it waits for has ended. While a kernel and a
+collective run side by side they slow each other down: they share multiprocessors, memory bandwidth
+and power.
 """
 
 from __future__ import annotations
@@ -13,22 +14,25 @@ from dataclasses import dataclass
 
 from simtrain.costs.price import Pricer
 from simtrain.engine import Interference, Program, ProgramBuilder, Timeline, simulate
+from simtrain.engine.intervals import Interval, merged, outside_s
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Collective, Phase
+from simtrain.workload.ops import Collective, Group, Op, Phase
 
-HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
+HOST, COMPUTE, COMMUNICATION, DATA = "host", "compute", "communication", "data"
 
 
 @dataclass(frozen=True, slots=True)
 class ActionTime:
     """Where the seconds of one forward or backward pass of a chunk go; the parts add up.
 
-    `layer_ends_s` are the moments at which each layer's work has ended.
+    Of communication it is what is exposed; where both kinds of it run, it counts to the other than
+    data parallelism's. `layer_ends_s` are the moments at which each layer's work has ended.
     """
 
     compute_s: float
     recompute_s: float
     exposed_communication_s: float
+    exposed_data_s: float
     launch_s: float
     layer_ends_s: tuple[float, ...]
 
@@ -36,7 +40,13 @@ class ActionTime:
     def duration_s(self) -> float:
         """Seconds from the first launch to the last kernel's end."""
         return math.fsum(
-            (self.compute_s, self.recompute_s, self.exposed_communication_s, self.launch_s)
+            (
+                self.compute_s,
+                self.recompute_s,
+                self.exposed_communication_s,
+                self.exposed_data_s,
+                self.launch_s,
+            )
         )
 
 
@@ -46,19 +56,27 @@ def chunk_program(order: IssueOrder, pricer: Pricer) -> tuple[Program, tuple[int
     issue_s = pricer.profile.host.issue.value
     tasks: list[int] = []
     for node in order.nodes:
-        stream = COMMUNICATION if isinstance(node.op, Collective) else COMPUTE
         launch = builder.add(f"launch {node.op.name}", HOST, issue_s, kind="launch")
         after = (launch, *(tasks[position] for position in node.after))
         duration_s = pricer.cost(node.op).duration_s
         tasks.append(
-            builder.add(node.op.name, stream, duration_s, after, node.op.phase, contends=True)
+            builder.add(
+                node.op.name, _stream(node.op), duration_s, after, node.op.phase, contends=True
+            )
         )
     slowdown = pricer.profile.overlap.slowdown.value
     side_by_side = {
-        COMPUTE: Interference((COMMUNICATION,), slowdown),
+        COMPUTE: Interference((COMMUNICATION, DATA), slowdown),
         COMMUNICATION: Interference((COMPUTE,), slowdown),
+        DATA: Interference((COMPUTE,), slowdown),
     }
     return builder.build(side_by_side), tuple(tasks)
+
+
+def _stream(op: Op) -> str:
+    if not isinstance(op, Collective):
+        return COMPUTE
+    return DATA if op.group is Group.DATA else COMMUNICATION
 
 
 def simulate_chunk(order: IssueOrder, pricer: Pricer) -> ActionTime:
@@ -73,30 +91,21 @@ def simulate_chunk(order: IssueOrder, pricer: Pricer) -> ActionTime:
                 recompute_s += span.duration_s
             else:
                 compute_s += span.duration_s
-    exposed_s = _exposed_s(timeline)
+    busy, exchanging = _intervals(timeline, COMPUTE), _intervals(timeline, COMMUNICATION)
+    exposed_s = outside_s(exchanging, busy)
+    data_s = outside_s(_intervals(timeline, DATA), merged([*busy, *exchanging]))
     ends = [max(timeline.end_s[task] for task in tasks[:count]) for count in order.layer_ends]
     return ActionTime(
         compute_s,
         recompute_s,
         exposed_s,
-        max(0.0, timeline.makespan_s - compute_s - recompute_s - exposed_s),
+        data_s,
+        max(0.0, timeline.makespan_s - compute_s - recompute_s - exposed_s - data_s),
         tuple(ends),
     )
 
 
-def _exposed_s(timeline: Timeline) -> float:
-    """Seconds in which the communication stream runs and the compute stream does not."""
-    spans = [span for span in timeline.spans() if span.duration_s > 0]
-    busy = [(s.start_s, s.end_s) for s in spans if s.stream == COMPUTE]
-    total_s = 0.0
-    first = 0
-    for start_s, end_s in ((s.start_s, s.end_s) for s in spans if s.stream == COMMUNICATION):
-        while first < len(busy) and busy[first][1] <= start_s:
-            first += 1
-        at = first
-        while at < len(busy) and busy[at][0] < end_s:
-            total_s += max(0.0, busy[at][0] - start_s)
-            start_s = busy[at][1]
-            at += 1
-        total_s += max(0.0, end_s - start_s)
-    return total_s
+def _intervals(timeline: Timeline, stream: str) -> list[Interval]:
+    """When a stream runs something."""
+    spans = (span for span in timeline.spans() if span.duration_s > 0)
+    return [(span.start_s, span.end_s) for span in spans if span.stream == stream]

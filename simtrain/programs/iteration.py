@@ -2,7 +2,8 @@
 
 The order after the pipeline is that of Megatron-LM's `finalize_model_grads` and optimizer: reduce
 over data parallelism, then layer norms over tensor parallelism, then the tied embedding over
-first and last stage; then the gradient norm, for which every stage waits; then Adam.
+first and last stage; then the gradient norm, for which every stage waits; then Adam, and, where its
+work was divided over the replicas, the all-gather of the new parameters.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class StageStep:
     """Seconds of what a stage does after its last backward pass.
 
     `buckets` run beside the backward pass; `data_reduction_s` runs after it. `embedding_s` is
-    None on stages without the tied embedding.
+    None on stages without the tied embedding. `to_host_s` is 0 unless the optimizer is offloaded,
+    `parameter_gather_s` unless ZeRO divides its work.
     """
 
     average_s: float
@@ -46,9 +48,11 @@ class StageStep:
     buckets: tuple[Bucket, ...]
     sequence_parallel_s: float
     embedding_s: float | None
+    to_host_s: float
     norm_s: float
     norm_reduction_s: float
     update_s: float
+    parameter_gather_s: float
 
 
 def iteration_program(
@@ -60,15 +64,14 @@ def iteration_program(
     ready = [_reduce_gradients(builder, stage, step, pipeline) for stage, step in enumerate(steps)]
     ready = _reduce_embedding(builder, steps, ready)
     norms = [
-        (builder.add(GRADIENT_NORM, stage_stream(stage), step.norm_s, ready[stage], "optimizer"),)
-        for stage, step in enumerate(steps)
+        _measure_gradients(builder, stage, step, ready[stage]) for stage, step in enumerate(steps)
     ]
     # Every rank needs the norm of all: nobody steps before the last stage has its gradients.
     everyone = tuple(task for tasks in norms for task in tasks)
     reduction_s = max(step.norm_reduction_s for step in steps)
     agreed = builder.add("gradient norm all-reduce", MODEL_STREAM, reduction_s, everyone, "norm")
     for stage, step in enumerate(steps):
-        builder.add("Adam", stage_stream(stage), step.update_s, (agreed,), "optimizer")
+        _update_parameters(builder, stage, step, (agreed,))
     return builder.build(), pipeline
 
 
@@ -96,7 +99,7 @@ def _reduce_gradients(
     if step.average_s:
         ready = (builder.add("gradient average", stream, step.average_s, ready, "optimizer"),)
     if step.data_reduction_s:
-        ready = (builder.add("gradient all-reduce", stream, step.data_reduction_s, ready, "data"),)
+        ready = (builder.add("gradient reduction", stream, step.data_reduction_s, ready, "data"),)
     if step.sequence_parallel_s:
         name = "layer norm gradient all-reduce"
         ready = (builder.add(name, stream, step.sequence_parallel_s, ready, "tensor"),)
@@ -115,3 +118,24 @@ def _reduce_embedding(
     name = "embedding gradient all-reduce"
     task = builder.add(name, EMBEDDING_STREAM, duration_s, waits, "embedding")
     return [(task,) if stage in holders else tasks for stage, tasks in enumerate(ready)]
+
+
+def _measure_gradients(
+    builder: ProgramBuilder, stage: int, step: StageStep, ready: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The norm of what a stage has, once a host that runs Adam has got its gradients."""
+    stream = stage_stream(stage)
+    if step.to_host_s:
+        ready = (builder.add("gradients to host", stream, step.to_host_s, ready, "optimizer"),)
+    return (builder.add(GRADIENT_NORM, stream, step.norm_s, ready, "optimizer"),)
+
+
+def _update_parameters(
+    builder: ProgramBuilder, stage: int, step: StageStep, agreed: tuple[int, ...]
+) -> None:
+    """Adam, and the parameters that other replicas updated."""
+    stream = stage_stream(stage)
+    updated = builder.add("Adam", stream, step.update_s, agreed, "optimizer")
+    if step.parameter_gather_s:
+        name = "parameter all-gather"
+        builder.add(name, stream, step.parameter_gather_s, (updated,), "parameter gather")

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from simtrain.engine import Timeline
+from simtrain.engine.intervals import Interval, common_s, merged
 from simtrain.programs.chunk import ActionTime
 from simtrain.programs.iteration import EMBEDDING_STREAM, MODEL_STREAM, data_stream
 from simtrain.programs.pipeline import stage_stream
 from simtrain.schedules import Action, Schedule
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +106,7 @@ _PARTS = {
     "arrival": "pipeline_communication_s",
     "synchronize": "pipeline_communication_s",
     "data": "data_communication_s",
+    "parameter gather": "data_communication_s",
     "tensor": "tensor_communication_s",
     "optimizer": "optimizer_s",
 }
@@ -146,8 +146,8 @@ def _stage(lane: _Lane, ran: Counter[ActionTime], elsewhere: _Elsewhere) -> Brea
         ("data_communication_s", elsewhere.data),
         ("optimizer_s", elsewhere.optimizer),
     ):
-        running = _merged([*running, *intervals])
-        covered_s = _common_s(gaps, running)
+        running = merged([*running, *intervals])
+        covered_s = common_s(gaps, running)
         parts[part] += covered_s - explained_s
         explained_s = covered_s
     parts["bubble_s"] = max(0.0, lane.makespan_s - math.fsum(parts.values()))
@@ -161,16 +161,7 @@ def _add_actions(parts: dict[str, float], ran: Counter[ActionTime]) -> None:
         parts["recompute_s"] += number * time.recompute_s
         parts["launch_s"] += number * time.launch_s
         parts["tensor_communication_s"] += number * time.exposed_communication_s
-
-
-def _merged(intervals: Iterable[Interval]) -> list[Interval]:
-    merged: list[Interval] = []
-    for start_s, end_s in sorted(intervals):
-        if merged and start_s <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], end_s)
-        else:
-            merged.append((start_s, end_s))
-    return merged
+        parts["data_communication_s"] += number * time.exposed_data_s
 
 
 def _gaps(busy: Sequence[Interval], makespan_s: float) -> list[Interval]:
@@ -178,18 +169,3 @@ def _gaps(busy: Sequence[Interval], makespan_s: float) -> list[Interval]:
     ends = [0.0, *(end for _, end in busy)]
     starts = [*(start for start, _ in busy), makespan_s]
     return [(end, start) for end, start in zip(ends, starts, strict=True) if start > end]
-
-
-def _common_s(first: Sequence[Interval], second: Sequence[Interval]) -> float:
-    """Seconds that lie in both; each list is sorted and free of overlaps."""
-    total_s = 0.0
-    i = j = 0
-    while i < len(first) and j < len(second):
-        low = max(first[i][0], second[j][0])
-        high = min(first[i][1], second[j][1])
-        total_s += max(0.0, high - low)
-        if first[i][1] < second[j][1]:
-            i += 1
-        else:
-            j += 1
-    return total_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simtrain.errors import InputError
-from simtrain.scenario.memory_rules import MEMORY_RULES
+from simtrain.scenario.memory_rules import MEMORY_RULES, host_link_rule
 from simtrain.scenario.rules import SPLIT_RULES, cluster_rule
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import STAGE_RULES
@@ -25,13 +25,18 @@ def check_scenario(scenario: Scenario) -> None:
     _check(scenario, RULES, RULES)
 
 
-def check_cluster(scenario: Scenario, gpus_per_node: int, num_nodes: int) -> None:
+def check_cluster(
+    scenario: Scenario, gpus_per_node: int, num_nodes: int, *, has_host_link: bool
+) -> None:
     """Refuse a scenario that needs more GPUs than a cluster of `num_nodes` nodes has.
+
+    Also one that offloads to a host of which the cluster's profile does not tell the speed.
 
     Raises:
         InputError: with the nearest legal numbers of replicas, stages or ranks that fit.
     """
-    _check(scenario, [cluster_rule(gpus_per_node, num_nodes)], RULES)
+    rules = [cluster_rule(gpus_per_node, num_nodes), host_link_rule(has_host_link)]
+    _check(scenario, rules, RULES)
 
 
 def _check(scenario: Scenario, rules: Sequence[Rule], all_rules: Sequence[Rule]) -> None:

@@ -173,3 +173,23 @@ def _zero_needs_replicas(scenario: Scenario) -> Violation | None:
             divisors("parallelism.data", 1, batch, at_least=2),
         ),
     )
+
+
+def host_link_rule(has_host_link: bool) -> Rule:
+    """The rule that only a cluster whose profile has a host link can offload."""
+
+    def check(scenario: Scenario) -> Violation | None:
+        if has_host_link or not scenario.memory.offload_optimizer:
+            return None
+        return Violation(
+            ("memory.offload_optimizer", "cluster"),
+            f"memory.offload_optimizer is true, but the profile of {scenario.cluster} has no "
+            "host_link",
+            ([Fix("memory.offload_optimizer", False)],),
+        )
+
+    reason = (
+        "its time follows from host_link.bandwidth and host_link.adam_bandwidth, which a profile "
+        "may leave out"
+    )
+    return Rule("E327", reason, check)

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from simtrain.workload.ops import Collective, Elementwise, Gemm, Op, as_recompute, saved_bytes
+from simtrain.workload.ops import (
+    Collective,
+    Elementwise,
+    Gemm,
+    Group,
+    Op,
+    as_recompute,
+    saved_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +27,8 @@ class Node:
 
     `layer` is the chunk's layer whose tensors it saves and releases, -1 outside of all layers.
     Compute ops also wait for the compute op before them, and collectives for the collective
-    before them: each kind runs on a stream of its own, first in, first out.
+    before them, over data parallelism and over others: each of the three kinds runs on a stream of
+    its own, first in, first out.
     """
 
     op: Op
@@ -40,6 +49,8 @@ class IssueOrder:
 
     hide: bool = True
     """Whether `launch` is asynchronous (overlap.tensor_parallel); if not, it blocks."""
+    hide_data: bool = False
+    """The same for collectives over data parallelism (overlap.data_parallel)."""
     nodes: list[Node] = field(default_factory=list)
     layer_ends: list[int] = field(default_factory=list)
     layer: int = -1
@@ -61,7 +72,7 @@ class IssueOrder:
         produced_by = () if self._last_compute is None else (self._last_compute,)
         self.nodes.append(Node(self._mark(op), produced_by + self._awaited, self.layer))
         handle = Handle(len(self.nodes) - 1)
-        if not self.hide:
+        if not (self.hide_data if op.group is Group.DATA else self.hide):
             self.wait(handle)
         return handle
 

@@ -33,6 +33,7 @@ class Group(StrEnum):
     DATA = "data"
     EMBEDDING = "embedding"
     MODEL = "model"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)

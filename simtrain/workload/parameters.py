@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simtrain.scenario import Scenario
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.shape import LayerShape
 
@@ -53,6 +54,13 @@ def stage_parameters(
         other=positions + final_norm,
         sequence_parallel=num_layers * _replicated_in_layer(shape) + final_norm,
     )
+
+
+def held_part(scenario: Scenario, num_parameters: int, *, from_stage: int) -> int:
+    """Of states that ZeRO divides from a stage on, those of the rank with the largest part."""
+    if scenario.memory.zero_stage < from_stage:
+        return num_parameters
+    return -(-num_parameters // scenario.parallelism.data)
 
 
 def _replicated_in_layer(shape: LayerShape) -> int:

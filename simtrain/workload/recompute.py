@@ -5,6 +5,7 @@ Source: Megatron-LM's core/recompute.py and tensor_parallel/random.py (`Checkpoi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from simtrain.workload.layer import layer_backward, layer_forward
 from simtrain.workload.linear import collective
 from simtrain.workload.ops import CollectiveKind, Elementwise, Phase
 from simtrain.workload.shape import LayerShape
+from simtrain.workload.zero import Replicas
 
 KEEP_ALL = RecomputePolicy()
 UNIT_INPUT_PART = "distributed unit input"
@@ -33,34 +35,44 @@ class Unit:
     keep_scores: bool = True
     distribute: bool = False
 
-    def forward(self, order: IssueOrder, shape: LayerShape) -> None:
+    def forward(self, order: IssueOrder, shape: LayerShape, replicas: Replicas) -> None:
         """Emit the forward pass of the unit's layers."""
+        replicas.need(self.first)
         keeping = order.checkpointing(keep_input=not self.distribute)
         with keeping if self.again else nullcontext():
             for number in self.layers:
+                replicas.need(number)
                 with order.in_layer(number):
                     layer_forward(order, shape, keep_scores=self.keep_scores)
         if self.distribute:
             with order.in_layer(self.first, ends=False):
                 _split_input(order, shape)
 
-    def backward(self, order: IssueOrder, shape: LayerShape) -> None:
+    def backward(self, order: IssueOrder, shape: LayerShape, replicas: Replicas) -> None:
         """Emit the backward pass; before it the forward pass, with its collectives, if `again`."""
         if self.distribute:
             with order.in_layer(self.first, ends=False):
                 _gather_input(order, shape)
         if self.again:
             for number in self.layers:
+                replicas.need(number)
                 with order.in_layer(number, ends=False), order.recomputing():
                     layer_forward(order, shape, keep_scores=True)
         for number in reversed(self.layers):
+            replicas.need(number)
             with order.in_layer(number):
                 layer_backward(order, shape, scores_again=not self.keep_scores)
+            replicas.reduce(number)
 
     @property
     def layers(self) -> range:
         """Numbers of its layers in the chunk."""
         return range(self.first, self.first + self.num_layers)
+
+    @property
+    def layers_of_backward(self) -> Sequence[int]:
+        """Numbers of its layers in the order in which the backward pass first runs them."""
+        return self.layers if self.again else self.layers[::-1]
 
 
 def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
