@@ -58,4 +58,4 @@ def _recomputed_together(scenario: Scenario) -> int:
     policy = scenario.recompute
     if policy.strategy != "full" or policy.method == "block":
         return 1
-    return min(policy.num_layers, scenario.layers_per_chunk)
+    return min(policy.num_layers, scenario.layers_of_chunk(0))
