@@ -1,6 +1,9 @@
 """A minimal scenario as text, and how to change it, for the tests of the boundary."""
 
-from simtrain.scenario import Scenario, scenario_from_document
+from typing import Any
+
+from simtrain.scenario import RULES, Rule, Scenario, scenario_from_document
+from simtrain.scenario.violation import suggest
 from simtrain.strict_yaml import parse_document
 
 MINIMAL = """\
@@ -23,3 +26,20 @@ def edited(old: str, new: str) -> str:
 
 def scenario_of(text: str) -> Scenario:
     return scenario_from_document(parse_document(text, "x.yaml"))
+
+
+def fixes_of(text: str, code: str) -> list[str]:
+    """What the rule suggests, as the user would write it."""
+    scenario = Scenario.model_validate(scenario_data(text))
+    rule = rule_of(code)
+    violation = rule.check(scenario)
+    assert violation is not None
+    return [f"{fix.field}: {fix.written}" for fix in suggest(scenario, rule, violation, RULES)]
+
+
+def scenario_data(text: str) -> dict[str, Any]:
+    return parse_document(text, "x.yaml").data
+
+
+def rule_of(code: str) -> Rule:
+    return next(rule for rule in RULES if rule.code == code)

@@ -4,13 +4,16 @@ from pathlib import Path
 
 import pytest
 from bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, Bad, adding
+from bad_stages import BAD_STAGES
 from scenario_texts import MINIMAL
 
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
 
+ALL = UNREADABLE + WRONG_VALUES + ILLEGAL + BAD_STAGES
 
-@pytest.mark.parametrize("case", UNREADABLE + WRONG_VALUES + ILLEGAL, ids=lambda case: case.name)
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_a_bad_scenario_is_told_everything_that_is_wrong(case: Bad, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(case.content if isinstance(case.content, bytes) else case.content.encode())
@@ -26,7 +29,7 @@ def test_a_bad_scenario_is_told_everything_that_is_wrong(case: Bad, tmp_path: Pa
 
 
 def test_at_least_forty_kinds_of_bad_scenario_are_tried() -> None:
-    assert len({case.name for case in UNREADABLE + WRONG_VALUES + ILLEGAL}) >= 40
+    assert len({case.name for case in ALL}) >= 40
 
 
 def test_a_whole_message_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

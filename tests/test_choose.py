@@ -136,7 +136,7 @@ def test_as_few_layers_are_recomputed_as_fit_in_the_longest_chunk(length: int) -
 
 
 def test_units_are_tried_that_cut_any_of_the_chunks_otherwise() -> None:
-    """Chunks of 7 and 3 layers: 1 and 1 unit, 2 and 1 (of 6, 5 and 4 the shortest), 3 and 1, 4 and 2."""
+    """7 and 3 layers: 1 and 1 unit, 2 and 1 (of 6, 5 and 4 the shortest), 3 and 1, 4 and 2."""
     choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity=1)
     lengths = [
         policy.num_layers

@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario_texts import MINIMAL, scenario_of
+from scenario_texts import MINIMAL, fixes_of, scenario_data, scenario_of
+from uneven_pipelines import layers_are_placed_by_hand, layers_by_hand, uneven_pipelines
 
 from simtrain.errors import InputError, Location
 from simtrain.scenario import (
     RULES,
-    Rule,
     Scenario,
     check_cluster,
     check_scenario,
@@ -17,7 +17,6 @@ from simtrain.scenario import (
 )
 from simtrain.scenario.violation import broken_codes, suggest
 from simtrain.schedules import build, most_outstanding
-from simtrain.strict_yaml import parse_document
 
 BOOL = st.booleans()
 
@@ -74,30 +73,6 @@ ANY_SCENARIO = with_some(
 )
 
 
-@st.composite
-def uneven_pipelines(draw: st.DrawFn) -> dict[str, Any]:
-    """Stages with layers of their own that fit the model or miss it by a few; legal in the rest."""
-    stages, chunks = draw(st.integers(1, 5)), draw(of(1, 1, 2, 3))
-    shared, first, last = (chunks * draw(st.integers(1, 4)) for _ in range(3))
-    layers = [shared] * stages
-    grid: dict[str, Any] = {"pipeline": stages, "interleave": chunks}
-    if draw(BOOL):
-        layers[0] = grid["first_stage_layers"] = first
-    if draw(BOOL):
-        layers[-1] = grid["last_stage_layers"] = last
-    field = draw(of("num_layers", *grid))
-    data = {"num_layers": sum(layers)} | grid
-    data[field] = max(1, data[field] + draw(of(0, 0, 0, -1, 1, chunks, -chunks, 20)))
-    sizes = {"hidden_size": 64, "num_attention_heads": 4, "seq_length": 32}
-    return {
-        "model": {"num_layers": data.pop("num_layers")} | sizes,
-        "batch": {"micro": 1, "global": data["pipeline"]},
-        "parallelism": data,
-        "overlap": {"pipeline": data["interleave"] > 1},
-        "recompute": {"strategy": "full", "num_layers": draw(of(1, 1, 2, 5))},
-    }
-
-
 EITHER = ANY_SCENARIO | uneven_pipelines()
 
 
@@ -127,32 +102,6 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
         and scenario.precision.gradients in ("fp32", scenario.precision.compute)
         and recompute_is_legal_by_hand(scenario)
         and scenario.memory.zero_stage <= (0 if split.data == 1 else highest_zero_stage)
-    )
-
-
-def layers_by_hand(scenario: Scenario) -> list[int]:
-    """Layers of each stage as Megatron's get_num_layers_to_build counts them, rounded down."""
-    split = scenario.parallelism
-    rest, stages = scenario.model.num_layers, split.pipeline
-    for own in (split.first_stage_layers, split.last_stage_layers):
-        if own is not None:
-            rest, stages = rest - own, stages - 1
-    layers = [rest // stages if stages > 0 else 0] * split.pipeline
-    if split.first_stage_layers is not None:
-        layers[0] = split.first_stage_layers
-    if split.last_stage_layers is not None:
-        layers[-1] = split.last_stage_layers
-    return layers
-
-
-def layers_are_placed_by_hand(scenario: Scenario) -> bool:
-    """Every layer is somewhere, every chunk of a stage has as many and at least one."""
-    split, layers = scenario.parallelism, layers_by_hand(scenario)
-    has_own = split.first_stage_layers is not None or split.last_stage_layers is not None
-    return (
-        sum(layers) == scenario.model.num_layers
-        and all(one > 0 and one % split.interleave == 0 for one in layers)
-        and not (has_own and split.pipeline == 1)
     )
 
 
@@ -230,23 +179,6 @@ def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str
     assert legal in ([], results)
 
 
-def fixes_of(text: str, code: str) -> list[str]:
-    """What the rule suggests, as the user would write it."""
-    scenario = Scenario.model_validate(scenario_data(text))
-    rule = rule_of(code)
-    violation = rule.check(scenario)
-    assert violation is not None
-    return [f"{fix.field}: {fix.written}" for fix in suggest(scenario, rule, violation, RULES)]
-
-
-def scenario_data(text: str) -> dict[str, Any]:
-    return parse_document(text, "x.yaml").data
-
-
-def rule_of(code: str) -> Rule:
-    return next(rule for rule in RULES if rule.code == code)
-
-
 def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
     assert len(set(codes)) == len(codes) == 27
@@ -281,57 +213,6 @@ def test_two_stages_interleave_only_with_overlapped_transfers() -> None:
     scenario_of(text + "overlap: {pipeline: true}\n")
 
 
-@pytest.mark.parametrize(
-    ("grid", "code", "fixes"),
-    [
-        # 48 - 11 = 37 = 3 x 12 + 1: the other three stages share a multiple of 3.
-        (
-            "{pipeline: 4, first_stage_layers: 11}",
-            "E305",
-            [
-                "parallelism.first_stage_layers: 12",
-                "parallelism.first_stage_layers: 9",
-                "model.num_layers: 47",
-                "model.num_layers: 50",
-                "parallelism.pipeline: 2",
-                "parallelism.pipeline: 38",
-            ],
-        ),
-        (
-            "{pipeline: 2, first_stage_layers: 20, last_stage_layers: 29}",
-            "E305",
-            [
-                "parallelism.first_stage_layers: 19",
-                "parallelism.first_stage_layers: null",
-                "parallelism.last_stage_layers: 28",
-                "parallelism.last_stage_layers: null",
-                "model.num_layers: 49",
-            ],
-        ),
-        # Of the multiples of 3 chunks, 12 leaves 36 = 4 x (3 x 3) to three stages and 3 leaves 45.
-        (
-            "{pipeline: 4, interleave: 3, last_stage_layers: 10}",
-            "E328",
-            [
-                "parallelism.last_stage_layers: 12",
-                "parallelism.last_stage_layers: 3",
-            ],
-        ),
-        (
-            "{first_stage_layers: 12}",
-            "E327",
-            [
-                "parallelism.first_stage_layers: null",
-                "parallelism.pipeline: 2",
-                "parallelism.pipeline: 3",
-            ],
-        ),
-    ],
-)
-def test_the_nearest_legal_stages(grid: str, code: str, fixes: list[str]) -> None:
-    assert fixes_of(MINIMAL + f"parallelism: {grid}\n", code) == fixes
-
-
 FROM_KEPT = ["keep_microbatches: 0", "strategy: selective", "strategy: full"]
 PIPELINE = "parallelism: {tensor: 4, pipeline: 4}\n"
 
@@ -364,14 +245,6 @@ def test_how_many_can_be_kept_is_not_told_where_none_can(
     text = f"parallelism: {grid}\nrecompute: {{strategy: {strategy}, keep_microbatches: 99}}\n"
     assert broken_codes(Scenario.model_validate(scenario_data(MINIMAL + text)), RULES) == {code}
     assert fixes_of(MINIMAL + text, code)[0] == "recompute.keep_microbatches: 0"
-
-
-def test_a_unit_may_be_as_long_as_the_longest_chunk() -> None:
-    """Stages of 12, 15, 15 and 6 layers in three chunks each: 5 layers at most."""
-    grid = "{pipeline: 4, interleave: 3, first_stage_layers: 12, last_stage_layers: 6}"
-    text = MINIMAL + f"parallelism: {grid}\nrecompute: {{strategy: full, num_layers: 5}}\n"
-    assert scenario_of(text).chunk_sizes == (2, 4, 5)
-    assert fixes_of(text.replace("layers: 5}", "layers: 6}"), "E319") == ["recompute.num_layers: 5"]
 
 
 @pytest.mark.parametrize(

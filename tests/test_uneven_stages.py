@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scenario_texts import MINIMAL, fixes_of, scenario_of
 from toys import a100, run, scenario_with, small
 
 from simtrain.iteration import Iteration
@@ -206,3 +207,62 @@ def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
     iteration = iteration_of(grid, model=model)
     virtual_stages = range(iteration.schedule.num_virtual_stages)
     assert len({iteration.chunk(one) for one in virtual_stages}) == 5
+
+
+@pytest.mark.parametrize(
+    ("grid", "code", "fixes"),
+    [
+        # 48 - 11 = 37 = 3 x 12 + 1: the other three stages share a multiple of 3.
+        (
+            "{pipeline: 4, first_stage_layers: 11}",
+            "E305",
+            [
+                "parallelism.first_stage_layers: 12",
+                "parallelism.first_stage_layers: 9",
+                "model.num_layers: 47",
+                "model.num_layers: 50",
+                "parallelism.pipeline: 2",
+                "parallelism.pipeline: 38",
+            ],
+        ),
+        (
+            "{pipeline: 2, first_stage_layers: 20, last_stage_layers: 29}",
+            "E305",
+            [
+                "parallelism.first_stage_layers: 19",
+                "parallelism.first_stage_layers: null",
+                "parallelism.last_stage_layers: 28",
+                "parallelism.last_stage_layers: null",
+                "model.num_layers: 49",
+            ],
+        ),
+        # Of the multiples of 3 chunks, 12 leaves 36 = 4 x (3 x 3) to three stages and 3 leaves 45.
+        (
+            "{pipeline: 4, interleave: 3, last_stage_layers: 10}",
+            "E328",
+            [
+                "parallelism.last_stage_layers: 12",
+                "parallelism.last_stage_layers: 3",
+            ],
+        ),
+        (
+            "{first_stage_layers: 12}",
+            "E327",
+            [
+                "parallelism.first_stage_layers: null",
+                "parallelism.pipeline: 2",
+                "parallelism.pipeline: 3",
+            ],
+        ),
+    ],
+)
+def test_the_nearest_legal_stages(grid: str, code: str, fixes: list[str]) -> None:
+    assert fixes_of(MINIMAL + f"parallelism: {grid}\n", code) == fixes
+
+
+def test_a_unit_may_be_as_long_as_the_longest_chunk() -> None:
+    """Stages of 12, 15, 15 and 6 layers in three chunks each: 5 layers at most."""
+    grid = "{pipeline: 4, interleave: 3, first_stage_layers: 12, last_stage_layers: 6}"
+    text = MINIMAL + f"parallelism: {grid}\nrecompute: {{strategy: full, num_layers: 5}}\n"
+    assert scenario_of(text).chunk_sizes == (2, 4, 5)
+    assert fixes_of(text.replace("layers: 5}", "layers: 6}"), "E319") == ["recompute.num_layers: 5"]
