@@ -14,6 +14,7 @@ from command_line import ROOT, call, spawn
 from pytest import CaptureFixture, MonkeyPatch
 
 from simtrain import paper
+from simtrain.cli import Target
 from simtrain.paper.comparison import Comparison, Row
 from simtrain.resources import list_profiles, list_scenarios
 
@@ -77,7 +78,7 @@ def test_every_command_is_shown() -> None:
     shown = {command.split()[1] for command in commands("simtrain ")}
     assert shown == {"run", "memory", "reproduce", "schedule", "scenarios"}
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
-    assert targets == {"table4", "table5", "dp530b"}
+    assert targets == {target.value for target in Target}
 
 
 @pytest.mark.parametrize("command", commands("simtrain "))
@@ -85,7 +86,7 @@ def test_every_command_is_shown() -> None:
 def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None:
     """But for the long simulations, which tests/test_paper.py runs."""
     quick = Comparison("stands for a long one", [Row("22B", "full", 1.42, 1.42)], 0.01, 0.01)
-    for target in ("table5", "dp530b"):
+    for target in ("table5", "dp530b", "appendix_c"):
         monkeypatch.setattr(paper, target, lambda progress: quick)
     outcome = call(*shlex.split(command)[1:])
     assert (outcome.exit_code, outcome.stderr) == (0, "")

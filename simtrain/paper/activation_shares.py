@@ -87,7 +87,7 @@ def _selective() -> tuple[Section, Section]:
         Section(
             "what the attention core keeps",
             NUMBER,
-            ("quantity",),
+            ("figure",),
             (*factors, crossover),
             _SECTION_5_NOTE,
         ),
