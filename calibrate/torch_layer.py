@@ -2,7 +2,8 @@
 
 Activations are [s, b, h], or [s/t, b, h] outside the parallel linears under sequence
 parallelism. The layer keeps for its backward pass what the paper counts, and beside that only
-the layer norms' mean and reciprocal deviation of each token.
+the layer norms' mean and reciprocal deviation of each token. Biases and residuals are added in
+place, so that torch's separate kernels hold no more than Megatron-LM's fused ones.
 
 All ranks of a tensor-parallel group must start from the same random seed: where they hold the
 same tokens their dropout masks must agree, and each rank draws as many numbers as the others.
@@ -69,14 +70,16 @@ class TransformerLayer(nn.Module):
         self.group = group or TensorGroup()
         _check_group(shape, self.group)
         self.recompute = recompute
-        self.attention = Attention(shape, self.group, selective=recompute is Recompute.SELECTIVE)
-        self.mlp = MLP(shape, self.group)
-        self.to(device=device, dtype=dtype)
+        selective = recompute is Recompute.SELECTIVE
+        with torch.device(device):
+            self.attention = Attention(shape, self.group, selective=selective)
+            self.mlp = MLP(shape, self.group)
+        self.to(dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The layer's output; under full recompute only `hidden` is kept."""
         if self.recompute is Recompute.FULL:
-            return _checkpointed(self._blocks, hidden)
+            return checkpointed(self._blocks, hidden)
         return self._blocks(hidden)
 
     def sum_shared_gradients(self) -> None:
@@ -112,11 +115,12 @@ class Attention(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same; selective recompute keeps only Q, K and V of the core."""
         product = column_parallel(self.norm(hidden), self.query_key_value_weight, self.group)
-        heads = self._split_heads(product + self.query_key_value_bias)
-        context = _checkpointed(core, *heads) if self.selective else core(*heads)
-        merged = context.transpose(0, 1).reshape(*product.shape[:2], -1)
-        projected = row_parallel(merged, self.projection_weight, self.group)
-        return bias_dropout_residual(projected, self.projection_bias, hidden)
+        projected = product.add_(self.query_key_value_bias)
+        heads = self._split_heads(projected)
+        context = checkpointed(core, *heads) if self.selective else core(*heads)
+        merged = context.transpose(0, 1).reshape(*projected.shape[:2], -1)
+        output = row_parallel(merged, self.projection_weight, self.group)
+        return bias_dropout_residual(output, self.projection_bias, hidden)
 
     def _split_heads(self, projected: Tensor) -> tuple[Tensor, ...]:
         """[s, b, 3h/t] to three views [b·a/t, s, h/a]."""
@@ -141,7 +145,7 @@ class MLP(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same."""
         wide = column_parallel(self.norm(hidden), self.expansion_weight, self.group)
-        activated = functional.gelu(wide + self.expansion_bias, approximate="tanh")
+        activated = functional.gelu(wide.add_(self.expansion_bias), approximate="tanh")
         narrow = row_parallel(activated, self.contraction_weight, self.group)
         return bias_dropout_residual(narrow, self.contraction_bias, hidden)
 
@@ -163,7 +167,7 @@ def dropout(values: Tensor) -> Tensor:
 
 def bias_dropout_residual(values: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
     """residual + dropout(values + bias), [s or s/t, b, h]."""
-    return residual + dropout(values + bias)
+    return dropout(values.add_(bias)).add_(residual)
 
 
 class _CausalSoftmax(torch.autograd.Function):
@@ -185,10 +189,10 @@ class _CausalSoftmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
         scores_gradient = torch.ops.aten._softmax_backward_data(gradient, output, -1, output.dtype)
-        return scores_gradient * ctx.scale, None
+        return scores_gradient.mul_(ctx.scale), None
 
 
-def _checkpointed(block: Any, *inputs: Tensor) -> Tensor:
+def checkpointed(block: Any, *inputs: Tensor) -> Tensor:
     """Run `block` keeping only its inputs; like Megatron-LM's, its recompute is never cut short."""
     output: Tensor = checkpoint(block, *inputs, use_reentrant=False, early_stop=False)
     return output

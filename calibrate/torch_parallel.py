@@ -2,7 +2,9 @@
 
 Activations are [tokens, batch, width] with the sequence first, so that one rank's part of it
 is contiguous. The order of the collectives and what each hides behind is that of Megatron-LM's
-`LinearWithGradAccumulationAndAsyncCommunication`; gradients are left to autograd to add up.
+`LinearWithGradAccumulationAndAsyncCommunication`. So is the gradient of a weight: where the weight
+has a `main_grad`, the product adds into it (Megatron-LM's `wgrad_gemm_accum_fp32`); where it has
+none, autograd adds the gradients up.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def column_parallel(tokens: Tensor, weight: Tensor, group: TensorGroup) -> Tenso
 
 def row_parallel(inner: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
     """X Aᵀ, then operator f̄ or ḡ: [s, b, n/t] and [m, n/t] to [s or s/t, b, m]."""
-    partial = torch.nn.functional.linear(inner, weight)
+    partial = column_parallel(inner, weight, TensorGroup())
     if group.size == 1:
         return partial
     output: Tensor = _SumPartials.apply(partial, group)
@@ -99,18 +101,18 @@ class _ColumnParallel(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
         ctx.save_for_backward(tokens, weight)
-        ctx.group = group
+        ctx.group, ctx.main_gradient = group, getattr(weight, "main_grad", None)
         return group.gather_tokens(tokens).wait() @ weight.t()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         tokens, weight = ctx.saved_tensors
         gathering = ctx.group.gather_tokens(tokens)
         input_gradient = gradient @ weight
         all_tokens = gathering.wait()
         summing = ctx.group.sum_partials(input_gradient)
-        weight_gradient = gradient.flatten(0, 1).t() @ all_tokens.flatten(0, 1)
+        weight_gradient = _weight_gradient(gradient, all_tokens, ctx.main_gradient)
         return summing.wait(), weight_gradient, None
 
 
@@ -126,3 +128,15 @@ class _SumPartials(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return ctx.group.gather_tokens(gradient).wait(), None
+
+
+def _weight_gradient(gradient: Tensor, tokens: Tensor, main: Tensor | None) -> Tensor | None:
+    """[s, b, m]ᵀ [s, b, n]: the product, or None once it has been added to `main` [m, n]."""
+    left, right = gradient.flatten(0, 1).t(), tokens.flatten(0, 1)
+    if main is None:
+        return left @ right
+    if main.is_cpu:  # where torch has no product that adds into another type
+        main.add_(left @ right)
+    else:
+        torch.addmm(main, left, right, out_dtype=main.dtype, out=main)
+    return None

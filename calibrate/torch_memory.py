@@ -1,0 +1,120 @@
+"""How much memory tensors take: as CUDA's allocator has it, or counted tensor by tensor."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Memory(Protocol):
+    """What is held now, and the most that was held since the last `reset_peak`, in bytes."""
+
+    def counting(self) -> AbstractContextManager[Any]:
+        """Tensors made within are counted."""
+
+    def reset_peak(self) -> None:
+        """What is held now is the most so far."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the tensors that there are."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was held."""
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """The most that the allocator had reserved of the device, if there is one."""
+
+
+class CudaAllocator:
+    """The caching allocator of the current CUDA device; it rounds each tensor up to 512 bytes."""
+
+    def counting(self) -> AbstractContextManager[None]:
+        """It counts always."""
+        return nullcontext()
+
+    def reset_peak(self) -> None:
+        """Start anew, with nothing cached that is not used."""
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes handed out."""
+        return torch.cuda.memory_allocated()
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was handed out at a time."""
+        return torch.cuda.max_memory_allocated()
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The most that was taken from the device."""
+        return torch.cuda.max_memory_reserved()
+
+
+class LiveTensors(TorchDispatchMode):
+    """Counts the storages of all tensors that ops return, from then until nobody has them.
+
+    Works on any device, and on torch's meta device without computing anything. What a kernel
+    takes for itself and gives back before it returns is not seen. `peak_by_op` says which ops
+    made what was held at the peak.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held_bytes = 0
+        self.peak_bytes = 0
+        self.reserved_bytes = None
+        self.peak_by_op: Counter[str] = Counter()
+        self._by_op: Counter[str] = Counter()
+        self._known: set[int] = set()
+
+    def counting(self) -> AbstractContextManager[Any]:
+        """Counts within."""
+        return self
+
+    def reset_peak(self) -> None:
+        """What is held now is the most so far."""
+        self._note_peak()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self._add(leaf.untyped_storage(), str(func))
+        return result
+
+    def _add(self, storage: torch.UntypedStorage, op: str) -> None:
+        address = storage._cdata
+        if address in self._known:
+            return
+        num_bytes = storage.nbytes()
+        self._known.add(address)
+        self._by_op[op] += num_bytes
+        self.held_bytes += num_bytes
+        weakref.finalize(storage, self._drop, address, num_bytes, op)
+        if self.held_bytes > self.peak_bytes:
+            self._note_peak()
+
+    def _drop(self, address: int, num_bytes: int, op: str) -> None:
+        self._known.discard(address)
+        self._by_op[op] -= num_bytes
+        self.held_bytes -= num_bytes
+
+    def _note_peak(self) -> None:
+        self.peak_bytes = self.held_bytes
+        self.peak_by_op = +self._by_op
