@@ -1,8 +1,11 @@
-"""`python -m calibrate`: fit a hardware profile, and show how well it explains its figures."""
+"""`python -m calibrate`: fit a hardware profile; measure what simtrain says, where torch is."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +14,23 @@ from rich.console import Console
 from rich.table import Table
 
 from calibrate.fit import fit_profile
+from calibrate.memory_cases import all_cases
+from calibrate.memory_comparison import MemoryComparison, memory_table, memory_verdict
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residuals
-from simtrain.errors import SimtrainError
+from simtrain.errors import InputError, Problem, SimtrainError
 
 _SHOWN_ROWS = 20
+_MISSED = 4
+"""Exit code: an error above its stated threshold."""
+
+
+class Device(StrEnum):
+    """Where memory is measured."""
+
+    CUDA = "cuda"
+    CPU = "cpu"
+
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -50,6 +65,51 @@ def fit(
         return
     output.write_text(text, encoding="utf-8")
     console.print(f"wrote {output}")
+
+
+@app.command()
+def memory(
+    device: Annotated[
+        Device | None, typer.Option(help="Where to measure; cuda if there is one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in bytes.")] = False,
+) -> None:
+    """Hold the memory of layers and small GPTs against what simtrain says of them.
+
+    On cuda they are run, and the allocator says how much they took. On cpu nothing is computed:
+    the tensors that there would be are counted.
+
+    Exit code 4: a peak is further off than the threshold.
+
+    Example: python -m calibrate memory --device cuda
+    """
+    try:
+        comparison = _measured(device)
+    except SimtrainError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(error.exit_code) from error
+    if as_json:
+        print(json.dumps(comparison.to_json(), indent=2))
+    else:
+        console = Console()
+        console.print(memory_table(comparison))
+        console.print(memory_verdict(comparison))
+    if not comparison.ok:
+        raise typer.Exit(_MISSED)
+
+
+def _measured(device: Device | None) -> MemoryComparison:
+    """Raises InputError where torch, or the device asked for, is not there."""
+    if importlib.util.find_spec("torch") is None:
+        fix = "pip install -c constraints.txt '.[measure]'"
+        raise InputError([Problem("E701", "measuring memory needs torch", fix=fix)])
+    # Fitting must work where torch is not installed.
+    from calibrate.memory_measure import compare, has_cuda
+
+    if device is Device.CUDA and not has_cuda():
+        raise InputError([Problem("E702", "torch finds no CUDA device", fix="--device cpu")])
+    on_cuda = device is Device.CUDA or (device is None and has_cuda())
+    return compare(all_cases(), "cuda" if on_cuda else "meta")
 
 
 def _table(residuals: Residuals) -> Table:

@@ -6,7 +6,6 @@ the output layer and the cross entropy. Tokens are [s, b]; hidden states [s, b, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -86,8 +85,8 @@ class LayerStack(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """The last layer's output."""
         for unit in self.units:
-            layers = self.layers[unit.first : unit.first + unit.num_layers]
-            hidden = checkpointed(_in_turn, layers, hidden) if unit.again else _in_turn(layers, hidden)
+            layers = nn.Sequential(*(self.layers[number] for number in unit.layers))
+            hidden = checkpointed(layers, hidden) if unit.again else layers(hidden)
         return hidden
 
 
@@ -125,12 +124,6 @@ class _CrossEntropy(torch.autograd.Function):
 
 def _to_fp32(logits: Tensor) -> Tensor:
     return logits if logits.dtype is torch.float64 else logits.float()
-
-
-def _in_turn(layers: Sequence[nn.Module] | nn.ModuleList, hidden: Tensor) -> Tensor:
-    for layer in layers:
-        hidden = layer(hidden)
-    return hidden
 
 
 def _within(unit: Unit) -> Recompute:

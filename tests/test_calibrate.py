@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from command_line import spawn
 from toys import a100
 from typer.testing import CliRunner
 
@@ -173,3 +174,12 @@ def test_residuals_by_hand() -> None:
 )
 def test_rounding_to_significant_digits(value: float, digits: int, rounded: float) -> None:
     assert round_significant(value, digits) == rounded
+
+
+def test_only_measuring_needs_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; from calibrate.__main__ import app; app()"
+    assert spawn("-c", code, "--help").exit_code == 0
+    without = spawn("-c", code.replace("None;", "None; sys.argv[1:] = ['memory'];"))
+    assert without.exit_code == 2
+    assert "E701 measuring memory needs torch" in without.stderr
+    assert "pip install -c constraints.txt '.[measure]'" in without.stderr

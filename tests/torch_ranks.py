@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from calibrate.torch_layer import DIVIDED_DIMENSION, DROPOUT, Recompute, TransformerLayer
@@ -39,8 +39,8 @@ class RecordingGroup(TensorGroup):
         return TensorGroup.reduce_scatter(self, partial)
 
 
-def tensors_kept(layer: TransformerLayer, hidden: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """The layer's output, and the tensors that its forward pass keeps, each named once.
+def tensors_kept(layer: nn.Module, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """A module's output, and the tensors that its forward pass keeps, each named once.
 
     Parameters are left out; two views of the same elements are the same tensor.
     """
@@ -51,7 +51,7 @@ def tensors_kept(layer: TransformerLayer, hidden: Tensor) -> tuple[Tensor, list[
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = layer(hidden)
+        output = layer(*inputs)
     own = {parameter.data_ptr() for parameter in layer.parameters()}
     kept = {(t.data_ptr(), t.numel()): t for t in packed if t.data_ptr() not in own}
     return output, list(kept.values())

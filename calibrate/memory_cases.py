@@ -1,0 +1,127 @@
+"""What is run to hold memory as simulated against memory as measured: layers, and small GPTs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from simtrain.hardware.load import profile_of
+from simtrain.iteration import Iteration
+from simtrain.memory.report import memory_report
+from simtrain.memory.states import model_states
+from simtrain.memory.working import backward_memory, forward_memory
+from simtrain.scenario import Scenario
+from simtrain.workload.chunk import Chunk
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.parameters import layer_parameters
+from simtrain.workload.shape import LayerShape
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """Bytes of tensors on one rank.
+
+    `states` between iterations, `kept` more after a forward pass, `peak` at most, states included.
+    """
+
+    states: int
+    kept: int
+    peak: int
+
+    @property
+    def passing(self) -> int:
+        """What comes and goes: the peak less the states."""
+        return self.peak - self.states
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A scenario of one rank with two microbatches: a `whole` GPT, or its layers alone."""
+
+    scenario: Scenario
+    whole: bool
+
+    @property
+    def name(self) -> str:
+        """The model and a microbatch, in words."""
+        model, micro = self.scenario.model, self.scenario.batch.micro
+        kind = "GPT of" if self.whole else "layers,"
+        return f"{kind} {model.num_layers} x {model.hidden_size}, {micro} x {model.seq_length}"
+
+    @property
+    def recompute(self) -> str:
+        """What is computed again, in words."""
+        policy = self.scenario.recompute
+        if policy.method == "block":
+            return f"{policy.strategy}, first {policy.num_layers}"
+        return policy.strategy + (f" by {policy.num_layers}" if policy.num_layers > 1 else "")
+
+    def simulated(self) -> HeldBytes:
+        """What simtrain says, the allocator's allowance left out."""
+        iteration = Iteration(self.scenario, profile_of(self.scenario))
+        return _of_gpt(iteration) if self.whole else _of_layers(iteration)
+
+
+def case(model: dict[str, Any], recompute: Any, *, micro: int, whole: bool) -> Case:
+    """A model on one rank."""
+    batch = {"micro": micro, "global": 2 * micro}
+    data = {"model": model, "batch": batch, "recompute": recompute}
+    return Case(Scenario.model_validate(data), whole)
+
+
+def all_cases() -> list[Case]:
+    """Layers of models of 0.35, 6.7 and 22 billion parameters, and GPTs of 0.12 and 0.4 billion."""
+    layers = [
+        case(_model(4, hidden, heads, seq_length), recompute, micro=micro, whole=False)
+        for (hidden, heads, seq_length, micro), recompute in product(
+            [(1024, 16, 1024, 8), (4096, 32, 2048, 1), (6144, 64, 2048, 1)], _RECOMPUTES
+        )
+    ]
+    models = [
+        case(_model(num_layers, hidden, heads, 1024), recompute, micro=4, whole=True)
+        for (num_layers, hidden, heads), recompute in product(
+            [(12, 768, 12), (6, 2048, 16)], _RECOMPUTES
+        )
+    ]
+    return layers + models
+
+
+_RECOMPUTES: list[Any] = [
+    "none",
+    "selective",
+    "full",
+    {"strategy": "full", "num_layers": 2},
+    {"strategy": "full", "method": "block", "num_layers": 2},
+]
+
+
+def _model(num_layers: int, hidden: int, heads: int, seq_length: int) -> dict[str, Any]:
+    return {
+        "num_layers": num_layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "seq_length": seq_length,
+    }
+
+
+def _of_gpt(iteration: Iteration) -> HeldBytes:
+    (stage,) = memory_report(iteration).stages
+    kept = iteration.order(iteration.schedule.ranks[0][0]).saved_bytes()
+    tensors = stage.peak_bytes - stage.allocator_bytes
+    return HeldBytes(stage.states.total_bytes, kept, tensors)
+
+
+def _of_layers(iteration: Iteration) -> HeldBytes:
+    shape, num_layers = iteration.shape, iteration.scenario.model.num_layers
+    forward_order, backward_order = _passes(shape, iteration.scenario)
+    forward, kept = forward_memory(forward_order)
+    backward, _ = backward_memory(backward_order, kept)
+    states = model_states(iteration.scenario, num_layers * layer_parameters(shape)).total_bytes
+    most = forward.kept_bytes + max(forward.beyond_bytes, backward.beyond_bytes)
+    return HeldBytes(states, forward.kept_bytes, states + most)
+
+
+def _passes(shape: LayerShape, scenario: Scenario) -> tuple[IssueOrder, IssueOrder]:
+    layers, recompute = Chunk(scenario.model.num_layers), scenario.recompute
+    return layers.forward(shape, recompute, hide=True), layers.backward(shape, recompute, hide=True)

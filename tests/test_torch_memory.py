@@ -1,0 +1,232 @@
+"""Memory of layers and GPTs as torch would hold it, counted, against what simtrain says."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from calibrate import memory_comparison
+from calibrate.__main__ import app
+from calibrate.memory_cases import Case, HeldBytes, all_cases, case
+from calibrate.memory_comparison import MemoryComparison, Row
+from calibrate.memory_measure import measure
+from calibrate.torch_gpt import GPT
+from calibrate.torch_memory import LiveTensors
+from simtrain.scenario import RecomputePolicy
+from simtrain.workload.recompute import units
+from simtrain.workload.shape import LayerShape
+
+torch.set_num_threads(1)
+POLICIES = st.one_of(
+    st.sampled_from(["none", "selective"]),
+    st.fixed_dictionaries(
+        {
+            "strategy": st.just("full"),
+            "method": st.sampled_from(["uniform", "block"]),
+            "num_layers": st.integers(1, 4),
+        }
+    ),
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Up to four layers, alone or as a GPT."""
+    heads, whole = draw(st.integers(1, 4)), draw(st.booleans())
+    model = {
+        "num_layers": (num_layers := draw(st.integers(1, 4))),
+        "hidden_size": heads * 8 * draw(st.integers(1, 8)),
+        "num_attention_heads": heads,
+        "seq_length": 8 * draw(st.integers(1, 32)),
+        "vocab_size": 8 * draw(st.integers(1, 200)),
+        "tied_embeddings": draw(st.booleans()),
+    }
+    recompute = draw(POLICIES)
+    if isinstance(recompute, dict):
+        recompute["num_layers"] = min(recompute["num_layers"], num_layers)
+    return case(model, recompute, micro=draw(st.integers(1, 4)), whole=whole)
+
+
+def small(recompute: Any = "none", *, whole: bool = True) -> Case:
+    model = {
+        "num_layers": 2,
+        "hidden_size": 512,
+        "num_attention_heads": 8,
+        "seq_length": 512,
+        "vocab_size": 8192,
+    }
+    return case(model, recompute, micro=2, whole=whole)
+
+
+def ignored_bytes(what: Case, num_norms: int) -> int:
+    """What the paper does not count: of each token a layer norm's mean and deviation in fp32.
+
+    A GPT has one norm more, and keeps its tokens and labels, its loss and what divides it too.
+    """
+    tokens = LayerShape.of(what.scenario).tokens
+    if not what.whole:
+        return 8 * tokens * num_norms + 2
+    return 8 * tokens * (num_norms + 1) + 16 * tokens + 4
+
+
+# ---------------------------------------------------------------------------------- counting
+
+
+def test_storages_are_counted_while_somebody_has_them() -> None:
+    with LiveTensors() as memory:
+        a = torch.zeros(1000)
+        b = a + 1
+        view = a.view(10, 100)[3]
+        b.mul_(2)
+        assert memory.held_bytes == 8000
+        del a
+        assert memory.held_bytes == 8000
+        del view
+        assert memory.held_bytes == 4000
+        assert memory.peak_bytes == 8000
+        memory.reset_peak()
+        assert memory.peak_bytes == 4000
+        c = torch.cat([b, b])
+        assert memory.peak_bytes == 12000
+        assert memory.peak_by_op == {"aten.add.Tensor": 4000, "aten.cat.default": 8000}
+        del b, c
+        assert memory.held_bytes == 0
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_nothing_need_be_computed_to_count(recompute: str) -> None:
+    """On a CPU the layer norms keep two 16-bit numbers a token, on torch's meta device fp32."""
+    shape = LayerShape.of(small().scenario)
+    shape = dataclasses.replace(shape, seq_length=32, hidden=64, ffn=256, vocab=64)
+
+    def count(device: str) -> list[int]:
+        with LiveTensors() as memory:
+            policy = RecomputePolicy.model_validate(recompute)
+            model = GPT(shape, 2, policy, device=device)
+            tokens = torch.zeros(32, 2, dtype=torch.int64, device=device)
+            states = memory.held_bytes
+            memory.reset_peak()
+            loss = model(tokens, tokens)
+            held = memory.held_bytes
+            loss.backward()
+            return [states, held, memory.peak_bytes]
+
+    norms = 1 if recompute == "full" else 5
+    states, held, peak = count("meta")
+    assert count("cpu")[:2] == [states, held - 4 * shape.tokens * norms]
+    assert abs(count("cpu")[2] - peak) <= 4 * shape.tokens * 5
+
+
+# -------------------------------------------------------------------- measured and simulated
+
+
+@settings(max_examples=6)
+@given(cases())
+def test_any_small_case_agrees_to_what_is_ignored(what: Case) -> None:
+    """States and what is kept to the byte; the peak to layer norms, masks and loose ends."""
+    measured, _ = measure(what, "meta")
+    simulated, model = what.simulated(), what.scenario.model
+    assert measured.states == simulated.states
+    kept_units = units(what.scenario.recompute, model.num_layers)
+    norms_kept = sum(2 * unit.num_layers for unit in kept_units if not unit.again)
+    assert measured.kept == simulated.kept + ignored_bytes(what, norms_kept)
+    masks = 2 * model.seq_length**2
+    loose_ends = 32 * LayerShape.of(what.scenario).tokens + 64 * model.hidden_size
+    allowed = ignored_bytes(what, 2 * model.num_layers) + masks + loose_ends
+    assert 0 <= measured.peak - simulated.peak <= allowed
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    "recompute",
+    [
+        "none",
+        "selective",
+        "full",
+        {"strategy": "full", "num_layers": 2},
+        {"strategy": "full", "method": "block", "num_layers": 1},
+    ],
+    ids=str,
+)
+def test_peaks_agree(recompute: Any, whole: bool) -> None:
+    """Beside what is ignored: a causal mask, and the gradients of biases and layer norms."""
+    what = small(recompute, whole=whole)
+    measured, simulated = measure(what, "meta")[0], what.simulated()
+    assert abs(measured.passing / simulated.passing - 1) < 0.005
+
+
+def test_counts_are_the_same_every_time() -> None:
+    assert measure(small("full"), "meta") == measure(small("full"), "meta")
+
+
+# ------------------------------------------------------------------------------ command line
+
+
+def calibrate(*arguments: str, cases: Sequence[Case] = ()) -> Result:
+    with patch("calibrate.__main__.all_cases", lambda: cases or [small(whole=False)]):
+        return CliRunner().invoke(app, ["memory", *arguments])
+
+
+def test_the_command_says_what_it_counted_and_how_well_it_agrees() -> None:
+    done = calibrate("--device", "cpu", cases=[small(), small("full", whole=False)])
+    assert done.exit_code == 0
+    assert "live tensors counted, nothing computed" in done.stdout
+    assert "GPT of 2 x 512, 2 x 512" in done.stdout
+    assert re.search(
+        r"OK: 2 cases, mean \|error\| 0\.\d\d%, largest .* \(at most 3\.0%\)", done.stdout
+    )
+
+
+def test_the_same_as_data() -> None:
+    data = json.loads(calibrate("--device", "cpu", "--json").stdout)
+    (row,) = data["cases"]
+    measured, _ = measure(small(whole=False), "meta")
+    assert row["measured_bytes"] == dataclasses.asdict(measured)
+    assert row["simulated_bytes"] == dataclasses.asdict(small(whole=False).simulated())
+    assert row["reserved_bytes"] is None
+    assert data["ok"] and 0 < data["max_abs_error"] < data["threshold"] == 0.03
+
+
+def test_a_peak_further_off_than_the_threshold_fails() -> None:
+    with patch.object(memory_comparison, "THRESHOLD", 1e-6):
+        done = calibrate("--device", "cpu")
+    assert done.exit_code == 4
+    assert "FAILED: 1 cases" in done.stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what is said where there is none")
+def test_a_device_that_is_not_there() -> None:
+    done = calibrate("--device", "cuda")
+    assert done.exit_code == 2
+    assert "E702 torch finds no CUDA device" in done.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_what_cudas_allocator_hands_out() -> None:
+    done = calibrate("--device", "cuda", "--json", cases=[small(), small("selective")])
+    data = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert all(row["reserved_bytes"] >= row["measured_bytes"]["peak"] for row in data["cases"])
+
+
+def test_the_larger_error_decides() -> None:
+    """Model states can hide that what comes and goes is wrong."""
+    measured, simulated = HeldBytes(1000, 10, 1100), HeldBytes(1000, 10, 1105)
+    row = Row("a", "none", measured, simulated, None)
+    assert row.peak_error == pytest.approx(5 / 1100)
+    assert row.worse_error == row.passing_error == pytest.approx(0.05)
+    assert not MemoryComparison("by hand", [row]).ok
+
+
+def test_the_cases_cover_every_recompute() -> None:
+    found = {(each.whole, each.recompute) for each in all_cases()}
+    words = ("none", "selective", "full", "full by 2", "full, first 2")
+    assert found == {(whole, word) for whole in (False, True) for word in words}
