@@ -94,6 +94,9 @@ BAD_PROFILES = [
     bad("only a prefix", "300 GB/s", "300 G", '"G" alone is ambiguous'),
     bad("unknown unit", "312 TFLOP/s", "312 flops", "gpu.peak_flops.value", "not a unit of"),
     bad("zero bandwidth", "300 GB/s", "0 GB/s", "intra_node.bandwidth", "must be above zero"),
+    bad("no link to the host", "13.14 GB/s", "0 GB/s", "host_link.bandwidth", "must be above zero"),
+    bad("a host that runs back", "4.95 GB/s", "-4.95 GB/s", "host_link.adam_bandwidth", "above"),
+    bad("a host without a pace", "adam_bandwidth", "adam", "host_link.adam", at="host_link:"),
     bad("negative bandwidth", "200 Gb/s", "-200 Gb/s", "adapter_bandwidth", "above zero"),
     bad(
         "negative latency",

@@ -9,6 +9,7 @@ from simtrain.costs.price import Pricer
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.placement import Placement
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration import Iteration
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.simulation import simulate
@@ -117,3 +118,23 @@ def small(grid: dict[str, Any] | None = None, **sections: Any) -> Scenario:
 
 def run(scenario: Scenario, **changes: Any) -> Result:
     return simulate(scenario, changed(a100(), **changes))
+
+
+ONE_STAGE = {"tensor": 1, "pipeline": 1, "data": 4}
+NARROW = {"gradients": "bf16"}
+
+
+def zero(stage: int, grid: dict[str, Any] | None = None, **sections: Any) -> Scenario:
+    """Eight layers on one stage, four replicas of eight microbatches each."""
+    memory = {"zero_stage": stage} | sections.pop("memory", {})
+    return small(ONE_STAGE | (grid or {}), memory=memory, **sections)
+
+
+def with_microbatches(scenario: Scenario, number: int) -> Scenario:
+    batch = scenario.batch.model_copy(update={"global_": number * scenario.parallelism.data})
+    return scenario.model_copy(update={"batch": batch})
+
+
+def num_parameters(scenario: Scenario) -> int:
+    """Of one rank of the first stage."""
+    return Iteration(scenario, a100()).parameters(0).total

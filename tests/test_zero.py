@@ -1,0 +1,340 @@
+"""What ZeRO sends and costs, by hand and as laws."""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import (
+    NARROW,
+    a100,
+    changed,
+    num_parameters,
+    pricer_of,
+    run,
+    small,
+    with_microbatches,
+    zero,
+)
+
+from simtrain.engine import simulate as run_program
+from simtrain.hardware.placement import GroupPlacement, Placement
+from simtrain.iteration import Iteration
+from simtrain.programs.chunk import chunk_program
+from simtrain.scenario import Scenario
+from simtrain.schedules import Action
+from simtrain.simulation import simulate, simulate_layer
+from simtrain.workload.ops import Collective, Group, Op
+from simtrain.workload.optimizer import step_ops
+from simtrain.workload.parameters import layer_parameters
+
+
+def passes(scenario: Scenario) -> list[tuple[Op, ...]]:
+    """The ops of a forward and of a backward pass."""
+    iteration = Iteration(scenario, a100())
+    return [iteration.order(Action(0, kind, 0)).ops() for kind in ("F", "B")]
+
+
+def data_bytes(scenario: Scenario) -> float:
+    """What a rank of the first stage sends to other replicas in an iteration."""
+    step = step_ops(scenario, Iteration(scenario, a100()).parameters(0))
+    within = [op for ops in passes(scenario) for op in ops]
+    return math.fsum(
+        times * op.wire_bytes
+        for ops, times in (
+            (within, scenario.num_microbatches),
+            ((*step.data_reduction, *step.parameter_gather), 1),
+        )
+        for op in ops
+        if isinstance(op, Collective) and op.group is Group.DATA
+    )
+
+
+# ---------------------------------------------------------------------------------- volumes
+
+POLICIES: list[Any] = [
+    "none",
+    "selective",
+    "full",
+    {"strategy": "full", "num_layers": 3},
+    {"strategy": "full", "method": "block", "num_layers": 5},
+]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("stage", "volume"), [(0, 2), (1, 2), (2, 2), (3, 3)])
+def test_the_volumes_of_the_zero_paper(stage: int, volume: int, tied: bool, overlap: bool) -> None:
+    """2Ψ elements up to stage 2 and 3Ψ in stage 3, over a ring of d (ZeRO, Section 7)."""
+    scenario = with_microbatches(
+        zero(
+            stage,
+            precision=NARROW,
+            model={"tied_embeddings": tied},
+            overlap={"data_parallel": overlap},
+        ),
+        1,
+    )
+    elements = data_bytes(scenario) / 2 / (3 / 4)
+    assert elements == pytest.approx(volume * num_parameters(scenario), rel=1e-15)
+
+
+@pytest.mark.parametrize("recompute", POLICIES)
+def test_one_gather_serves_recompute_and_backward(recompute: Any) -> None:
+    scenario = with_microbatches(zero(3, precision=NARROW, recompute=recompute), 1)
+    assert data_bytes(scenario) == pytest.approx(3 * 2 * 3 / 4 * num_parameters(scenario))
+
+
+@given(
+    stage=st.integers(0, 3),
+    data=st.integers(2, 8),
+    microbatches=st.integers(1, 5),
+    narrow=st.booleans(),
+)
+@settings(max_examples=40)
+def test_bytes_to_other_replicas(stage: int, data: int, microbatches: int, narrow: bool) -> None:
+    """Gradients in their type g: stages 0 and 1 send their sum, 2 and 3 those of every microbatch.
+
+    So with fp32 gradients stage 1 sends less than stage 0: 4 + 2 bytes a parameter, not 8.
+    """
+    precision = NARROW if narrow else {}
+    scenario = with_microbatches(zero(stage, {"data": data}, precision=precision), microbatches)
+    g, m = 2 if narrow else 4, microbatches
+    a_parameter = {0: 2 * g, 1: g + 2, 2: m * g + 2, 3: m * (g + 2 + 2)}[stage]
+    expected = a_parameter * num_parameters(scenario) * (data - 1) / data
+    assert data_bytes(scenario) == pytest.approx(expected, rel=1e-14)
+
+
+def test_every_unit_is_reduced_and_gathered_once_a_pass() -> None:
+    scenario = zero(3)
+    layer = layer_parameters(Iteration(scenario, a100()).shape)
+    others = num_parameters(scenario) - 8 * layer
+
+    def sizes(ops: tuple[Op, ...], name: str) -> list[int]:
+        return [op.array_bytes for op in ops if isinstance(op, Collective) and op.name == name]
+
+    forward, backward = passes(scenario)
+    for ops in (forward, backward):
+        assert sizes(ops, "parameter gather") == [2 * others] + 8 * [2 * layer]
+    assert sizes(forward, "gradient reduction") == []
+    assert sizes(backward, "gradient reduction") == 8 * [4 * layer] + [4 * others]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_part_of_the_averaged_gradients_is_added_when_it_is_there(overlap: bool) -> None:
+    """4 bytes read and written of all, then twice read and once written of a quarter."""
+    scenario = zero(2, overlap={"data_parallel": overlap})
+    order = Iteration(scenario, a100()).order(Action(0, "B", 0))
+    nodes = order.nodes
+    where = {
+        name: [place for place, node in enumerate(nodes) if node.op.name == f"gradient {name}"]
+        for name in ("average", "reduction", "accumulate")
+    }
+    moved = {
+        name: sum(op.moved_bytes for op in order.ops() if op.name == f"gradient {name}")
+        for name in ("average", "accumulate")
+    }
+    whole = num_parameters(scenario)
+    assert moved == {"average": 8 * whole, "accumulate": 3 * whole}
+    units = list(zip(*where.values(), strict=True))
+    assert len(units) == 9
+    for average, reduction, accumulate in units:
+        assert average in nodes[reduction].after
+        assert reduction in nodes[accumulate].after
+    assert all(later[0] > earlier[2] for earlier, later in itertools.pairwise(units))
+
+
+# -------------------------------------------------------------------------- stage 1, by hand
+
+
+def test_reduce_scatter_and_gather_by_hand() -> None:
+    """Two nodes with one rank each: half of the bytes at one adapter's concurrent efficiency."""
+    scenario = zero(1, {"tensor": 8, "data": 2})
+    network = a100().inter_node
+    bandwidth, step_s = 25e9 * network.concurrent_efficiency.value, network.step_latency.value
+    expected_s = {
+        "gradient reduction": step_s + num_parameters(scenario) * 4 / 2 / bandwidth,
+        "parameter all-gather": step_s + num_parameters(scenario) * 2 / 2 / bandwidth,
+    }
+    result = run(scenario)
+    spans = {span.name: span for span in result.timeline.spans()}
+    for name, seconds in expected_s.items():
+        assert spans[name].duration_s == pytest.approx(seconds)
+    assert result.breakdown.data_communication_s == pytest.approx(sum(expected_s.values()))
+    assert spans["parameter all-gather"].start_s == spans["Adam"].end_s
+    assert spans["parameter all-gather"].end_s == result.iteration_time_s
+
+
+@pytest.mark.parametrize("data", [2, 4, 8])
+def test_a_replica_steps_its_part(data: int) -> None:
+    """Norm, clip, Adam and cast pass over 1/d; average and zero over the whole buffer."""
+    free = {"memory_bound__kernel_latency": 0.0, "inter_node__step_latency": 0.0}
+    scenario, bandwidth = zero(1, {"data": data}), a100().memory_bound.stream_bandwidth.value
+    number = num_parameters(scenario)
+    spans = {span.name: span for span in run(scenario, **free).timeline.spans()}
+    assert spans["gradient average"].duration_s == pytest.approx(8 * number / bandwidth)
+    assert spans["gradient norm"].duration_s == pytest.approx(4 * number / data / bandwidth)
+    part = (8 + 28 + 4 + 2) * number / data
+    assert spans["Adam"].duration_s == pytest.approx((part + 4 * number) / bandwidth)
+
+
+def test_every_rank_has_a_part_of_the_norm() -> None:
+    """Four stages of four ranks and two replicas: 16 ranks hold all parts without ZeRO, 32 with."""
+
+    def summed_over(stage: int) -> tuple[int, Group]:
+        scenario = small({"data": 2}, memory={"zero_stage": stage})
+        *_, reduction = step_ops(scenario, Iteration(scenario, a100()).parameters(0)).gradient_norm
+        assert isinstance(reduction, Collective)
+        return reduction.group_size, reduction.group
+
+    assert summed_over(0) == (16, Group.MODEL)
+    assert summed_over(1) == (32, Group.ALL)
+    assert Placement(4, 2, 4, gpus_per_node=8).all_ranks() == GroupPlacement(32, 8)
+    assert Placement(2, 3, 2, gpus_per_node=8).all_ranks() == GroupPlacement(12, 8)
+
+
+@pytest.mark.parametrize("interleave", [1, 2])
+def test_buckets_of_stage_1_scatter_beside_the_backward_pass(interleave: int) -> None:
+    grid = {"tensor": 8, "pipeline": 4, "data": 2, "interleave": interleave}
+    free = {"inter_node__step_latency": 0.0, "memory_bound__kernel_latency": 0.0}
+    exposed, hidden = (
+        run(small(grid, memory={"zero_stage": 1}, overlap={"data_parallel": overlap}), **free)
+        for overlap in (False, True)
+    )
+    for stage in range(4):
+        at_once_s = math.fsum(
+            span.duration_s
+            for span in exposed.timeline.spans()
+            if span.stream == f"stage {stage}"
+            and span.name in ("gradient average", "gradient reduction")
+        )
+        assert hidden.timeline.busy_s()[f"data {stage}"] == pytest.approx(at_once_s)
+    assert hidden.iteration_time_s < exposed.iteration_time_s
+
+
+# ------------------------------------------------------------------------- stages 2 and 3
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("tensor", [1, 4])
+def test_blocking_collectives_add_their_own_time(stage: int, tensor: int) -> None:
+    scenario = zero(stage, {"tensor": tensor}, recompute="full")
+    result, pricer = run(scenario, host__issue=0.0), pricer_of(scenario, a100())
+    step = step_ops(scenario, result.iteration.parameters(0))
+    within_s = math.fsum(
+        pricer.cost(op).duration_s
+        for ops in passes(scenario)
+        for op in ops
+        if isinstance(op, Collective) and op.group is Group.DATA
+    )
+    after_s = math.fsum(pricer.cost(op).duration_s for op in step.parameter_gather)
+    assert (after_s > 0) == (stage == 2)
+    assert result.breakdown.data_communication_s == pytest.approx(8 * within_s + after_s)
+    assert result.breakdown.total_s == pytest.approx(result.iteration_time_s, rel=1e-12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    stage=st.integers(1, 3),
+    tensor=st.sampled_from([1, 2, 8]),
+    data=st.integers(2, 5),
+    recompute=st.sampled_from(POLICIES),
+    slowdown=st.floats(0.0, 0.9),
+)
+def test_hiding_is_never_slower(
+    stage: int, tensor: int, data: int, recompute: Any, slowdown: float
+) -> None:
+    """Side by side two take at most (1 + slowdown) times the longer, less than one by one."""
+    exposed, hidden = (
+        run(
+            zero(
+                stage,
+                {"tensor": tensor, "data": data},
+                recompute=recompute,
+                overlap={"data_parallel": overlap},
+            ),
+            overlap__slowdown=slowdown,
+        )
+        for overlap in (False, True)
+    )
+    assert hidden.iteration_time_s <= exposed.iteration_time_s * (1 + 1e-12)
+    assert hidden.breakdown.data_communication_s < exposed.breakdown.data_communication_s
+
+
+@pytest.mark.parametrize("recompute", POLICIES)
+@pytest.mark.parametrize("hide_tensor", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_layer_has_its_parameters_before_it_runs(
+    recompute: Any, hide_tensor: bool, overlap: bool
+) -> None:
+    """And of those that come, the next one's are under way where that is hidden, and no others."""
+    hidden = {"data_parallel": overlap, "tensor_parallel": hide_tensor}
+    scenario = zero(3, {"tensor": 2}, recompute=recompute, overlap=hidden)
+    iteration = Iteration(scenario, changed(a100(), inter_node__adapter_bandwidth=1e9))
+    for kind in ("F", "B"):
+        order = iteration.order(Action(0, kind, 0))
+        program, tasks = chunk_program(order, iteration.pricer)
+        timeline = run_program(program)
+        nodes = list(zip(order.nodes, tasks, strict=True))
+        _, *gathers = (task for node, task in nodes if node.op.name == "parameter gather")
+        first = {}
+        for node, task in nodes:
+            if node.layer >= 0:
+                first.setdefault(node.layer, task)
+        needed = sorted(first, key=lambda layer: first[layer])
+        assert len(needed) == len(gathers) == 8
+        for place, (layer, gather) in enumerate(zip(needed, gathers, strict=True)):
+            assert timeline.end_s[gather] <= timeline.start_s[first[layer]]
+            if place + 1 < len(gathers):
+                issued_ahead = gathers[place + 1] < first[layer]
+                assert issued_ahead == overlap
+            if place + 2 < len(gathers):
+                later = timeline.start_s[gathers[place + 2]]
+                assert later >= timeline.start_s[first[layer]]
+
+
+def test_compute_is_slowed_beside_the_other_replicas_too() -> None:
+    fast, slow = (
+        run(zero(3, overlap={"data_parallel": True}), overlap__slowdown=slowdown)
+        for slowdown in (0.0, 0.5)
+    )
+    assert slow.breakdown.compute_s > fast.breakdown.compute_s
+    alone = [run(zero(3), overlap__slowdown=slowdown).breakdown for slowdown in (0.0, 0.5)]
+    assert alone[0].compute_s == pytest.approx(alone[1].compute_s)
+
+
+def test_one_layer_alone_gathers_and_reduces() -> None:
+    plain, divided = (simulate_layer(zero(stage), a100()) for stage in (1, 3))
+    assert [time.exposed_data_s for time in plain] == [0, 0]
+    forward, backward = (time.exposed_data_s for time in divided)
+    assert backward > forward > 0
+
+
+@pytest.mark.parametrize(
+    ("stage", "overlap", "recompute", "gathered", "undivided"),
+    [
+        (1, False, "none", None, None),
+        (2, False, "full", None, 1),
+        (2, True, "full", None, 2),
+        (3, False, "full", 1, 1),
+        (3, True, "selective", 2, 2),
+        (3, True, {"strategy": "full", "num_layers": 3}, 4, 2),
+        (3, True, {"strategy": "full", "method": "block", "num_layers": 3}, 2, 2),
+    ],
+)
+def test_layers_that_are_whole_at_a_time(
+    stage: int, overlap: bool, recompute: Any, gathered: int | None, undivided: int | None
+) -> None:
+    """A unit's until its backward pass, the next one's where hidden; the others' all along."""
+    scenario = zero(stage, recompute=recompute, overlap={"data_parallel": overlap})
+    layer = layer_parameters(Iteration(scenario, a100()).shape)
+    others = num_parameters(scenario) - 8 * layer
+    buffers = simulate(scenario).memory.stages[0].buffers_bytes
+    for name, num_layers, size in (
+        ("gathered parameters", gathered, 2),
+        ("gradient bucket", undivided, 4),
+    ):
+        expected = None if num_layers is None else size * (num_layers * layer + others)
+        assert buffers.get(name) == expected
