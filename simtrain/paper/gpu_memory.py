@@ -113,5 +113,7 @@ def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:
 def _layers_bytes(iteration: Iteration) -> int:
     """What the layers of all forward passes keep that the first stage has outstanding at most."""
     scenario = iteration.scenario
-    chunk = Chunk(scenario.layers_per_chunk).forward(iteration.shape, scenario.recompute, hide=True)
+    chunk = Chunk(scenario.layers_of_chunk(0)).forward(
+        iteration.shape, scenario.recompute, hide=True
+    )
     return most_outstanding(iteration.schedule.ranks[0]) * chunk.saved_bytes()

@@ -14,7 +14,7 @@ from simtrain.paper.comparison import Progress
 from simtrain.paper.entries import GIGABYTES, Entry, Limit, Reproduction, Section
 from simtrain.paper.formulas import Formulas
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.workload.chunk import Chunk, recomputed_unit_bytes
+from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.shape import LayerShape
 
@@ -99,11 +99,10 @@ def _activations() -> Section:
 def _checkpointing() -> Section:
     long = f"recompute={{strategy: full, num_layers: {UNIT_LAYERS}}}"
     units, layers = load_scenario(GPT2, (long,)), load_scenario(GPT2)
-    counted = _inputs_bytes(units) + _linear_output_bytes(
-        load_scenario(GPT2, ("recompute=none",)), UNIT_LAYERS
-    )
+    everything = load_scenario(GPT2, ("recompute=none",))
+    counted = _inputs_bytes(units) + _linear_output_bytes(everything, UNIT_LAYERS)
     inputs = _inputs_bytes(layers)
-    again = recomputed_unit_bytes(LayerShape.of(layers), layers.recompute)
+    again = _order(everything, 1).saved_bytes() - _order(layers, 1).saved_bytes()
     entries = (
         Entry(
             (f"as the text counts: units of {UNIT_LAYERS} layers",),
