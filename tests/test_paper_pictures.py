@@ -138,7 +138,7 @@ def test_out_makes_the_folder_and_writes_there(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     quick = Comparison("stands for a long one", [Row("22B", "full", 1.42, 1.42)], 0.01, 0.01)
-    for target in ("table5", "dp530b", "appendix_c"):
+    for target in ("table4", "table5", "dp530b", "fig1", "fig8", "fig9", "appendix_c", "zero"):
         monkeypatch.setattr(paper, target, lambda progress: quick)
     folder = tmp_path / "new" / "pictures"
     outcome = call("reproduce", "all", "--out", str(folder))
