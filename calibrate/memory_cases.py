@@ -8,6 +8,7 @@ from typing import Any
 
 from simtrain.hardware.load import profile_of
 from simtrain.iteration import Iteration
+from simtrain.memory.buffers import GLOBAL
 from simtrain.memory.report import memory_report
 from simtrain.memory.states import model_states
 from simtrain.memory.working import backward_memory, forward_memory
@@ -58,7 +59,7 @@ class Case:
         return policy.strategy + (f" by {policy.num_layers}" if policy.num_layers > 1 else "")
 
     def simulated(self) -> HeldBytes:
-        """What simtrain says, the allocator's allowance left out."""
+        """What simtrain says, without allocator's allowance and Megatron-LM's global buffer."""
         iteration = Iteration(self.scenario, profile_of(self.scenario))
         return _of_gpt(iteration) if self.whole else _of_layers(iteration)
 
@@ -108,7 +109,8 @@ def _model(num_layers: int, hidden: int, heads: int, seq_length: int) -> dict[st
 def _of_gpt(iteration: Iteration) -> HeldBytes:
     (stage,) = memory_report(iteration).stages
     kept = iteration.order(iteration.schedule.ranks[0][0]).saved_bytes()
-    tensors = stage.peak_bytes - stage.allocator_bytes
+    # Our layer in torch has no use for Megatron-LM's global memory buffer.
+    tensors = stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes[GLOBAL]
     return HeldBytes(stage.states.total_bytes, kept, tensors)
 
 

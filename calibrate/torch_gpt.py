@@ -97,10 +97,10 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Megatron-LM's `vocab_parallel_cross_entropy` of 2022.
+    """Megatron-LM's `vocab_parallel_cross_entropy`, where it subtracts out of place (core 0.x).
 
     Of [s, b, v] it holds what it is given and those less their maximum; the gradient takes the
-    place of the softmax. Later versions subtract in place too.
+    place of the softmax. Versions before and after subtract in place.
     """
 
     @staticmethod

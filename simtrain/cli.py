@@ -22,9 +22,11 @@ from rich.text import Text
 
 from simtrain import paper
 from simtrain.errors import SimtrainError
-from simtrain.paper.pictures import make_folder, write_pictures
+from simtrain.paper.pictures import write_pictures
 from simtrain.paper.render import render as render_reproduced
+from simtrain.pictures import make_folder
 from simtrain.report.memory_page import memory_page
+from simtrain.report.memory_picture import write_memory_picture
 from simtrain.report.render import render as render_result
 from simtrain.resources import list_scenarios
 from simtrain.scenario import load_scenario
@@ -50,6 +52,9 @@ SetOption = Annotated[
     typer.Option("--set", help="Override a field: parallelism.tensor=4. May be repeated."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Write pictures into this folder, PNG and SVG.")
+]
 
 
 class Target(StrEnum):
@@ -96,17 +101,24 @@ def run(
 
 @app.command()
 def memory(
-    scenario: ScenarioArgument, overrides: SetOption = None, as_json: JsonOption = False
+    scenario: ScenarioArgument,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
 ) -> None:
     """Say what each stage holds at its fullest, in GiB by component; exit code 3 if too much.
 
-    Example: simtrain memory table5_530b_present --set recompute=none
+    Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
     loaded = load_scenario(scenario, overrides or ())
+    if out:
+        make_folder(out)
     with _status(f"simulating {loaded.name}"):
-        report = simulate(loaded).memory
-    _show(as_json, report.to_json, lambda: memory_page(report))
-    if not report.fits:
+        result = simulate(loaded)
+        if out:
+            write_memory_picture(result, out)
+    _show(as_json, result.memory.to_json, lambda: memory_page(result.memory))
+    if not result.memory.fits:
         raise typer.Exit(DOES_NOT_FIT)
 
 
@@ -114,9 +126,7 @@ def memory(
 def reproduce(
     target: Annotated[Target, typer.Argument(help="Which of the paper's results.")],
     as_json: JsonOption = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write pictures into this folder, PNG and SVG.")
-    ] = None,
+    out: OutOption = None,
 ) -> None:
     """Put the paper's figures beside ours; exit code 4 when a threshold is missed.
 

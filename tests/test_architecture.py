@@ -29,15 +29,18 @@ ROOMS: dict[str, set[str]] = {
     | {"scenario", "hardware", "workload", "costs", "schedules", "engine", "programs"},
     "memory": READING
     | {"scenario", "hardware", "workload", "schedules", "engine", "programs", "iteration"},
+    "pictures": READING,
     "report": READING
-    | {"scenario", "hardware", "schedules", "engine", "programs", "iteration", "memory"},
+    | {"scenario", "hardware", "schedules", "engine", "programs", "iteration", "memory"}
+    | {"pictures"},
     "simulation": READING
     | {"scenario", "hardware", "workload", "costs", "schedules", "engine", "programs"}
     | {"iteration", "memory", "report"},
     "paper": READING
     | {"scenario", "hardware", "workload", "schedules", "iteration", "memory", "report"}
-    | {"simulation"},
-    "cli": READING | {"scenario", "schedules", "memory", "report", "simulation", "paper"},
+    | {"pictures", "simulation"},
+    "cli": READING
+    | {"scenario", "schedules", "memory", "pictures", "report", "simulation", "paper"},
 }
 # What stands at the front of the package may use all of it.
 FRONT = {"__init__", "__main__"}

@@ -210,10 +210,14 @@ def buffers_of(scenario: Scenario, stage: int = 0) -> dict[str, int]:
     return memory_of(scenario).stages[stage].buffers_bytes
 
 
-def test_sequence_parallelism_gathers_into_one_buffer() -> None:
-    gathered = buffers_of(small({"sequence_parallel": True}))
-    assert gathered["sequence-parallel gather"] == 2 * 2048 * 4096
-    assert "sequence-parallel gather" not in buffers_of(small())
+def test_the_global_buffer_is_as_large_as_the_largest_of_its_uses() -> None:
+    """2sbh that sequence parallelism gathers, or the 2as²b/t of QKᵀ."""
+    short = {"seq_length": 256}
+    gathered = buffers_of(small({"sequence_parallel": True}, model=short))
+    assert gathered["global memory buffer"] == 2 * 256 * 4096
+    assert buffers_of(small(model=short))["global memory buffer"] == 2 * (32 // 4) * 256**2
+    longer = buffers_of(small({"sequence_parallel": True}))
+    assert longer["global memory buffer"] == 2 * (32 // 4) * 2048**2
 
 
 def test_16_bit_gradients_are_copied_for_the_step() -> None:
@@ -224,7 +228,7 @@ def test_16_bit_gradients_are_copied_for_the_step() -> None:
     (stage,) = memory_of(scenario).stages
     number = stage.components_bytes["parameters"] // 2
     assert stage.peak_name == "optimizer step"
-    assert stage.buffers_bytes == {"gradients in fp32": 4 * number}
+    assert stage.buffers_bytes["gradients in fp32"] == 4 * number
     (accumulated,) = memory_of(small(grid, model=tiny)).stages
     assert accumulated.peak_name == "0B0"
     result = simulate(scenario)

@@ -1,7 +1,9 @@
 """Buffers that a rank holds beside model states and activations, by name.
 
-Of every iteration: Megatron-LM's global buffer that sequence parallelism gathers a layer's input
-in (core/parallel_state.py, `get_global_memory_buffer`), and what ZeRO needs whole for a moment.
+Of every iteration: Megatron-LM's global memory buffer, as large as the largest of what shares it
+(`get_global_memory_buffer().get_tensor(..., "mpu")`): a layer's input that sequence parallelism
+gathers, and the addend of QKᵀ that `baddbmm` asks for and ignores; and what ZeRO needs whole for a
+moment.
 Of the optimizer step: the fp32 copy of 16-bit gradients (Megatron-LM's
 `Float16OptimizerWithFloat16Params`; the flattened fp32 buffer of ZeRO, Section 3.2). Reducing
 gradients needs none: they lie in one contiguous buffer and are reduced in place.
@@ -15,7 +17,7 @@ from simtrain.workload.shape import FP32_BYTES, LayerShape
 
 Buffers = dict[str, int]
 RECOMPUTED, WORKING = "recomputed tensors", "working tensors"
-GATHER, FP32_GRADIENTS = "sequence-parallel gather", "gradients in fp32"
+GLOBAL, FP32_GRADIENTS = "global memory buffer", "gradients in fp32"
 GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
@@ -32,7 +34,7 @@ def lasting_buffers(scenario: Scenario, shape: LayerShape, parameters: StagePara
     gathered = (_recomputed_together(scenario) - 1 + at_once) * layer + others
     undivided = at_once * layer + others
     return {
-        GATHER: _gather_bytes(shape),
+        GLOBAL: _global_bytes(shape),
         GATHERED_PARAMETERS: gathered * scenario.compute_bytes if stage == 3 else 0,
         GRADIENT_BUCKET: undivided * scenario.gradient_bytes if stage >= 2 else 0,
     }
@@ -44,13 +46,14 @@ def step_buffers(scenario: Scenario, shape: LayerShape, num_parameters: int) -> 
     copied = scenario.gradient_bytes != FP32_BYTES and not memory.offload_optimizer
     held = held_part(scenario, num_parameters, from_stage=1)
     return {
-        GATHER: _gather_bytes(shape),
+        GLOBAL: _global_bytes(shape),
         FP32_GRADIENTS: held * FP32_BYTES if copied else 0,
     }
 
 
-def _gather_bytes(shape: LayerShape) -> int:
-    return shape.activation_bytes if shape.sequence_parallel else 0
+def _global_bytes(shape: LayerShape) -> int:
+    gathered = shape.activation_bytes if shape.sequence_parallel else 0
+    return max(gathered, shape.scores * shape.element_bytes)
 
 
 def _recomputed_together(scenario: Scenario) -> int:

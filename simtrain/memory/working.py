@@ -58,7 +58,8 @@ def _replay(order: IssueOrder, live: Tensors, kept_bytes: int) -> ActionMemory:
             again |= new
         released = [(node.layer, name) for name in node.op.releases]
         own_bytes = sum(saved.values()) + sum(live[key] for key in released if key not in saved)
-        beyond = live_bytes + node.op.working_bytes(own_bytes) - kept_bytes
+        working_bytes = node.op.working_bytes(own_bytes) + node.waiting_bytes
+        beyond = live_bytes + working_bytes - kept_bytes
         if beyond > fullest.beyond_bytes:
             recomputed = min(beyond, sum(again.values()))
             fullest = ActionMemory(kept_bytes, beyond, recomputed, node.op.name)

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from simtrain.memory.buffers import (
     FP32_GRADIENTS,
-    GATHER,
     GATHERED_PARAMETERS,
+    GLOBAL,
     GRADIENT_BUCKET,
     RECOMPUTED,
     WORKING,
@@ -24,7 +24,7 @@ _BAR_WIDTH = 30
 _MEANINGS = {
     RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
     WORKING: "activations and gradients that come and go, here in {op}",
-    GATHER: "a layer's whole input under sequence parallelism (Megatron's global memory buffer)",
+    GLOBAL: "Megatron's: for the inputs that sequence parallelism gathers, and for QKᵀ",
     GATHERED_PARAMETERS: "parameters that ZeRO has gathered for a layer",
     GRADIENT_BUCKET: "a layer's gradients before ZeRO has divided them",
     FP32_GRADIENTS: "the copy of 16-bit gradients that the optimizer steps with",

@@ -54,22 +54,15 @@ def core_forward(order: IssueOrder, shape: LayerShape, *, keep_scores: bool) -> 
 def core_backward(order: IssueOrder, shape: LayerShape) -> None:
     """Gradients of the four ops, last to first; each product has two operands' gradients.
 
-    Query, key and value are views of one tensor, which goes when none of them is used any more.
+    Those of scores and value come from one node of autograd and are there at the same time. Query,
+    key and value are views of one tensor, which goes when none of them is used any more.
     """
     s, d, size = shape.seq_length, shape.head_size, shape.element_bytes
     phase = Phase.INPUT_GRADIENT
     value = (shape.saved("value gradient", shape.tokens * shape.hidden // shape.tensor),)
-    order.compute(_per_head(shape, "attention over V scores gradient", s, s, d, phase))
-    order.compute(
-        _per_head(
-            shape,
-            "attention over V value gradient",
-            *(s, d, s),
-            phase,
-            saved=value,
-            releases=("softmax dropout output",),
-        )
-    )
+    order.compute(_per_head(shape, "attention over V scores gradient", s, s, d, phase, saved=value))
+    name, released = "attention over V value gradient", ("softmax dropout output",)
+    order.compute(_per_head(shape, name, s, d, s, phase, releases=released))
     order.compute(
         Elementwise(
             "softmax dropout gradient",
@@ -90,8 +83,8 @@ def core_backward(order: IssueOrder, shape: LayerShape) -> None:
         )
     )
     order.compute(_per_head(shape, "QKᵀ query gradient", s, d, s, phase))
-    released = ("query and key", "value")
-    order.compute(_per_head(shape, "QKᵀ key gradient", s, d, s, phase, releases=released))
+    views = ("query and key", "value")
+    order.compute(_per_head(shape, "QKᵀ key gradient", s, d, s, phase, releases=views))
     projected = 3 * shape.tokens * shape.hidden // shape.tensor * size
     order.compute(
         Elementwise(

@@ -26,6 +26,7 @@ class Node:
     """An op in issue order; `after` are the positions of the ops that it waits for.
 
     `layer` is the chunk's layer whose tensors it saves and releases, -1 outside of all layers.
+    `waiting_bytes` are those of a gradient that waits until the op has been run again.
     Compute ops also wait for the compute op before them, and collectives for the collective
     before them, over data parallelism and over others: each of the three kinds runs on a stream of
     its own, first in, first out.
@@ -34,6 +35,7 @@ class Node:
     op: Op
     after: tuple[int, ...] = ()
     layer: int = -1
+    waiting_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +57,15 @@ class IssueOrder:
     layer_ends: list[int] = field(default_factory=list)
     layer: int = -1
     """The layer that is issued now."""
+    waiting_bytes: int = 0
+    """Of the gradient that waits for what is run again now."""
     _last_compute: int | None = None
     _awaited: tuple[int, ...] = ()
     _mark: Callable[[Op], Op] = field(default=lambda op: op)
 
     def compute(self, op: Gemm | Elementwise) -> None:
         """Run a kernel on the compute stream once all awaited collectives have ended."""
-        self.nodes.append(Node(self._mark(op), self._awaited, self.layer))
+        self._append(op, self._awaited)
         self._awaited = ()
         self._last_compute = len(self.nodes) - 1
 
@@ -70,7 +74,9 @@ class IssueOrder:
         if op.group_size == 1:
             return None
         produced_by = () if self._last_compute is None else (self._last_compute,)
-        self.nodes.append(Node(self._mark(op), produced_by + self._awaited, self.layer))
+        self.nodes.append(
+            Node(self._mark(op), produced_by + self._awaited, self.layer, self.waiting_bytes)
+        )
         handle = Handle(len(self.nodes) - 1)
         if not (self.hide_data if op.group is Group.DATA else self.hide):
             self.wait(handle)
@@ -86,9 +92,11 @@ class IssueOrder:
         self.wait(self.launch(op))
 
     @contextmanager
-    def recomputing(self) -> Iterator[None]:
-        """Within, ops are run again for the backward pass."""
+    def recomputing(self, waiting_bytes: int) -> Iterator[None]:
+        """Within, ops are run again for the backward pass, while a gradient waits for them."""
+        self.waiting_bytes = waiting_bytes
         yield from self._with_mark(as_recompute)
+        self.waiting_bytes = 0
 
     @contextmanager
     def checkpointing(self, *, keep_input: bool) -> Iterator[None]:
@@ -117,6 +125,9 @@ class IssueOrder:
         for node in self.nodes:
             layers.setdefault(node.layer, []).append(node.op)
         return sum(saved_bytes(tuple(ops)) for ops in layers.values())
+
+    def _append(self, op: Op, after: tuple[int, ...]) -> None:
+        self.nodes.append(Node(self._mark(op), after, self.layer, self.waiting_bytes))
 
     def _with_mark(self, mark: Callable[[Op], Op]) -> Iterator[None]:
         outer, self._mark = self._mark, mark

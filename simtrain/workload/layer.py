@@ -110,7 +110,7 @@ def _attention_backward(order: IssueOrder, shape: LayerShape, *, scores_again: b
     leave_backward(order, shape, "attention")
     row_parallel_backward(order, shape, projection(shape), "attention output")
     if scores_again:
-        with order.recomputing():
+        with order.recomputing(shape.activation_bytes // shape.tensor):
             core_forward(order, shape, keep_scores=True)
     core_backward(order, shape)
     linear, inputs = query_key_value(shape), "attention layer norm output"
@@ -159,6 +159,8 @@ def _dropout_residual_forward(order: IssueOrder, shape: LayerShape, block: str) 
             elements * (size + MASK_BYTES),
             Phase.FORWARD,
             saved=(shape.saved(f"{block} dropout mask", elements, MASK_BYTES),),
+            # Of what it reads, the residual is the input of the block's layer norm, and saved.
+            holds=elements * (2 * size + MASK_BYTES),
         )
     )
 

@@ -54,9 +54,10 @@ class Unit:
             with order.in_layer(self.first, ends=False):
                 _gather_input(order, shape)
         if self.again:
+            output_bytes = shape.local_tokens * shape.hidden * shape.element_bytes
             for number in self.layers:
                 replicas.need(number)
-                with order.in_layer(number, ends=False), order.recomputing():
+                with order.in_layer(number, ends=False), order.recomputing(output_bytes):
                     layer_forward(order, shape, keep_scores=True)
         for number in reversed(self.layers):
             replicas.need(number)

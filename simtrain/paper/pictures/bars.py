@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from simtrain.paper.pictures.style import BLACK, SMALL, rule_lines
+from simtrain.pictures.style import BLACK, SMALL, rule_lines
 
 _GROUP_WIDTH = 0.84
 _GAP = 0.06

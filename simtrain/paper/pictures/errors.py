@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from simtrain.paper.comparison import Comparison, Row
-from simtrain.paper.pictures.style import BLACK, BLUE, GREY, SMALL, VERMILLION, new_figure
+from simtrain.pictures.style import BLACK, BLUE, GREY, SMALL, VERMILLION, new_figure
 
 
 def draw_errors(comparison: Comparison) -> Figure:

@@ -10,7 +10,8 @@ from simtrain.paper.layer_work import ACTIVATIONS
 from simtrain.paper.models import BASELINE
 from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
 from simtrain.paper.pictures.names import NAMES, SHORT
-from simtrain.paper.pictures.style import (
+from simtrain.paper.recompute_times import OVERHEADS, TIMES
+from simtrain.pictures.style import (
     BLACK,
     BLUE,
     GREEN,
@@ -22,7 +23,6 @@ from simtrain.paper.pictures.style import (
     legend_below,
     new_figure,
 )
-from simtrain.paper.recompute_times import OVERHEADS, TIMES
 
 _MODEL_MARKERS = {"22B": (SKY, "o"), "175B": (ORANGE, "s"), "530B": (GREEN, "^"), "1T": (BLUE, "v")}
 _MIB = 2**20

@@ -8,7 +8,10 @@ from simtrain.paper.entries import Reproduction
 from simtrain.paper.gpu_memory import ACTIVATIONS, EMBEDDINGS, STATES, TOTAL
 from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
 from simtrain.paper.pictures.names import SHORT
-from simtrain.paper.pictures.style import (
+from simtrain.paper.stage_memory import CURVES, DEALLOCATED, KEPT, SPLIT, WHOLE
+from simtrain.paper.zero_example import ALL_STATES, PARTS, SMALL_GPU_GB
+from simtrain.paper.zero_example import STATES as DIVIDED_STATES
+from simtrain.pictures.style import (
     BLACK,
     BLUE,
     GREEN,
@@ -21,9 +24,6 @@ from simtrain.paper.pictures.style import (
     new_figure,
     rule_lines,
 )
-from simtrain.paper.stage_memory import CURVES, DEALLOCATED, KEPT, SPLIT, WHOLE
-from simtrain.paper.zero_example import ALL_STATES, PARTS, SMALL_GPU_GB
-from simtrain.paper.zero_example import STATES as DIVIDED_STATES
 
 _GIB = 2**30
 _LAYERS, _ENDS, _ACTIVATIONS = (

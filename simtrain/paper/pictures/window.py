@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from simtrain.paper.kept_microbatches import AppendixC, Pass
-from simtrain.paper.pictures.style import BLACK, GREEN, ORANGE, SKY, SMALL, YELLOW, new_figure
+from simtrain.pictures.style import BLACK, GREEN, ORANGE, SKY, SMALL, YELLOW, new_figure
 
 _FILLS = {
     ("F", False): (SKY, "", "forward, keeps its input only"),

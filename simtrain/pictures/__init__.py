@@ -1,0 +1,30 @@
+"""Writing pictures, PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from simtrain.errors import InputError, Location, Problem
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder that pictures are to be written into, unless it is there.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Within, a folder that cannot be written to is told as an InputError."""
+    try:
+        yield
+    except OSError as error:
+        message = f"cannot write pictures here: {error.strerror}"
+        fix = "give --out a folder that can be written to"
+        raise InputError([Problem("E113", message, Location(str(folder)), fix=fix)]) from error
