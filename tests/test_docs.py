@@ -10,9 +10,11 @@ import tomllib
 from dataclasses import dataclass
 
 import pytest
+import typer
 from command_line import ROOT, call, spawn
 from pytest import CaptureFixture, MonkeyPatch
 
+from calibrate.__main__ import app as calibrate_app
 from simtrain import paper
 from simtrain.cli import Target
 from simtrain.paper.comparison import Comparison, Row
@@ -93,7 +95,15 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
     assert outcome.stdout
 
 
-@pytest.mark.parametrize("command", commands("python -m calibrate"))
+@pytest.mark.parametrize("command", commands("python -m calibrate memory"))
+def test_measuring_memory_is_asked_for_as_written(command: str) -> None:
+    """tests/test_torch_memory.py runs it, where torch is."""
+    _, _, _, name, *options = shlex.split(command)
+    parser = typer.main.get_command(calibrate_app).commands[name]
+    assert parser.make_context(name, options).params["device"] in (None, "cuda")
+
+
+@pytest.mark.parametrize("command", commands("python -m calibrate fit"))
 def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
     """It reads the figures of the clone and writes where it is told to."""
     (newcomer / "calibrate").symlink_to(ROOT / "calibrate")
