@@ -105,7 +105,7 @@ def test_a_profile_without_a_host_link_cannot_offload(tmp_path: pathlib.Path) ->
     with pytest.raises(InputError) as caught:
         simulate(offloaded(1), profile)
     assert str(caught.value) == (
-        "E327 memory.offload_optimizer is true, but the profile of a100_sxm4_80gb has no "
+        "E329 memory.offload_optimizer is true, but the profile of a100_sxm4_80gb has no "
         "host_link\n"
         "  reason: its time follows from host_link.bandwidth and host_link.adam_bandwidth, which a "
         "profile may leave out\n"

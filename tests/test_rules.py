@@ -15,6 +15,8 @@ from simtrain.scenario import (
     check_scenario,
     load_scenario,
 )
+from simtrain.scenario.memory_rules import host_link_rule
+from simtrain.scenario.rules import cluster_rule
 from simtrain.scenario.violation import broken_codes, suggest
 from simtrain.schedules import build, most_outstanding
 
@@ -181,9 +183,10 @@ def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str
 
 def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
-    assert len(set(codes)) == len(codes) == 27
     assert codes == sorted(codes)
-    assert all(rule.reason for rule in RULES)
+    every_rule = (*RULES, cluster_rule(8, 1), host_link_rule(False))
+    assert len({rule.code for rule in every_rule}) == len(every_rule) == 29
+    assert all(rule.reason for rule in every_rule)
 
 
 def test_the_nearest_value_is_preferred_that_leaves_nothing_broken() -> None:

@@ -192,4 +192,4 @@ def host_link_rule(has_host_link: bool) -> Rule:
         "its time follows from host_link.bandwidth and host_link.adam_bandwidth, which a profile "
         "may leave out"
     )
-    return Rule("E327", reason, check)
+    return Rule("E329", reason, check)
