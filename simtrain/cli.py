@@ -94,8 +94,8 @@ def run(
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
     """
     loaded = load_scenario(scenario, overrides or ())
-    with _status(f"simulating {loaded.name}"):
-        result = simulate(loaded) if allow_oom else simulate_fitting(loaded)
+    with _status(f"simulating {loaded.name}") as tell:
+        result = simulate(loaded) if allow_oom else simulate_fitting(loaded, tell)
     _show(as_json, result.to_json, lambda: render_result(result))
 
 
@@ -207,9 +207,10 @@ def _emit(text: str) -> None:
 
 
 @contextmanager
-def _status(what: str) -> Iterator[None]:
-    with Console(stderr=True).status(Text(what)):
-        yield
+def _status(what: str) -> Iterator[Callable[[str], None]]:
+    """Show what is done; what is yielded shows what is done next."""
+    with Console(stderr=True).status(Text(what)) as status:
+        yield lambda words: status.update(Text(words))
 
 
 @contextmanager

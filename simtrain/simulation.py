@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from simtrain.costs.price import Pricer
@@ -41,23 +42,28 @@ def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Resu
     return run_iteration(Iteration(scenario, profile))
 
 
-def simulate_fitting(scenario: Scenario) -> Result:
+def simulate_fitting(
+    scenario: Scenario, tell: Callable[[str], None] = lambda words: None
+) -> Result:
     """Simulate a scenario that fits in memory.
+
+    Where it does not, `tell` is told which change is tried next.
 
     Raises:
         InputError: as `simulate`.
         DoesNotFitError: it does not fit; what would make it fit has been looked for.
     """
     if not is_open(scenario):
-        _check_fits(scenario, simulate_memory(scenario))
+        _check_fits(scenario, simulate_memory(scenario), tell)
     result = simulate(scenario)
-    _check_fits(scenario, result.memory)
+    _check_fits(scenario, result.memory, tell)
     return result
 
 
-def _check_fits(scenario: Scenario, memory: MemoryReport) -> None:
+def _check_fits(scenario: Scenario, memory: MemoryReport, tell: Callable[[str], None]) -> None:
     if not memory.fits:
-        raise does_not_fit(scenario, memory, cheapest_change(scenario, simulate, simulate_memory))
+        remedy = cheapest_change(scenario, simulate, simulate_memory, tell)
+        raise does_not_fit(scenario, memory, remedy)
 
 
 def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:

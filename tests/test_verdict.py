@@ -87,7 +87,7 @@ def tight(capacity_gib: float, **sections: Any) -> Scenario:
 
 
 def cheapest(scenario: Scenario) -> Remedy[Result] | None:
-    return cheapest_change(scenario, simulate, simulate_memory)
+    return cheapest_change(scenario, simulate, simulate_memory, lambda words: None)
 
 
 @pytest.mark.parametrize("capacity_gib", [7.0, 6.0])
@@ -119,6 +119,15 @@ def test_where_nothing_helps_that_is_said() -> None:
     assert cheapest(scenario) is None
     with pytest.raises(DoesNotFitError, match="take a larger GPU or more of them"):
         simulate_fitting(scenario)
+
+
+def test_what_is_tried_is_told() -> None:
+    told: list[str] = []
+    with pytest.raises(DoesNotFitError) as caught:
+        simulate_fitting(tight(7.0), told.append)
+    assert told[0] == "it does not fit; trying --set parallelism.sequence_parallel=true"
+    assert len(set(told)) == len(told) > 10
+    assert "the cheapest change that fits is --set" in str(caught.value)
 
 
 def test_changes_are_written_for_the_command_line() -> None:

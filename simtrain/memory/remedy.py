@@ -53,20 +53,27 @@ class Remedy(Generic[R]):
     @property
     def options(self) -> str:
         """The changes as a command line takes them."""
-        return " ".join(f"--set {field}={_written(value)}" for field, value in self.changes)
+        return _options(self.changes)
 
 
 def cheapest_change(
     scenario: Scenario,
     simulate: Callable[[Scenario], R],
     memory_of: Callable[[Scenario], MemoryReport],
+    tell: Callable[[str], None],
 ) -> Remedy[R] | None:
     """The cheapest change with which the scenario fits, or None if none of those tried does.
 
-    `simulate` and `memory_of` raise InputError for a scenario that is illegal.
+    `simulate` and `memory_of` raise InputError for a scenario that is illegal. `tell` is told what
+    is tried next, in words.
     """
+
+    def outcome(changes: tuple[Change, ...]) -> Remedy[R] | None:
+        tell(f"it does not fit; trying {_options(changes)}")
+        return _outcome(scenario, changes, simulate, memory_of)
+
     for sets in (_without_more_gpus(scenario), *_with_more_gpus(scenario)):
-        outcomes = (_outcome(scenario, changes, simulate, memory_of) for changes in sets)
+        outcomes = map(outcome, sets)
         if found := [remedy for remedy in outcomes if remedy]:
             return min(found, key=lambda remedy: (remedy.cost_gpu_s, len(remedy.changes)))
     return None
@@ -137,6 +144,10 @@ def _changed(scenario: Scenario, changes: tuple[Change, ...]) -> Scenario:
             target = target.setdefault(name, {})
         target[field] = value
     return Scenario.model_validate(data)
+
+
+def _options(changes: tuple[Change, ...]) -> str:
+    return " ".join(f"--set {field}={_written(value)}" for field, value in changes)
 
 
 def _written(value: Any) -> str:
