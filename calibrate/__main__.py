@@ -13,9 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from calibrate.fit import fit_profile
 from calibrate.memory_cases import all_cases
 from calibrate.memory_comparison import MemoryComparison, memory_table, memory_verdict
+from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residuals
 from simtrain.errors import InputError, Problem, SimtrainError
@@ -52,7 +52,7 @@ def fit(
     Example: python -m calibrate fit calibrate/published/a100_sxm4_80gb.yaml -o my_a100.yaml
     """
     try:
-        fitted = fit_profile(figures)
+        fitted = fit_figures(figures)
     except SimtrainError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(error.exit_code) from error

@@ -5,7 +5,12 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-from calibrate.figures import CollectiveCurveFigures, Figures
+from calibrate.figures import (
+    CollectiveCurveFigures,
+    Figures,
+    FiguresOfParts,
+    FiguresWithoutLayers,
+)
 from calibrate.residuals import Residual, Residuals, round_significant
 from simtrain.costs.links import ring_seconds
 from simtrain.hardware.profile import CollectiveCurve
@@ -16,7 +21,7 @@ _SMALLEST_BYTES = 65536
 
 
 def fit_collective(
-    figures: Figures, kind: CollectiveKind
+    figures: FiguresOfParts, kind: CollectiveKind
 ) -> tuple[list[dict[str, Any]], Residuals]:
     """The curves of one kind, as a profile's data, and how far rounding takes them off."""
     bandwidth = figures.datasheet.intra_node.bandwidth.value
@@ -36,7 +41,7 @@ def fit_collective(
     return curves, Residuals(f"{kind} inside a node", "us", rows)
 
 
-def other_times(figures: Figures, curves: list[dict[str, Any]]) -> Residuals:
+def other_times(figures: Figures | FiguresWithoutLayers, curves: list[dict[str, Any]]) -> Residuals:
     """The largest group's all-reduce beside what others measured: the spread of such figures."""
     kind, curve = CollectiveKind.ALL_REDUCE, CollectiveCurve.model_validate(curves[-1])
     bandwidth = figures.datasheet.intra_node.bandwidth.value

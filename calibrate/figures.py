@@ -159,20 +159,42 @@ class LayerFigures(_Strict):
     times: Annotated[list[LayerTime], Field(min_length=3)]
 
 
-class Figures(_Strict):
-    """Everything that a fit reads."""
+class FiguresOfParts(_Strict):
+    """What every fit reads: products, kernels and collectives, each by itself."""
 
     version: Literal[1]
     name: Text
     description: Text
     datasheet: Datasheet
     gemm: Gemms
-    gemm_layouts: LayoutGemms
     gemm_batched: BatchedGemms
     kernels: Kernels
     small_kernels: SmallKernels
     gemm_sustained: SustainedGemms
-    gemm_random_data: RandomDataGemms
     collectives: Collectives
+
+
+class Figures(FiguresOfParts):
+    """Everything that a fit with whole layers reads."""
+
+    gemm_layouts: LayoutGemms
+    gemm_random_data: RandomDataGemms
     all_reduce_elsewhere: OtherTimes
     layer: LayerFigures
+
+
+class TakenOver(_Strict):
+    """What only layouts and whole layers show, where nobody published any: said, not fitted."""
+
+    accumulate_overhead: Entry[NonNegativeSeconds]
+    gemm_in_situ_speed: Entry[Positive]
+    collective_in_situ_speed: Entry[Positive]
+    slowdown: Entry[Annotated[float, Field(ge=0)]]
+
+
+class FiguresWithoutLayers(FiguresOfParts):
+    """Figures of a machine on which nobody published whole layers."""
+
+    all_reduce_elsewhere: OtherTimes
+    gemm_elsewhere: RandomDataGemms
+    taken_over: TakenOver

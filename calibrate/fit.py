@@ -5,20 +5,17 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from calibrate.collective_fit import fit_collective, other_times
+from calibrate.collective_fit import other_times
 from calibrate.figures import Figures
 from calibrate.gemm_fit import GemmFit, fit_gemm
 from calibrate.layer_fit import Expected, LayerFit, fit_layer
-from calibrate.memory_fit import fit_kernel_latency, fit_kernels
+from calibrate.parts import Data, entry, fit_parts, gemm_entries, profile_data
 from calibrate.residuals import Residuals
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.strict_yaml import Positions, load_document, validate
 from simtrain.units import parse_bytes_per_s
 from simtrain.workload.ops import CollectiveKind
-
-Data = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,41 +39,10 @@ def fit_profile(path: pathlib.Path) -> Fit:
     """
     document = load_document(path)
     figures = validate(Figures, document.data, document.positions)
-    fraction, kernels = fit_kernels(figures)
-    latency_s, small_kernels = fit_kernel_latency(figures)
-    gemm = fit_gemm(figures, fraction)
-    curves = {kind: fit_collective(figures, kind) for kind in CollectiveKind}
-    sheet = document.data["datasheet"]
-    data = {
-        "version": 1,
-        "name": figures.name,
-        "description": figures.description,
-        "calibrated": True,
-        "cluster": sheet["cluster"],
-        "gpu": sheet["gpu"],
-        "memory": sheet["memory"],
-        "gemm": _gemm_entries(figures, gemm),
-        "memory_bound": {
-            "fused_bandwidth": _entry(
-                f"{fraction * figures.datasheet.gpu.memory_bandwidth.value / 1e12:.4g} TB/s",
-                f"{fraction:.3f} of the memory bandwidth, as {figures.kernels.source}",
-                kernels.summary(),
-            ),
-            "stream_bandwidth": sheet["stream_bandwidth"],
-            "kernel_latency": _entry(
-                f"{latency_s * 1e6:.3g} us", figures.small_kernels.source, small_kernels.summary()
-            ),
-        },
-        "host": {"issue": sheet["host_issue"]},
-        "host_link": sheet["host_link"],
-        "overlap": {},
-        "intra_node": dict(sheet["intra_node"]),
-        "inter_node": sheet["inter_node"],
-    }
-    for kind, (points, residuals) in curves.items():
-        data["intra_node"][kind.value] = _entry(
-            points, figures.collectives.source, residuals.summary()
-        )
+    parts = fit_parts(figures)
+    gemm = fit_gemm(figures, parts.fraction)
+    data = profile_data(figures, document.data["datasheet"], parts, _gemm_entries(figures, gemm))
+    curves, kernels = parts.curves, parts.kernels
     elsewhere = other_times(figures, curves[CollectiveKind.ALL_REDUCE][0])
     layers = fit_layer(
         figures,
@@ -88,7 +54,7 @@ def fit_profile(path: pathlib.Path) -> Fit:
     data = _with_layer_fit(data, figures, layers)
     collectives = [residuals for _, residuals in curves.values()]
     products = (gemm.sustained, gemm.shapes, gemm.layouts, gemm.batched, gemm.random_data)
-    shown = (kernels, small_kernels, *products, *collectives, elsewhere, layers.residuals)
+    shown = (kernels, parts.small_kernels, *products, *collectives, elsewhere, layers.residuals)
     return Fit(data, shown)
 
 
@@ -97,38 +63,19 @@ def _draft(data: Data, figures: Figures, guess: LayerFit) -> HardwareProfile:
 
 
 def _gemm_entries(figures: Figures, fit: GemmFit) -> Data:
-    machine, source = fit.machine, figures.gemm.source
-    shapes = fit.shapes.summary()
-    batched_source = figures.gemm_batched.source
-    tiles = [tile.model_dump() for tile in machine.tiles]
-    return {
-        "mainloop_flops": _entry(f"{machine.mainloop_flops / 1e12:.4g} TFLOP/s", source, shapes),
-        "tail_quantization": _entry(machine.tail_quantization, source, shapes),
-        "tile_overhead": _entry(f"{machine.tile_overhead_s * 1e6:.4g} us", source, shapes),
-        "tiles": _entry(tiles, source, shapes),
-        "accumulate_overhead": _entry(
-            f"{machine.accumulate_overhead_s * 1e6:.4g} us",
-            figures.gemm_layouts.source,
-            fit.layouts.summary(),
-        ),
-        "sustained_flops": _entry(
-            f"{machine.sustained_flops / 1e12:.4g} TFLOP/s",
-            f"median of {figures.gemm_sustained.source}",
-            fit.sustained.summary(),
-        ),
-        "batched_fraction": _entry(machine.batched_fraction, batched_source, fit.batched.summary()),
-        "valid_shapes": _range([point[:3] for point in figures.gemm.points], source),
-        "valid_batched_shapes": _range(
-            [point[1:4] for point in figures.gemm_batched.points], batched_source
-        ),
-    }
-
-
-def _range(shapes: Sequence[tuple[int, int, int]], source: str) -> Data:
-    """The sizes between which products were measured."""
-    axes = zip("mnk", zip(*shapes, strict=True), strict=True)
-    seen = {name: [min(sizes), max(sizes)] for name, sizes in axes}
-    return {"value": seen, "source": f"the range of the points of {source}"}
+    accumulate_overhead = entry(
+        f"{fit.machine.accumulate_overhead_s * 1e6:.4g} us",
+        figures.gemm_layouts.source,
+        fit.layouts.summary(),
+    )
+    return gemm_entries(
+        figures,
+        fit.machine,
+        accumulate_overhead,
+        shapes=fit.shapes,
+        sustained=fit.sustained,
+        batched=fit.batched,
+    )
 
 
 def _with_layer_fit(data: Data, figures: Figures, layers: LayerFit) -> Data:
@@ -141,7 +88,7 @@ def _with_layer_fit(data: Data, figures: Figures, layers: LayerFit) -> Data:
     return data | {
         "gemm": data["gemm"]
         | {
-            "in_situ_speed": _entry(
+            "in_situ_speed": entry(
                 layers.in_situ_speed,
                 f"{layer}, with {figures.gemm_random_data.source}",
                 fitted_on,
@@ -149,7 +96,7 @@ def _with_layer_fit(data: Data, figures: Figures, layers: LayerFit) -> Data:
         },
         "memory_bound": memory
         | {
-            "fused_bandwidth": _entry(
+            "fused_bandwidth": entry(
                 f"{layers.fused_speed * alone / 1e12:.4g} TB/s",
                 f"{layer}, with {fused['source']}",
                 f"{fitted_on}; kernels alone: {fused['fitted_on']}",
@@ -157,15 +104,11 @@ def _with_layer_fit(data: Data, figures: Figures, layers: LayerFit) -> Data:
         },
         "intra_node": data["intra_node"]
         | {
-            "in_situ_speed": _entry(
+            "in_situ_speed": entry(
                 layers.collective_speed,
                 f"{layer}, with {figures.all_reduce_elsewhere.source}",
                 fitted_on,
             )
         },
-        "overlap": {"slowdown": _entry(layers.slowdown, layer, fitted_on)},
+        "overlap": {"slowdown": entry(layers.slowdown, layer, fitted_on)},
     }
-
-
-def _entry(value: Any, source: str, fitted_on: str) -> Data:
-    return {"value": value, "source": source, "fitted_on": fitted_on}

@@ -9,7 +9,7 @@ from statistics import median
 
 from scipy.optimize import minimize
 
-from calibrate.figures import BatchedTime, Figures, LayoutProduct, Product
+from calibrate.figures import BatchedTime, Figures, FiguresOfParts, LayoutProduct, Product
 from calibrate.residuals import Residual, Residuals, round_significant
 from simtrain.costs.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import Tile
@@ -17,6 +17,8 @@ from simtrain.workload.ops import Gemm, Phase
 
 _TILES = ((256, 128), (128, 128), (256, 64), (128, 64), (64, 64))
 _FP32_BYTES = 4
+_START_TFLOPS = 270.0
+"""Where the search for the A100's fit starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,16 @@ class GemmFit:
         return median(row.measured / row.fitted for row in self.random_data.rows)
 
 
+@dataclass(frozen=True, slots=True)
+class ShapeFit:
+    """What is fitted without layouts: shapes, what power sustains, and batches."""
+
+    machine: GemmMachine
+    shapes: Residuals
+    batched: Residuals
+    sustained: Residuals
+
+
 def fit_gemm(figures: Figures, memory_fraction: float) -> GemmFit:
     """Fit shapes, then what power sustains, what fp32 accumulation adds, and batches.
 
@@ -43,26 +55,45 @@ def fit_gemm(figures: Figures, memory_fraction: float) -> GemmFit:
 
     The mean |log(fitted / measured)| is minimised: one odd product does not bend the model.
     """
+    machine = _fit_shapes(figures, memory_fraction, _START_TFLOPS)
+    machine, layouts = _fit_accumulation(figures, machine)
+    machine, batched = _fit_batched(figures, memory_fraction, machine)
+    return GemmFit(
+        machine,
+        gemm_residuals("matrix products by shape", machine, figures.gemm.points),
+        layouts,
+        batched,
+        gemm_residuals("sustained matrix products", machine, figures.gemm_sustained.points),
+        gemm_residuals(
+            "matrix products on random data (not fitted)", machine, figures.gemm_random_data.points
+        ),
+    )
+
+
+def fit_gemm_without_layouts(figures: FiguresOfParts, memory_fraction: float) -> ShapeFit:
+    """The same without layouts; the search starts at the speed of the fastest product."""
+    fastest = max(point[3] for point in figures.gemm.points)
+    machine = _fit_shapes(figures, memory_fraction, fastest)
+    machine, batched = _fit_batched(figures, memory_fraction, machine)
+    return ShapeFit(
+        machine,
+        gemm_residuals("matrix products by shape", machine, figures.gemm.points),
+        batched,
+        gemm_residuals("sustained matrix products", machine, figures.gemm_sustained.points),
+    )
+
+
+def _fit_shapes(
+    figures: FiguresOfParts, memory_fraction: float, start_tflops: float
+) -> GemmMachine:
     points = figures.gemm.points
-    start = (270.0, 0.7, 4.0, 0.8, 0.8, 0.8, 0.8)
+    start = (start_tflops, 0.7, 4.0, 0.8, 0.8, 0.8, 0.8)
     memory = memory_fraction * figures.datasheet.gpu.memory_bandwidth.value
     machine = _minimise(
         lambda x: _machine(figures, memory, x), start, [(_op(p), p[3]) for p in points]
     )
     sustained = median(point[3] for point in figures.gemm_sustained.points) * 1e12
-    machine = machine.replace(sustained_flops=round_significant(sustained))
-    machine, layouts = _fit_accumulation(figures, machine)
-    machine, batched = _fit_batched(figures, memory_fraction, machine)
-    return GemmFit(
-        machine,
-        _residuals("matrix products by shape", machine, points),
-        layouts,
-        batched,
-        _residuals("sustained matrix products", machine, figures.gemm_sustained.points),
-        _residuals(
-            "matrix products on random data (not fitted)", machine, figures.gemm_random_data.points
-        ),
-    )
+    return machine.replace(sustained_flops=round_significant(sustained))
 
 
 def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachine, Residuals]:
@@ -83,7 +114,7 @@ def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachin
 
 
 def _fit_batched(
-    figures: Figures, memory_fraction: float, machine: GemmMachine
+    figures: FiguresOfParts, memory_fraction: float, machine: GemmMachine
 ) -> tuple[GemmMachine, Residuals]:
     """The fraction of speed that batched products reach: the best of steps of 0.005."""
     points = figures.gemm_batched.points
@@ -124,7 +155,7 @@ def _minimise(
     return machine([round_significant(float(value)) for value in result.x])
 
 
-def _machine(figures: Figures, memory_bytes_per_s: float, x: Sequence[float]) -> GemmMachine:
+def _machine(figures: FiguresOfParts, memory_bytes_per_s: float, x: Sequence[float]) -> GemmMachine:
     mainloop, quantization, overhead_us, *speeds = x
     tiles: list[Tile] = []
     for (m, n), speed in zip(_TILES, (1.0, *speeds), strict=True):
@@ -143,7 +174,8 @@ def _machine(figures: Figures, memory_bytes_per_s: float, x: Sequence[float]) ->
     )
 
 
-def _residuals(title: str, machine: GemmMachine, points: Sequence[Product]) -> Residuals:
+def gemm_residuals(title: str, machine: GemmMachine, points: Sequence[Product]) -> Residuals:
+    """How well a machine explains products."""
     rows = [Residual(_name(_op(p)), p[3], _tflops(_op(p), machine)) for p in points]
     return Residuals(title, "TFLOP/s", rows)
 

@@ -6,11 +6,11 @@ from statistics import median
 
 import numpy as np
 
-from calibrate.figures import Figures
+from calibrate.figures import FiguresOfParts
 from calibrate.residuals import Residual, Residuals, round_significant
 
 
-def fit_kernels(figures: Figures) -> tuple[float, Residuals]:
+def fit_kernels(figures: FiguresOfParts) -> tuple[float, Residuals]:
     """The fraction of a card's memory bandwidth that its kernels reach: the median of them.
 
     The kernels may have run on a card with other memory than the profile's; the fraction, not
@@ -27,7 +27,7 @@ def fit_kernels(figures: Figures) -> tuple[float, Residuals]:
     return fraction, Residuals("memory-bound kernels", "us", rows)
 
 
-def fit_kernel_latency(figures: Figures) -> tuple[float, Residuals]:
+def fit_kernel_latency(figures: FiguresOfParts) -> tuple[float, Residuals]:
     """Seconds that a kernel takes beside moving its bytes.
 
     A straight line through the times of one kernel over its bytes, relative errors squared; the
