@@ -187,6 +187,7 @@ class TakenOver(_Strict):
     """What only layouts and whole layers show, where nobody published any: said, not fitted."""
 
     accumulate_overhead: Entry[NonNegativeSeconds]
+    batched_fraction: Entry[Annotated[float, Field(gt=0, le=1)]]
     gemm_in_situ_speed: Entry[Positive]
     collective_in_situ_speed: Entry[Positive]
     slowdown: Entry[Annotated[float, Field(ge=0)]]

@@ -63,18 +63,19 @@ def _draft(data: Data, figures: Figures, guess: LayerFit) -> HardwareProfile:
 
 
 def _gemm_entries(figures: Figures, fit: GemmFit) -> Data:
-    accumulate_overhead = entry(
-        f"{fit.machine.accumulate_overhead_s * 1e6:.4g} us",
-        figures.gemm_layouts.source,
-        fit.layouts.summary(),
-    )
     return gemm_entries(
         figures,
         fit.machine,
-        accumulate_overhead,
+        accumulate_overhead=entry(
+            f"{fit.machine.accumulate_overhead_s * 1e6:.4g} us",
+            figures.gemm_layouts.source,
+            fit.layouts.summary(),
+        ),
+        batched_fraction=entry(
+            fit.machine.batched_fraction, figures.gemm_batched.source, fit.batched.summary()
+        ),
         shapes=fit.shapes,
         sustained=fit.sustained,
-        batched=fit.batched,
     )
 
 

@@ -9,7 +9,14 @@ from statistics import median
 
 from scipy.optimize import minimize
 
-from calibrate.figures import BatchedTime, Figures, FiguresOfParts, LayoutProduct, Product
+from calibrate.figures import (
+    BatchedTime,
+    Figures,
+    FiguresOfParts,
+    FiguresWithoutLayers,
+    LayoutProduct,
+    Product,
+)
 from calibrate.residuals import Residual, Residuals, round_significant
 from simtrain.costs.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import Tile
@@ -40,7 +47,7 @@ class GemmFit:
 
 @dataclass(frozen=True, slots=True)
 class ShapeFit:
-    """What is fitted without layouts: shapes, what power sustains, and batches."""
+    """What is fitted without layers: shapes and what power sustains; batches beside it."""
 
     machine: GemmMachine
     shapes: Residuals
@@ -70,15 +77,17 @@ def fit_gemm(figures: Figures, memory_fraction: float) -> GemmFit:
     )
 
 
-def fit_gemm_without_layouts(figures: FiguresOfParts, memory_fraction: float) -> ShapeFit:
-    """The same without layouts; the search starts at the speed of the fastest product."""
+def fit_gemm_without_layers(figures: FiguresWithoutLayers, memory_fraction: float) -> ShapeFit:
+    """Shapes, and what power sustains; the search starts at the speed of the fastest product."""
     fastest = max(point[3] for point in figures.gemm.points)
-    machine = _fit_shapes(figures, memory_fraction, fastest)
-    machine, batched = _fit_batched(figures, memory_fraction, machine)
+    machine = _fit_shapes(figures, memory_fraction, fastest).replace(
+        batched_fraction=figures.taken_over.batched_fraction.value
+    )
+    card = _batched_card(figures, memory_fraction, machine)
     return ShapeFit(
         machine,
         gemm_residuals("matrix products by shape", machine, figures.gemm.points),
-        batched,
+        _batched_residuals("batched products (not fitted)", figures, card),
         gemm_residuals("sustained matrix products", machine, figures.gemm_sustained.points),
     )
 
@@ -117,21 +126,33 @@ def _fit_batched(
     figures: FiguresOfParts, memory_fraction: float, machine: GemmMachine
 ) -> tuple[GemmMachine, Residuals]:
     """The fraction of speed that batched products reach: the best of steps of 0.005."""
-    points = figures.gemm_batched.points
-    card = machine.replace(
-        memory_bytes_per_s=memory_fraction * figures.gemm_batched.memory_bandwidth.value
-    )
+    card = _batched_card(figures, memory_fraction, machine)
 
     def error(fraction: float) -> float:
         candidate = card.replace(batched_fraction=fraction)
+        points = figures.gemm_batched.points
         return sum(abs(math.log(_batched_us(p, candidate) / p[5])) for p in points)
 
     fraction = min((step / 200 for step in range(20, 201)), key=error)
     fitted = card.replace(batched_fraction=fraction)
+    residuals = _batched_residuals("batched products", figures, fitted)
+    return machine.replace(batched_fraction=fraction), residuals
+
+
+def _batched_card(
+    figures: FiguresOfParts, memory_fraction: float, machine: GemmMachine
+) -> GemmMachine:
+    """The machine with the memory of the card that batches were measured on."""
+    memory = memory_fraction * figures.gemm_batched.memory_bandwidth.value
+    return machine.replace(memory_bytes_per_s=memory)
+
+
+def _batched_residuals(title: str, figures: FiguresOfParts, card: GemmMachine) -> Residuals:
     rows = [
-        Residual(f"{p[0]} of {_name(_batched_op(p))}", p[5], _batched_us(p, fitted)) for p in points
+        Residual(f"{p[0]} of {_name(_batched_op(p))}", p[5], _batched_us(p, card))
+        for p in figures.gemm_batched.points
     ]
-    return machine.replace(batched_fraction=fraction), Residuals("batched products", "us", rows)
+    return Residuals(title, "us", rows)
 
 
 def _minimise(

@@ -12,7 +12,7 @@ import pathlib
 from calibrate.collective_fit import other_times
 from calibrate.figures import FiguresWithoutLayers
 from calibrate.fit import Fit, fit_profile
-from calibrate.gemm_fit import fit_gemm_without_layouts, gemm_residuals
+from calibrate.gemm_fit import fit_gemm_without_layers, gemm_residuals
 from calibrate.parts import Data, fit_parts, gemm_entries, profile_data
 from simtrain.strict_yaml import Document, load_document, validate
 from simtrain.workload.ops import CollectiveKind
@@ -34,14 +34,14 @@ def _fit_without_layers(document: Document) -> Fit:
     figures = validate(FiguresWithoutLayers, document.data, document.positions)
     taken_over = document.data[_SECTION]
     parts = fit_parts(figures)
-    products = fit_gemm_without_layouts(figures, parts.fraction)
+    products = fit_gemm_without_layers(figures, parts.fraction)
     gemm = gemm_entries(
         figures,
         products.machine,
-        taken_over["accumulate_overhead"],
+        accumulate_overhead=taken_over["accumulate_overhead"],
+        batched_fraction=taken_over["batched_fraction"],
         shapes=products.shapes,
         sustained=products.sustained,
-        batched=products.batched,
     )
     data = profile_data(figures, document.data["datasheet"], parts, gemm)
     residuals = (

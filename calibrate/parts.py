@@ -75,15 +75,14 @@ def profile_data(figures: FiguresOfParts, sheet: Data, parts: Parts, gemm: Data)
 def gemm_entries(
     figures: FiguresOfParts,
     machine: GemmMachine,
-    accumulate_overhead: Data,
     *,
+    accumulate_overhead: Data,
+    batched_fraction: Data,
     shapes: Residuals,
     sustained: Residuals,
-    batched: Residuals,
 ) -> Data:
     """The entries of matrix products, but for their speed in situ."""
     source, fitted_on = figures.gemm.source, shapes.summary()
-    batched_source = figures.gemm_batched.source
     tiles = [tile.model_dump() for tile in machine.tiles]
     return {
         "mainloop_flops": entry(f"{machine.mainloop_flops / 1e12:.4g} TFLOP/s", source, fitted_on),
@@ -96,10 +95,10 @@ def gemm_entries(
             f"median of {figures.gemm_sustained.source}",
             sustained.summary(),
         ),
-        "batched_fraction": entry(machine.batched_fraction, batched_source, batched.summary()),
+        "batched_fraction": batched_fraction,
         "valid_shapes": _range([point[:3] for point in figures.gemm.points], source),
         "valid_batched_shapes": _range(
-            [point[1:4] for point in figures.gemm_batched.points], batched_source
+            [point[1:4] for point in figures.gemm_batched.points], figures.gemm_batched.source
         ),
     }
 
