@@ -22,13 +22,15 @@ from rich.text import Text
 
 from simtrain import paper
 from simtrain.errors import SimtrainError
+from simtrain.hardware.load import load_profile
 from simtrain.paper.pictures import write_pictures
 from simtrain.paper.render import render as render_reproduced
 from simtrain.pictures import make_folder
 from simtrain.report.memory_page import memory_page
 from simtrain.report.memory_picture import write_memory_picture
+from simtrain.report.profile_page import ProfilePage, load_page, profile_page
 from simtrain.report.render import render as render_result
-from simtrain.resources import list_scenarios
+from simtrain.resources import list_profiles, list_scenarios
 from simtrain.scenario import load_scenario
 from simtrain.schedules import build as build_schedule
 from simtrain.simulation import simulate, simulate_fitting
@@ -44,8 +46,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+profile_app = typer.Typer(no_args_is_help=True, help="List, show and check hardware profiles.")
+app.add_typer(profile_app, name="profile")
+
 ScenarioArgument = Annotated[
     str, typer.Argument(help="A scenario file, or the name of one that comes with simtrain.")
+]
+ProfileArgument = Annotated[
+    str, typer.Argument(help="A profile file, or the name of one that comes with simtrain.")
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -171,6 +179,51 @@ def scenarios() -> None:
     """
     for name in list_scenarios():
         _emit(f"{name}  {load_scenario(name).description or ''}".rstrip() + "\n")
+
+
+@profile_app.command("list")
+def list_the_profiles() -> None:
+    """List the hardware profiles that come with simtrain, and whether each is calibrated.
+
+    Example: simtrain profile list
+    """
+    width = max(len(name) for name in list_profiles())
+    for name in list_profiles():
+        profile = load_profile(name)
+        calibrated = "calibrated" if profile.calibrated else "not calibrated"
+        _emit(f"{name:{width}}  {calibrated:14}  {profile.description}\n")
+
+
+@profile_app.command()
+def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
+    """Print every entry of a profile with its unit, its source and what it was fitted on.
+
+    Example: simtrain profile show h100_sxm
+    """
+    page = load_page(profile)
+    _show(as_json, page.to_json, lambda: profile_page(page))
+
+
+@profile_app.command()
+def check(profile: ProfileArgument) -> None:
+    """Refuse a profile that no machine can have; exit code 2, and what to write instead.
+
+    An efficiency above 1, a latency below 0, a bandwidth above its link's, NaN, a number without a
+    source.
+
+    Example: simtrain profile check my_cluster.yaml
+    """
+    _emit(f"OK: {_summary(load_page(profile))}\n")
+
+
+def _summary(page: ProfilePage) -> str:
+    """What a checked profile has."""
+    fitted = sum(entry.fitted_on is not None for entry in page.entries)
+    calibrated = "calibrated" if page.profile.calibrated else "not calibrated"
+    return (
+        f"{page.profile.name} has {len(page.entries)} entries, each with a source, {fitted} of "
+        f"them fitted; {calibrated}"
+    )
 
 
 def main() -> None:

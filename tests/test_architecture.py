@@ -40,7 +40,8 @@ ROOMS: dict[str, set[str]] = {
     | {"scenario", "hardware", "workload", "schedules", "iteration", "memory", "report"}
     | {"pictures", "simulation"},
     "cli": READING
-    | {"scenario", "schedules", "memory", "pictures", "report", "simulation", "paper"},
+    | {"scenario", "hardware", "schedules", "memory", "pictures", "report", "simulation"}
+    | {"paper"},
 }
 # What stands at the front of the package may use all of it.
 FRONT = {"__init__", "__main__"}

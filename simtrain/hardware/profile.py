@@ -36,6 +36,13 @@ class Entry(_Strict, Generic[Value]):
     source: Text
     fitted_on: Text | None = None
 
+    @field_validator("source", "fitted_on")
+    @classmethod
+    def _says_something(cls, text: str | None) -> str | None:
+        if text is not None and not text.strip():
+            raise ValueError("is blank: name the measurement, paper or datasheet that it is from")
+        return text
+
 
 class Gpu(_Strict):
     """One accelerator's datasheet."""
@@ -246,27 +253,40 @@ class HardwareProfile(_Strict):
                 ("gemm", "mainloop_flops", "value"),
                 f"times gemm.in_situ_speed it is {reached:.4g} FLOP/s, above gpu.peak_flops "
                 f"{peak:.4g}",
+                "no product is faster than the peak: lower this or gemm.in_situ_speed, or correct "
+                "the peak of this data type",
             )
         sustained = self.gemm.sustained_flops.value
         if sustained > peak:
             raise FieldError(
                 ("gemm", "sustained_flops", "value"),
                 f"{sustained:.4g} FLOP/s is above gpu.peak_flops {peak:.4g}",
+                f"write at most {peak / 1e12:.4g} TFLOP/s, or correct the peak of this data type",
             )
         reserve, capacity = self.memory.allocator_reserve.value, self.gpu.memory_capacity.value
         if reserve >= capacity:
             raise FieldError(
                 ("memory", "allocator_reserve", "value"),
                 f"{reserve} bytes leave nothing of gpu.memory_capacity {capacity}",
+                f"write less than {capacity / 2**30:.4g} GiB",
             )
         self._check_links()
         memory = self.gpu.memory_bandwidth.value
+        if self.host_link and self.host_link.bandwidth.value > memory:
+            raise FieldError(
+                ("host_link", "bandwidth", "value"),
+                f"{self.host_link.bandwidth.value:.4g} bytes/s is above gpu.memory_bandwidth "
+                f"{memory:.4g}",
+                "write what copies between pinned host memory and the GPU reach, one way; PCIe 5.0 "
+                "x16 has 64 GB/s",
+            )
         for family in ("fused_bandwidth", "stream_bandwidth"):
             bandwidth = getattr(self.memory_bound, family).value
             if bandwidth > memory:
                 raise FieldError(
                     ("memory_bound", family, "value"),
                     f"{bandwidth:.4g} bytes/s is above gpu.memory_bandwidth {memory:.4g}",
+                    f"write at most {memory / 1e9:.5g} GB/s; what ran faster ran from a cache",
                 )
         return self
 
@@ -279,6 +299,7 @@ class HardwareProfile(_Strict):
                 raise FieldError(
                     ("intra_node", "in_situ_speed", "value"),
                     f"times the efficiency {best:.4g} of {kind} it is more than the whole link",
+                    f"write at most {1 / best:.4g}",
                 )
 
     @property

@@ -28,11 +28,15 @@ _TYPE_NAMES: dict[type, str] = {
 
 
 class FieldError(ValueError):
-    """What a check of a whole section raises about one field; `path` leads there from it."""
+    """What a check of a whole section raises about one field; `path` leads there from it.
 
-    def __init__(self, path: Path, message: str) -> None:
+    `fix` says what to write instead.
+    """
+
+    def __init__(self, path: Path, message: str, fix: str | None = None) -> None:
         super().__init__(message)
         self.path = path
+        self.fix = fix
 
 
 def validate(model_class: type[Model], data: Mapping[str, Any], positions: Positions) -> Model:

@@ -1,0 +1,129 @@
+"""A hardware profile as a page: each number, where it is from, and what it was fitted on."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from pydantic import BaseModel
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import CollectiveCurve, Entry, HardwareProfile, ShapeRange, Tile
+from simtrain.resources import find_profile
+from simtrain.strict_yaml import load_document
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEntry:
+    """One entry; `written` is its value as the file has it, `value` in base units."""
+
+    section: str
+    name: str
+    written: Any
+    value: Any
+    source: str
+    fitted_on: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`: bytes, seconds, FLOP/s and their quotients."""
+        data = {"value": _plain(self.value), "written": self.written, "source": self.source}
+        return data | ({"fitted_on": self.fitted_on} if self.fitted_on else {})
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePage:
+    """A profile that was read, and its entries in the file's order of sections."""
+
+    profile: HardwareProfile
+    entries: tuple[ShownEntry, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The profile's header and its entries by their dotted names."""
+        header = ("name", "description", "calibrated")
+        entries = {f"{entry.section}.{entry.name}": entry.to_json() for entry in self.entries}
+        return {name: getattr(self.profile, name) for name in header} | {"entries": entries}
+
+
+def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
+    """The page of a shipped profile or of a file.
+
+    Raises:
+        InputError: as `load_profile` does.
+    """
+    profile = load_profile(name_or_path)
+    written = load_document(find_profile(name_or_path)).data
+    return ProfilePage(profile, tuple(_entries(profile, written, ())))
+
+
+def _entries(
+    model: BaseModel, written: dict[str, Any], path: tuple[str, ...]
+) -> Iterator[ShownEntry]:
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, Entry):
+            section, *rest = (*path, name)
+            yield ShownEntry(
+                section,
+                ".".join(rest),
+                written[name]["value"],
+                value.value,
+                value.source,
+                value.fitted_on,
+            )
+        elif isinstance(value, BaseModel):
+            yield from _entries(value, written[name], (*path, name))
+
+
+def profile_page(page: ProfilePage) -> RenderableType:
+    """The page of `simtrain profile show`: a table for each section."""
+    profile = page.profile
+    calibrated = "calibrated" if profile.calibrated else "not calibrated: a datasheet's numbers"
+    parts: list[RenderableType] = [
+        Text(f"{profile.name}, {calibrated}", style="bold"),
+        Text(profile.description),
+    ]
+    for section, entries in groupby(page.entries, key=lambda entry: entry.section):
+        parts += ["", _section_table(section, list(entries))]
+    return Group(*parts)
+
+
+def _section_table(section: str, entries: list[ShownEntry]) -> Table:
+    table = Table(title=section, title_justify="left", expand=True)
+    table.add_column("entry", ratio=3)
+    table.add_column("value", ratio=4)
+    table.add_column("source, and what it was fitted on", ratio=7)
+    for entry in entries:
+        fitted_on = f"\nfitted on: {entry.fitted_on}" if entry.fitted_on else ""
+        table.add_row(Text(entry.name), Text(_shown(entry)), Text(entry.source + fitted_on))
+    return table
+
+
+def _shown(entry: ShownEntry) -> str:
+    """The value as it was written; lists and ranges a line each."""
+    match entry.value:
+        case ShapeRange() as seen:
+            ranges = (("m", seen.m), ("n", seen.n), ("k", seen.k))
+            return "\n".join(f"{name} {low} to {high}" for name, (low, high) in ranges)
+        case list() as items:
+            return "\n".join(_shown_item(item) for item in items)
+        case _:
+            return str(entry.written)
+
+
+def _shown_item(item: Tile | CollectiveCurve) -> str:
+    if isinstance(item, Tile):
+        return f"{item.m} × {item.n}: {item.relative_speed:g}"
+    latency_us, reached = item.latency * 1e6, item.efficiency
+    return f"{item.num_ranks} ranks: {latency_us:g} us, {min(reached):.0%} to {max(reached):.0%}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,114 @@
+"""The profiles of other machines: where they are from, and that faster machines are faster."""
+
+import functools
+import pathlib
+
+import pytest
+from command_line import ROOT, call
+
+from calibrate.partial_fit import fit_figures
+from calibrate.profile_file import profile_text
+from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.report.profile_page import ShownEntry, load_page
+from simtrain.resources import find_profile, list_profiles
+from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate_layer
+
+HOPPERS = ("h100_sxm", "h200_sxm")
+FIGURES = "calibrate/published/{}.yaml"
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
+
+
+@functools.cache
+def layer_s(cluster: str) -> float:
+    """Forward and backward of a layer of the 22B model with present work."""
+    scenario = load_scenario("table4_selective_sequence")
+    return sum(time.duration_s for time in simulate_layer(scenario, load_profile(cluster)))
+
+
+def entries(name: str) -> dict[str, ShownEntry]:
+    return {f"{entry.section}.{entry.name}": entry for entry in load_page(name).entries}
+
+
+def test_the_profiles_that_come_with_simtrain() -> None:
+    assert {"a100_sxm4_80gb", *HOPPERS, "trn1"} <= set(list_profiles())
+
+
+def test_newer_machines_are_faster() -> None:
+    a100, h100, h200 = (layer_s(name) for name in ("a100_sxm4_80gb", *HOPPERS))
+    assert h200 <= h100 < a100
+    # No resource of an H100 is better by more than its peak is.
+    assert a100 / h100 < 989.4 / 312
+
+
+def test_a_trainium_core_is_no_faster_than_its_peak() -> None:
+    """The bound is never beaten: 24 s b h² (1 + s / 6h) FLOPs forward, and twice that backward."""
+    s, b, h, t = 2048, 4, 6144, 8
+    flops = 3 * 24 * s * b * h**2 * (1 + s / (6 * h))
+    assert layer_s("trn1") > flops / t / 95e12
+
+
+def test_a_paper_scenario_runs_on_an_h100() -> None:
+    done = call("run", "table5_22b_present", "--set", "cluster=h100_sxm")
+    assert done.exit_code == 0
+    assert "h100_sxm, GPUs used: 8" in done.stdout
+
+
+def test_trainiums_report_says_that_it_is_not_calibrated() -> None:
+    done = call("run", "table5_22b_present", "--set", "cluster=trn1", "--allow-oom")
+    assert done.exit_code == 0
+    assert "The profile is not calibrated: its numbers are a datasheet's." in done.stdout
+    assert not any(entry.fitted_on for entry in load_page("trn1").entries)
+
+
+@pytest.mark.parametrize("name", HOPPERS)
+def test_the_fit_gives_the_shipped_profile(name: str) -> None:
+    figures = FIGURES.format(name)
+    fitted = fit_figures(ROOT / figures)
+    assert profile_text(fitted.data, figures) == find_profile(name).read_text(encoding="utf-8")
+    found = {residuals.title: residuals for residuals in fitted.residuals}
+    assert found["matrix products by shape"].mean_abs_error <= 0.08
+    assert found["all-reduce measured elsewhere (not fitted)"].max_abs_error <= 0.03
+    for kind in COLLECTIVES:
+        assert found[f"{kind} inside a node"].max_abs_error <= 0.05
+
+
+@pytest.mark.parametrize("name", HOPPERS)
+def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
+    shown = entries(name)
+    fitted = {path for path, entry in shown.items() if entry.fitted_on}
+    assert fitted == {
+        *(f"gemm.{part}" for part in ("mainloop_flops", "tail_quantization", "tile_overhead")),
+        *("gemm.tiles", "gemm.sustained_flops"),
+        *("memory_bound.fused_bandwidth", "memory_bound.kernel_latency"),
+        *(f"intra_node.{kind}" for kind in COLLECTIVES),
+    }
+    for path in ("gemm.accumulate_overhead", "gemm.batched_fraction", "overlap.slowdown"):
+        assert shown[path].source.startswith("taken over from the A100's fit: ")
+        assert shown[path].value == entries("a100_sxm4_80gb")[path].value
+    for path in ("gemm.in_situ_speed", "intra_node.in_situ_speed"):
+        assert shown[path].source.startswith("an assumption, no published whole layer")
+        assert shown[path].value == 1.0
+    assert "never on whole layers or iterations" in load_profile(name).description
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("  slowdown: {", "  slow: {", "E202 taken_over.slowdown is missing"),
+        ("taken_over:\n", "not_taken:\n", 'E201 unknown key "not_taken"'),
+        ("value: 0.4859,", "value: -1,", "taken_over.slowdown.value is -1, but must be"),
+        ("- [1024, 5120, 8192, 636.3]", "- [1024, 5120, 8192, 0]", "must be greater than 0"),
+    ],
+)
+def test_nothing_is_taken_over_in_silence(
+    old: str, new: str, says: str, tmp_path: pathlib.Path
+) -> None:
+    text = (ROOT / FIGURES.format("h100_sxm")).read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / "figures.yaml"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(InputError) as refused:
+        fit_figures(path)
+    assert says in str(refused.value)
