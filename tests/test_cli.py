@@ -242,22 +242,28 @@ def test_an_error_in_a_file_shows_where(command: str, tmp_path: pathlib.Path) ->
 
 
 def commands() -> dict[str, typer.core.TyperCommand]:
-    return typer.main.get_command(cli.app).commands
+    """All commands, those of a group with its name before theirs."""
+    found = typer.main.get_command(cli.app).commands
+    groups = {name: one.commands for name, one in found.items() if hasattr(one, "commands")}
+    inner = {f"{group} {name}": one for group, own in groups.items() for name, one in own.items()}
+    return {name: one for name, one in found.items() if name not in groups} | inner
 
 
 def test_the_commands() -> None:
-    assert set(commands()) == {"run", "memory", "reproduce", "schedule", "scenarios"}
+    of_profiles = {f"profile {name}" for name in ("list", "show", "check")}
+    assert set(commands()) == {"run", "memory", "reproduce", "schedule", "scenarios"} | of_profiles
 
 
 @pytest.mark.parametrize("name", commands())
 def test_help_has_an_example_that_parses(name: str) -> None:
-    outcome = call(name, "--help")
+    outcome = call(*name.split(), "--help")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     example = commands()[name].help.partition("Example: ")[2]
-    program, command, *arguments = shlex.split(example)
-    assert (program, command) == ("simtrain", name)
+    words = ["simtrain", *name.split()]
+    arguments = shlex.split(example)
+    assert arguments[: len(words)] == words
     assert f"Example: simtrain {name}" in outcome.stdout
-    parsed = commands()[name].make_context(name, arguments)
+    parsed = commands()[name].make_context(name, arguments[len(words) :])
     if "scenario" in parsed.params:
         load_scenario(parsed.params["scenario"], parsed.params["overrides"] or ())
 
