@@ -1,6 +1,7 @@
 """The profiles of other machines: where they are from, and that faster machines are faster."""
 
 import functools
+import json
 import pathlib
 
 import pytest
@@ -8,6 +9,7 @@ from command_line import ROOT, call
 
 from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
+from calibrate.residuals import Residuals
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.report.profile_page import ShownEntry, load_page
@@ -17,6 +19,7 @@ from simtrain.simulation import simulate_layer
 
 HOPPERS = ("h100_sxm", "h200_sxm")
 FIGURES = "calibrate/published/{}.yaml"
+VALIDATION = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 
 
@@ -62,16 +65,33 @@ def test_trainiums_report_says_that_it_is_not_calibrated() -> None:
     assert not any(entry.fitted_on for entry in load_page("trn1").entries)
 
 
+def says(residuals: Residuals) -> str:
+    """The end of a table's row, as docs/validation.md writes it."""
+    mean, worst = residuals.mean_abs_error, residuals.max_abs_error
+    return f"| {len(residuals.rows)} | {100 * mean:.1f} % | {100 * worst:.1f} % |"
+
+
 @pytest.mark.parametrize("name", HOPPERS)
 def test_the_fit_gives_the_shipped_profile(name: str) -> None:
     figures = FIGURES.format(name)
     fitted = fit_figures(ROOT / figures)
     assert profile_text(fitted.data, figures) == find_profile(name).read_text(encoding="utf-8")
     found = {residuals.title: residuals for residuals in fitted.residuals}
+    curves = [found.pop(f"{kind} inside a node") for kind in COLLECTIVES]
+    together = Residuals("collectives", "us", [row for one in curves for row in one.rows])
+    for residuals in (*found.values(), together):
+        assert says(residuals) in VALIDATION, residuals.title
     assert found["matrix products by shape"].mean_abs_error <= 0.08
     assert found["all-reduce measured elsewhere (not fitted)"].max_abs_error <= 0.03
-    for kind in COLLECTIVES:
-        assert found[f"{kind} inside a node"].max_abs_error <= 0.05
+    assert together.max_abs_error <= 0.05
+
+
+@pytest.mark.parametrize("name", HOPPERS)
+def test_the_iteration_that_the_validation_quotes(name: str) -> None:
+    done = call("run", "table5_22b_present", "--set", f"cluster={name}", "--json")
+    data = json.loads(done.stdout)
+    quoted = f"{data['iteration_time_s']:.3f} s and {100 * data['mfu']:.1f} % on {name[:4].upper()}"
+    assert quoted in " ".join(VALIDATION.split())
 
 
 @pytest.mark.parametrize("name", HOPPERS)
