@@ -1,0 +1,76 @@
+"""Output of nccl-tests, as text and JSON, read as records."""
+
+import json
+import pathlib
+
+import pytest
+
+from calibrate.nccl_tests import read_nccl_tests
+from simtrain.errors import InputError
+
+TEXT = """\
+# nThread 1 nGpus 8 minBytes 8 maxBytes 8388608 step: 1024(factor) warmup iters: 5 iters: 20
+#
+# Using devices
+#  Rank  0 Group  0 Pid   4711 on       node device  0 [0x07] NVIDIA A100-SXM4-80GB
+#
+#                                                              out-of-place                in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)
+           0             0     float     sum      -1    20.00    0.00    0.00      0    19.00
+        8192          2048     float     sum      -1    30.00    0.27    0.48      0    29.00
+     8388608       2097152     float     sum      -1   100.00   83.89  146.80      0    99.00
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 73.6
+"""
+
+
+def written(folder: pathlib.Path, text: str) -> pathlib.Path:
+    path = folder / "all_reduce.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_text(tmp_path: pathlib.Path) -> None:
+    """An all-reduce over 8 ranks: bus bandwidth is 7/4 of algorithm bandwidth; size 0 is no row."""
+    small, large = read_nccl_tests(written(tmp_path, TEXT), "all_reduce", 8)
+    assert (small.array_bytes, small.time.median_s) == (8192, pytest.approx(30e-6))
+    assert (large.array_bytes, large.num_ranks, large.num_nodes) == (8388608, 8, 1)
+    assert (large.time.median_s, large.time.num_samples) == (pytest.approx(100e-6), 20)
+
+
+def test_json(tmp_path: pathlib.Path) -> None:
+    out_of_place = {"time": 100.0, "alg_bw": 83.89, "bus_bw": 73.4, "nwrong": 0}
+    data = {"results": [{"size": 8388608, "count": 1, "out_of_place": out_of_place}]}
+    (record,) = read_nccl_tests(written(tmp_path, json.dumps(data)), "all_gather", 8, num_nodes=2)
+    assert (record.op, record.array_bytes, record.num_nodes) == ("all_gather", 8388608, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("", "", "holds no row"),
+        ("# only comments\n", "", "holds no row"),
+        ('{"results": [{"size": 8}]}', "", "is not what nccl-tests -J writes"),
+        ("{broken", "", "is not what nccl-tests -J writes"),
+        ("8192 2048 float\n", ":1", "has 3 columns"),
+        (TEXT.replace("30.00", "  nan"), ":10", "not all finite"),
+        (TEXT.replace("30.00", "-1.00"), ":10", "not all finite"),
+        (TEXT.replace("30.00", "  0.0"), ":10", "the time is 0"),
+        (TEXT.replace("30.00", "thirt"), ":10", "could not convert string to float"),
+        (TEXT.replace("146.80", " 73.40"), ":11", "check --op and --ranks"),
+    ],
+)
+def test_what_is_no_such_output_is_told(
+    tmp_path: pathlib.Path, text: str, place: str, words: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        read_nccl_tests(path, "all_reduce", 8)
+    assert str(caught.value).startswith(f"{path}{place}: E711 ")
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_nccl_tests(tmp_path / "nowhere.txt", "all_reduce", 8)
