@@ -18,11 +18,14 @@ from calibrate.memory_comparison import MemoryComparison, memory_table, memory_v
 from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residuals
+from calibrate.sizes import Part, sizes_for
 from simtrain.errors import InputError, Problem, SimtrainError
 
 _SHOWN_ROWS = 20
 _MISSED = 4
 """Exit code: an error above its stated threshold."""
+_INTERRUPTED = 130
+"""Exit code: stopped by Ctrl-C."""
 
 
 class Device(StrEnum):
@@ -98,11 +101,64 @@ def memory(
         raise typer.Exit(_MISSED)
 
 
-def _measured(device: Device | None) -> MemoryComparison:
-    """Raises InputError where torch, or the device asked for, is not there."""
+@app.command()
+def measure(
+    out: Annotated[Path, typer.Option(help="Folder of the measurements; made, or gone on with.")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few and small sizes: two minutes on two CPU cores.")
+    ] = False,
+    device: Annotated[
+        Device | None, typer.Option(help="What to measure; cuda if there is one.")
+    ] = None,
+    only: Annotated[list[Part] | None, typer.Option(help="Measure this part; repeatable.")] = None,
+) -> None:
+    """Measure this machine: matrix products, kernels, collectives, layers.
+
+    Records are written as they come; the same command again measures what is missing. Collectives
+    need several processes, one for each GPU.
+
+    Example: torchrun --nproc-per-node 8 -m calibrate measure --out my_node
+    """
+    try:
+        told = _measured_machine(out, device, only or list(Part), quick=quick)
+    except SimtrainError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt as error:
+        print(f"stopped; the same command goes on with what {out} lacks", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from error
+    if told:
+        print(told)
+
+
+def _measured_machine(out: Path, device: Device | None, parts: list[Part], *, quick: bool) -> str:
+    """What the first rank has to say of the measurement; the others are silent.
+
+    Raises InputError as `calibrate.measure.measure`, or where torch is not there.
+    """
+    _check_torch("measuring a machine")
+    from calibrate.measure import measure as measure_machine
+    from calibrate.memory_measure import has_cuda
+
+    chosen = device or (Device.CUDA if has_cuda() else Device.CPU)
+    measured = measure_machine(out, chosen.value, sizes_for(chosen.value, quick=quick), parts)
+    if not measured.ranks.is_first:
+        return ""
+    told = f"{out}: {measured.num_added} records added to {measured.num_before}"
+    if measured.ranks.size == 1 and Part.COLLECTIVES in parts:
+        told += "\ncollectives left out: they need two processes (torchrun --nproc-per-node 2)"
+    return told
+
+
+def _check_torch(what: str) -> None:
     if importlib.util.find_spec("torch") is None:
         fix = "pip install -c constraints.txt '.[measure]'"
-        raise InputError([Problem("E701", "measuring memory needs torch", fix=fix)])
+        raise InputError([Problem("E701", f"{what} needs torch", fix=fix)])
+
+
+def _measured(device: Device | None) -> MemoryComparison:
+    """Raises InputError where torch, or the device asked for, is not there."""
+    _check_torch("measuring memory")
     # Fitting must work where torch is not installed.
     from calibrate.memory_measure import compare, has_cuda
 

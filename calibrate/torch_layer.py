@@ -153,8 +153,14 @@ class MLP(nn.Module):
 def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """QKᵀ, causal softmax, dropout, attention over V (Figure 3); all [b·a/t, s, h/a]."""
     scores = torch.bmm(query, key.transpose(1, 2))
-    weights: Tensor = _CausalSoftmax.apply(scores, 1 / math.sqrt(query.shape[-1]))
+    weights = causal_softmax(scores, 1 / math.sqrt(query.shape[-1]))
     return torch.bmm(dropout(weights), value)
+
+
+def causal_softmax(scores: Tensor, scale: float) -> Tensor:
+    """Softmax of the scaled scores [n, s, s] up to the diagonal."""
+    weights: Tensor = _CausalSoftmax.apply(scores, scale)
+    return weights
 
 
 def dropout(values: Tensor) -> Tensor:

@@ -112,8 +112,8 @@ class _ColumnParallel(torch.autograd.Function):
         input_gradient = gradient @ weight
         all_tokens = gathering.wait()
         summing = ctx.group.sum_partials(input_gradient)
-        weight_gradient = _weight_gradient(gradient, all_tokens, ctx.main_gradient)
-        return summing.wait(), weight_gradient, None
+        product = weight_gradient(gradient, all_tokens, ctx.main_gradient)
+        return summing.wait(), product, None
 
 
 class _SumPartials(torch.autograd.Function):
@@ -130,7 +130,7 @@ class _SumPartials(torch.autograd.Function):
         return ctx.group.gather_tokens(gradient).wait(), None
 
 
-def _weight_gradient(gradient: Tensor, tokens: Tensor, main: Tensor | None) -> Tensor | None:
+def weight_gradient(gradient: Tensor, tokens: Tensor, main: Tensor | None) -> Tensor | None:
     """[s, b, m]ᵀ [s, b, n]: the product, or None once it has been added to `main` [m, n]."""
     left, right = gradient.flatten(0, 1).t(), tokens.flatten(0, 1)
     if main is None:

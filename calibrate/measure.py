@@ -1,0 +1,105 @@
+"""Measures a machine point by point, each written as it comes; what is there is not redone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrate.machine import header
+from calibrate.measure_collectives import collective_points, overlap_points
+from calibrate.measure_kernels import kernel_points
+from calibrate.measure_layers import layer_points, memory_points
+from calibrate.measure_products import product_points
+from calibrate.ranks import Ranks, joined
+from calibrate.record_file import Point, RecordFile
+from calibrate.sizes import Part, Sizes
+from calibrate.timing import Timer
+from simtrain.errors import InputError, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a measurement came to: by how many ranks, and the records there were and are new."""
+
+    ranks: Ranks
+    num_before: int
+    num_added: int
+
+
+def measure(folder: Path, device: str, sizes: Sizes, parts: Collection[Part]) -> Measured:
+    """Measure what `folder` does not have yet, on "cuda" or "cpu".
+
+    Raises:
+        InputError: E702, E714: what measuring needs is not there; E715, another rank died;
+            E716, collectives alone were asked for and there is one process; or as `RecordFile`.
+    """
+    with joined(device) as ranks:
+        _check_enough(ranks, parts)
+        timer = Timer(device, sizes.budget_s, ranks)
+        file, known = _open(folder, device, ranks)
+        points = [point for part in Part if part in parts for point in _PARTS[part](sizes, timer)]
+        missing = [point for point in points if point.identity not in known]
+        with _progress(ranks) as progress:
+            task = progress.add_task("", total=len(missing))
+            for point in missing:
+                progress.update(task, description=point.kind.model_fields["kind"].default)
+                record = point.record(point.measure())
+                if file is not None:
+                    file.append(record)
+                progress.advance(task)
+        return Measured(ranks, len(known), len(missing))
+
+
+def _open(folder: Path, device: str, ranks: Ranks) -> tuple[RecordFile | None, set[str]]:
+    """The file, which rank 0 alone has, and what it holds, which all know."""
+    file, known, failure = None, set[str](), None
+    if ranks.is_first:
+        try:
+            file = RecordFile(folder, header(device, ranks))
+            known = file.known
+        except InputError as error:
+            failure = error.problems
+    known, failure = ranks.from_first((known, failure))
+    if failure:
+        raise InputError(failure)
+    return file, known
+
+
+def _check_enough(ranks: Ranks, parts: Collection[Part]) -> None:
+    if ranks.size == 1 and set(parts) == {Part.COLLECTIVES}:
+        fix = "torchrun --nproc-per-node 2 -m calibrate measure --out DIR --only collectives"
+        problem = Problem("E716", "collectives need two processes, and there is one", fix=fix)
+        raise InputError([problem])
+
+
+def _collectives(sizes: Sizes, timer: Timer) -> list[Point]:
+    if timer.ranks.size == 1:
+        return []
+    return collective_points(sizes, timer) + overlap_points(sizes, timer)
+
+
+def _layers(sizes: Sizes, timer: Timer) -> list[Point]:
+    return memory_points(sizes, timer) + layer_points(sizes, timer)
+
+
+_PARTS: dict[Part, Callable[[Sizes, Timer], list[Point]]] = {
+    Part.PRODUCTS: product_points,
+    Part.KERNELS: kernel_points,
+    Part.COLLECTIVES: _collectives,
+    Part.LAYERS: _layers,
+}
+
+
+def _progress(ranks: Ranks) -> Progress:
+    return Progress(
+        TextColumn("{task.description:10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not ranks.is_first,
+    )

@@ -1,0 +1,239 @@
+"""Times collectives between the ranks: alone, several at once, and beside matrix products.
+
+Arrays are counted as nccl-tests counts them: what an all-reduce reduces, an all-gather leaves on
+each rank, a reduce-scatter and an all-to-all start from on each rank, and what each rank sends to
+the next one (and gets from the one before).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from calibrate.measure_products import Product, product_runs
+from calibrate.ranks import Ranks
+from calibrate.record_file import Point
+from calibrate.records import CollectiveRecord, OverlapRecord
+from calibrate.sizes import Sizes
+from calibrate.timing import Run, Timer, random_data, spin, summary
+
+_DTYPE = torch.bfloat16
+_BESIDE_S = 20e-3
+_BESIDE_SAMPLES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Groups of ranks that run the same collective at the same time."""
+
+    groups: tuple[tuple[int, ...], ...]
+    num_nodes: int
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of each."""
+        return len(self.groups[0])
+
+
+def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """Every collective over every size and every group; none for one process."""
+    return [
+        Point(
+            CollectiveRecord,
+            {
+                "op": op,
+                "array_bytes": num_bytes,
+                "num_ranks": members.num_ranks,
+                "num_groups": len(members.groups),
+                "num_nodes": members.num_nodes,
+            },
+            partial(_measure, op, num_bytes, members, timer),
+        )
+        for members in groups_that_matter(timer.ranks)
+        for op in _OPS
+        for num_bytes in sizes.array_bytes
+    ]
+
+
+def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
+    """2, 4, ... and all ranks of a node, one group and as many as fit; then across the nodes.
+
+    Across nodes these are all ranks, one rank of each node, and at the same time each other one.
+    """
+    for size in _group_sizes(ranks.per_node):
+        whole = range(0, ranks.per_node - size + 1, size)
+        groups = tuple(tuple(range(first, first + size)) for first in whole)
+        yield Members(groups[:1], 1)
+        if len(groups) > 1:
+            yield Members(groups, 1)
+    if ranks.num_nodes > 1:
+        peers = tuple(tuple(range(i, ranks.size, ranks.per_node)) for i in range(ranks.per_node))
+        yield Members(peers[:1], ranks.num_nodes)
+        if ranks.per_node > 1:
+            yield Members(peers, ranks.num_nodes)
+            yield Members((tuple(range(ranks.size)),), ranks.num_nodes)
+
+
+def _group_sizes(per_node: int) -> list[int]:
+    powers = [1 << power for power in range(1, per_node.bit_length())]
+    return sorted({size for size in [*powers, per_node] if 2 <= size <= per_node})
+
+
+@cache
+def _own_group(groups: tuple[tuple[int, ...], ...], rank: int) -> dist.ProcessGroup | None:
+    """This rank's group of these, which all ranks make together."""
+    made = [dist.new_group(list(members)) for members in groups]
+    own = [group for group, members in zip(made, groups, strict=True) if rank in members]
+    return own[0] if own else None
+
+
+def _measure(op: str, num_bytes: int, members: Members, timer: Timer) -> dict[str, Any]:
+    group = _own_group(members.groups, timer.ranks.rank)
+    return {"time": timer.time([] if group is None else _runs(op, num_bytes, group, timer))}
+
+
+def _runs(op: str, num_bytes: int, group: dist.ProcessGroup, timer: Timer) -> list[Run]:
+    """The collective over arrays in turn; each rank has written to its own."""
+    data = random_data(timer.device, _DTYPE)
+    # Whole parts: an array is rounded up to a multiple of the ranks.
+    num_ranks = group.size()
+    part = math.ceil(num_bytes / _DTYPE.itemsize / num_ranks)
+
+    def array() -> Tensor:
+        return data.take(part * num_ranks).clone()
+
+    return [_OPS[op](array(), group) for _ in range(timer.copies(num_bytes))]
+
+
+def _all_reduce(array: Tensor, group: dist.ProcessGroup) -> Run:
+    return partial(dist.all_reduce, array, group=group)
+
+
+def _all_gather(array: Tensor, group: dist.ProcessGroup) -> Run:
+    return partial(dist.all_gather_single, array, _own_part(array, group), group=group)
+
+
+def _reduce_scatter(array: Tensor, group: dist.ProcessGroup) -> Run:
+    return partial(dist.reduce_scatter_single, _own_part(array, group), array, group=group)
+
+
+def _all_to_all(array: Tensor, group: dist.ProcessGroup) -> Run:
+    return partial(dist.all_to_all_single, torch.empty_like(array), array, group=group)
+
+
+def _send_recv(array: Tensor, group: dist.ProcessGroup) -> Run:
+    """A ring: each rank sends to the next while the one before sends to it."""
+    received, rank, size = torch.empty_like(array), dist.get_rank(group), group.size()
+    after, before = (dist.get_global_rank(group, (rank + step) % size) for step in (1, -1))
+
+    def run() -> None:
+        ops = [
+            dist.P2POp(dist.isend, array, after, group),
+            dist.P2POp(dist.irecv, received, before, group),
+        ]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+
+    return run
+
+
+def _own_part(array: Tensor, group: dist.ProcessGroup) -> Tensor:
+    return array.chunk(group.size())[dist.get_rank(group)].clone()
+
+
+_OPS: dict[str, Callable[[Tensor, dist.ProcessGroup], Run]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "send_recv": _send_recv,
+}
+
+
+def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """A layer's product beside the all-reduce of its result; nothing for one process."""
+    if timer.ranks.size == 1:
+        return []
+    layer = sizes.overlap
+    product = Product(layer.tokens, layer.hidden, layer.hidden, "NN")
+    return [Point(OverlapRecord, {}, partial(_measure_overlap, product, timer))]
+
+
+def _measure_overlap(product: Product, timer: Timer) -> dict[str, Any]:
+    """Both run for about as long alone, so that each has the other beside it all the time."""
+    members = tuple(range(timer.ranks.size))
+    group = _own_group((members,), timer.ranks.rank)
+    assert group is not None
+    products = product_runs(product, timer)
+    num_bytes = product.m * product.n * _DTYPE.itemsize
+    arrays = [torch.ones(num_bytes // 2, dtype=_DTYPE, device=timer.device) for _ in range(4)]
+
+    def start(turn: int) -> dist.Work:
+        work: dist.Work = dist.all_reduce(arrays[turn % len(arrays)], group=group, async_op=True)
+        return work
+
+    alone = timer.time(products)
+    collective_alone = timer.time([lambda: start(0).wait()])
+    num_products = math.ceil(_BESIDE_S / alone.median_s)
+    num_collectives = math.ceil(_BESIDE_S / collective_alone.median_s)
+    beside = _cuda_beside if timer.device == "cuda" else _cpu_beside
+    samples = []
+    for _ in range(_BESIDE_SAMPLES):
+        timer.ranks.meet()
+        taken = beside(products, num_products, start, num_collectives)
+        samples.append(timer.ranks.slowest(taken))
+    return {
+        "compute_alone": alone,
+        "compute_beside": summary([taken[0] / num_products for taken in samples]),
+        "collective_alone": collective_alone,
+        "collective_beside": summary([taken[1] / num_collectives for taken in samples]),
+    }
+
+
+Start = Callable[[int], dist.Work]
+
+
+def _cpu_beside(
+    products: Sequence[Run], num_products: int, start: Start, num_collectives: int
+) -> tuple[float, float]:
+    """Seconds of all products and of all collectives, begun together."""
+    begin_s = time.perf_counter()
+    works = [start(turn) for turn in range(num_collectives)]
+    ended_s: list[float] = []
+    last = works[-1].get_future().then(lambda _: ended_s.append(time.perf_counter()))
+    for turn in range(num_products):
+        products[turn % len(products)]()
+    taken_s = time.perf_counter() - begin_s
+    for work in works:
+        work.wait()
+    last.wait()
+    return taken_s, ended_s[0] - begin_s
+
+
+def _cuda_beside(
+    products: Sequence[Run], num_products: int, start: Start, num_collectives: int
+) -> tuple[float, float]:
+    """As `_cpu_beside`, collectives on a stream of their own."""
+    computing, sending = torch.cuda.current_stream(), torch.cuda.Stream()
+    begin, computed, sent = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+    torch.cuda.synchronize()
+    spin(_BESIDE_S)
+    begin.record()
+    sending.wait_event(begin)
+    with torch.cuda.stream(sending):
+        for turn in range(num_collectives):
+            start(turn).wait()
+        sent.record(sending)
+    for turn in range(num_products):
+        products[turn % len(products)]()
+    computed.record(computing)
+    torch.cuda.synchronize()
+    return begin.elapsed_time(computed) / 1e3, begin.elapsed_time(sent) / 1e3

@@ -1,0 +1,127 @@
+"""Times real layers, forward and backward, under the strategies of the paper's Table 4.
+
+The fit sees one of them, the undivided strategy ("none") of the first size, to learn how fast
+products run inside a layer. Every other strategy of that size, and every strategy of every other
+size, is held out, so that what validates a profile is ten times what it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrate.record_file import Point
+from calibrate.records import LayerRecord, MemoryRecord
+from calibrate.sizes import LayerSize, Sizes
+from calibrate.timing import Run, Timer
+from calibrate.torch_adam import MixedPrecisionAdam
+from calibrate.torch_layer import Recompute, TransformerLayer
+from calibrate.torch_parallel import TensorGroup
+from simtrain.scenario import Scenario
+from simtrain.workload.shape import LayerShape
+
+_NUM_LAYERS = 2
+"""Run in turn, so that no weight is still in a cache from its last use."""
+
+
+def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """Every size under every strategy that this number of ranks can have."""
+    return [
+        _point(size, recompute, sequence, timer, held_out=bool(index) or not plain)
+        for index, size in enumerate(sizes.layers)
+        for recompute, sequence, plain in _strategies(timer.ranks.size)
+    ]
+
+
+def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """What CUDA and its allocator hold beside a layer's tensors; nothing on a CPU."""
+    if timer.device != "cuda":
+        return []
+    scenario = _scenario(sizes.layers[0], Recompute.NONE, timer.ranks.size, sequence=False)
+    return [Point(MemoryRecord, {}, partial(_measure_memory, scenario))]
+
+
+def _strategies(num_ranks: int) -> Iterator[tuple[Recompute, bool, bool]]:
+    """Table 4's: recompute, sequence parallelism (of several ranks only), and which is plain."""
+    yield Recompute.NONE, False, True
+    if num_ranks > 1:
+        yield Recompute.NONE, True, False
+    yield Recompute.FULL, False, False
+    yield Recompute.SELECTIVE, False, False
+    if num_ranks > 1:
+        yield Recompute.SELECTIVE, True, False
+
+
+def _point(
+    size: LayerSize, recompute: Recompute, sequence: bool, timer: Timer, *, held_out: bool
+) -> Point:
+    scenario = _scenario(size, recompute, timer.ranks.size, sequence=sequence)
+    what = {"scenario": scenario, "held_out": held_out}
+    return Point(LayerRecord, what, partial(_measure, scenario, timer))
+
+
+def _scenario(
+    size: LayerSize, recompute: Recompute, tensor: int, *, sequence: bool
+) -> dict[str, Any]:
+    return {
+        "model": {
+            "num_layers": 1,
+            "hidden_size": size.hidden,
+            "num_attention_heads": size.heads,
+            "seq_length": size.seq_length,
+        },
+        "parallelism": {"tensor": tensor, "sequence_parallel": sequence},
+        "batch": {"micro": size.microbatch, "global": size.microbatch},
+        "recompute": recompute.value,
+    }
+
+
+def _measure(data: dict[str, Any], timer: Timer) -> dict[str, Any]:
+    """Forward and backward one after the other, weight gradients into fp32 as in training."""
+    forward, backward = timer.time_parts(_passes(data, timer.device))
+    return {"forward": forward, "backward": backward}
+
+
+def _passes(data: dict[str, Any], device: str) -> tuple[Run, Run]:
+    scenario = Scenario.model_validate(data)
+    shape = LayerShape.of(scenario)
+    group = TensorGroup(shape.tensor, shape.sequence_parallel)
+    torch.manual_seed(1)  # the ranks' dropout masks must agree
+    recompute = Recompute(data["recompute"])
+    layers = [TransformerLayer(shape, recompute, group, device=device) for _ in range(_NUM_LAYERS)]
+    optimizers = [MixedPrecisionAdam(layer.parameters(), 1e-4) for layer in layers]
+    tokens = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
+    hidden, gradient = (torch.randn(tokens, dtype=torch.bfloat16, device=device) for _ in range(2))
+    hidden.requires_grad_()
+    outputs: list[Tensor] = []
+
+    def forward() -> None:
+        layers.append(layers.pop(0))
+        outputs.append(layers[0](hidden))
+
+    def backward() -> None:
+        outputs.pop().backward(gradient)
+        hidden.grad = None
+
+    assert len(optimizers) == len(layers)
+    return forward, backward
+
+
+def _measure_memory(data: dict[str, Any]) -> dict[str, Any]:
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    forward, backward = _passes(data, "cuda")
+    for _ in range(3):
+        forward()
+        backward()
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    reserved = torch.cuda.max_memory_reserved()
+    return {
+        "reserved_over_allocated": reserved / torch.cuda.max_memory_allocated(),
+        "outside_allocator_bytes": total - free - torch.cuda.memory_reserved(),
+    }

@@ -1,0 +1,134 @@
+"""The processes of a measurement, as torchrun starts them: who they are and how they agree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from simtrain.errors import InputError, Problem
+
+_TIMEOUT = timedelta(minutes=5)
+"""How long a rank waits for the others; no measurement keeps them apart for that long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """`size` processes, `per_node` of them on each node, of which this is number `rank`."""
+
+    rank: int = 0
+    size: int = 1
+    per_node: int = 1
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that the processes are on."""
+        return self.size // self.per_node
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one that writes and speaks."""
+        return self.rank == 0
+
+    def slowest(self, seconds: Sequence[float]) -> list[float]:
+        """Of each number the largest on any rank; all ranks wait for each other."""
+        if self.size == 1:
+            return list(seconds)
+        values = torch.tensor(seconds, dtype=torch.float64)
+        dist.all_reduce(values, dist.ReduceOp.MAX)
+        return [float(value) for value in values]
+
+    def meet(self) -> None:
+        """Wait until every rank is here."""
+        self.slowest([0.0])
+
+    def from_first(self, value: Any) -> Any:
+        """What rank 0 gave."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+
+def backend_of(device: str, ranks: Ranks) -> Literal["nccl", "gloo", "none"]:
+    """What carries the collectives of a device's tensors."""
+    if ranks.size == 1:
+        return "none"
+    return "nccl" if device == "cuda" else "gloo"
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Ranks]:
+    """The ranks that torchrun's environment names, connected until the end; or one alone.
+
+    Raises:
+        InputError: E702, no GPU for this rank; E714, torch without NCCL; E715, another rank died.
+    """
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    per_node = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    ranks = Ranks(int(os.environ.get("RANK", "0")), size, per_node)
+    if device == "cuda":
+        _take_gpu(local, per_node)
+    if size == 1:
+        yield ranks
+        return
+    if device == "cuda" and not dist.is_nccl_available():
+        raise InputError([_no_nccl()])
+    with _telling_of_lost_ranks():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", **_patience())
+        try:
+            yield ranks
+        finally:
+            dist.destroy_process_group()
+
+
+def _patience() -> dict[str, Any]:
+    return {"timeout": _TIMEOUT}
+
+
+def _take_gpu(local: int, per_node: int) -> None:
+    if not torch.cuda.is_available():
+        raise InputError([Problem("E702", "torch finds no CUDA device", fix="--device cpu")])
+    num_gpus = torch.cuda.device_count()
+    if per_node > num_gpus:
+        message = f"{per_node} processes on a node, but torch finds {num_gpus} CUDA devices"
+        raise InputError([Problem("E702", message, fix=f"torchrun --nproc-per-node {num_gpus}")])
+    torch.cuda.set_device(local)
+
+
+def _no_nccl() -> Problem:
+    return Problem(
+        "E714",
+        "this torch was built without NCCL, which GPUs' collectives need",
+        fix="install torch for CUDA on Linux, or measure one process without torchrun",
+    )
+
+
+@contextmanager
+def _telling_of_lost_ranks() -> Iterator[None]:
+    """Say of an error between ranks what it means: one of them is gone or hangs."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not _is_between_ranks(error):
+            raise
+        reason = str(error).splitlines()[0]
+        problem = Problem(
+            "E715",
+            "another rank died or hangs, so this one stops",
+            reason=reason,
+            fix="see that rank's own message; the same command goes on with what is missing",
+        )
+        raise InputError([problem]) from error
+
+
+def _is_between_ranks(error: RuntimeError) -> bool:
+    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()

@@ -1,0 +1,115 @@
+"""What is measured how long: small sizes for CPUs, real ones for GPUs, few of them where quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class Part(StrEnum):
+    """What can be measured by itself."""
+
+    PRODUCTS = "products"
+    KERNELS = "kernels"
+    COLLECTIVES = "collectives"
+    LAYERS = "layers"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSize:
+    """An undivided layer and the microbatch that it is given."""
+
+    hidden: int
+    heads: int
+    seq_length: int
+    microbatch: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a microbatch."""
+        return self.seq_length * self.microbatch
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes to measure; `budget_s` is about what each timing may take.
+
+    `products` are the layers whose matrix products are measured, divided by each of `tensor`, and
+    in `dtypes` beside bf16 those of the first one, undivided. `kernel_elements` and `array_bytes`
+    are those of memory-bound kernels and of collectives.
+    """
+
+    budget_s: float
+    products: tuple[LayerSize, ...]
+    tensor: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    kernel_elements: tuple[int, ...]
+    array_bytes: tuple[int, ...]
+    layers: tuple[LayerSize, ...]
+    overlap: LayerSize
+
+
+def sizes_for(device: str, *, quick: bool) -> Sizes:
+    """The sizes for "cuda" or "cpu"."""
+    sizes = {"cuda": _CUDA, "cpu": _CPU}[device]
+    return _quick(sizes) if quick else sizes
+
+
+def _quick(sizes: Sizes) -> Sizes:
+    return replace(
+        sizes,
+        budget_s=sizes.budget_s / 4,
+        products=sizes.products[:2],
+        tensor=sizes.tensor[:2],
+        dtypes=(),
+        kernel_elements=sizes.kernel_elements[:3],
+        array_bytes=tuple(size for size in sizes.array_bytes[::4] if size <= 4 << 20),
+        layers=sizes.layers[:2],
+    )
+
+
+_ARRAY_BYTES = tuple(1 << power for power in range(10, 31))
+"""1 KiB to 1 GiB."""
+
+_CPU = Sizes(
+    budget_s=0.4,
+    products=(
+        LayerSize(256, 4, 256, 2),
+        LayerSize(512, 8, 256, 2),
+        LayerSize(1024, 16, 256, 1),
+        LayerSize(768, 12, 512, 1),
+    ),
+    tensor=(1, 2, 4),
+    dtypes=("fp32",),
+    kernel_elements=tuple(1 << power for power in (16, 18, 20, 22, 24)),
+    array_bytes=_ARRAY_BYTES[:-4],
+    layers=(
+        LayerSize(512, 8, 128, 2),
+        LayerSize(256, 4, 256, 1),
+        LayerSize(1024, 16, 256, 1),
+        LayerSize(768, 12, 512, 1),
+    ),
+    overlap=LayerSize(512, 8, 256, 2),
+)
+_CUDA = Sizes(
+    budget_s=0.4,
+    products=(
+        LayerSize(4096, 32, 2048, 1),
+        LayerSize(6144, 64, 2048, 4),
+        LayerSize(2048, 16, 2048, 4),
+        LayerSize(8192, 64, 2048, 1),
+        LayerSize(12288, 96, 2048, 1),
+        LayerSize(1024, 16, 1024, 8),
+    ),
+    tensor=(1, 2, 4, 8),
+    dtypes=("fp16", "fp32"),
+    kernel_elements=tuple(1 << power for power in range(16, 30, 2)),
+    array_bytes=_ARRAY_BYTES,
+    layers=(
+        LayerSize(4096, 32, 2048, 1),
+        LayerSize(6144, 64, 2048, 4),
+        LayerSize(2048, 16, 2048, 4),
+        LayerSize(8192, 64, 2048, 1),
+    ),
+    overlap=LayerSize(4096, 32, 2048, 1),
+)
