@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import torch
 from calibrate.ranks import Ranks, backend_of
 from calibrate.records import Header
 
+_WARM_UP_S = 0.5
 _CPU_INFO = Path("/proc/cpuinfo")
 _CONDITIONS = (
     "clocks.sm",
@@ -30,7 +33,7 @@ _CONDITIONS = (
 def header(device: str, ranks: Ranks) -> Header:
     """This machine, now."""
     on_cuda = device == "cuda"
-    queried = _nvidia_smi() if on_cuda else {}
+    queried = _while_computing(_nvidia_smi) if on_cuda else {}
     driver = queried.pop("driver_version", None)
     software = {"torch": torch.__version__, "python": platform.python_version()}
     if on_cuda:
@@ -75,6 +78,21 @@ def _cpu_name() -> str:
     lines = _CPU_INFO.read_text(encoding="utf-8").splitlines() if _CPU_INFO.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def _while_computing(query: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """Ask a GPU that has products to do, with more of them queued: idle clocks say nothing."""
+    operand = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    end_s, count = time.perf_counter() + _WARM_UP_S, 0
+    while time.perf_counter() < end_s:
+        operand @ operand
+        torch.cuda.synchronize()
+        count += 1
+    for _ in range(count):
+        operand @ operand
+    queried = query()
+    torch.cuda.synchronize()
+    return queried
 
 
 def _nvidia_smi() -> dict[str, str]:

@@ -45,6 +45,7 @@ class Members:
 
 def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Every collective over every size and every group; none for one process."""
+    own_group = cache(partial(_own_group, timer.ranks.rank))
     return [
         Point(
             CollectiveRecord,
@@ -55,7 +56,7 @@ def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
                 "num_groups": len(members.groups),
                 "num_nodes": members.num_nodes,
             },
-            partial(_measure, op, num_bytes, members, timer),
+            partial(_measure, op, num_bytes, members, own_group, timer),
         )
         for members in groups_that_matter(timer.ranks)
         for op in _OPS
@@ -87,16 +88,21 @@ def _group_sizes(per_node: int) -> list[int]:
     return sorted({size for size in [*powers, per_node] if 2 <= size <= per_node})
 
 
-@cache
-def _own_group(groups: tuple[tuple[int, ...], ...], rank: int) -> dist.ProcessGroup | None:
+def _own_group(rank: int, members: Members) -> dist.ProcessGroup | None:
     """This rank's group of these, which all ranks make together."""
-    made = [dist.new_group(list(members)) for members in groups]
-    own = [group for group, members in zip(made, groups, strict=True) if rank in members]
+    made = [dist.new_group(list(ranks)) for ranks in members.groups]
+    own = [group for group, ranks in zip(made, members.groups, strict=True) if rank in ranks]
     return own[0] if own else None
 
 
-def _measure(op: str, num_bytes: int, members: Members, timer: Timer) -> dict[str, Any]:
-    group = _own_group(members.groups, timer.ranks.rank)
+def _measure(
+    op: str,
+    num_bytes: int,
+    members: Members,
+    own_group: Callable[[Members], dist.ProcessGroup | None],
+    timer: Timer,
+) -> dict[str, Any]:
+    group = own_group(members)
     return {"time": timer.time([] if group is None else _runs(op, num_bytes, group, timer))}
 
 
@@ -164,20 +170,25 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
         return []
     layer = sizes.overlap
     product = Product(layer.tokens, layer.hidden, layer.hidden, "NN")
-    return [Point(OverlapRecord, {}, partial(_measure_overlap, product, timer))]
+    what = (
+        f"{product.m} x {product.n} x {product.k} beside an all-reduce of "
+        f"{_result_bytes(product)} bytes over {timer.ranks.size} ranks"
+    )
+    return [Point(OverlapRecord, {"what": what}, partial(_measure_overlap, product, timer))]
+
+
+def _result_bytes(product: Product) -> int:
+    return product.m * product.n * _DTYPE.itemsize
 
 
 def _measure_overlap(product: Product, timer: Timer) -> dict[str, Any]:
     """Both run for about as long alone, so that each has the other beside it all the time."""
-    members = tuple(range(timer.ranks.size))
-    group = _own_group((members,), timer.ranks.rank)
-    assert group is not None
     products = product_runs(product, timer)
-    num_bytes = product.m * product.n * _DTYPE.itemsize
-    arrays = [torch.ones(num_bytes // 2, dtype=_DTYPE, device=timer.device) for _ in range(4)]
+    size = product.m, product.n
+    arrays = [torch.ones(size, dtype=_DTYPE, device=timer.device) for _ in range(4)]
 
     def start(turn: int) -> dist.Work:
-        work: dist.Work = dist.all_reduce(arrays[turn % len(arrays)], group=group, async_op=True)
+        work: dist.Work = dist.all_reduce(arrays[turn % len(arrays)], async_op=True)
         return work
 
     alone = timer.time(products)

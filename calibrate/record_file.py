@@ -55,7 +55,7 @@ def read_records(folder: Path) -> tuple[Header, list[Measurement]]:
     """Header and records of a folder; a last line that has no end is dropped.
 
     Raises:
-        InputError: E710, no file that can be read; E711, a line that is no record.
+        InputError: E710, no file that can be read; E717, a line that is no record.
     """
     path = folder / FILE_NAME
     lines = _complete_lines(path, _content(path))
@@ -167,7 +167,7 @@ def _reason(found: Any) -> str:
 
 def _not_a_record(path: Path, number: int, line: str, reason: str) -> Problem:
     return Problem(
-        "E711",
+        "E717",
         "the line is no record of a measurement",
         Location(str(path), number, 1, line),
         reason,

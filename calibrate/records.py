@@ -98,6 +98,7 @@ class OverlapRecord(_Record):
     """A product alone and beside a running collective; likewise the collective."""
 
     kind: Literal["overlap"] = "overlap"
+    what: Text = "a product beside a collective"
     compute_alone: Timing
     compute_beside: Timing
     collective_alone: Timing

@@ -1,0 +1,34 @@
+"""Measures tiny sizes as one of the ranks that the environment names: FOLDER PART..."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from calibrate.measure import measure
+from calibrate.sizes import LayerSize, Part, Sizes
+from simtrain.errors import InputError
+
+_LAYER = LayerSize(64, 2, 32, 1)
+TINY = Sizes(
+    budget_s=0.01,
+    products=(_LAYER,),
+    tensor=(1,),
+    dtypes=("fp32",),
+    kernel_elements=(65536,),
+    array_bytes=(1024, 65536),
+    layers=(_LAYER, LayerSize(64, 2, 64, 1)),
+    overlap=_LAYER,
+)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    try:
+        measure(Path(sys.argv[1]), "cpu", TINY, [Part(part) for part in sys.argv[2:]])
+    except InputError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

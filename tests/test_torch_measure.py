@@ -1,0 +1,393 @@
+"""Measuring a machine: complete files, stopped and gone on with, and what cannot be measured."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from measure_tiny import TINY
+from typer.testing import CliRunner
+
+from calibrate import ranks as ranks_module
+from calibrate.__main__ import app
+from calibrate.machine import header
+from calibrate.measure import measure
+from calibrate.measure_collectives import groups_that_matter
+from calibrate.measure_layers import layer_points
+from calibrate.measure_products import product_points
+from calibrate.ranks import Ranks
+from calibrate.record_file import RecordFile, identity, read_records
+from calibrate.records import (
+    FILE_NAME,
+    CollectiveRecord,
+    GemmRecord,
+    KernelRecord,
+    LayerRecord,
+    OverlapRecord,
+    Timing,
+)
+from calibrate.sizes import Part, sizes_for
+from calibrate.timing import Timer, random_data, summary
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario, check_scenario
+
+ALONE = [Part.PRODUCTS, Part.KERNELS, Part.LAYERS]
+SCRIPT = Path(__file__).with_name("measure_tiny.py")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everything that one process measures."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("complete")
+    measure(folder, "cpu", TINY, list(Part))
+    return folder
+
+
+def record(m: int = 1) -> GemmRecord:
+    return GemmRecord(m=m, n=2, k=3, time=Timing(median_s=1e-3, spread_s=0.0, num_samples=5))
+
+
+def start(folder: Path, *parts: Part, rank: int = 0, size: int = 1, port: int = 0) -> Any:
+    world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    names = world | {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    environment = os.environ | {name: str(value) for name, value in names.items()}
+    command = [sys.executable, str(SCRIPT), str(folder), *parts]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def start_two(folder: Path, *parts: Part) -> list[Any]:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    return [start(folder, *parts, rank=rank, size=2, port=port) for rank in range(2)]
+
+
+def wait_for_lines(folder: Path, count: int) -> None:
+    path = folder / FILE_NAME
+    for _ in range(3000):
+        if path.exists() and path.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"{path} never had {count} lines")
+
+
+def identities(folder: Path) -> Counter[str]:
+    return Counter(map(identity, read_records(folder)[1]))
+
+
+def test_a_complete_file_holds_every_point_once(complete: Path) -> None:
+    found, records = read_records(complete)
+    kinds = Counter(each.kind for each in records)
+    assert kinds == {"gemm": 27, "kernel": 11, "launch": 1, "layer": 6}
+    assert max(identities(complete).values()) == 1
+    assert (found.backend, found.num_ranks, found.num_sms) == ("none", 1, 1)
+    assert found.software["torch"] == torch.__version__
+    assert found.command.startswith("python -m calibrate")
+
+
+def test_products_cover_the_layouts_and_data_types(complete: Path) -> None:
+    gemms = [each for each in read_records(complete)[1] if isinstance(each, GemmRecord)]
+    assert {each.layout for each in gemms} == {"TN", "NN", "NT"}
+    assert {each.dtype for each in gemms} == {"bf16", "fp32"}
+    # h = 64, 32 tokens: the MLP's first weight gradient is 4h x h, summed over tokens.
+    assert any((g.m, g.n, g.k, g.accumulate) == (256, 64, 32, True) for g in gemms)
+    assert {(g.batch, g.m, g.n, g.k) for g in gemms if g.batch > 1} == {
+        (2, 32, 32, 32),
+    }
+
+
+def test_only_the_plain_layer_of_the_first_size_is_for_the_fit(complete: Path) -> None:
+    layers = [each for each in read_records(complete)[1] if isinstance(each, LayerRecord)]
+    (fitted,) = (each.scenario for each in layers if not each.held_out)
+    assert (fitted["recompute"], fitted["model"]["seq_length"]) == ("none", 32)
+    assert {each.scenario["recompute"] for each in layers} == {"none", "selective", "full"}
+    for each in layers:
+        check_scenario(Scenario.model_validate(each.scenario))
+
+
+def test_several_ranks_run_all_five_strategies() -> None:
+    points = layer_points(TINY, Timer("cpu", 0.01, Ranks(0, 2, 2)))
+    scenarios = [Scenario.model_validate(point.what["scenario"]) for point in points[:5]]
+    assert [each.strategy for each in scenarios] == [
+        "baseline",
+        "sequence",
+        "full",
+        "selective",
+        "selective+sequence",
+    ]
+    assert sum(not point.what["held_out"] for point in points) == 1
+
+
+def test_measuring_again_adds_nothing(complete: Path) -> None:
+    before = (complete / FILE_NAME).read_bytes()
+    again = measure(complete, "cpu", TINY, list(Part))
+    assert (again.num_before, again.num_added) == (45, 0)
+    assert (complete / FILE_NAME).read_bytes() == before
+
+
+def test_a_torn_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
+    whole = (complete / FILE_NAME).read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(whole[:-7])
+    assert len(read_records(tmp_path)[1]) == 44
+    assert measure(tmp_path, "cpu", TINY, list(Part)).num_added == 1
+    assert identities(tmp_path) == identities(complete)
+
+
+def test_a_torn_header_begins_the_file_anew(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text('{"kind":"head')
+    RecordFile(tmp_path, header("cpu", Ranks())).append(record())
+    assert read_records(tmp_path)[1] == [record()]
+
+
+def test_a_killed_measurement_goes_on(complete: Path, tmp_path: Path) -> None:
+    process = start(tmp_path, *ALONE)
+    wait_for_lines(tmp_path, 5)
+    process.kill()
+    process.communicate()
+    kept = read_records(tmp_path)[1]
+    assert 4 <= len(kept) < 45
+    measure(tmp_path, "cpu", TINY, ALONE)
+    assert read_records(tmp_path)[1][: len(kept)] == kept
+    assert identities(tmp_path) == identities(complete)
+
+
+def test_two_ranks_measure_and_survive_a_rank_that_dies(tmp_path: Path) -> None:
+    first, second = start_two(tmp_path, Part.COLLECTIVES, Part.LAYERS)
+    wait_for_lines(tmp_path, 3)
+    second.kill()
+    second.communicate()
+    _, message = first.communicate(timeout=60)
+    assert first.returncode == 1
+    assert "E715 another rank died or hangs" in message
+    kept = read_records(tmp_path)[1]
+    for process in start_two(tmp_path, Part.COLLECTIVES, Part.LAYERS):
+        _, message = process.communicate(timeout=60)
+        assert process.returncode == 0, message
+    found, records = read_records(tmp_path)
+    assert (found.backend, found.num_ranks) == ("gloo", 2)
+    assert records[: len(kept)] == kept
+    assert Counter(each.kind for each in records) == {"collective": 10, "overlap": 1, "layer": 10}
+    assert max(identities(tmp_path).values()) == 1
+    (overlap,) = (each for each in records if isinstance(each, OverlapRecord))
+    assert overlap.what == "32 x 64 x 64 beside an all-reduce of 4096 bytes over 2 ranks"
+    times = {
+        (each.op, each.array_bytes): each.time.median_s
+        for each in records
+        if isinstance(each, CollectiveRecord)
+    }
+    assert len(times) == 10
+
+
+def test_groups_of_a_node_and_across_nodes() -> None:
+    node = [(g.num_ranks, len(g.groups), g.num_nodes) for g in groups_that_matter(Ranks(0, 8, 8))]
+    assert node == [(2, 1, 1), (2, 4, 1), (4, 1, 1), (4, 2, 1), (8, 1, 1)]
+    cluster = list(groups_that_matter(Ranks(0, 4, 2)))
+    assert [(g.num_ranks, len(g.groups), g.num_nodes) for g in cluster] == [
+        (2, 1, 1),
+        (2, 1, 2),
+        (2, 2, 2),
+        (4, 1, 2),
+    ]
+    assert cluster[2].groups == ((0, 2), (1, 3))
+    assert list(groups_that_matter(Ranks())) == []
+
+
+def test_a_summary_is_the_median_and_half_the_quartile_distance() -> None:
+    # Quartiles of 1 to 5 are 2, 3 and 4.
+    assert summary([5.0, 1.0, 4.0, 2.0, 3.0]) == Timing(median_s=3.0, spread_s=1.0, num_samples=5)
+
+
+def test_runs_take_turns_and_parts_their_order() -> None:
+    timer = Timer("cpu", 1e-3)
+    turns: list[int] = []
+    timer.time([lambda: turns.append(0), lambda: turns.append(1)])
+    assert all(now != after for now, after in pairwise(turns))
+    parts: list[int] = []
+    forward, backward = timer.time_parts([lambda: parts.append(0), lambda: parts.append(1)])
+    assert parts == [0, 1] * (len(parts) // 2)
+    assert forward.num_samples == backward.num_samples
+
+
+def test_operands_fill_more_than_a_cache() -> None:
+    timer = Timer("cpu", 1e-3)
+    assert timer.copies(1 << 20) == 64
+    assert timer.copies(32 << 20) == 3
+    assert timer.copies(1 << 30) == 2
+
+
+def test_random_data_comes_in_turn() -> None:
+    data = random_data("cpu", torch.bfloat16)
+    first, second = data.take(4, 8), data.take(32)
+    assert not torch.equal(first.flatten(), second)
+    assert data.take(1 << 26).shape == (1 << 26,)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_point_is_another(device: str, quick: bool) -> None:
+    sizes, timer = sizes_for(device, quick=quick), Timer(device, 1.0, Ranks(0, 8, 8))
+    points = product_points(sizes, timer) + layer_points(sizes, timer)
+    names = [point.identity for point in points]
+    assert len(names) == len(set(names))
+
+
+def test_array_bytes_run_from_a_kib_to_a_gib() -> None:
+    sizes = sizes_for("cuda", quick=False).array_bytes
+    assert (sizes[0], sizes[-1]) == (1 << 10, 1 << 30)
+    assert max(sizes_for("cuda", quick=True).array_bytes) <= 4 << 20
+
+
+def test_identity_leaves_out_what_was_found() -> None:
+    slower = record().model_copy(update={"time": summary([1.0, 2.0])})
+    assert identity(slower) == identity(record())
+    assert identity(record(m=2)) != identity(record())
+    kernel = KernelRecord(name="copy", family="stream", num_bytes=1, time=record().time)
+    assert "copy" in identity(kernel)
+
+
+def test_a_folder_of_another_machine_is_refused(complete: Path, tmp_path: Path) -> None:
+    lines = (complete / FILE_NAME).read_text().splitlines(keepends=True)
+    other = json.loads(lines[0]) | {"device": "Another CPU", "num_ranks": 4}
+    (tmp_path / FILE_NAME).write_text(json.dumps(other) + "\n" + "".join(lines[1:]))
+    with pytest.raises(InputError) as caught:
+        measure(tmp_path, "cpu", TINY, ALONE)
+    message = str(caught.value)
+    assert "E712 the folder holds the measurements of another machine" in message
+    assert "device Another CPU there" in message
+    assert "ranks 4 there, 1 here" in message
+    assert "an --out of its own" in message
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "Invalid JSON"),
+        ('{"kind":"launch"}', "time: Field required"),
+        ('{"kind":"lunch"}', "lunch"),
+        (
+            '{"kind":"launch","time":{"median_s":-1.0,"spread_s":0.0,"num_samples":5}}',
+            "time.median_s",
+        ),
+        (
+            '{"kind":"launch","time":{"median_s":NaN,"spread_s":0.0,"num_samples":5}}',
+            "time.median_s",
+        ),
+    ],
+)
+def test_a_line_that_is_no_record_is_shown(tmp_path: Path, line: str, reason: str) -> None:
+    RecordFile(tmp_path, header("cpu", Ranks())).append(record())
+    path = tmp_path / FILE_NAME
+    path.write_text(path.read_text() + line + "\n" + record().model_dump_json() + "\n")
+    with pytest.raises(InputError) as caught:
+        read_records(tmp_path)
+    message = str(caught.value)
+    assert f"{path}:3:1: E717 the line is no record of a measurement" in message
+    assert reason in message
+
+
+def test_a_header_is_first_and_only_first(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_text(record().model_dump_json() + "\n")
+    with pytest.raises(InputError, match="the first line must be the header"):
+        read_records(tmp_path)
+    path.write_text((header("cpu", Ranks()).model_dump_json() + "\n") * 2)
+    with pytest.raises(InputError, match="a header after the first line"):
+        read_records(tmp_path)
+
+
+def test_nothing_to_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="E710 no measurements to read"):
+        read_records(tmp_path)
+    (tmp_path / FILE_NAME).write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_records(tmp_path)
+
+
+def test_a_full_disk_is_said_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RecordFile(tmp_path, header("cpu", Ranks()))
+    file.append(record())
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InputError) as caught:
+        file.append(record(m=2))
+    assert "E713 the measurements cannot be written" in str(caught.value)
+    assert "No space left on device" in str(caught.value)
+    assert read_records(tmp_path)[1][0] == record()
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="E713"):
+        RecordFile(tmp_path / "file", header("cpu", Ranks()))
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["measure", *arguments])
+
+
+def test_collectives_alone_need_two_processes(tmp_path: Path) -> None:
+    done = command("--out", str(tmp_path), "--only", "collectives", "--device", "cpu")
+    assert done.exit_code == 2
+    assert "E716 collectives need two processes" in done.stderr
+    assert "torchrun --nproc-per-node 2" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
+    done = command("--out", str(tmp_path), "--device", "cuda")
+    assert done.exit_code == 2
+    assert "E702 torch finds no CUDA device" in done.stderr
+
+
+def test_more_processes_than_gpus_and_no_nccl_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2"), ("RANK", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(InputError, match="2 processes on a node"), ranks_module.joined("cuda"):
+        pass
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", lambda _: None)
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: False)
+    with pytest.raises(InputError, match="E714"), ranks_module.joined("cuda"):
+        pass
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calibrate.measure.measure", interrupted)
+    done = command("--out", str(tmp_path), "--device", "cpu")
+    assert done.exit_code == 130
+    assert "the same command goes on" in done.stderr
+
+
+def test_one_process_says_that_it_leaves_collectives_out(
+    complete: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibrate.__main__.sizes_for", lambda *_, **__: TINY)
+    done = command("--out", str(complete), "--device", "cpu")
+    assert done.exit_code == 0
+    assert "0 records added to 45" in done.stdout
+    assert "collectives left out" in done.stdout
