@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from calibrate.record_file import RecordFile, identity, read_records
 from calibrate.records import CollectiveRecord, Timing
 from simtrain.errors import InputError, Location, Problem
 
@@ -32,6 +33,21 @@ _ROUNDING_GB_PER_S = 0.006
 """Both bandwidths are printed to 0.01 GB/s."""
 _COLUMNS = 8
 """size, count, type, redop, root, time, algbw, busbw: out of place; those in place follow."""
+
+
+def add_nccl_tests(folder: Path, path: Path, op: Op, num_ranks: int, num_nodes: int) -> int:
+    """Add the times of a file to the measurements of a folder; how many it did not have yet.
+
+    Raises:
+        InputError: as `read_nccl_tests`, or the folder holds no measurements.
+    """
+    records = read_nccl_tests(path, op, num_ranks, num_nodes)
+    header, _ = read_records(folder)
+    file = RecordFile(folder, header)
+    new = [record for record in records if identity(record) not in file.known]
+    for record in new:
+        file.append(record)
+    return len(new)
 
 
 def read_nccl_tests(

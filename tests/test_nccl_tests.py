@@ -5,9 +5,21 @@ import pathlib
 
 import pytest
 
-from calibrate.nccl_tests import read_nccl_tests
+from calibrate.nccl_tests import add_nccl_tests, read_nccl_tests
+from calibrate.record_file import RecordFile, read_records
+from calibrate.records import Header
 from simtrain.errors import InputError
 
+HEADER = Header(
+    device="NVIDIA A100-SXM4-80GB",
+    backend="nccl",
+    num_ranks=8,
+    num_sms=108,
+    memory_bytes=80 * 2**30,
+    date="2026-11-21",
+    command="by hand",
+    software={"torch": "2.13.0"},
+)
 TEXT = """\
 # nThread 1 nGpus 8 minBytes 8 maxBytes 8388608 step: 1024(factor) warmup iters: 5 iters: 20
 #
@@ -44,6 +56,21 @@ def test_json(tmp_path: pathlib.Path) -> None:
     data = {"results": [{"size": 8388608, "count": 1, "out_of_place": out_of_place}]}
     (record,) = read_nccl_tests(written(tmp_path, json.dumps(data)), "all_gather", 8, num_nodes=2)
     assert (record.op, record.array_bytes, record.num_nodes) == ("all_gather", 8388608, 2)
+
+
+def test_a_folder_gets_what_it_does_not_have(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "measured"
+    RecordFile(folder, HEADER)
+    path = written(tmp_path, TEXT)
+    added = [add_nccl_tests(folder, path, "all_reduce", 8, num_nodes=2) for _ in range(2)]
+    assert added == [2, 0]
+    _, records = read_records(folder)
+    assert records == read_nccl_tests(path, "all_reduce", 8, 2)
+
+
+def test_a_folder_without_measurements_is_told(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="E710 no measurements to read"):
+        add_nccl_tests(tmp_path, written(tmp_path, TEXT), "all_reduce", 8, 1)
 
 
 @pytest.mark.parametrize(
