@@ -28,9 +28,13 @@ def compare(cases: Sequence[Case], device: str) -> MemoryComparison:
     counted = "live tensors counted, nothing computed"
     if device == "cuda":
         counted = f"torch.cuda.max_memory_allocated on {torch.cuda.get_device_name()}"
-        # What the first run leaves behind (cuBLAS's workspaces) is not any case's.
-        measure(_TINY, device)
+        leave_workspaces()
     return MemoryComparison(counted, [_row(each, device) for each in cases])
+
+
+def leave_workspaces() -> None:
+    """What the first run on CUDA leaves behind (cuBLAS's workspaces) is not any case's."""
+    measure(_TINY, "cuda")
 
 
 def measure(what: Case, device: str) -> tuple[HeldBytes, int | None]:

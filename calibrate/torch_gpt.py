@@ -1,4 +1,4 @@
-"""A small GPT in torch on one rank, as Megatron-LM runs it on a pipeline of one stage.
+"""A small GPT in torch, whole or one stage of it, as Megatron-LM runs it.
 
 Word and position embeddings, dropout, the paper's layers under any recompute, a final layer norm,
 the output layer and the cross entropy. Tokens are [s, b]; hidden states [s, b, h].
@@ -6,12 +6,8 @@ the output layer and the cross entropy. Tokens are [s, b]; hidden states [s, b, 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from calibrate.torch_layer import (
     WEIGHT_DEVIATION,
@@ -21,15 +17,18 @@ from calibrate.torch_layer import (
     dropout,
 )
 from calibrate.torch_parallel import TensorGroup, column_parallel
+from calibrate.torch_vocabulary import cross_entropy, look_up
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.recompute import Unit, units
 from simtrain.workload.shape import LayerShape
 
 
-class GPT(nn.Module):
-    """Tokens and labels [s, b] to the mean loss; `tied` shares the table with the output layer.
+class Stage(nn.Module):
+    """A pipeline stage's layers on one rank; the first has the embedding, the last the head.
 
-    Raises ValueError when `shape` is one of several tensor-parallel ranks.
+    Each rank of `group` holds its part of the vocabulary. `tied` shares the table with the output
+    layer: on one stage as one parameter, on several as two that start differently unless seeded.
+    Raises ValueError when `group` is not the one that `shape` was divided for.
     """
 
     def __init__(
@@ -37,29 +36,52 @@ class GPT(nn.Module):
         shape: LayerShape,
         num_layers: int,
         recompute: RecomputePolicy,
+        group: TensorGroup | None = None,
         *,
+        first: bool = True,
+        last: bool = True,
         tied: bool = True,
         dtype: torch.dtype = torch.bfloat16,
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
+        self.group, self.first, self.last = group or TensorGroup(), first, last
+        local_words = shape.vocab // shape.tensor
         with torch.device(device):
-            self.words = _table(shape.vocab, shape.hidden)
-            self.positions = _table(shape.seq_length, shape.hidden)
-            self.output = self.words if tied else _table(shape.vocab, shape.hidden)
-            self.final_norm = nn.LayerNorm(shape.hidden)
-        self.layers = LayerStack(shape, num_layers, recompute, dtype=dtype, device=device)
+            if first:
+                self.words = _table(local_words, shape.hidden)
+                self.positions = _table(shape.seq_length, shape.hidden)
+            if last:
+                shared = tied and first
+                self.output = self.words if shared else _table(local_words, shape.hidden)
+                self.final_norm = nn.LayerNorm(shape.hidden)
+        self.layers = LayerStack(shape, num_layers, recompute, group, dtype=dtype, device=device)
         self.to(dtype=dtype)
 
-    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        """The mean over all tokens of the cross entropy, a scalar in fp32 or finer."""
-        hidden = self.layers(self._embedded(tokens))
+    def forward(self, given: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Tokens [s, b] or the stage before's output, to this one's; on the last to the mean loss.
+
+        Outputs are [s or s/t, b, h], the loss a scalar in fp32 or finer.
+        """
+        hidden: Tensor = self.layers(self._embedded(given) if self.first else given)
+        if labels is None:
+            return hidden
         # Megatron-LM holds the 16-bit logits, too, until the loss is there.
-        logits = column_parallel(self.final_norm(hidden), self.output, TensorGroup())
-        return cross_entropy(logits, labels).mean()
+        logits = column_parallel(self.final_norm(hidden), self.output, self.group)
+        return cross_entropy(logits, labels, self.group).mean()
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        return dropout(functional.embedding(tokens, self.words) + self.positions[:, None])
+        rows = look_up(tokens, self.words, self.group)
+        # Under sequence parallelism a rank uses, and updates, the positions of its tokens only.
+        start = self.group.rank * len(rows) if self.group.sequence_parallel else 0
+        return dropout(rows + self.positions[start : start + len(rows), None])
+
+
+class GPT(Stage):
+    """All layers on one rank: tokens and labels [s, b] to the mean loss.
+
+    Raises ValueError when `shape` is one of several tensor-parallel ranks.
+    """
 
 
 class LayerStack(nn.Module):
@@ -70,6 +92,7 @@ class LayerStack(nn.Module):
         shape: LayerShape,
         num_layers: int,
         recompute: RecomputePolicy,
+        group: TensorGroup | None = None,
         *,
         dtype: torch.dtype = torch.bfloat16,
         device: torch.device | str = "cpu",
@@ -77,7 +100,7 @@ class LayerStack(nn.Module):
         super().__init__()
         self.units = units(recompute, num_layers)
         self.layers = nn.ModuleList(
-            TransformerLayer(shape, _within(unit), dtype=dtype, device=device)
+            TransformerLayer(shape, _within(unit), group, dtype=dtype, device=device)
             for unit in self.units
             for _ in unit.layers
         )
@@ -88,42 +111,6 @@ class LayerStack(nn.Module):
             layers = nn.Sequential(*(self.layers[number] for number in unit.layers))
             hidden = checkpointed(layers, hidden) if unit.again else layers(hidden)
         return hidden
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Losses [s, b] of logits [s, b, v]; for the backward pass it keeps one fp32 softmax."""
-    losses: Tensor = _CrossEntropy.apply(_to_fp32(logits), labels)
-    return losses
-
-
-class _CrossEntropy(torch.autograd.Function):
-    """Megatron-LM's `vocab_parallel_cross_entropy`, where it subtracts out of place (core 0.x).
-
-    Of [s, b, v] it holds what it is given and those less their maximum; the gradient takes the
-    place of the softmax. Versions before and after subtract in place.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
-        shifted = logits - logits.amax(dim=-1, keepdim=True)
-        target = shifted.gather(-1, labels[..., None])[..., 0]
-        softmax = shifted.exp_()
-        total = softmax.sum(dim=-1)
-        softmax.div_(total[..., None])
-        ctx.save_for_backward(softmax, labels)
-        return total.log() - target
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        softmax, labels = ctx.saved_tensors
-        minus_one = torch.full_like(labels[..., None], -1, dtype=softmax.dtype)
-        softmax.scatter_add_(-1, labels[..., None], minus_one)
-        return softmax.mul_(gradient[..., None]), None
-
-
-def _to_fp32(logits: Tensor) -> Tensor:
-    return logits if logits.dtype is torch.float64 else logits.float()
 
 
 def _within(unit: Unit) -> Recompute:

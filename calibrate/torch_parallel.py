@@ -44,6 +44,11 @@ class TensorGroup:
     sequence_parallel: bool = False
     process_group: dist.ProcessGroup | None = None
 
+    @property
+    def rank(self) -> int:
+        """This rank's place among them."""
+        return dist.get_rank(self.process_group) if self.size > 1 else 0
+
     def gather_tokens(self, tokens: Tensor) -> InFlight:
         """[s/t, b, n] on each rank to [s, b, n] on all; without sequence parallelism, nothing."""
         return self.all_gather(tokens) if self.sequence_parallel else InFlight(tokens)
@@ -60,6 +65,12 @@ class TensorGroup:
         if self.size == 1:
             return InFlight(partial)
         return InFlight(partial, dist.all_reduce(partial, group=self.process_group, async_op=True))
+
+    def maximum(self, values: Tensor) -> Tensor:
+        """The largest over the ranks, in place of `values`."""
+        if self.size > 1:
+            dist.all_reduce(values, dist.ReduceOp.MAX, group=self.process_group)
+        return values
 
     def all_gather(self, part: Tensor) -> InFlight:
         """Start joining the ranks' parts along their first dimension."""
@@ -90,7 +101,11 @@ def column_parallel(tokens: Tensor, weight: Tensor, group: TensorGroup) -> Tenso
 
 def row_parallel(inner: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
     """X Aᵀ, then operator f̄ or ḡ: [s, b, n/t] and [m, n/t] to [s or s/t, b, m]."""
-    partial = column_parallel(inner, weight, TensorGroup())
+    return sum_over_ranks(column_parallel(inner, weight, TensorGroup()), group)
+
+
+def sum_over_ranks(partial: Tensor, group: TensorGroup) -> Tensor:
+    """Operator f̄ or ḡ: the ranks' [s, b, m] to [s or s/t, b, m]; it may take their place."""
     if group.size == 1:
         return partial
     output: Tensor = _SumPartials.apply(partial, group)

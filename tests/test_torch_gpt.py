@@ -9,8 +9,9 @@ from torch.nn import functional
 from torch_ranks import plain_layer, relative_error, tensors_kept
 
 from calibrate.torch_adam import BETAS, EPSILON, MixedPrecisionAdam
-from calibrate.torch_gpt import GPT, cross_entropy
+from calibrate.torch_gpt import GPT
 from calibrate.torch_layer import DROPOUT
+from calibrate.torch_vocabulary import cross_entropy
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.shape import LayerShape
 
@@ -122,7 +123,7 @@ def test_gradients_of_microbatches_add_up() -> None:
 def test_adam_steps_as_torchs_does() -> None:
     model, plain = gpt(dtype=torch.float32), gpt(dtype=torch.float32)
     ours = MixedPrecisionAdam(model.parameters(), learning_rate=1e-3)
-    theirs = torch.optim.Adam(plain.parameters(), lr=1e-3, betas=BETAS, eps=EPSILON)
+    theirs = torch.optim.Adam(plain.parameters(), lr=1e-3, betas=BETAS, eps=EPSILON, fused=True)
     for seed in (5, 6, 7):
         for each in (model, plain):
             loss_of(each, *text(seed)).backward()
