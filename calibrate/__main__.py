@@ -19,6 +19,7 @@ from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residuals
 from calibrate.sizes import Part, sizes_for
+from calibrate.validate_command import validate
 from simtrain.errors import InputError, Problem, SimtrainError
 
 _SHOWN_ROWS = 20
@@ -36,6 +37,9 @@ class Device(StrEnum):
 
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+app.command()(validate)
 
 
 @app.callback()

@@ -47,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
 FRONT = {"__init__", "__main__"}
 CALIBRATION = READING | {
     *("scenario", "hardware", "workload", "costs", "schedules", "engine", "programs"),
-    *("iteration", "memory", "simulation"),
+    *("iteration", "memory", "simulation", "pictures"),
 }
 MAX_LINES = 400
 
