@@ -22,6 +22,8 @@ _SAMPLE_S = {"cuda": 2e-3, "cpu": 5e-3}
 """A sample repeats what is shorter, so that neither clock, start nor scheduler counts."""
 _MAX_REPEATS = 200
 _NUM_SAMPLES = 5, 50
+_MIN_ROUNDS, _MAX_ROUNDS = 2, 6
+_AGREEMENT = 0.05
 _MAX_COPIES = 64
 _CACHE_BYTES = {"cuda": 256 << 20, "cpu": 64 << 20}
 """More than twice the last cache of any device of today's but servers' largest CPUs."""
@@ -61,16 +63,29 @@ class Timer:
             for _ in range(repeats):
                 next(turns)()
 
-        count = _between(self.budget_s / (total_s * repeats), *_NUM_SAMPLES)
-        samples = [self._parts([sample], queued_s=host_s * repeats)[0] for _ in range(count)]
-        return summary([seconds / repeats for seconds in self.ranks.slowest(samples)])
+        def take() -> list[float]:
+            return [part / repeats for part in self._parts([sample], queued_s=host_s * repeats)]
+
+        (timing,) = self._undisturbed(take, total_s * repeats)
+        return timing
 
     def time_parts(self, parts: Sequence[Run]) -> list[Timing]:
         """Seconds of each of some parts that run one after another, as the host launches them."""
         _, total_s = self._warm_up(itertools.cycle(parts), len(parts))
-        count = _between(self.budget_s / (total_s * len(parts)), *_NUM_SAMPLES)
-        samples = [self.ranks.slowest(self._parts(parts)) for _ in range(count)]
-        return [summary(part) for part in zip(*samples, strict=True)]
+        return self._undisturbed(lambda: self._parts(parts), total_s * len(parts))
+
+    def _undisturbed(self, take: Callable[[], list[float]], sample_s: float) -> list[Timing]:
+        """The fastest round of samples: what else a machine does can only slow it.
+
+        There are rounds until the two fastest agree. All ranks see the same times, and stop
+        together.
+        """
+        count = _between(self.budget_s / _MIN_ROUNDS / sample_s, *_NUM_SAMPLES)
+        rounds: list[list[Timing]] = []
+        while len(rounds) < _MIN_ROUNDS or (len(rounds) < _MAX_ROUNDS and not _agree(rounds)):
+            samples = [self.ranks.slowest(take()) for _ in range(count)]
+            rounds.append([summary(part) for part in zip(*samples, strict=True)])
+        return min(rounds, key=_upper_s)
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -94,6 +109,16 @@ class Timer:
     def _parts(self, parts: Sequence[Run], queued_s: float = 0.0) -> list[float]:
         self.ranks.meet()
         return _cuda_parts(parts, queued_s) if self.device == "cuda" else _cpu_parts(parts)
+
+
+def _upper_s(parts: Sequence[Timing]) -> float:
+    """About the upper quartiles: a median of times far apart may be low by chance."""
+    return math.fsum(part.median_s + part.spread_s for part in parts)
+
+
+def _agree(rounds: Sequence[Sequence[Timing]]) -> bool:
+    fastest, second, *_ = sorted(map(_upper_s, rounds))
+    return second <= (1 + _AGREEMENT) * fastest
 
 
 def _nothing() -> None:

@@ -222,6 +222,16 @@ def test_runs_take_turns_and_parts_their_order() -> None:
     assert forward.num_samples == backward.num_samples
 
 
+def test_rounds_are_taken_until_the_two_fastest_agree() -> None:
+    timer = Timer("cpu", 1e-9)
+    disturbed = iter([9.0] * 5 + [1.0] * 5 + [5.0] * 5 + [1.04] * 5)
+    assert timer._undisturbed(lambda: [next(disturbed)], 1.0) == [summary([1.0] * 5)]
+    assert not list(disturbed)
+    never = iter([2.0**turn for turn in range(6) for _ in range(5)])
+    assert timer._undisturbed(lambda: [next(never)], 1.0) == [summary([1.0] * 5)]
+    assert not list(never)
+
+
 def test_operands_fill_more_than_a_cache() -> None:
     timer = Timer("cpu", 1e-3)
     assert timer.copies(1 << 20) == 64
