@@ -116,7 +116,7 @@ def measure(
     ] = None,
     only: Annotated[list[Part] | None, typer.Option(help="Measure this part; repeatable.")] = None,
 ) -> None:
-    """Measure this machine: matrix products, kernels, collectives, layers.
+    """Measure this machine: matrix products, kernels, collectives, layers, training.
 
     Records are written as they come; the same command again measures what is missing. Collectives
     need several processes, one for each GPU.

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from calibrate.iteration_cases import iteration_cases
 from calibrate.machine import header
 from calibrate.measure_collectives import collective_points, overlap_points
+from calibrate.measure_iterations import measure_iteration
 from calibrate.measure_kernels import kernel_points
 from calibrate.measure_layers import layer_points, memory_points
 from calibrate.measure_products import product_points
 from calibrate.ranks import Ranks, joined
 from calibrate.record_file import Point, RecordFile
+from calibrate.records import IterationRecord
 from calibrate.sizes import Part, Sizes
 from calibrate.timing import Timer
 from simtrain.errors import InputError, Problem
@@ -86,11 +91,26 @@ def _layers(sizes: Sizes, timer: Timer) -> list[Point]:
     return memory_points(sizes, timer) + layer_points(sizes, timer)
 
 
+def _iterations(sizes: Sizes, timer: Timer) -> list[Point]:
+    on_gpu, count = timer.device == "cuda", sizes.num_iterations
+    cases = iteration_cases(timer.ranks.size, on_gpu=on_gpu, quick=sizes.is_quick)
+    return [
+        Point(IterationRecord, {"scenario": case}, partial(_train, case, timer.device, count))
+        for case in cases
+    ]
+
+
+def _train(case: dict[str, Any], device: str, num_iterations: int) -> dict[str, Any]:
+    record = measure_iteration(case, device, num_iterations)
+    return {"time": record.time, "peak_bytes": record.peak_bytes}
+
+
 _PARTS: dict[Part, Callable[[Sizes, Timer], list[Point]]] = {
     Part.PRODUCTS: product_points,
     Part.KERNELS: kernel_points,
     Part.COLLECTIVES: _collectives,
     Part.LAYERS: _layers,
+    Part.ITERATIONS: _iterations,
 }
 
 

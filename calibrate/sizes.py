@@ -13,6 +13,7 @@ class Part(StrEnum):
     KERNELS = "kernels"
     COLLECTIVES = "collectives"
     LAYERS = "layers"
+    ITERATIONS = "iterations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Sizes:
 
     `products` are the layers whose matrix products are measured, divided by each of `tensor`, and
     in `dtypes` beside bf16 those of the first one, undivided. `kernel_elements` and `array_bytes`
-    are those of memory-bound kernels and of collectives.
+    are those of memory-bound kernels and of collectives; each model is trained
+    `num_iterations`, and only small ones where `is_quick`.
     """
 
     budget_s: float
@@ -47,6 +49,8 @@ class Sizes:
     array_bytes: tuple[int, ...]
     layers: tuple[LayerSize, ...]
     overlap: LayerSize
+    num_iterations: int
+    is_quick: bool = False
 
 
 def sizes_for(device: str, *, quick: bool) -> Sizes:
@@ -65,6 +69,8 @@ def _quick(sizes: Sizes) -> Sizes:
         kernel_elements=sizes.kernel_elements[:3],
         array_bytes=tuple(size for size in sizes.array_bytes[::4] if size <= 4 << 20),
         layers=sizes.layers[:2],
+        num_iterations=5,
+        is_quick=True,
     )
 
 
@@ -90,6 +96,7 @@ _CPU = Sizes(
         LayerSize(768, 12, 512, 1),
     ),
     overlap=LayerSize(512, 8, 256, 2),
+    num_iterations=15,
 )
 _CUDA = Sizes(
     budget_s=0.4,
@@ -112,4 +119,5 @@ _CUDA = Sizes(
         LayerSize(8192, 64, 2048, 1),
     ),
     overlap=LayerSize(4096, 32, 2048, 1),
+    num_iterations=15,
 )

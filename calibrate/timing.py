@@ -22,7 +22,7 @@ _SAMPLE_S = {"cuda": 2e-3, "cpu": 5e-3}
 """A sample repeats what is shorter, so that neither clock, start nor scheduler counts."""
 _MAX_REPEATS = 200
 _NUM_SAMPLES = 5, 50
-_MIN_ROUNDS, _MAX_ROUNDS = 2, 6
+_MIN_ROUNDS, _MAX_ROUNDS = 2, 4
 _AGREEMENT = 0.05
 _MAX_COPIES = 64
 _CACHE_BYTES = {"cuda": 256 << 20, "cpu": 64 << 20}

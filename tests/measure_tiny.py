@@ -19,6 +19,8 @@ TINY = Sizes(
     array_bytes=(1024, 65536),
     layers=(_LAYER, LayerSize(64, 2, 64, 1)),
     overlap=_LAYER,
+    num_iterations=2,
+    is_quick=True,
 )
 
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from calibrate import ranks as ranks_module
 from calibrate.__main__ import app
+from calibrate.iteration_cases import iteration_cases
 from calibrate.machine import header
 from calibrate.measure import measure
 from calibrate.measure_collectives import groups_that_matter
@@ -29,6 +30,7 @@ from calibrate.records import (
     FILE_NAME,
     CollectiveRecord,
     GemmRecord,
+    IterationRecord,
     KernelRecord,
     LayerRecord,
     OverlapRecord,
@@ -40,6 +42,7 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario, check_scenario
 
 ALONE = [Part.PRODUCTS, Part.KERNELS, Part.LAYERS]
+UNTRAINED = [*ALONE, Part.COLLECTIVES]
 SCRIPT = Path(__file__).with_name("measure_tiny.py")
 
 
@@ -53,7 +56,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that one process measures."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("complete")
-    measure(folder, "cpu", TINY, list(Part))
+    measure(folder, "cpu", TINY, UNTRAINED)
     return folder
 
 
@@ -119,6 +122,16 @@ def test_only_the_plain_layer_of_the_first_size_is_for_the_fit(complete: Path) -
         check_scenario(Scenario.model_validate(each.scenario))
 
 
+def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = iteration_cases(1, on_gpu=False, quick=True)[:1]
+    monkeypatch.setattr("calibrate.measure.iteration_cases", lambda *_, **__: cases)
+    assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 1
+    assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 0
+    (trained,) = read_records(tmp_path)[1]
+    assert isinstance(trained, IterationRecord)
+    assert (trained.scenario, trained.time.num_samples) == (cases[0], 2)
+
+
 def test_several_ranks_run_all_five_strategies() -> None:
     points = layer_points(TINY, Timer("cpu", 0.01, Ranks(0, 2, 2)))
     scenarios = [Scenario.model_validate(point.what["scenario"]) for point in points[:5]]
@@ -134,7 +147,7 @@ def test_several_ranks_run_all_five_strategies() -> None:
 
 def test_measuring_again_adds_nothing(complete: Path) -> None:
     before = (complete / FILE_NAME).read_bytes()
-    again = measure(complete, "cpu", TINY, list(Part))
+    again = measure(complete, "cpu", TINY, UNTRAINED)
     assert (again.num_before, again.num_added) == (45, 0)
     assert (complete / FILE_NAME).read_bytes() == before
 
@@ -143,7 +156,7 @@ def test_a_torn_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
     whole = (complete / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(whole[:-7])
     assert len(read_records(tmp_path)[1]) == 44
-    assert measure(tmp_path, "cpu", TINY, list(Part)).num_added == 1
+    assert measure(tmp_path, "cpu", TINY, UNTRAINED).num_added == 1
     assert identities(tmp_path) == identities(complete)
 
 
@@ -227,7 +240,7 @@ def test_rounds_are_taken_until_the_two_fastest_agree() -> None:
     disturbed = iter([9.0] * 5 + [1.0] * 5 + [5.0] * 5 + [1.04] * 5)
     assert timer._undisturbed(lambda: [next(disturbed)], 1.0) == [summary([1.0] * 5)]
     assert not list(disturbed)
-    never = iter([2.0**turn for turn in range(6) for _ in range(5)])
+    never = iter([2.0**turn for turn in range(4) for _ in range(5)])
     assert timer._undisturbed(lambda: [next(never)], 1.0) == [summary([1.0] * 5)]
     assert not list(never)
 
@@ -397,7 +410,8 @@ def test_one_process_says_that_it_leaves_collectives_out(
     complete: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("calibrate.__main__.sizes_for", lambda *_, **__: TINY)
-    done = command("--out", str(complete), "--device", "cpu")
+    only = [word for part in UNTRAINED for word in ("--only", part.value)]
+    done = command("--out", str(complete), "--device", "cpu", *only)
     assert done.exit_code == 0
     assert "0 records added to 45" in done.stdout
     assert "collectives left out" in done.stdout
