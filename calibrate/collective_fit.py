@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -16,16 +17,26 @@ from simtrain.costs.links import ring_seconds
 from simtrain.hardware.profile import CollectiveCurve
 from simtrain.workload.ops import Collective, CollectiveKind, Phase
 
-_SMALLEST_BYTES = 65536
+SMALLEST_BYTES = 65536
 """Below it a collective's time is latency."""
 
 
 def fit_collective(
     figures: FiguresOfParts, kind: CollectiveKind
 ) -> tuple[list[dict[str, Any]], Residuals]:
-    """The curves of one kind, as a profile's data, and how far rounding takes them off."""
+    """The published curves of one kind, as a profile's data, and how far they are off."""
     bandwidth = figures.datasheet.intra_node.bandwidth.value
-    curves = [_curve(f, kind, bandwidth) for f in figures.collectives.of(kind)]
+    return fit_curves(figures.collectives.of(kind), kind, bandwidth)
+
+
+def fit_curves(
+    measured: Sequence[CollectiveCurveFigures], kind: CollectiveKind, bandwidth: float
+) -> tuple[list[dict[str, Any]], Residuals]:
+    """The curves of one kind, as a profile's data, and how far rounding takes them off.
+
+    `bandwidth` is the link's in bytes/s, of which efficiencies are fractions.
+    """
+    curves = [_curve(figure, kind, bandwidth) for figure in measured]
     rows = [
         Residual(
             f"{figure.num_ranks} ranks, {size} bytes",
@@ -35,7 +46,7 @@ def fit_collective(
             )
             * 1e6,
         )
-        for figure, curve in zip(figures.collectives.of(kind), curves, strict=True)
+        for figure, curve in zip(measured, curves, strict=True)
         for size, time_us in figure.times
     ]
     return curves, Residuals(f"{kind} inside a node", "us", rows)
@@ -65,7 +76,7 @@ def _curve(
     smaller one lost there was noise or a change of algorithm, and time grows with size.
     """
     latency_s = min(time for _, time in figure.times) * 1e-6
-    large = [(size, time) for size, time in figure.times if size >= _SMALLEST_BYTES]
+    large = [(size, time) for size, time in figure.times if size >= SMALLEST_BYTES]
     sizes = [size for size, _ in large]
     beyond = accumulate((max(time * 1e-6 - latency_s, 0.05 * latency_s) for _, time in large), max)
     efficiency = [

@@ -22,7 +22,8 @@ from simtrain.costs.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import Tile
 from simtrain.workload.ops import Gemm, Phase
 
-_TILES = ((256, 128), (128, 128), (256, 64), (128, 64), (64, 64))
+TILES = ((256, 128), (128, 128), (256, 64), (128, 64), (64, 64))
+"""Tiles that libraries have, the first of which the others' speeds are relative to."""
 _FP32_BYTES = 4
 _START_TFLOPS = 270.0
 """Where the search for the A100's fit starts."""
@@ -98,8 +99,9 @@ def _fit_shapes(
     points = figures.gemm.points
     start = (start_tflops, 0.7, 4.0, 0.8, 0.8, 0.8, 0.8)
     memory = memory_fraction * figures.datasheet.gpu.memory_bandwidth.value
-    machine = _minimise(
-        lambda x: _machine(figures, memory, x), start, [(_op(p), p[3]) for p in points]
+    num_sms = figures.datasheet.gpu.num_sms.value
+    machine = minimise(
+        lambda x: tiled_machine(x, num_sms, memory), start, [(_op(p), p[3]) for p in points]
     )
     sustained = median(point[3] for point in figures.gemm_sustained.points) * 1e12
     return machine.replace(sustained_flops=round_significant(sustained))
@@ -113,9 +115,9 @@ def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachin
     def machine(x: Sequence[float]) -> GemmMachine:
         return shapes.replace(mainloop_flops=x[0] * 1e12, accumulate_overhead_s=x[1] * 1e-6)
 
-    fitted = _minimise(machine, (245.0, 5.0), ops)
+    fitted = minimise(machine, (245.0, 5.0), ops)
     overhead_s = round_significant(fitted.accumulate_overhead_s)
-    rows = [Residual(_name(op), rate, _tflops(op, fitted)) for op, rate in ops]
+    rows = [Residual(name_of(op), rate, tflops(op, fitted)) for op, rate in ops]
     return (
         shapes.replace(accumulate_overhead_s=overhead_s),
         Residuals("matrix products by layout", "TFLOP/s", rows),
@@ -128,12 +130,8 @@ def _fit_batched(
     """The fraction of speed that batched products reach: the best of steps of 0.005."""
     card = _batched_card(figures, memory_fraction, machine)
 
-    def error(fraction: float) -> float:
-        candidate = card.replace(batched_fraction=fraction)
-        points = figures.gemm_batched.points
-        return sum(abs(math.log(_batched_us(p, candidate) / p[5])) for p in points)
-
-    fraction = min((step / 200 for step in range(20, 201)), key=error)
+    timed = [(_batched_op(p), p[5] * 1e-6 / p[4]) for p in figures.gemm_batched.points]
+    fraction = best_batched_fraction(card, timed)
     fitted = card.replace(batched_fraction=fraction)
     residuals = _batched_residuals("batched products", figures, fitted)
     return machine.replace(batched_fraction=fraction), residuals
@@ -149,22 +147,34 @@ def _batched_card(
 
 def _batched_residuals(title: str, figures: FiguresOfParts, card: GemmMachine) -> Residuals:
     rows = [
-        Residual(f"{p[0]} of {_name(_batched_op(p))}", p[5], _batched_us(p, card))
+        Residual(f"{p[0]} of {name_of(_batched_op(p))}", p[5], _batched_us(p, card))
         for p in figures.gemm_batched.points
     ]
     return Residuals(title, "us", rows)
 
 
-def _minimise(
+def best_batched_fraction(machine: GemmMachine, timed: Sequence[tuple[Gemm, float]]) -> float:
+    """The fraction of speed, in steps of 0.005, that best explains batched products' seconds."""
+
+    def error(fraction: float) -> float:
+        candidate = machine.replace(batched_fraction=fraction)
+        return sum(abs(math.log(gemm_seconds(op, candidate) / time_s)) for op, time_s in timed)
+
+    return min((step / 200 for step in range(20, 201)), key=error)
+
+
+def minimise(
     machine: Callable[[Sequence[float]], GemmMachine],
     start: Sequence[float],
     ops: Sequence[tuple[Gemm, float]],
 ) -> GemmMachine:
+    """The machine of the positive numbers that best explain the TFLOP/s of `ops`."""
+
     def loss(x: Sequence[float]) -> float:
         if min(x) <= 0:
             return math.inf
         candidate = machine(x)
-        errors = (abs(math.log(_tflops(op, candidate) / rate)) for op, rate in ops)
+        errors = (abs(math.log(tflops(op, candidate) / rate)) for op, rate in ops)
         return math.fsum(errors) / len(ops)
 
     result = minimize(
@@ -176,16 +186,19 @@ def _minimise(
     return machine([round_significant(float(value)) for value in result.x])
 
 
-def _machine(figures: FiguresOfParts, memory_bytes_per_s: float, x: Sequence[float]) -> GemmMachine:
+def tiled_machine(
+    x: Sequence[float], num_sms: int, memory_bytes_per_s: float, peak_flops: float = math.inf
+) -> GemmMachine:
+    """The machine of TFLOP/s, tail quantization, microseconds a tile, and further tiles' speeds."""
     mainloop, quantization, overhead_us, *speeds = x
     tiles: list[Tile] = []
-    for (m, n), speed in zip(_TILES, (1.0, *speeds), strict=True):
+    for (m, n), speed in zip(TILES, (1.0, *speeds), strict=False):
         for shape in sorted({(m, n), (n, m)}, reverse=True):
             tiles.append(Tile(m=shape[0], n=shape[1], relative_speed=min(speed, 1.0)))
     return GemmMachine(
-        num_sms=figures.datasheet.gpu.num_sms.value,
+        num_sms=num_sms,
         memory_bytes_per_s=memory_bytes_per_s,
-        mainloop_flops=mainloop * 1e12,
+        mainloop_flops=min(mainloop * 1e12, peak_flops),
         tail_quantization=min(quantization, 1.0),
         tile_overhead_s=overhead_us * 1e-6,
         accumulate_overhead_s=0.0,
@@ -197,7 +210,7 @@ def _machine(figures: FiguresOfParts, memory_bytes_per_s: float, x: Sequence[flo
 
 def gemm_residuals(title: str, machine: GemmMachine, points: Sequence[Product]) -> Residuals:
     """How well a machine explains products."""
-    rows = [Residual(_name(_op(p)), p[3], _tflops(_op(p), machine)) for p in points]
+    rows = [Residual(name_of(_op(p)), p[3], tflops(_op(p), machine)) for p in points]
     return Residuals(title, "TFLOP/s", rows)
 
 
@@ -230,10 +243,12 @@ def _batched_us(point: BatchedTime, machine: GemmMachine) -> float:
     return point[4] * gemm_seconds(_batched_op(point), machine) * 1e6
 
 
-def _tflops(op: Gemm, machine: GemmMachine) -> float:
+def tflops(op: Gemm, machine: GemmMachine) -> float:
+    """The rate that a machine gives a product."""
     return op.flops / gemm_seconds(op, machine) / 1e12
 
 
-def _name(op: Gemm) -> str:
+def name_of(op: Gemm) -> str:
+    """A product's shape and, where it has one, its layout."""
     layout = "" if op.name == "product" else f" {op.name}"
     return f"{op.m} × {op.n} × {op.k}{layout}"

@@ -110,6 +110,7 @@ def _range(shapes: Sequence[tuple[int, int, int]], source: str) -> Data:
     return {"value": seen, "source": f"the range of the points of {source}"}
 
 
-def entry(value: Any, source: str, fitted_on: str) -> Data:
-    """A number as a profile holds it."""
-    return {"value": value, "source": source, "fitted_on": fitted_on}
+def entry(value: Any, source: str, fitted_on: str | None = None) -> Data:
+    """A number as a profile holds it; `fitted_on` where it is a fit's."""
+    number = {"value": value, "source": source}
+    return number if fitted_on is None else number | {"fitted_on": fitted_on}

@@ -31,11 +31,13 @@ def collective_is_extrapolated(
     op: Collective, placement: GroupPlacement, profile: HardwareProfile
 ) -> bool:
     """Whether size or group lie outside the measured curves (all groups across nodes do)."""
+    if not placement.inside_one_node:
+        return True
+    if placement.num_ranks == 1:
+        return False
     curves = _curves(op.kind, profile).value
     curve = next((c for c in curves if c.num_ranks == placement.num_ranks), None)
-    return (
-        curve is None or not placement.inside_one_node or (op.array_bytes > curve.array_bytes[-1])
-    )
+    return curve is None or op.array_bytes > curve.array_bytes[-1]
 
 
 def transfer_seconds(
@@ -43,10 +45,10 @@ def transfer_seconds(
 ) -> float:
     """Seconds to send `num_bytes` from one GPU to another, `num_sharing` at a time on its link."""
     if same_node:
-        link = profile.intra_node.point_to_point
-        bandwidth = profile.intra_node.bandwidth.value
+        link = profile.links.point_to_point
+        bandwidth = profile.links.bandwidth.value
     else:
-        link = profile.inter_node.point_to_point
+        link = profile.network.point_to_point
         bandwidth = profile.adapter_share_bytes_per_s
     return link.latency.value + num_sharing * num_bytes / (bandwidth * link.efficiency.value)
 
@@ -56,7 +58,7 @@ def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile
     if num_ranks == 1:
         return 0.0
     curve = _curve_for(_curves(op.kind, profile), num_ranks)
-    links = profile.intra_node
+    links = profile.links
     return ring_seconds(op, curve, links.bandwidth.value * links.in_situ_speed.value)
 
 
@@ -69,7 +71,7 @@ def ring_seconds(op: Collective, curve: CollectiveCurve, bandwidth_bytes_per_s: 
 def _inter_node_seconds(
     op: Collective, placement: GroupPlacement, profile: HardwareProfile
 ) -> float:
-    network = profile.inter_node
+    network = profile.network
     passes = 2 if op.kind is CollectiveKind.ALL_REDUCE else 1
     latency_s = passes * (op.group_size - 1) * network.step_latency.value
     bandwidth = placement.ranks_per_node * profile.adapter_share_bytes_per_s
@@ -80,9 +82,9 @@ def _inter_node_seconds(
 
 def _curves(kind: CollectiveKind, profile: HardwareProfile) -> Curves:
     return {
-        CollectiveKind.ALL_REDUCE: profile.intra_node.all_reduce,
-        CollectiveKind.ALL_GATHER: profile.intra_node.all_gather,
-        CollectiveKind.REDUCE_SCATTER: profile.intra_node.reduce_scatter,
+        CollectiveKind.ALL_REDUCE: profile.links.all_reduce,
+        CollectiveKind.ALL_GATHER: profile.links.all_gather,
+        CollectiveKind.REDUCE_SCATTER: profile.links.reduce_scatter,
     }[kind]
 
 

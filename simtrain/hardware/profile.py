@@ -227,7 +227,10 @@ class Cluster(_Strict):
 
 
 class HardwareProfile(_Strict):
-    """Everything that simtrain knows of a cluster; without `host_link` nothing can be offloaded."""
+    """Everything that simtrain knows of a cluster; without `host_link` nothing can be offloaded.
+
+    One GPU a node has no `intra_node`, and one node no `inter_node`: `cluster` says who needs them.
+    """
 
     version: Literal[1]
     name: Text
@@ -241,8 +244,23 @@ class HardwareProfile(_Strict):
     host: Host
     host_link: HostLink | None = None
     overlap: Overlap
-    intra_node: IntraNode
-    inter_node: InterNode
+    intra_node: IntraNode | None = None
+    inter_node: InterNode | None = None
+
+    @model_validator(mode="after")
+    def _linked(self) -> Self:
+        """Whoever the cluster puts beside each other has links."""
+        needed = (
+            ("intra_node", self.intra_node, "gpus_per_node", self.cluster.gpus_per_node.value),
+            ("inter_node", self.inter_node, "num_nodes", self.cluster.num_nodes.value),
+        )
+        for section, links, field, count in needed:
+            if links is None and count > 1:
+                raise FieldError(
+                    ("cluster", field, "value"),
+                    f"{count} need links, but there is no {section}: give it, or write 1",
+                )
+        return self
 
     @model_validator(mode="after")
     def _physical(self) -> Self:
@@ -292,7 +310,8 @@ class HardwareProfile(_Strict):
 
     def _check_links(self) -> None:
         """No collective is faster than its link."""
-        links = self.intra_node
+        if (links := self.intra_node) is None:
+            return
         for kind in ("all_reduce", "all_gather", "reduce_scatter"):
             best = max(max(curve.efficiency) for curve in getattr(links, kind).value)
             if best * links.in_situ_speed.value > 1:
@@ -305,5 +324,18 @@ class HardwareProfile(_Strict):
     @property
     def adapter_share_bytes_per_s(self) -> float:
         """One GPU's share of its node's network adapters, one way."""
-        adapters = self.inter_node.num_adapters.value * self.inter_node.adapter_bandwidth.value
+        network = self.network
+        adapters = network.num_adapters.value * network.adapter_bandwidth.value
         return adapters / self.cluster.gpus_per_node.value
+
+    @property
+    def links(self) -> IntraNode:
+        """The links inside a node, which only ranks that share one may ask for."""
+        assert self.intra_node is not None, "a node of one GPU has no ranks beside each other"
+        return self.intra_node
+
+    @property
+    def network(self) -> InterNode:
+        """The network between nodes, which only ranks of several nodes may ask for."""
+        assert self.inter_node is not None, "a cluster of one node has no ranks on another"
+        return self.inter_node

@@ -1,0 +1,64 @@
+"""Puts together one node's measurements with another profile's links (`--links`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.resources import find_profile
+from simtrain.strict_yaml import load_document
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Another profile, checked, and its plain data."""
+
+    profile: HardwareProfile
+    data: dict[str, Any]
+
+    @classmethod
+    def load(cls, name_or_path: Path) -> Links:
+        """The profile of a name or path.
+
+        Raises:
+            InputError: it is no good profile; E722, it has no links.
+        """
+        profile = load_profile(name_or_path)
+        if profile.intra_node is None and profile.inter_node is None:
+            reason = "it is one GPU's, which has none"
+            fix = "give a profile of a node or of a cluster"
+            where = Location(str(name_or_path))
+            raise InputError([Problem("E722", "the profile has no links", where, reason, fix)])
+        return cls(profile, load_document(find_profile(name_or_path)).data)
+
+    def laid_into(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The data of a profile with the links that it lacks, each number saying whose it is.
+
+        What a node has measured itself stays; its own slowdown of overlap goes with its links.
+        """
+        cluster = dict(data["cluster"])
+        taken = {}
+        if "intra_node" not in data and "intra_node" in self.data:
+            taken["intra_node"] = self.data["intra_node"]
+            taken["overlap"] = self.data["overlap"]
+            cluster["gpus_per_node"] = self._taken(self.data["cluster"]["gpus_per_node"])
+        if "inter_node" in self.data:
+            taken["inter_node"] = self.data["inter_node"]
+            cluster["num_nodes"] = self._taken(self.data["cluster"]["num_nodes"])
+        what = " and ".join(taken)
+        description = f"{data['description']}; {what} taken over from {self.profile.name}"
+        sections = {name: self._taken(section) for name, section in taken.items()}
+        return data | sections | {"cluster": cluster, "description": description}
+
+    def _taken(self, data: Any) -> Any:
+        """The same, every source told to be another profile's."""
+        if not isinstance(data, dict):
+            return data
+        if "value" in data and "source" in data:
+            source = f"taken over from {self.profile.name}, not measured here: {data['source']}"
+            return data | {"source": source}
+        return {name: self._taken(item) for name, item in data.items()}

@@ -1,0 +1,131 @@
+"""Refuses to fit measurements that are too few, or that no machine can have."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from calibrate.datasheets import Datasheet
+from calibrate.records import (
+    FILE_NAME,
+    CollectiveRecord,
+    GemmRecord,
+    KernelRecord,
+    Measurement,
+    Timing,
+)
+from simtrain.errors import InputError, Location, Problem
+
+_AGAIN = "delete the line; python -m calibrate measure in the same folder measures it again"
+_MORE_WORK, _LESS_TIME = 4, 0.5
+"""So much more work in so much less time, spreads allowed for, is no noise."""
+
+
+def require(what: str, found: int, needed: int, only: str) -> None:
+    """Refuse to fit too few points; `only` is the part of a measurement that gives more.
+
+    Raises:
+        InputError: E720, fewer than `needed`.
+    """
+    if found >= needed:
+        return
+    reason = f"a fit needs {needed} or more"
+    fix = f"finish the measurement ({only}): python -m calibrate measure in the same folder goes on"
+    raise InputError([Problem("E720", f"{found} measured {what} are too few", None, reason, fix)])
+
+
+def check_points(folder: Path, records: Sequence[Measurement], datasheet: Datasheet | None) -> None:
+    """Refuse what is absurd, each record by its line.
+
+    Raises:
+        InputError: E721, a spread above the median; a product above the datasheet's peak; a time
+            that falls as the work grows.
+    """
+    problems = [
+        Problem("E721", message, Location(f"{folder / FILE_NAME}", line), reason, _AGAIN)
+        for line, message, reason in _absurd(records, datasheet)
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _absurd(
+    records: Sequence[Measurement], datasheet: Datasheet | None
+) -> Iterator[tuple[int, str, str]]:
+    """Line (the header is the first), what is wrong, and why."""
+    for line, record in enumerate(records, 2):
+        for name in type(record).model_fields:
+            timing = getattr(record, name)
+            if isinstance(timing, Timing) and timing.spread_s > timing.median_s:
+                message = f"{record.kind}: {name} spreads by {timing.spread_s:.3g} s"
+                yield line, message, f"its median is only {timing.median_s:.3g} s"
+        if datasheet and isinstance(record, GemmRecord) and record.dtype in ("bf16", "fp16"):
+            rate, peak = 2 * _work(record) / record.time.median_s, datasheet.peak_flops.value
+            if rate > peak:
+                message = f"{_name(record)} ran at {rate / 1e12:.4g} TFLOP/s"
+                yield line, message, f"the datasheet's peak is {peak / 1e12:.4g} TFLOP/s"
+    yield from _falling(records)
+
+
+def _falling(records: Sequence[Measurement]) -> Iterator[tuple[int, str, str]]:
+    sized = [
+        (line, record)
+        for line, record in enumerate(records, 2)
+        if isinstance(record, GemmRecord | KernelRecord | CollectiveRecord)
+    ]
+    seen: set[int] = set()
+    for (_, small), (line, large) in itertools.permutations(sized, 2):
+        if line not in seen and _is_larger(large, small) and _is_faster(large.time, small.time):
+            seen.add(line)
+            message = f"{_name(large)} took {large.time.median_s:.3g} s"
+            yield line, message, f"{_name(small)} took {small.time.median_s:.3g} s: time must grow"
+
+
+Sized = GemmRecord | KernelRecord | CollectiveRecord
+
+
+def _is_larger(large: Sized, small: Sized) -> bool:
+    """The same thing, no side smaller, and several times the work."""
+    if _key(large) != _key(small) or _work(large) < _MORE_WORK * _work(small):
+        return False
+    if isinstance(large, GemmRecord) and isinstance(small, GemmRecord):
+        return large.m >= small.m and large.n >= small.n and large.k >= small.k
+    return True
+
+
+def _is_faster(large: Timing, small: Timing) -> bool:
+    return large.median_s + large.spread_s < _LESS_TIME * (small.median_s - small.spread_s)
+
+
+def _key(record: Sized) -> tuple[object, ...]:
+    match record:
+        case GemmRecord():
+            return "gemm", record.layout, record.dtype, record.batch, record.accumulate
+        case KernelRecord():
+            return "kernel", record.name
+        case CollectiveRecord():
+            return "collective", record.op, record.num_ranks, record.num_groups, record.num_nodes
+
+
+def _work(record: Sized) -> int:
+    """Multiply-adds of a product; bytes of all others."""
+    match record:
+        case GemmRecord():
+            return record.batch * record.m * record.n * record.k
+        case KernelRecord():
+            return record.num_bytes
+        case CollectiveRecord():
+            return record.array_bytes
+
+
+def _name(record: Sized) -> str:
+    match record:
+        case GemmRecord():
+            batch = f"{record.batch} of " if record.batch > 1 else ""
+            shape = f"{record.m} × {record.n} × {record.k}"
+            return f"{batch}{shape} {record.layout} {record.dtype}"
+        case KernelRecord():
+            return f"{record.name} of {record.num_bytes} bytes"
+        case CollectiveRecord():
+            return f"{record.op} of {record.array_bytes} bytes over {record.num_ranks} ranks"

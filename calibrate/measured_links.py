@@ -1,0 +1,138 @@
+"""Fits the links inside a node, and running beside them, to records of collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from calibrate.collective_fit import SMALLEST_BYTES, fit_curves
+from calibrate.figures import CollectiveCurveFigures
+from calibrate.measured_checks import require
+from calibrate.records import CollectiveRecord, OverlapRecord, Timing
+from calibrate.residuals import Residual, Residuals, round_significant
+from simtrain.workload.ops import Collective, CollectiveKind, Phase
+
+_SIZES, _LARGE_SIZES = 4, 2
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFit:
+    """Curves as a profile's data; `bandwidth` in bytes/s, one way, which they are fractions of."""
+
+    bandwidth: float
+    num_ranks: int
+    curves: dict[CollectiveKind, list[dict[str, Any]]]
+    latency_s: float
+    efficiency: float
+    residuals: dict[CollectiveKind, Residuals]
+    point_to_point: Residuals
+
+
+def fit_links(
+    records: Sequence[CollectiveRecord], link_bytes_per_s: float | None
+) -> LinkFit | None:
+    """Curves of each collective by group size, and transfers; None where none were measured.
+
+    Only groups that ran alone in one node are fitted. Without a datasheet's `link_bytes_per_s` the
+    link is as fast as the fastest of them beyond its latency.
+
+    Raises:
+        InputError: E720, too few sizes of a collective.
+    """
+    alone = [r for r in records if r.num_nodes == 1 and r.num_groups == 1]
+    if not alone:
+        return None
+    figures = {kind: _figures(alone, kind) for kind in CollectiveKind}
+    transfers = sorted(_of(alone, "send_recv", 2), key=lambda record: record.array_bytes)
+    require("transfers between two ranks", len(transfers), _SIZES, "collectives")
+    latency_s = round_significant(min(record.time.median_s for record in transfers))
+    sent = [(record.array_bytes, record.time.median_s) for record in transfers]
+    bandwidth = link_bytes_per_s or _fastest(figures, sent)
+    fitted = {kind: fit_curves(figures[kind], kind, bandwidth) for kind in CollectiveKind}
+    efficiency = round_significant(_efficiency(sent, latency_s, bandwidth))
+    rows = [
+        Residual(
+            f"{num_bytes} bytes",
+            seconds * 1e6,
+            (latency_s + num_bytes / (bandwidth * efficiency)) * 1e6,
+        )
+        for num_bytes, seconds in sent
+    ]
+    return LinkFit(
+        bandwidth,
+        max(record.num_ranks for record in alone),
+        {kind: curves for kind, (curves, _) in fitted.items()},
+        latency_s,
+        efficiency,
+        {kind: residuals for kind, (_, residuals) in fitted.items()},
+        Residuals("transfers between two ranks", "us", rows),
+    )
+
+
+def fit_slowdown(records: Sequence[OverlapRecord]) -> float:
+    """How much longer a product and a collective take beside each other: the mean of the two."""
+    return round_significant(
+        median(
+            max(0.0, (_longer(r.compute_alone, r.compute_beside) + _other(r)) / 2) for r in records
+        )
+    )
+
+
+def _other(record: OverlapRecord) -> float:
+    return _longer(record.collective_alone, record.collective_beside)
+
+
+def _longer(alone: Timing, beside: Timing) -> float:
+    return beside.median_s / alone.median_s - 1
+
+
+def _of(records: Sequence[CollectiveRecord], op: str, num_ranks: int) -> list[CollectiveRecord]:
+    return [record for record in records if record.op == op and record.num_ranks == num_ranks]
+
+
+def _figures(
+    records: Sequence[CollectiveRecord], kind: CollectiveKind
+) -> list[CollectiveCurveFigures]:
+    """What was measured of a kind, a group size at a time."""
+    found = []
+    for num_ranks in sorted({record.num_ranks for record in records}):
+        of_kind = sorted(_of(records, kind.value, num_ranks), key=lambda r: r.array_bytes)
+        sizes = [record.array_bytes for record in of_kind]
+        what = f"sizes of {kind} over {num_ranks} ranks"
+        require(what, len(sizes), _SIZES, "collectives")
+        large = sum(size >= SMALLEST_BYTES for size in sizes)
+        require(f"{what} from {SMALLEST_BYTES} bytes on", large, _LARGE_SIZES, "collectives")
+        times = [(record.array_bytes, record.time.median_s * 1e6) for record in of_kind]
+        found.append(CollectiveCurveFigures(num_ranks=num_ranks, times=times))
+    return found
+
+
+def _fastest(
+    figures: dict[CollectiveKind, list[CollectiveCurveFigures]], sent: list[tuple[int, float]]
+) -> float:
+    """The highest rate of any collective or transfer beyond its latency, in bytes/s."""
+    rates = [_rate(sent)]
+    for kind, curves in figures.items():
+        for curve in curves:
+            wire = [
+                (Collective(kind, kind, size, curve.num_ranks, Phase.FORWARD).wire_bytes, us * 1e-6)
+                for size, us in curve.times
+            ]
+            rates.append(_rate(wire))
+    return round_significant(max(rates))
+
+
+def _rate(timed: Sequence[tuple[float, float]]) -> float:
+    """Bytes/s of what is mostly bytes, beyond the shortest time; or at all."""
+    latency_s = min(seconds for _, seconds in timed)
+    beyond = [b / (seconds - latency_s) for b, seconds in timed if seconds >= 2 * latency_s]
+    return max(beyond or [num_bytes / seconds for num_bytes, seconds in timed])
+
+
+def _efficiency(sent: Sequence[tuple[int, float]], latency_s: float, bandwidth: float) -> float:
+    """The fraction of the link that the larger half of the transfers reaches: the median."""
+    larger = sent[len(sent) // 2 :]
+    beyond = ((size, max(seconds - latency_s, 0.05 * latency_s)) for size, seconds in larger)
+    return min(1.0, median(size / seconds / bandwidth for size, seconds in beyond))

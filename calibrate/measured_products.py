@@ -1,0 +1,147 @@
+"""Fits the model of matrix products to records of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calibrate.gemm_fit import (
+    TILES,
+    best_batched_fraction,
+    minimise,
+    name_of,
+    tflops,
+    tiled_machine,
+)
+from calibrate.measured_checks import require
+from calibrate.records import GemmRecord
+from calibrate.residuals import Residual, Residuals, round_significant
+from simtrain.costs.gemm import GemmMachine, gemm_seconds
+from simtrain.workload.ops import Gemm, Phase
+
+_DTYPES = {"bf16": 2, "fp16": 2, "fp32": 4}
+"""Bytes of an element, the type that training prefers first."""
+_FP32_BYTES = 4
+_POINTS_A_PARAMETER = 3
+_NUM_SHAPE_PARAMETERS = 3
+_LARGE = 0.2
+"""Products of so much of the largest one's work and more run long enough for power to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductFit:
+    """The fitted machine, how well it explains the products, and which type they have."""
+
+    machine: GemmMachine
+    dtype: str
+    shapes: Residuals
+    accumulating: Residuals
+    batched: Residuals
+    sustained: Residuals
+    plain_shapes: Sequence[tuple[int, int, int]]
+    batched_shapes: Sequence[tuple[int, int, int]]
+
+
+def fit_products(
+    records: Sequence[GemmRecord], num_sms: int, memory_bytes_per_s: float, peak_flops: float
+) -> ProductFit:
+    """Shapes and sustained rate, then what accumulating adds, then batches.
+
+    The type is the first of bf16, fp16 and fp32 that was measured. Tiles' relative speeds are
+    fitted where there are three products for each number; else all tiles are the first.
+
+    Raises:
+        InputError: E720, too few products.
+    """
+    dtype = next((d for d in _DTYPES if any(r.dtype == d for r in records)), "bf16")
+    timed = [(_op(r), r.time.median_s) for r in records if r.dtype == dtype]
+    plain = [(op, s) for op, s in timed if op.batch == 1 and not op.accumulate]
+    accumulating = [(op, s) for op, s in timed if op.batch == 1 and op.accumulate]
+    batched = [(op, s) for op, s in timed if op.batch > 1]
+    needed = _POINTS_A_PARAMETER * _NUM_SHAPE_PARAMETERS
+    require(f"{dtype} products", len(plain), needed, "products")
+    require(f"batched {dtype} products", len(batched), _POINTS_A_PARAMETER, "products")
+    machine = _fit_shapes(plain, num_sms, memory_bytes_per_s, peak_flops)
+    machine = _fit_accumulation(accumulating, machine)
+    machine = machine.replace(batched_fraction=best_batched_fraction(machine, batched))
+    return ProductFit(
+        machine,
+        dtype,
+        _rates("matrix products by shape", machine, plain),
+        _rates("products added into fp32", machine, accumulating),
+        _times("batched products", machine, batched),
+        _rates("the largest products", machine, _large(plain)),
+        [(op.m, op.n, op.k) for op, _ in [*plain, *accumulating]],
+        [(op.m, op.n, op.k) for op, _ in batched],
+    )
+
+
+Timed = Sequence[tuple[Gemm, float]]
+"""Products and their seconds."""
+
+
+def _fit_shapes(timed: Timed, num_sms: int, memory: float, peak_flops: float) -> GemmMachine:
+    """Nothing is faster than the fastest of the largest products; then loop, waves and tiles."""
+    sustained = round_significant(max(op.flops / seconds for op, seconds in _large(timed)))
+    best_tflops = max(op.flops / seconds for op, seconds in timed) / 1e12
+    num_parameters = _NUM_SHAPE_PARAMETERS + len(TILES) - 1
+    has_tiles = len(timed) >= _POINTS_A_PARAMETER * num_parameters
+    speeds = (0.8,) * (len(TILES) - 1 if has_tiles else 0)
+    # A few percent of the loop of a tile of middling depth.
+    m, n = TILES[0]
+    overhead_us = 0.04 * 2 * m * n * 4096 * num_sms / (best_tflops * 1e6)
+    return minimise(
+        lambda x: tiled_machine(x, num_sms, memory, peak_flops).replace(sustained_flops=sustained),
+        (1.05 * best_tflops, 0.7, overhead_us, *speeds),
+        _rated(timed),
+    )
+
+
+def _fit_accumulation(timed: Timed, machine: GemmMachine) -> GemmMachine:
+    """The longer epilogue of an fp32 accumulation; none where none was measured."""
+    if not timed:
+        return machine
+    start_us = max(machine.tile_overhead_s * 1e6, 1e-3)
+    fitted = minimise(
+        lambda x: machine.replace(accumulate_overhead_s=x[0] * 1e-6), (start_us,), _rated(timed)
+    )
+    overhead_s = round_significant(fitted.accumulate_overhead_s)
+    return machine.replace(accumulate_overhead_s=overhead_s)
+
+
+def _large(timed: Timed) -> Timed:
+    most = max(op.flops for op, _ in timed)
+    return [(op, seconds) for op, seconds in timed if op.flops >= _LARGE * most]
+
+
+def _rated(timed: Timed) -> Timed:
+    """Products and their TFLOP/s."""
+    return [(op, op.flops / seconds / 1e12) for op, seconds in timed]
+
+
+def _rates(title: str, machine: GemmMachine, timed: Timed) -> Residuals:
+    rows = [Residual(name_of(op), rate, tflops(op, machine)) for op, rate in _rated(timed)]
+    return Residuals(title, "TFLOP/s", rows)
+
+
+def _times(title: str, machine: GemmMachine, timed: Timed) -> Residuals:
+    rows = [
+        Residual(f"{op.batch} of {name_of(op)}", seconds * 1e6, gemm_seconds(op, machine) * 1e6)
+        for op, seconds in timed
+    ]
+    return Residuals(title, "us", rows)
+
+
+def _op(record: GemmRecord) -> Gemm:
+    element_bytes = _DTYPES[record.dtype]
+    return Gemm(
+        record.layout,
+        record.m,
+        record.n,
+        record.k,
+        Phase.WEIGHT_GRADIENT if record.accumulate else Phase.FORWARD,
+        batch=record.batch,
+        element_bytes=element_bytes,
+        output_element_bytes=_FP32_BYTES if record.accumulate else element_bytes,
+        accumulate=record.accumulate,
+    )
