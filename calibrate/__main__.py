@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from calibrate.fit import Fit
+from calibrate.measured_fit import fit_folder
 from calibrate.memory_cases import all_cases
 from calibrate.memory_comparison import MemoryComparison, memory_table, memory_verdict
 from calibrate.partial_fit import fit_figures
@@ -49,24 +52,41 @@ def calibrate() -> None:
 
 @app.command()
 def fit(
-    figures: Annotated[Path, typer.Argument(help="YAML file of figures with their sources.")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="Folder of measurements, or YAML file of figures with their sources."),
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write the profile.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The profile's name; measurements have none.")
+    ] = None,
+    links: Annotated[
+        Path | None,
+        typer.Option(help="Profile to take over the links from that were not measured."),
     ] = None,
 ) -> None:
     """Fit a profile and print its residuals.
 
+    A folder is what `measure` left. One GPU has no links and one node no network: either the
+    profile is of one GPU or node, or --links names a profile that has them.
+
+    Example: python -m calibrate fit measured --name my_h100 -o my_h100.yaml --links h100_sxm
+
     Example: python -m calibrate fit calibrate/published/a100_sxm4_80gb.yaml -o my_a100.yaml
     """
     try:
-        fitted = fit_figures(figures)
+        fitted = _fitted(source, name, links)
     except SimtrainError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(error.exit_code) from error
     console = Console(stderr=output is None)
     for residuals in fitted.residuals:
         console.print(_table(residuals))
-    text = profile_text(fitted.data, figures.as_posix())
+    options = (("--name", name), ("--links", links))
+    given = [part for option, value in options if value for part in (option, str(value))]
+    text = profile_text(fitted.data, shlex.join([source.as_posix(), *given]))
     if output is None:
         print(text, end="")
         return
@@ -158,6 +178,23 @@ def _check_torch(what: str) -> None:
     if importlib.util.find_spec("torch") is None:
         fix = "pip install -c constraints.txt '.[measure]'"
         raise InputError([Problem("E701", f"{what} needs torch", fix=fix)])
+
+
+def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
+    """Raises InputError for an option that is missing or that would change nothing."""
+    if source.is_dir():
+        if not name:
+            reason = "measurements do not say what the machine is to be called"
+            raise InputError(
+                [Problem("E723", "the profile has no name", None, reason, "--name NAME")]
+            )
+        return fit_folder(source, name, links)
+    if name is not None or links is not None:
+        reason = "a file of figures has a name and links of its own"
+        fix = "leave them out, or give a folder of measurements"
+        problem = Problem("E723", "--name and --links are for measurements", None, reason, fix)
+        raise InputError([problem])
+    return fit_figures(source)
 
 
 def _measured(device: Device | None) -> MemoryComparison:

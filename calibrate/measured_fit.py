@@ -19,6 +19,7 @@ from calibrate.measured_layers import InSitu, fit_layers
 from calibrate.measured_links import LinkFit, fit_links, fit_slowdown
 from calibrate.measured_products import ProductFit, fit_products
 from calibrate.parts import Data, entry
+from calibrate.record_file import read_records
 from calibrate.records import (
     CollectiveRecord,
     GemmRecord,
@@ -42,6 +43,17 @@ _RESERVE, _FRAGMENTATION = 0.05, 0.04
 """Of a memory, and of tensors, where neither was measured."""
 _MODEL_LIMIT = 0.999
 """Of a datasheet's peak, so that rounding does not lead above it."""
+
+
+def fit_folder(folder: Path, name: str, links: Path | None = None) -> Fit:
+    """The profile of what `measure` left in a folder; `links` is the path or name of a profile.
+
+    Raises:
+        InputError: as `read_records`, `Links.load` and `fit_measurements`.
+    """
+    header, records = read_records(folder)
+    taken = None if links is None else Links.load(links)
+    return fit_measurements(folder, header, records, name, taken)
 
 
 def fit_measurements(
