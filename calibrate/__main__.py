@@ -84,6 +84,8 @@ def fit(
     console = Console(stderr=output is None)
     for residuals in fitted.residuals:
         console.print(_table(residuals))
+    if fitted.num_left_out:
+        console.print(f"left out: {fitted.num_left_out} that spread by more than their median")
     options = (("--name", name), ("--links", links))
     given = [part for option, value in options if value for part in (option, str(value))]
     text = profile_text(fitted.data, shlex.join([source.as_posix(), *given]))

@@ -20,10 +20,14 @@ from simtrain.workload.ops import CollectiveKind
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fitted profile, as the plain data of its file, and how far it is from the figures."""
+    """A fitted profile, as the plain data of its file, and how far it is from the figures.
+
+    `num_left_out` records were not fitted because they spread by more than their median.
+    """
 
     data: Data
     residuals: Sequence[Residuals]
+    num_left_out: int = 0
 
     @property
     def profile(self) -> HardwareProfile:

@@ -18,6 +18,7 @@ from calibrate.records import (
 from simtrain.errors import InputError, Location, Problem
 
 _AGAIN = "delete the line; python -m calibrate measure in the same folder measures it again"
+_MOST_NOISY = 0.25
 _MORE_WORK, _LESS_TIME = 4, 0.5
 """So much more work in so much less time, spreads allowed for, is no noise."""
 
@@ -35,40 +36,56 @@ def require(what: str, found: int, needed: int, only: str) -> None:
     raise InputError([Problem("E720", f"{found} measured {what} are too few", None, reason, fix)])
 
 
-def check_points(folder: Path, records: Sequence[Measurement], datasheet: Datasheet | None) -> None:
-    """Refuse what is absurd, each record by its line.
+def without_noise(folder: Path, records: Sequence[Measurement]) -> Sequence[Measurement]:
+    """The records without products and kernels whose spread is above their median.
+
+    Of those there are many; of collectives, layers and launches each is needed.
 
     Raises:
-        InputError: E721, a spread above the median; a product above the datasheet's peak; a time
-            that falls as the work grows.
+        InputError: E721, there are so many of them that the machine was busy with something else.
+    """
+    noisy = [record for record in records if _is_noisy(record)]
+    if len(noisy) > _MOST_NOISY * len(records):
+        message = f"{len(noisy)} of {len(records)} records spread by more than their median"
+        reason = "the machine did something else at the same time"
+        fix = "measure again, into a new folder, when it is idle"
+        raise InputError([Problem("E721", message, Location(str(folder / FILE_NAME)), reason, fix)])
+    return [r for r in records if r not in noisy or not isinstance(r, GemmRecord | KernelRecord)]
+
+
+def check_points(folder: Path, records: Sequence[Measurement], datasheet: Datasheet | None) -> None:
+    """Refuse what no machine can have, each record by its line.
+
+    Raises:
+        InputError: E721, a product above the datasheet's peak; a time that falls as work grows.
     """
     problems = [
         Problem("E721", message, Location(f"{folder / FILE_NAME}", line), reason, _AGAIN)
-        for line, message, reason in _absurd(records, datasheet)
+        for line, message, reason in (*_too_fast(records, datasheet), *_falling(records))
     ]
     if problems:
         raise InputError(problems)
 
 
-def _absurd(
-    records: Sequence[Measurement], datasheet: Datasheet | None
-) -> Iterator[tuple[int, str, str]]:
-    """Line (the header is the first), what is wrong, and why."""
+Found = Iterator[tuple[int, str, str]]
+"""Line (the header is the first), what is wrong, and why."""
+
+
+def _is_noisy(record: Measurement) -> bool:
+    timings = (getattr(record, name) for name in type(record).model_fields)
+    return any(isinstance(t, Timing) and t.spread_s > t.median_s for t in timings)
+
+
+def _too_fast(records: Sequence[Measurement], datasheet: Datasheet | None) -> Found:
     for line, record in enumerate(records, 2):
-        for name in type(record).model_fields:
-            timing = getattr(record, name)
-            if isinstance(timing, Timing) and timing.spread_s > timing.median_s:
-                message = f"{record.kind}: {name} spreads by {timing.spread_s:.3g} s"
-                yield line, message, f"its median is only {timing.median_s:.3g} s"
         if datasheet and isinstance(record, GemmRecord) and record.dtype in ("bf16", "fp16"):
             rate, peak = 2 * _work(record) / record.time.median_s, datasheet.peak_flops.value
             if rate > peak:
                 message = f"{_name(record)} ran at {rate / 1e12:.4g} TFLOP/s"
                 yield line, message, f"the datasheet's peak is {peak / 1e12:.4g} TFLOP/s"
-    yield from _falling(records)
 
 
-def _falling(records: Sequence[Measurement]) -> Iterator[tuple[int, str, str]]:
+def _falling(records: Sequence[Measurement]) -> Found:
     sized = [
         (line, record)
         for line, record in enumerate(records, 2)

@@ -13,7 +13,7 @@ from calibrate.borrowed_links import Links
 from calibrate.datasheets import Datasheet, datasheet_of
 from calibrate.fit import Fit
 from calibrate.layer_fit import Expected
-from calibrate.measured_checks import check_points, require
+from calibrate.measured_checks import check_points, require, without_noise
 from calibrate.measured_kernels import KernelFit, fit_kernels
 from calibrate.measured_layers import InSitu, fit_layers
 from calibrate.measured_links import LinkFit, fit_links, fit_slowdown
@@ -73,10 +73,12 @@ def fit_measurements(
     """
     sheet = datasheet_of(header.device)
     check_points(folder, records, sheet)
-    parts = _Parts.of(header, records, name, sheet, links)
-    layers = [record for record in _of(records, LayerRecord) if not record.held_out]
+    kept = without_noise(folder, records)
+    parts = _Parts.of(header, kept, name, sheet, links)
+    layers = [record for record in _of(kept, LayerRecord) if not record.held_out]
     in_situ = parts.fit_layers(layers) if layers else InSitu()
-    return Fit(parts.data(in_situ), (*parts.residuals, in_situ.residuals))
+    shown = [*parts.residuals, *([in_situ.residuals] if layers else [])]
+    return Fit(parts.data(in_situ), shown, len(records) - len(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class _Parts:
         sheet: Datasheet | None,
         links: Links | None,
     ) -> _Parts:
-        memory = sheet.memory_bandwidth.value if sheet else math.inf
+        memory = sheet.memory_bandwidth.value if sheet else None
         kernels = fit_kernels(_of(records, KernelRecord), memory)
         peak = sheet.peak_flops.value if sheet else math.inf
         bandwidth = kernels.fused_bytes_per_s
@@ -180,13 +182,9 @@ class _Parts:
         return entry(value, source, residuals.summary())
 
     def _gpu(self, in_situ: InSitu) -> Data:
-        header, machine, kernels = self.header, self.products.machine, self.kernels
+        header, machine = self.header, self.products.machine
+        memory = max(self.kernels.memory_bytes_per_s, self._fused_bytes_per_s(in_situ))
         flops = max(machine.mainloop_flops * in_situ.products, machine.sustained_flops)
-        memory = max(
-            kernels.fused_bytes_per_s * in_situ.kernels,
-            kernels.stream_bytes_per_s,
-            kernels.highest_bytes_per_s,
-        )
         highest = f"no datasheet is known; the highest rate that was found, {self.measured}"
         sheet = self.sheet
         return {
@@ -238,9 +236,12 @@ class _Parts:
             "in_situ_speed": self._in_situ(in_situ.products, in_situ),
         }
 
+    def _fused_bytes_per_s(self, in_situ: InSitu) -> float:
+        return round_significant(self.kernels.fused_bytes_per_s * in_situ.kernels)
+
     def _memory_bound(self, in_situ: InSitu) -> Data:
         fit = self.kernels
-        fused = _tera(round_significant(fit.fused_bytes_per_s * in_situ.kernels), "B/s")
+        fused = _tera(self._fused_bytes_per_s(in_situ), "B/s")
         fused_entry = self._from(fused, fit.fused)
         if in_situ.residuals.rows:
             layers = f"{in_situ.kernels} of the speed alone, {in_situ.residuals.summary()}"
