@@ -130,8 +130,12 @@ def _fit_batched(
     """The fraction of speed that batched products reach: the best of steps of 0.005."""
     card = _batched_card(figures, memory_fraction, machine)
 
-    timed = [(_batched_op(p), p[5] * 1e-6 / p[4]) for p in figures.gemm_batched.points]
-    fraction = best_batched_fraction(card, timed)
+    def error(fraction: float) -> float:
+        candidate = card.replace(batched_fraction=fraction)
+        points = figures.gemm_batched.points
+        return sum(abs(math.log(_batched_us(p, candidate) / p[5])) for p in points)
+
+    fraction = min((step / 200 for step in range(20, 201)), key=error)
     fitted = card.replace(batched_fraction=fraction)
     residuals = _batched_residuals("batched products", figures, fitted)
     return machine.replace(batched_fraction=fraction), residuals
@@ -151,16 +155,6 @@ def _batched_residuals(title: str, figures: FiguresOfParts, card: GemmMachine) -
         for p in figures.gemm_batched.points
     ]
     return Residuals(title, "us", rows)
-
-
-def best_batched_fraction(machine: GemmMachine, timed: Sequence[tuple[Gemm, float]]) -> float:
-    """The fraction of speed, in steps of 0.005, that best explains batched products' seconds."""
-
-    def error(fraction: float) -> float:
-        candidate = machine.replace(batched_fraction=fraction)
-        return sum(abs(math.log(gemm_seconds(op, candidate) / time_s)) for op, time_s in timed)
-
-    return min((step / 200 for step in range(20, 201)), key=error)
 
 
 def minimise(

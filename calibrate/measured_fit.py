@@ -107,9 +107,9 @@ class _Parts:
     ) -> _Parts:
         memory = sheet.memory_bandwidth.value if sheet else None
         kernels = fit_kernels(_of(records, KernelRecord), memory)
-        peak = sheet.peak_flops.value if sheet else math.inf
-        bandwidth = kernels.fused_bytes_per_s
-        products = fit_products(_of(records, GemmRecord), header.num_sms, bandwidth, peak)
+        peak = sheet.peak_flops.value if sheet else None
+        moving = kernels.memory_bytes_per_s
+        products = fit_products(_of(records, GemmRecord), header.num_sms, moving, peak)
         launches = _of(records, LaunchRecord)
         require("launches", len(launches), 1, "launches")
         collectives = _of(records, CollectiveRecord)
@@ -229,6 +229,7 @@ class _Parts:
             else entry(overhead, "no product added into fp32 was measured"),
             "sustained_flops": self._from(_tera(machine.sustained_flops, "FLOP/s"), fit.sustained),
             "batched_fraction": self._from(machine.batched_fraction, fit.batched),
+            "operand_bandwidth": self._from(_tera(machine.memory_bytes_per_s, "B/s"), fit.batched),
             "valid_shapes": entry(_range(fit.plain_shapes), f"the products {self.measured}"),
             "valid_batched_shapes": entry(
                 _range(fit.batched_shapes), f"the batched products {self.measured}"

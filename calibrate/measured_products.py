@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibrate.gemm_fit import (
     TILES,
-    best_batched_fraction,
     minimise,
     name_of,
     tflops,
@@ -43,12 +43,18 @@ class ProductFit:
 
 
 def fit_products(
-    records: Sequence[GemmRecord], num_sms: int, memory_bytes_per_s: float, peak_flops: float
+    records: Sequence[GemmRecord],
+    num_sms: int,
+    memory_bytes_per_s: float,
+    datasheet_flops: float | None,
 ) -> ProductFit:
-    """Shapes and sustained rate, then what accumulating adds, then batches.
+    """Shapes and sustained rate, then what accumulating adds, then batches and moving bytes.
 
-    The type is the first of bf16, fp16 and fp32 that was measured. Tiles' relative speeds are
-    fitted where there are three products for each number; else all tiles are the first.
+    Operands move at most at `memory_bytes_per_s`; how fast they do, batched products show.
+    The loop is at most as fast as the datasheet, or else as the fastest product: more than what was
+    seen could not be told from what tiles cost beside it. The type is the first of bf16, fp16 and
+    fp32 that was measured. Tiles' relative speeds are fitted where there are three products for
+    each number; else all tiles are the first.
 
     Raises:
         InputError: E720, too few products.
@@ -61,9 +67,9 @@ def fit_products(
     needed = _POINTS_A_PARAMETER * _NUM_SHAPE_PARAMETERS
     require(f"{dtype} products", len(plain), needed, "products")
     require(f"batched {dtype} products", len(batched), _POINTS_A_PARAMETER, "products")
-    machine = _fit_shapes(plain, num_sms, memory_bytes_per_s, peak_flops)
+    machine = _fit_shapes(plain, num_sms, memory_bytes_per_s, datasheet_flops)
     machine = _fit_accumulation(accumulating, machine)
-    machine = machine.replace(batched_fraction=best_batched_fraction(machine, batched))
+    machine = _fit_batched(batched, machine)
     return ProductFit(
         machine,
         dtype,
@@ -80,10 +86,13 @@ Timed = Sequence[tuple[Gemm, float]]
 """Products and their seconds."""
 
 
-def _fit_shapes(timed: Timed, num_sms: int, memory: float, peak_flops: float) -> GemmMachine:
+def _fit_shapes(
+    timed: Timed, num_sms: int, memory: float, datasheet_flops: float | None
+) -> GemmMachine:
     """Nothing is faster than the fastest of the largest products; then loop, waves and tiles."""
     sustained = round_significant(max(op.flops / seconds for op, seconds in _large(timed)))
-    best_tflops = max(op.flops / seconds for op, seconds in timed) / 1e12
+    best = max(op.flops / seconds for op, seconds in timed)
+    best_tflops, peak_flops = best / 1e12, datasheet_flops or round_significant(best)
     num_parameters = _NUM_SHAPE_PARAMETERS + len(TILES) - 1
     has_tiles = len(timed) >= _POINTS_A_PARAMETER * num_parameters
     speeds = (0.8,) * (len(TILES) - 1 if has_tiles else 0)
@@ -107,6 +116,22 @@ def _fit_accumulation(timed: Timed, machine: GemmMachine) -> GemmMachine:
     )
     overhead_s = round_significant(fitted.accumulate_overhead_s)
     return machine.replace(accumulate_overhead_s=overhead_s)
+
+
+def _fit_batched(timed: Timed, machine: GemmMachine) -> GemmMachine:
+    """The fraction of speed that batches reach, and of the memory that their bytes reach.
+
+    Each product shows one of the two, so that a search may end where none of one kind is left: the
+    best of several.
+    """
+
+    def found(x: Sequence[float]) -> GemmMachine:
+        memory = round_significant(min(x[1], 1.0) * machine.memory_bytes_per_s)
+        return machine.replace(batched_fraction=min(x[0], 1.0), memory_bytes_per_s=memory)
+
+    starts = itertools.product((0.5, 0.9), repeat=2)
+    machines = [minimise(found, start, _rated(timed)) for start in starts]
+    return min(machines, key=lambda fitted: _times("", fitted, timed).mean_abs_error)
 
 
 def _large(timed: Timed) -> Timed:

@@ -37,9 +37,10 @@ class GemmMachine:
     def of(cls, profile: HardwareProfile) -> Self:
         """A profile's machine, at the speed that products have inside a layer."""
         model = profile.gemm
+        moving = model.operand_bandwidth or profile.memory_bound.fused_bandwidth
         return cls(
             num_sms=profile.gpu.num_sms.value,
-            memory_bytes_per_s=profile.memory_bound.fused_bandwidth.value,
+            memory_bytes_per_s=moving.value,
             mainloop_flops=model.mainloop_flops.value * model.in_situ_speed.value,
             tail_quantization=model.tail_quantization.value,
             tile_overhead_s=model.tile_overhead.value,

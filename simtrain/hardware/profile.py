@@ -82,7 +82,10 @@ class ShapeRange(_Strict):
 
 
 class GemmModel(_Strict):
-    """How long a matrix product takes: tiles in waves over the multiprocessors (`costs.gemm`)."""
+    """How long a matrix product takes: tiles in waves over the multiprocessors (`costs.gemm`).
+
+    Operands and results move at `operand_bandwidth`, or else at that of fused kernels.
+    """
 
     mainloop_flops: Entry[FlopsPerSecond]
     in_situ_speed: Entry[Positive]
@@ -92,6 +95,7 @@ class GemmModel(_Strict):
     accumulate_overhead: Entry[NonNegativeSeconds]
     tiles: Entry[Annotated[list[Tile], Field(min_length=1)]]
     batched_fraction: Entry[Fraction]
+    operand_bandwidth: Entry[BytesPerSecond] | None = None
     valid_shapes: Entry[ShapeRange]
     valid_batched_shapes: Entry[ShapeRange]
 
@@ -298,11 +302,15 @@ class HardwareProfile(_Strict):
                 "write what copies between pinned host memory and the GPU reach, one way; PCIe 5.0 "
                 "x16 has 64 GB/s",
             )
-        for family in ("fused_bandwidth", "stream_bandwidth"):
-            bandwidth = getattr(self.memory_bound, family).value
-            if bandwidth > memory:
+        moving = (
+            ("memory_bound", "fused_bandwidth", self.memory_bound.fused_bandwidth),
+            ("memory_bound", "stream_bandwidth", self.memory_bound.stream_bandwidth),
+            ("gemm", "operand_bandwidth", self.gemm.operand_bandwidth),
+        )
+        for section, name, entry in moving:
+            if entry is not None and (bandwidth := entry.value) > memory:
                 raise FieldError(
-                    ("memory_bound", family, "value"),
+                    (section, name, "value"),
                     f"{bandwidth:.4g} bytes/s is above gpu.memory_bandwidth {memory:.4g}",
                     f"write at most {memory / 1e9:.5g} GB/s; what ran faster ran from a cache",
                 )
