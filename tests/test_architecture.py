@@ -131,6 +131,8 @@ def test_assert_is_only_for_our_own_bugs() -> None:
     assert found == [
         ("simtrain/costs/host.py", "link is not None"),
         ("simtrain/errors.py", "self.problems"),
+        ("simtrain/hardware/profile.py", "self.intra_node is not None"),
+        ("simtrain/hardware/profile.py", "self.inter_node is not None"),
         ("simtrain/iteration.py", "isinstance(kept, int)"),
         ("simtrain/memory/curve.py", "not left"),
         ("simtrain/workload/recompute.py", "policy.strategy != 'auto'"),
