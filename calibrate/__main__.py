@@ -18,6 +18,7 @@ from calibrate.fit import Fit
 from calibrate.measured_fit import fit_folder
 from calibrate.memory_cases import all_cases
 from calibrate.memory_comparison import MemoryComparison, memory_table, memory_verdict
+from calibrate.nccl_command import nccl_tests
 from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residuals
@@ -43,6 +44,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 
 app.command()(validate)
+app.command("nccl-tests")(nccl_tests)
 
 
 @app.callback()

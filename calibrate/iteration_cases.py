@@ -17,8 +17,8 @@ def _model(layers: int, hidden: int, heads: int, seq_length: int, vocab: int) ->
     }
 
 
-_CPU_QUICK = [(_model(4, 128, 4, 64, 512), 2), (_model(2, 256, 4, 128, 1024), 2)]
-_CPU = [*_CPU_QUICK, (_model(4, 512, 8, 256, 4096), 2)]
+_CPU_QUICK = [(_model(2, 256, 4, 128, 1024), 2)]
+_CPU = [*_CPU_QUICK, (_model(4, 128, 4, 64, 512), 2), (_model(4, 512, 8, 256, 4096), 2)]
 _GPU_QUICK = [(_model(12, 1024, 16, 1024, 51200), 4)]
 _GPU = [
     *_GPU_QUICK,

@@ -204,7 +204,7 @@ def _warnings(profile: HardwareProfile, header: Header) -> list[str]:
 
 def _nothing_held_out(num_records: int) -> Problem:
     return Problem(
-        "E721",
+        "E731",
         "nothing that was measured here was held out of the fit",
         reason=f"{num_records} records, none of them a held-out layer or an iteration",
         fix="measure whole, without --only: python -m calibrate measure --out DIR",
@@ -213,4 +213,4 @@ def _nothing_held_out(num_records: int) -> Problem:
 
 def _bad_limit(name: str, value: float) -> Problem:
     option = f"--{name.replace('_', '-')}"
-    return Problem("E720", f"{option} is {100 * value:g} %", fix="give a percentage of 0 or more")
+    return Problem("E730", f"{option} is {100 * value:g} %", fix="give a percentage of 0 or more")

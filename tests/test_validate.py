@@ -168,7 +168,7 @@ def test_either_limit_of_a_part_decides() -> None:
 
 def test_what_was_fitted_judges_nothing() -> None:
     fitted = layer_record(layer("none"), held_out=False)
-    with pytest.raises(InputError, match=r"E721 .*\n  reason: 2 records, none of them"):
+    with pytest.raises(InputError, match=r"E731 .*\n  reason: 2 records, none of them"):
         validate_profile(a100(), HEADER, [PRODUCT, fitted], Limits())
 
 
@@ -194,7 +194,7 @@ def test_an_illegal_scenario_in_a_record() -> None:
 def test_a_threshold_that_is_none(tmp_path: pathlib.Path, value: str) -> None:
     done = call(folder_of(tmp_path, simulated_records()), f"--layers-worst={value}")
     assert done.exit_code == 2
-    assert f"E720 --layers-worst is {value} %" in done.stderr
+    assert f"E730 --layers-worst is {value} %" in done.stderr
 
 
 def test_no_folder(tmp_path: pathlib.Path) -> None:
