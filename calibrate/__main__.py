@@ -186,7 +186,8 @@ def _check_torch(what: str) -> None:
 
 def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
     """Raises InputError for an option that is missing or that would change nothing."""
-    if source.is_dir():
+    is_folder = source.is_dir() or (name is not None and not source.exists())
+    if is_folder:
         if not name:
             reason = "measurements do not say what the machine is to be called"
             raise InputError(

@@ -69,7 +69,8 @@ def fit_measurements(
     kernels are inside a layer, on layers that are not held out.
 
     Raises:
-        InputError: E720, too few records; E721, absurd ones (`folder` says where they are).
+        InputError: E720, too few records; E721, absurd ones (`folder` says where they are); or what
+            no profile can have.
     """
     sheet = datasheet_of(header.device)
     check_points(folder, records, sheet)
@@ -78,7 +79,9 @@ def fit_measurements(
     layers = [record for record in _of(kept, LayerRecord) if not record.held_out]
     in_situ = parts.fit_layers(layers) if layers else InSitu()
     shown = [*parts.residuals, *([in_situ.residuals] if layers else [])]
-    return Fit(parts.data(in_situ), shown, len(records) - len(kept))
+    fit = Fit(parts.data(in_situ), shown, len(records) - len(kept))
+    validate(HardwareProfile, fit.data, Positions())
+    return fit
 
 
 @dataclass(frozen=True, slots=True)

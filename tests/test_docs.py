@@ -12,11 +12,14 @@ from dataclasses import dataclass
 import pytest
 import typer
 from command_line import ROOT, call, spawn
+from measured_records import alone, header
 from pytest import CaptureFixture, MonkeyPatch
 
 from calibrate.__main__ import app as calibrate_app
+from calibrate.record_file import RecordFile
 from simtrain import paper
 from simtrain.cli import Target
+from simtrain.hardware.load import load_profile
 from simtrain.paper.comparison import Comparison, Row
 from simtrain.resources import list_profiles, list_scenarios
 
@@ -111,6 +114,16 @@ def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     written = (newcomer / "my_a100.yaml").read_text(encoding="utf-8")
     assert written == text_of("hw_profiles/a100_sxm4_80gb.yaml")
+
+
+@pytest.mark.parametrize("command", commands("python -m calibrate fit my_node"))
+def test_measurements_are_fitted_as_written(command: str, newcomer: pathlib.Path) -> None:
+    file = RecordFile(newcomer / "my_node", header())
+    for record in alone():
+        file.append(record)
+    outcome = spawn(*shlex.split(command)[1:], folder=newcomer)
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert load_profile(newcomer / shlex.split(command)[-1]).gemm.mainloop_flops.fitted_on
 
 
 @pytest.mark.parametrize("command", commands("python -m benchmarks"))

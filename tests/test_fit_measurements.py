@@ -19,14 +19,16 @@ from calibrate.records import (
     LaunchRecord,
     LayerRecord,
     Measurement,
+    MemoryRecord,
 )
-from simtrain.costs.gemm import GemmMachine
+from simtrain.costs.gemm import GemmMachine, gemm_seconds
 from simtrain.costs.links import ring_seconds
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import Entry
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
-from simtrain.workload.ops import Collective, CollectiveKind, Phase
+from simtrain.workload.ops import Collective, CollectiveKind, Gemm, Phase
 
 FOLDER = pathlib.Path("measured")
 
@@ -251,6 +253,7 @@ def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
         ("{folder}/measurements.jsonl --name mine", "E723 --name and --links are for"),
         ("{folder} --name mine --links nowhere", "nowhere"),
         ("{folder}/.. --name mine", "E710 no measurements to read"),
+        ("{folder}/missing --name mine", "E710 no measurements to read"),
     ],
 )
 def test_the_command_refuses_with_exit_code_2(
@@ -270,3 +273,21 @@ def test_a_cluster_of_several_needs_its_links(section: str, field: str, one_gpu:
     with pytest.raises(InputError) as caught:
         replace(one_gpu, data=data).profile  # noqa: B018  # it is what refuses
     assert f"cluster.{field}.value: 2 need links, but there is no {section}" in str(caught.value)
+
+
+def test_products_move_their_bytes_at_a_bandwidth_of_their_own(one_gpu: Fit) -> None:
+    """1 x 4096 x 4096 is bound by its 32 MiB and some KiB."""
+    thin = Gemm("thin", 1, 4096, 4096, Phase.FORWARD)
+    entry = Entry(value=1e11, source="a test")
+    model = A100.gemm.model_copy(update={"operand_bandwidth": entry})
+    slow = A100.model_copy(update={"gemm": model})
+    assert gemm_seconds(thin, GemmMachine.of(slow)) == 2 * (4096**2 + 2 * 4096) / 1e11
+    above = one_gpu.data["gemm"] | {"operand_bandwidth": {"value": "3 TB/s", "source": "a test"}}
+    with pytest.raises(InputError, match=r"gemm.operand_bandwidth.value: 3e\+12 bytes/s is above"):
+        replace(one_gpu, data=one_gpu.data | {"gemm": above}).profile  # noqa: B018
+
+
+def test_what_no_profile_can_have_is_refused() -> None:
+    wasteful = MemoryRecord(reserved_over_allocated=2.5, outside_allocator_bytes=2**30)
+    with pytest.raises(InputError, match=r"memory.fragmentation.value is 1.5"):
+        fitted([*without(MemoryRecord, alone()), wasteful])
