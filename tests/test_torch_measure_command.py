@@ -1,0 +1,55 @@
+"""What `python -m calibrate measure` says of what it cannot do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from calibrate import ranks as ranks_module
+from calibrate.__main__ import app
+from simtrain.errors import InputError
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["measure", *arguments])
+
+
+def test_collectives_alone_need_two_processes(tmp_path: Path) -> None:
+    done = command("--out", str(tmp_path), "--only", "collectives", "--device", "cpu")
+    assert done.exit_code == 2
+    assert "E716 collectives need two processes" in done.stderr
+    assert "torchrun --nproc-per-node 2" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
+    done = command("--out", str(tmp_path), "--device", "cuda")
+    assert done.exit_code == 2
+    assert "E702 torch finds no CUDA device" in done.stderr
+
+
+def test_more_processes_than_gpus_and_no_nccl_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2"), ("RANK", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(InputError, match="2 processes on a node"), ranks_module.joined("cuda"):
+        pass
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", lambda _: None)
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: False)
+    with pytest.raises(InputError, match="E714"), ranks_module.joined("cuda"):
+        pass
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calibrate.measure.measure", interrupted)
+    done = command("--out", str(tmp_path), "--device", "cpu")
+    assert done.exit_code == 130
+    assert "the same command goes on" in done.stderr
