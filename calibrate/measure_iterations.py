@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from calibrate.iteration_cases import iteration_cases
 from calibrate.memory_measure import leave_workspaces
-from calibrate.records import IterationRecord, Timing
+from calibrate.records import IterationRecord
+from calibrate.timing import summary
 from calibrate.torch_memory import CudaAllocator
 from calibrate.torch_training import Training
 from simtrain.scenario import Scenario, check_scenario
 
 _NUM_WARMUPS = 2
-
-
-def measure_iterations(device: str, *, quick: bool) -> Iterator[IterationRecord]:
-    """A record of each case for the processes that there are; all of them must ask for each.
-
-    Every process gets the same records: times are the slowest rank's, bytes the fullest's.
-    """
-    num_ranks = dist.get_world_size() if dist.is_initialized() else 1
-    on_gpu = _is_cuda(device)
-    for case in iteration_cases(num_ranks, on_gpu=on_gpu, quick=quick):
-        yield measure_iteration(case, device, num_samples=5 if quick else 15)
 
 
 def measure_iteration(case: dict[str, Any], device: str, num_samples: int) -> IterationRecord:
@@ -47,7 +34,7 @@ def measure_iteration(case: dict[str, Any], device: str, num_samples: int) -> It
         training.iteration()
     samples = [_timed(training, device) for _ in range(num_samples)]
     peak_bytes = _peak_bytes(held_before) if _is_cuda(device) else None
-    return IterationRecord(scenario=case, time=_timing(samples), peak_bytes=peak_bytes)
+    return IterationRecord(scenario=case, time=summary(samples), peak_bytes=peak_bytes)
 
 
 def _start(device: str) -> int:
@@ -74,11 +61,6 @@ def _timed(training: Training, device: str) -> float:
 
 def _peak_bytes(held_before: int) -> int:
     return int(_largest(CudaAllocator().peak_bytes - held_before, "cuda"))
-
-
-def _timing(samples: list[float]) -> Timing:
-    low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
-    return Timing(median_s=median, spread_s=(high - low) / 2, num_samples=len(samples))
 
 
 def _largest(value: float, device: str) -> float:
