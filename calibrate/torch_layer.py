@@ -82,17 +82,6 @@ class TransformerLayer(nn.Module):
             return checkpointed(self._blocks, hidden)
         return self._blocks(hidden)
 
-    def sum_shared_gradients(self) -> None:
-        """Sum the gradients of undivided parameters, of which each rank saw only its tokens.
-
-        Megatron-LM does this once an iteration, after the last backward pass.
-        """
-        if not self.group.sequence_parallel:
-            return
-        for name, parameter in self.named_parameters():
-            if name not in DIVIDED_DIMENSION and parameter.grad is not None:
-                self.group.all_reduce(parameter.grad).wait()
-
     def _blocks(self, hidden: Tensor) -> Tensor:
         output: Tensor = self.mlp(self.attention(hidden))
         return output

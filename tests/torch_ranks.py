@@ -39,6 +39,15 @@ class RecordingGroup(TensorGroup):
         return TensorGroup.reduce_scatter(self, partial)
 
 
+def sum_shared_gradients(layer: TransformerLayer) -> None:
+    """Sum the gradients of undivided parameters, of which each rank saw only its tokens."""
+    if not layer.group.sequence_parallel:
+        return
+    for name, parameter in layer.named_parameters():
+        if name not in DIVIDED_DIMENSION and parameter.grad is not None:
+            layer.group.all_reduce(parameter.grad).wait()
+
+
 def tensors_kept(layer: nn.Module, *inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
     """A module's output, and the tensors that its forward pass keeps, each named once.
 
@@ -124,7 +133,7 @@ def errors(
     torch.manual_seed(MASK_SEED)
     output = layer(local)
     output.backward(own_tokens(gradient, group, rank))
-    layer.sum_shared_gradients()
+    sum_shared_gradients(layer)
     found = {name: value.grad for name, value in layer.named_parameters()}
 
     whole = plain_layer(hidden, weights, masks, shape.heads)
