@@ -30,6 +30,10 @@ BatchedTime = Annotated[tuple[Size, Size, Size, Size, Size, Positive], BeforeVal
 """Batch, m, n, k, number of such products, and microseconds for all of them."""
 CollectiveTime = Annotated[tuple[Size, Positive], BeforeValidator(_tuple)]
 """Bytes of the whole array and microseconds."""
+AttentionTime = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tuple)]
+"""Heads of all sequences, tokens, channels of a head, and microseconds forward."""
+AttentionRates = Annotated[tuple[Size, Size, Size, Positive, Positive], BeforeValidator(_tuple)]
+"""The same sizes, and TFLOP/s forward and backward, as if the mask left nothing out."""
 LayerTime = Annotated[tuple[Text, Positive, Positive], BeforeValidator(_tuple)]
 """Strategy, milliseconds forward, milliseconds backward with recompute."""
 
@@ -159,6 +163,21 @@ class LayerFigures(_Strict):
     times: Annotated[list[LayerTime], Field(min_length=3)]
 
 
+class AttentionBothWays(_Strict):
+    """Fused attention timed forward and backward; only their ratio is used."""
+
+    source: Text
+    points: Annotated[list[AttentionRates], Field(min_length=3)]
+
+
+class FusedAttentionFigures(_Strict):
+    """Causal fused attention, forward over many shapes, and both ways."""
+
+    source: Text
+    points: Annotated[list[AttentionTime], Field(min_length=9)]
+    both_ways: AttentionBothWays
+
+
 class FiguresOfParts(_Strict):
     """What every fit reads: products, kernels and collectives, each by itself."""
 
@@ -172,6 +191,7 @@ class FiguresOfParts(_Strict):
     small_kernels: SmallKernels
     gemm_sustained: SustainedGemms
     collectives: Collectives
+    fused_attention: FusedAttentionFigures | None = None
 
 
 class Figures(FiguresOfParts):

@@ -6,8 +6,9 @@ import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from calibrate.attention_fit import published_attention
 from calibrate.collective_fit import other_times
-from calibrate.figures import Figures
+from calibrate.figures import Figures, FiguresOfParts
 from calibrate.gemm_fit import GemmFit, fit_gemm
 from calibrate.layer_fit import Expected, LayerFit, fit_layer
 from calibrate.parts import Data, entry, fit_parts, gemm_entries, profile_data
@@ -59,7 +60,15 @@ def fit_profile(path: pathlib.Path) -> Fit:
     collectives = [residuals for _, residuals in curves.values()]
     products = (gemm.sustained, gemm.shapes, gemm.layouts, gemm.batched, gemm.random_data)
     shown = (kernels, parts.small_kernels, *products, *collectives, elsewhere, layers.residuals)
-    return Fit(data, shown)
+    return with_attention(Fit(data, shown), figures)
+
+
+def with_attention(fit: Fit, figures: FiguresOfParts) -> Fit:
+    """The fit with the section `fused_attention`, where the figures have kernels of it."""
+    if figures.fused_attention is None:
+        return fit
+    section, residuals = published_attention(figures.fused_attention, fit.profile)
+    return Fit(fit.data | {"fused_attention": section}, (*fit.residuals, *residuals))
 
 
 def _draft(data: Data, figures: Figures, guess: LayerFit) -> HardwareProfile:

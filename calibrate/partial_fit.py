@@ -11,7 +11,7 @@ import pathlib
 
 from calibrate.collective_fit import other_times
 from calibrate.figures import FiguresWithoutLayers
-from calibrate.fit import Fit, fit_profile
+from calibrate.fit import Fit, fit_profile, with_attention
 from calibrate.gemm_fit import fit_gemm_without_layers, gemm_residuals
 from calibrate.parts import Data, fit_parts, gemm_entries, profile_data
 from simtrain.strict_yaml import Document, load_document, validate
@@ -55,7 +55,7 @@ def _fit_without_layers(document: Document) -> Fit:
         *(curve_residuals for _, curve_residuals in parts.curves.values()),
         other_times(figures, parts.curves[CollectiveKind.ALL_REDUCE][0]),
     )
-    return Fit(_with_taken_over(data, taken_over), residuals)
+    return with_attention(Fit(_with_taken_over(data, taken_over), residuals), figures)
 
 
 def _with_taken_over(data: Data, taken_over: Data) -> Data:

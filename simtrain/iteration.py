@@ -22,7 +22,14 @@ from simtrain.schedules import build as build_schedule
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.host import HostOp
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Collective, CollectiveKind, Gemm, Op, Phase
+from simtrain.workload.ops import (
+    Collective,
+    CollectiveKind,
+    Op,
+    Phase,
+    total_flops,
+    total_model_flops,
+)
 from simtrain.workload.optimizer import average, data_reduction, step_ops
 from simtrain.workload.parameters import StageParameters, layer_parameters, stage_parameters
 from simtrain.workload.recompute import KEEP_ALL
@@ -113,7 +120,10 @@ class Iteration:
         )
 
     def flops(self, *, recompute: bool) -> int:
-        """FLOPs of all GPUs in an iteration, with or without what is computed twice."""
+        """FLOPs of all GPUs in an iteration: all that run, or the paper's count of the model's.
+
+        They differ by what is computed twice, and by what fused attention leaves out.
+        """
         per_replica = sum(
             number * _flops(self._order(self.chunk(stage), kind, keeps), recompute=recompute)
             for (stage, keeps), number in self._num_microbatches().items()
@@ -253,8 +263,7 @@ class Iteration:
 
 
 def _flops(order: IssueOrder, *, recompute: bool) -> int:
-    gemms = (op for op in order.ops() if isinstance(op, Gemm))
-    return sum(op.flops for op in gemms if recompute or op.phase is not Phase.RECOMPUTE)
+    return total_flops(order.ops()) if recompute else total_model_flops(order.ops())
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,8 +86,13 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
     check_scenario(scenario)
     profile = profile or profile_of(scenario)
     gpus_per_node, num_nodes = profile.cluster.gpus_per_node, profile.cluster.num_nodes
-    has_host_link = profile.host_link is not None
-    check_cluster(scenario, gpus_per_node.value, num_nodes.value, has_host_link=has_host_link)
+    check_cluster(
+        scenario,
+        gpus_per_node.value,
+        num_nodes.value,
+        has_host_link=profile.host_link is not None,
+        has_fused_attention=profile.fused_attention is not None,
+    )
     return profile
 
 

@@ -130,6 +130,7 @@ def test_assert_is_only_for_our_own_bugs() -> None:
     ]
     assert found == [
         ("simtrain/costs/host.py", "link is not None"),
+        ("simtrain/costs/price.py", "kernel is not None"),
         ("simtrain/errors.py", "self.problems"),
         ("simtrain/hardware/profile.py", "self.intra_node is not None"),
         ("simtrain/hardware/profile.py", "self.inter_node is not None"),

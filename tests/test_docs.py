@@ -165,6 +165,18 @@ def test_uneven_stages_say_what_their_commands_print() -> None:
     assert expected.format(*answers) in " ".join(section.split())
 
 
+@pytest.mark.usefixtures("newcomer")
+def test_fused_attention_says_what_its_command_prints() -> None:
+    section = text_of("README.md").partition("Attention is the paper's, five ops")[2]
+    (command,) = _FENCED.search(section)[2].splitlines()
+    fused, unfused = (
+        json.loads(call("run", "my_model.yaml", *options, "--json").stdout)["iteration_time_s"]
+        for options in (shlex.split(command)[3:], [])
+    )
+    said = f"an iteration takes {fused:.2f} s instead of {unfused:.2f} s:"
+    assert said in " ".join(section.split())
+
+
 # ------------------------------------------------------------------------- the project around it
 
 

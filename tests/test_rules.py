@@ -15,6 +15,7 @@ from simtrain.scenario import (
     check_scenario,
     load_scenario,
 )
+from simtrain.scenario.attention_rules import fused_attention_rule
 from simtrain.scenario.memory_rules import host_link_rule
 from simtrain.scenario.rules import cluster_rule
 from simtrain.scenario.violation import broken_codes, suggest
@@ -40,7 +41,7 @@ ANY_SCENARIO = with_some(
         "model": with_some(
             {
                 "num_layers": of(24, 48, 96, 48, 7),
-                "hidden_size": of(96, 48, 480, 96, 100),
+                "hidden_size": of(96, 48, 480, 384, 96, 100),
                 "num_attention_heads": of(24, 48, 24, 48, 5),
                 "seq_length": of(48, 96, 2048, 7),
             },
@@ -72,6 +73,7 @@ ANY_SCENARIO = with_some(
         keep_microbatches=of(0, 0, 1, 3, 9, 500, "auto"),
     ),
     memory=with_some({}, zero_stage=of(0, 0, 1, 2, 3)),
+    attention_backend=of("unfused", "fused", "unfused"),
 )
 
 
@@ -93,6 +95,7 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
     fewest_stages = 1
     if interleaved:
         fewest_stages = 2 if scenario.overlap.pipeline else 3
+    channels = model.hidden_size / model.num_attention_heads
     highest_zero_stage = 3 if split.pipeline == 1 else 1
     return (
         all(number % parts == 0 for number, parts in whole)
@@ -103,6 +106,7 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
         and not (scenario.overlap.pipeline and not interleaved)
         and scenario.precision.gradients in ("fp32", scenario.precision.compute)
         and recompute_is_legal_by_hand(scenario)
+        and (scenario.attention_backend == "unfused" or channels in range(8, 257, 8))
         and scenario.memory.zero_stage <= (0 if split.data == 1 else highest_zero_stage)
     )
 
@@ -184,8 +188,8 @@ def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str
 def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
     assert codes == sorted(codes)
-    every_rule = (*RULES, cluster_rule(8, 1), host_link_rule(False))
-    assert len({rule.code for rule in every_rule}) == len(every_rule) == 29
+    every_rule = (*RULES, cluster_rule(8, 1), host_link_rule(False), fused_attention_rule(False))
+    assert len({rule.code for rule in every_rule}) == len(every_rule) == 31
     assert all(rule.reason for rule in every_rule)
 
 
@@ -288,11 +292,14 @@ def test_a_scenario_built_in_python_is_checked_without_a_place() -> None:
     assert caught.value.problems[0].location is None
 
 
+HAS_ALL = {"has_host_link": True, "has_fused_attention": True}
+
+
 def test_a_job_larger_than_its_cluster_is_refused_with_what_fits() -> None:
     scenario = load_scenario("dp530b")
-    check_cluster(scenario, gpus_per_node=8, num_nodes=280, has_host_link=True)
+    check_cluster(scenario, gpus_per_node=8, num_nodes=280, **HAS_ALL)
     with pytest.raises(InputError) as caught:
-        check_cluster(scenario, gpus_per_node=8, num_nodes=279, has_host_link=True)
+        check_cluster(scenario, gpus_per_node=8, num_nodes=279, **HAS_ALL)
     (problem,) = caught.value.problems
     assert problem.code == "E317"
     assert "8 x 35 x 8 = 2240 GPUs, but the cluster has 2232 (279 nodes of 8)" in problem.message
@@ -303,4 +310,4 @@ def test_a_job_larger_than_its_cluster_is_refused_with_what_fits() -> None:
 
 def test_a_cluster_that_nothing_smaller_fits_alone_is_told_so() -> None:
     with pytest.raises(InputError, match="no single value is enough"):
-        check_cluster(load_scenario("dp530b"), gpus_per_node=1, num_nodes=1, has_host_link=True)
+        check_cluster(load_scenario("dp530b"), gpus_per_node=1, num_nodes=1, **HAS_ALL)

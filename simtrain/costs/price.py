@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from simtrain.costs.attention import (
+    AttentionMachine,
+    attention_is_extrapolated,
+    attention_seconds,
+)
 from simtrain.costs.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
 from simtrain.costs.host import host_bytes_per_s
 from simtrain.costs.links import (
@@ -15,7 +20,15 @@ from simtrain.costs.links import (
 from simtrain.hardware.placement import GroupPlacement, Placement
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.host import HostOp
-from simtrain.workload.ops import Collective, Elementwise, Gemm, Group, Kernel, Op
+from simtrain.workload.ops import (
+    Collective,
+    Elementwise,
+    FusedAttention,
+    Gemm,
+    Group,
+    Kernel,
+    Op,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,13 @@ class Pricer:
                 return Cost(
                     gemm_seconds(op, self.gemm_machine),
                     gemm_is_extrapolated(op, self.profile.gemm),
+                )
+            case FusedAttention():
+                kernel = self.profile.fused_attention
+                assert kernel is not None, "a scenario is checked against its profile before"
+                return Cost(
+                    attention_seconds(op, AttentionMachine.of(self.profile, kernel)),
+                    attention_is_extrapolated(op, kernel.valid_shapes.value),
                 )
             case Elementwise():
                 latency_s = self.profile.memory_bound.kernel_latency.value

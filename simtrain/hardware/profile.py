@@ -61,24 +61,36 @@ class Tile(_Strict):
     relative_speed: Fraction
 
 
-class ShapeRange(_Strict):
-    """The smallest and the largest size that a fit has seen."""
+class Ranges(_Strict):
+    """The smallest and the largest size that a fit has seen, of each of its axes."""
 
-    m: tuple[Count, Count]
-    n: tuple[Count, Count]
-    k: tuple[Count, Count]
-
-    @field_validator("m", "n", "k", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
     def _pair(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        for name, (low, high) in (("m", self.m), ("n", self.n), ("k", self.k)):
+        for name, (low, high) in self:
             if low > high:
                 raise ValueError(f"{name} runs from {low} to {high}: write the smaller first")
         return self
+
+
+class ShapeRange(Ranges):
+    """The sizes of matrix products."""
+
+    m: tuple[Count, Count]
+    n: tuple[Count, Count]
+    k: tuple[Count, Count]
+
+
+class AttentionRange(Ranges):
+    """The sizes of fused attention; `heads` are those of all sequences of a microbatch."""
+
+    heads: tuple[Count, Count]
+    seq_length: tuple[Count, Count]
+    head_size: tuple[Count, Count]
 
 
 class GemmModel(_Strict):
@@ -98,6 +110,19 @@ class GemmModel(_Strict):
     operand_bandwidth: Entry[BytesPerSecond] | None = None
     valid_shapes: Entry[ShapeRange]
     valid_batched_shapes: Entry[ShapeRange]
+
+
+class FusedAttention(_Strict):
+    """How fast fused attention is, as fractions of the peak that long sequences come near to.
+
+    Where a sequence has `half_length` tokens and heads are many, it reaches half of them
+    (`costs.attention`).
+    """
+
+    forward_efficiency: Entry[Fraction]
+    backward_efficiency: Entry[Fraction]
+    half_length: Entry[NonNegative]
+    valid_shapes: Entry[AttentionRange]
 
 
 class MemoryBound(_Strict):
@@ -231,7 +256,9 @@ class Cluster(_Strict):
 
 
 class HardwareProfile(_Strict):
-    """Everything that simtrain knows of a cluster; without `host_link` nothing can be offloaded.
+    """Everything that simtrain knows of a cluster.
+
+    Without `host_link` nothing can be offloaded, without `fused_attention` no attention is fused.
 
     One GPU a node has no `intra_node`, and one node no `inter_node`: `cluster` says who needs them.
     """
@@ -243,6 +270,7 @@ class HardwareProfile(_Strict):
     cluster: Cluster
     gpu: Gpu
     gemm: GemmModel
+    fused_attention: FusedAttention | None = None
     memory: Memory
     memory_bound: MemoryBound
     host: Host

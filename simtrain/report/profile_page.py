@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.profile import CollectiveCurve, Entry, HardwareProfile, ShapeRange, Tile
+from simtrain.hardware.profile import CollectiveCurve, Entry, HardwareProfile, Ranges, Tile
 from simtrain.resources import find_profile
 from simtrain.strict_yaml import load_document
 
@@ -107,9 +107,8 @@ def _section_table(section: str, entries: list[ShownEntry]) -> Table:
 def _shown(entry: ShownEntry) -> str:
     """The value as it was written; lists and ranges a line each."""
     match entry.value:
-        case ShapeRange() as seen:
-            ranges = (("m", seen.m), ("n", seen.n), ("k", seen.k))
-            return "\n".join(f"{name} {low} to {high}" for name, (low, high) in ranges)
+        case Ranges() as seen:
+            return "\n".join(f"{name} {low} to {high}" for name, (low, high) in seen)
         case list() as items:
             return "\n".join(_shown_item(item) for item in items)
         case _:

@@ -35,9 +35,11 @@ def render(result: Result) -> RenderableType:
 
 def _headline(result: Result) -> Table:
     scenario = result.scenario
+    fused = ["fused attention"] if scenario.attention_backend == "fused" else []
+    settings = [scenario.strategy, scenario.schedule, *fused]
     table = Table.grid(padding=(0, 2))
     rows = (
-        ("scenario", f"{scenario.name} ({scenario.strategy}, {scenario.schedule})"),
+        ("scenario", f"{scenario.name} ({', '.join(settings)})"),
         ("cluster", f"{result.profile.name}, GPUs used: {scenario.num_gpus}"),
         ("iteration time", f"{result.iteration_time_s:.4g} s"),
         ("tokens per second", f"{result.tokens_per_s:,.0f}"),

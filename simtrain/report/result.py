@@ -97,6 +97,7 @@ class Result:
         return {
             "scenario": self.scenario.name,
             "strategy": self.scenario.strategy,
+            "attention_backend": self.scenario.attention_backend,
             "cluster": self.profile.name,
             "num_gpus": self.scenario.num_gpus,
             "num_simulated_ranks": self.num_simulated_ranks,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simtrain.errors import InputError
+from simtrain.scenario.attention_rules import ATTENTION_RULES, fused_attention_rule
 from simtrain.scenario.memory_rules import MEMORY_RULES, host_link_rule
 from simtrain.scenario.rules import SPLIT_RULES, cluster_rule
 from simtrain.scenario.schema import Scenario
@@ -12,7 +13,9 @@ from simtrain.scenario.stage_rules import STAGE_RULES
 from simtrain.scenario.violation import Rule, problem_of
 
 RULES: tuple[Rule, ...] = tuple(
-    sorted((*SPLIT_RULES, *STAGE_RULES, *MEMORY_RULES), key=lambda rule: rule.code)
+    sorted(
+        (*SPLIT_RULES, *STAGE_RULES, *MEMORY_RULES, *ATTENTION_RULES), key=lambda rule: rule.code
+    )
 )
 
 
@@ -26,16 +29,26 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 def check_cluster(
-    scenario: Scenario, gpus_per_node: int, num_nodes: int, *, has_host_link: bool
+    scenario: Scenario,
+    gpus_per_node: int,
+    num_nodes: int,
+    *,
+    has_host_link: bool,
+    has_fused_attention: bool,
 ) -> None:
     """Refuse a scenario that needs more GPUs than a cluster of `num_nodes` nodes has.
 
-    Also one that offloads to a host of which the cluster's profile does not tell the speed.
+    Also one that offloads to a host, or runs fused attention, whose speed the cluster's profile
+    does not tell.
 
     Raises:
         InputError: with the nearest legal numbers of replicas, stages or ranks that fit.
     """
-    rules = [cluster_rule(gpus_per_node, num_nodes), host_link_rule(has_host_link)]
+    rules = [
+        cluster_rule(gpus_per_node, num_nodes),
+        host_link_rule(has_host_link),
+        fused_attention_rule(has_fused_attention),
+    ]
     _check(scenario, rules, RULES)
 
 

@@ -27,6 +27,7 @@ Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 SixteenBit = Literal["bf16", "fp16"]
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 Strategy = Literal["none", "selective", "full", "auto"]
+AttentionBackend = Literal["unfused", "fused"]
 _BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
@@ -161,6 +162,10 @@ def _default_schedule(scenario: dict[str, Any]) -> ScheduleName:
 class Scenario(_Section):
     """One question to the simulator. `hardware` overrides entries of the cluster's profile.
 
+    `attention_backend` is Megatron-LM's (transformer_config.py): the core of self-attention as
+    five ops that keep the scores, as in the paper, or fused into one kernel that computes them
+    again in the backward pass (FlashAttention).
+
     The derived quantities are whole numbers for every scenario that
     `simtrain.scenario.check_scenario` accepts.
     """
@@ -172,6 +177,7 @@ class Scenario(_Section):
     batch: Batch
     recompute: RecomputePolicy = Field(default=RecomputePolicy(), examples=["selective"])
     memory: MemoryOptions = MemoryOptions()
+    attention_backend: AttentionBackend = Field(default="unfused", examples=["fused"])
     schedule: ScheduleName = Field(default_factory=_default_schedule, examples=["1f1b"])
     cluster: str = Field(default="a100_sxm4_80gb", min_length=1, examples=["a100_sxm4_80gb"])
     hardware: dict[str, Any] = Field(default_factory=dict)

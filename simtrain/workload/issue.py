@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from simtrain.workload.ops import (
     Collective,
-    Elementwise,
-    Gemm,
+    ComputeOp,
     Group,
     Op,
     as_recompute,
@@ -63,7 +62,7 @@ class IssueOrder:
     _awaited: tuple[int, ...] = ()
     _mark: Callable[[Op], Op] = field(default=lambda op: op)
 
-    def compute(self, op: Gemm | Elementwise) -> None:
+    def compute(self, op: ComputeOp) -> None:
         """Run a kernel on the compute stream once all awaited collectives have ended."""
         self._append(op, self._awaited)
         self._awaited = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simtrain.workload.attention import core_backward, core_forward
+from simtrain.workload.attention import OUTPUT, core_backward, core_forward
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.linear import (
     Linear,
@@ -59,7 +59,7 @@ def _attention_forward(order: IssueOrder, shape: LayerShape, *, keep_scores: boo
     biased = shape.tokens * linear.outputs * size
     order.compute(Elementwise("QKV bias", biased, biased, Phase.FORWARD))
     core_forward(order, shape, keep_scores=keep_scores)
-    context = shape.saved("attention output", shape.tokens * shape.hidden // shape.tensor)
+    context = shape.saved(OUTPUT, shape.tokens * shape.hidden // shape.tensor)
     projection(shape).forward(order, shape, (context,))
     leave_forward(order, shape, "attention")
     _dropout_residual_forward(order, shape, "attention")
@@ -108,7 +108,9 @@ def _mlp_backward(order: IssueOrder, shape: LayerShape) -> None:
 def _attention_backward(order: IssueOrder, shape: LayerShape, *, scores_again: bool) -> None:
     _dropout_residual_backward(order, shape, "attention")
     leave_backward(order, shape, "attention")
-    row_parallel_backward(order, shape, projection(shape), "attention output")
+    # A fused core reads its output again, unless it is run again and then has another.
+    stays = shape.fused_attention and not scores_again
+    row_parallel_backward(order, shape, projection(shape), None if stays else OUTPUT)
     if scores_again:
         with order.recomputing(shape.activation_bytes // shape.tensor):
             core_forward(order, shape, keep_scores=True)

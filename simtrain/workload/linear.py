@@ -43,10 +43,10 @@ class Linear:
         name = f"{self.name} input gradient"
         order.compute(shape.product(name, *sizes, Phase.INPUT_GRADIENT, weight=True))
 
-    def weight_gradient(self, order: IssueOrder, shape: LayerShape, inputs: str) -> None:
+    def weight_gradient(self, order: IssueOrder, shape: LayerShape, inputs: str | None) -> None:
         """dA += Xᵀ dY, accumulated into the gradient buffer by the product itself.
 
-        `inputs` names the saved X.
+        `inputs` names the saved X where it is used no more.
         """
         order.compute(
             Gemm(
@@ -58,7 +58,7 @@ class Linear:
                 element_bytes=shape.element_bytes,
                 output_element_bytes=shape.gradient_bytes,
                 accumulate=True,
-                releases=(inputs,),
+                releases=(inputs,) if inputs else (),
             )
         )
 
@@ -107,9 +107,9 @@ def leave_backward(order: IssueOrder, shape: LayerShape, block: str) -> None:
 
 
 def row_parallel_backward(
-    order: IssueOrder, shape: LayerShape, linear: Linear, inputs: str
+    order: IssueOrder, shape: LayerShape, linear: Linear, inputs: str | None
 ) -> None:
-    """Both gradients of a row-parallel linear; `inputs` names its saved input."""
+    """Both gradients of a row-parallel linear; `inputs` names its saved input, if released."""
     linear.input_gradient(order, shape)
     linear.weight_gradient(order, shape, inputs)
 

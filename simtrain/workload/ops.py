@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+_FP32_BYTES = 4
+
 
 class Phase(StrEnum):
     """Which part of the iteration an op belongs to."""
@@ -76,6 +78,11 @@ class Gemm:
         return 2 * self.batch * self.m * self.n * self.k
 
     @property
+    def model_flops(self) -> int:
+        """What the paper counts of it: all."""
+        return self.flops
+
+    @property
     def moved_bytes(self) -> int:
         """Bytes that must cross HBM once: both operands, and the result (twice if added to)."""
         operands = self.element_bytes * (self.m * self.k + self.k * self.n)
@@ -97,6 +104,77 @@ class Gemm:
             return size * (gradient + self.m * self.n)
         operands = self.m * self.k + self.k * self.n + self.m * self.n
         return max(0, size * operands - saved_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedAttention:
+    """The core of causal self-attention in one kernel, forward or backward (FlashAttention).
+
+    `heads` are those of all sequences of a microbatch on this rank, each of `seq_length` tokens
+    with `head_size` channels. Forward are two products (QKᵀ, attention over V), backward five: QKᵀ
+    again and the gradients of V, of the scores, of Q and of K (Dao et al. 2022, Algorithms 2 and
+    4). Scores never leave the multiprocessors, dropout is drawn again from its seed, and of the
+    softmax only a row's log-sum-exp is kept (Dao 2023, Section 3.1). Blocks above the diagonal are
+    left out, which halves the products.
+    """
+
+    name: str
+    heads: int
+    seq_length: int
+    head_size: int
+    phase: Phase
+    element_bytes: int = 2
+    saved: tuple[SavedTensor, ...] = ()
+    releases: tuple[str, ...] = ()
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it is the kernel of the backward pass."""
+        return self.phase is Phase.INPUT_GRADIENT
+
+    @property
+    def flops(self) -> int:
+        """What the kernel computes, as Dao 2023 counts it (Section 4.1).
+
+        2 · s² · d a head and product, halved by the causal mask.
+        """
+        return (5 if self.is_backward else 2) * self._product_flops // 2
+
+    @property
+    def model_flops(self) -> int:
+        """The paper's count (Appendix A): whole products, and of the backward pass the four."""
+        return (4 if self.is_backward else 2) * self._product_flops
+
+    @property
+    def moved_bytes(self) -> int:
+        """Q, K, V and output once, backward their gradients too; and log-sum-exp."""
+        return (2 if self.is_backward else 1) * 4 * self._tensor_bytes + self.log_sum_exp_bytes
+
+    @property
+    def log_sum_exp_bytes(self) -> int:
+        """A number in fp32 for each row of the scores."""
+        return _FP32_BYTES * self.heads * self.seq_length
+
+    def working_bytes(self, saved_bytes: int) -> int:
+        """Activations and gradients that exist while it runs, beside those it saves or releases.
+
+        The backward kernel adds up the gradient of Q in fp32, and has the product of output and its
+        gradient of each row (flash-attention's `dq_accum` and `softmax_d`).
+        """
+        if not self.is_backward:
+            return max(0, 4 * self._tensor_bytes + self.log_sum_exp_bytes - saved_bytes)
+        sums = _FP32_BYTES * self.heads * self.seq_length * self.head_size
+        held = 8 * self._tensor_bytes + sums + 2 * self.log_sum_exp_bytes
+        return max(0, held - saved_bytes)
+
+    @property
+    def _product_flops(self) -> int:
+        return 2 * self.heads * self.seq_length**2 * self.head_size
+
+    @property
+    def _tensor_bytes(self) -> int:
+        """Of Q, K, V or the output."""
+        return self.element_bytes * self.heads * self.seq_length * self.head_size
 
 
 class Kernel(StrEnum):
@@ -164,7 +242,8 @@ class Collective:
         return passes * (self.group_size - 1) * self.array_bytes / self.group_size
 
 
-Op: TypeAlias = Gemm | Elementwise | Collective
+ComputeOp: TypeAlias = Gemm | FusedAttention | Elementwise
+Op: TypeAlias = ComputeOp | Collective
 
 
 def as_recompute(op: Op) -> Op:
@@ -174,7 +253,13 @@ def as_recompute(op: Op) -> Op:
 
 def total_flops(ops: tuple[Op, ...]) -> int:
     """Sum of the matrix products' FLOPs (the paper's Appendix A counts nothing else)."""
-    return sum(op.flops for op in ops if isinstance(op, Gemm))
+    return sum(op.flops for op in ops if isinstance(op, Gemm | FusedAttention))
+
+
+def total_model_flops(ops: tuple[Op, ...]) -> int:
+    """The same as the paper counts them: nothing twice, whatever computes attention."""
+    products = (op for op in ops if isinstance(op, Gemm | FusedAttention))
+    return sum(op.model_flops for op in products if op.phase is not Phase.RECOMPUTE)
 
 
 def total_wire_bytes(ops: tuple[Op, ...], *, include_extra: bool = True) -> float:

@@ -26,6 +26,7 @@ class LayerShape:
     sequence_parallel: bool
     element_bytes: int
     gradient_bytes: int
+    fused_attention: bool = False
 
     @classmethod
     def of(cls, scenario: Scenario) -> LayerShape:
@@ -41,6 +42,7 @@ class LayerShape:
             sequence_parallel=scenario.parallelism.sequence_parallel,
             element_bytes=scenario.compute_bytes,
             gradient_bytes=scenario.gradient_bytes,
+            fused_attention=scenario.attention_backend == "fused",
         )
 
     @property

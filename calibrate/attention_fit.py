@@ -1,0 +1,155 @@
+"""Fits the model of fused attention (`simtrain.costs.attention`) to kernels that were timed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from scipy.optimize import minimize
+
+from calibrate.figures import AttentionRates, AttentionTime, FusedAttentionFigures
+from calibrate.parts import Data, entry
+from calibrate.residuals import Residual, Residuals, round_significant
+from simtrain.costs.attention import AttentionMachine, attention_seconds
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.workload.ops import FusedAttention, Phase
+
+Timed = Sequence[tuple[FusedAttention, float]]
+"""Kernels and their seconds."""
+_START = 0.5
+"""Of the peak, where a search starts, with `_START_LENGTH` tokens for half of that."""
+_START_LENGTH = 512.0
+
+
+def published_attention(
+    figures: FusedAttentionFigures, profile: HardwareProfile
+) -> tuple[Data, Sequence[Residuals]]:
+    """A profile's section, and how far it is from the figures.
+
+    Forward kernels decide the rate of long sequences and the length at which half of it is left;
+    how much slower backward kernels are, those do that were timed both ways, maybe on another card.
+    """
+    timed = [(_forward(point), point[3] * 1e-6) for point in figures.points]
+    both = figures.both_ways
+    peak = profile.gpu.peak_flops.value
+    machine = fit_attention(timed, (), starting_machine(profile), peak)
+    ratio = round_significant(median(point[4] / point[3] for point in both.points))
+    forward = times("fused attention forward", machine, timed)
+    backward = Residuals(
+        "fused attention backward, from forward",
+        "TFLOP/s",
+        [Residual(_name(_forward(p)), p[4], ratio * p[3]) for p in both.points],
+    )
+    elsewhere = Residuals(
+        "fused attention forward elsewhere (not fitted)",
+        "TFLOP/s",
+        [_elsewhere(point, machine) for point in both.points],
+    )
+    machine = replace(machine, backward_flops=ratio * machine.forward_flops)
+    backward_source = f"{ratio} of the forward efficiency, as {both.source}"
+    data = attention_entries(
+        machine,
+        peak,
+        [op for op, _ in timed],
+        forward=(figures.source, forward.summary()),
+        backward=(backward_source, backward.summary()),
+    )
+    return data, (forward, backward, elsewhere)
+
+
+def attention_entries(
+    machine: AttentionMachine,
+    peak_flops: float,
+    ops: Sequence[FusedAttention],
+    *,
+    forward: tuple[str, str],
+    backward: tuple[str, str],
+) -> Data:
+    """The section `fused_attention`; `forward` and `backward` are source and what it is fitted on.
+
+    `ops` are those that were timed.
+    """
+    axes = ("heads", "seq_length", "head_size")
+    seen = {name: [getattr(op, name) for op in ops] for name in axes}
+    return {
+        "forward_efficiency": entry(
+            round_significant(machine.forward_flops / peak_flops), *forward
+        ),
+        "backward_efficiency": entry(
+            round_significant(machine.backward_flops / peak_flops), *backward
+        ),
+        "half_length": entry(machine.half_length, *forward),
+        "valid_shapes": entry(
+            {name: [min(sizes), max(sizes)] for name, sizes in seen.items()},
+            f"the range of the points of {forward[0]}",
+        ),
+    }
+
+
+def starting_machine(profile: HardwareProfile) -> AttentionMachine:
+    """The profile's multiprocessors, memory and latency, with rates to start a search from."""
+    return AttentionMachine(
+        forward_flops=_START * profile.gpu.peak_flops.value,
+        backward_flops=_START * profile.gpu.peak_flops.value,
+        half_length=_START_LENGTH,
+        num_sms=profile.gpu.num_sms.value,
+        memory_bytes_per_s=profile.memory_bound.fused_bandwidth.value,
+        latency_s=profile.memory_bound.kernel_latency.value,
+    )
+
+
+def fit_attention(
+    forward: Timed, backward: Timed, start: AttentionMachine, limit_flops: float
+) -> AttentionMachine:
+    """The machine with the least mean |log(fitted / measured)|; no rate is above the limit.
+
+    Without backward kernels their rate stays where it starts.
+    """
+    timed = [*forward, *backward]
+
+    def machine(x: Sequence[float]) -> AttentionMachine:
+        rates = [min(value * start.forward_flops, limit_flops) for value in (x[0], *x[2:])]
+        return replace(
+            start,
+            forward_flops=rates[0],
+            backward_flops=rates[1] if backward else start.backward_flops,
+            half_length=round_significant(x[1] * _START_LENGTH),
+        )
+
+    def loss(x: Sequence[float]) -> float:
+        if min(x) <= 0:
+            return math.inf
+        candidate = machine(x)
+        errors = (abs(math.log(attention_seconds(op, candidate) / took)) for op, took in timed)
+        return math.fsum(errors) / len(timed)
+
+    options = {"maxiter": 3000, "xatol": 1e-5, "fatol": 1e-9}
+    first = (1.0, 1.0, 1.0) if backward else (1.0, 1.0)
+    found = minimize(loss, first, method="Nelder-Mead", options=options).x
+    return machine([round_significant(float(value)) for value in found])
+
+
+def times(title: str, machine: AttentionMachine, timed: Timed) -> Residuals:
+    """How well a machine explains kernels."""
+    rows = [
+        Residual(_name(op), took * 1e6, attention_seconds(op, machine) * 1e6) for op, took in timed
+    ]
+    return Residuals(title, "us", rows)
+
+
+def _forward(point: AttentionTime | AttentionRates) -> FusedAttention:
+    heads, length, size, *_ = point
+    return FusedAttention("fused attention", heads, length, size, Phase.FORWARD)
+
+
+def _elsewhere(point: AttentionRates, machine: AttentionMachine) -> Residual:
+    """Rates of whole products, as the figures count them."""
+    op = _forward(point)
+    rate = op.model_flops / attention_seconds(op, machine) / 1e12
+    return Residual(_name(op), point[3], rate)
+
+
+def _name(op: FusedAttention) -> str:
+    return f"{op.heads} heads of {op.seq_length} × {op.head_size}"

@@ -1,0 +1,262 @@
+"""Fused attention against numbers worked by hand: what it computes, keeps, holds and costs."""
+
+import dataclasses
+import io
+import pathlib
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from rich.console import Console
+from scenario_texts import MINIMAL, fixes_of
+from toys import TABLE3, a100, changed, layer_scenarios, paper_scenario, shape_of, small
+
+from simtrain.costs.attention import AttentionMachine, attention_is_extrapolated, attention_seconds
+from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.iteration import Iteration
+from simtrain.memory.working import backward_memory, forward_memory
+from simtrain.report.render import render
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate, simulate_layer
+from simtrain.strict_yaml import Document, Positions
+from simtrain.workload.chunk import Chunk
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.ops import (
+    FusedAttention,
+    Op,
+    Phase,
+    saved_bytes,
+    total_flops,
+    total_model_flops,
+)
+
+FUSED = {"attention_backend": "fused"}
+
+
+def passes(scenario: Scenario, *, fused: bool = True) -> tuple[IssueOrder, IssueOrder]:
+    shape = dataclasses.replace(shape_of(scenario), fused_attention=fused)
+    layer, recompute = Chunk(1), scenario.recompute
+    return (
+        layer.forward(shape, recompute, hide=True),
+        layer.backward(shape, recompute, hide=True),
+    )
+
+
+def ops(scenario: Scenario, *, fused: bool = True) -> tuple[Op, ...]:
+    forward, backward = passes(scenario, fused=fused)
+    return (*forward.ops(), *backward.ops())
+
+
+# ---------------------------------------------------------------------------------- what it keeps
+
+
+def kept_by_hand(scenario: Scenario) -> Fraction:
+    """Equations 1, 2 and 4 without 5as/h, and 4 bytes for each row of the scores."""
+    shape = shape_of(scenario)
+    s, b, h, a, t = shape.seq_length, shape.microbatch, shape.hidden, shape.heads, shape.tensor
+    if scenario.recompute.strategy == "full":
+        return Fraction(2 * s * b * h, t if shape.sequence_parallel else 1)
+    linear = Fraction(34, t) if shape.sequence_parallel else 10 + Fraction(24, t)
+    statistics = Fraction(4 * s * b * a, t) if scenario.recompute.strategy == "none" else 0
+    return s * b * h * linear + statistics
+
+
+@given(layer_scenarios())
+def test_scores_are_not_kept(scenario: Scenario) -> None:
+    forward, backward = passes(scenario)
+    assert forward.saved_bytes() == kept_by_hand(scenario)
+    assert saved_bytes(backward.ops()) == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "kept_mib"),
+    [("22B", 204.25), ("175B", 102.09375), ("530B", 170.125), ("1T", 212.65625)],
+)
+def test_a_layer_of_the_papers_models(model: str, kept_mib: float) -> None:
+    """34sbh/8 and 4sba/8: of the 22B model 34 · 2048 · 4 · 6144/8 and 4 · 2048 · 4 · 64/8 bytes."""
+    forward, _ = passes(paper_scenario(model, sequence=True))
+    assert forward.saved_bytes() == kept_mib * 2**20
+
+
+@given(layer_scenarios())
+def test_all_that_is_kept_goes_and_nothing_else(scenario: Scenario) -> None:
+    forward, backward = passes(scenario)
+    memory, kept = forward_memory(forward)
+    assert memory.kept_bytes == sum(kept.values()) == kept_by_hand(scenario)
+    _, left = backward_memory(backward, kept)
+    assert left == {}
+
+
+def test_selective_recompute_runs_the_kernel_again_for_its_log_sum_exp_alone() -> None:
+    plain, selective = (paper_scenario("22B", recompute=what) for what in ("none", "selective"))
+    again = [op for op in ops(selective) if op.phase is Phase.RECOMPUTE]
+    assert [(op.name, type(op)) for op in again] == [("fused attention", FusedAttention)]
+    saved = passes(plain)[0].saved_bytes() - passes(selective)[0].saved_bytes()
+    assert saved == 4 * 2048 * 4 * 64 // 8
+
+
+def test_what_the_backward_kernel_holds() -> None:
+    """Q, K, V, output, their gradients; the gradient of Q in fp32; two numbers a row."""
+    backward = FusedAttention("a", 3, 10, 8, Phase.INPUT_GRADIENT)
+    assert backward.working_bytes(0) == 240 * (8 * 2 + 4) + 30 * (4 + 4)
+    assert backward.working_bytes(240 * 4 * 2 + 30 * 4) == 240 * (4 * 2 + 4) + 30 * 4
+    assert FusedAttention("a", 3, 10, 8, Phase.FORWARD).working_bytes(0) == 240 * 4 * 2 + 30 * 4
+
+
+# ------------------------------------------------------------------------------- what it computes
+
+
+@given(layer_scenarios())
+def test_flops_of_a_layer_by_hand(scenario: Scenario) -> None:
+    """Unfused 12 bs²h and 4 of recompute; fused half of 4 and of 10, and half of 4."""
+    shape = shape_of(scenario)
+    core = shape.microbatch * shape.seq_length**2 * shape.hidden // shape.tensor
+    fused, unfused = ops(scenario), ops(scenario, fused=False)
+    less = {"none": 5, "selective": 7, "full": 7}[scenario.recompute.strategy]
+    assert total_flops(unfused) - total_flops(fused) == less * core
+    assert total_model_flops(unfused) == total_model_flops(fused)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_model_flops_are_the_papers_whatever_computes_attention(recompute: str) -> None:
+    unfused = simulate(small(recompute=recompute))
+    fused = simulate(small(recompute=recompute, **FUSED))
+    tokens, s, h, num_layers, vocab = 8 * 2048, 2048, 4096, 8, 51200
+    by_layers = 72 * tokens * num_layers * h**2 * (1 + Fraction(s, 6 * h))  # Appendix A
+    assert fused.model_flops == unfused.model_flops == by_layers + 6 * tokens * h * vocab
+    assert fused.hardware_flops < unfused.hardware_flops
+    assert fused.mfu * fused.iteration_time_s == pytest.approx(
+        unfused.mfu * unfused.iteration_time_s
+    )
+
+
+def test_bytes_by_hand() -> None:
+    """Four tensors of 3 · 10 · 8 elements and a number a row; backward eight."""
+    forward = FusedAttention("a", 3, 10, 8, Phase.FORWARD)
+    assert forward.moved_bytes == 4 * 240 * 2 + 30 * 4
+    backward = dataclasses.replace(forward, phase=Phase.INPUT_GRADIENT)
+    assert backward.moved_bytes == 8 * 240 * 2 + 30 * 4
+
+
+# ---------------------------------------------------------------------------------- what it costs
+
+MACHINE = AttentionMachine(
+    forward_flops=200e12,
+    backward_flops=100e12,
+    half_length=500.0,
+    num_sms=100,
+    memory_bytes_per_s=1e12,
+    latency_s=3e-6,
+)
+
+
+@pytest.mark.parametrize(
+    ("heads", "length", "phase", "seconds"),
+    [
+        # 2 · 64 · 4000² · 125 = 2.56e11 FLOPs; 1 + 500/4000 + 12800/256000 = 1.175 times as long.
+        (64, 4000, Phase.FORWARD, 2.56e11 / 200e12 * 1.175),
+        (64, 4000, Phase.RECOMPUTE, 2.56e11 / 200e12 * 1.175),
+        (64, 4000, Phase.INPUT_GRADIENT, 2.5 * 2.56e11 / 100e12 * 1.175),
+    ],
+)
+def test_seconds_by_hand(heads: int, length: int, phase: Phase, seconds: float) -> None:
+    op = FusedAttention("a", heads, length, 125, phase)
+    assert attention_seconds(op, MACHINE) == pytest.approx(3e-6 + seconds)
+
+
+def test_moving_the_tensors_is_the_least_it_can_take() -> None:
+    slow = dataclasses.replace(MACHINE, memory_bytes_per_s=1e9)
+    op = FusedAttention("a", 1, 1000, 100, Phase.FORWARD)
+    assert attention_seconds(op, slow) == pytest.approx(3e-6 + (4 * 200_000 + 4000) / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("heads", "length", "size", "outside"),
+    [(8, 1024, 128, False), (64, 16384, 128, False), (7, 1024, 128, True), (8, 1024, 96, True)],
+)
+def test_what_the_fit_has_not_seen_is_said(
+    heads: int, length: int, size: int, outside: bool
+) -> None:
+    kernel = a100().fused_attention
+    assert kernel is not None
+    op = FusedAttention("a", heads, length, size, Phase.FORWARD)
+    assert attention_is_extrapolated(op, kernel.valid_shapes.value) is outside
+
+
+def test_a_layer_is_faster_and_says_where_it_is_extrapolated() -> None:
+    unfused, fused = small(), small(**FUSED)
+    for slow, fast in zip(
+        *(simulate_layer(each, a100()) for each in (unfused, fused)), strict=True
+    ):
+        assert fast.duration_s < slow.duration_s
+    assert "fused attention" not in simulate(fused).extrapolated
+    narrow = small(**FUSED, model={"num_attention_heads": 64})
+    assert {"fused attention", "fused attention gradient"} <= set(simulate(narrow).extrapolated)
+
+
+def test_the_report_says_what_computes_attention() -> None:
+    result = simulate(small(**FUSED))
+    console = Console(record=True, width=120, file=io.StringIO())
+    console.print(render(result))
+    assert "(baseline, 1f1b, fused attention)" in console.export_text()
+    assert result.to_json()["attention_backend"] == "fused"
+
+
+def test_a_faster_kernel_makes_a_faster_iteration() -> None:
+    scenario = small(**FUSED)
+    kernel = {"fused_attention__forward_efficiency": 0.9, "fused_attention__half_length": 0.0}
+    faster = simulate(scenario, changed(a100(), **kernel))
+    assert faster.iteration_time_s < simulate(scenario).iteration_time_s
+
+
+@pytest.mark.parametrize("model", TABLE3)
+def test_memory_of_an_iteration_is_that_of_selective_recompute_and_statistics(model: str) -> None:
+    """Between forward and backward passes both keep 34sbh/t a layer; fused 4bas/t more."""
+    selective = paper_scenario(model, sequence=True, recompute="selective")
+    fused = paper_scenario(model, sequence=True).model_copy(update=FUSED)
+    action = Iteration(fused, a100()).schedule.ranks[0][0]
+    kept = [Iteration(each, a100()).order(action).saved_bytes() for each in (fused, selective)]
+    shape = shape_of(fused)
+    rows = shape.microbatch * shape.local_heads * shape.seq_length
+    assert kept[0] - kept[1] == 4 * rows * fused.layers_of_chunk(0)
+
+
+# ----------------------------------------------------------------------------------- what it needs
+
+
+def told(text: str, path: pathlib.Path, **profile: Any) -> str:
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        simulate(load_scenario(path), **profile)
+    return str(caught.value)
+
+
+def test_heads_that_no_fused_kernel_takes(tmp_path: pathlib.Path) -> None:
+    text = MINIMAL.replace("heads: 64", "heads: 96").replace("6144", "5952")
+    message = told(text + "attention_backend: fused\n", tmp_path / "x.yaml")
+    assert "x.yaml:9:20: E330 attention_backend is fused, but heads have 62 channels" in message
+    fixes = fixes_of(text + "attention_backend: fused\n", "E330")
+    assert fixes[0] == "attention_backend: unfused"
+    assert fixes[1] == "model.num_attention_heads: 93"
+
+
+@pytest.mark.parametrize("heads", [24, 768])
+def test_heads_at_the_limits_are_taken(heads: int) -> None:
+    small(**FUSED, model={"hidden_size": 6144, "num_attention_heads": heads})
+    with pytest.raises(InputError, match="E330"):
+        small(**FUSED, model={"hidden_size": 6144, "num_attention_heads": heads // 2 * 4 // 3})
+
+
+def test_a_profile_without_the_kernel_says_so(tmp_path: pathlib.Path) -> None:
+    message = told(MINIMAL + "attention_backend: fused\ncluster: h100_sxm\n", tmp_path / "x.yaml")
+    assert "x.yaml:9:20: E331 attention_backend is fused" in message
+    assert "the profile of h100_sxm has no fused_attention" in message
+    assert "fix: write attention_backend: unfused" in message
+
+
+def test_an_efficiency_above_the_peak_is_refused() -> None:
+    overrides = Document({"fused_attention": {"forward_efficiency": 1.5}}, Positions())
+    with pytest.raises(InputError, match=r"fused_attention\.forward_efficiency"):
+        load_profile("a100_sxm4_80gb", overrides)
