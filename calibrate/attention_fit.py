@@ -29,12 +29,13 @@ def published_attention(
     """A profile's section, and how far it is from the figures.
 
     Forward kernels decide the rate of long sequences and the length at which half of it is left;
-    how much slower backward kernels are, those do that were timed both ways, maybe on another card.
+    how much slower backward kernels are, those do that were timed both ways, maybe on another card:
+    of one length, so that backward takes over the forward kernels' half length.
     """
     timed = [(_forward(point), point[3] * 1e-6) for point in figures.points]
     both = figures.both_ways
     peak = profile.gpu.peak_flops.value
-    machine = fit_attention(timed, (), starting_machine(profile), peak)
+    machine = fit_attention(timed, starting_machine(profile), peak)
     ratio = round_significant(median(point[4] / point[3] for point in both.points))
     forward = times("fused attention forward", machine, timed)
     backward = Residuals(
@@ -47,7 +48,11 @@ def published_attention(
         "TFLOP/s",
         [_elsewhere(point, machine) for point in both.points],
     )
-    machine = replace(machine, backward_flops=ratio * machine.forward_flops)
+    machine = replace(
+        machine,
+        backward_flops=ratio * machine.forward_flops,
+        backward_half_length=machine.forward_half_length,
+    )
     backward_source = f"{ratio} of the forward efficiency, as {both.source}"
     data = attention_entries(
         machine,
@@ -55,6 +60,10 @@ def published_attention(
         [op for op, _ in timed],
         forward=(figures.source, forward.summary()),
         backward=(backward_source, backward.summary()),
+    )
+    data["backward_half_length"] = entry(
+        machine.backward_half_length,
+        f"that of forward kernels, of {figures.source}: none were timed backward over lengths",
     )
     return data, (forward, backward, elsewhere)
 
@@ -77,10 +86,11 @@ def attention_entries(
         "forward_efficiency": entry(
             round_significant(machine.forward_flops / peak_flops), *forward
         ),
+        "forward_half_length": entry(machine.forward_half_length, *forward),
         "backward_efficiency": entry(
             round_significant(machine.backward_flops / peak_flops), *backward
         ),
-        "half_length": entry(machine.half_length, *forward),
+        "backward_half_length": entry(machine.backward_half_length, *backward),
         "valid_shapes": entry(
             {name: [min(sizes), max(sizes)] for name, sizes in seen.items()},
             f"the range of the points of {forward[0]}",
@@ -92,31 +102,26 @@ def starting_machine(profile: HardwareProfile) -> AttentionMachine:
     """The profile's multiprocessors, memory and latency, with rates to start a search from."""
     return AttentionMachine(
         forward_flops=_START * profile.gpu.peak_flops.value,
+        forward_half_length=_START_LENGTH,
         backward_flops=_START * profile.gpu.peak_flops.value,
-        half_length=_START_LENGTH,
+        backward_half_length=_START_LENGTH,
         num_sms=profile.gpu.num_sms.value,
         memory_bytes_per_s=profile.memory_bound.fused_bandwidth.value,
         latency_s=profile.memory_bound.kernel_latency.value,
     )
 
 
-def fit_attention(
-    forward: Timed, backward: Timed, start: AttentionMachine, limit_flops: float
-) -> AttentionMachine:
-    """The machine with the least mean |log(fitted / measured)|; no rate is above the limit.
+def fit_attention(timed: Timed, start: AttentionMachine, limit_flops: float) -> AttentionMachine:
+    """The machine with the least mean |log(fitted / measured)| of kernels of one direction.
 
-    Without backward kernels their rate stays where it starts.
+    Its rate of that direction is not above the limit; the other direction stays as it starts.
     """
-    timed = [*forward, *backward]
+    way = "backward" if timed[0][0].is_backward else "forward"
 
     def machine(x: Sequence[float]) -> AttentionMachine:
-        rates = [min(value * start.forward_flops, limit_flops) for value in (x[0], *x[2:])]
-        return replace(
-            start,
-            forward_flops=rates[0],
-            backward_flops=rates[1] if backward else start.backward_flops,
-            half_length=round_significant(x[1] * _START_LENGTH),
-        )
+        rate = min(x[0] * getattr(start, f"{way}_flops"), limit_flops)
+        length = round_significant(x[1] * _START_LENGTH)
+        return replace(start, **{f"{way}_flops": rate, f"{way}_half_length": length})
 
     def loss(x: Sequence[float]) -> float:
         if min(x) <= 0:
@@ -126,8 +131,7 @@ def fit_attention(
         return math.fsum(errors) / len(timed)
 
     options = {"maxiter": 3000, "xatol": 1e-5, "fatol": 1e-9}
-    first = (1.0, 1.0, 1.0) if backward else (1.0, 1.0)
-    found = minimize(loss, first, method="Nelder-Mead", options=options).x
+    found = minimize(loss, (1.0, 1.0), method="Nelder-Mead", options=options).x
     return machine([round_significant(float(value)) for value in found])
 
 

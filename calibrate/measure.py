@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from calibrate.iteration_cases import iteration_cases
 from calibrate.machine import header
+from calibrate.measure_attention import attention_points
 from calibrate.measure_collectives import collective_points, overlap_points
 from calibrate.measure_iterations import measure_iteration
 from calibrate.measure_kernels import kernel_points
@@ -87,6 +88,10 @@ def _collectives(sizes: Sizes, timer: Timer) -> list[Point]:
     return collective_points(sizes, timer) + overlap_points(sizes, timer)
 
 
+def _kernels(sizes: Sizes, timer: Timer) -> list[Point]:
+    return kernel_points(sizes, timer) + attention_points(sizes, timer)
+
+
 def _layers(sizes: Sizes, timer: Timer) -> list[Point]:
     return memory_points(sizes, timer) + layer_points(sizes, timer)
 
@@ -107,7 +112,7 @@ def _train(case: dict[str, Any], device: str, num_iterations: int) -> dict[str, 
 
 _PARTS: dict[Part, Callable[[Sizes, Timer], list[Point]]] = {
     Part.PRODUCTS: product_points,
-    Part.KERNELS: kernel_points,
+    Part.KERNELS: _kernels,
     Part.COLLECTIVES: _collectives,
     Part.LAYERS: _layers,
     Part.ITERATIONS: _iterations,

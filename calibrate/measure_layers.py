@@ -2,7 +2,8 @@
 
 The fit sees one of them, the undivided strategy ("none") of the first size, to learn how fast
 products run inside a layer. Every other strategy of that size, and every strategy of every other
-size, is held out, so that what validates a profile is ten times what it has seen.
+size, is held out, so that what validates a profile is ten times what it has seen. So is every layer
+with fused attention, one for each size.
 """
 
 from __future__ import annotations
@@ -32,12 +33,17 @@ _NUM_BUDGETS = 5
 
 
 def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Every size under every strategy that this number of ranks can have."""
-    return [
+    """Every size under every strategy that this number of ranks can have, then fused."""
+    paper = [
         _point(size, recompute, sequence, timer, held_out=bool(index) or not plain)
         for index, size in enumerate(sizes.layers)
         for recompute, sequence, plain in _strategies(timer.ranks.size)
     ]
+    fused = [
+        _point(size, Recompute.NONE, False, timer, held_out=True, backend="fused")
+        for size in sizes.layers
+    ]
+    return paper + fused
 
 
 def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
@@ -60,9 +66,17 @@ def _strategies(num_ranks: int) -> Iterator[tuple[Recompute, bool, bool]]:
 
 
 def _point(
-    size: LayerSize, recompute: Recompute, sequence: bool, timer: Timer, *, held_out: bool
+    size: LayerSize,
+    recompute: Recompute,
+    sequence: bool,
+    timer: Timer,
+    *,
+    held_out: bool,
+    backend: str = "unfused",
 ) -> Point:
     scenario = _scenario(size, recompute, timer.ranks.size, sequence=sequence)
+    if backend != "unfused":
+        scenario["attention_backend"] = backend
     what = {"scenario": scenario, "held_out": held_out}
     return Point(LayerRecord, what, partial(_measure, scenario, timer))
 

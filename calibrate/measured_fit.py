@@ -13,6 +13,7 @@ from calibrate.borrowed_links import Links
 from calibrate.datasheets import Datasheet, datasheet_of
 from calibrate.fit import Fit
 from calibrate.layer_fit import Expected
+from calibrate.measured_attention import with_attention
 from calibrate.measured_checks import check_points, require, without_noise
 from calibrate.measured_kernels import KernelFit, fit_kernels
 from calibrate.measured_layers import InSitu, fit_layers
@@ -21,6 +22,7 @@ from calibrate.measured_products import ProductFit, fit_products
 from calibrate.parts import Data, entry
 from calibrate.record_file import read_records
 from calibrate.records import (
+    AttentionRecord,
     CollectiveRecord,
     GemmRecord,
     Header,
@@ -80,6 +82,9 @@ def fit_measurements(
     in_situ = parts.fit_layers(layers) if layers else InSitu()
     shown = [*parts.residuals, *([in_situ.residuals] if layers else [])]
     fit = Fit(parts.data(in_situ), shown, len(records) - len(kept))
+    fit = with_attention(
+        fit, header, _of(kept, AttentionRecord), sheet.peak_flops.value if sheet else None
+    )
     validate(HardwareProfile, fit.data, Positions())
     return fit
 

@@ -72,6 +72,20 @@ class KernelRecord(_Record):
     time: Timing
 
 
+class AttentionRecord(_Record):
+    """The core of attention in one causal kernel: forward, and backward from what that kept.
+
+    `heads` are those of all sequences; each has `head_size` channels and `seq_length` tokens.
+    """
+
+    kind: Literal["attention"] = "attention"
+    heads: Size
+    seq_length: Size
+    head_size: Size
+    forward: Timing
+    backward: Timing
+
+
 class LaunchRecord(_Record):
     """Host seconds for each of many kernels launched one after another without waiting."""
 
@@ -142,6 +156,7 @@ class MemoryRecord(_Record):
 Measurement: TypeAlias = (
     GemmRecord
     | KernelRecord
+    | AttentionRecord
     | LaunchRecord
     | CollectiveRecord
     | OverlapRecord

@@ -37,7 +37,8 @@ class Sizes:
 
     `products` are the layers whose matrix products are measured, divided by each of `tensor`, and
     in `dtypes` beside bf16 those of the first one, undivided. `kernel_elements` and `array_bytes`
-    are those of memory-bound kernels and of collectives; each model is trained
+    are those of memory-bound kernels and of collectives, `attention_heads` (of all sequences) and
+    `attention_lengths` those of fused attention; each model is trained
     `num_iterations`, and only small ones where `is_quick`.
     """
 
@@ -47,6 +48,8 @@ class Sizes:
     dtypes: tuple[str, ...]
     kernel_elements: tuple[int, ...]
     array_bytes: tuple[int, ...]
+    attention_heads: tuple[int, ...]
+    attention_lengths: tuple[int, ...]
     layers: tuple[LayerSize, ...]
     overlap: LayerSize
     num_iterations: int
@@ -68,6 +71,8 @@ def _quick(sizes: Sizes) -> Sizes:
         dtypes=(),
         kernel_elements=sizes.kernel_elements[:3],
         array_bytes=tuple(size for size in sizes.array_bytes[::4] if size <= 4 << 20),
+        attention_heads=sizes.attention_heads[:2],
+        attention_lengths=sizes.attention_lengths[:2],
         layers=sizes.layers[:2],
         num_iterations=5,
         is_quick=True,
@@ -89,6 +94,8 @@ _CPU = Sizes(
     dtypes=("fp32",),
     kernel_elements=tuple(1 << power for power in (16, 18, 20, 22, 24)),
     array_bytes=_ARRAY_BYTES[:-4],
+    attention_heads=(4, 16, 8),
+    attention_lengths=(128, 512, 256, 1024),
     layers=(
         LayerSize(512, 8, 128, 2),
         LayerSize(256, 4, 256, 1),
@@ -112,6 +119,8 @@ _CUDA = Sizes(
     dtypes=("fp16", "fp32"),
     kernel_elements=tuple(1 << power for power in range(16, 30, 2)),
     array_bytes=_ARRAY_BYTES,
+    attention_heads=(16, 64, 8, 32),
+    attention_lengths=(1024, 4096, 2048, 8192),
     layers=(
         LayerSize(4096, 32, 2048, 1),
         LayerSize(6144, 64, 2048, 4),

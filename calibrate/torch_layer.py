@@ -95,6 +95,7 @@ class Attention(nn.Module):
         inner = shape.hidden // shape.tensor
         self.group, self.selective = group, selective
         self.local_heads, self.head_size = shape.local_heads, shape.head_size
+        self.core = fused_core if shape.fused_attention else core
         self.norm = nn.LayerNorm(shape.hidden)
         self.query_key_value_weight = _weight(3 * inner, shape.hidden)
         self.query_key_value_bias = _bias(3 * inner)
@@ -106,7 +107,7 @@ class Attention(nn.Module):
         product = column_parallel(self.norm(hidden), self.query_key_value_weight, self.group)
         projected = product.add_(self.query_key_value_bias)
         heads = self._split_heads(projected)
-        context = checkpointed(core, *heads) if self.selective else core(*heads)
+        context = checkpointed(self.core, *heads) if self.selective else self.core(*heads)
         merged = context.transpose(0, 1).reshape(*projected.shape[:2], -1)
         output = row_parallel(merged, self.projection_weight, self.group)
         return bias_dropout_residual(output, self.projection_bias, hidden)
@@ -144,6 +145,20 @@ def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = torch.bmm(query, key.transpose(1, 2))
     weights = causal_softmax(scores, 1 / math.sqrt(query.shape[-1]))
     return torch.bmm(dropout(weights), value)
+
+
+def fused_core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The same in one kernel, which keeps a log-sum-exp a row and no scores (FlashAttention).
+
+    All sequences' heads are heads of one, so that the output lies in memory as the projection reads
+    it. A CPU's kernel has no dropout: torch would run the unfused ops instead.
+    """
+    drops = 0.0 if query.is_cpu else DROPOUT
+    query, key, value = (part.unsqueeze(0) for part in (query, key, value))
+    context = functional.scaled_dot_product_attention(
+        query, key, value, dropout_p=drops, is_causal=True
+    )
+    return context.squeeze(0)
 
 
 def causal_softmax(scores: Tensor, scale: float) -> Tensor:

@@ -139,10 +139,13 @@ def validate_profile(
         InputError: there is none, or a scenario is illegal or larger than the profile's cluster.
     """
     records = list(records)
-    layers = [each for each in records if isinstance(each, LayerRecord) and each.held_out]
+    held_out = [each for each in records if isinstance(each, LayerRecord) and each.held_out]
     iterations = [each for each in records if isinstance(each, IterationRecord)]
-    if not layers and not iterations:
+    if not held_out and not iterations:
         raise InputError([_nothing_held_out(len(records))])
+    layers = [each for each in held_out if profile.fused_attention or not _is_fused(each)]
+    if not layers and not iterations:
+        layers = held_out  # whose error says what the profile lacks
     of_layers = [row for record in layers for row in _layer_rows(profile, record)]
     found = [row for record in iterations for row in _iteration_rows(profile, record)]
     times = [row for row in found if row.what == "iteration"]
@@ -156,8 +159,8 @@ def validate_profile(
         profile.name,
         header.device,
         [part for part in parts if part.rows],
-        len(records) - len(layers) - len(iterations),
-        _warnings(profile, header),
+        len(records) - len(held_out) - len(iterations),
+        _warnings(profile, header, num_unpriced=len(held_out) - len(layers)),
     )
 
 
@@ -193,13 +196,23 @@ def _row(scenario: Scenario, what: str, measured: float, predicted: float) -> Ro
     model, split = scenario.model, scenario.parallelism
     size = f"{model.num_layers} x {model.hidden_size}, {scenario.batch.micro} x {model.seq_length}"
     ranks = f", t={split.tensor} p={split.pipeline}" if scenario.num_gpus > 1 else ""
-    return Row(size + ranks, scenario.strategy, what, measured, predicted)
+    fused = ", fused" if scenario.attention_backend == "fused" else ""
+    return Row(size + ranks, scenario.strategy + fused, what, measured, predicted)
 
 
-def _warnings(profile: HardwareProfile, header: Header) -> list[str]:
-    if header.device in profile.model_dump_json():
-        return []
-    return [f"no source of {profile.name} names {header.device}, where this was measured"]
+def _is_fused(record: LayerRecord) -> bool:
+    return bool(record.scenario.get("attention_backend") == "fused")
+
+
+def _warnings(profile: HardwareProfile, header: Header, *, num_unpriced: int) -> list[str]:
+    warnings = []
+    if header.device not in profile.model_dump_json():
+        where = f"{header.device}, where this was measured"
+        warnings.append(f"no source of {profile.name} names {where}")
+    if num_unpriced:
+        layers = f"{num_unpriced} layers with fused attention"
+        warnings.append(f"{layers} are not judged: {profile.name} has no fused_attention")
+    return warnings
 
 
 def _nothing_held_out(num_records: int) -> Problem:

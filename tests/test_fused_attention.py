@@ -144,8 +144,9 @@ def test_bytes_by_hand() -> None:
 
 MACHINE = AttentionMachine(
     forward_flops=200e12,
+    forward_half_length=500.0,
     backward_flops=100e12,
-    half_length=500.0,
+    backward_half_length=1000.0,
     num_sms=100,
     memory_bytes_per_s=1e12,
     latency_s=3e-6,
@@ -158,7 +159,7 @@ MACHINE = AttentionMachine(
         # 2 · 64 · 4000² · 125 = 2.56e11 FLOPs; 1 + 500/4000 + 12800/256000 = 1.175 times as long.
         (64, 4000, Phase.FORWARD, 2.56e11 / 200e12 * 1.175),
         (64, 4000, Phase.RECOMPUTE, 2.56e11 / 200e12 * 1.175),
-        (64, 4000, Phase.INPUT_GRADIENT, 2.5 * 2.56e11 / 100e12 * 1.175),
+        (64, 4000, Phase.INPUT_GRADIENT, 2.5 * 2.56e11 / 100e12 * 1.3),
     ],
 )
 def test_seconds_by_hand(heads: int, length: int, phase: Phase, seconds: float) -> None:
@@ -206,7 +207,10 @@ def test_the_report_says_what_computes_attention() -> None:
 
 def test_a_faster_kernel_makes_a_faster_iteration() -> None:
     scenario = small(**FUSED)
-    kernel = {"fused_attention__forward_efficiency": 0.9, "fused_attention__half_length": 0.0}
+    kernel = {
+        "fused_attention__forward_efficiency": 0.9,
+        "fused_attention__forward_half_length": 0.0,
+    }
     faster = simulate(scenario, changed(a100(), **kernel))
     assert faster.iteration_time_s < simulate(scenario).iteration_time_s
 

@@ -27,6 +27,7 @@ from calibrate.ranks import Ranks
 from calibrate.record_file import RecordFile, identity, read_records
 from calibrate.records import (
     FILE_NAME,
+    AttentionRecord,
     CollectiveRecord,
     GemmRecord,
     IterationRecord,
@@ -94,7 +95,7 @@ def identities(folder: Path) -> Counter[str]:
 def test_a_complete_file_holds_every_point_once(complete: Path) -> None:
     found, records = read_records(complete)
     kinds = Counter(each.kind for each in records)
-    assert kinds == {"gemm": 27, "kernel": 11, "launch": 1, "layer": 6}
+    assert kinds == {"gemm": 27, "kernel": 11, "attention": 4, "launch": 1, "layer": 8}
     assert max(identities(complete).values()) == 1
     assert (found.backend, found.num_ranks, found.num_sms) == ("none", 1, 1)
     assert found.software["torch"] == torch.__version__
@@ -119,6 +120,18 @@ def test_only_the_plain_layer_of_the_first_size_is_for_the_fit(complete: Path) -
     assert {each.scenario["recompute"] for each in layers} == {"none", "selective", "full"}
     for each in layers:
         check_scenario(Scenario.model_validate(each.scenario))
+
+
+def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(complete: Path) -> None:
+    records = read_records(complete)[1]
+    alone = [each for each in records if isinstance(each, AttentionRecord)]
+    assert [(each.heads, each.seq_length, each.head_size) for each in alone] == [
+        (heads, length, 32) for heads in (2, 4) for length in (32, 64)
+    ]
+    layers = [each for each in records if isinstance(each, LayerRecord)]
+    fused = [each for each in layers if each.scenario.get("attention_backend") == "fused"]
+    assert [each.scenario["model"]["seq_length"] for each in fused] == [32, 64]
+    assert all(each.held_out for each in fused)
 
 
 def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,14 +160,14 @@ def test_several_ranks_run_all_five_strategies() -> None:
 def test_measuring_again_adds_nothing(complete: Path) -> None:
     before = (complete / FILE_NAME).read_bytes()
     again = measure(complete, "cpu", TINY, UNTRAINED)
-    assert (again.num_before, again.num_added) == (45, 0)
+    assert (again.num_before, again.num_added) == (51, 0)
     assert (complete / FILE_NAME).read_bytes() == before
 
 
 def test_a_torn_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
     whole = (complete / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(whole[:-7])
-    assert len(read_records(tmp_path)[1]) == 44
+    assert len(read_records(tmp_path)[1]) == 50
     assert measure(tmp_path, "cpu", TINY, UNTRAINED).num_added == 1
     assert identities(tmp_path) == identities(complete)
 
@@ -171,7 +184,7 @@ def test_a_killed_measurement_goes_on(complete: Path, tmp_path: Path) -> None:
     process.kill()
     process.communicate()
     kept = read_records(tmp_path)[1]
-    assert 4 <= len(kept) < 45
+    assert 4 <= len(kept) < 51
     measure(tmp_path, "cpu", TINY, ALONE)
     assert read_records(tmp_path)[1][: len(kept)] == kept
     assert identities(tmp_path) == identities(complete)
@@ -192,7 +205,7 @@ def test_two_ranks_measure_and_survive_a_rank_that_dies(tmp_path: Path) -> None:
     found, records = read_records(tmp_path)
     assert (found.backend, found.num_ranks) == ("gloo", 2)
     assert records[: len(kept)] == kept
-    assert Counter(each.kind for each in records) == {"collective": 10, "overlap": 1, "layer": 10}
+    assert Counter(each.kind for each in records) == {"collective": 10, "overlap": 1, "layer": 12}
     assert max(identities(tmp_path).values()) == 1
     (overlap,) = (each for each in records if isinstance(each, OverlapRecord))
     assert overlap.what == "32 x 64 x 64 beside an all-reduce of 4096 bytes over 2 ranks"

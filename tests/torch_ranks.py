@@ -190,13 +190,19 @@ def own_weights(weights: Tensors, group: TensorGroup, rank: int) -> Tensors:
 def drawn_masks(
     shape: LayerShape, group: TensorGroup, weights: Tensors, local: Tensor
 ) -> list[Tensor]:
-    """The three masks of MASK_SEED, of all ranks' heads [b, a, s, s] and tokens [s, b, h]."""
+    """The three masks of MASK_SEED, of all ranks' heads [b, a, s, s] and tokens [s, b, h].
+
+    A fused core drops nothing on a CPU: its mask is what undoes the scaling.
+    """
     layer = layer_of(shape, Recompute.NONE, group, weights)
     torch.manual_seed(MASK_SEED)
     _, kept = tensors_kept(layer, local)
-    scores, *tokens = (tensor for tensor in kept if tensor.dtype is torch.bool)
+    tokens = [tensor for tensor in kept if tensor.dtype is torch.bool]
     s, b = shape.seq_length, shape.microbatch
-    by_head = joined(scores.view(b, shape.local_heads, s, s), 1, group)
+    if shape.fused_attention:
+        by_head = torch.tensor(1 - DROPOUT)
+    else:
+        by_head = joined(tokens.pop(0).view(b, shape.local_heads, s, s), 1, group)
     if not group.sequence_parallel:
         return [by_head, *tokens]
     return [by_head, *(joined(mask, 0, group) for mask in tokens)]

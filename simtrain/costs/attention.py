@@ -3,11 +3,11 @@
 The kernel cuts the scores of each head into blocks of rows and gives one to each multiprocessor,
 which goes along its keys (Dao 2023, Section 3.2). Long rows come near to a fraction of the peak;
 what a block has beside its loop (reading Q, rescaling, writing the output, the block on the
-diagonal that is masked in part) costs as much as `half_length` more keys would. Under a causal mask
-the last rows are the longest, s keys where the mean is s/2: when no block is left, each
+diagonal that is masked in part) costs as much as a half length of more keys would. Under a causal
+mask the last rows are the longest, s keys where the mean is s/2: when no block is left, each
 multiprocessor waits for half of such a block in the mean. So the time is that of the FLOPs times
 
-    1 + half_length / s + multiprocessors · block rows / (heads · s)
+    1 + half length / s + multiprocessors · block rows / (heads · s)
 
 and at least what moving the tensors takes; the kernel's latency comes on top.
 """
@@ -29,8 +29,9 @@ class AttentionMachine:
     """The numbers that decide fused attention's time; rates of long sequences in FLOP/s."""
 
     forward_flops: float
+    forward_half_length: float
     backward_flops: float
-    half_length: float
+    backward_half_length: float
     num_sms: int
     memory_bytes_per_s: float
     latency_s: float
@@ -41,8 +42,9 @@ class AttentionMachine:
         peak = profile.gpu.peak_flops.value
         return cls(
             forward_flops=kernel.forward_efficiency.value * peak,
+            forward_half_length=kernel.forward_half_length.value,
             backward_flops=kernel.backward_efficiency.value * peak,
-            half_length=kernel.half_length.value,
+            backward_half_length=kernel.backward_half_length.value,
             num_sms=profile.gpu.num_sms.value,
             memory_bytes_per_s=profile.memory_bound.fused_bandwidth.value,
             latency_s=profile.memory_bound.kernel_latency.value,
@@ -51,8 +53,11 @@ class AttentionMachine:
 
 def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
     """Seconds of a forward or backward kernel."""
-    rate = machine.backward_flops if op.is_backward else machine.forward_flops
-    per_row = machine.half_length + machine.num_sms * _BLOCK_ROWS / op.heads
+    if op.is_backward:
+        rate, half_length = machine.backward_flops, machine.backward_half_length
+    else:
+        rate, half_length = machine.forward_flops, machine.forward_half_length
+    per_row = half_length + machine.num_sms * _BLOCK_ROWS / op.heads
     compute_s = op.flops / rate * (1 + per_row / op.seq_length)
     return machine.latency_s + max(compute_s, op.moved_bytes / machine.memory_bytes_per_s)
 

@@ -115,13 +115,14 @@ class GemmModel(_Strict):
 class FusedAttention(_Strict):
     """How fast fused attention is, as fractions of the peak that long sequences come near to.
 
-    Where a sequence has `half_length` tokens and heads are many, it reaches half of them
-    (`costs.attention`).
+    Where a sequence has as many tokens as the half length and heads are many, it reaches half of
+    them (`costs.attention`).
     """
 
     forward_efficiency: Entry[Fraction]
+    forward_half_length: Entry[NonNegative]
     backward_efficiency: Entry[Fraction]
-    half_length: Entry[NonNegative]
+    backward_half_length: Entry[NonNegative]
     valid_shapes: Entry[AttentionRange]
 
 
