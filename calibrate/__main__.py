@@ -12,21 +12,19 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from calibrate.fit import Fit
+from calibrate.fit_page import print_fit
 from calibrate.measured_fit import fit_folder
 from calibrate.memory_cases import all_cases
 from calibrate.memory_comparison import MemoryComparison, memory_table, memory_verdict
 from calibrate.nccl_command import nccl_tests
 from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
-from calibrate.residuals import Residuals
 from calibrate.sizes import Part, sizes_for
 from calibrate.validate_command import validate
 from simtrain.errors import InputError, Problem, SimtrainError
 
-_SHOWN_ROWS = 20
 _MISSED = 4
 """Exit code: an error above its stated threshold."""
 _INTERRUPTED = 130
@@ -84,13 +82,13 @@ def fit(
         print(error, file=sys.stderr)
         raise typer.Exit(error.exit_code) from error
     console = Console(stderr=output is None)
-    for residuals in fitted.residuals:
-        console.print(_table(residuals))
-    if fitted.num_left_out:
-        console.print(f"left out: {fitted.num_left_out} that spread by more than their median")
+    print_fit(fitted, console)
+    for warning in fitted.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     options = (("--name", name), ("--links", links))
     given = [part for option, value in options if value for part in (option, str(value))]
-    text = profile_text(fitted.data, shlex.join([source.as_posix(), *given]))
+    command = shlex.join([source.as_posix(), *given])
+    text = profile_text(fitted.data, command, measured=source.is_dir())
     if output is None:
         print(text, end="")
         return
@@ -212,25 +210,6 @@ def _measured(device: Device | None) -> MemoryComparison:
         raise InputError([Problem("E702", "torch finds no CUDA device", fix="--device cpu")])
     on_cuda = device is Device.CUDA or (device is None and has_cuda())
     return compare(all_cases(), "cuda" if on_cuda else "meta")
-
-
-def _table(residuals: Residuals) -> Table:
-    """A part of the fit; of many points the worst are shown."""
-    worst = sorted(residuals.rows, key=lambda row: -abs(row.error))[:_SHOWN_ROWS]
-    shown = [row for row in residuals.rows if row in worst]
-    title = f"{residuals.title}: {residuals.summary()}"
-    if len(shown) < len(residuals.rows):
-        title += f" (the worst {len(shown)} shown)"
-    table = Table(title=title, title_justify="left")
-    table.add_column("figure")
-    for name in ("measured", "fitted"):
-        table.add_column(f"{name}\n{residuals.unit}", justify="right")
-    table.add_column("error\n%", justify="right")
-    for row in shown:
-        table.add_row(
-            row.name, f"{row.measured:.4g}", f"{row.fitted:.4g}", f"{100 * row.error:+.1f}"
-        )
-    return table
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Links:
     def laid_into(self, data: dict[str, Any]) -> dict[str, Any]:
         """The data of a profile with the links that it lacks, each number saying whose it is.
 
-        What a node has measured itself stays; its own slowdown of overlap goes with its links.
+        What was measured stays, the slowdown of overlap with the links inside the node.
         """
         cluster = dict(data["cluster"])
         taken = {}
@@ -46,9 +46,11 @@ class Links:
             taken["intra_node"] = self.data["intra_node"]
             taken["overlap"] = self.data["overlap"]
             cluster["gpus_per_node"] = self._taken(self.data["cluster"]["gpus_per_node"])
-        if "inter_node" in self.data:
+        if "inter_node" not in data and "inter_node" in self.data:
             taken["inter_node"] = self.data["inter_node"]
             cluster["num_nodes"] = self._taken(self.data["cluster"]["num_nodes"])
+        if not taken:
+            return data
         what = " and ".join(taken)
         description = f"{data['description']}; {what} taken over from {self.profile.name}"
         sections = {name: self._taken(section) for name, section in taken.items()}

@@ -11,6 +11,7 @@ from calibrate.collective_fit import other_times
 from calibrate.figures import Figures, FiguresOfParts
 from calibrate.gemm_fit import GemmFit, fit_gemm
 from calibrate.layer_fit import Expected, LayerFit, fit_layer
+from calibrate.measured_unused import Unused
 from calibrate.parts import Data, entry, fit_parts, gemm_entries, profile_data
 from calibrate.residuals import Residuals
 from simtrain.hardware.profile import HardwareProfile
@@ -23,12 +24,17 @@ from simtrain.workload.ops import CollectiveKind
 class Fit:
     """A fitted profile, as the plain data of its file, and how far it is from the figures.
 
-    `num_left_out` records were not fitted because they spread by more than their median.
+    `num_left_out` records were not fitted because they spread by more than their median. `checks`
+    hold the fit against records that it did not see, and `unused` are those that nothing needs.
     """
 
     data: Data
     residuals: Sequence[Residuals]
     num_left_out: int = 0
+    checks: Sequence[Residuals] = ()
+    unused: Sequence[Unused] = ()
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
     @property
     def profile(self) -> HardwareProfile:

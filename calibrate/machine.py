@@ -44,6 +44,7 @@ def header(device: str, ranks: Ranks) -> Header:
         device=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
         backend=backend_of(device, ranks),
         num_ranks=ranks.size,
+        num_nodes=ranks.num_nodes,
         num_sms=_num_sms() if on_cuda else torch.get_num_threads(),
         memory_bytes=_cuda_bytes() if on_cuda else _host_bytes(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -15,6 +15,7 @@ from calibrate.iteration_cases import iteration_cases
 from calibrate.machine import header
 from calibrate.measure_attention import attention_points
 from calibrate.measure_collectives import collective_points, overlap_points
+from calibrate.measure_host import host_points
 from calibrate.measure_iterations import measure_iteration
 from calibrate.measure_kernels import kernel_points
 from calibrate.measure_layers import layer_points, memory_points
@@ -82,14 +83,14 @@ def _check_enough(ranks: Ranks, parts: Collection[Part]) -> None:
         raise InputError([problem])
 
 
+def _kernels(sizes: Sizes, timer: Timer) -> list[Point]:
+    return kernel_points(sizes, timer) + attention_points(sizes, timer) + host_points(sizes, timer)
+
+
 def _collectives(sizes: Sizes, timer: Timer) -> list[Point]:
     if timer.ranks.size == 1:
         return []
     return collective_points(sizes, timer) + overlap_points(sizes, timer)
-
-
-def _kernels(sizes: Sizes, timer: Timer) -> list[Point]:
-    return kernel_points(sizes, timer) + attention_points(sizes, timer)
 
 
 def _layers(sizes: Sizes, timer: Timer) -> list[Point]:

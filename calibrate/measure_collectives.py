@@ -7,9 +7,11 @@ the next one (and gets from the one before).
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -28,6 +30,8 @@ from calibrate.timing import Run, Timer, random_data, spin, summary
 _DTYPE = torch.bfloat16
 _BESIDE_S = 20e-3
 _BESIDE_SAMPLES = 10
+Start = Callable[[], dist.Work]
+"""Begins a collective and returns at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +155,8 @@ def _send_recv(array: Tensor, group: dist.ProcessGroup) -> Run:
     return run
 
 
-def _own_part(array: Tensor, group: dist.ProcessGroup) -> Tensor:
-    return array.chunk(group.size())[dist.get_rank(group)].clone()
+def _own_part(array: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    return array.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
 
 
 _OPS: dict[str, Callable[[Tensor, dist.ProcessGroup], Run]] = {
@@ -165,34 +169,67 @@ _OPS: dict[str, Callable[[Tensor, dist.ProcessGroup], Run]] = {
 
 
 def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """A layer's product beside the all-reduce of its result; nothing for one process."""
+    """Products of a layer beside what its backward pass runs beside such; none for one process.
+
+    The all-reduce of a gradient beside a projection's product; the all-gather of a layer's input
+    beside the widest input gradient; the reduce-scatter of one beside the widest weight gradient.
+    """
     if timer.ranks.size == 1:
         return []
-    layer = sizes.overlap
-    product = Product(layer.tokens, layer.hidden, layer.hidden, "NN")
-    what = (
-        f"{product.m} x {product.n} x {product.k} beside an all-reduce of "
-        f"{_result_bytes(product)} bytes over {timer.ranks.size} ranks"
+    tokens, hidden = sizes.overlap.tokens, sizes.overlap.hidden
+    pairs = (
+        (Product(tokens, hidden, hidden, "NN"), "an all-reduce"),
+        (Product(tokens, hidden, 4 * hidden, "NN"), "an all-gather"),
+        (Product(4 * hidden, hidden, tokens, "NT", accumulate=True), "a reduce-scatter"),
     )
-    return [Point(OverlapRecord, {"what": what}, partial(_measure_overlap, product, timer))]
+    num_bytes = tokens * hidden * _DTYPE.itemsize
+    return [
+        Point(
+            OverlapRecord,
+            {
+                "what": f"{product.m} x {product.n} x {product.k} beside {beside} of "
+                f"{num_bytes} bytes over {timer.ranks.size} ranks"
+            },
+            partial(_measure_overlap, product, _STARTS[beside], num_bytes, timer),
+        )
+        for product, beside in pairs
+    ]
 
 
-def _result_bytes(product: Product) -> int:
-    return product.m * product.n * _DTYPE.itemsize
+def _start_all_reduce(array: Tensor) -> Start:
+    return partial(dist.all_reduce, array, async_op=True)
 
 
-def _measure_overlap(product: Product, timer: Timer) -> dict[str, Any]:
+def _start_all_gather(array: Tensor) -> Start:
+    return partial(dist.all_gather_single, array, _own_part(array), async_op=True)
+
+
+def _start_reduce_scatter(array: Tensor) -> Start:
+    return partial(dist.reduce_scatter_single, _own_part(array), array, async_op=True)
+
+
+_STARTS: dict[str, Callable[[Tensor], Start]] = {
+    "an all-reduce": _start_all_reduce,
+    "an all-gather": _start_all_gather,
+    "a reduce-scatter": _start_reduce_scatter,
+}
+
+
+def _measure_overlap(
+    product: Product, prepare: Callable[[Tensor], Start], num_bytes: int, timer: Timer
+) -> dict[str, Any]:
     """Both run for about as long alone, so that each has the other beside it all the time."""
     products = product_runs(product, timer)
-    size = product.m, product.n
-    arrays = [torch.ones(size, dtype=_DTYPE, device=timer.device) for _ in range(4)]
+    # Whole parts, as in `_runs`; zeros stay finite however often they are added up.
+    count = math.ceil(num_bytes / _DTYPE.itemsize / timer.ranks.size) * timer.ranks.size
+    arrays = [torch.zeros(count, dtype=_DTYPE, device=timer.device) for _ in range(4)]
+    turns = itertools.cycle([prepare(array) for array in arrays])
 
-    def start(turn: int) -> dist.Work:
-        work: dist.Work = dist.all_reduce(arrays[turn % len(arrays)], async_op=True)
-        return work
+    def start() -> dist.Work:
+        return next(turns)()
 
     alone = timer.time(products)
-    collective_alone = timer.time([lambda: start(0).wait()])
+    collective_alone = timer.time([lambda: start().wait()])
     num_products = math.ceil(_BESIDE_S / alone.median_s)
     num_collectives = math.ceil(_BESIDE_S / collective_alone.median_s)
     beside = _cuda_beside if timer.device == "cuda" else _cpu_beside
@@ -209,24 +246,24 @@ def _measure_overlap(product: Product, timer: Timer) -> dict[str, Any]:
     }
 
 
-Start = Callable[[int], dist.Work]
-
-
 def _cpu_beside(
     products: Sequence[Run], num_products: int, start: Start, num_collectives: int
 ) -> tuple[float, float]:
-    """Seconds of all products and of all collectives, begun together."""
-    begin_s = time.perf_counter()
-    works = [start(turn) for turn in range(num_collectives)]
-    ended_s: list[float] = []
-    last = works[-1].get_future().then(lambda _: ended_s.append(time.perf_counter()))
-    for turn in range(num_products):
-        products[turn % len(products)]()
-    taken_s = time.perf_counter() - begin_s
+    """Seconds of all products and of all collectives, begun together; a thread waits for these."""
+    with ThreadPoolExecutor(max_workers=1) as waiter:
+        begin_s = time.perf_counter()
+        works = [start() for _ in range(num_collectives)]
+        ended = waiter.submit(_ended_s, works)
+        for turn in range(num_products):
+            products[turn % len(products)]()
+        taken_s = time.perf_counter() - begin_s
+        return taken_s, ended.result() - begin_s
+
+
+def _ended_s(works: Sequence[dist.Work]) -> float:
     for work in works:
         work.wait()
-    last.wait()
-    return taken_s, ended_s[0] - begin_s
+    return time.perf_counter()
 
 
 def _cuda_beside(
@@ -240,8 +277,8 @@ def _cuda_beside(
     begin.record()
     sending.wait_event(begin)
     with torch.cuda.stream(sending):
-        for turn in range(num_collectives):
-            start(turn).wait()
+        for _ in range(num_collectives):
+            start().wait()
         sent.record(sending)
     for turn in range(num_products):
         products[turn % len(products)]()

@@ -11,16 +11,26 @@ from calibrate.records import (
     FILE_NAME,
     CollectiveRecord,
     GemmRecord,
+    HostRecord,
     KernelRecord,
     Measurement,
     Timing,
 )
+from calibrate.residuals import Residuals
 from simtrain.errors import InputError, Location, Problem
 
 _AGAIN = "delete the line; python -m calibrate measure in the same folder measures it again"
+NUM_SIZES, LARGE_SIZES = 4, 2
+"""Arrays of a collective that a fit needs, and how many of them long enough to show bandwidth."""
 _MOST_NOISY = 0.25
 _MORE_WORK, _LESS_TIME = 4, 0.5
 """So much more work in so much less time, spreads allowed for, is no noise."""
+_LARGEST_FACTOR = 4.0
+"""In the mean: one measured size is four times the one before, so that a fit which is further off
+cannot tell one from the next."""
+_NOTED_FACTOR = 4 / 3
+"""In the mean: full recomputation costs a third more time, so that a profile whose parts are
+further off may rank strategies wrongly."""
 
 
 def require(what: str, found: int, needed: int, only: str) -> None:
@@ -67,6 +77,40 @@ def check_points(folder: Path, records: Sequence[Measurement], datasheet: Datash
         raise InputError(problems)
 
 
+def check_residuals(fitted: Sequence[Residuals]) -> list[str]:
+    """Warnings of parts that are far from what they were fitted on.
+
+    Raises:
+        InputError: E724, some are so far off that the model says nothing of this machine.
+    """
+    problems = [_describes_nothing(r) for r in fitted if r.mean_factor > _LARGEST_FACTOR]
+    if problems:
+        raise InputError(problems)
+    return [
+        f"{r.title}: the fit is off by a factor {r.mean_factor:.2f} in the mean; the worst is "
+        f"{_worst(r)}"
+        for r in fitted
+        if r.mean_factor > _NOTED_FACTOR
+    ]
+
+
+def _describes_nothing(residuals: Residuals) -> Problem:
+    factor = f"a factor {residuals.mean_factor:.3g} in the mean"
+    return Problem(
+        "E724",
+        f"{residuals.title}: the fit is off by {factor}",
+        reason=f"above {_LARGEST_FACTOR:g} the model does not describe this machine; the worst is "
+        f"{_worst(residuals)}",
+        fix="measure again, into a new folder, when the machine is idle; where that changes "
+        "nothing, this machine has no profile",
+    )
+
+
+def _worst(residuals: Residuals) -> str:
+    row, unit = residuals.worst, residuals.unit
+    return f"{row.name}, measured {row.measured:.4g} and fitted {row.fitted:.4g} {unit}"
+
+
 Found = Iterator[tuple[int, str, str]]
 """Line (the header is the first), what is wrong, and why."""
 
@@ -86,11 +130,7 @@ def _too_fast(records: Sequence[Measurement], datasheet: Datasheet | None) -> Fo
 
 
 def _falling(records: Sequence[Measurement]) -> Found:
-    sized = [
-        (line, record)
-        for line, record in enumerate(records, 2)
-        if isinstance(record, GemmRecord | KernelRecord | CollectiveRecord)
-    ]
+    sized = [(line, record) for line, record in enumerate(records, 2) if isinstance(record, Sized)]
     seen: set[int] = set()
     for (_, small), (line, large) in itertools.permutations(sized, 2):
         if line not in seen and _is_larger(large, small) and _is_faster(large.time, small.time):
@@ -99,7 +139,7 @@ def _falling(records: Sequence[Measurement]) -> Found:
             yield line, message, f"{_name(small)} took {small.time.median_s:.3g} s: time must grow"
 
 
-Sized = GemmRecord | KernelRecord | CollectiveRecord
+Sized = GemmRecord | KernelRecord | CollectiveRecord | HostRecord
 
 
 def _is_larger(large: Sized, small: Sized) -> bool:
@@ -123,6 +163,8 @@ def _key(record: Sized) -> tuple[object, ...]:
             return "kernel", record.name
         case CollectiveRecord():
             return "collective", record.op, record.num_ranks, record.num_groups, record.num_nodes
+        case HostRecord():
+            return "host", record.what
 
 
 def _work(record: Sized) -> int:
@@ -130,7 +172,7 @@ def _work(record: Sized) -> int:
     match record:
         case GemmRecord():
             return record.batch * record.m * record.n * record.k
-        case KernelRecord():
+        case KernelRecord() | HostRecord():
             return record.num_bytes
         case CollectiveRecord():
             return record.array_bytes
@@ -146,3 +188,5 @@ def _name(record: Sized) -> str:
             return f"{record.name} of {record.num_bytes} bytes"
         case CollectiveRecord():
             return f"{record.op} of {record.array_bytes} bytes over {record.num_ranks} ranks"
+        case HostRecord():
+            return f"{record.what} of {record.num_bytes} bytes"

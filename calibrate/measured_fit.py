@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -14,11 +14,22 @@ from calibrate.datasheets import Datasheet, datasheet_of
 from calibrate.fit import Fit
 from calibrate.layer_fit import Expected
 from calibrate.measured_attention import with_attention
-from calibrate.measured_checks import check_points, require, without_noise
+from calibrate.measured_checks import check_points, check_residuals, require, without_noise
+from calibrate.measured_cluster import Cluster
+from calibrate.measured_entries import (
+    Origin,
+    host_link,
+    inter_node,
+    intra_node,
+    micro,
+    tera,
+)
+from calibrate.measured_host import HostFit, fit_host
 from calibrate.measured_kernels import KernelFit, fit_kernels
 from calibrate.measured_layers import InSitu, fit_layers
-from calibrate.measured_links import LinkFit, fit_links, fit_slowdown
+from calibrate.measured_links import fit_slowdown
 from calibrate.measured_products import ProductFit, fit_products
+from calibrate.measured_unused import Unused, unused_series
 from calibrate.parts import Data, entry
 from calibrate.record_file import read_records
 from calibrate.records import (
@@ -26,6 +37,7 @@ from calibrate.records import (
     CollectiveRecord,
     GemmRecord,
     Header,
+    HostRecord,
     KernelRecord,
     LaunchRecord,
     LayerRecord,
@@ -34,7 +46,6 @@ from calibrate.records import (
     OverlapRecord,
 )
 from calibrate.residuals import Residuals, round_significant
-from simtrain.errors import InputError, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.strict_yaml import Positions, validate
 
@@ -71,8 +82,8 @@ def fit_measurements(
     kernels are inside a layer, on layers that are not held out.
 
     Raises:
-        InputError: E720, too few records; E721, absurd ones (`folder` says where they are); or what
-            no profile can have.
+        InputError: E720, too few records; E721, absurd ones (`folder` says where they are); E724,
+            no fit describes them; or what no profile can have.
     """
     sheet = datasheet_of(header.device)
     check_points(folder, records, sheet)
@@ -81,12 +92,19 @@ def fit_measurements(
     layers = [record for record in _of(kept, LayerRecord) if not record.held_out]
     in_situ = parts.fit_layers(layers) if layers else InSitu()
     shown = [*parts.residuals, *([in_situ.residuals] if layers else [])]
-    fit = Fit(parts.data(in_situ), shown, len(records) - len(kept))
+    fit = Fit(
+        parts.data(in_situ),
+        shown,
+        len(records) - len(kept),
+        parts.cluster.checks,
+        parts.unused,
+        parts.notes,
+    )
     fit = with_attention(
         fit, header, _of(kept, AttentionRecord), sheet.peak_flops.value if sheet else None
     )
     validate(HardwareProfile, fit.data, Positions())
-    return fit
+    return replace(fit, warnings=check_residuals(fit.residuals))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +117,12 @@ class _Parts:
     products: ProductFit
     kernels: KernelFit
     launches: Sequence[LaunchRecord]
-    node: LinkFit | None
-    overlaps: Sequence[OverlapRecord]
+    cluster: Cluster
+    slowdown: tuple[float, Residuals] | None
+    host: HostFit | None
     memory: Sequence[MemoryRecord]
     links: Links | None
+    unused: Sequence[Unused]
 
     @classmethod
     def of(
@@ -121,12 +141,21 @@ class _Parts:
         launches = _of(records, LaunchRecord)
         require("launches", len(launches), 1, "launches")
         collectives = _of(records, CollectiveRecord)
-        node = fit_links(collectives, sheet.link_bandwidth.value if sheet else None)
-        if node is None and links is None and header.num_ranks > 1:
-            raise InputError([_no_links(header.num_ranks)])
-        overlaps, memories = _of(records, OverlapRecord), _of(records, MemoryRecord)
+        cluster = Cluster.of(header, collectives, sheet, is_linked=links is not None)
+        overlaps = _of(records, OverlapRecord)
         return cls(
-            header, name, sheet, products, kernels, launches, node, overlaps, memories, links
+            header,
+            name,
+            sheet,
+            products,
+            kernels,
+            launches,
+            cluster,
+            fit_slowdown(overlaps) if overlaps else None,
+            fit_host(_of(records, HostRecord)),
+            _of(records, MemoryRecord),
+            links,
+            unused_series(records, products.dtype, cluster.per_node, cluster.missing),
         )
 
     def fit_layers(self, records: Sequence[LayerRecord]) -> InSitu:
@@ -147,25 +176,46 @@ class _Parts:
 
     @property
     def residuals(self) -> Sequence[Residuals]:
-        products, kernels, node = self.products, self.kernels, self.node
+        products, kernels = self.products, self.kernels
         shown = [kernels.fused, kernels.stream, products.shapes, products.accumulating]
-        shown += [products.batched, products.sustained]
-        if node is not None:
-            shown += [*node.residuals.values(), node.point_to_point]
+        shown += [products.batched, products.sustained, *self.cluster.residuals]
+        if self.slowdown is not None:
+            shown.append(self.slowdown[1])
+        if self.host is not None:
+            shown += [self.host.copies, self.host.adam]
         return [residuals for residuals in shown if residuals.rows]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the profile does not have, and why."""
+        notes = []
+        if not self.header.is_gpu:
+            notes.append("host_link: none, a CPU is its own host; nothing can be offloaded")
+        elif self.host is None:
+            notes.append(
+                "host_link: none, no copy to or from the host was measured (kernels); nothing can "
+                "be offloaded"
+            )
+        own = self.cluster
+        if self.links is not None and own.node is not None and own.network is not None:
+            notes.append(f"links: measured here, none taken over from {self.links.profile.name}")
+        return notes
 
     def data(self, in_situ: InSitu) -> Data:
         """The plain data of the profile's file."""
-        header, node = self.header, self.node
+        header, node, network = self.header, self.cluster.node, self.cluster.network
         ranks = f", {header.num_ranks} ranks" if header.num_ranks > 1 else ""
+        nodes = f"{network.num_nodes} nodes" if network else "one node"
         data = {
             "version": 1,
             "name": self.name,
             "description": f"{header.device}{ranks}, measured on {header.date[:10]}",
             "calibrated": True,
             "cluster": {
-                "gpus_per_node": entry(node.num_ranks if node else 1, f"{self.measured}"),
-                "num_nodes": entry(1, f"{self.measured}: one node"),
+                "gpus_per_node": entry(self.cluster.per_node, self.measured),
+                "num_nodes": entry(
+                    network.num_nodes if network else 1, f"{self.measured}: {nodes}"
+                ),
             },
             "gpu": self._gpu(in_situ),
             "memory": self._memory(),
@@ -174,20 +224,26 @@ class _Parts:
             "host": {"issue": self._issue()},
             "overlap": {"slowdown": self._slowdown()},
         }
+        if self.host is not None:
+            data["host_link"] = host_link(self.host, self.origin)
         if node is not None:
-            data["intra_node"] = self._intra_node(node)
+            data["intra_node"] = intra_node(node, self.origin, self.sheet)
+        if network is not None:
+            data["inter_node"] = inter_node(network, self.origin)
         return data if self.links is None else self.links.laid_into(data)
 
     @property
-    def measured(self) -> str:
+    def origin(self) -> Origin:
         """The source of what was measured here."""
-        header = self.header
-        torch = header.software.get("torch", "unknown")
-        return f"measured on {header.device}, {header.date[:10]}, torch {torch}"
+        return Origin.of(self.header)
+
+    @property
+    def measured(self) -> str:
+        """As `origin`, in words."""
+        return self.origin.measured
 
     def _from(self, value: Any, residuals: Residuals) -> Data:
-        source = f"{self.measured}, {len(residuals.rows)} points: {residuals.title}"
-        return entry(value, source, residuals.summary())
+        return self.origin.entry(value, residuals)
 
     def _gpu(self, in_situ: InSitu) -> Data:
         header, machine = self.header, self.products.machine
@@ -196,15 +252,15 @@ class _Parts:
         highest = f"no datasheet is known; the highest rate that was found, {self.measured}"
         sheet = self.sheet
         return {
-            "peak_flops": entry(_tera(sheet.peak_flops.value, "FLOP/s"), sheet.peak_flops.source)
+            "peak_flops": entry(tera(sheet.peak_flops.value, "FLOP/s"), sheet.peak_flops.source)
             if sheet
-            else entry(_tera(_rounded_up(flops), "FLOP/s"), highest),
+            else entry(tera(_rounded_up(flops), "FLOP/s"), highest),
             "memory_capacity": entry(f"{header.memory_bytes} B", self.measured),
             "memory_bandwidth": entry(
-                _tera(sheet.memory_bandwidth.value, "B/s"), sheet.memory_bandwidth.source
+                tera(sheet.memory_bandwidth.value, "B/s"), sheet.memory_bandwidth.source
             )
             if sheet
-            else entry(_tera(_rounded_up(memory), "B/s"), highest),
+            else entry(tera(_rounded_up(memory), "B/s"), highest),
             "num_sms": entry(header.num_sms, self.measured),
         }
 
@@ -226,18 +282,18 @@ class _Parts:
     def _gemm(self, in_situ: InSitu) -> Data:
         fit, machine = self.products, self.products.machine
         tiles = [tile.model_dump() for tile in machine.tiles]
-        overhead = _micro(machine.accumulate_overhead_s)
+        overhead = micro(machine.accumulate_overhead_s)
         return {
-            "mainloop_flops": self._from(_tera(machine.mainloop_flops, "FLOP/s"), fit.shapes),
+            "mainloop_flops": self._from(tera(machine.mainloop_flops, "FLOP/s"), fit.shapes),
             "tail_quantization": self._from(machine.tail_quantization, fit.shapes),
-            "tile_overhead": self._from(_micro(machine.tile_overhead_s), fit.shapes),
+            "tile_overhead": self._from(micro(machine.tile_overhead_s), fit.shapes),
             "tiles": self._from(tiles, fit.shapes),
             "accumulate_overhead": self._from(overhead, fit.accumulating)
             if fit.accumulating.rows
             else entry(overhead, "no product added into fp32 was measured"),
-            "sustained_flops": self._from(_tera(machine.sustained_flops, "FLOP/s"), fit.sustained),
+            "sustained_flops": self._from(tera(machine.sustained_flops, "FLOP/s"), fit.sustained),
             "batched_fraction": self._from(machine.batched_fraction, fit.batched),
-            "operand_bandwidth": self._from(_tera(machine.memory_bytes_per_s, "B/s"), fit.batched),
+            "operand_bandwidth": self._from(tera(machine.memory_bytes_per_s, "B/s"), fit.batched),
             "valid_shapes": entry(_range(fit.plain_shapes), f"the products {self.measured}"),
             "valid_batched_shapes": entry(
                 _range(fit.batched_shapes), f"the batched products {self.measured}"
@@ -250,15 +306,15 @@ class _Parts:
 
     def _memory_bound(self, in_situ: InSitu) -> Data:
         fit = self.kernels
-        fused = _tera(self._fused_bytes_per_s(in_situ), "B/s")
+        fused = tera(self._fused_bytes_per_s(in_situ), "B/s")
         fused_entry = self._from(fused, fit.fused)
         if in_situ.residuals.rows:
             layers = f"{in_situ.kernels} of the speed alone, {in_situ.residuals.summary()}"
             fused_entry["fitted_on"] += f"; in plain layers: {layers}"
         return {
             "fused_bandwidth": fused_entry,
-            "stream_bandwidth": self._from(_tera(fit.stream_bytes_per_s, "B/s"), fit.stream),
-            "kernel_latency": self._from(_micro(fit.latency_s), fit.fused),
+            "stream_bandwidth": self._from(tera(fit.stream_bytes_per_s, "B/s"), fit.stream),
+            "kernel_latency": self._from(micro(fit.latency_s), fit.fused),
         }
 
     def _in_situ(self, speed: float, in_situ: InSitu) -> Data:
@@ -268,31 +324,16 @@ class _Parts:
 
     def _issue(self) -> Data:
         issue_s = median(record.time.median_s for record in self.launches)
-        return entry(_micro(issue_s), f"{self.measured}, {len(self.launches)} points: launches")
+        spread = median(record.time.spread_s / record.time.median_s for record in self.launches)
+        points = f"{len(self.launches)} points"
+        return entry(
+            micro(issue_s), f"{self.measured}, {points}: launches", f"{points}, spread {spread:.1%}"
+        )
 
     def _slowdown(self) -> Data:
-        if self.overlaps:
-            points = f"{len(self.overlaps)} points: a product beside a collective"
-            return entry(fit_slowdown(self.overlaps), f"{self.measured}, {points}")
+        if self.slowdown is not None:
+            return self._from(*self.slowdown)
         return entry(0.0, "nothing was measured beside a collective")
-
-    def _intra_node(self, fit: LinkFit) -> Data:
-        alone = "collectives as measured alone: no layer was fitted"
-        source = f"no datasheet is known; the fastest beyond its latency, {self.measured}"
-        bandwidth = f"{fit.bandwidth / 1e9:.6g} GB/s"
-        return {
-            "bandwidth": entry(bandwidth, self.sheet.link_bandwidth.source)
-            if self.sheet
-            else entry(bandwidth, source),
-            "point_to_point": {
-                "latency": self._from(_micro(fit.latency_s), fit.point_to_point),
-                "efficiency": self._from(fit.efficiency, fit.point_to_point),
-            },
-            **{
-                kind.value: self._from(fit.curves[kind], fit.residuals[kind]) for kind in fit.curves
-            },
-            "in_situ_speed": entry(1.0, alone),
-        }
 
 
 def _of(records: Sequence[Measurement], kind: type[Kind]) -> list[Kind]:
@@ -304,21 +345,7 @@ def _range(shapes: Sequence[tuple[int, int, int]]) -> Data:
     return {name: [min(sizes), max(sizes)] for name, sizes in axes}
 
 
-def _tera(value: float, unit: str) -> str:
-    return f"{value / 1e12:.4g} T{unit}"
-
-
-def _micro(seconds: float) -> str:
-    return f"{seconds * 1e6:.4g} us"
-
-
 def _rounded_up(value: float) -> float:
     """To four digits, never below the value: nothing that was found is above its own limit."""
     step = 10.0 ** (math.floor(math.log10(value)) - 3)
     return math.ceil(value / step) * step
-
-
-def _no_links(num_ranks: int) -> Problem:
-    fix = "measure collectives in the same folder, or give --links PROFILE"
-    reason = "ranks that work together need links"
-    return Problem("E720", f"{num_ranks} ranks, but no collective measured", None, reason, fix)

@@ -9,12 +9,12 @@ from typing import Any
 
 from calibrate.collective_fit import SMALLEST_BYTES, fit_curves
 from calibrate.figures import CollectiveCurveFigures
-from calibrate.measured_checks import require
+from calibrate.measured_checks import LARGE_SIZES, NUM_SIZES, require
 from calibrate.records import CollectiveRecord, OverlapRecord, Timing
 from calibrate.residuals import Residual, Residuals, round_significant
+from simtrain.costs.links import curve_for, ring_seconds
+from simtrain.hardware.profile import CollectiveCurve
 from simtrain.workload.ops import Collective, CollectiveKind, Phase
-
-_SIZES, _LARGE_SIZES = 4, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,15 @@ class LinkFit:
     efficiency: float
     residuals: dict[CollectiveKind, Residuals]
     point_to_point: Residuals
+
+    def ring_seconds(self, op: Collective, num_ranks: int) -> float:
+        """Seconds of the part of a collective that `num_ranks` of a node do, as simtrain has it."""
+        curves = [CollectiveCurve.model_validate(curve) for curve in self.curves[op.kind]]
+        return ring_seconds(op, curve_for(curves, num_ranks), self.bandwidth)
+
+    def transfer_seconds(self, num_bytes: int) -> float:
+        """Seconds of a transfer."""
+        return self.latency_s + num_bytes / (self.bandwidth * self.efficiency)
 
 
 def fit_links(
@@ -46,7 +55,7 @@ def fit_links(
         return None
     figures = {kind: _figures(alone, kind) for kind in CollectiveKind}
     transfers = sorted(_of(alone, "send_recv", 2), key=lambda record: record.array_bytes)
-    require("transfers between two ranks", len(transfers), _SIZES, "collectives")
+    require("transfers between two ranks", len(transfers), NUM_SIZES, "collectives")
     latency_s = round_significant(min(record.time.median_s for record in transfers))
     sent = [(record.array_bytes, record.time.median_s) for record in transfers]
     bandwidth = link_bytes_per_s or _fastest(figures, sent)
@@ -71,13 +80,49 @@ def fit_links(
     )
 
 
-def fit_slowdown(records: Sequence[OverlapRecord]) -> float:
-    """How much longer a product and a collective take beside each other: the mean of the two."""
-    return round_significant(
-        median(
-            max(0.0, (_longer(r.compute_alone, r.compute_beside) + _other(r)) / 2) for r in records
+def fits_inside(record: CollectiveRecord) -> bool:
+    """Whether a record of one node is of what a profile has: its collectives and its transfers."""
+    is_transfer = record.op == "send_recv" and record.num_ranks == 2
+    return is_transfer or record.op in {kind.value for kind in CollectiveKind}
+
+
+def groups_at_once(records: Sequence[CollectiveRecord], fit: LinkFit) -> Residuals:
+    """Groups of a node beside each other, which simtrain takes to be as fast as one alone."""
+    several = [r for r in records if r.num_nodes == 1 and r.num_groups > 1]
+    rows = [
+        Residual(
+            f"{r.num_groups} times {r.op} over {r.num_ranks} ranks, {r.array_bytes} bytes",
+            r.time.median_s * 1e6,
+            _alone_seconds(r, fit) * 1e6,
         )
-    )
+        for r in several
+        if fits_inside(r)
+    ]
+    return Residuals("groups at once inside a node, beside the fit of one (not fitted)", "us", rows)
+
+
+def _alone_seconds(record: CollectiveRecord, fit: LinkFit) -> float:
+    if record.op == "send_recv":
+        return fit.transfer_seconds(record.array_bytes)
+    kind = CollectiveKind(record.op)
+    op = Collective(kind, kind, record.array_bytes, record.num_ranks, Phase.FORWARD)
+    return fit.ring_seconds(op, record.num_ranks)
+
+
+def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Residuals]:
+    """How much longer a product and a collective take beside each other: the median of all.
+
+    Of each record it is the mean of the two, and never below 0.
+    """
+    found = [
+        max(0.0, (_longer(r.compute_alone, r.compute_beside) + _other(r)) / 2) for r in records
+    ]
+    slowdown = round_significant(median(found))
+    rows = [
+        Residual(record.what, 1 + one, 1 + slowdown)
+        for record, one in zip(records, found, strict=True)
+    ]
+    return slowdown, Residuals("products and collectives beside each other", "times as long", rows)
 
 
 def _other(record: OverlapRecord) -> float:
@@ -101,9 +146,9 @@ def _figures(
         of_kind = sorted(_of(records, kind.value, num_ranks), key=lambda r: r.array_bytes)
         sizes = [record.array_bytes for record in of_kind]
         what = f"sizes of {kind} over {num_ranks} ranks"
-        require(what, len(sizes), _SIZES, "collectives")
+        require(what, len(sizes), NUM_SIZES, "collectives")
         large = sum(size >= SMALLEST_BYTES for size in sizes)
-        require(f"{what} from {SMALLEST_BYTES} bytes on", large, _LARGE_SIZES, "collectives")
+        require(f"{what} from {SMALLEST_BYTES} bytes on", large, LARGE_SIZES, "collectives")
         times = [(record.array_bytes, record.time.median_s * 1e6) for record in of_kind]
         found.append(CollectiveCurveFigures(num_ranks=num_ranks, times=times))
     return found
@@ -113,18 +158,18 @@ def _fastest(
     figures: dict[CollectiveKind, list[CollectiveCurveFigures]], sent: list[tuple[int, float]]
 ) -> float:
     """The highest rate of any collective or transfer beyond its latency, in bytes/s."""
-    rates = [_rate(sent)]
+    rates = [highest_rate(sent)]
     for kind, curves in figures.items():
         for curve in curves:
             wire = [
                 (Collective(kind, kind, size, curve.num_ranks, Phase.FORWARD).wire_bytes, us * 1e-6)
                 for size, us in curve.times
             ]
-            rates.append(_rate(wire))
+            rates.append(highest_rate(wire))
     return round_significant(max(rates))
 
 
-def _rate(timed: Sequence[tuple[float, float]]) -> float:
+def highest_rate(timed: Sequence[tuple[float, float]]) -> float:
     """Bytes/s of what is mostly bytes, beyond the shortest time; or at all."""
     latency_s = min(seconds for _, seconds in timed)
     beyond = [b / (seconds - latency_s) for b, seconds in timed if seconds >= 2 * latency_s]

@@ -12,19 +12,28 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 _HEADER = """\
 # {description}
 #
-# Written by `python -m calibrate fit {figures}`; do not edit: change the
-# figures and fit again. Each entry has its value, its source, and what it was fitted on.
+# Written by `python -m calibrate fit {source}`; do not edit: {instead}
 """
+_FIGURES = """\
+change the
+# figures and fit again. Each entry has its value, its source, and what it was fitted on."""
+_MEASURED = """\
+measure
+# again (`python -m calibrate measure`, a new folder) and fit that; a scenario changes an entry by
+# `hardware`, which its report then says. Each entry has its value, its source, and what it was
+# fitted on."""
 
 
-def profile_text(data: dict[str, Any], figures: str) -> str:
-    """The file of a profile, `figures` being where it was fitted from."""
+def profile_text(data: dict[str, Any], source: str, *, measured: bool = False) -> str:
+    """The file of a profile, fitted from `source`: a folder that was `measured`, or figures."""
     yaml = YAML()
     yaml.width = 10_000
     yaml.indent(mapping=2, sequence=4, offset=2)
     stream = io.StringIO()
     yaml.dump(_styled(data), stream)
-    return _HEADER.format(description=data["description"], figures=figures) + stream.getvalue()
+    instead = _MEASURED if measured else _FIGURES
+    header = _HEADER.format(description=data["description"], source=source, instead=instead)
+    return header + stream.getvalue()
 
 
 def _styled(value: Any) -> Any:

@@ -197,6 +197,7 @@ def _check_same_machine(path: Path, found: Header, header: Header) -> None:
         for name, was, now in (
             ("device", found.device, header.device),
             ("ranks", found.num_ranks, header.num_ranks),
+            ("nodes", found.num_nodes, header.num_nodes),
             ("backend", found.backend, header.backend),
             ("multiprocessors or threads", found.num_sms, header.num_sms),
             ("torch", found.software.get("torch"), header.software.get("torch")),

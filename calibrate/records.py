@@ -37,6 +37,7 @@ class Header(_Record):
     device: Text
     backend: Literal["nccl", "gloo", "none"]
     num_ranks: Size
+    num_nodes: Size = 1
     num_sms: Size
     """Multiprocessors, or of a CPU the threads that torch uses."""
     memory_bytes: Size
@@ -46,6 +47,11 @@ class Header(_Record):
     """Versions: torch, python, and cuda, driver, nccl where they are."""
     conditions: dict[str, str] = Field(default_factory=dict)
     """Clocks, temperatures and power limits, where they can be read."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether a GPU was measured, which has a host beside it."""
+        return "cuda" in self.software
 
 
 class GemmRecord(_Record):
@@ -108,6 +114,18 @@ class CollectiveRecord(_Record):
     time: Timing
 
 
+class HostRecord(_Record):
+    """What the host of a GPU does for it, on all ranks at once: each has its share.
+
+    Copies between GPU and pinned memory, one way; or Adam, which moves `num_bytes` of its states.
+    """
+
+    kind: Literal["host"] = "host"
+    what: Literal["to_device", "to_host", "adam"]
+    num_bytes: Size
+    time: Timing
+
+
 class OverlapRecord(_Record):
     """A product alone and beside a running collective; likewise the collective."""
 
@@ -159,6 +177,7 @@ Measurement: TypeAlias = (
     | AttentionRecord
     | LaunchRecord
     | CollectiveRecord
+    | HostRecord
     | OverlapRecord
     | LayerRecord
     | IterationRecord

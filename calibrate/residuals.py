@@ -39,6 +39,17 @@ class Residuals:
         """Largest |error|."""
         return max(abs(row.error) for row in self.rows)
 
+    @property
+    def mean_factor(self) -> float:
+        """How many times too much or too little in the mean: exp of the mean |log|, 1 or more."""
+        logs = (abs(math.log(row.fitted / row.measured)) for row in self.rows)
+        return math.exp(math.fsum(logs) / len(self.rows))
+
+    @property
+    def worst(self) -> Residual:
+        """The row that is most times too much or too little."""
+        return max(self.rows, key=lambda row: abs(math.log(row.fitted / row.measured)))
+
     def summary(self) -> str:
         """One line: how many, mean and worst."""
         if not self.rows:

@@ -38,8 +38,9 @@ class Sizes:
     `products` are the layers whose matrix products are measured, divided by each of `tensor`, and
     in `dtypes` beside bf16 those of the first one, undivided. `kernel_elements` and `array_bytes`
     are those of memory-bound kernels and of collectives, `attention_heads` (of all sequences) and
-    `attention_lengths` those of fused attention; each model is trained
-    `num_iterations`, and only small ones where `is_quick`.
+    `attention_lengths` those of fused attention, `host_bytes` those of copies and of Adam steps
+    that a GPU's host does; each model is trained `num_iterations`, and only small ones where
+    `is_quick`.
     """
 
     budget_s: float
@@ -53,6 +54,7 @@ class Sizes:
     layers: tuple[LayerSize, ...]
     overlap: LayerSize
     num_iterations: int
+    host_bytes: tuple[int, ...] = (16 << 20, 64 << 20, 256 << 20)
     is_quick: bool = False
 
 
@@ -74,6 +76,7 @@ def _quick(sizes: Sizes) -> Sizes:
         attention_heads=sizes.attention_heads[:2],
         attention_lengths=sizes.attention_lengths[:2],
         layers=sizes.layers[:2],
+        host_bytes=sizes.host_bytes[:2],
         num_iterations=5,
         is_quick=True,
     )

@@ -49,24 +49,38 @@ class MixedPrecisionAdam:
     def step(self) -> None:
         """Update the weights with the gradients added up since the last step; forget these."""
         self.num_steps += 1
-        num_steps = torch.full((), float(self.num_steps), device=self._masters[0].device)
-        torch._fused_adam_(
-            self._masters,
-            self.gradients,
-            self._momenta,
-            self._variances,
-            [],
-            [num_steps] * len(self._masters),
-            lr=self.learning_rate,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            weight_decay=0.0,
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
-        )
+        states = self._masters, self.gradients, self._momenta, self._variances
+        fused_adam(*states, self.num_steps, self.learning_rate)
         torch._foreach_copy_(self._parameters, self._masters)
         torch._foreach_zero_(self.gradients)
+
+
+@torch.no_grad()
+def fused_adam(
+    masters: list[Tensor],
+    gradients: list[Tensor],
+    momenta: list[Tensor],
+    variances: list[Tensor],
+    num_steps: int,
+    learning_rate: float,
+) -> None:
+    """The update of all masters, in fp32, for the step `num_steps` of training."""
+    step = torch.full((), float(num_steps), device=masters[0].device)
+    torch._fused_adam_(
+        masters,
+        gradients,
+        momenta,
+        variances,
+        [],
+        [step] * len(masters),
+        lr=learning_rate,
+        beta1=BETAS[0],
+        beta2=BETAS[1],
+        weight_decay=0.0,
+        eps=EPSILON,
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 def _zeros(parameter: Tensor) -> Tensor:

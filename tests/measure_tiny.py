@@ -1,6 +1,7 @@
-"""Measures tiny sizes as one of the ranks that the environment names: FOLDER PART..."""
+"""Measures tiny sizes as one of the ranks that the environment names: FOLDER PART... [fit]"""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -26,10 +27,17 @@ TINY = Sizes(
 )
 
 
+FITTED = replace(TINY, array_bytes=(1024, 4096, 65536, 262144))
+"""As many sizes of each collective as a fit needs."""
+
+
 def main() -> None:
+    """FITTED, where the last word is fit, else TINY."""
     torch.set_num_threads(1)
+    folder, *words = sys.argv[1:]
+    parts = [Part(word) for word in words if word != "fit"]
     try:
-        measure(Path(sys.argv[1]), "cpu", TINY, [Part(part) for part in sys.argv[2:]])
+        measure(Path(folder), "cpu", FITTED if words[-1] == "fit" else TINY, parts)
     except InputError as error:
         sys.exit(str(error))
 

@@ -50,9 +50,13 @@ def header(**changes: Any) -> Header:
         "memory_bytes": 80 * 2**30,
         "date": "2026-05-04T12:00:00+00:00",
         "command": "python -m calibrate measure --out measured",
-        "software": {"torch": "2.13.0"},
+        "software": {"torch": "2.13.0", "cuda": "12.8"},
     }
     return Header(**known | changes)
+
+
+def without(kind: type[Any], records: list[Measurement]) -> list[Measurement]:
+    return [record for record in records if not isinstance(record, kind)]
 
 
 def gemm(machine: GemmMachine, **sizes: Any) -> GemmRecord:

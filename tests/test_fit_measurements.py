@@ -5,7 +5,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from measured_records import A100, DEVICE, LAYER, alone, gemms, header, kernels, linked, took
+from measured_records import (
+    A100,
+    DEVICE,
+    LAYER,
+    alone,
+    gemms,
+    header,
+    kernels,
+    linked,
+    took,
+    without,
+)
 from typer.testing import CliRunner
 
 from calibrate.__main__ import app
@@ -167,10 +178,6 @@ def with_time(record: Any, seconds: float, spread: float = 0.0) -> Any:
 
 def first_gemm_of(records: list[Measurement], seconds: float) -> list[Measurement]:
     return [with_time(records[0], seconds), *records[1:]]
-
-
-def without(kind: type[Any], records: list[Measurement]) -> list[Measurement]:
-    return [record for record in records if not isinstance(record, kind)]
 
 
 def noisy(records: list[Measurement], every: int) -> list[Measurement]:

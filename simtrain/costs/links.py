@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from simtrain.hardware.placement import GroupPlacement
 from simtrain.hardware.profile import CollectiveCurve, Curves, HardwareProfile
@@ -57,7 +58,7 @@ def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile
     """A ring of all the array's wire bytes over the links of `num_ranks` GPUs in a node."""
     if num_ranks == 1:
         return 0.0
-    curve = _curve_for(_curves(op.kind, profile), num_ranks)
+    curve = curve_for(_curves(op.kind, profile).value, num_ranks)
     links = profile.links
     return ring_seconds(op, curve, links.bandwidth.value * links.in_situ_speed.value)
 
@@ -72,12 +73,17 @@ def _inter_node_seconds(
     op: Collective, placement: GroupPlacement, profile: HardwareProfile
 ) -> float:
     network = profile.network
-    passes = 2 if op.kind is CollectiveKind.ALL_REDUCE else 1
-    latency_s = passes * (op.group_size - 1) * network.step_latency.value
     bandwidth = placement.ranks_per_node * profile.adapter_share_bytes_per_s
     alone = placement.ranks_per_node == profile.cluster.gpus_per_node.value
     efficiency = network.whole_node_efficiency if alone else network.concurrent_efficiency
-    return latency_s + op.wire_bytes / (bandwidth * efficiency.value)
+    return network_seconds(op, network.step_latency.value, bandwidth * efficiency.value)
+
+
+def network_seconds(op: Collective, step_latency_s: float, bandwidth_bytes_per_s: float) -> float:
+    """Every step of the ring waits for the network; its wire bytes leave a node at a bandwidth."""
+    passes = 2 if op.kind is CollectiveKind.ALL_REDUCE else 1
+    latency_s = passes * (op.group_size - 1) * step_latency_s
+    return latency_s + op.wire_bytes / bandwidth_bytes_per_s
 
 
 def _curves(kind: CollectiveKind, profile: HardwareProfile) -> Curves:
@@ -88,10 +94,10 @@ def _curves(kind: CollectiveKind, profile: HardwareProfile) -> Curves:
     }[kind]
 
 
-def _curve_for(entry: Curves, num_ranks: int) -> CollectiveCurve:
+def curve_for(curves: Sequence[CollectiveCurve], num_ranks: int) -> CollectiveCurve:
     """The curve measured with the fewest ranks that are enough, or with the most there are."""
-    enough = (curve for curve in entry.value if curve.num_ranks >= num_ranks)
-    return next(enough, entry.value[-1])
+    enough = (curve for curve in curves if curve.num_ranks >= num_ranks)
+    return next(enough, curves[-1])
 
 
 def _efficiency(curve: CollectiveCurve, array_bytes: float) -> float:

@@ -1,0 +1,56 @@
+"""How a fit is shown: its residuals, what it could not use, and what it warns of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from calibrate.fit import Fit
+from calibrate.measured_unused import Unused
+from calibrate.residuals import Residuals
+
+_SHOWN_ROWS = 20
+
+
+def print_fit(fit: Fit, console: Console) -> None:
+    """Everything that is to be known of a fit but the profile itself."""
+    for residuals in (*fit.residuals, *fit.checks):
+        console.print(_table(residuals))
+    if fit.unused:
+        console.print(_unused_table(fit.unused))
+    if fit.num_left_out:
+        console.print(f"left out: {fit.num_left_out} that spread by more than their median")
+    for note in fit.notes:
+        console.print(note, soft_wrap=True)
+
+
+def _table(residuals: Residuals) -> Table:
+    """A part of the fit; of many points the worst are shown."""
+    worst = sorted(residuals.rows, key=lambda row: -abs(row.error))[:_SHOWN_ROWS]
+    shown = [row for row in residuals.rows if row in worst]
+    title = f"{residuals.title}: {residuals.summary()}"
+    if len(shown) < len(residuals.rows):
+        title += f" (the worst {len(shown)} shown)"
+    table = Table(title=title, title_justify="left")
+    table.add_column("figure")
+    for name in ("measured", "fitted"):
+        table.add_column(f"{name}\n{residuals.unit}", justify="right")
+    table.add_column("error\n%", justify="right")
+    for row in shown:
+        table.add_row(
+            row.name, f"{row.measured:.4g}", f"{row.fitted:.4g}", f"{100 * row.error:+.1f}"
+        )
+    return table
+
+
+def _unused_table(unused: Sequence[Unused]) -> Table:
+    table = Table(title="measured, not used by this profile", title_justify="left")
+    for name in ("what", "records", "sizes", "reached at most", "why not used"):
+        table.add_column(name, justify="right" if name == "records" else "left")
+    for series in unused:
+        table.add_row(
+            series.what, str(series.num_records), series.sizes, series.reached, series.why
+        )
+    return table
