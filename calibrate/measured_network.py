@@ -38,9 +38,10 @@ class Load(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NetworkFit:
-    """Adapters and what is reached of them, as fractions; `shared` was not needed to predict.
+    """Latencies in seconds, and the fractions that are reached of a node's adapters.
 
-    `num_adapters` of `adapter_bytes_per_s` each, one way, serve a node of `gpus_per_node`.
+    `num_adapters` of `adapter_bytes_per_s` each, one way, serve a node of `gpus_per_node`; `alone`
+    are rings with nothing beside them, of which only the ratio of adapters is.
     """
 
     num_nodes: int

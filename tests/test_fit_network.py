@@ -177,14 +177,14 @@ def test_a_measured_network_is_not_taken_over(two_nodes: Fit, node: LinkFit) -> 
     assert "links: measured here, none taken over from a100_sxm4_80gb" in fit.notes
 
 
-def start(folder: pathlib.Path, rank: int, per_node: int, port: int) -> subprocess.Popen[str]:
-    """One rank of two nodes, as torchrun starts it."""
+def start(folder: pathlib.Path, rank: int, port: int) -> subprocess.Popen[str]:
+    """The one rank of a node of two, as torchrun starts it."""
     script = pathlib.Path(__file__).with_name("measure_tiny.py")
     world = {
         "RANK": rank,
-        "LOCAL_RANK": rank % per_node,
-        "WORLD_SIZE": 2 * per_node,
-        "LOCAL_WORLD_SIZE": per_node,
+        "LOCAL_RANK": 0,
+        "WORLD_SIZE": 2,
+        "LOCAL_WORLD_SIZE": 1,
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": port,
     }
@@ -194,19 +194,18 @@ def start(folder: pathlib.Path, rank: int, per_node: int, port: int) -> subproce
 
 
 def test_two_nodes_really_measured_make_a_network(tmp_path: pathlib.Path) -> None:
-    per_node = 1
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    for process in [start(tmp_path, rank, per_node, port) for rank in range(2 * per_node)]:
+    for process in [start(tmp_path, rank, port) for rank in range(2)]:
         _, message = process.communicate(timeout=100)
         assert process.returncode == 0, message
     found, measured = read_records(tmp_path)
-    assert (found.num_ranks, found.num_nodes) == (2 * per_node, 2)
+    assert (found.num_ranks, found.num_nodes) == (2, 2)
     records = [record for record in measured if isinstance(record, CollectiveRecord)]
-    assert ranks_per_node(records) == per_node
-    assert missing_for_network(records, per_node) == []
-    network = fit_network(records, per_node, fit_links(records, None))
+    assert ranks_per_node(records) == 1
+    assert missing_for_network(records, 1) == []
+    network = fit_network(records, 1, fit_links(records, None))
     assert network.adapter_bytes_per_s > 0
     assert network.step_latency_s > 0
     assert all(0 < fraction <= 1 for fraction in network.efficiency.values())
