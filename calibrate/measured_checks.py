@@ -19,7 +19,7 @@ from calibrate.records import (
 from calibrate.residuals import Residuals
 from simtrain.errors import InputError, Location, Problem
 
-_AGAIN = "delete the line; python -m calibrate measure in the same folder measures it again"
+_AGAIN = "delete the wrong line; python -m calibrate measure in the same folder measures it again"
 NUM_SIZES, LARGE_SIZES = 4, 2
 """Arrays of a collective that a fit needs, and how many of them long enough to show bandwidth."""
 _MOST_NOISY = 0.25
@@ -132,11 +132,16 @@ def _too_fast(records: Sequence[Measurement], datasheet: Datasheet | None) -> Fo
 def _falling(records: Sequence[Measurement]) -> Found:
     sized = [(line, record) for line, record in enumerate(records, 2) if isinstance(record, Sized)]
     seen: set[int] = set()
-    for (_, small), (line, large) in itertools.permutations(sized, 2):
+    for (first, small), (line, large) in itertools.permutations(sized, 2):
         if line not in seen and _is_larger(large, small) and _is_faster(large.time, small.time):
             seen.add(line)
             message = f"{_name(large)} took {large.time.median_s:.3g} s"
-            yield line, message, f"{_name(small)} took {small.time.median_s:.3g} s: time must grow"
+            yield (
+                line,
+                message,
+                f"{_name(small)} (line {first}) took {small.time.median_s:.3g} s: time must grow, "
+                f"and what else a machine does only slows; line {first} is the likelier wrong",
+            )
 
 
 Sized = GemmRecord | KernelRecord | CollectiveRecord | HostRecord
