@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,16 @@ from calibrate.measure_iterations import measure_iteration
 from calibrate.measure_kernels import kernel_points
 from calibrate.measure_layers import layer_points, memory_points
 from calibrate.measure_products import product_points
-from calibrate.ranks import Ranks, joined
-from calibrate.record_file import Point, RecordFile
+from calibrate.measured_checks import doubtful
+from calibrate.ranks import Ranks, check_launcher, joined
+from calibrate.record_file import Point, RecordFile, identity
 from calibrate.records import IterationRecord
 from calibrate.sizes import Part, Sizes
 from calibrate.timing import Timer
 from simtrain.errors import InputError, Problem
+
+_MAX_REVISITS = 3
+"""Visits of what is doubted: on a machine that is busy all the time none would be enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +46,33 @@ def measure(folder: Path, device: str, sizes: Sizes, parts: Collection[Part]) ->
     """Measure what `folder` does not have yet, on "cuda" or "cpu".
 
     Raises:
-        InputError: E702, E714: what measuring needs is not there; E715, another rank died;
-            E716, collectives alone were asked for and there is one process; or as `RecordFile`.
+        InputError: E702, E714: what measuring needs is not there; E715, another rank died, or
+            torchrun; E716, collectives alone were asked for and there is one process; or as
+            `RecordFile`.
     """
+    launcher = os.getppid()
     with joined(device) as ranks:
         _check_enough(ranks, parts)
         timer = Timer(device, sizes.budget_s, ranks)
         file, known = _open(folder, device, ranks)
-        points = [point for part in Part if part in parts for point in _PARTS[part](sizes, timer)]
-        missing = [point for point in points if point.identity not in known]
+        missing = [p for p in points_of(parts, sizes, timer) if p.identity not in known]
         with _progress(ranks) as progress:
             task = progress.add_task("", total=len(missing))
             for point in missing:
                 progress.update(task, description=point.kind.model_fields["kind"].default)
                 record = point.record(point.measure())
+                check_launcher(launcher)
                 if file is not None:
                     file.append(record)
                 progress.advance(task)
+            for _ in range(_MAX_REVISITS):
+                _revisit(missing, file, ranks, launcher)
         return Measured(ranks, len(known), len(missing))
+
+
+def points_of(parts: Collection[Part], sizes: Sizes, timer: Timer) -> list[Point]:
+    """All that there is to measure of these parts, in order."""
+    return [point for part in Part if part in parts for point in _PARTS[part](sizes, timer)]
 
 
 def _open(folder: Path, device: str, ranks: Ranks) -> tuple[RecordFile | None, set[str]]:
@@ -74,6 +88,20 @@ def _open(folder: Path, device: str, ranks: Ranks) -> tuple[RecordFile | None, s
     if failure:
         raise InputError(failure)
     return file, known
+
+
+def _revisit(points: Sequence[Point], file: RecordFile | None, ranks: Ranks, launcher: int) -> None:
+    """Measure again, later, those of the points that a fit would doubt.
+
+    Where the machine did something else for a moment, it is enough that this is over.
+    """
+    doubted = ranks.from_first(set(map(identity, doubtful(file.records))) if file else None)
+    for point in points:
+        if point.identity in doubted:
+            record = point.record(point.measure())
+            check_launcher(launcher)
+            if file is not None:
+                file.replace(record)
 
 
 def _check_enough(ranks: Ranks, parts: Collection[Part]) -> None:

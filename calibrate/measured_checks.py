@@ -19,7 +19,7 @@ from calibrate.records import (
 from calibrate.residuals import Residuals
 from simtrain.errors import InputError, Location, Problem
 
-_AGAIN = "delete the wrong line; python -m calibrate measure in the same folder measures it again"
+_AGAIN = "delete what is wrong; python -m calibrate measure in the same folder measures it again"
 NUM_SIZES, LARGE_SIZES = 4, 2
 """Arrays of a collective that a fit needs, and how many of them long enough to show bandwidth."""
 _MOST_NOISY = 0.25
@@ -111,6 +111,15 @@ def _worst(residuals: Residuals) -> str:
     return f"{row.name}, measured {row.measured:.4g} and fitted {row.fitted:.4g} {unit}"
 
 
+def doubtful(records: Sequence[Measurement]) -> list[Measurement]:
+    """What a fit would leave out or refuse: noisy records, and both of two that contradict.
+
+    That time falls as work grows may be the fault of either.
+    """
+    contradicting = {at for pair in _contradictions(records) for at, _ in pair}
+    return [r for at, r in enumerate(records) if at in contradicting or _is_noisy(r)]
+
+
 Found = Iterator[tuple[int, str, str]]
 """Line (the header is the first), what is wrong, and why."""
 
@@ -130,21 +139,29 @@ def _too_fast(records: Sequence[Measurement], datasheet: Datasheet | None) -> Fo
 
 
 def _falling(records: Sequence[Measurement]) -> Found:
-    sized = [(line, record) for line, record in enumerate(records, 2) if isinstance(record, Sized)]
     seen: set[int] = set()
-    for (first, small), (line, large) in itertools.permutations(sized, 2):
-        if line not in seen and _is_larger(large, small) and _is_faster(large.time, small.time):
-            seen.add(line)
-            message = f"{_name(large)} took {large.time.median_s:.3g} s"
+    for (at, small), (number, large) in _contradictions(records):
+        if number not in seen:
+            seen.add(number)
             yield (
-                line,
-                message,
-                f"{_name(small)} (line {first}) took {small.time.median_s:.3g} s: time must grow, "
-                f"and what else a machine does only slows; line {first} is the likelier wrong",
+                number + 2,
+                _took(large),
+                f"{_took(small)} (line {at + 2}): time must grow, and what else a machine does "
+                f"only slows; line {at + 2} is the likelier wrong",
             )
 
 
+def _contradictions(records: Sequence[Measurement]) -> Iterator[tuple[Placed, Placed]]:
+    """A record, and one of several times its work that took clearly less time."""
+    sized = [(number, record) for number, record in enumerate(records) if isinstance(record, Sized)]
+    for small, large in itertools.permutations(sized, 2):
+        if _is_larger(large[1], small[1]) and _is_faster(large[1].time, small[1].time):
+            yield small, large
+
+
 Sized = GemmRecord | KernelRecord | CollectiveRecord | HostRecord
+Placed = tuple[int, Sized]
+"""A record and its position, from 0."""
 
 
 def _is_larger(large: Sized, small: Sized) -> bool:
@@ -181,6 +198,10 @@ def _work(record: Sized) -> int:
             return record.num_bytes
         case CollectiveRecord():
             return record.array_bytes
+
+
+def _took(record: Sized) -> str:
+    return f"{_name(record)} took {record.time.median_s:.3g} s"
 
 
 def _name(record: Sized) -> str:

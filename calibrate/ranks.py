@@ -57,6 +57,19 @@ class Ranks:
         return box[0]
 
 
+def check_launcher(pid: int) -> None:
+    """Stop where torchrun, which was process `pid` when it started this rank, is no more.
+
+    It may be killed without its ranks, which the same command, given again, must not find writing.
+
+    Raises:
+        InputError: E715, this rank has another parent now.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != pid:
+        fix = "the same command goes on with what is missing"
+        raise InputError([Problem("E715", "torchrun is gone, so this rank stops", fix=fix)])
+
+
 def backend_of(device: str, ranks: Ranks) -> Literal["nccl", "gloo", "none"]:
     """What carries the collectives of a device's tensors."""
     if ranks.size == 1:

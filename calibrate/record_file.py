@@ -110,10 +110,30 @@ class RecordFile:
         self._write(record)
         self.records.append(record)
 
+    def replace(self, record: Measurement) -> None:
+        """Put a record in the place of that of the same, the whole file at once.
+
+        Raises:
+            InputError: E713, as `append`; the file stays as it was.
+        """
+        found = [identity(each) for each in self.records].index(identity(record))
+        records = [*self.records[:found], record, *self.records[found + 1 :]]
+        try:
+            header = self.path.read_bytes().partition(b"\n")[0] + b"\n"
+            beside = self.path.with_suffix(".new")
+            with beside.open("wb") as file:
+                file.write(header + b"".join(map(_line, records)))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self.path)
+        except OSError as error:
+            raise InputError([_cannot_write(self.path, error)]) from error
+        self.records = records
+
     def _write(self, record: Record) -> None:
         try:
             with self.path.open("ab") as file:
-                file.write(record.model_dump_json().encode() + b"\n")
+                file.write(_line(record))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -128,6 +148,10 @@ class RecordFile:
         if whole < len(content):
             os.truncate(self.path, whole)
         return whole > 0
+
+
+def _line(record: Record) -> bytes:
+    return record.model_dump_json().encode() + b"\n"
 
 
 def _says_what(name: str, annotation: Any) -> bool:

@@ -55,13 +55,13 @@ class Timer:
 
         The device waits until the host has queued a whole sample: the host's time is not counted.
         """
-        turns = itertools.cycle(runs or [_nothing])
-        host_s, total_s = self._warm_up(turns)
+        run = in_turn(runs)
+        host_s, total_s = self._warm_up([run])
         repeats = _between(_SAMPLE_S[self.device] / total_s, 1, _MAX_REPEATS)
 
         def sample() -> None:
             for _ in range(repeats):
-                next(turns)()
+                run()
 
         def take() -> list[float]:
             return [part / repeats for part in self._parts([sample], queued_s=host_s * repeats)]
@@ -71,8 +71,8 @@ class Timer:
 
     def time_parts(self, parts: Sequence[Run]) -> list[Timing]:
         """Seconds of each of some parts that run one after another, as the host launches them."""
-        _, total_s = self._warm_up(itertools.cycle(parts), len(parts))
-        return self._undisturbed(lambda: self._parts(parts), total_s * len(parts))
+        _, total_s = self._warm_up(parts)
+        return self._undisturbed(lambda: self._parts(parts), total_s)
 
     def _undisturbed(self, take: Callable[[], list[float]], sample_s: float) -> list[Timing]:
         """The fastest round of samples: what else a machine does can only slow it.
@@ -92,19 +92,19 @@ class Timer:
         if self.device == "cuda":
             torch.cuda.synchronize()
 
-    def _warm_up(self, turns: itertools.cycle[Run], num_runs: int = 1) -> tuple[float, float]:
-        """Host's and all seconds of one of `num_runs` runs, the second time that they run."""
+    def _warm_up(self, runs: Sequence[Run]) -> tuple[float, float]:
+        """Host's and all seconds of these runs together, the second time that they run."""
         for _ in range(2):
             self.ranks.meet()
             self.synchronize()
             start_s = time.perf_counter()
-            for _ in range(num_runs):
-                next(turns)()
+            for run in runs:
+                run()
             host_s = time.perf_counter() - start_s
             self.synchronize()
             total_s = time.perf_counter() - start_s
         host_s, total_s = self.ranks.slowest([host_s, total_s])
-        return host_s / num_runs, total_s / num_runs
+        return host_s, total_s
 
     def _parts(self, parts: Sequence[Run], queued_s: float = 0.0) -> list[float]:
         self.ranks.meet()
@@ -119,6 +119,12 @@ def _upper_s(parts: Sequence[Timing]) -> float:
 def _agree(rounds: Sequence[Sequence[Timing]]) -> bool:
     fastest, second, *_ = sorted(map(_upper_s, rounds))
     return second <= (1 + _AGREEMENT) * fastest
+
+
+def in_turn(runs: Sequence[Run]) -> Run:
+    """One of the runs after the other; nothing where there are none."""
+    turns = itertools.cycle(runs or [_nothing])
+    return lambda: next(turns)()
 
 
 def _nothing() -> None:
