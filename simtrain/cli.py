@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from simtrain import paper
+from simtrain.engine import Engine
 from simtrain.errors import SimtrainError
 from simtrain.hardware.load import load_profile
 from simtrain.paper.pictures import write_pictures
@@ -94,6 +95,13 @@ def run(
     allow_oom: Annotated[
         bool, typer.Option("--allow-oom", help="Simulate what does not fit in memory too.")
     ] = False,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            "--engine",
+            help="What runs it; all find the same to the last bit.",
+        ),
+    ] = "auto",
 ) -> None:
     """Simulate one iteration: where its time goes, and what it needs of each GPU's memory.
 
@@ -103,7 +111,10 @@ def run(
     """
     loaded = load_scenario(scenario, overrides or ())
     with _status(f"simulating {loaded.name}") as tell:
-        result = simulate(loaded) if allow_oom else simulate_fitting(loaded, tell)
+        if allow_oom:
+            result = simulate(loaded, engine=engine)
+        else:
+            result = simulate_fitting(loaded, tell, engine)
     _show(as_json, result.to_json, lambda: render_result(result))
 
 

@@ -6,26 +6,33 @@ before time is simulated: what does not fit is not run.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
+from simtrain.engine import Engine
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.choose import is_open
+from simtrain.iteration import Iteration, Known
+from simtrain.memory.choose import choose, is_open
+from simtrain.memory.report import peak_bytes
+from simtrain.programs.iteration_tasks import tasks_of
 from simtrain.report.breakdown import Breakdown
+from simtrain.report.compiled_breakdown import mean_breakdown_of
 from simtrain.scenario import Scenario
-from simtrain.simulation import simulate, simulate_memory
+from simtrain.simulation import checked_profile, run_iteration
+
+_MACHINES = 64
+"""Profiles that an evaluator remembers, with what was priced on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one simulated iteration comes to; `breakdown` is the average over the stages."""
+    """What one simulated iteration comes to; `breakdown`, if asked for, is the average stage's."""
 
     iteration_time_s: float
     tokens_per_s: float
     mfu: float
     hfu: float
-    breakdown: Breakdown
+    breakdown: Breakdown | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +56,17 @@ class Evaluation:
 
 @dataclass
 class Evaluator:
-    """Evaluates scenarios; `allow_oom` runs what does not fit too."""
+    """Evaluates scenarios; `allow_oom` runs what does not fit too.
+
+    Without `breakdowns` a run has none, which takes less time. `engine` is `compiled` unless told
+    otherwise; what it finds differs by no bit but in the breakdown, whose sums are rounded
+    differently.
+    """
 
     allow_oom: bool = False
-    _profiles: dict[tuple[str, str], HardwareProfile] = field(default_factory=dict)
+    breakdowns: bool = True
+    engine: Engine = "compiled"
+    _machines: dict[tuple[str, str], _Machine] = field(default_factory=dict)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.
@@ -60,28 +74,13 @@ class Evaluator:
         Raises:
             InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
         """
-        profile = self.profile_of(scenario)
-        if not is_open(scenario) and not self.allow_oom:
-            memory = simulate_memory(scenario, profile)
-            if not memory.fits:
-                return Evaluation(
-                    scenario, memory.fullest.peak_bytes, memory.capacity_bytes, run=None
-                )
-        result = simulate(scenario, profile)
-        fits = result.memory.fits or self.allow_oom
-        run = Run(
-            result.iteration_time_s,
-            result.tokens_per_s,
-            result.mfu,
-            result.hfu,
-            result.breakdown,
-        )
-        return Evaluation(
-            result.scenario,
-            result.memory.fullest.peak_bytes,
-            result.memory.capacity_bytes,
-            run if fits else None,
-        )
+        machine = self._machine(scenario)
+        checked_profile(scenario, machine.profile)
+        if is_open(scenario):
+            choice = choose(scenario, machine.iteration, self._run)
+            return self._evaluation(choice.chosen.iteration, choice.run)
+        iteration = machine.iteration(scenario)
+        return self._evaluation(iteration)
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """The scenario's profile with its overrides; each different one is read once.
@@ -89,7 +88,61 @@ class Evaluator:
         Raises:
             InputError: there is no such profile, or it is not as it must be.
         """
-        key = scenario.cluster, json.dumps(scenario.hardware, sort_keys=True, default=str)
-        if key not in self._profiles:
-            self._profiles[key] = profile_of(scenario)
-        return self._profiles[key]
+        return self._machine(scenario).profile
+
+    def _machine(self, scenario: Scenario) -> _Machine:
+        key = scenario.cluster, repr(scenario.hardware) if scenario.hardware else ""
+        if key not in self._machines:
+            if len(self._machines) == _MACHINES:
+                del self._machines[next(iter(self._machines))]
+            self._machines[key] = _Machine(profile_of(scenario), self.engine)
+        return self._machines[key]
+
+    def _evaluation(self, iteration: Iteration, run: Run | None = None) -> Evaluation:
+        peak, capacity = peak_bytes(iteration), iteration.profile.gpu.memory_capacity.value
+        runs = peak <= capacity or self.allow_oom
+        return Evaluation(
+            iteration.scenario, peak, capacity, (run or self._run(iteration)) if runs else None
+        )
+
+    def _run(self, iteration: Iteration) -> Run:
+        if self.engine != "compiled":
+            return _run_of(iteration, *_simulated(iteration))
+        tasks = tasks_of(iteration.tasks_shape)
+        start_s, end_s = tasks.run(iteration.seconds)
+        breakdown = None
+        if self.breakdowns:
+            breakdown = mean_breakdown_of(iteration, tasks, start_s, end_s)
+        return _run_of(iteration, float(end_s.max()), breakdown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """A profile, and what has been priced on it."""
+
+    profile: HardwareProfile
+    engine: Engine
+    known: Known = field(default_factory=Known)
+
+    def iteration(
+        self, scenario: Scenario, kept_per_stage: tuple[int, ...] | None = None
+    ) -> Iteration:
+        """An iteration that shares them."""
+        return Iteration(scenario, self.profile, kept_per_stage, self.engine, self.known)
+
+
+def _simulated(iteration: Iteration) -> tuple[float, Breakdown]:
+    result = run_iteration(iteration)
+    return result.iteration_time_s, result.breakdown
+
+
+def _run_of(iteration: Iteration, iteration_time_s: float, breakdown: Breakdown | None) -> Run:
+    scenario = iteration.scenario
+    peak_flops = iteration.profile.gpu.peak_flops.value * scenario.num_gpus * iteration_time_s
+    return Run(
+        iteration_time_s,
+        scenario.batch.global_ * scenario.model.seq_length / iteration_time_s,
+        iteration.flops(recompute=False) / peak_flops,
+        iteration.flops(recompute=True) / peak_flops,
+        breakdown,
+    )

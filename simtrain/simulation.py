@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from simtrain.costs.price import Pricer
+from simtrain.engine import Engine
 from simtrain.engine import simulate as run_program
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.placement import Placement
@@ -26,10 +27,13 @@ from simtrain.workload.shape import LayerShape
 from simtrain.workload.zero import DividedStates
 
 
-def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Result:
+def simulate(
+    scenario: Scenario, profile: HardwareProfile | None = None, engine: Engine = "auto"
+) -> Result:
     """Simulate one training iteration of a scenario on its cluster.
 
-    `profile` stands in for the one that the scenario names. Whether it fits in memory is for
+    `profile` stands in for the one that the scenario names. `engine` runs it; all find the same to
+    the last bit. Whether it fits in memory is for
     `Result.memory` to say: it is simulated either way.
 
     Raises:
@@ -37,13 +41,19 @@ def simulate(scenario: Scenario, profile: HardwareProfile | None = None) -> Resu
     """
     profile = checked_profile(scenario, profile)
     if is_open(scenario):
-        choice = choose(scenario, profile, run_iteration)
+
+        def iteration_of(one: Scenario, kept: tuple[int, ...] | None) -> Iteration:
+            return Iteration(one, profile, kept, engine)
+
+        choice = choose(scenario, iteration_of, run_iteration)
         return replace(choice.run, recompute_choice=choice.why)
-    return run_iteration(Iteration(scenario, profile))
+    return run_iteration(Iteration(scenario, profile, engine=engine))
 
 
 def simulate_fitting(
-    scenario: Scenario, tell: Callable[[str], None] = lambda words: None
+    scenario: Scenario,
+    tell: Callable[[str], None] = lambda words: None,
+    engine: Engine = "auto",
 ) -> Result:
     """Simulate a scenario that fits in memory.
 
@@ -55,7 +65,7 @@ def simulate_fitting(
     """
     if not is_open(scenario):
         _check_fits(scenario, simulate_memory(scenario), tell)
-    result = simulate(scenario)
+    result = simulate(scenario, engine=engine)
     _check_fits(scenario, result.memory, tell)
     return result
 
@@ -113,8 +123,8 @@ def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[Action
 
 def run_iteration(iteration: Iteration) -> Result:
     """Run an iteration whose recompute is settled."""
-    program, pipeline = iteration.program()
-    timeline = run_program(program)
+    pattern, pipeline = iteration.pattern()
+    timeline = run_program(pattern.program(iteration.seconds), iteration.engine)
     ran = Ran(timeline, pipeline)
     return Result(
         iteration=iteration,

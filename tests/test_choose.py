@@ -1,5 +1,6 @@
 """`auto`: the fastest recompute that fits, held against trying everything."""
 
+import functools
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,15 @@ def machine(capacity: int) -> HardwareProfile:
     return changed(a100(), **sizes, memory__fragmentation=0.0)
 
 
+def iteration_on(
+    profile: HardwareProfile, scenario: Scenario, kept: tuple[int, ...] | None
+) -> Iteration:
+    return Iteration(scenario, profile, kept)
+
+
 def time_of(iteration: Iteration) -> Run:
-    program, _ = iteration.program()
+    pattern, _ = iteration.pattern()
+    program = pattern.program(iteration.seconds)
     return Run(run_program(program).makespan_s)
 
 
@@ -46,7 +54,7 @@ def part_of_activations(grid: dict[str, Any], share: float) -> int:
 
 
 def chosen(scenario: Scenario, capacity: int) -> Choice[Run]:
-    return choose(scenario, machine(capacity), time_of)
+    return choose(scenario, functools.partial(iteration_on, machine(capacity)), time_of)
 
 
 def scenario_of(grid: dict[str, Any], **recompute: Any) -> Scenario:

@@ -90,9 +90,9 @@ def test_overlapped_1f1b_by_hand() -> None:
 def test_the_costs_of_an_arrival_by_hand() -> None:
     costs = PipelineCosts(
         action_s,
-        transfer_s=lambda message, num_concurrent_sends: 0.5,
-        arrival_s=lambda message: 0.125,
-        message_overhead_s=0.25,
+        transfer=lambda message, num_concurrent_sends: 0.5,
+        arrival=lambda message: 0.125,
+        synchronize=lambda num_messages: 0.25 * num_messages,
     )
     program, _ = pipeline_program(gpipe(2, 1), costs, overlap=False)
     assert [
@@ -114,7 +114,7 @@ def test_the_costs_of_an_arrival_by_hand() -> None:
 
 
 def test_an_overlapped_arrival_holds_up_the_compute_stream() -> None:
-    costs = PipelineCosts(action_s, lambda *_: 0.5, arrival_s=lambda message: 0.125)
+    costs = PipelineCosts(action_s, lambda *_: 0.5, arrival=lambda message: 0.125)
     program, tasks = pipeline_program(one_f_one_b(2, 1), costs, overlap=True)
     timeline = simulate(program)
     starts = [timeline.start_s[index] for index in tasks.actions.values()]
@@ -185,9 +185,9 @@ def random_costs(draw: st.DrawFn) -> PipelineCosts:
         return values[number % len(values)] / 4
 
     return PipelineCosts(
-        action_s=lambda action: pick(act, action),
-        transfer_s=lambda message, num_concurrent_sends: pick(send, message.producer),
-        arrival_s=lambda message: pick(arrive, message.producer),
+        action=lambda action: pick(act, action),
+        transfer=lambda message, num_concurrent_sends: pick(send, message.producer),
+        arrival=lambda message: pick(arrive, message.producer),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -58,14 +59,15 @@ class Pricer:
             self._known[op] = self._price(op)
         return self._known[op]
 
-    def transfer_s(self, num_bytes: float, stage: int, other: int, num_sharing: int = 1) -> float:
+    def transfer_s(self, num_bytes: float, same_node: bool, num_sharing: int = 1) -> float:
         """Seconds to send bytes from a rank of one stage to its peer of another."""
         return transfer_seconds(
-            num_bytes,
-            same_node=self.placement.stages_share_node(stage, other),
-            num_sharing=num_sharing,
-            profile=self.profile,
+            num_bytes, same_node=same_node, num_sharing=num_sharing, profile=self.profile
         )
+
+    def group(self, group: Group) -> GroupPlacement:
+        """How the ranks of a group lie on the nodes."""
+        return _group(self.placement, group)
 
     def extrapolated(self) -> tuple[str, ...]:
         """Names of the ops priced so far that lie outside what the profile was fitted on."""
@@ -89,7 +91,7 @@ class Pricer:
                 latency_s = self.profile.memory_bound.kernel_latency.value
                 return Cost(latency_s + op.moved_bytes / self._bandwidth(op.kernel))
             case Collective():
-                group = self._group(op.group)
+                group = self.group(op.group)
                 return Cost(
                     collective_seconds(op, group, self.profile),
                     collective_is_extrapolated(op, group, self.profile),
@@ -102,11 +104,13 @@ class Pricer:
         fused = kernel is Kernel.FUSED
         return (memory.fused_bandwidth if fused else memory.stream_bandwidth).value
 
-    def _group(self, group: Group) -> GroupPlacement:
-        return {
-            Group.TENSOR: self.placement.tensor_group,
-            Group.DATA: self.placement.data_group,
-            Group.EMBEDDING: self.placement.embedding_group,
-            Group.MODEL: self.placement.model_group,
-            Group.ALL: self.placement.all_ranks,
-        }[group]()
+
+@functools.lru_cache(maxsize=1024)
+def _group(placement: Placement, group: Group) -> GroupPlacement:
+    return {
+        Group.TENSOR: placement.tensor_group,
+        Group.DATA: placement.data_group,
+        Group.EMBEDDING: placement.embedding_group,
+        Group.MODEL: placement.model_group,
+        Group.ALL: placement.all_ranks,
+    }[group]()

@@ -78,42 +78,6 @@ class Program:
                 yield Problem(code="E503", message=message, reason="a stream runs one task at once")
 
 
-class ProgramBuilder:
-    """Collects tasks, and lets one wait for a task that is added after it."""
-
-    def __init__(self) -> None:
-        self._tasks: list[tuple[str, str, float, str, bool]] = []
-        self._after: list[tuple[int, ...]] = []
-
-    def add(
-        self,
-        name: str,
-        stream: str,
-        duration_s: float,
-        after: tuple[int, ...] = (),
-        kind: str = "",
-        contends: bool = False,
-    ) -> int:
-        """Queue a task on its stream (the fields of `Task`) and return its index."""
-        self._tasks.append((name, stream, duration_s, kind, contends))
-        self._after.append(after)
-        return len(self._tasks) - 1
-
-    def wait(self, task: int, after: tuple[int, ...]) -> None:
-        """Let `task` start only when the tasks `after` have ended as well."""
-        self._after[task] += after
-
-    def build(self, interference: Mapping[str, Interference] | None = None) -> Program:
-        """Return the program of all tasks so far. Raises InputError as `Program` does."""
-        tasks = tuple(
-            Task(name, stream, duration_s, after, kind, contends)
-            for (name, stream, duration_s, kind, contends), after in zip(
-                self._tasks, self._after, strict=True
-            )
-        )
-        return Program(tasks, interference or {})
-
-
 def _bad_duration(task: Task) -> Problem:
     return Problem(
         code="E501",

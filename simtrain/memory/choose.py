@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import Iteration
 from simtrain.memory.most_that_fit import most_that_fit
 from simtrain.memory.report import MemoryReport, memory_report
@@ -29,6 +28,7 @@ class Run(Protocol):
 
 
 R = TypeVar("R", bound=Run)
+IterationOf = Callable[[Scenario, tuple[int, ...] | None], Iteration]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +87,17 @@ def is_open(scenario: Scenario) -> bool:
 
 
 def choose(
-    scenario: Scenario, profile: HardwareProfile, simulate: Callable[[Iteration], R]
+    scenario: Scenario, iteration_of: IterationOf, simulate: Callable[[Iteration], R]
 ) -> Choice[R]:
     """Try what the scenario leaves open and choose the fastest that fits.
+
+    `iteration_of` makes the iteration of a scenario that leaves nothing open, or of one whose kept
+    microbatches are given by stage.
 
     Where nothing fits, what needs least memory is chosen; that it does not fit is the report's
     to say.
     """
-    trials: tuple[Trial[R], ...] = tuple(_tried(_Search(scenario, profile)))
+    trials: tuple[Trial[R], ...] = tuple(_tried(_Search(scenario, iteration_of)))
     fitting = [trial for trial in trials if trial.memory.fits]
     least = [min(trials, key=lambda trial: trial.peak_bytes)]
     runs = [(trial, simulate(trial.iteration)) for trial in fitting or least]
@@ -116,12 +119,12 @@ class _Search(Generic[R]):
     """Variations of one scenario and their memory."""
 
     scenario: Scenario
-    profile: HardwareProfile
+    iteration_of: IterationOf
 
     def trial(self, policy: RecomputePolicy, kept: tuple[int, ...] | None = None) -> Trial[R]:
         """The scenario with another policy, with `kept` forward passes on each stage."""
         scenario = self.scenario.model_copy(update={"recompute": policy})
-        iteration = Iteration(scenario, self.profile, kept)
+        iteration = self.iteration_of(scenario, kept)
         return Trial(iteration, memory_report(iteration))
 
     def strategies(self) -> Iterator[Trial[R]]:

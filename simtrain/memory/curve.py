@@ -6,18 +6,18 @@ the timeline says when.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simtrain.engine import Timeline
 from simtrain.iteration import Iteration
-from simtrain.memory.working import ActionMemory, backward_memory, forward_memory
+from simtrain.memory.moments import Held
+from simtrain.memory.working import ActionMemory, pass_memory
 from simtrain.programs.iteration import GRADIENT_NORM
 from simtrain.programs.pipeline import PipelineTasks, stage_stream
-from simtrain.schedules import Action, Kind
+from simtrain.scenario import RecomputePolicy
+from simtrain.schedules import Action
 from simtrain.workload.chunk import Chunk
-
-MemoryOf = Callable[[Action], ActionMemory]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +39,13 @@ class Step:
         return self.activations_bytes + self.memory.beyond_bytes
 
 
-def stage_steps(iteration: Iteration, memory_of: MemoryOf, stage: int) -> Iterator[Step]:
-    """The actions of a stage in order.
-
-    Forward passes are kept until their backward pass; without `deallocate_outputs` their output,
-    which the next stage has as its input, waits for it too (paper, Appendix B).
-    """
+def stage_steps(iteration: Iteration, stage: int) -> Iterator[Step]:
+    """The actions of a stage in order; forward passes are kept until their backward pass."""
     held = 0
-    output_bytes = _output_bytes(iteration)
-    last = iteration.schedule.num_virtual_stages - 1
     for action in iteration.schedule.ranks[stage]:
-        memory = memory_of(action)
-        kept = memory.kept_bytes + (output_bytes if action.virtual_stage != last else 0)
+        one = held_of(iteration, iteration.chunk(action.virtual_stage), iteration.recompute(action))
+        memory = one.forward if action.kind == "F" else one.backward
+        kept = one.outstanding_bytes
         before, held = held, held + (kept if action.kind == "F" else -kept)
         yield Step(action, memory, max(before, held), held)
 
@@ -78,31 +73,21 @@ class Ran:
         )
 
 
-def memory_by_action(iteration: Iteration) -> MemoryOf:
-    """Replays each distinct action of an iteration once."""
-    known: dict[tuple[Chunk, bool, Kind], ActionMemory] = {}
+def output_bytes(iteration: Iteration, chunk: Chunk) -> int:
+    """Bytes of the output that a chunk sends on, where it is held: 2sbh, or this rank's part.
 
-    def memory_of(action: Action) -> ActionMemory:
-        chunk, keeps = iteration.chunk(action.virtual_stage), iteration.keeps(action)
-        if (chunk, keeps, action.kind) not in known:
-            both = _both_passes(iteration, action)
-            known[chunk, keeps, "F"], known[chunk, keeps, "B"] = both
-        return known[chunk, keeps, action.kind]
-
-    return memory_of
-
-
-def _both_passes(iteration: Iteration, action: Action) -> tuple[ActionMemory, ActionMemory]:
-    stage, microbatch = action.virtual_stage, action.microbatch
-    forward, kept = forward_memory(iteration.order(Action(stage, "F", microbatch)))
-    backward, left = backward_memory(iteration.order(Action(stage, "B", microbatch)), kept)
-    assert not left, f"nothing releases {sorted(left)}"
-    return forward, backward
-
-
-def _output_bytes(iteration: Iteration) -> int:
-    """Bytes of the output that a chunk sends on, where it is held: 2sbh, or this rank's part."""
-    if iteration.scenario.memory.deallocate_outputs or iteration.schedule.num_stages == 1:
+    Without `deallocate_outputs` it waits for the backward pass, as the input of the next stage
+    that it is does there (paper, Appendix B).
+    """
+    scenario = iteration.scenario
+    sends = scenario.parallelism.pipeline > 1 and not chunk.has_head
+    if scenario.memory.deallocate_outputs or not sends:
         return 0
     shape = iteration.shape
     return shape.local_tokens * shape.hidden * shape.element_bytes
+
+
+def held_of(iteration: Iteration, chunk: Chunk, policy: RecomputePolicy) -> Held:
+    """What the passes of a chunk hold."""
+    forward, backward = pass_memory(chunk, policy, iteration.shape, iteration.passes.hide)
+    return Held(forward.kept_bytes + output_bytes(iteration, chunk), forward, backward)

@@ -15,9 +15,12 @@ from simtrain.memory.buffers import (
     lasting_buffers,
     step_buffers,
 )
-from simtrain.memory.curve import MemoryOf, Ran, Step, memory_by_action, stage_steps
+from simtrain.memory.curve import Ran, held_of, stage_steps
+from simtrain.memory.moments import Held, Load, Peak, moments_of
 from simtrain.memory.states import ModelStates, model_states
+from simtrain.memory.working import ActionMemory
 from simtrain.schedules import Action
+from simtrain.workload.recompute import KEEP_ALL
 
 OPTIMIZER_STEP = "optimizer step"
 
@@ -116,14 +119,45 @@ class MemoryReport:
 
 def memory_report(iteration: Iteration, ran: Ran | None = None) -> MemoryReport:
     """The peaks of an iteration's stages, with their times if it `ran`."""
-    memory_of = memory_by_action(iteration)
+    peaks = moments_of(iteration.tasks_shape).peaks(_held(iteration))
     return MemoryReport(
         capacity_bytes=iteration.profile.gpu.memory_capacity.value,
         stages=tuple(
-            _with_time(_stage_memory(iteration, memory_of, stage), ran)
-            for stage in range(iteration.schedule.num_stages)
+            _with_time(_stage_memory(iteration, stage, peak), ran)
+            for stage, peak in enumerate(peaks)
         ),
     )
+
+
+def peak_bytes(iteration: Iteration) -> int:
+    """The peak of the fullest stage, which is all that many questions need."""
+    shape = iteration.tasks_shape
+    fullest: dict[int, int] = {}
+    for step, dynamic in zip(
+        shape.steps, moments_of(shape).stage_bytes(_held(iteration)), strict=True
+    ):
+        fullest[step] = max(dynamic, fullest.get(step, 0))
+    return max(
+        max(lasting.total_bytes(fullest[step]), lasting.stepping_bytes)
+        for step, stage in _first_stages(shape.steps).items()
+        for lasting in [_Lasting.of(iteration, stage)]
+    )
+
+
+def _first_stages(steps: tuple[int, ...]) -> dict[int, int]:
+    """The first stage of each number."""
+    return {step: steps.index(step) for step in set(steps)}
+
+
+def _held(iteration: Iteration) -> dict[Load, Held]:
+    """What the passes of the different chunks hold, keeping what the scenario says, or all."""
+    policies = {False: iteration.scenario.recompute, True: KEEP_ALL}
+    return {
+        (number, keeps): held_of(iteration, chunk, policies[keeps])
+        for number, chunk in enumerate(iteration.different_chunks)
+        for keeps in (False, True)
+        if not keeps or iteration.keeps_any
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +172,7 @@ def memory_curve(iteration: Iteration, ran: Ran, stage: int) -> MemoryCurve:
     """What a rank of a stage holds, allocator included, while each action runs and after it."""
     lasting = _Lasting.of(iteration, stage)
     points = [(0.0, lasting.total_bytes(0))]
-    for step in stage_steps(iteration, memory_by_action(iteration), stage):
+    for step in stage_steps(iteration, stage):
         start_s, end_s = ran.interval_s(step.action)
         points.append((start_s, lasting.total_bytes(step.dynamic_bytes)))
         points.append((end_s, lasting.total_bytes(step.after_bytes)))
@@ -157,7 +191,7 @@ class _Lasting:
 
     @classmethod
     def of(cls, iteration: Iteration, stage: int) -> Self:
-        scenario, parameters = iteration.scenario, iteration.parameters(stage)
+        scenario, parameters = iteration.scenario, iteration.stage_parameters[stage]
         return cls(
             iteration.profile,
             model_states(scenario, parameters.total),
@@ -183,25 +217,22 @@ def _with_time(stage: StageMemory, ran: Ran | None) -> StageMemory:
     return replace(stage, peak_time_s=ran.interval_s(stage.peak_action)[0])
 
 
-def _stage_memory(iteration: Iteration, memory_of: MemoryOf, stage: int) -> StageMemory:
+def _stage_memory(iteration: Iteration, stage: int, peak: Peak) -> StageMemory:
     """The fullest of the moments of a stage: an action's, or the optimizer step."""
     lasting = _Lasting.of(iteration, stage)
-    steps = stage_steps(iteration, memory_of, stage)
-    fullest = max(steps, key=lambda step: step.dynamic_bytes)
-    if lasting.stepping_bytes > lasting.total_bytes(fullest.dynamic_bytes):
+    if lasting.stepping_bytes > lasting.total_bytes(peak.dynamic_bytes):
         activations, buffers = 0, lasting.stepping
         action, op = None, FP32_GRADIENTS
     else:
-        activations, buffers = fullest.activations_bytes, lasting.buffers | _buffers_of(fullest)
-        action, op = fullest.action, fullest.memory.op
+        activations, buffers = peak.activations_bytes, lasting.buffers | _buffers_of(peak.memory)
+        action, op = peak.action, peak.memory.op
     tensors = lasting.states.total_bytes + activations + sum(buffers.values())
     named = {name: size for name, size in buffers.items() if size}
     allocator = allocator_bytes(iteration.profile, tensors)
     return StageMemory(stage, lasting.states, activations, named, allocator, action, op)
 
 
-def _buffers_of(step: Step) -> Buffers:
-    memory = step.memory
+def _buffers_of(memory: ActionMemory) -> Buffers:
     return {
         RECOMPUTED: memory.recomputed_bytes,
         WORKING: memory.beyond_bytes - memory.recomputed_bytes,

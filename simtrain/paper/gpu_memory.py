@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from simtrain.hardware.load import profile_of
 from simtrain.iteration import Iteration
-from simtrain.memory.curve import memory_by_action, stage_steps
+from simtrain.memory.curve import stage_steps
 from simtrain.memory.states import model_states
 from simtrain.paper.comparison import Progress
 from simtrain.paper.entries import GIB, Entry, Limit, Reproduction, Section
@@ -93,7 +93,7 @@ def fig1(progress: Progress | None = None) -> Reproduction:
 
 def replayed_bytes(iteration: Iteration, stage: int) -> int:
     """The most activations that a stage holds at any time."""
-    steps = stage_steps(iteration, memory_by_action(iteration), stage)
+    steps = stage_steps(iteration, stage)
     return max(step.activations_bytes for step in steps)
 
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from simtrain.costs.price import Pricer
-from simtrain.engine import Interference, Program, ProgramBuilder, Timeline, simulate
+from simtrain.engine import Interference, Pattern, Program, ProgramBuilder, Timeline, simulate
 from simtrain.engine.intervals import Interval, merged, outside_s
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Collective, Group, Op, Phase
+from simtrain.workload.ops import Collective, Group, Op, Phase, Work
 
 HOST, COMPUTE, COMMUNICATION, DATA = "host", "compute", "communication", "data"
+LAUNCH = "launch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +52,61 @@ class ActionTime:
         )
 
 
-def chunk_program(order: IssueOrder, pricer: Pricer) -> tuple[Program, tuple[int, ...]]:
-    """The program of a chunk's pass, and the task of each op in issue order."""
-    builder = ProgramBuilder()
-    issue_s = pricer.profile.host.issue.value
-    tasks: list[int] = []
+@dataclass(frozen=True)
+class PassPattern:
+    """A pass of a chunk on streams; slots are what `op_slots` names, and `LAUNCH`.
+
+    `tasks` are those of the ops in issue order, `layer_ends` how many of them have been issued when
+    a layer ends.
+    """
+
+    pattern: Pattern
+    tasks: tuple[int, ...]
+    layer_ends: tuple[int, ...]
+
+
+OpSlot: TypeAlias = tuple[str, Phase, int]
+
+
+def op_slots(order: IssueOrder) -> list[OpSlot]:
+    """For each op its name, its phase, and a number where another op has both but costs more."""
+    works: dict[tuple[str, Phase], dict[Work, int]] = {}
+    slots = []
     for node in order.nodes:
-        launch = builder.add(f"launch {node.op.name}", HOST, issue_s, kind="launch")
+        known = works.setdefault((node.op.name, node.op.phase), {})
+        slots.append((node.op.name, node.op.phase, known.setdefault(node.op.work, len(known))))
+    return slots
+
+
+def pass_pattern(order: IssueOrder, slowdown: float) -> PassPattern:
+    """Put a chunk's ops on streams, where kernels and collectives side by side slow each other."""
+    builder = ProgramBuilder()
+    tasks: list[int] = []
+    for node, slot in zip(order.nodes, op_slots(order), strict=True):
+        op = node.op
+        launch = builder.add(f"launch {op.name}", HOST, LAUNCH, kind="launch")
         after = (launch, *(tasks[position] for position in node.after))
-        duration_s = pricer.cost(node.op).duration_s
-        tasks.append(
-            builder.add(
-                node.op.name, _stream(node.op), duration_s, after, node.op.phase, contends=True
-            )
-        )
-    slowdown = pricer.profile.overlap.slowdown.value
+        tasks.append(builder.add(op.name, _stream(op), slot, after, op.phase, contends=True))
     side_by_side = {
         COMPUTE: Interference((COMMUNICATION, DATA), slowdown),
         COMMUNICATION: Interference((COMPUTE,), slowdown),
         DATA: Interference((COMPUTE,), slowdown),
     }
-    return builder.build(side_by_side), tuple(tasks)
+    return PassPattern(builder.pattern(side_by_side), tuple(tasks), tuple(order.layer_ends))
+
+
+def slot_seconds(order: IssueOrder, pricer: Pricer) -> dict[OpSlot | str, float]:
+    """Seconds of each slot of a pass that has these ops."""
+    seconds: dict[OpSlot | str, float] = {LAUNCH: pricer.profile.host.issue.value}
+    for node, slot in zip(order.nodes, op_slots(order), strict=True):
+        seconds[slot] = pricer.cost(node.op).duration_s
+    return seconds
+
+
+def chunk_program(order: IssueOrder, pricer: Pricer) -> tuple[Program, tuple[int, ...]]:
+    """The program of a chunk's pass, and the task of each op in issue order."""
+    laid_out = pass_pattern(order, pricer.profile.overlap.slowdown.value)
+    return laid_out.pattern.program(slot_seconds(order, pricer).__getitem__), laid_out.tasks
 
 
 def _stream(op: Op) -> str:
@@ -82,7 +118,7 @@ def _stream(op: Op) -> str:
 def simulate_chunk(order: IssueOrder, pricer: Pricer) -> ActionTime:
     """Run a chunk's pass on the engine and say where its time goes."""
     program, tasks = chunk_program(order, pricer)
-    timeline = simulate(program)
+    timeline = simulate(program, "simpy")
     compute_s = recompute_s = 0.0
     for task in tasks:
         span = timeline.span(task)

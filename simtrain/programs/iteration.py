@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simtrain.engine import Program, ProgramBuilder
+from simtrain.engine import Duration, Pattern, ProgramBuilder
 from simtrain.programs.pipeline import (
     PipelineCosts,
     PipelineTasks,
@@ -31,48 +31,56 @@ class Bucket:
 
     action: Action
     part: int
-    duration_s: float
+    duration: Duration
 
 
 @dataclass(frozen=True, slots=True)
 class StageStep:
-    """Seconds of what a stage does after its last backward pass.
+    """How long each thing lasts that a stage does after its last backward pass; None for nothing.
 
-    `buckets` run beside the backward pass; `data_reduction_s` runs after it. `embedding_s` is
-    None on stages without the tied embedding. `to_host_s` is 0 unless the optimizer is offloaded,
-    `parameter_gather_s` unless ZeRO divides its work.
+    `buckets` run beside the backward pass; `data_reduction` runs after it. `holds_embedding` says
+    that the stage takes part in the reduction of the tied embedding. `to_host` is there if the
+    optimizer is offloaded, `parameter_gather` if ZeRO divides its work.
     """
 
-    average_s: float
-    data_reduction_s: float
-    buckets: tuple[Bucket, ...]
-    sequence_parallel_s: float
-    embedding_s: float | None
-    to_host_s: float
-    norm_s: float
-    norm_reduction_s: float
-    update_s: float
-    parameter_gather_s: float
+    norm: Duration
+    update: Duration
+    average: Duration | None = None
+    data_reduction: Duration | None = None
+    buckets: tuple[Bucket, ...] = ()
+    sequence_parallel: Duration | None = None
+    holds_embedding: bool = False
+    to_host: Duration | None = None
+    parameter_gather: Duration | None = None
 
 
-def iteration_program(
-    schedule: Schedule, costs: PipelineCosts, steps: Sequence[StageStep], *, overlap: bool
-) -> tuple[Program, PipelineTasks]:
-    """The program of an iteration, one step a stage; kinds name what each task is."""
+def iteration_pattern(
+    schedule: Schedule,
+    costs: PipelineCosts,
+    steps: Sequence[StageStep],
+    *,
+    embedding: Duration,
+    norm_reduction: Duration,
+    overlap: bool,
+) -> tuple[Pattern, PipelineTasks]:
+    """The tasks of an iteration, one step a stage; kinds name what each task is.
+
+    `embedding` and `norm_reduction` are the all-reduces for which stages meet.
+    """
     builder = ProgramBuilder()
     pipeline = add_pipeline(builder, schedule, costs, overlap)
     ready = [_reduce_gradients(builder, stage, step, pipeline) for stage, step in enumerate(steps)]
-    ready = _reduce_embedding(builder, steps, ready)
+    ready = _reduce_embedding(builder, steps, ready, embedding)
     norms = [
         _measure_gradients(builder, stage, step, ready[stage]) for stage, step in enumerate(steps)
     ]
     # Every rank needs the norm of all: nobody steps before the last stage has its gradients.
     everyone = tuple(task for tasks in norms for task in tasks)
-    reduction_s = max(step.norm_reduction_s for step in steps)
-    agreed = builder.add("gradient norm all-reduce", MODEL_STREAM, reduction_s, everyone, "norm")
+    name = "gradient norm all-reduce"
+    agreed = builder.add(name, MODEL_STREAM, norm_reduction, everyone, "norm")
     for stage, step in enumerate(steps):
         _update_parameters(builder, stage, step, (agreed,))
-    return builder.build(), pipeline
+    return builder.pattern(), pipeline
 
 
 def data_stream(stage: int) -> str:
@@ -90,33 +98,35 @@ def _reduce_gradients(
         reduced = builder.add(
             f"gradients of {bucket.action}",
             data_stream(stage),
-            bucket.duration_s,
+            bucket.duration,
             (produced,),
             "data bucket",
         )
         ready = (*ready, reduced)
     stream = stage_stream(stage)
-    if step.average_s:
-        ready = (builder.add("gradient average", stream, step.average_s, ready, "optimizer"),)
-    if step.data_reduction_s:
-        ready = (builder.add("gradient reduction", stream, step.data_reduction_s, ready, "data"),)
-    if step.sequence_parallel_s:
-        name = "layer norm gradient all-reduce"
-        ready = (builder.add(name, stream, step.sequence_parallel_s, ready, "tensor"),)
+    for name, duration, kind in (
+        ("gradient average", step.average, "optimizer"),
+        ("gradient reduction", step.data_reduction, "data"),
+        ("layer norm gradient all-reduce", step.sequence_parallel, "tensor"),
+    ):
+        if duration is not None:
+            ready = (builder.add(name, stream, duration, ready, kind),)
     return ready
 
 
 def _reduce_embedding(
-    builder: ProgramBuilder, steps: Sequence[StageStep], ready: list[tuple[int, ...]]
+    builder: ProgramBuilder,
+    steps: Sequence[StageStep],
+    ready: list[tuple[int, ...]],
+    duration: Duration,
 ) -> list[tuple[int, ...]]:
     """Both holders of the tied embedding meet, and go on together."""
-    holders = [stage for stage, step in enumerate(steps) if step.embedding_s is not None]
+    holders = [stage for stage, step in enumerate(steps) if step.holds_embedding]
     if not holders:
         return ready
     waits = tuple(task for stage in holders for task in ready[stage])
-    duration_s = max(step.embedding_s or 0.0 for step in steps)
     name = "embedding gradient all-reduce"
-    task = builder.add(name, EMBEDDING_STREAM, duration_s, waits, "embedding")
+    task = builder.add(name, EMBEDDING_STREAM, duration, waits, "embedding")
     return [(task,) if stage in holders else tasks for stage, tasks in enumerate(ready)]
 
 
@@ -125,9 +135,9 @@ def _measure_gradients(
 ) -> tuple[int, ...]:
     """The norm of what a stage has, once a host that runs Adam has got its gradients."""
     stream = stage_stream(stage)
-    if step.to_host_s:
-        ready = (builder.add("gradients to host", stream, step.to_host_s, ready, "optimizer"),)
-    return (builder.add(GRADIENT_NORM, stream, step.norm_s, ready, "optimizer"),)
+    if step.to_host is not None:
+        ready = (builder.add("gradients to host", stream, step.to_host, ready, "optimizer"),)
+    return (builder.add(GRADIENT_NORM, stream, step.norm, ready, "optimizer"),)
 
 
 def _update_parameters(
@@ -135,7 +145,7 @@ def _update_parameters(
 ) -> None:
     """Adam, and the parameters that other replicas updated."""
     stream = stage_stream(stage)
-    updated = builder.add("Adam", stream, step.update_s, agreed, "optimizer")
-    if step.parameter_gather_s:
+    updated = builder.add("Adam", stream, step.update, agreed, "optimizer")
+    if step.parameter_gather is not None:
         name = "parameter all-gather"
-        builder.add(name, stream, step.parameter_gather_s, (updated,), "parameter gather")
+        builder.add(name, stream, step.parameter_gather, (updated,), "parameter gather")

@@ -9,7 +9,7 @@ has ended, and only its consumer waits for it.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from simtrain.engine import Program, ProgramBuilder
+from simtrain.engine import Duration, Program, ProgramBuilder
 from simtrain.schedules import (
     Action,
     Exchange,
@@ -25,23 +25,23 @@ _KINDS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
 
 @dataclass(frozen=True, slots=True)
 class PipelineCosts:
-    """Seconds of the parts of a pipeline.
+    """How long the parts of a pipeline last: in seconds, or the slots of a pattern.
 
-    `action_s(action)` is the compute of one action. `transfer_s(message, num_concurrent_sends)`
-    is one message, where the sender has that many sends (itself included) in the same exchange
-    to share its network adapter. `arrival_s(message)` is what the receiver's compute stream has
-    to do before it can use the message (the all-gather of a scattered tensor); None for nothing.
-    `message_overhead_s` is the host's work for each message of a blocking exchange, while the
-    device waits.
-    `parts_s(action)` are the consecutive parts of an action that others wait for one by one
-    (the layers of a backward pass whose gradients are reduced as they come); None for whole.
+    `action(action)` is the compute of one action. `transfer(message, num_concurrent_sends)` is one
+    message, where the sender has that many sends (itself included) in the same exchange to share
+    its network adapter. `arrival(message)` is what the receiver's compute stream has to do before
+    it can use the message (the all-gather of a scattered tensor); None for nothing.
+    `synchronize(num_messages)` is the host's work for a blocking exchange of so many messages,
+    while the device waits; None for nothing.
+    `parts(action)` are the consecutive parts of an action that others wait for one by one (the
+    layers of a backward pass whose gradients are reduced as they come); None for whole.
     """
 
-    action_s: Callable[[Action], float]
-    transfer_s: Callable[[Message, int], float]
-    arrival_s: Callable[[Message], float] | None = None
-    message_overhead_s: float = 0.0
-    parts_s: Callable[[Action], tuple[float, ...] | None] = lambda action: None
+    action: Callable[[Action], Duration]
+    transfer: Callable[[Message, int], Duration]
+    arrival: Callable[[Message], Duration] | None = None
+    synchronize: Callable[[int], Duration] | None = None
+    parts: Callable[[Action], tuple[Duration, ...] | None] = lambda action: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def add_pipeline(
     """Add the tasks of a pipeline to a program, with overlapped or blocking communication.
 
     Streams are `stage 3`, `link 3->4` and, between the last and the first rank, `wrap 7->0`.
-    Kinds are "forward", "backward", "transfer", "arrival" and "synchronize" (message overhead).
+    Kinds are "forward", "backward", "transfer", "arrival" and "synchronize".
     Raises InputError (E421) for blocking communication of a schedule that splits its backward.
     """
     pipeline = _Pipeline(builder, costs)
@@ -136,8 +136,10 @@ class _Pipeline:
         for transfer in transfers:
             self.builder.wait(transfer, gate)
         gate = transfers
-        if self.costs.message_overhead_s:
-            gate = self.add_synchronize(rank, len(messages), gate)
+        if self.costs.synchronize is not None:
+            duration = self.costs.synchronize(len(messages))
+            stream = stage_stream(rank)
+            gate = (self.builder.add("synchronize", stream, duration, gate, kind="synchronize"),)
         for message in exchange.receives:
             gate = self.add_arrival(rank, message, gate)
         return gate
@@ -163,31 +165,24 @@ class _Pipeline:
 
     def add_action(self, rank: int, action: Action, gate: tuple[int, ...]) -> tuple[int, ...]:
         name, stream, kind = str(action), stage_stream(rank), _KINDS[action.kind]
-        if (parts := self.costs.parts_s(action)) is not None:
-            tasks = tuple(self.builder.add(name, stream, seconds, gate, kind) for seconds in parts)
+        if (parts := self.costs.parts(action)) is not None:
+            tasks = tuple(self.builder.add(name, stream, part, gate, kind) for part in parts)
             self.parts[action] = tasks
             task = tasks[-1]
         else:
-            task = self.builder.add(name, stream, self.costs.action_s(action), gate, kind)
+            task = self.builder.add(name, stream, self.costs.action(action), gate, kind)
         self.actions[action] = task
         return (task,)
 
     def add_transfer(self, message: Message, num_concurrent_sends: int) -> None:
-        seconds = self.costs.transfer_s(message, num_concurrent_sends)
+        duration = self.costs.transfer(message, num_concurrent_sends)
         self.transfers[message] = self.builder.add(
-            str(message), link_stream(message), seconds, kind="transfer"
+            str(message), link_stream(message), duration, kind="transfer"
         )
 
     def add_arrival(self, rank: int, message: Message, gate: tuple[int, ...]) -> tuple[int, ...]:
-        if self.costs.arrival_s is None:
+        if self.costs.arrival is None:
             return gate
-        seconds = self.costs.arrival_s(message)
+        duration = self.costs.arrival(message)
         name = f"{message} arrives"
-        return (self.builder.add(name, stage_stream(rank), seconds, gate, kind="arrival"),)
-
-    def add_synchronize(
-        self, rank: int, num_messages: int, gate: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        seconds = num_messages * self.costs.message_overhead_s
-        stream = stage_stream(rank)
-        return (self.builder.add("synchronize", stream, seconds, gate, kind="synchronize"),)
+        return (self.builder.add(name, stage_stream(rank), duration, gate, kind="arrival"),)

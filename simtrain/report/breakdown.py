@@ -102,7 +102,8 @@ def _elsewhere(
     return stages
 
 
-_PARTS = {
+PARTS = {
+    # Of a task of a stage's own stream that is no forward or backward pass.
     "arrival": "pipeline_communication_s",
     "synchronize": "pipeline_communication_s",
     "data": "data_communication_s",
@@ -129,14 +130,14 @@ class _Lane:
         seconds = {field.name: 0.0 for field in fields(Breakdown)}
         tasks = self.timeline.program.tasks
         for task, (start_s, end_s) in zip(self.queue, self.busy(), strict=True):
-            if (part := _PARTS.get(tasks[task].kind)) is not None:
+            if (part := PARTS.get(tasks[task].kind)) is not None:
                 seconds[part] += end_s - start_s
         return seconds
 
 
 def _stage(lane: _Lane, ran: Counter[ActionTime], elsewhere: _Elsewhere) -> Breakdown:
     parts = lane.seconds_by_part()
-    _add_actions(parts, ran)
+    add_actions(parts, ran)
     gaps = _gaps(lane.busy(), lane.makespan_s)
     # A gap in which several run is counted once, to the first of them.
     running: list[Interval] = []
@@ -154,8 +155,8 @@ def _stage(lane: _Lane, ran: Counter[ActionTime], elsewhere: _Elsewhere) -> Brea
     return Breakdown(**parts)
 
 
-def _add_actions(parts: dict[str, float], ran: Counter[ActionTime]) -> None:
-    """Add the parts of all forward and backward passes of a stage."""
+def add_actions(parts: dict[str, float], ran: Mapping[ActionTime, int]) -> None:
+    """Add the parts of so many forward and backward passes."""
     for time, number in ran.items():
         parts["compute_s"] += number * time.compute_s
         parts["recompute_s"] += number * time.recompute_s

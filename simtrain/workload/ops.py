@@ -38,6 +38,10 @@ class Group(StrEnum):
     ALL = "all"
 
 
+Work: TypeAlias = tuple[int | str, ...]
+"""All of an op that decides what it costs: ops of the same class and work cost the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
     """A tensor that stays when its op has ended, until another op of its layer releases it.
@@ -71,6 +75,12 @@ class Gemm:
     weight: bool = False
     saved: tuple[SavedTensor, ...] = ()
     releases: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> Work:
+        """Shape and element sizes."""
+        sizes = self.m, self.n, self.k, self.batch, self.element_bytes, self.output_element_bytes
+        return *sizes, self.accumulate
 
     @property
     def flops(self) -> int:
@@ -126,6 +136,11 @@ class FusedAttention:
     element_bytes: int = 2
     saved: tuple[SavedTensor, ...] = ()
     releases: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> Work:
+        """Sizes, and which of the two kernels it is."""
+        return self.heads, self.seq_length, self.head_size, self.element_bytes, self.is_backward
 
     @property
     def is_backward(self) -> bool:
@@ -202,6 +217,11 @@ class Elementwise:
     holds: int | None = None
 
     @property
+    def work(self) -> Work:
+        """Bytes that cross HBM, and the kernel's family."""
+        return self.moved_bytes, self.kernel
+
+    @property
     def moved_bytes(self) -> int:
         """Bytes that cross HBM."""
         return self.read_bytes + self.write_bytes
@@ -230,6 +250,11 @@ class Collective:
     extra: bool = False
     saved: tuple[SavedTensor, ...] = ()
     releases: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> Work:
+        """What is exchanged by whom."""
+        return self.kind, self.array_bytes, self.group_size, self.group
 
     def working_bytes(self, saved_bytes: int) -> int:
         """The whole activation, where it is one and not among those that it saves or releases."""

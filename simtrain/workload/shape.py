@@ -46,6 +46,11 @@ class LayerShape:
         )
 
     @property
+    def variant(self) -> tuple[bool, ...]:
+        """All of it but sizes: shapes of one variant have the same ops and collectives."""
+        return self.tensor > 1, self.sequence_parallel, self.fused_attention
+
+    @property
     def tokens(self) -> int:
         """Tokens of a microbatch: s · b."""
         return self.seq_length * self.microbatch

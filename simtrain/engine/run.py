@@ -1,0 +1,34 @@
+"""Runs a program, with SimPy or compiled: both find the same times, to the last bit."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Literal
+
+from simtrain.engine.deadlock import DeadlockError, find_waits
+from simtrain.engine.program import Program
+from simtrain.engine.simulator import simulate_events
+from simtrain.engine.timeline import Timeline
+
+Engine = Literal["auto", "simpy", "compiled"]
+
+LARGE = 50_000
+"""Tasks from which on the compiled executor repays being loaded, about half a second."""
+
+
+def simulate(program: Program, engine: Engine = "auto") -> Timeline:
+    """Find when each task starts and ends.
+
+    `auto` is SimPy for a small program and compiled for a large one.
+
+    Raises DeadlockError when tasks are left that can never start.
+    """
+    if engine == "compiled" or (engine == "auto" and len(program.tasks) >= LARGE):
+        from simtrain.engine.compiled import simulate_compiled
+
+        timeline = simulate_compiled(program)
+    else:
+        timeline = simulate_events(program)
+    if inf in timeline.end_s:
+        raise DeadlockError(tuple(find_waits(program, timeline.end_s)))
+    return timeline

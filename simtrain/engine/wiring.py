@@ -1,0 +1,116 @@
+"""Who waits for whom, as arrays: a program without its names and its durations.
+
+Many programs share one wiring and differ only in seconds; it is laid out once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.engine import kernels
+from simtrain.engine.program import Interference
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wiring:
+    """`num_tasks` tasks on streams, which are numbered in the order of their first tasks.
+
+    `queues.queue[queue_starts[s]:queue_starts[s + 1]]` are the tasks of stream s in their order,
+    `queues.after[after_starts[i]:after_starts[i + 1]]` what task i waits for, and `previous[i]` is
+    the task before it on its stream (-1 for none). `order` lists the tasks so that each comes after
+    all that it waits for; those of a deadlock are left out. `slowed_by[s, a]` says that stream a
+    slows stream s, by `slowdown[s]`.
+    """
+
+    stream_of: Ints
+    queues: kernels.Queues
+    previous: Ints
+    order: Ints
+    contends: NDArray[np.bool_]
+    slowed_by: NDArray[np.bool_]
+    slowdown: Floats
+    contended: bool
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks of the program."""
+        return len(self.stream_of)
+
+    @classmethod
+    def of(
+        cls,
+        streams: Sequence[str],
+        after: Sequence[tuple[int, ...]],
+        contends: Sequence[bool],
+        interference: Mapping[str, Interference],
+    ) -> Wiring:
+        """Lay out the tasks of a program, given as columns."""
+        numbers: dict[str, int] = {}
+        stream_of = _ints([numbers.setdefault(stream, len(numbers)) for stream in streams])
+        queue = np.argsort(stream_of, kind="stable").astype(np.int32)
+        queues = kernels.Queues(
+            np.searchsorted(stream_of[queue], range(len(numbers) + 1)).astype(np.int32),
+            queue,
+            _ints([0, *itertools.accumulate(map(len, after))]),
+            _ints([*itertools.chain.from_iterable(after)]),
+        )
+        slowed_by, slowdown = _interference(numbers, interference)
+        return cls(
+            stream_of,
+            queues,
+            _previous(stream_of, queue),
+            kernels.order_of(queues),
+            np.array(contends, np.bool_),
+            slowed_by,
+            slowdown,
+            bool(slowed_by.any()),
+        )
+
+    def run(self, duration_s: Floats) -> tuple[Floats, Floats]:
+        """Start and end of each task; both are infinite for one that can never start.
+
+        With interference the streams are followed event by event, else the ends are longest paths.
+        """
+        times: tuple[Floats, Floats]
+        if self.contended:
+            slowed = self.contends, self.slowed_by, self.slowdown
+            times = kernels.events(self.queues, *slowed, duration_s)
+        else:
+            times = kernels.longest_paths(self.order, self.previous, self.queues, duration_s)
+        return times
+
+
+def _previous(stream_of: Ints, queue: Ints) -> Ints:
+    """The task before each on its stream, or -1."""
+    previous = np.full(len(queue), -1, np.int32)
+    same_stream = stream_of[queue[1:]] == stream_of[queue[:-1]]
+    previous[queue[1:][same_stream]] = queue[:-1][same_stream]
+    return previous
+
+
+def _interference(
+    numbers: Mapping[str, int], interference: Mapping[str, Interference]
+) -> tuple[NDArray[np.bool_], Floats]:
+    """Victim by aggressor, and the slowdown of each stream (-1 for one that nothing slows)."""
+    slowed_by = np.zeros((len(numbers), len(numbers)), np.bool_)
+    slowdown = np.full(len(numbers), -1.0)
+    for victim, slowed in interference.items():
+        if victim not in numbers:
+            continue
+        slowdown[numbers[victim]] = slowed.slowdown
+        for aggressor in slowed.aggressors:
+            if aggressor in numbers:
+                slowed_by[numbers[victim], numbers[aggressor]] = True
+    return slowed_by, slowdown
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, np.int32)

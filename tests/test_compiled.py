@@ -1,0 +1,238 @@
+"""The compiled executor: to the last bit what SimPy finds, on any program and any scenario."""
+
+import dataclasses
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import a100, small, zero
+
+from simtrain.engine import DeadlockError, Interference, Program, Task, simulate
+from simtrain.engine.interval_kernel import common_s, merged, outside_s
+from simtrain.engine.intervals import common_s as plain_common_s
+from simtrain.engine.intervals import merged as plain_merged
+from simtrain.engine.intervals import outside_s as plain_outside_s
+from simtrain.errors import InputError
+from simtrain.evaluation import Evaluator
+from simtrain.iteration import Iteration
+from simtrain.memory.report import memory_report, peak_bytes
+from simtrain.programs.passes import Pass, Passes
+from simtrain.resources import list_scenarios
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate as simulate_scenario
+
+# Nothing lasts less than a clock at these times can tell: two streams that meet within one rounding
+# of each other would be told apart by which of them SimPy happens to wake first.
+DURATIONS_S = st.one_of(st.integers(0, 3).map(float), st.floats(1e-9, 3.0))
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Up to 40 tasks on four streams, some of which slow each other."""
+    tasks = []
+    for index in range(draw(st.integers(0, 40))):
+        earlier = st.integers(0, index - 1) if index else st.nothing()
+        after = draw(st.lists(earlier, max_size=3)) if index else []
+        stream, contends = draw(st.sampled_from("abcd")), draw(st.booleans())
+        seconds = draw(DURATIONS_S)
+        tasks.append(Task(f"t{index}", stream, seconds, tuple(after), contends=contends))
+    slowdown = draw(st.floats(0.0, 2.0))
+    interference = draw(
+        st.sampled_from(
+            [
+                {},
+                {"a": Interference(("b", "c"), slowdown)},
+                {"a": Interference(("b", "c"), slowdown), "b": Interference(("a",), slowdown)},
+                {one: Interference((other,), slowdown) for one, other in ("ab", "bc", "ca")},
+            ]
+        )
+    )
+    return Program(tuple(tasks), interference)
+
+
+def assert_same(program: Program) -> None:
+    simpy, compiled = simulate(program, "simpy"), simulate(program, "compiled")
+    assert compiled.start_s == simpy.start_s
+    assert compiled.end_s == simpy.end_s
+
+
+@given(programs())
+@settings(max_examples=250)
+def test_both_executors_agree_to_the_last_bit(program: Program) -> None:
+    assert_same(program)
+
+
+def test_both_agree_where_much_is_side_by_side() -> None:
+    """Long programs, in which roundings would add up."""
+    number = random.Random(7)
+    for _ in range(20):
+        tasks = tuple(
+            Task(
+                f"t{index}",
+                number.choice("abcd"),
+                number.random() ** 4,
+                tuple(number.randrange(index) for _ in range(number.randrange(3)) if index),
+                contends=number.random() < 0.7,
+            )
+            for index in range(300)
+        )
+        both = {"a": Interference(("b", "d"), 0.3), "b": Interference(("a",), 0.7)}
+        assert_same(Program(tasks, both))
+
+
+def test_a_deadlock_is_told_as_simpy_tells_it() -> None:
+    tasks = (Task("early", "a", 1.0, after=(1,)), Task("late", "a", 1.0), Task("on", "b", 1.0))
+    errors = []
+    for engine in ("simpy", "compiled"):
+        with pytest.raises(DeadlockError) as error:
+            simulate(Program(tasks), engine)  # type: ignore[arg-type]
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+
+
+SORTED = st.lists(st.integers(0, 60), unique=True, max_size=20).map(sorted)
+
+
+@given(SORTED, SORTED)
+def test_sets_of_moments_are_the_same_compiled(first: list[int], second: list[int]) -> None:
+    def pairs(moments: list[int]) -> list[tuple[float, float]]:
+        ends = zip(moments[::2], moments[1::2], strict=False)
+        return [(start / 7, end / 7) for start, end in ends]
+
+    one, other = pairs(first), pairs(second)
+    a, b = (np.array(intervals, float).reshape(-1, 2) for intervals in (one, other))
+    assert common_s(a, b) == plain_common_s(one, other)
+    assert outside_s(a, b) == plain_outside_s(one, other)
+    assert list(map(tuple, merged(a, b).tolist())) == plain_merged([*one, *other])
+
+
+VARIANTS = {
+    "overlap": small(overlap={"tensor_parallel": True}),
+    "blocking": small(overlap={"tensor_parallel": False}),
+    "sequence": small({"sequence_parallel": True}, recompute="selective"),
+    "buckets": small({"data": 2}, overlap={"data_parallel": True}, memory={"zero_stage": 1}),
+    "interleaved": small({"interleave": 2}, overlap={"pipeline": True}),
+    "scattered": small({"interleave": 2, "scatter_gather": True}),
+    "uneven": small({"last_stage_layers": 1, "first_stage_layers": 1}),
+    "gpipe": small(schedule="gpipe", recompute="full"),
+    "units": small({"pipeline": 2}, recompute={"strategy": "full", "num_layers": 3}),
+    "block": small(
+        {"pipeline": 2}, recompute={"strategy": "full", "method": "block", "num_layers": 2}
+    ),
+    "kept": small(recompute={"strategy": "full", "keep_microbatches": 1}),
+    "held outputs": small(memory={"deallocate_outputs": False}),
+    "distributed": small(recompute={"strategy": "full", "distribute": True}),
+    "offload": small({"data": 2}, memory={"zero_stage": 1, "offload_optimizer": True}),
+    "half gradients": small(precision={"gradients": "bf16"}),
+    "fused": small({"sequence_parallel": True}, attention_backend="fused"),
+    "fused again": small(attention_backend="fused", recompute="selective"),
+    "zero 2": zero(2),
+    "zero 3": zero(3, overlap={"data_parallel": True}),
+    "alone": small({"tensor": 1, "pipeline": 1}),
+}
+
+
+def assert_evaluated(scenario: Scenario) -> None:
+    """Times, utilizations and peaks to the last bit; the breakdown's sums but for rounding."""
+    result = simulate_scenario(scenario, engine="simpy")
+    evaluation = Evaluator(allow_oom=True).evaluate(scenario)
+    run = evaluation.run
+    assert run is not None and run.breakdown is not None
+    assert run.iteration_time_s == result.iteration_time_s
+    assert (run.mfu, run.hfu) == (result.mfu, result.hfu)
+    assert run.tokens_per_s == result.tokens_per_s
+    assert evaluation.peak_bytes == result.memory.fullest.peak_bytes
+    assert evaluation.capacity_bytes == result.memory.capacity_bytes
+    found, expected = dataclasses.astuple(run.breakdown), dataclasses.astuple(result.breakdown)
+    assert found == pytest.approx(expected, abs=1e-12 * result.iteration_time_s)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_evaluation_is_what_simpy_finds(name: str) -> None:
+    assert_evaluated(VARIANTS[name])
+
+
+LARGE = [name for name in list_scenarios() if "1t_" in name or "530b" in name]
+
+
+@pytest.mark.parametrize("name", sorted({*list_scenarios()} - {*LARGE}))
+def test_a_shipped_scenario_is_what_simpy_finds(name: str) -> None:
+    assert_evaluated(load_scenario(name))
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_scenario_is_what_simpy_finds(name: str) -> None:
+    """Task by task."""
+    iteration = Iteration(load_scenario(name), a100())
+    pattern, _ = iteration.pattern()
+    timeline = simulate(pattern.program(iteration.seconds), "simpy")
+    durations_s = np.array([iteration.seconds(slot) for slot in pattern.slots])
+    start_s, end_s = pattern.wiring.run(durations_s[np.array(pattern.slot_of)])
+    assert np.array_equal(start_s, timeline.start_s)
+    assert np.array_equal(end_s, timeline.end_s)
+
+
+def test_what_an_evaluator_remembers_changes_nothing() -> None:
+    """The same answers fresh, and after everything else was evaluated."""
+    used = Evaluator(allow_oom=True)
+    first = {name: used.evaluate(scenario) for name, scenario in VARIANTS.items()}
+    for name, scenario in reversed(VARIANTS.items()):
+        assert used.evaluate(scenario) == first[name]
+        assert Evaluator(allow_oom=True).evaluate(scenario) == first[name]
+
+
+def test_what_does_not_fit_is_not_run() -> None:
+    large = small(model={"hidden_size": 32768, "num_attention_heads": 32})
+    evaluation = Evaluator().evaluate(large)
+    assert not evaluation.fits and evaluation.run is None
+    assert evaluation.peak_bytes == memory_report(Iteration(large, a100())).fullest.peak_bytes
+
+
+def test_an_illegal_scenario_is_an_error() -> None:
+    bad = small().model_copy(
+        update={"parallelism": small().parallelism.model_copy(update={"tensor": 5})}
+    )
+    with pytest.raises(InputError, match="E301"):
+        Evaluator().evaluate(bad)
+
+
+def test_open_recompute_is_chosen_as_simulate_chooses() -> None:
+    scenario = small(model={"hidden_size": 8192}, recompute="auto")
+    result, evaluation = simulate_scenario(scenario), Evaluator().evaluate(scenario)
+    assert evaluation.run is not None
+    assert evaluation.scenario.recompute == result.scenario.recompute
+    assert evaluation.run.iteration_time_s == result.iteration_time_s
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_passes_laid_out_for_one_shape_serve_others(name: str) -> None:
+    """Each pass, compiled, against the same pass run by SimPy with ops of its own."""
+    for wide in (1, 3):
+        scenario = VARIANTS[name]
+        model = scenario.model
+        changed = model.model_copy(update={"hidden_size": wide * model.hidden_size})
+        iteration = Iteration(scenario.model_copy(update={"model": changed}), a100())
+        simpy = iteration.passes
+        compiled = Passes(simpy.shape, simpy.hide, simpy.divided, simpy.pricer, "compiled")
+        for one, _ in iteration.different_passes():
+            assert compiled.time(one) == simpy.time(one)
+            for recompute in (False, True):
+                flops = [each.flops(one, recompute=recompute) for each in (simpy, compiled)]
+                assert flops[0] == flops[1]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_peak_alone_is_that_of_the_report(name: str) -> None:
+    iteration = Iteration(VARIANTS[name], a100())
+    assert peak_bytes(iteration) == memory_report(iteration).fullest.peak_bytes
+    assert math.isfinite(peak_bytes(iteration))
+
+
+def test_equal_passes_are_one() -> None:
+    iteration = Iteration(VARIANTS["sequence"], a100())
+    passes = [one for one, _ in iteration.different_passes()]
+    assert len(set(passes)) == len(passes) == 6  # first, middle and last, forward and backward
+    assert isinstance(passes[0], Pass)
