@@ -6,7 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from simtrain.hardware.profile import Cluster, Entry, Gpu, HostLink, Memory, PointToPoint
+from simtrain.hardware.profile import (
+    Cluster,
+    Entry,
+    Gpu,
+    HostLink,
+    Memory,
+    PointToPoint,
+    RunningCosts,
+)
 from simtrain.units import BytesPerSecond, NonNegativeSeconds
 from simtrain.workload.ops import CollectiveKind
 
@@ -71,6 +79,7 @@ class Datasheet(_Strict):
     host_link: HostLink
     intra_node: IntraNodeSheet
     inter_node: InterNodeSheet
+    running_costs: RunningCosts
 
 
 class Gemms(_Strict):

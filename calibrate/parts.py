@@ -64,6 +64,7 @@ def profile_data(figures: FiguresOfParts, sheet: Data, parts: Parts, gemm: Data)
         "overlap": {},
         "intra_node": dict(sheet["intra_node"]),
         "inter_node": sheet["inter_node"],
+        "running_costs": sheet["running_costs"],
     }
     for kind, (points, residuals) in parts.curves.items():
         data["intra_node"][kind.value] = entry(

@@ -6,21 +6,28 @@ Exit codes: 0 fine, 2 bad input, 3 does not fit in memory, 4 a threshold missed.
 from __future__ import annotations
 
 import io
-import json
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from simtrain import paper
+from simtrain.commands import cost
+from simtrain.commands.shared import (
+    AllowOomOption,
+    JsonOption,
+    OutOption,
+    ScenarioArgument,
+    SetOption,
+    emit,
+    show,
+    status,
+)
 from simtrain.engine import Engine
 from simtrain.errors import SimtrainError
 from simtrain.hardware.load import load_profile
@@ -37,7 +44,6 @@ from simtrain.schedules import build as build_schedule
 from simtrain.simulation import simulate, simulate_fitting
 
 DOES_NOT_FIT, THRESHOLD_MISSED = 3, 4
-_PLAIN_WIDTH = 120
 
 app = typer.Typer(
     add_completion=False,
@@ -49,20 +55,10 @@ app = typer.Typer(
 
 profile_app = typer.Typer(no_args_is_help=True, help="List, show and check hardware profiles.")
 app.add_typer(profile_app, name="profile")
+cost.register(app)
 
-ScenarioArgument = Annotated[
-    str, typer.Argument(help="A scenario file, or the name of one that comes with simtrain.")
-]
 ProfileArgument = Annotated[
     str, typer.Argument(help="A profile file, or the name of one that comes with simtrain.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Override a field: parallelism.tensor=4. May be repeated."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Write pictures into this folder, PNG and SVG.")
 ]
 
 
@@ -92,15 +88,10 @@ def run(
     scenario: ScenarioArgument,
     overrides: SetOption = None,
     as_json: JsonOption = False,
-    allow_oom: Annotated[
-        bool, typer.Option("--allow-oom", help="Simulate what does not fit in memory too.")
-    ] = False,
+    allow_oom: AllowOomOption = False,
     engine: Annotated[
         Engine,
-        typer.Option(
-            "--engine",
-            help="What runs it; all find the same to the last bit.",
-        ),
+        typer.Option("--engine", help="What runs it; all find the same to the last bit."),
     ] = "auto",
 ) -> None:
     """Simulate one iteration: where its time goes, and what it needs of each GPU's memory.
@@ -110,12 +101,12 @@ def run(
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
     """
     loaded = load_scenario(scenario, overrides or ())
-    with _status(f"simulating {loaded.name}") as tell:
+    with status(f"simulating {loaded.name}") as tell:
         if allow_oom:
             result = simulate(loaded, engine=engine)
         else:
             result = simulate_fitting(loaded, tell, engine)
-    _show(as_json, result.to_json, lambda: render_result(result))
+    show(as_json, result.to_json, lambda: render_result(result))
 
 
 @app.command()
@@ -132,11 +123,11 @@ def memory(
     loaded = load_scenario(scenario, overrides or ())
     if out:
         make_folder(out)
-    with _status(f"simulating {loaded.name}"):
+    with status(f"simulating {loaded.name}"):
         result = simulate(loaded)
         if out:
             write_memory_picture(result, out)
-    _show(as_json, result.memory.to_json, lambda: memory_page(result.memory))
+    show(as_json, result.memory.to_json, lambda: memory_page(result.memory))
     if not result.memory.fits:
         raise typer.Exit(DOES_NOT_FIT)
 
@@ -161,7 +152,7 @@ def reproduce(
             if out:
                 write_pictures(one.value, results[one.value], out)
     result = paper.Everything(results) if target is Target.ALL else results[target.value]
-    _show(as_json, result.to_json, lambda: render_reproduced(result))
+    show(as_json, result.to_json, lambda: render_reproduced(result))
     if not result.ok:
         raise typer.Exit(THRESHOLD_MISSED)
 
@@ -179,7 +170,7 @@ def schedule(scenario: ScenarioArgument, overrides: SetOption = None) -> None:
         loaded.parallelism.interleave,
         loaded.num_microbatches,
     )
-    _emit(order.to_csv())
+    emit(order.to_csv())
 
 
 @app.command()
@@ -189,7 +180,7 @@ def scenarios() -> None:
     Example: simtrain scenarios
     """
     for name in list_scenarios():
-        _emit(f"{name}  {load_scenario(name).description or ''}".rstrip() + "\n")
+        emit(f"{name}  {load_scenario(name).description or ''}".rstrip() + "\n")
 
 
 @profile_app.command("list")
@@ -202,17 +193,17 @@ def list_the_profiles() -> None:
     for name in list_profiles():
         profile = load_profile(name)
         calibrated = "calibrated" if profile.calibrated else "not calibrated"
-        _emit(f"{name:{width}}  {calibrated:14}  {profile.description}\n")
+        emit(f"{name:{width}}  {calibrated:14}  {profile.description}\n")
 
 
-@profile_app.command()
-def show(profile: ProfileArgument, as_json: JsonOption = False) -> None:
+@profile_app.command("show")
+def show_profile(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     """Print every entry of a profile with its unit, its source and what it was fitted on.
 
     Example: simtrain profile show h100_sxm
     """
     page = load_page(profile)
-    _show(as_json, page.to_json, lambda: profile_page(page))
+    show(as_json, page.to_json, lambda: profile_page(page))
 
 
 @profile_app.command()
@@ -224,7 +215,7 @@ def check(profile: ProfileArgument) -> None:
 
     Example: simtrain profile check my_cluster.yaml
     """
-    _emit(f"OK: {_summary(load_page(profile))}\n")
+    emit(f"OK: {_summary(load_page(profile))}\n")
 
 
 def _summary(page: ProfilePage) -> str:
@@ -247,34 +238,6 @@ def main() -> None:
     except SimtrainError as error:
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-
-
-def _show(as_json: bool, data: Callable[[], dict[str, Any]], page: Callable[[], Any]) -> None:
-    if as_json:
-        _emit(json.dumps(data(), indent=2, allow_nan=False) + "\n")
-        return
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PLAIN_WIDTH)
-    with console.capture() as capture:
-        console.print(page())
-    _emit(capture.get())
-
-
-def _emit(text: str) -> None:
-    """Write to stdout; a reader that has seen enough (`| head`) is no error."""
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:
-        # So that nothing fails again when Python flushes stdout at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextmanager
-def _status(what: str) -> Iterator[Callable[[str], None]]:
-    """Show what is done; what is yielded shows what is done next."""
-    with Console(stderr=True).status(Text(what)) as status:
-        yield lambda words: status.update(Text(words))
 
 
 @contextmanager

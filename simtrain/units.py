@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -21,6 +21,7 @@ _FRACTIONS = {"": 1, "m": 10**3, "u": 10**6, "\u00b5": 10**6, "\u03bc": 10**6, "
 
 # A number as YAML writes it, then whatever follows as the unit.
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*)", re.DOTALL)
+_CURRENCY_PER_HOUR = re.compile(r"(?<![A-Za-z])[A-Z]{3}/h$")
 _NOT_FINITE = re.compile(r"[+-]?\.?(nan|inf|infinity)\b", re.IGNORECASE)
 # No quantity of a computer is written with a number outside these.
 _SMALLEST, _LARGEST = 1e-30, 1e30
@@ -78,14 +79,22 @@ COMPUTE_RATE = Dimension(
     ("TFLOP/s", "GFLOP/s"),
     "312",
 )
-# No field has the last four: they are known only so that a wrong unit can be told by its name.
+POWER = Dimension("power", _multiples(_DECIMAL, "W"), ("W", "kW"), "400")
+_COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+TOKENS = Dimension(
+    "number of tokens",
+    {unit: Fraction(scale) for unit, scale in _COUNTS.items()} | {"tokens": Fraction(1)},
+    ("B", "T"),
+    "300",
+)
+# No field has the last three: they are known only so that a wrong unit can be told by its name.
 _DIMENSIONS = (
     MEMORY,
     BANDWIDTH,
     TIME,
     COMPUTE_RATE,
+    POWER,
     Dimension("frequency", _multiples(_DECIMAL, "Hz")),
-    Dimension("power", _multiples(_DECIMAL, "W")),
     Dimension("bits", _multiples(_DECIMAL, "b")),
     Dimension("work", _multiples(_DECIMAL, "FLOP")),
 )
@@ -188,12 +197,58 @@ def parse_flops_per_s(value: object) -> float:
     return float(_parse(value, COMPUTE_RATE))
 
 
+def parse_watts(value: object) -> float:
+    """A power such as "400 W" or "6.5 kW", in watts.
+
+    Raises:
+        UnitError: see the message and its `fix`.
+    """
+    return float(_parse(value, POWER))
+
+
+class Price(BaseModel):
+    """What something costs an hour, in a currency by its three letters of ISO 4217."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    per_hour: float
+    currency: str
+
+
+def parse_price(value: object) -> Price:
+    """A price such as "3.43 USD/h", whatever the currency.
+
+    Raises:
+        UnitError: see the message and its `fix`.
+    """
+    match = _CURRENCY_PER_HOUR.search(value.strip()) if isinstance(value, str) else None
+    unit = match[0] if match else "USD/h"
+    price = Dimension("price", {unit: Fraction(1)}, (unit,), "3.43")
+    return Price(per_hour=float(_parse(value, price)), currency=unit.removesuffix("/h"))
+
+
+def parse_tokens(value: object) -> int:
+    """A number of tokens such as "300B", "1.5T" or "450e9": thousands as K, M, B (10^9) and T.
+
+    Raises:
+        UnitError: see the message and its `fix`.
+    """
+    text = value.strip() if isinstance(value, str) else value
+    bare = isinstance(text, str) and text[-1:].isdigit()
+    tokens = _parse(f"{text} tokens" if bare else text, TOKENS)
+    if tokens.denominator != 1:
+        raise UnitError(f'"{text}" is not a whole number of tokens', TOKENS.remedy())
+    return int(tokens)
+
+
 # Fields of strict pydantic models: text with a unit in the file, a plain number in the model.
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 BytesPerSecond = Annotated[float, BeforeValidator(parse_bytes_per_s)]
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 NonNegativeSeconds = Annotated[float, BeforeValidator(parse_non_negative_seconds)]
 FlopsPerSecond = Annotated[float, BeforeValidator(parse_flops_per_s)]
+Watts = Annotated[float, BeforeValidator(parse_watts)]
+PricePerHour = Annotated[Price, BeforeValidator(parse_price)]
 
 
 def format_seconds(duration_s: float) -> str:
@@ -205,6 +260,12 @@ def format_bytes(num_bytes: float) -> str:
     """An amount of memory for reading: four digits and a binary prefix, "79.15 GiB"."""
     prefixes = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
     return _format(num_bytes, prefixes)
+
+
+def format_energy(energy_j: float) -> str:
+    """An energy for reading, in watt-hours: "73.4 MWh"."""
+    prefixes = (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3.6e3), ("J", 1.0))
+    return _format(energy_j, prefixes)
 
 
 def _format(value: float, units: Sequence[tuple[str, float]]) -> str:

@@ -39,12 +39,14 @@ ROOMS: dict[str, set[str]] = {
     "evaluation": READING
     | {"scenario", "hardware", "engine", "programs", "iteration", "memory", "report"}
     | {"simulation"},
+    "cost": READING | {"scenario", "hardware"},
     "paper": READING
     | {"scenario", "hardware", "workload", "schedules", "iteration", "memory", "report"}
     | {"pictures", "simulation"},
+    "commands": READING | {"scenario", "simulation", "cost"},
     "cli": READING
     | {"scenario", "hardware", "schedules", "engine", "memory", "pictures", "report"}
-    | {"simulation", "paper"},
+    | {"simulation", "paper", "commands"},
 }
 # What stands at the front of the package may use all of it.
 FRONT = {"__init__", "__main__"}

@@ -251,7 +251,8 @@ def commands() -> dict[str, typer.core.TyperCommand]:
 
 def test_the_commands() -> None:
     of_profiles = {f"profile {name}" for name in ("list", "show", "check")}
-    assert set(commands()) == {"run", "memory", "reproduce", "schedule", "scenarios"} | of_profiles
+    others = {"run", "memory", "reproduce", "schedule", "scenarios", "cost"}
+    assert set(commands()) == others | of_profiles
 
 
 @pytest.mark.parametrize("name", commands())

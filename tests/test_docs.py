@@ -24,7 +24,10 @@ from simtrain.hardware.load import load_profile
 from simtrain.paper.comparison import Comparison, Row
 from simtrain.resources import list_profiles, list_scenarios
 
-DOCUMENTS = ("README.md", "docs/design.md", "docs/validation.md", "benchmarks/README.md")
+DOCUMENTS = (
+    *("README.md", "docs/design.md", "docs/validation.md", "docs/what_ifs.md"),
+    "benchmarks/README.md",
+)
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -82,7 +85,7 @@ def test_documents_are_there_and_their_links_lead_somewhere(document: str) -> No
 
 def test_every_command_is_shown() -> None:
     shown = {command.split()[1] for command in commands("simtrain ")}
-    assert shown == {"run", "memory", "reproduce", "schedule", "scenarios", "profile"}
+    assert shown == {"run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost"}
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == {target.value for target in Target}
 

@@ -69,7 +69,7 @@ def test_check_accepts_what_is_shipped(name: str) -> None:
 
 def test_check_counts() -> None:
     assert call("profile", "check", "a100_sxm4_80gb").stdout == (
-        "OK: a100_sxm4_80gb has 44 entries, each with a source, 18 of them fitted; calibrated\n"
+        "OK: a100_sxm4_80gb has 47 entries, each with a source, 18 of them fitted; calibrated\n"
     )
 
 

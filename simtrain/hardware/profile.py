@@ -13,6 +13,8 @@ from simtrain.units import (
     BytesPerSecond,
     FlopsPerSecond,
     NonNegativeSeconds,
+    PricePerHour,
+    Watts,
 )
 
 Value = TypeVar("Value")
@@ -162,6 +164,18 @@ class HostLink(_Strict):
     adam_bandwidth: Entry[BytesPerSecond]
 
 
+class RunningCosts(_Strict):
+    """What an hour takes; no time depends on it, and each entry may be missing.
+
+    `price` is a GPU's an hour. `gpu_power` is the most that a GPU's board draws, `node_power` the
+    most that a node draws with everything in it.
+    """
+
+    price: Entry[PricePerHour] | None = None
+    gpu_power: Entry[Watts] | None = None
+    node_power: Entry[Watts] | None = None
+
+
 class Overlap(_Strict):
     """What running beside each other costs a kernel and a collective."""
 
@@ -279,6 +293,7 @@ class HardwareProfile(_Strict):
     overlap: Overlap
     intra_node: IntraNode | None = None
     inter_node: InterNode | None = None
+    running_costs: RunningCosts | None = None
 
     @model_validator(mode="after")
     def _linked(self) -> Self:
@@ -322,6 +337,7 @@ class HardwareProfile(_Strict):
                 f"write less than {capacity / 2**30:.4g} GiB",
             )
         self._check_links()
+        self._check_power()
         memory = self.gpu.memory_bandwidth.value
         if self.host_link and self.host_link.bandwidth.value > memory:
             raise FieldError(
@@ -357,6 +373,19 @@ class HardwareProfile(_Strict):
                     f"times the efficiency {best:.4g} of {kind} it is more than the whole link",
                     f"write at most {1 / best:.4g}",
                 )
+
+    def _check_power(self) -> None:
+        """A node draws what its GPUs draw, and more."""
+        if (costs := self.running_costs) is None:
+            return
+        gpu, node = costs.gpu_power, costs.node_power
+        gpus_w = self.cluster.gpus_per_node.value * gpu.value if gpu else 0.0
+        if node and node.value < gpus_w:
+            raise FieldError(
+                ("running_costs", "node_power", "value"),
+                f"{node.value:.4g} W is less than the {gpus_w:.4g} W that its GPUs draw",
+                f"write the power of the whole node, at least {gpus_w / 1e3:.4g} kW",
+            )
 
     @property
     def adapter_share_bytes_per_s(self) -> float:

@@ -1,0 +1,61 @@
+"""What commands share: options, and printing. Data to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+_PLAIN_WIDTH = 120
+
+ScenarioArgument = Annotated[
+    str, typer.Argument(help="A scenario file, or the name of one that comes with simtrain.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a field: parallelism.tensor=4. May be repeated."),
+]
+AllowOomOption = Annotated[
+    bool, typer.Option("--allow-oom", help="Simulate what does not fit in memory too.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Write pictures into this folder, PNG and SVG.")
+]
+
+
+def show(as_json: bool, data: Callable[[], dict[str, Any]], page: Callable[[], Any]) -> None:
+    """Print the data as JSON, or else the page."""
+    if as_json:
+        emit(json.dumps(data(), indent=2, allow_nan=False) + "\n")
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PLAIN_WIDTH)
+    with console.capture() as capture:
+        console.print(page())
+    emit(capture.get())
+
+
+def emit(text: str) -> None:
+    """Write to stdout; a reader that has seen enough (`| head`) is no error."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        # So that nothing fails again when Python flushes stdout at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def status(what: str) -> Iterator[Callable[[str], None]]:
+    """Show what is done; what is yielded shows what is done next."""
+    with Console(stderr=True).status(Text(what)) as shown:
+        yield lambda words: shown.update(Text(words))

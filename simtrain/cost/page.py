@@ -1,0 +1,48 @@
+"""What training costs as a page for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.cost.training import ASSUMPTIONS, TrainingCost
+from simtrain.units import format_energy, format_seconds
+
+_DAY_S = 86_400
+
+
+def cost_page(cost: TrainingCost) -> RenderableType:
+    """The page of `simtrain cost`."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in _rows(cost):
+        # Names are the user's: as Text, brackets in them are no markup.
+        table.add_row(Text(name, style="bold"), Text(value))
+    return Group(table, "", *(Text(note, style="dim") for note in _notes(cost)))
+
+
+def _rows(cost: TrainingCost) -> Iterator[tuple[str, str]]:
+    yield "scenario", str(cost.scenario)
+    yield "cluster", f"{cost.cluster}, GPUs used: {cost.num_gpus}"
+    yield "tokens", f"{cost.num_tokens:,}"
+    each = format_seconds(cost.iteration_time_s)
+    yield "iterations", f"{cost.num_iterations:,} of {each}"
+    yield "time", f"{cost.time_s / _DAY_S:,.4g} days"
+    yield "GPU-hours", f"{cost.gpu_hours:,.0f}"
+    if cost.price is not None:
+        yield "price", f"{cost.price:,.0f} {cost.currency}"
+    if cost.gpu_energy_j is not None:
+        yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
+    if cost.node_energy_j is not None:
+        yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
+
+
+def _notes(cost: TrainingCost) -> Iterator[str]:
+    yield from ASSUMPTIONS
+    for name, source in cost.sources.items():
+        yield f"{name}: {source}"
+    if cost.missing:
+        names = ", ".join(f"running_costs.{name}" for name in cost.missing)
+        yield f"Not in the profile {cost.cluster}, so not said: {names}. Add it to a copy of it."
