@@ -10,14 +10,14 @@ from simtrain.hardware.load import load_profile
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.simulation import simulate
-
-__version__ = "0.1.0"
+from simtrain.version import VERSION as __version__
 
 __all__ = [
     "InputError",
     "Result",
     "Scenario",
     "SimtrainError",
+    "__version__",
     "load_profile",
     "load_scenario",
     "simulate",

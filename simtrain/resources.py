@@ -1,4 +1,4 @@
-"""The scenarios and hardware profiles that come with simtrain, and how a name finds one."""
+"""The scenarios, sweeps and profiles that come with simtrain, and how a name finds one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,22 @@ _PACKAGE = Path(__file__).parent
 _SUFFIX = ".yaml"
 
 
-def find_scenario(name_or_path: str | Path) -> Path:
+def find_scenario(name_or_path: str | Path, location: Location | None = None) -> Path:
     """The file of a scenario: a path, or the bare name of one that comes with simtrain.
 
     Raises:
-        InputError: a bare name that no shipped scenario has.
+        InputError: a bare name that no shipped scenario has; `location` is where it was written.
     """
-    return _find(name_or_path, "scenarios", "scenario")
+    return _find(name_or_path, "scenarios", "scenario", location)
+
+
+def find_sweep(name_or_path: str | Path) -> Path:
+    """The file of a sweep: a path, or the bare name of one that comes with simtrain.
+
+    Raises:
+        InputError: a bare name that no shipped sweep has.
+    """
+    return _find(name_or_path, "sweeps", "sweep")
 
 
 def find_profile(name_or_path: str | Path, location: Location | None = None) -> Path:
@@ -32,6 +41,11 @@ def find_profile(name_or_path: str | Path, location: Location | None = None) -> 
 def list_scenarios() -> list[str]:
     """The names of the scenarios that come with simtrain."""
     return _names(_folder("scenarios"))
+
+
+def list_sweeps() -> list[str]:
+    """The names of the sweeps that come with simtrain."""
+    return _names(_folder("sweeps"))
 
 
 def list_profiles() -> list[str]:

@@ -11,9 +11,10 @@ import pytest
 from command_line import ROOT
 
 PACKAGE = ROOT / "simtrain"
-READING = {"errors", "units", "strict_yaml", "resources"}
+READING = {"version", "errors", "units", "strict_yaml", "resources"}
 # Each room and the rooms that it may import, all of them above it.
 ROOMS: dict[str, set[str]] = {
+    "version": set(),
     "errors": set(),
     "units": set(),
     "strict_yaml": {"errors"},
@@ -39,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "evaluation": READING
     | {"scenario", "hardware", "engine", "programs", "iteration", "memory", "report"}
     | {"simulation"},
+    "sweep": READING | {"scenario", "hardware", "report", "evaluation"},
     "cost": READING | {"scenario", "hardware"},
     "paper": READING
     | {"scenario", "hardware", "workload", "schedules", "iteration", "memory", "report"}

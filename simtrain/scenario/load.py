@@ -26,7 +26,7 @@ def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = (
     path = find_scenario(path_or_name)
     document = load_document(path)
     for override in overrides:
-        document = apply_overrides(_spell_out_recompute(document), [override])
+        document = apply_overrides(spell_out_recompute(document), [override])
     return scenario_from_document(document, default_name=path.stem)
 
 
@@ -36,7 +36,7 @@ def scenario_from_document(document: Document, default_name: str | None = None) 
     Raises:
         InputError: all that is wrong with the values or their combination.
     """
-    document = _spell_out_recompute(document)
+    document = spell_out_recompute(document)
     data = dict(document.data)
     if data.get("name") is None:
         data["name"] = default_name
@@ -46,7 +46,7 @@ def scenario_from_document(document: Document, default_name: str | None = None) 
     return scenario
 
 
-def _spell_out_recompute(document: Document) -> Document:
+def spell_out_recompute(document: Document) -> Document:
     """The document with `recompute: full` written as the section that it stands for.
 
     Overrides can then reach inside it, and rules find where the strategy was written.

@@ -1,0 +1,96 @@
+"""The scenarios that a sweep starts from: named ones, files, or one written in the sweep file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.resources import find_scenario
+from simtrain.scenario.load import spell_out_recompute
+from simtrain.strict_yaml import Document, Path, apply_overrides, load_document, section
+from simtrain.strict_yaml.document import dotted
+from simtrain.strict_yaml.validation import as_written
+from simtrain.sweep.axes import Axis, location_of
+from simtrain.sweep.fields import BASE
+
+
+def base_documents(
+    document: Document, axes: Sequence[Axis], overrides: Sequence[str], default_name: str
+) -> tuple[str, Mapping[str, Document]]:
+    """The name of the scenario to start from, and by name all that some point starts from.
+
+    Raises:
+        InputError: none is given, one cannot be read, or an override cannot be laid over it.
+    """
+    written = document.data.get("base")
+    on_axes = list(_named_on_axes(document, axes))
+    if written is None and not on_axes:
+        fix = "add base: table5_175b_present, or the path of a scenario file"
+        place = document.positions.of_key(())
+        raise InputError([Problem("E805", "the sweep has no base to start from", place, fix=fix)])
+    found: dict[str, Document] = {}
+    if isinstance(written, dict):
+        name = str(written.get("name") or default_name)
+        found[name] = _with_overrides(section(document, BASE), overrides)
+    elif written is not None:
+        on_axes.insert(0, (written, document.positions.of_value(BASE)))
+    for one, location in on_axes:
+        found[_name(one, location)] = _load(_name(one, location), location, overrides)
+    return next(iter(found)), found
+
+
+def _named_on_axes(
+    document: Document, axes: Sequence[Axis]
+) -> Iterator[tuple[object, Location | None]]:
+    for axis in axes:
+        if BASE in axis.paths:
+            for position in range(len(axis)):
+                for path, value in axis.assignments(position):
+                    if path == BASE:
+                        yield value, location_of(document, axis, position, path)
+
+
+def _name(value: object, location: Location | None) -> str:
+    if isinstance(value, str) and value:
+        return value
+    message = f"base must be the name of a scenario, not {as_written(value)}"
+    fix = "write a name such as table5_175b_present, or the path of a scenario file"
+    raise InputError([Problem("E805", message, location, fix=fix)])
+
+
+def _load(name: str, location: Location | None, overrides: Sequence[str]) -> Document:
+    return _with_overrides(load_document(find_scenario(name, location)), overrides)
+
+
+def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:
+    for override in overrides:
+        document = apply_overrides(spell_out_recompute(document), [override])
+    return spell_out_recompute(document)
+
+
+def refuse_overridden_axes(overrides: Sequence[str], axes: Sequence[Axis]) -> None:
+    """Refuse an override that an axis would override again.
+
+    Raises:
+        InputError: with the axis that sets the field at every point.
+    """
+    problems = [
+        Problem(
+            "E806",
+            f"the axis {axis.name} sets {dotted(path)} at every point, so this changes nothing",
+            Location(f"--set {override}"),
+            fix="leave it out, or take the field off the axis",
+        )
+        for override in overrides
+        for axis in axes
+        for path in sorted(axis.paths, key=dotted)
+        if overlaps(path, tuple(override.partition("=")[0].strip().split(".")))
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def overlaps(one: Path, other: Path) -> bool:
+    """Whether setting one of two fields sets something of the other."""
+    depth = min(len(one), len(other))
+    return one[:depth] == other[:depth]

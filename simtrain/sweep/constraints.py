@@ -1,0 +1,265 @@
+"""Constraints: expressions over a scenario's fields that a point of a grid must satisfy.
+
+An expression is read into Python's syntax tree, of which only arithmetic, comparisons, and/or/not,
+min and max are taken; what is left out (calls, subscripts, lambdas) cannot be run.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import keyword
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simtrain.scenario import Scenario
+from simtrain.strict_yaml.document import dotted
+from simtrain.sweep.fields import field_paths
+
+Number = int | float
+Value = Number | str | None
+Evaluate = Callable[[Scenario], Any]
+
+_MAX_LENGTH = 500
+_MAX_DEPTH = 50
+# Beyond what any quantity of a computer comes to; it keeps 9 ** 9 ** 9 from filling the memory.
+_LARGEST = 1e30
+_MAX_EXPONENT = 100
+
+_DERIVED = ("num_gpus", "num_microbatches")
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_EQUALITY: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"min": min, "max": max}
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+class ConstraintError(ValueError):
+    """An expression that is no constraint; `offset` is where in it, `code` and `fix` go with it."""
+
+    def __init__(self, code: str, message: str, fix: str, offset: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+        self.fix = fix
+        self.offset = offset
+
+
+@functools.cache
+def _attributes() -> Mapping[str, str]:
+    """By the name that a constraint may use, the attribute of a scenario that it stands for.
+
+    A last part alone is that of the first section which has it: `num_layers` is the model's and
+    `pipeline` is of parallelism. `recompute` is its strategy, as it is in files.
+    """
+    names: dict[str, str] = {"recompute": "recompute.strategy"}
+    sections = {path[0] for path in field_paths() if len(path) > 1}
+    for path in field_paths():
+        if path == ("hardware",) or (len(path) == 1 and path[0] in sections):
+            continue
+        name = _spelled(dotted(path))
+        names[name] = name
+        names.setdefault(_spelled(str(path[-1])), name)
+    return names | {name: name for name in _DERIVED}
+
+
+# `global` is a word of Python: as a name it gets an underscore, as the attribute has it.
+_KEYWORD_FIELDS = "|".join(
+    sorted({str(path[-1]) for path in field_paths() if keyword.iskeyword(str(path[-1]))})
+)
+_KEYWORD = re.compile(rf"\b({_KEYWORD_FIELDS})\b")
+
+
+def _spelled(text: str) -> str:
+    return _KEYWORD.sub(r"\1_", text)
+
+
+def known_names(constants: Mapping[str, Number]) -> list[str]:
+    """What a constraint may name: constants, and fields by their last part."""
+    short = [name for name in _attributes() if "." not in name]
+    return [*constants, *(name.rstrip("_") for name in short if name not in constants)]
+
+
+def is_field(name: str) -> bool:
+    """Whether a constraint would take `name` for a field, so that no constant may have it."""
+    return name in {*_attributes(), *_WORDS, *_FUNCTIONS} - {*_DERIVED} or keyword.iskeyword(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A readable expression: which points satisfy it, and which names it uses."""
+
+    names: frozenset[str]
+    evaluate: Evaluate
+
+    def holds(self, scenario: Scenario) -> bool:
+        """Whether the scenario satisfies it.
+
+        Raises:
+            ConstraintError: it cannot be computed for this scenario, or is neither true nor false.
+        """
+        try:
+            value = self.evaluate(scenario)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            fix = "write it so that it can be computed for every point of the grid"
+            raise ConstraintError("E813", f"cannot be computed: {error}", fix) from error
+        if not isinstance(value, bool):
+            fix = "compare it with something: tensor * pipeline * data == num_gpus"
+            raise ConstraintError("E813", f"is {value!r}, neither true nor false", fix)
+        return value
+
+
+def read_constraint(text: str, constants: Mapping[str, Number]) -> Constraint:
+    """Read an expression.
+
+    Raises:
+        ConstraintError: it is no expression, does more than a constraint may, or names something
+            that is neither a constant nor a field.
+    """
+    spelled = _spelled(text.strip())
+    if len(spelled) > _MAX_LENGTH:
+        fix = "write several constraints: all must be satisfied"
+        raise ConstraintError("E810", f"is longer than {_MAX_LENGTH} characters", fix)
+    try:
+        tree = ast.parse(spelled, mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        offset = (getattr(error, "offset", None) or 1) - 1
+        words = getattr(error, "msg", None) or str(error)
+        fix = "write a comparison such as tensor * pipeline * data == 64"
+        raise ConstraintError(
+            "E810", f"cannot be read: {words}", fix, _original(spelled, offset)
+        ) from error
+    reader = _Reader(spelled, constants, set())
+    evaluate = reader.read(tree.body, 0)
+    return Constraint(frozenset(reader.names), evaluate)
+
+
+def _original(spelled: str, offset: int) -> int:
+    """Where in the text as it was written an offset of the spelled one is."""
+    return offset - len(re.findall(rf"\b(?:{_KEYWORD_FIELDS})_", spelled[:offset]))
+
+
+def _number(value: Value) -> Number:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def _bounded(value: Any) -> Number:
+    if isinstance(value, complex) or not math.isfinite(value) or abs(value) > _LARGEST:
+        raise ArithmeticError("a number beyond any machine")
+    result: Number = value
+    return result
+
+
+def _constant(value: Any) -> Evaluate:
+    return lambda scenario: value
+
+
+@dataclass
+class _Reader:
+    """Turns a syntax tree into functions of a scenario."""
+
+    text: str
+    constants: Mapping[str, Number]
+    names: set[str]
+
+    def read(self, node: ast.expr, depth: int) -> Evaluate:
+        if depth > _MAX_DEPTH:
+            raise self.refuse(node, f"is nested more than {_MAX_DEPTH} deep", "write it flatter")
+        below = depth + 1
+        match node:
+            case ast.Constant(value=bool() | int() | float() | str()):
+                return self.constant(node)
+            case ast.Name() | ast.Attribute():
+                return self.name(node)
+            case ast.BoolOp(op, values):
+                return self.both(op, [self.read(value, below) for value in values])
+            case ast.UnaryOp(ast.Not(), operand):
+                inner = self.read(operand, below)
+                return lambda scenario: not inner(scenario)
+            case ast.UnaryOp(ast.USub() | ast.UAdd() as sign, operand):
+                inner = self.read(operand, below)
+                factor = -1 if isinstance(sign, ast.USub) else 1
+                return lambda scenario: factor * _number(inner(scenario))
+            case ast.BinOp(left, op, right) if type(op) in _ARITHMETIC:
+                return self.arithmetic(op, self.read(left, below), self.read(right, below))
+            case ast.Compare(left, ops, right) if all(type(op) in _ORDER | _EQUALITY for op in ops):
+                return self.compare(ops, [self.read(one, below) for one in [left, *right]])
+            case ast.Call(ast.Name(id), args, []) if id in _FUNCTIONS and len(args) > 1:
+                numbers = [self.read(one, below) for one in args]
+                function = _FUNCTIONS[id]
+                return lambda scenario: function(*(_number(one(scenario)) for one in numbers))
+        fix = "use numbers, names, + - * / // % **, comparisons, and, or, not, min(a, b), max(a, b)"
+        raise self.refuse(node, f'has "{ast.unparse(node)}", which is not allowed', fix)
+
+    def constant(self, node: ast.Constant) -> Evaluate:
+        value = node.value
+        if isinstance(value, (int, float)) and not abs(value) <= _LARGEST:
+            raise self.refuse(node, "has a number beyond any machine", "write a smaller one")
+        return _constant(value)
+
+    def name(self, node: ast.Name | ast.Attribute) -> Evaluate:
+        name = ast.unparse(node)
+        self.names.add(name)
+        if name in self.constants:
+            return _constant(self.constants[name])
+        if name in _WORDS:
+            return _constant(_WORDS[name])
+        if name in _attributes():
+            return operator.attrgetter(_attributes()[name])
+        fix = f"the names here are {', '.join(known_names(self.constants))}"
+        raise self.refuse(node, f'names "{name}", which is no constant or field', fix, "E812")
+
+    def both(self, op: ast.boolop, parts: list[Evaluate]) -> Evaluate:
+        decide = all if isinstance(op, ast.And) else any
+        return lambda scenario: decide(part(scenario) for part in parts)
+
+    def arithmetic(self, op: ast.operator, left: Evaluate, right: Evaluate) -> Evaluate:
+        compute, is_power = _ARITHMETIC[type(op)], isinstance(op, ast.Pow)
+
+        def evaluate(scenario: Scenario) -> Number:
+            first, second = _number(left(scenario)), _number(right(scenario))
+            if is_power and abs(second) > _MAX_EXPONENT:
+                raise ArithmeticError(f"the exponent {second} is above {_MAX_EXPONENT}")
+            return _bounded(compute(first, second))
+
+        return evaluate
+
+    def compare(self, ops: list[ast.cmpop], parts: list[Evaluate]) -> Evaluate:
+        def evaluate(scenario: Scenario) -> bool:
+            values = [part(scenario) for part in parts]
+            pairs = zip(ops, values, values[1:], strict=False)
+            return all(_compared(type(op), left, right) for op, left, right in pairs)
+
+        return evaluate
+
+    def refuse(self, node: ast.expr, message: str, fix: str, code: str = "E811") -> ConstraintError:
+        return ConstraintError(code, message, fix, _original(self.text, node.col_offset))
+
+
+def _compared(op: type[ast.cmpop], left: Value, right: Value) -> bool:
+    if op in _ORDER:
+        return _ORDER[op](_number(left), _number(right))
+    if isinstance(left, str) != isinstance(right, str) and None not in (left, right):
+        raise TypeError(f"{left!r} and {right!r} are never equal")
+    return _EQUALITY[op](left, right)

@@ -1,0 +1,154 @@
+"""From a sweep file to a plan, or to all that is wrong with the file, each with its place."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.resources import find_profile, find_sweep
+from simtrain.strict_yaml import Positions, load_document, validate
+from simtrain.sweep.axes import Axis
+from simtrain.sweep.bases import base_documents, refuse_overridden_axes
+from simtrain.sweep.constraints import ConstraintError, is_field, read_constraint
+from simtrain.sweep.load_axes import load_axes
+from simtrain.sweep.plan import REPORTABLE, Plan, default_part_size
+from simtrain.sweep.value_checks import check_values
+from simtrain.version import VERSION
+
+_MAX_POINTS = 10**12
+
+
+class SweepFile(BaseModel):
+    """What a sweep file may hold; what stands in `base` and `axes` is looked at later."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    name: str | None = Field(default=None, examples=["interleave"])
+    description: str | None = Field(default=None, examples=["What does interleaving buy?"])
+    base: Any = Field(default=None, examples=["table5_175b_present"])
+    constants: dict[str, float] = Field(default={}, examples=["{num_gpus: 64}"])
+    axes: dict[str, Any] = Field(examples=["{batch.micro: [1, 2, 4]}"])
+    constraints: list[str] = Field(default=[], examples=["[tensor * data == num_gpus]"])
+    report: list[str] | None = Field(default=None, examples=["[iteration_time_s, mfu]"])
+
+
+def load_plan(
+    path_or_name: str | pathlib.Path, overrides: Sequence[str] = (), part_size: int | None = None
+) -> Plan:
+    """Load a sweep, with overrides such as "model.seq_length=4096" of what it starts from.
+
+    `part_size` is how many points are one part of the results.
+
+    Raises:
+        InputError: all that is wrong with the file, the overrides, or what they start from.
+    """
+    path = find_sweep(path_or_name)
+    document = load_document(path)
+    file = validate(SweepFile, document.data, document.positions)
+    axes = load_axes(document)
+    base, bases = base_documents(document, axes, overrides, default_name=file.name or path.stem)
+    refuse_overridden_axes(overrides, axes)
+    num_points = _num_points(axes, document.positions)
+    plan = Plan(
+        name=file.name or path.stem,
+        description=file.description,
+        base=base,
+        bases={name: {"name": name} | one.data for name, one in bases.items()},
+        # As written: pydantic makes 64 a decimal number.
+        constants=document.data.get("constants", {}),
+        axes=axes,
+        constraints=tuple(file.constraints),
+        report=REPORTABLE if file.report is None else tuple(file.report),
+        profiles={},
+        versions={"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")},
+        part_size=part_size or default_part_size(num_points),
+    )
+    _refuse(
+        *_bad_constants(plan, document.positions),
+        *_bad_constraints(plan, document.positions),
+        *_bad_report(plan, document.positions),
+    )
+    return replace(plan, profiles=_digests(check_values(document, axes, base, bases)))
+
+
+def _refuse(*problems: Problem) -> None:
+    if problems:
+        raise InputError(problems)
+
+
+def _num_points(axes: Sequence[Axis], positions: Positions) -> int:
+    num_points = math.prod(len(axis) for axis in axes)
+    if num_points > _MAX_POINTS:
+        message = f"the grid has {num_points:.3g} points, more than {_MAX_POINTS:.0e}"
+        fix = "take fewer values, or vary fields together on one axis"
+        _refuse(Problem("E807", message, positions.of_key(("axes",)), fix=fix))
+    return num_points
+
+
+def _bad_constants(plan: Plan, positions: Positions) -> Iterator[Problem]:
+    used = {name for one in _readable(plan) for name in one}
+    for name in plan.constants:
+        place = positions.of_key(("constants", name))
+        if is_field(name) or not name.isidentifier():
+            message = f"the constant {name} has a name that constraints know already"
+            if not name.isidentifier():
+                message = f'"{name}" cannot be the name of a constant'
+            yield Problem("E808", message, place, fix="give it a name of its own: max_gpus")
+        elif name not in used:
+            message = f"the constant {name} is used by no constraint"
+            yield Problem("E808", message, place, fix="use it, or leave it out")
+
+
+def _readable(plan: Plan) -> Iterator[frozenset[str]]:
+    """The names that each constraint uses, of those that can be read."""
+    for text in plan.constraints:
+        try:
+            yield read_constraint(text, plan.constants).names
+        except ConstraintError:
+            # Told by _bad_constraints; which constants it would use is not known.
+            yield frozenset(plan.constants)
+
+
+def _bad_constraints(plan: Plan, positions: Positions) -> Iterator[Problem]:
+    for number, text in enumerate(plan.constraints):
+        try:
+            read_constraint(text, plan.constants)
+        except ConstraintError as error:
+            place = _inside(positions.of_value(("constraints", number)), text, error.offset)
+            yield Problem(error.code, f'the constraint "{text}" {error}', place, fix=error.fix)
+
+
+def _inside(location: Location | None, text: str, offset: int) -> Location | None:
+    """The place `offset` characters into a text that stands at a location as it is."""
+    if location is None or location.column is None:
+        return location
+    start = location.column - 1
+    quote = location.source_line[start : start + 1] in ('"', "'")
+    if location.source_line[start + quote :].startswith(text):
+        return replace(location, column=location.column + quote + offset)
+    return location
+
+
+def _bad_report(plan: Plan, positions: Positions) -> Iterator[Problem]:
+    for number, name in enumerate(plan.report):
+        place = positions.of_value(("report", number))
+        if name not in REPORTABLE:
+            fix = f"write some of {', '.join(REPORTABLE)}"
+            yield Problem("E809", f'nothing that is reported is called "{name}"', place, fix=fix)
+        elif name in plan.report[:number]:
+            yield Problem("E809", f"{name} is reported twice", place, fix="keep one of the two")
+
+
+def _digests(names: Mapping[str, Location | None]) -> dict[str, str]:
+    return {
+        name: hashlib.sha256(find_profile(name, place).read_bytes()).hexdigest()
+        for name, place in names.items()
+    }

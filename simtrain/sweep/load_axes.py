@@ -1,0 +1,149 @@
+"""Reads the axes of a sweep file, with the place of everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from simtrain.errors import InputError, Problem
+from simtrain.strict_yaml import Document, Path
+from simtrain.strict_yaml.document import dotted
+from simtrain.strict_yaml.validation import as_written
+from simtrain.sweep.axes import Axis, FieldAxis, LabelledAxis
+from simtrain.sweep.bases import overlaps
+from simtrain.sweep.fields import field_path, leaves
+from simtrain.sweep.plan import FIXED_COLUMNS, REPORTABLE
+
+_EXAMPLE = "write a list [1, 2, 4], {range: [2, 8, 2]}, {powers_of_two: [1, 8]}, or labels"
+
+
+def load_axes(document: Document) -> tuple[Axis, ...]:
+    """The axes of a sweep file, in their order.
+
+    Raises:
+        InputError: an axis names no field, has no values or some twice, or two set one field.
+    """
+    axes: list[Axis] = []
+    problems: list[Problem] = []
+    for name in document.data["axes"]:
+        try:
+            axes.append(_Reader(document, name).axis())
+        except InputError as error:
+            problems.extend(error.problems)
+    if not document.data["axes"]:
+        place = document.positions.of_key(("axes",))
+        problems.append(Problem("E801", "the sweep has no axes", place, fix=_EXAMPLE))
+    if not problems:
+        problems.extend(_conflicts(document, axes))
+    if problems:
+        raise InputError(problems)
+    return tuple(axes)
+
+
+def _conflicts(document: Document, axes: Sequence[Axis]) -> Iterator[Problem]:
+    for first, second in combinations(axes, 2):
+        common = [one for one in second.paths for other in first.paths if overlaps(one, other)]
+        if common:
+            yield Problem(
+                "E804",
+                f"the axes {first.name} and {second.name} both set {min(map(dotted, common))}",
+                document.positions.of_key(("axes", second.name)),
+                fix="let one axis set it: with labels one sets several fields together",
+            )
+
+
+class _Reader:
+    """Reads one axis."""
+
+    def __init__(self, document: Document, name: str) -> None:
+        self.positions = document.positions
+        self.name = name
+        self.written = document.data["axes"][name]
+        self.place: Path = ("axes", name)
+
+    def axis(self) -> Axis:
+        if self.name in (*FIXED_COLUMNS, *REPORTABLE):
+            message = f"the results have a column {self.name} of their own"
+            raise self.refuse("E808", message, "give the axis another name", key=True)
+        match self.written:
+            case {"range": bounds, **rest} if not rest:
+                return self.field_axis(self.range_of(bounds))
+            case {"powers_of_two": bounds, **rest} if not rest:
+                return self.field_axis(self.powers_of_two(bounds))
+            case dict() if self.written:
+                return self.labelled_axis(self.written)
+            case list() if self.written:
+                return self.field_axis(self.distinct(self.written))
+        raise self.refuse("E803", f"{self.name} has no values", _EXAMPLE)
+
+    def refuse(
+        self, code: str, message: str, fix: str, *inside: str | int, key: bool = False
+    ) -> InputError:
+        find = self.positions.of_key if key else self.positions.of_value
+        return InputError([Problem(code, message, find((*self.place, *inside)), fix=fix)])
+
+    def field_axis(self, values: Sequence[Any]) -> FieldAxis:
+        path = field_path(self.name, self.positions.of_key(self.place))
+        return FieldAxis(self.name, path, values)
+
+    def distinct(self, values: list[Any]) -> tuple[Any, ...]:
+        seen = [json.dumps(value) for value in values]
+        for number, text in enumerate(seen):
+            if text in seen[:number]:
+                message = f"{self.name} has the value {text} twice"
+                raise self.refuse("E804", message, "keep one of the two", number)
+        return tuple(values)
+
+    def range_of(self, bounds: Any) -> range:
+        """From, to (inclusive), step."""
+        numbers = self.integers("range", bounds, 3)
+        start, stop, step = numbers
+        if step < 1:
+            raise self.refuse("E803", f"the step {step} leads nowhere", "write 1 or more", "range")
+        if stop < start:
+            message = f"the range from {start} to {stop} is empty"
+            raise self.refuse("E803", message, "write [from, to, step] with to >= from", "range")
+        return range(start, stop + 1, step)
+
+    def powers_of_two(self, bounds: Any) -> tuple[int, ...]:
+        """All from the first bound to the last, both inclusive."""
+        low, high = self.integers("powers_of_two", bounds, 2)
+        values = tuple(2**n for n in range(64) if low <= 2**n <= high)
+        if not values:
+            message = f"there is no power of two from {low} to {high}"
+            raise self.refuse("E803", message, "write bounds such as [1, 8]", "powers_of_two")
+        return values
+
+    def integers(self, kind: str, bounds: Any, count: int) -> list[int]:
+        if isinstance(bounds, list) and len(bounds) == count:
+            integers = [one for one in bounds if isinstance(one, int) and type(one) is int]
+            if len(integers) == count:
+                return integers
+        example = {2: "[1, 8]: from, to", 3: "[2, 8, 2]: from, to (inclusive), step"}[count]
+        message = f"{kind} of {self.name} must be {count} integers"
+        raise self.refuse("E803", message, f"write {kind}: {example}; or a list of values", kind)
+
+    def labelled_axis(self, groups: Mapping[str, Any]) -> LabelledAxis:
+        problems: list[Problem] = []
+        for label, fields in groups.items():
+            if not isinstance(fields, dict) or not fields:
+                message = f"{self.name}: {label} is {as_written(fields)}, but must set fields"
+                error = self.refuse("E803", message, f"{_EXAMPLE} {{a: {{field: value}}}}", label)
+                problems.extend(error.problems)
+        if problems:
+            raise InputError(problems)
+        read = (self.group(label, fields) for label, fields in groups.items())
+        return LabelledAxis(self.name, tuple(groups), tuple(read))
+
+    def group(self, label: str, fields: Mapping[str, Any]) -> tuple[tuple[Path, Any], ...]:
+        set_here: list[tuple[Path, Any]] = []
+        for name, value in fields.items():
+            key = self.positions.of_key((*self.place, label, name))
+            new = leaves(field_path(name, key), value)
+            if any(overlaps(one, other) for one, _ in new for other, _ in set_here):
+                message = f"{self.name}: {label} sets {name} twice"
+                raise InputError([Problem("E804", message, key, fix="keep one of the two")])
+            set_here.extend(new)
+        return tuple(set_here)

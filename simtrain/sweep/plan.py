@@ -1,0 +1,147 @@
+"""A sweep, ready to run: which scenario stands at each point of its grid.
+
+The grid is the product of the axes, the first one slowest, and is never held: a point is computed
+from its index. Parts are ranges of indices, so that a part is the same whoever runs it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from simtrain.report.breakdown import Breakdown
+from simtrain.scenario import Scenario
+from simtrain.strict_yaml import Path, Positions, validate
+from simtrain.sweep.axes import Axis, Cell, cell
+from simtrain.sweep.constraints import Constraint, Number, read_constraint
+from simtrain.sweep.fields import BASE, Assignment
+
+# Columns that every table has, and those that a file may ask for.
+FIXED_COLUMNS = ("index", "status", "rule")
+BREAKDOWN = tuple(f"breakdown_{field.name}" for field in fields(Breakdown))
+REPORTABLE = (
+    *("iteration_time_s", "tokens_per_s", "mfu", "hfu"),
+    *("peak_bytes", "capacity_bytes", "num_gpus", *BREAKDOWN),
+)
+# Parts small enough to be shared out, and to be lost; large enough to be worth a file.
+_FEWEST_POINTS, _MOST_POINTS, _PARTS_WANTED = 16, 1000, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A sweep with all that it needs: scenarios to start from, axes, constraints, columns.
+
+    `bases` are scenario files' data by name, and `base` is the one to start from where no axis
+    says otherwise. `profiles` are digests of the clusters' profile files, and `versions` those of
+    the programs: other figures or other code would give other results.
+    """
+
+    name: str
+    description: str | None
+    base: str
+    bases: Mapping[str, Mapping[str, Any]]
+    constants: Mapping[str, Number]
+    axes: tuple[Axis, ...]
+    constraints: tuple[str, ...]
+    report: tuple[str, ...]
+    profiles: Mapping[str, str]
+    versions: Mapping[str, str]
+    part_size: int
+
+    @property
+    def num_points(self) -> int:
+        """Points of the grid, those that constraints exclude too."""
+        return math.prod(len(axis) for axis in self.axes)
+
+    @property
+    def num_parts(self) -> int:
+        """Parts of `part_size` points; the last may have fewer."""
+        return -(-self.num_points // self.part_size)
+
+    def indices(self, part: int) -> range:
+        """The points of a part."""
+        start = part * self.part_size
+        return range(start, min(start + self.part_size, self.num_points))
+
+    def positions(self, index: int) -> tuple[int, ...]:
+        """Where on each axis a point is."""
+        found = []
+        for axis in reversed(self.axes):
+            index, position = divmod(index, len(axis))
+            found.append(position)
+        return tuple(reversed(found))
+
+    def cells(self, index: int) -> dict[str, Cell]:
+        """What the axes' columns hold at a point."""
+        places = zip(self.axes, self.positions(index), strict=True)
+        return {axis.name: cell(axis, position) for axis, position in places}
+
+    def scenario(self, index: int) -> Scenario:
+        """The scenario at a point; whether it is legal has not been looked at."""
+        places = zip(self.axes, self.positions(index), strict=True)
+        return scenario_with(
+            self, [leaf for axis, position in places for leaf in axis.assignments(position)]
+        )
+
+    def readable_constraints(self) -> tuple[Constraint, ...]:
+        """The constraints, ready to be asked; functions, which no other process can be sent."""
+        return tuple(read_constraint(text, self.constants) for text in self.constraints)
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides about the results, as JSON."""
+        return {
+            "base": self.base,
+            "bases": self.bases,
+            "constants": self.constants,
+            "axes": {axis.name: axis.to_json() for axis in self.axes},
+            "constraints": self.constraints,
+            "report": self.report,
+            "profiles": self.profiles,
+            "versions": self.versions,
+        }
+
+    @property
+    def digest(self) -> str:
+        """A digest of what decides about the results; how they are cut into parts does not."""
+        text = json.dumps(self.identity(), sort_keys=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as sweep.json holds it."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "hash": self.digest,
+            "num_points": self.num_points,
+            "num_parts": self.num_parts,
+            "part_size": self.part_size,
+            **self.identity(),
+        }
+
+
+def scenario_with(plan: Plan, assignments: Sequence[Assignment]) -> Scenario:
+    """The scenario that a plan starts from, with these fields set."""
+    base = next((value for path, value in assignments if path == BASE), plan.base)
+    data = functools.reduce(
+        lambda data, one: _placed(data, *one),
+        (one for one in assignments if one[0] != BASE),
+        plan.bases[base],
+    )
+    return validate(Scenario, data, Positions())
+
+
+def _placed(data: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
+    """A copy of nested data with one value set; what is beside the path is shared."""
+    key, *rest = path
+    inside = _placed(data.get(str(key), {}), tuple(rest), value) if rest else value
+    return {**data, str(key): inside}
+
+
+def default_part_size(num_points: int) -> int:
+    """Points in a part where nobody says: about a hundred parts, of 16 to 1000 points."""
+    return min(_MOST_POINTS, max(_FEWEST_POINTS, -(-num_points // _PARTS_WANTED)))

@@ -1,0 +1,95 @@
+"""Whether each value of a sweep's axes is one that its field can have.
+
+Combinations may be illegal, and are then counted. A value that no scenario can have is a mistake in
+the file. So each axis is walked alone, with the others at their first value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.hardware.load import profile_of
+from simtrain.scenario import Scenario
+from simtrain.strict_yaml import Document, Path, Positions, overlay, validate
+from simtrain.sweep.axes import Axis, FieldAxis, location_of
+from simtrain.sweep.fields import BASE, Assignment
+
+# Fields that decide about the profile; to look at it for every other value would take long.
+_OF_THE_PROFILE = {"base", "cluster", "hardware"}
+
+
+def check_values(
+    document: Document, axes: Sequence[Axis], base: str, bases: Mapping[str, Document]
+) -> dict[str, Location | None]:
+    """The clusters of the grid, and where each was written.
+
+    Raises:
+        InputError: with the place of each value that no scenario or profile can have.
+    """
+    problems: dict[Problem, None] = {}
+    clusters: dict[str, Location | None] = {}
+    for varied, chosen in _walk(axes):
+        try:
+            scenario = _scenario(document, axes, chosen, base, bases)
+            if varied is None or any(path[0] in _OF_THE_PROFILE for path in varied.paths):
+                profile_of(scenario)
+                clusters[scenario.cluster] = scenario.positions.of_value(("cluster",))
+        except InputError as error:
+            problems |= dict.fromkeys(error.problems)
+            if varied is None:
+                # Whatever is wrong here would be wrong at every other value too.
+                break
+    if problems:
+        raise InputError(problems)
+    return clusters
+
+
+def _walk(axes: Sequence[Axis]) -> Iterator[tuple[Axis | None, tuple[int, ...]]]:
+    """The grid's first point, then each axis with the others at their first value."""
+    first = (0,) * len(axes)
+    yield None, first
+    for number, axis in enumerate(axes):
+        for position in _telling(axis):
+            yield axis, (*first[:number], position, *first[number + 1 :])
+
+
+def _telling(axis: Axis) -> Sequence[int]:
+    """All positions after the first; of a range the last alone: what is between is no worse."""
+    if isinstance(axis, FieldAxis) and isinstance(axis.values, range):
+        return range(max(1, len(axis) - 1), len(axis))
+    return range(1, len(axis))
+
+
+def _scenario(
+    document: Document,
+    axes: Sequence[Axis],
+    chosen: Sequence[int],
+    base: str,
+    bases: Mapping[str, Document],
+) -> Scenario:
+    """The scenario at a point, which knows where each of its values was written."""
+    places = list(zip(axes, chosen, strict=True))
+    laid: list[tuple[Assignment, Location | None]] = [
+        (assignment, location_of(document, axis, position, assignment[0]))
+        for axis, position in places
+        for assignment in axis.assignments(position)
+    ]
+    base = next((value for (path, value), _ in laid if path == BASE), base)
+    built = bases[base]
+    for (path, value), location in laid:
+        if path != BASE:
+            built = overlay(built, _document_of(path, value, location))
+    scenario = validate(Scenario, built.data, built.positions)
+    scenario._positions = built.positions
+    return scenario
+
+
+def _document_of(path: Path, value: object, location: Location | None) -> Document:
+    """A document that holds nothing but one value."""
+    known = {path[:depth]: location for depth in range(1, len(path) + 1) if location}
+    *outer, name = path
+    data = {str(name): value}
+    for part in reversed(outer):
+        data = {str(part): data}
+    return Document(data, Positions(known, known))

@@ -1,0 +1,3 @@
+"""The version of simtrain."""
+
+VERSION = "0.1.0"
