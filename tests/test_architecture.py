@@ -45,7 +45,7 @@ ROOMS: dict[str, set[str]] = {
     "paper": READING
     | {"scenario", "hardware", "workload", "schedules", "iteration", "memory", "report"}
     | {"pictures", "simulation"},
-    "commands": READING | {"scenario", "simulation", "cost"},
+    "commands": READING | {"scenario", "simulation", "sweep", "cost"},
     "cli": READING
     | {"scenario", "hardware", "schedules", "engine", "memory", "pictures", "report"}
     | {"simulation", "paper", "commands"},

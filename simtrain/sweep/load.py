@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import pathlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -19,11 +20,12 @@ from simtrain.sweep.axes import Axis
 from simtrain.sweep.bases import base_documents, refuse_overridden_axes
 from simtrain.sweep.constraints import ConstraintError, is_field, read_constraint
 from simtrain.sweep.load_axes import load_axes
+from simtrain.sweep.part import first_unsatisfied
 from simtrain.sweep.plan import REPORTABLE, Plan, default_part_size
 from simtrain.sweep.value_checks import check_values
 from simtrain.version import VERSION
 
-_MAX_POINTS = 10**12
+_MAX_POINTS = 10**9
 
 
 class SweepFile(BaseModel):
@@ -76,7 +78,9 @@ def load_plan(
         *_bad_constraints(plan, document.positions),
         *_bad_report(plan, document.positions),
     )
-    return replace(plan, profiles=_digests(check_values(document, axes, base, bases)))
+    plan = replace(plan, profiles=_digests(check_values(document, axes, base, bases)))
+    _check_that_some_point_is_left(plan, document.positions)
+    return plan
 
 
 def _refuse(*problems: Problem) -> None:
@@ -152,3 +156,26 @@ def _digests(names: Mapping[str, Location | None]) -> dict[str, str]:
         name: hashlib.sha256(find_profile(name, place).read_bytes()).hexdigest()
         for name, place in names.items()
     }
+
+
+def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:
+    """Look for the first point that satisfies all constraints."""
+    constraints = plan.readable_constraints()
+    removed: Counter[int] = Counter()
+    for index in range(plan.num_points):
+        removed_by = first_unsatisfied(plan, constraints, plan.scenario(index), index)
+        if removed_by is None:
+            return
+        removed[removed_by] += 1
+    parts = [
+        f'"{plan.constraints[number]}" removed {removed[number]}' for number in sorted(removed)
+    ]
+    _refuse(
+        Problem(
+            "E814",
+            f"none of the {plan.num_points} points of the grid satisfies the constraints",
+            positions.of_key(("constraints",)),
+            reason=", ".join(parts),
+            fix="relax one of them, or give the axes other values",
+        )
+    )

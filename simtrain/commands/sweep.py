@@ -1,0 +1,120 @@
+"""`simtrain sweep`, `simtrain sweeps` and `simtrain query`."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from simtrain.commands.shared import JsonOption, SetOption, emit, show, status
+from simtrain.commands.sweep_bar import sweep_bar
+from simtrain.errors import InputError, Location, Problem
+from simtrain.resources import find_sweep, list_sweeps
+from simtrain.strict_yaml import load_document
+from simtrain.sweep.executors import local_executor, num_processors
+from simtrain.sweep.folder import SweepFolder
+from simtrain.sweep.load import load_plan
+from simtrain.sweep.page import answer_page, summary_json, summary_page
+from simtrain.sweep.query import query as ask
+from simtrain.sweep.run import Shard, run_sweep
+
+INTERRUPTED = 130
+_WIDEST = 100_000
+
+FolderArgument = Annotated[Path, typer.Argument(help="The folder that a sweep wrote to.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the app."""
+    app.command()(sweep)
+    app.command()(sweeps)
+    app.command()(query)
+
+
+def sweep(
+    file: Annotated[
+        str, typer.Argument(help="A sweep file, or the name of one that comes with simtrain.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The folder for the results.")],
+    overrides: SetOption = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; one for each processor if not given.")
+    ] = None,
+    shard: Annotated[
+        str, typer.Option(help="Do only every n-th part from the i-th on, counted from 0: i/n.")
+    ] = "0/1",
+    part_size: Annotated[int | None, typer.Option(min=1, help="Points in a part.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Simulate every point of a grid of scenarios, and keep the results in a folder.
+
+    What is interrupted or killed goes on with the same command, without what is done already.
+
+    Example: simtrain sweep interleave --out results
+    """
+    which = _shard(shard)
+    with status("reading the sweep"):
+        folder = SweepFolder(out)
+        plan = folder.open(load_plan(file, overrides or (), part_size), part_size)
+    num_workers = workers or num_processors()
+    in_hand = 1 if num_workers == 1 else 2 * num_workers
+    with sweep_bar(plan) as bar:
+        try:
+            done = run_sweep(
+                plan, folder, partial(local_executor, num_workers), in_hand, which, bar.tell
+            )
+        except KeyboardInterrupt:
+            bar.stop()
+            Console(stderr=True).print(bar.interrupted, markup=False, highlight=False)
+            raise typer.Exit(INTERRUPTED) from None
+    show(
+        as_json,
+        lambda: summary_json(plan, folder, which, done),
+        lambda: summary_page(plan, folder, which, done),
+    )
+
+
+def _shard(text: str) -> Shard:
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
+    if match and int(match[1]) < int(match[2]):
+        return Shard(int(match[1]), int(match[2]))
+    message = f'"{text}" is not the number of a shard'
+    fix = "write 0/4 for the first of four, 3/4 for the last"
+    raise InputError([Problem("E828", message, Location("--shard"), fix=fix)])
+
+
+def sweeps() -> None:
+    """List the sweeps that come with simtrain.
+
+    Example: simtrain sweeps
+    """
+    for name in list_sweeps():
+        description = load_document(find_sweep(name)).data.get("description") or ""
+        emit(f"{name}  {description}".rstrip() + "\n")
+
+
+def query(
+    folder: FolderArgument,
+    sql: Annotated[str, typer.Argument(help="SQL of DuckDB; the table is called results.")],
+    as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV in full precision.")] = False,
+) -> None:
+    """Ask for the results of a sweep in SQL, also while it runs.
+
+    Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
+    """
+    answer = ask(folder, sql)
+    if as_csv:
+        emit(answer.to_csv())
+    elif as_json:
+        show(as_json, answer.to_json, str)
+    else:
+        # As wide as it is: a number that is cut off is no number.
+        console = Console(width=_WIDEST)
+        with console.capture() as capture:
+            console.print(answer_page(answer), crop=False)
+        emit("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))

@@ -1,0 +1,59 @@
+"""Who computes the parts: this process, or several on this machine.
+
+An executor is a `concurrent.futures.Executor`. One that loses a worker raises BrokenExecutor.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from multiprocessing.connection import wait
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SerialExecutor(Executor):
+    """Computes in this process, each call before `submit` returns."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call a function; its future is done."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def local_executor(num_workers: int) -> Executor:
+    """Processes on this machine; a single worker is this process."""
+    if num_workers == 1:
+        return SerialExecutor()
+    # A fresh interpreter: a copy of this one would have its threads' locks, but not the threads.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_start_worker)
+
+
+def num_processors() -> int:
+    """The processors that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _start_worker() -> None:
+    # Ctrl-C reaches workers too: what they have in hand is given up, and only the parent says so.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(1))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot end its workers, who would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

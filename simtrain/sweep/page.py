@@ -1,0 +1,126 @@
+"""What a sweep came to, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.scenario import RULES
+from simtrain.sweep.counts import Best
+from simtrain.sweep.folder import SweepFolder
+from simtrain.sweep.plan import Plan
+from simtrain.sweep.query import Answer
+from simtrain.sweep.run import Progress, Shard
+from simtrain.units import format_seconds
+
+_MAX_ROWS = 40
+
+
+def summary_json(
+    plan: Plan, folder: SweepFolder, shard: Shard, progress: Progress
+) -> dict[str, Any]:
+    """The summary as JSON, in full precision."""
+    counts = progress.counts
+    return {
+        "name": plan.name,
+        "out": str(folder.path),
+        "shard": str(shard),
+        "num_parts": progress.num_parts,
+        "num_parts_found": progress.found,
+        "damaged_parts": list(progress.damaged),
+        "num_parts_lost_with_workers": progress.num_lost,
+        "num_points": progress.num_points,
+        "num_rows": counts.num_rows,
+        "ok": counts.ok,
+        "does_not_fit": counts.does_not_fit,
+        "illegal": dict(counts.illegal),
+        "excluded": {plan.constraints[one]: count for one, count in counts.excluded.items()},
+        "best": best_json(plan, counts.best) if counts.best else None,
+    }
+
+
+def best_json(plan: Plan, best: Best) -> dict[str, Any]:
+    """The fastest point: where it is, and what it comes to."""
+    return {
+        "index": best.index,
+        "point": plan.cells(best.index),
+        "tokens_per_s": best.tokens_per_s,
+        "iteration_time_s": best.iteration_time_s,
+        "mfu": best.mfu,
+    }
+
+
+def summary_page(plan: Plan, folder: SweepFolder, shard: Shard, progress: Progress) -> Group:
+    """The summary as it is printed."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(justify="right")
+    table.add_column()
+    for number, words in _lines(plan, progress):
+        table.add_row(f"{number:,}", Text(words))
+    shared = f", shard {shard}" if shard.count > 1 else ""
+    head = f"{plan.name}{shared}: {progress.num_points:,} points in {progress.num_parts:,} parts"
+    return Group(Text(head), table, *map(Text, _remarks(plan, folder, progress)))
+
+
+def _lines(plan: Plan, progress: Progress) -> Iterator[tuple[int, str]]:
+    counts = progress.counts
+    yield counts.ok, "ok"
+    yield counts.does_not_fit, "do not fit in memory"
+    reasons = {rule.code: rule.reason for rule in RULES}
+    for code, number in counts.illegal.items():
+        reason = f": {reasons[code]}" if code in reasons else ""
+        yield number, f"illegal, {code}{reason}"
+    for constraint, number in counts.excluded.items():
+        yield number, f"excluded by {plan.constraints[constraint]}"
+
+
+def _remarks(plan: Plan, folder: SweepFolder, progress: Progress) -> Iterator[str]:
+    if best := progress.counts.best:
+        yield f"fastest: {best_words(plan, best)}"
+    if progress.found:
+        yield f"{progress.found:,} parts were there already"
+    if progress.damaged:
+        numbers = ", ".join(map(str, progress.damaged))
+        yield f"damaged, and done again: {_parts(len(progress.damaged))} ({numbers})"
+    if progress.num_lost:
+        yield f"lost with workers that died, and done again: {_parts(progress.num_lost)}"
+    yield f"results in {folder.path}; ask them with simtrain query {folder.path} 'select ...'"
+
+
+def _parts(number: int) -> str:
+    return f"{number} part{'s' * (number > 1)}"
+
+
+def best_words(plan: Plan, best: Best) -> str:
+    """The fastest point in a line."""
+    point = ", ".join(f"{name}: {value}" for name, value in plan.cells(best.index).items())
+    time = format_seconds(best.iteration_time_s)
+    return f"{best.tokens_per_s:,.0f} tokens/s, {time}, MFU {best.mfu:.1%} ({point})"
+
+
+def answer_page(answer: Answer) -> Table | Group:
+    """The rows of an answer, the first of them where there are many."""
+    table = Table(box=None, pad_edge=False)
+    for number, name in enumerate(answer.columns):
+        values = [row[number] for row in answer.rows]
+        is_number = any(isinstance(value, (int, float)) for value in values)
+        table.add_column(Text(name), justify="right" if is_number else "left", no_wrap=True)
+    for row in answer.rows[:_MAX_ROWS]:
+        table.add_row(*(Text(_shown(value)) for value in row))
+    hidden = len(answer.rows) - _MAX_ROWS
+    if hidden <= 0:
+        return table
+    return Group(table, Text(f"and {hidden:,} more rows: --csv and --json print them all"))
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case float():
+            return f"{value:.6g}"
+    return str(value)
