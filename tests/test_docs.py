@@ -22,7 +22,7 @@ from simtrain import paper
 from simtrain.cli import Target
 from simtrain.hardware.load import load_profile
 from simtrain.paper.comparison import Comparison, Row
-from simtrain.resources import list_profiles, list_scenarios
+from simtrain.resources import list_profiles, list_scenarios, list_sweeps
 
 DOCUMENTS = (
     *("README.md", "docs/design.md", "docs/validation.md", "docs/what_ifs.md"),
@@ -85,7 +85,10 @@ def test_documents_are_there_and_their_links_lead_somewhere(document: str) -> No
 
 def test_every_command_is_shown() -> None:
     shown = {command.split()[1] for command in commands("simtrain ")}
-    assert shown == {"run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost"}
+    assert shown == {
+        *("run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost"),
+        *("sweep", "sweeps", "query"),
+    }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == {target.value for target in Target}
 
@@ -94,7 +97,29 @@ SHORT = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "zero")
 _ONCE = {target: functools.cache(getattr(paper, target)) for target in SHORT}
 
 
-@pytest.mark.parametrize("command", commands("simtrain "))
+def blocks_of_sweeps() -> list[list[str]]:
+    """The lines of the blocks that run a sweep; what asks for its results stands below it."""
+    lines = [block.text.splitlines() for name in DOCUMENTS for block in blocks(name)]
+    return [block for block in lines if any(line.startswith("simtrain sweep ") for line in block)]
+
+
+ALONE = [
+    command
+    for command in commands("simtrain ")
+    if not any(command in block for block in blocks_of_sweeps())
+]
+
+
+@pytest.mark.parametrize("block", blocks_of_sweeps(), ids="; ".join)
+@pytest.mark.usefixtures("newcomer")
+def test_sweeps_run_as_written(block: list[str]) -> None:
+    for command in block:
+        outcome = call(*shlex.split(command)[1:])
+        assert (outcome.exit_code, outcome.stderr) == (0, "")
+        assert outcome.stdout
+
+
+@pytest.mark.parametrize("command", ALONE)
 @pytest.mark.usefixtures("newcomer")
 def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None:
     """But for the long simulations, which tests/test_paper.py runs; the short ones run once."""
@@ -220,8 +245,13 @@ def test_the_wheel_carries_scenarios_and_profiles() -> None:
     assert build["targets"]["wheel"]["force-include"] == {
         "scenarios": "simtrain/_data/scenarios",
         "hw_profiles": "simtrain/_data/hw_profiles",
+        "sweeps": "simtrain/_data/sweeps",
     }
-    for folder, names in (("scenarios", list_scenarios()), ("hw_profiles", list_profiles())):
+    for folder, names in (
+        ("scenarios", list_scenarios()),
+        ("hw_profiles", list_profiles()),
+        ("sweeps", list_sweeps()),
+    ):
         assert names == sorted(path.stem for path in (ROOT / folder).iterdir())
 
 

@@ -60,8 +60,8 @@ def sweep(
     with status("reading the sweep"):
         folder = SweepFolder(out)
         plan = folder.open(load_plan(file, overrides or (), part_size), part_size)
-    num_workers = workers or num_processors()
-    in_hand = 1 if num_workers == 1 else 2 * num_workers
+    num_workers = min(workers or num_processors(), len(which.parts(plan)))
+    in_hand = 1 if num_workers < 2 else 2 * num_workers
     with sweep_bar(plan) as bar:
         try:
             done = run_sweep(

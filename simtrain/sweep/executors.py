@@ -32,8 +32,8 @@ class SerialExecutor(Executor):
 
 
 def local_executor(num_workers: int) -> Executor:
-    """Processes on this machine; a single worker is this process."""
-    if num_workers == 1:
+    """Processes on this machine; where one is enough it is this process."""
+    if num_workers < 2:
         return SerialExecutor()
     # A fresh interpreter: a copy of this one would have its threads' locks, but not the threads.
     context = multiprocessing.get_context("spawn")

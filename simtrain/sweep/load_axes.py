@@ -89,6 +89,9 @@ class _Reader:
         return FieldAxis(self.name, path, values)
 
     def distinct(self, values: list[Any]) -> tuple[Any, ...]:
+        for number, value in enumerate(values):
+            if not leaves((), value):
+                raise self.refuse("E803", f"{{}} sets nothing of {self.name}", _EXAMPLE, number)
         seen = [json.dumps(value) for value in values]
         for number, text in enumerate(seen):
             if text in seen[:number]:
@@ -142,6 +145,9 @@ class _Reader:
         for name, value in fields.items():
             key = self.positions.of_key((*self.place, label, name))
             new = leaves(field_path(name, key), value)
+            if not new:
+                message = f"{self.name}: {label} sets nothing of {name}"
+                raise self.refuse("E803", message, _EXAMPLE, label, name)
             if any(overlaps(one, other) for one, _ in new for other, _ in set_here):
                 message = f"{self.name}: {label} sets {name} twice"
                 raise InputError([Problem("E804", message, key, fix="keep one of the two")])

@@ -1,0 +1,71 @@
+"""Small sweeps for tests, as text and as plans."""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+import pyarrow.parquet
+
+from simtrain.sweep import Plan, load_plan
+from simtrain.sweep.executors import SerialExecutor
+from simtrain.sweep.folder import SweepFolder
+from simtrain.sweep.run import Progress, Shard, run_sweep
+
+BASE = """\
+base:
+  model: {num_layers: 4, hidden_size: 64, num_attention_heads: 4, seq_length: 64, vocab_size: 512}
+  batch: {micro: 1, global: 4}
+"""
+# 24 points; by hand: pipelines of 3 stages do not divide 4 layers, and 4 heads not 8 ranks.
+SMALL = (
+    BASE
+    + """\
+axes:
+  parallelism.tensor: [1, 4, 8]
+  parallelism.pipeline: {range: [1, 4, 1]}
+  batch.micro: {powers_of_two: [1, 2]}
+constraints:
+  - tensor * pipeline <= 16
+"""
+)
+
+PART_SIZE = 5
+NUM_PARTS = 5  # 24 points
+
+
+def plan_of(
+    folder: pathlib.Path,
+    text: str = SMALL,
+    overrides: Sequence[str] = (),
+    part_size: int | None = None,
+) -> Plan:
+    path = folder / "small.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_plan(path, overrides, part_size)
+
+
+def with_axes(*lines: str) -> str:
+    return "".join([BASE, "axes:\n", *(f"  {line}\n" for line in lines)])
+
+
+def run(
+    plan: Plan,
+    out: pathlib.Path,
+    make_executor: Callable[[], Executor] = SerialExecutor,
+    in_hand: int = 1,
+    shard: Shard = Shard(),  # noqa: B008
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    folder = SweepFolder(out)
+    plan = folder.open(plan)
+    return run_sweep(plan, folder, make_executor, in_hand, shard, tell)
+
+
+def files_of(out: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (out / "parts").iterdir()}
+
+
+def rows_of(out: pathlib.Path) -> list[dict[str, Any]]:
+    files = sorted((out / "parts").iterdir())
+    return [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
