@@ -249,9 +249,12 @@ def commands() -> dict[str, typer.core.TyperCommand]:
     return {name: one for name, one in found.items() if name not in groups} | inner
 
 
+OF_SWEEPS = {"sweep", "sweeps", "query"}
+
+
 def test_the_commands() -> None:
     of_profiles = {f"profile {name}" for name in ("list", "show", "check")}
-    others = {"run", "memory", "reproduce", "schedule", "scenarios", "cost"}
+    others = {"run", "memory", "reproduce", "schedule", "scenarios", "cost"} | OF_SWEEPS
     assert set(commands()) == others | of_profiles
 
 

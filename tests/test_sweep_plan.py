@@ -280,7 +280,7 @@ AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
         (BASE.replace("64,", "x,", 1) + AXES, ":2:39: E203", "must be an integer"),
         (BASE + AXES + "constraints: [tensor * mcro == 2]\n", ":5:24: E812", "names here are"),
         (BASE + AXES + 'constraints: ["micro *"]\n', ":5:16: E810", "cannot be read"),
-        (BASE + AXES + "constraints: [micro < 5, tensor]\n", ": E813", "neither true nor false"),
+        (BASE + AXES + "constraints: [micro < 5, tensor]\n", ":5:1: E813", "neither true nor"),
         (BASE + AXES + "constants: {n: 5}\n", ":5:13: E808", "used by no constraint"),
         (BASE + AXES + "constants: {tensor: 5}\n", ":5:13: E808", "know already"),
         (BASE + AXES + "constants: {a b: 5}\n", ":5:13: E808", "cannot be the name"),
@@ -291,7 +291,7 @@ AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
 )
 def test_bad_sweeps_are_told_with_their_place(text: str, head: str, says: str) -> None:
     refusal = refusal_of(text)
-    assert refusal.startswith(f"/small.yaml{head}") or refusal.startswith(head.removeprefix(": "))
+    assert refusal.startswith(f"/small.yaml{head}")
     assert says in refusal
 
 

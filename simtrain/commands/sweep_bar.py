@@ -17,7 +17,6 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from simtrain.sweep.page import best_words
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.run import Progress as SweepProgress
 
@@ -40,7 +39,6 @@ class SweepBar:
         self._bar = Progress(
             *columns, best, console=console, transient=True, disable=not console.is_terminal
         )
-        self._plan = plan
         self._task = self._bar.add_task("", total=plan.num_points, best="")
         self._last = SweepProgress(0, 0)
 
@@ -55,7 +53,7 @@ class SweepBar:
     def tell(self, progress: SweepProgress) -> None:
         """Show how far the sweep is."""
         best = progress.counts.best
-        words = f"best {best_words(self._plan, best)}" if best else ""
+        words = f"best {best.tokens_per_s:,.0f} tokens/s, MFU {best.mfu:.1%}" if best else ""
         # What was found on disk says nothing of how long the rest will take.
         change = self._bar.update if progress.found == self._last.found else self._bar.reset
         change(

@@ -10,7 +10,7 @@ import errno
 import fcntl
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -98,7 +98,9 @@ class SweepFolder:
         Raises:
             InputError: somebody does.
         """
-        with self._writing(), (self.path / f".lock-{name}").open("wb") as file:
+        with self._writing():
+            file = (self.path / f".lock-{name}").open("wb")
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -166,13 +168,13 @@ def _words(versions: Mapping[str, str]) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", dir=path.parent)
+    unfinished = path.with_name(f".{path.stem}-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with unfinished.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(unfinished, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise

@@ -159,23 +159,25 @@ def _digests(names: Mapping[str, Location | None]) -> dict[str, str]:
 
 
 def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:
-    """Look for the first point that satisfies all constraints."""
+    place = positions.of_key(("constraints",))
+    try:
+        removed = _removed_before_the_first_left(plan)
+    except InputError as error:
+        raise InputError(replace(one, location=place) for one in error.problems) from error
+    if removed.total() == plan.num_points:
+        counts = (f'"{plan.constraints[one]}" removed {removed[one]}' for one in sorted(removed))
+        message = f"none of the {plan.num_points} points of the grid satisfies the constraints"
+        fix = "relax one of them, or give the axes other values"
+        _refuse(Problem("E814", message, place, ", ".join(counts), fix))
+
+
+def _removed_before_the_first_left(plan: Plan) -> Counter[int]:
+    """How many points each constraint removes, up to the first that satisfies all of them."""
     constraints = plan.readable_constraints()
     removed: Counter[int] = Counter()
     for index in range(plan.num_points):
         removed_by = first_unsatisfied(plan, constraints, plan.scenario(index), index)
         if removed_by is None:
-            return
+            break
         removed[removed_by] += 1
-    parts = [
-        f'"{plan.constraints[number]}" removed {removed[number]}' for number in sorted(removed)
-    ]
-    _refuse(
-        Problem(
-            "E814",
-            f"none of the {plan.num_points} points of the grid satisfies the constraints",
-            positions.of_key(("constraints",)),
-            reason=", ".join(parts),
-            fix="relax one of them, or give the axes other values",
-        )
-    )
+    return removed

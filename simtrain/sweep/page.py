@@ -39,11 +39,11 @@ def summary_json(
         "does_not_fit": counts.does_not_fit,
         "illegal": dict(counts.illegal),
         "excluded": {plan.constraints[one]: count for one, count in counts.excluded.items()},
-        "best": best_json(plan, counts.best) if counts.best else None,
+        "best": _best_json(plan, counts.best) if counts.best else None,
     }
 
 
-def best_json(plan: Plan, best: Best) -> dict[str, Any]:
+def _best_json(plan: Plan, best: Best) -> dict[str, Any]:
     """The fastest point: where it is, and what it comes to."""
     return {
         "index": best.index,
@@ -80,7 +80,7 @@ def _lines(plan: Plan, progress: Progress) -> Iterator[tuple[int, str]]:
 
 def _remarks(plan: Plan, folder: SweepFolder, progress: Progress) -> Iterator[str]:
     if best := progress.counts.best:
-        yield f"fastest: {best_words(plan, best)}"
+        yield f"fastest: {_best_words(plan, best)}"
     if progress.found:
         yield f"{progress.found:,} parts were there already"
     if progress.damaged:
@@ -95,7 +95,7 @@ def _parts(number: int) -> str:
     return f"{number} part{'s' * (number > 1)}"
 
 
-def best_words(plan: Plan, best: Best) -> str:
+def _best_words(plan: Plan, best: Best) -> str:
     """The fastest point in a line."""
     point = ", ".join(f"{name}: {value}" for name, value in plan.cells(best.index).items())
     time = format_seconds(best.iteration_time_s)
