@@ -92,17 +92,17 @@ class _Reader:
         for number, value in enumerate(values):
             if not leaves((), value):
                 raise self.refuse("E803", f"{{}} sets nothing of {self.name}", _EXAMPLE, number)
-        seen = [json.dumps(value) for value in values]
-        for number, text in enumerate(seen):
-            if text in seen[:number]:
+        seen: set[str] = set()
+        for number, text in enumerate(map(json.dumps, values)):
+            if text in seen:
                 message = f"{self.name} has the value {text} twice"
                 raise self.refuse("E804", message, "keep one of the two", number)
+            seen.add(text)
         return tuple(values)
 
     def range_of(self, bounds: Any) -> range:
         """From, to (inclusive), step."""
-        numbers = self.integers("range", bounds, 3)
-        start, stop, step = numbers
+        start, stop, step = self.integers("range", bounds, 3)
         if step < 1:
             raise self.refuse("E803", f"the step {step} leads nowhere", "write 1 or more", "range")
         if stop < start:
@@ -121,7 +121,7 @@ class _Reader:
 
     def integers(self, kind: str, bounds: Any, count: int) -> list[int]:
         if isinstance(bounds, list) and len(bounds) == count:
-            integers = [one for one in bounds if isinstance(one, int) and type(one) is int]
+            integers = [one for one in bounds if type(one) is int]
             if len(integers) == count:
                 return integers
         example = {2: "[1, 8]: from, to", 3: "[2, 8, 2]: from, to (inclusive), step"}[count]
