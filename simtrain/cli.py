@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from simtrain import paper
-from simtrain.commands import cost, sweep
+from simtrain.commands import cost, plot, sweep
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
@@ -57,6 +57,7 @@ profile_app = typer.Typer(no_args_is_help=True, help="List, show and check hardw
 app.add_typer(profile_app, name="profile")
 cost.register(app)
 sweep.register(app)
+plot.register(app)
 
 ProfileArgument = Annotated[
     str, typer.Argument(help="A profile file, or the name of one that comes with simtrain.")

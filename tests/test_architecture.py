@@ -41,11 +41,12 @@ ROOMS: dict[str, set[str]] = {
     | {"scenario", "hardware", "engine", "programs", "iteration", "memory", "report"}
     | {"simulation"},
     "sweep": READING | {"scenario", "hardware", "report", "evaluation"},
+    "plots": READING | {"pictures"},
     "cost": READING | {"scenario", "hardware"},
     "paper": READING
     | {"scenario", "hardware", "workload", "schedules", "iteration", "memory", "report"}
     | {"pictures", "simulation"},
-    "commands": READING | {"scenario", "simulation", "sweep", "cost"},
+    "commands": READING | {"scenario", "simulation", "sweep", "cost", "plots", "pictures"},
     "cli": READING
     | {"scenario", "hardware", "schedules", "engine", "memory", "pictures", "report"}
     | {"simulation", "paper", "commands"},

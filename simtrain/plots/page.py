@@ -1,0 +1,44 @@
+"""What was drawn of a sweep, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.plots.draw import Plots
+from simtrain.plots.pareto import Pareto, words_of
+from simtrain.plots.results import Cell
+
+_GIB = 2**30
+
+
+def plots_page(plots: Plots) -> RenderableType:
+    """The files, and each model's front as a table, numbered as in its picture."""
+    return Group(*_parts(plots))
+
+
+def _parts(plots: Plots) -> Iterator[RenderableType]:
+    if plots.pareto:
+        for panel in plots.pareto.results.panels:
+            yield _front_table(plots.pareto, panel)
+            yield ""
+    for name, why in plots.left_out.items():
+        yield Text(f"No {name}: {why}.", style="dim")
+    for file in plots.files:
+        yield Text(str(file))
+
+
+def _front_table(pareto: Pareto, panel: Cell) -> Table:
+    title = f"Time against memory, {panel}" if panel else "Time against memory"
+    table = Table(title=Text(title), title_justify="left")
+    for name in ("", "GiB", pareto.unit):
+        table.add_column(name, justify="right")
+    table.add_column("where")
+    axes = pareto.results.varying()
+    for number, point in enumerate(pareto.front(panel), start=1):
+        size, time = f"{point.peak_bytes / _GIB:.2f}", f"{point.time:.4g}"
+        table.add_row(str(number), size, time, Text(words_of(point, axes)))
+    return table
