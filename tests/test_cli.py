@@ -249,7 +249,7 @@ def commands() -> dict[str, typer.core.TyperCommand]:
     return {name: one for name, one in found.items() if name not in groups} | inner
 
 
-OF_SWEEPS = {"sweep", "sweeps", "query"}
+OF_SWEEPS = {"sweep", "sweeps", "query", "plot"}
 
 
 def test_the_commands() -> None:

@@ -87,7 +87,7 @@ def test_every_command_is_shown() -> None:
     shown = {command.split()[1] for command in commands("simtrain ")}
     assert shown == {
         *("run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost"),
-        *("sweep", "sweeps", "query"),
+        *("sweep", "sweeps", "query", "plot"),
     }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == {target.value for target in Target}
@@ -97,22 +97,23 @@ SHORT = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "zero")
 _ONCE = {target: functools.cache(getattr(paper, target)) for target in SHORT}
 
 
-def blocks_of_sweeps() -> list[list[str]]:
+def blocks_of_sweeps(*documents: str) -> list[list[str]]:
     """The lines of the blocks that run a sweep; what asks for its results stands below it."""
-    lines = [block.text.splitlines() for name in DOCUMENTS for block in blocks(name)]
+    lines = [block.text.splitlines() for name in documents for block in blocks(name)]
     return [block for block in lines if any(line.startswith("simtrain sweep ") for line in block)]
 
 
 ALONE = [
     command
     for command in commands("simtrain ")
-    if not any(command in block for block in blocks_of_sweeps())
+    if not any(command in block for block in blocks_of_sweeps(*DOCUMENTS))
 ]
 
 
-@pytest.mark.parametrize("block", blocks_of_sweeps(), ids="; ".join)
+@pytest.mark.parametrize("block", blocks_of_sweeps("README.md"), ids="; ".join)
 @pytest.mark.usefixtures("newcomer")
 def test_sweeps_run_as_written(block: list[str]) -> None:
+    """Those of the README; tests/test_what_ifs.py has the larger ones of docs/what_ifs.md."""
     for command in block:
         outcome = call(*shlex.split(command)[1:])
         assert (outcome.exit_code, outcome.stderr) == (0, "")
