@@ -146,8 +146,9 @@ def _write(
     from simtrain.pictures import style
 
     cells, reasons = picture.cells(panel), picture.reasons(panel)
-    for column, x in enumerate(picture.results.values(picture.x)):
-        for row, y in enumerate(picture.results.values(picture.y)):
+    across, up = picture.results.values(picture.x), picture.results.values(picture.y)
+    for column, x in enumerate(across):
+        for row, y in enumerate(up):
             if (place := (x, y)) in cells:
                 words = shown(picture.value, cells[place])
                 colour = "black" if shares[place] > middle else "white"

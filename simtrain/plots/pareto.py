@@ -9,6 +9,7 @@ from simtrain.plots.panels import panels_of
 from simtrain.plots.results import Cell, Results, as_words
 
 if TYPE_CHECKING:
+    import pyarrow
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -22,7 +23,7 @@ _SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A row that ran: what it needs and what it takes, and its place on the axes."""
+    """A row of the front: what it needs and what it takes, and its place on the axes."""
 
     index: int
     peak_bytes: int
@@ -31,34 +32,42 @@ class Point:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, in full precision."""
-        return {
-            "index": self.index,
-            "peak_bytes": self.peak_bytes,
-            "time": self.time,
-            **self.place,
-        }
+        known = {"index": self.index, "peak_bytes": self.peak_bytes, "time": self.time}
+        return known | self.place
 
 
 @dataclass(frozen=True, slots=True)
 class Pareto:
-    """The points of each panel and those on its front; `unit` says what their `time` is."""
+    """Rows that ran with a column `time`, in this `unit`."""
 
     results: Results
+    rows: pyarrow.Table
     unit: str
-    points: dict[Cell, list[Point]]
+
+    def of_panel(self, panel: Cell) -> pyarrow.Table:
+        """The rows of a panel."""
+        return self.results.of_panel(panel, self.rows)
 
     def front(self, panel: Cell) -> list[Point]:
         """Points than which nothing is as small and faster, from the smallest to the fastest."""
-        found: list[Point] = []
-        for point in sorted(self.points[panel], key=lambda p: (p.peak_bytes, p.time, p.index)):
-            if not found or point.time < found[-1].time:
-                found.append(point)
-        return found
+        order = [("peak_bytes", "ascending"), ("time", "ascending"), ("index", "ascending")]
+        rows = self.of_panel(panel).sort_by(order)
+        found, least = [], float("inf")
+        for at, time in enumerate(rows["time"].to_pylist()):
+            if time < least:
+                found.append(at)
+                least = time
+        names = self.results.axes
+        return [
+            Point(row["index"], row["peak_bytes"], row["time"], {name: row[name] for name in names})
+            for row in rows.take(found).to_pylist()
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """The fronts of the panels, in full precision."""
         return {
-            str(panel): [point.to_json() for point in self.front(panel)] for panel in self.points
+            str(panel): [point.to_json() for point in self.front(panel)]
+            for panel in self.results.panels
         }
 
 
@@ -68,22 +77,20 @@ def pareto(results: Results) -> Pareto | None:
     Where iterations differ in their tokens or in their GPUs their times say nothing of each other:
     then it is the GPU-seconds of a million tokens.
     """
+    from pyarrow import compute
+
     if not results.has(*_NEEDED):
         return None
-    rows = results.ran.to_pylist()
-    tokens = [row["tokens_per_s"] * row["iteration_time_s"] for row in rows]
-    alike = max(tokens) - min(tokens) <= _SAME * max(tokens)
-    alike = alike and len({row["num_gpus"] for row in rows}) == 1
-    points: dict[Cell, list[Point]] = {panel: [] for panel in results.panels}
-    for row in rows:
-        gpu_s = 1e6 * row["num_gpus"] / row["tokens_per_s"]
-        place = {name: row[name] for name in results.axes}
-        point = Point(
-            row["index"], row["peak_bytes"], row["iteration_time_s"] if alike else gpu_s, place
-        )
-        points[row[results.panel_axis] if results.panel_axis else ""].append(point)
-    unit = "iteration time, s" if alike else "GPU-seconds of a million tokens"
-    return Pareto(results, unit, points)
+    rows = results.ran
+    times, rates, gpus = (rows[name] for name in ("iteration_time_s", "tokens_per_s", "num_gpus"))
+    tokens, counts = (
+        compute.min_max(one).as_py() for one in (compute.multiply(times, rates), gpus)
+    )
+    alike = tokens["max"] - tokens["min"] <= _SAME * tokens["max"]
+    if alike and counts["max"] == counts["min"]:
+        return Pareto(results, rows.append_column("time", times), "iteration time, s")
+    gpu_s = compute.divide(compute.multiply(gpus, 1e6), rates)
+    return Pareto(results, rows.append_column("time", gpu_s), "GPU-seconds of a million tokens")
 
 
 def draw_pareto(picture: Pareto) -> Figure:
@@ -98,11 +105,12 @@ def draw_pareto(picture: Pareto) -> Figure:
 def _draw_panel(axes: Axes, picture: Pareto, panel: Cell) -> None:
     from simtrain.pictures import style
 
-    points, front = picture.points[panel], picture.front(panel)
-    many = len(points) > _MANY_POINTS
-    sizes = [point.peak_bytes / _GIB for point in points]
-    times = [point.time for point in points]
-    axes.scatter(sizes, times, 12, color=style.GREY, linewidths=0, rasterized=many)
+    rows, front = picture.of_panel(panel), picture.front(panel)
+    many = rows.num_rows > _MANY_POINTS
+    sizes = [num_bytes / _GIB for num_bytes in rows["peak_bytes"].to_pylist()]
+    axes.scatter(
+        sizes, rows["time"].to_pylist(), 12, color=style.GREY, linewidths=0, rasterized=many
+    )
     sizes = [point.peak_bytes / _GIB for point in front]
     times = [point.time for point in front]
     axes.step(sizes, times, where="post", color=style.BLUE, linewidth=1)

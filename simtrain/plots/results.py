@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ LARGER_IS_BETTER = frozenset({"tokens_per_s", "mfu", "hfu"})
 _NEVER_JUDGED = frozenset({"num_gpus", "capacity_bytes"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Results:
     """A sweep's rows; its axes are the columns between `index` and `status`.
 
@@ -44,7 +45,7 @@ class Results:
         names = self.table.column_names
         return tuple(name for name in names[names.index("rule") + 1 :] if name not in _NEVER_JUDGED)
 
-    @property
+    @cached_property
     def ran(self) -> pyarrow.Table:
         """The rows of what was legal and fitted."""
         import pyarrow.compute
