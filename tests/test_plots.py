@@ -16,6 +16,7 @@ from simtrain.pictures.style import styled
 from simtrain.plots import Results, load_results
 from simtrain.plots.heat_map import draw_heat_map, heat_map
 from simtrain.plots.pareto import draw_pareto, pareto
+from simtrain.plots.quantities import shown
 from simtrain.plots.scaling import draw_scaling, scaling
 
 # Rates by recompute and microbatch: recompute matters most, the colour of the paint nothing.
@@ -125,6 +126,26 @@ def test_the_front_has_what_nothing_beats(results: Results) -> None:
     (point,) = picture.front("")
     assert (point.index, point.peak_bytes, point.time) == (0, 10 * GIB, 8e6 / 300)
     assert point.place == {"recompute": "none", "batch.micro": 1, "paint": "red"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("tokens_per_s", 999.4, "999"),
+        ("tokens_per_s", 999.7, "1k"),
+        ("tokens_per_s", 12_345.0, "12.3k"),
+        ("tokens_per_s", 999_700.0, "1M"),
+        ("tokens_per_s", 1.5e9, "1500M"),
+        ("iteration_time_s", 13.4631, "13.46"),
+        ("iteration_time_s", 123_456.0, "123500"),
+        ("peak_bytes", 79.15 * GIB, "79.2"),
+        ("mfu", 0.5251, "52.5%"),
+        ("breakdown_bubble_s", 0.0, "0"),
+        ("breakdown_bubble_s", 999.7, "1000"),
+    ],
+)
+def test_numbers_are_written_short(column: str, value: float, words: str) -> None:
+    assert shown(column, value) == words
 
 
 @given(

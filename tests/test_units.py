@@ -10,15 +10,20 @@ from simtrain.units import (
     BytesPerSecond,
     FlopsPerSecond,
     NonNegativeSeconds,
+    Price,
     Seconds,
     UnitError,
     format_bytes,
+    format_energy,
     format_seconds,
     parse_bytes,
     parse_bytes_per_s,
     parse_flops_per_s,
     parse_non_negative_seconds,
+    parse_price,
     parse_seconds,
+    parse_tokens,
+    parse_watts,
 )
 
 
@@ -220,3 +225,24 @@ def test_any_text_is_a_quantity_above_zero_or_refused(text: str) -> None:
         assert error.fix.startswith("write ")
     else:
         assert 0 < parsed < math.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("300B", 300 * 10**9), ("1.5T", 15 * 10**11), ("450e9", 45 * 10**10), ("2 M", 2 * 10**6)],
+)
+def test_tokens_are_exact(text: str, tokens: int) -> None:
+    assert parse_tokens(text) == tokens
+
+
+def test_powers_and_prices() -> None:
+    assert (parse_watts("6.5 kW"), parse_watts("400 W")) == (6500.0, 400.0)
+    assert parse_price(" 3.43 EUR/h ") == Price(per_hour=3.43, currency="EUR")
+    assert (format_energy(7.2e9), format_energy(1.8e6)) == ("2 MWh", "500 Wh")
+
+
+@pytest.mark.parametrize("text", ["3 USD", "3", "USD/h", "3 XUSD/h", "-3 USD/h", "nan USD/h", 3.0])
+def test_a_price_needs_a_currency_an_hour(text: object) -> None:
+    with pytest.raises(UnitError) as refused:
+        parse_price(text)
+    assert "USD/h" in refused.value.fix

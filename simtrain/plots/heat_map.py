@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simtrain.plots.panels import panels_of
-from simtrain.plots.quantities import shown, title_of
+from simtrain.plots.quantities import label_of, shown, title_of
 from simtrain.plots.results import (
     DOES_NOT_FIT,
     LARGER_IS_BETTER,
@@ -130,8 +130,8 @@ def _label(axes: Axes, picture: HeatMap, across: Sequence[Cell], up: Sequence[Ce
     axes.set_xticks(range(len(across)), [as_words(value) for value in across])
     axes.set_yticks(range(len(up)), [as_words(value) for value in up])
     axes.tick_params(length=0, labelsize=8)
-    axes.set_xlabel(picture.x)
-    axes.set_ylabel(picture.y)
+    axes.set_xlabel(label_of(picture.x))
+    axes.set_ylabel(label_of(picture.y))
     axes.spines[:].set_visible(False)
 
 
