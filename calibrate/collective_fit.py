@@ -14,7 +14,7 @@ from calibrate.figures import (
 )
 from calibrate.residuals import Residual, Residuals, round_significant
 from simtrain.costs.links import ring_seconds
-from simtrain.hardware.profile import CollectiveCurve
+from simtrain.hardware.links import CollectiveCurve
 from simtrain.workload.ops import Collective, CollectiveKind, Phase
 
 SMALLEST_BYTES = 65536

@@ -6,15 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from simtrain.hardware.profile import (
-    Cluster,
-    Entry,
-    Gpu,
-    HostLink,
-    Memory,
-    PointToPoint,
-    RunningCosts,
-)
+from simtrain.hardware.entry import Entry
+from simtrain.hardware.links import PointToPoint
+from simtrain.hardware.profile import Cluster, Gpu, HostLink, Memory, RunningCosts
 from simtrain.units import BytesPerSecond, NonNegativeSeconds
 from simtrain.workload.ops import CollectiveKind
 

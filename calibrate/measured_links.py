@@ -13,7 +13,7 @@ from calibrate.measured_checks import LARGE_SIZES, NUM_SIZES, require
 from calibrate.records import CollectiveRecord, OverlapRecord, Timing
 from calibrate.residuals import Residual, Residuals, round_significant
 from simtrain.costs.links import curve_for, ring_seconds
-from simtrain.hardware.profile import CollectiveCurve
+from simtrain.hardware.links import CollectiveCurve
 from simtrain.workload.ops import Collective, CollectiveKind, Phase
 
 

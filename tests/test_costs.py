@@ -11,8 +11,9 @@ from toys import a100, changed
 from simtrain.costs.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
 from simtrain.costs.links import collective_seconds, ring_seconds, transfer_seconds
 from simtrain.costs.price import Pricer
+from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.placement import GroupPlacement, Placement
-from simtrain.hardware.profile import CollectiveCurve, Tile
+from simtrain.hardware.profile import Tile
 from simtrain.workload.ops import (
     Collective,
     CollectiveKind,

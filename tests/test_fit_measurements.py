@@ -35,8 +35,8 @@ from calibrate.records import (
 from simtrain.costs.gemm import GemmMachine, gemm_seconds
 from simtrain.costs.links import ring_seconds
 from simtrain.errors import InputError
+from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.profile import Entry
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
 from simtrain.workload.ops import Collective, CollectiveKind, Gemm, Phase

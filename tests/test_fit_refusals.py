@@ -22,7 +22,8 @@ from calibrate.residuals import Residual, Residuals
 from simtrain.costs.gemm import GemmMachine
 from simtrain.costs.host import host_bytes_per_s
 from simtrain.errors import InputError
-from simtrain.hardware.profile import Entry, HardwareProfile
+from simtrain.hardware.entry import Entry
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.host import HostResource
 
 

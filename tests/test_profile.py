@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from toys import a100
 
 from simtrain.errors import InputError
+from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.profile import Entry
 from simtrain.resources import find_profile
 
 SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")

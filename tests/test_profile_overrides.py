@@ -7,8 +7,9 @@ from scenario_texts import MINIMAL, scenario_of
 from toys import a100
 
 from simtrain.errors import InputError
+from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile, profile_of
-from simtrain.hardware.profile import Entry, HardwareProfile
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import load_scenario
 
 

@@ -11,8 +11,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from simtrain.hardware.links import CollectiveCurve, Curves
 from simtrain.hardware.placement import GroupPlacement
-from simtrain.hardware.profile import CollectiveCurve, Curves, HardwareProfile
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.ops import Collective, CollectiveKind
 
 

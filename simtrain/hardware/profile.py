@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from simtrain.hardware.entry import (
+    Count,
+    Entry,
+    Fraction,
+    NonNegative,
+    Positive,
+    Strict,
+    Text,
+)
+from simtrain.hardware.links import InterNode, IntraNode
 from simtrain.strict_yaml import FieldError
 from simtrain.units import (
     Bytes,
@@ -17,36 +26,8 @@ from simtrain.units import (
     Watts,
 )
 
-Value = TypeVar("Value")
-Fraction = Annotated[float, Field(gt=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-Text = Annotated[str, Field(min_length=1)]
-_ROUNDING = 1e-3
-"""Profiles give a few digits: a time that falls by less than this fell by rounding."""
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Entry(_Strict, Generic[Value]):
-    """A number with its source; `fitted_on` names the measurements that a fitted number saw."""
-
-    value: Value
-    source: Text
-    fitted_on: Text | None = None
-
-    @field_validator("source", "fitted_on")
-    @classmethod
-    def _says_something(cls, text: str | None) -> str | None:
-        if text is not None and not text.strip():
-            raise ValueError("is blank: name the measurement, paper or datasheet that it is from")
-        return text
-
-
-class Gpu(_Strict):
+class Gpu(Strict):
     """One accelerator's datasheet."""
 
     peak_flops: Entry[FlopsPerSecond]
@@ -55,7 +36,7 @@ class Gpu(_Strict):
     num_sms: Entry[Count]
 
 
-class Tile(_Strict):
+class Tile(Strict):
     """A block of the result that one multiprocessor computes, and its speed against the best."""
 
     m: Count
@@ -63,7 +44,7 @@ class Tile(_Strict):
     relative_speed: Fraction
 
 
-class Ranges(_Strict):
+class Ranges(Strict):
     """The smallest and the largest size that a fit has seen, of each of its axes."""
 
     @field_validator("*", mode="before")
@@ -95,7 +76,7 @@ class AttentionRange(Ranges):
     head_size: tuple[Count, Count]
 
 
-class GemmModel(_Strict):
+class GemmModel(Strict):
     """How long a matrix product takes: tiles in waves over the multiprocessors (`costs.gemm`).
 
     Operands and results move at `operand_bandwidth`, or else at that of fused kernels.
@@ -114,7 +95,7 @@ class GemmModel(_Strict):
     valid_batched_shapes: Entry[ShapeRange]
 
 
-class FusedAttention(_Strict):
+class FusedAttention(Strict):
     """How fast fused attention is, as fractions of the peak that long sequences come near to.
 
     Where a sequence has as many tokens as the half length and heads are many, it reaches half of
@@ -128,7 +109,7 @@ class FusedAttention(_Strict):
     valid_shapes: Entry[AttentionRange]
 
 
-class MemoryBound(_Strict):
+class MemoryBound(Strict):
     """Bandwidths that memory-bound kernels reach, by family, and what each kernel takes beside."""
 
     fused_bandwidth: Entry[BytesPerSecond]
@@ -136,7 +117,7 @@ class MemoryBound(_Strict):
     kernel_latency: Entry[NonNegativeSeconds]
 
 
-class Memory(_Strict):
+class Memory(Strict):
     """What a process holds of a GPU's memory beside its tensors.
 
     `allocator_reserve` is never an allocator's to give: the driver, CUDA, NCCL. `fragmentation` is
@@ -147,13 +128,13 @@ class Memory(_Strict):
     fragmentation: Entry[Annotated[float, Field(ge=0, lt=1)]]
 
 
-class Host(_Strict):
+class Host(Strict):
     """The processor that launches kernels."""
 
     issue: Entry[NonNegativeSeconds]
 
 
-class HostLink(_Strict):
+class HostLink(Strict):
     """What an offloaded optimizer has of its host; each GPU's share while all of a node use it.
 
     `bandwidth` is that of copies between GPU and pinned host memory, one way. `adam_bandwidth` is
@@ -164,7 +145,7 @@ class HostLink(_Strict):
     adam_bandwidth: Entry[BytesPerSecond]
 
 
-class RunningCosts(_Strict):
+class RunningCosts(Strict):
     """What an hour takes; no time depends on it, and each entry may be missing.
 
     `price` is a GPU's an hour. `gpu_power` is the most that a GPU's board draws, `node_power` the
@@ -176,89 +157,13 @@ class RunningCosts(_Strict):
     node_power: Entry[Watts] | None = None
 
 
-class Overlap(_Strict):
+class Overlap(Strict):
     """What running beside each other costs a kernel and a collective."""
 
     slowdown: Entry[NonNegative]
 
 
-class CollectiveCurve(_Strict):
-    """A collective measured over `num_ranks`: latency, then the fraction of the link it reaches.
-
-    `efficiency[i]` belongs to whole arrays of `array_bytes[i]`; between them it is interpolated.
-    """
-
-    num_ranks: Annotated[int, Field(ge=2)]
-    latency: NonNegativeSeconds
-    array_bytes: Annotated[list[Bytes], Field(min_length=1)]
-    efficiency: Annotated[list[Fraction], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _curve(self) -> Self:
-        sizes, fractions = self.array_bytes, self.efficiency
-        if len(sizes) != len(fractions):
-            raise ValueError(f"{len(sizes)} array_bytes but {len(fractions)} efficiency values")
-        pairs = list(zip(sizes, fractions, strict=True))
-        for (size, fraction), (next_size, next_fraction) in itertools.pairwise(pairs):
-            if size >= next_size:
-                raise ValueError(f"array_bytes must grow, but {next_size} follows {size}")
-            if size / fraction > next_size / next_fraction * (1 + _ROUNDING):
-                raise ValueError(
-                    f"{next_size} bytes would take less time than {size} bytes: "
-                    f"efficiency {next_fraction} is too high after {fraction}"
-                )
-        return self
-
-
-class PointToPoint(_Strict):
-    """A transfer between two ranks: latency, and the fraction of the link that it reaches."""
-
-    latency: Entry[NonNegativeSeconds]
-    efficiency: Entry[Fraction]
-
-
-Curves = Entry[Annotated[list[CollectiveCurve], Field(min_length=1)]]
-
-
-class IntraNode(_Strict):
-    """Links between the GPUs of one node; `bandwidth` is one GPU's, one way.
-
-    `in_situ_speed` is how fast collectives are inside a layer, relative to their curves.
-    """
-
-    bandwidth: Entry[BytesPerSecond]
-    in_situ_speed: Entry[Positive]
-    point_to_point: PointToPoint
-    all_reduce: Curves
-    all_gather: Curves
-    reduce_scatter: Curves
-
-    @field_validator("all_reduce", "all_gather", "reduce_scatter")
-    @classmethod
-    def _one_curve_a_group_size(cls, entry: Curves) -> Curves:
-        sizes = [curve.num_ranks for curve in entry.value]
-        if sizes != sorted(set(sizes)):
-            raise ValueError(f"num_ranks must grow from curve to curve, not {sizes}")
-        return entry
-
-
-class InterNode(_Strict):
-    """Network between nodes; `adapter_bandwidth` is one adapter's, one way.
-
-    A ring over all GPUs of its nodes reaches `whole_node_efficiency` of their adapters; rings over
-    some of them, which share nodes and switches with other rings at the same time (the
-    data-parallel groups of tensor-parallel peers), reach `concurrent_efficiency`.
-    """
-
-    num_adapters: Entry[Count]
-    adapter_bandwidth: Entry[BytesPerSecond]
-    whole_node_efficiency: Entry[Fraction]
-    concurrent_efficiency: Entry[Fraction]
-    step_latency: Entry[NonNegativeSeconds]
-    point_to_point: PointToPoint
-
-
-class Cluster(_Strict):
+class Cluster(Strict):
     """How many nodes there are, and how many GPUs each has."""
 
     gpus_per_node: Entry[Count]
@@ -270,7 +175,7 @@ class Cluster(_Strict):
         return self.gpus_per_node.value * self.num_nodes.value
 
 
-class HardwareProfile(_Strict):
+class HardwareProfile(Strict):
     """Everything that simtrain knows of a cluster.
 
     Without `host_link` nothing can be offloaded, without `fused_attention` no attention is fused.

@@ -13,8 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.hardware.entry import Entry
+from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.profile import CollectiveCurve, Entry, HardwareProfile, Ranges, Tile
+from simtrain.hardware.profile import HardwareProfile, Ranges, Tile
 from simtrain.resources import find_profile
 from simtrain.strict_yaml import load_document
 

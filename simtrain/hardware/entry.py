@@ -1,0 +1,35 @@
+"""What every section of a hardware profile is made of: numbers, each with its source."""
+
+from __future__ import annotations
+
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Value = TypeVar("Value")
+Fraction = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Strict(BaseModel):
+    """A section: nothing unknown, nothing converted, nothing that is not finite."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Entry(Strict, Generic[Value]):
+    """A number with its source; `fitted_on` names the measurements that a fitted number saw."""
+
+    value: Value
+    source: Text
+    fitted_on: Text | None = None
+
+    @field_validator("source", "fitted_on")
+    @classmethod
+    def _says_something(cls, text: str | None) -> str | None:
+        if text is not None and not text.strip():
+            raise ValueError("is blank: name the measurement, paper or datasheet that it is from")
+        return text

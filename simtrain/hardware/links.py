@@ -1,0 +1,90 @@
+"""The sections of a hardware profile on links: inside a node and between nodes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from simtrain.hardware.entry import Count, Entry, Fraction, Positive, Strict
+from simtrain.units import Bytes, BytesPerSecond, NonNegativeSeconds
+
+_ROUNDING = 1e-3
+"""Profiles give a few digits: a time that falls by less than this fell by rounding."""
+
+
+class CollectiveCurve(Strict):
+    """A collective measured over `num_ranks`: latency, then the fraction of the link it reaches.
+
+    `efficiency[i]` belongs to whole arrays of `array_bytes[i]`; between them it is interpolated.
+    """
+
+    num_ranks: Annotated[int, Field(ge=2)]
+    latency: NonNegativeSeconds
+    array_bytes: Annotated[list[Bytes], Field(min_length=1)]
+    efficiency: Annotated[list[Fraction], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _curve(self) -> Self:
+        sizes, fractions = self.array_bytes, self.efficiency
+        if len(sizes) != len(fractions):
+            raise ValueError(f"{len(sizes)} array_bytes but {len(fractions)} efficiency values")
+        pairs = list(zip(sizes, fractions, strict=True))
+        for (size, fraction), (next_size, next_fraction) in itertools.pairwise(pairs):
+            if size >= next_size:
+                raise ValueError(f"array_bytes must grow, but {next_size} follows {size}")
+            if size / fraction > next_size / next_fraction * (1 + _ROUNDING):
+                raise ValueError(
+                    f"{next_size} bytes would take less time than {size} bytes: "
+                    f"efficiency {next_fraction} is too high after {fraction}"
+                )
+        return self
+
+
+class PointToPoint(Strict):
+    """A transfer between two ranks: latency, and the fraction of the link that it reaches."""
+
+    latency: Entry[NonNegativeSeconds]
+    efficiency: Entry[Fraction]
+
+
+Curves = Entry[Annotated[list[CollectiveCurve], Field(min_length=1)]]
+
+
+class IntraNode(Strict):
+    """Links between the GPUs of one node; `bandwidth` is one GPU's, one way.
+
+    `in_situ_speed` is how fast collectives are inside a layer, relative to their curves.
+    """
+
+    bandwidth: Entry[BytesPerSecond]
+    in_situ_speed: Entry[Positive]
+    point_to_point: PointToPoint
+    all_reduce: Curves
+    all_gather: Curves
+    reduce_scatter: Curves
+
+    @field_validator("all_reduce", "all_gather", "reduce_scatter")
+    @classmethod
+    def _one_curve_a_group_size(cls, entry: Curves) -> Curves:
+        sizes = [curve.num_ranks for curve in entry.value]
+        if sizes != sorted(set(sizes)):
+            raise ValueError(f"num_ranks must grow from curve to curve, not {sizes}")
+        return entry
+
+
+class InterNode(Strict):
+    """Network between nodes; `adapter_bandwidth` is one adapter's, one way.
+
+    A ring over all GPUs of its nodes reaches `whole_node_efficiency` of their adapters; rings over
+    some of them, which share nodes and switches with other rings at the same time (the
+    data-parallel groups of tensor-parallel peers), reach `concurrent_efficiency`.
+    """
+
+    num_adapters: Entry[Count]
+    adapter_bandwidth: Entry[BytesPerSecond]
+    whole_node_efficiency: Entry[Fraction]
+    concurrent_efficiency: Entry[Fraction]
+    step_latency: Entry[NonNegativeSeconds]
+    point_to_point: PointToPoint
