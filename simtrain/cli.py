@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from simtrain import paper
-from simtrain.commands import cost, plot, sweep
+from simtrain.commands import cost, plot, search, sweep
+from simtrain.commands.progress import progress_bar
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
@@ -58,6 +55,7 @@ app.add_typer(profile_app, name="profile")
 cost.register(app)
 sweep.register(app)
 plot.register(app)
+search.register(app)
 
 ProfileArgument = Annotated[
     str, typer.Argument(help="A profile file, or the name of one that comes with simtrain.")
@@ -148,7 +146,7 @@ def reproduce(
         make_folder(out)
     targets = [one for one in Target if one is not Target.ALL] if target is Target.ALL else [target]
     results: dict[str, paper.Reproduced] = {}
-    with _progress_bar() as report:
+    with progress_bar() as report:
         for one in targets:
             results[one.value] = paper.reproduce(one.value, report)
             if out:
@@ -240,26 +238,6 @@ def main() -> None:
     except SimtrainError as error:
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-
-
-@contextmanager
-def _progress_bar() -> Iterator[paper.comparison.Progress]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("")
-
-        def report(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield report
 
 
 if __name__ == "__main__":

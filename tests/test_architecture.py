@@ -42,11 +42,14 @@ ROOMS: dict[str, set[str]] = {
     | {"simulation"},
     "sweep": READING | {"scenario", "hardware", "report", "evaluation"},
     "plots": READING | {"pictures"},
+    "search": READING
+    | {"scenario", "hardware", "workload", "costs", "memory", "pictures", "report", "evaluation"},
     "cost": READING | {"scenario", "hardware"},
     "paper": READING
     | {"scenario", "hardware", "workload", "schedules", "iteration", "memory", "report"}
     | {"pictures", "simulation"},
-    "commands": READING | {"scenario", "simulation", "sweep", "cost", "plots", "pictures"},
+    "commands": READING
+    | {"scenario", "simulation", "sweep", "search", "cost", "plots", "pictures"},
     "cli": READING
     | {"scenario", "hardware", "schedules", "engine", "memory", "pictures", "report"}
     | {"simulation", "paper", "commands"},
@@ -129,7 +132,7 @@ def test_calibrate_knows_no_reports(path: pathlib.Path) -> None:
 def test_assert_is_only_for_our_own_bugs() -> None:
     """Bad input is an InputError. What is asserted: that it says what is wrong, and that what a
     scenario leaves open has been chosen, and what it needs of its profile found, before it is
-    simulated, and that all that is kept goes."""
+    simulated, and that all that is kept goes; that what a search found was run."""
     found = [
         (name_of(path), ast.unparse(node.test))
         for path in files("simtrain")
@@ -144,6 +147,8 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         ("simtrain/hardware/profile.py", "self.inter_node is not None"),
         ("simtrain/iteration.py", "isinstance(kept, int)"),
         ("simtrain/memory/working.py", "not left"),
+        ("simtrain/search/looker.py", "self.evaluation.run is not None"),
+        ("simtrain/search/problems.py", "nearest is not None"),
         ("simtrain/workload/recompute.py", "policy.strategy != 'auto'"),
     ]
 

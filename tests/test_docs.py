@@ -86,7 +86,7 @@ def test_documents_are_there_and_their_links_lead_somewhere(document: str) -> No
 def test_every_command_is_shown() -> None:
     shown = {command.split()[1] for command in commands("simtrain ")}
     assert shown == {
-        *("run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost"),
+        *("run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost", "search"),
         *("sweep", "sweeps", "query", "plot"),
     }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}

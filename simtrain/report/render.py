@@ -13,7 +13,7 @@ from simtrain.report.memory_page import memory_verdict, peaks_table
 from simtrain.report.result import Result
 from simtrain.units import format_seconds
 
-_LABELS = {
+PART_LABELS = {
     "compute_s": "compute",
     "recompute_s": "recompute",
     "launch_s": "waiting for kernel launches",
@@ -64,7 +64,7 @@ def _breakdown_table(result: Result) -> Table:
         seconds = getattr(mean, field.name)
         of_stages = [getattr(stage, field.name) for stage in result.stages]
         table.add_row(
-            _LABELS[field.name],
+            PART_LABELS[field.name],
             format_seconds(seconds),
             f"{seconds / total_s:.1%}",
             f"{format_seconds(min(of_stages))} to {format_seconds(max(of_stages))}",

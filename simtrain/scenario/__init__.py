@@ -1,7 +1,7 @@
 """The user's question: what to train, split how, on which machine, and whether that is legal."""
 
 from simtrain.scenario.check import RULES, check_cluster, check_scenario
-from simtrain.scenario.load import load_scenario, scenario_from_document
+from simtrain.scenario.load import load_scenario, load_unchecked, scenario_from_document
 from simtrain.scenario.nearest import Fix
 from simtrain.scenario.schema import (
     Batch,
@@ -33,5 +33,6 @@ __all__ = [
     "check_cluster",
     "check_scenario",
     "load_scenario",
+    "load_unchecked",
     "scenario_from_document",
 ]

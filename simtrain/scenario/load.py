@@ -23,11 +23,22 @@ def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = (
     Raises:
         InputError: all that is wrong with the file, the overrides, or the combination of values.
     """
+    scenario = load_unchecked(path_or_name, overrides)
+    check_scenario(scenario)
+    return scenario
+
+
+def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
+    """As `load_scenario`, but its combination of values may break rules: a start, to be changed.
+
+    Raises:
+        InputError: all that is wrong with the file, the overrides, or single values.
+    """
     path = find_scenario(path_or_name)
     document = load_document(path)
     for override in overrides:
         document = apply_overrides(spell_out_recompute(document), [override])
-    return scenario_from_document(document, default_name=path.stem)
+    return _scenario_of(document, default_name=path.stem)
 
 
 def scenario_from_document(document: Document, default_name: str | None = None) -> Scenario:
@@ -36,13 +47,18 @@ def scenario_from_document(document: Document, default_name: str | None = None) 
     Raises:
         InputError: all that is wrong with the values or their combination.
     """
+    scenario = _scenario_of(document, default_name)
+    check_scenario(scenario)
+    return scenario
+
+
+def _scenario_of(document: Document, default_name: str | None) -> Scenario:
     document = spell_out_recompute(document)
     data = dict(document.data)
     if data.get("name") is None:
         data["name"] = default_name
     scenario = validate(Scenario, data, document.positions)
     scenario._positions = document.positions
-    check_scenario(scenario)
     return scenario
 
 

@@ -1,0 +1,84 @@
+"""`simtrain search`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simtrain.commands.progress import progress_bar
+from simtrain.commands.shared import JsonOption, ScenarioArgument, SetOption, show
+from simtrain.scenario import load_unchecked
+from simtrain.search import Objective, SearchResult, search_page, write_scenarios
+from simtrain.search import search as find
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command()(search)
+
+
+def search(
+    scenario: ScenarioArgument,
+    gpus: Annotated[
+        list[int],
+        typer.Option("--gpus", min=1, help="How many GPUs. Repeated: any of these numbers."),
+    ],
+    objective: Annotated[
+        Objective,
+        typer.Option(
+            help="What is to be least (tokens_per_s: most). Cost is GPU-seconds of an iteration: "
+            "on one number of GPUs it ranks as time does."
+        ),
+    ] = Objective.TIME,
+    max_memory: Annotated[
+        str | None,
+        typer.Option("--max-memory", help="Peak of a GPU, such as 40GiB; else all that it has."),
+    ] = None,
+    overrides: SetOption = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many to rank.")] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Write a scenario file for each of the ranked into this folder."
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials",
+            min=1,
+            help="If more configurations than this are legal, let an optimizer propose so many.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the best way to train a scenario's model and global batch on so many GPUs.
+
+    Tensor, pipeline and data parallelism, interleave, microbatch, recompute, sequence parallelism
+    and ZeRO stage are searched, all that is legal of them; what --set gives one of them it keeps.
+    Exit code 3 where nothing fits, 2 where nothing is legal.
+
+    Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5
+    """
+    loaded = load_unchecked(scenario, overrides or ())
+    with progress_bar() as tell:
+        result = find(
+            loaded,
+            tuple(sorted(set(gpus))),
+            objective,
+            max_memory=max_memory,
+            top=top,
+            max_trials=trials,
+            tell=tell,
+        )
+    files = write_scenarios(result, out) if out else []
+    show(as_json, lambda: _as_json(result, files), lambda: search_page(result))
+
+
+def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:
+    data = result.to_json()
+    for ranked, path in zip(data["ranked"], files, strict=False):
+        ranked["file"] = str(path)
+    return data

@@ -1,0 +1,51 @@
+"""The scenarios that a search ranked, as files to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from simtrain.pictures import writing_to
+from simtrain.scenario import Scenario
+from simtrain.search.looker import Found
+from simtrain.search.result import SearchResult
+from simtrain.units import format_bytes, format_seconds
+
+
+def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
+    """Write a scenario for each of the ranked, named after the base and its rank.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    paths = [
+        folder / f"{result.base.name}_{rank:02d}.yaml" for rank in range(1, len(result.ranked) + 1)
+    ]
+    yaml = YAML()
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for rank, (path, found) in enumerate(zip(paths, result.ranked, strict=True), start=1):
+            description = _description(result, rank, found)
+            yaml.dump(_data(found.scenario, path.stem, description), path)
+    return paths
+
+
+def _description(result: SearchResult, rank: int, found: Found) -> str:
+    return (
+        f"number {rank} by {result.objective.value} on {found.scenario.num_gpus} GPUs: "
+        f"{format_seconds(found.run.iteration_time_s)}, "
+        f"{format_bytes(found.evaluation.peak_bytes)} at its peak"
+    )
+
+
+def _data(scenario: Scenario, name: str, description: str) -> dict[str, Any]:
+    data = scenario.model_dump(by_alias=True, exclude_unset=True)
+    if Path(scenario.cluster).is_file():
+        data["cluster"] = str(Path(scenario.cluster).absolute())
+    if list(data["recompute"]) == ["strategy"]:
+        data["recompute"] = scenario.recompute.strategy
+    return {"name": name, "description": description} | {
+        key: value for key, value in data.items() if key not in ("name", "description")
+    }

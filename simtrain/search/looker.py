@@ -1,0 +1,90 @@
+"""Looking at points: how much memory each needs, and what its iteration comes to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simtrain.evaluation import Evaluation, Evaluator, Run
+from simtrain.scenario import Scenario
+from simtrain.search.objective import Objective
+from simtrain.search.space import Point, Space
+
+Tell = Callable[[str, int, int], None]
+"""Is told what is being done, how much of it is done, and of how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The scenario that a point stands for, and what it comes to."""
+
+    scenario: Scenario
+    evaluation: Evaluation
+
+    @property
+    def run(self) -> Run:
+        """The iteration, which was simulated as it fits."""
+        assert self.evaluation.run is not None, "what does not fit is not among what was found"
+        return self.evaluation.run
+
+    @property
+    def gpu_seconds(self) -> float:
+        """GPU-seconds of an iteration."""
+        return self.evaluation.scenario.num_gpus * self.run.iteration_time_s
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a search came to see: the best that fit, the best first, and how many there were.
+
+    `nearest` is what misses least, where nothing that was seen fits.
+    """
+
+    best: tuple[Found, ...]
+    num_seen: int
+    num_fitting: int
+    num_simulated: int
+    nearest: Scenario | None = None
+    nearest_peak_bytes: int = 0
+
+
+class Looker:
+    """Looks at the points of a space, at each at most once.
+
+    `limit_bytes` is what the peaks may not exceed.
+    """
+
+    def __init__(
+        self, space: Space, evaluator: Evaluator, objective: Objective, limit_bytes: int
+    ) -> None:
+        self.space = space
+        self.evaluator = evaluator
+        self.objective = objective
+        self.limit_bytes = limit_bytes
+        self.peak_bytes = functools.cache(self._peak_bytes)
+        self.evaluation = functools.cache(self._evaluation)
+
+    def fits(self, point: Point) -> bool:
+        """Whether the point's peak is within the limit."""
+        return self.peak_bytes(point) <= self.limit_bytes
+
+    def key(self, point: Point) -> tuple[float, float]:
+        """What to rank a point that fits by: less is better."""
+        return self.objective.key(self.evaluation(point))
+
+    def seen(self, best: Sequence[Point], num_seen: int, num_fitting: int) -> Seen:
+        """What was seen where something fits."""
+        found = (Found(self.space.scenario(point), self.evaluation(point)) for point in best)
+        return Seen(tuple(found), num_seen, num_fitting, self.evaluation.cache_info().currsize)
+
+    def nothing(self, num_seen: int, nearest: Point) -> Seen:
+        """What was seen where nothing fits."""
+        scenario, peak_bytes = self.space.scenario(nearest), self.peak_bytes(nearest)
+        return Seen((), num_seen, 0, 0, scenario, peak_bytes)
+
+    def _peak_bytes(self, point: Point) -> int:
+        return self.evaluator.memory(self.space.scenario(point)).fullest.peak_bytes
+
+    def _evaluation(self, point: Point) -> Evaluation:
+        return self.evaluator.evaluate(self.space.scenario(point))

@@ -1,0 +1,70 @@
+"""What a search found, as a page for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.search.looker import Found
+from simtrain.search.objective import Objective
+from simtrain.search.result import SearchResult
+from simtrain.units import format_bytes, format_seconds
+
+
+def search_page(result: SearchResult) -> RenderableType:
+    """The report of `simtrain search`."""
+    table = Table(title=Text(_title(result), style="bold"), title_justify="left")
+    rows = [_row(found, result.objective) for found in result.ranked]
+    table.add_column("", justify="right")
+    for column in rows[0]:
+        table.add_column(column, justify="left" if column == "strategy" else "right", no_wrap=True)
+    for rank, row in enumerate(rows, start=1):
+        table.add_row(str(rank), *map(Text, row.values()))
+    return Group(table, *map(Text, _notes(result)))
+
+
+def _title(result: SearchResult) -> str:
+    gpus = " or ".join(map(str, result.gpus))
+    return (
+        f"{result.base.name} on {gpus} GPUs of {result.base.cluster}, by {result.objective.value}, "
+        f"within {format_bytes(result.limit_bytes)} a GPU"
+    )
+
+
+def _row(found: Found, objective: Objective) -> dict[str, str]:
+    """What the table says of a configuration, by column."""
+    scenario, split, run = found.scenario, found.scenario.parallelism, found.run
+    objectives = {
+        Objective.COST: {"GPU-seconds": f"{found.gpu_seconds:.4g}"},
+        Objective.TOKENS_PER_S: {"tokens/s": f"{run.tokens_per_s:,.0f}"},
+    }
+    return {
+        "tensor": str(split.tensor),
+        "pipeline": str(split.pipeline),
+        "data": str(split.data),
+        "interleave": str(split.interleave),
+        "micro": str(scenario.batch.micro),
+        "strategy": found.evaluation.scenario.strategy,
+        "ZeRO": str(scenario.memory.zero_stage),
+        "time": format_seconds(run.iteration_time_s),
+        **objectives.get(objective, {}),
+        "MFU": f"{run.mfu:.1%}",
+        "peak": format_bytes(found.evaluation.peak_bytes),
+    }
+
+
+def _notes(result: SearchResult) -> list[str]:
+    legal, seen = len(result.legal.points), result.seen
+    why = [f"Number 1 against number 2: {result.reason}."] if result.reason else []
+    counted = (
+        f"Of {result.legal.num_configurations:,} configurations {legal:,} are legal; "
+        f"{seen.num_fitting:,} of the {seen.num_seen:,} that were looked at fit; "
+        f"{seen.num_simulated:,} had to be simulated."
+    )
+    certain = (
+        "None of the others is better."
+        if result.exact
+        else f"Not exact: {seen.num_seen / legal:.1%} of the legal ones were looked at."
+    )
+    return [*why, counted, certain]

@@ -1,0 +1,79 @@
+"""What a search found, as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simtrain.scenario import Scenario
+from simtrain.search.legality import Legal
+from simtrain.search.looker import Found, Seen
+from simtrain.search.objective import Objective
+from simtrain.search.reason import reason
+from simtrain.search.space import Point
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The best configurations of a space: `ranked`, the best first, as many as were asked for.
+
+    `exact` says that there is none better; else only `num_seen` of the legal ones were looked at,
+    and `num_fitting` counts among these. `reason` says why the first is better than the second.
+    """
+
+    base: Scenario
+    gpus: tuple[int, ...]
+    objective: Objective
+    limit_bytes: int
+    legal: Legal
+    seen: Seen
+    ranked: tuple[Found, ...]
+    exact: bool
+
+    @property
+    def reason(self) -> str | None:
+        """Why the best is better than the runner-up; None where there is none."""
+        if len(self.seen.best) < 2:
+            return None
+        return reason(self.seen.best[0], self.seen.best[1], self.objective)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, in full precision; `best` is the first of `ranked`."""
+        ranked = [_as_json(found) for found in self.ranked]
+        return {
+            "scenario": self.base.name,
+            "cluster": self.base.cluster,
+            "gpus": list(self.gpus),
+            "objective": self.objective.value,
+            "limit_bytes": self.limit_bytes,
+            "num_configurations": self.legal.num_configurations,
+            "num_legal": len(self.legal.points),
+            "num_illegal_by_rule": dict(sorted(self.legal.removed.items())),
+            "num_seen": self.seen.num_seen,
+            "num_fitting": self.seen.num_fitting,
+            "num_simulated": self.seen.num_simulated,
+            "exact": self.exact,
+            "reason": self.reason,
+            "best": ranked[0],
+            "ranked": ranked,
+        }
+
+
+def _as_json(found: Found) -> dict[str, Any]:
+    evaluation, run = found.evaluation, found.run
+    breakdown = asdict(run.breakdown)
+    return {
+        "configuration": {
+            **Point.of(found.scenario)._asdict(),
+            "recompute": found.scenario.recompute.model_dump(exclude_unset=True),
+        },
+        "num_gpus": found.scenario.num_gpus,
+        "iteration_time_s": run.iteration_time_s,
+        "gpu_seconds": found.gpu_seconds,
+        "tokens_per_s": run.tokens_per_s,
+        "mfu": run.mfu,
+        "hfu": run.hfu,
+        "peak_bytes": evaluation.peak_bytes,
+        "capacity_bytes": evaluation.capacity_bytes,
+        "breakdown_s": {name.removesuffix("_s"): seconds for name, seconds in breakdown.items()},
+    }

@@ -1,0 +1,56 @@
+"""A search from a scenario to its result."""
+
+from __future__ import annotations
+
+from simtrain.evaluation import Evaluator
+from simtrain.scenario import Scenario
+from simtrain.search.bounds import Bounds
+from simtrain.search.exhaustive import exhaustive
+from simtrain.search.legality import legal_points
+from simtrain.search.looker import Looker, Tell
+from simtrain.search.objective import Objective
+from simtrain.search.problems import check_gpus, memory_limit, none_fits, none_legal
+from simtrain.search.result import SearchResult
+from simtrain.search.sampling import sampled
+from simtrain.search.space import Space
+
+
+def search(
+    base: Scenario,
+    gpus: tuple[int, ...],
+    objective: Objective = Objective.TIME,
+    *,
+    max_memory: str | None = None,
+    top: int = 10,
+    max_trials: int | None = None,
+    tell: Tell = lambda what, done, total: None,
+) -> SearchResult:
+    """The `top` best ways to train a scenario's model and global batch on any of some numbers of
+    GPUs.
+
+    `max_memory` ("40 GiB") is what the peak of a GPU may not exceed, beside what it has. Where more
+    than `max_trials` configurations are legal, so many are proposed by an optimizer and looked at;
+    the result is then not exact.
+
+    Raises:
+        InputError: too many GPUs for the cluster, no legal configuration, or no amount of memory.
+        DoesNotFitError: no configuration fits.
+    """
+    evaluator = Evaluator()
+    profile = evaluator.profile_of(base)
+    check_gpus(gpus, profile)
+    limit_bytes = memory_limit(max_memory, profile)
+    space = Space(base, gpus)
+    legal = legal_points(space)
+    if not legal.points:
+        raise none_legal(space, legal)
+    looker = Looker(space, evaluator, objective, limit_bytes)
+    # The runner-up is found even where only the best is asked for: to say why it is not the best.
+    at_least = max(top, 2)
+    if exact := max_trials is None or len(legal.points) <= max_trials:
+        seen = exhaustive(looker, Bounds(base, profile), legal.points, at_least, tell)
+    else:
+        seen = sampled(looker, legal.points, max_trials, at_least, tell)
+    if not seen.best:
+        raise none_fits(seen, limit_bytes, exact=exact)
+    return SearchResult(base, gpus, objective, limit_bytes, legal, seen, seen.best[:top], exact)

@@ -1,0 +1,57 @@
+"""Small spaces to search, and every one of their configurations evaluated."""
+
+import functools
+import itertools
+from typing import Any
+
+from simtrain.evaluation import Evaluator
+from simtrain.scenario import RULES, Scenario
+from simtrain.search.looker import Looker
+from simtrain.search.objective import Objective
+from simtrain.search.space import Point, Space
+
+EVALUATOR = Evaluator()
+MODEL = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 512}
+
+
+def base(**sections: Any) -> Scenario:
+    """A small model; what is given of a section is laid over it."""
+    data: dict[str, Any] = {"name": "small", "batch": {"micro": 1, "global": 4}}
+    for name, values in ({"model": MODEL} | sections).items():
+        data[name] = data.get(name, {}) | values if isinstance(values, dict) else values
+    data["model"] = MODEL | data["model"]
+    return Scenario.model_validate(data)
+
+
+BASES = {
+    "plain": base(),
+    "uneven": base(
+        model={"num_layers": 6, "tied_embeddings": False},
+        parallelism={"pipeline": 4, "first_stage_layers": 2, "last_stage_layers": 2},
+    ),
+    "overlapped": base(overlap={"pipeline": True, "data_parallel": True}, batch={"global": 8}),
+    "gpipe": base(schedule="gpipe", precision={"compute": "fp16", "gradients": "fp16"}),
+    "offloaded": base(memory={"offload_optimizer": True}, model={"vocab_size": 1004}),
+}
+
+
+def space(name: str = "plain", *gpus: int) -> Space:
+    return Space(BASES[name], gpus or (4,))
+
+
+def all_points(searched: Space) -> list[Point]:
+    """The product of what can be chosen, without a look at any rule."""
+    return [Point(*itertools.chain(*choice)) for choice in itertools.product(*searched.levels())]
+
+
+def broken(scenario: Scenario) -> list[str]:
+    return [rule.code for rule in RULES if rule.check(scenario)]
+
+
+@functools.cache
+def every(name: str) -> tuple[Looker, tuple[Point, ...]]:
+    """All legal points of a space, each evaluated on its own."""
+    searched = space(name)
+    looker = Looker(searched, EVALUATOR, Objective.TIME, limit_bytes=2**60)
+    legal = [point for point in all_points(searched) if not broken(searched.scenario(point))]
+    return looker, tuple(legal)

@@ -1,0 +1,85 @@
+"""What a search rules out unseen is ruled out by a bound that simulation never goes below."""
+
+import functools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from search_spaces import BASES, EVALUATOR, base, space
+
+import simtrain
+from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.search.bounds import Bounds
+from simtrain.search.legality import legal_points
+from simtrain.search.space import Point, Space
+from simtrain.workload.shape import LayerShape
+
+
+@functools.cache
+def bounds_and_points(name: str, gpus: int) -> tuple[Space, Bounds, tuple[Point, ...]]:
+    searched = space(name, gpus)
+    profile = EVALUATOR.profile_of(searched.base)
+    return searched, Bounds(searched.base, profile), legal_points(searched).points
+
+
+def check(bounds: Bounds, scenario: Scenario) -> tuple[float, float]:
+    """The bounds hold; what they are of what is simulated."""
+    evaluation = EVALUATOR.evaluate(scenario)
+    assert evaluation.run is not None
+    peak = bounds.peak_bytes(scenario) / evaluation.peak_bytes
+    time = bounds.time_s(scenario) / evaluation.run.iteration_time_s
+    assert 0 < peak <= 1 and 0 < time <= 1
+    return peak, time
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(BASES)), st.sampled_from([4, 8]), st.integers(0, 10_000))
+def test_no_configuration_is_below_its_bounds(name: str, gpus: int, place: int) -> None:
+    searched, bounds, points = bounds_and_points(name, gpus)
+    check(bounds, searched.scenario(points[place % len(points)]))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RecomputePolicy(strategy="full", num_layers=2),
+        RecomputePolicy(strategy="full", method="block", num_layers=1),
+        RecomputePolicy(strategy="full", keep_microbatches=2),
+        RecomputePolicy(strategy="selective", keep_microbatches=1),
+        RecomputePolicy(strategy="full", distribute=True),
+        RecomputePolicy(strategy="auto"),
+    ],
+    ids=str,
+)
+def test_nor_where_an_override_holds_another_recompute(policy: RecomputePolicy) -> None:
+    scenario = base(parallelism={"tensor": 2, "pipeline": 2}).model_copy(
+        update={"recompute": policy}
+    )
+    check(Bounds(scenario, EVALUATOR.profile_of(scenario)), scenario)
+
+
+def test_the_time_bound_is_the_pipeline_of_kernels() -> None:
+    """Worked by hand: 8 layers on 4 stages, in chunks of 1 or of 2 layers."""
+    few, many = (
+        base(
+            model={"num_layers": 8},
+            parallelism={"pipeline": 4, "interleave": 2},
+            batch={"micro": 1, "global": number},
+        )
+        for number in (8, 16)
+    )
+    one = base(model={"num_layers": 8}, parallelism={"pipeline": 4, "interleave": 1})
+    bounds = Bounds(few, EVALUATOR.profile_of(few))
+    slope_s = (bounds.time_s(many) - bounds.time_s(few)) / 8
+    layer_s, head_s = bounds._passes_s(LayerShape.of(few), few.recompute)
+    assert slope_s == pytest.approx(2 * layer_s + head_s)
+    # With chunks of 2 layers, and not of 1, it is 3 layers more to the last stage and back.
+    four = few.model_copy(update={"batch": one.batch})
+    assert bounds.time_s(one) - bounds.time_s(four) == pytest.approx(3 * layer_s)
+
+
+def test_the_bounds_are_worth_having() -> None:
+    """Of a real model most of the time is kernels', and much of the memory is states."""
+    scenario = simtrain.load_scenario("table5_22b_present")
+    peak, time = check(Bounds(scenario, EVALUATOR.profile_of(scenario)), scenario)
+    assert peak > 0.5 and time > 0.75
