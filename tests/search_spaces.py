@@ -4,11 +4,13 @@ import functools
 import itertools
 from typing import Any
 
+from simtrain.errors import Location
 from simtrain.evaluation import Evaluator
 from simtrain.scenario import RULES, Scenario
 from simtrain.search.looker import Looker
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point, Space
+from simtrain.strict_yaml import Positions
 
 EVALUATOR = Evaluator()
 MODEL = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 512}
@@ -23,7 +25,14 @@ def base(**sections: Any) -> Scenario:
     return Scenario.model_validate(data)
 
 
+def holding(scenario: Scenario, *paths: tuple[str, ...]) -> Scenario:
+    """The scenario as if these of its fields had been set with --set."""
+    scenario._positions = Positions({}, {path: Location("--set") for path in paths})
+    return scenario
+
+
 BASES = {
+    "narrow": holding(base(model={"num_layers": 8}), ("memory", "zero_stage")),
     "plain": base(),
     "uneven": base(
         model={"num_layers": 6, "tied_embeddings": False},

@@ -9,6 +9,7 @@ import typer
 
 from simtrain.commands.progress import progress_bar
 from simtrain.commands.shared import JsonOption, ScenarioArgument, SetOption, show
+from simtrain.pictures import make_folder
 from simtrain.scenario import load_unchecked
 from simtrain.search import Objective, SearchResult, search_page, write_scenarios
 from simtrain.search import search as find
@@ -63,10 +64,12 @@ def search(
     Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5
     """
     loaded = load_unchecked(scenario, overrides or ())
+    if out:
+        make_folder(out, "scenarios")
     with progress_bar() as tell:
         result = find(
             loaded,
-            tuple(sorted(set(gpus))),
+            tuple(gpus),
             objective,
             max_memory=max_memory,
             top=top,

@@ -9,22 +9,22 @@ from pathlib import Path
 from simtrain.errors import InputError, Location, Problem
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder that pictures are to be written into, unless it is there.
+def make_folder(folder: Path, what: str = "pictures") -> None:
+    """Make the folder that something is to be written into, unless it is there.
 
     Raises:
         InputError: it cannot be made.
     """
-    with writing_to(folder):
+    with writing_to(folder, what):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
+def writing_to(folder: Path, what: str = "pictures") -> Iterator[None]:
     """Within, a folder that cannot be written to is told as an InputError."""
     try:
         yield
     except OSError as error:
-        message = f"cannot write pictures here: {error.strerror}"
+        message = f"cannot write {what} here: {error.strerror}"
         fix = "give --out a folder that can be written to"
         raise InputError([Problem("E113", message, Location(str(folder)), fix=fix)]) from error

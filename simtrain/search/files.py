@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from simtrain.pictures import writing_to
+from simtrain.pictures import make_folder, writing_to
 from simtrain.scenario import Scenario
 from simtrain.search.looker import Found
 from simtrain.search.result import SearchResult
 from simtrain.units import format_bytes, format_seconds
+
+_WHAT = "scenarios"
 
 
 def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
@@ -20,12 +23,11 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     Raises:
         InputError: the folder cannot be written to.
     """
-    paths = [
-        folder / f"{result.base.name}_{rank:02d}.yaml" for rank in range(1, len(result.ranked) + 1)
-    ]
+    name = re.sub(r"[^\w.-]+", "_", result.base.name or "scenario")
+    paths = [folder / f"{name}_{rank:02d}.yaml" for rank in range(1, len(result.ranked) + 1)]
     yaml = YAML()
-    with writing_to(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, _WHAT)
+    with writing_to(folder, _WHAT):
         for rank, (path, found) in enumerate(zip(paths, result.ranked, strict=True), start=1):
             description = _description(result, rank, found)
             yaml.dump(_data(found.scenario, path.stem, description), path)

@@ -53,4 +53,6 @@ def search(
         seen = sampled(looker, legal.points, max_trials, at_least, tell)
     if not seen.best:
         raise none_fits(seen, limit_bytes, exact=exact)
-    return SearchResult(base, gpus, objective, limit_bytes, legal, seen, seen.best[:top], exact)
+    return SearchResult(
+        base, space.gpus, objective, limit_bytes, legal, seen, seen.best[:top], exact
+    )

@@ -2,12 +2,14 @@
 
 Optuna's tree-structured Parzen estimator asks and is told. It proposes a number between 0 and 1 for
 each coordinate, which stands for one of the values that are legal after those chosen before it: so
-that every proposal is legal, and near numbers are near values. The seed is fixed: the same search
-finds the same.
+that every proposal is legal, and near numbers are near values. Once it has found something good it
+proposes that again and again; a point at random then takes the place of one that has been seen, and
+the estimator is told of it too. Seeds are fixed: the same search finds the same.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from simtrain.search.looker import Looker, Seen, Tell
 from simtrain.search.space import Point
 
 if TYPE_CHECKING:
+    from optuna import Study
     from optuna.trial import Trial
 
 _SEED = 0
@@ -26,18 +29,23 @@ Tree = dict[Any, Any]
 
 
 def sampled(looker: Looker, points: Sequence[Point], num_trials: int, top: int, tell: Tell) -> Seen:
-    """Look at what is proposed in so many trials, and find the `top` best of it."""
+    """Look at so many of the points, fewer than there are, and find the `top` best of these."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=_SEED))
-    tree, seen = _tree(points), dict[Point, None]()
+    tree, unseen = _tree(points), dict.fromkeys(points)
+    shuffled = random.Random(_SEED).sample(points, len(points))
     for number in range(num_trials):
         tell("trials", number, num_trials)
-        trial = study.ask()
-        point = _proposed(trial, tree)
+        trial, point = _ask(study, tree)
+        if point not in unseen:
+            study.tell(trial, _told(looker, point))
+            study.enqueue_trial(_places(next(one for one in shuffled if one in unseen), tree))
+            trial, point = _ask(study, tree)
         study.tell(trial, _told(looker, point))
-        seen[point] = None
+        del unseen[point]
+    seen = [point for point in points if point not in unseen]
     fitting = [point for point in seen if looker.fits(point)]
     if not fitting:
         return looker.nothing(len(seen), min(seen, key=looker.peak_bytes))
@@ -53,14 +61,24 @@ def _tree(points: Sequence[Point]) -> Tree:
     return tree
 
 
-def _proposed(trial: Trial, tree: Tree) -> Point:
-    values: list[Any] = []
+def _ask(study: Study, tree: Tree) -> tuple[Trial, Point]:
+    trial, values = study.ask(), list[Any]()
     for name in Point._fields:
         choices = list(tree)
         place = trial.suggest_float(name, 0, 1)
         values.append(choices[min(int(place * len(choices)), len(choices) - 1)])
         tree = tree[values[-1]]
-    return Point(*values)
+    return trial, Point(*values)
+
+
+def _places(point: Point, tree: Tree) -> dict[str, float]:
+    """The numbers that stand for a point."""
+    places: dict[str, float] = {}
+    for name, value in zip(Point._fields, point, strict=True):
+        choices = list(tree)
+        places[name] = (choices.index(value) + 0.5) / len(choices)
+        tree = tree[value]
+    return places
 
 
 def _told(looker: Looker, point: Point) -> float:

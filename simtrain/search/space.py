@@ -70,7 +70,7 @@ class Space:
 
     def __init__(self, base: Scenario, gpus: tuple[int, ...]) -> None:
         self.base = base
-        self.gpus = gpus
+        self.gpus = tuple(sorted(set(gpus)))
         self.held = {name for name, path in FIELDS.items() if _is_overridden(base, path)}
         self._schedule_is_held = _is_overridden(base, ("schedule",))
         self._parallelism = functools.cache(self._new_parallelism)
