@@ -3,6 +3,7 @@
 import functools
 import json
 import pathlib
+import random
 import statistics
 from collections.abc import Callable
 
@@ -19,11 +20,12 @@ from simtrain.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.search import Objective, SearchResult, search, write_scenarios
 from simtrain.search.bounds import Bounds
+from simtrain.search.exhaustive import exhaustive
 from simtrain.search.legality import legal_points
 from simtrain.search.looker import Found, Looker
 from simtrain.search.reason import reason
 from simtrain.search.sampling import sampled
-from simtrain.search.space import Space
+from simtrain.search.space import Point, Space
 from simtrain.units import format_bytes
 
 GIB = 2**30
@@ -50,6 +52,51 @@ def test_the_best_are_those_of_brute_force(objective: Objective) -> None:
     assert result.exact
     assert result.seen.num_seen == result.seen.num_fitting == len(expected)
     assert result.seen.num_simulated < len(expected)
+
+
+class StandIn(Evaluator):
+    """Everything fits."""
+
+    def __init__(self, bounds: Bounds, told: Callable[[float], float]) -> None:
+        super().__init__()
+        self.bounds, self.told = bounds, told
+        self.seen_s: list[float] = []
+
+    def memory(self, scenario: Scenario) -> MemoryReport:
+        states = ModelStates(0, 0, 0)
+        return MemoryReport(80 * GIB, (StageMemory(0, states, 0, {}, 0, None, ""),))
+
+    def evaluate(self, scenario: Scenario) -> Evaluation:
+        self.seen_s.append(self.bounds.time_s(scenario))
+        run = Run(self.told(self.seen_s[-1]), 1.0, 0.5, 0.5, Breakdown())
+        return Evaluation(scenario, 0, 80 * GIB, run)
+
+
+def large(told: Callable[[float], float]) -> tuple[StandIn, Looker, tuple[Point, ...]]:
+    """A space of 3,042 points, none of them simulated."""
+    searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
+    stand_in = StandIn(Bounds(searched.base, EVALUATOR.profile_of(searched.base)), told)
+    looker = Looker(searched, stand_in, Objective.TIME, 80 * GIB)
+    return stand_in, looker, legal_points(searched).points
+
+
+def test_in_a_large_space_too() -> None:
+    """Where points take up to a third longer than their bound, as if at random."""
+
+    def told(time_s: float) -> float:
+        return time_s * (1 + random.Random(time_s).random() / 3)
+
+    stand_in, looker, points = large(told)
+    seen = exhaustive(looker, stand_in.bounds, points, 10, lambda what, done, total: None)
+    fitting = [
+        point
+        for point in points
+        if stand_in.bounds.peak_bytes(looker.space.scenario(point)) <= looker.limit_bytes
+    ]
+    assert seen.num_fitting == len(fitting)
+    assert seen.num_simulated == len(stand_in.seen_s) < len(fitting) / 2
+    expected = sorted(fitting, key=looker.key)[:10]
+    assert [Point.of(found.scenario) for found in seen.best] == expected
 
 
 def test_less_memory_leaves_the_best_that_fit_it() -> None:
@@ -108,30 +155,9 @@ def test_the_optimizer_goes_where_it_is_told_that_it_is_good() -> None:
 
 def _proposed_s(told: Callable[[float], float]) -> list[float]:
     """Seconds of what is proposed where each point's are its lower bound, and told otherwise."""
-    searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
-    stand_in = _StandIn(Bounds(searched.base, EVALUATOR.profile_of(searched.base)), told)
-    looker = Looker(searched, stand_in, Objective.TIME, 80 * GIB)
-    points = legal_points(searched).points
+    stand_in, looker, points = large(told)
     assert sampled(looker, points, 40, 1, lambda what, done, total: None).num_seen == 40
     return stand_in.seen_s
-
-
-class _StandIn(Evaluator):
-    """Everything fits."""
-
-    def __init__(self, bounds: Bounds, told: Callable[[float], float]) -> None:
-        super().__init__()
-        self.bounds, self.told = bounds, told
-        self.seen_s: list[float] = []
-
-    def memory(self, scenario: Scenario) -> MemoryReport:
-        states = ModelStates(0, 0, 0)
-        return MemoryReport(80 * GIB, (StageMemory(0, states, 0, {}, 0, None, ""),))
-
-    def evaluate(self, scenario: Scenario) -> Evaluation:
-        self.seen_s.append(self.bounds.time_s(scenario))
-        run = Run(self.told(self.seen_s[-1]), 1.0, 0.5, 0.5, Breakdown())
-        return Evaluation(scenario, 0, 80 * GIB, run)
 
 
 def test_with_trials_for_all_it_is_exact() -> None:
