@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -11,14 +12,23 @@ from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
 from simtrain.units import format_bytes, format_seconds
 
+_RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
+_TEXTS = (_RECOMPUTE, _SEQUENCE)
+
 
 def search_page(result: SearchResult) -> RenderableType:
     """The report of `simtrain search`."""
-    table = Table(title=Text(_title(result), style="bold"), title_justify="left")
+    # Narrow enough for 80 columns.
+    table = Table(
+        title=Text(_title(result), style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+    )
     rows = [_row(found, result.objective) for found in result.ranked]
     table.add_column("", justify="right")
     for column in rows[0]:
-        table.add_column(column, justify="left" if column == "strategy" else "right", no_wrap=True)
+        table.add_column(column, justify="left" if column in _TEXTS else "right", no_wrap=True)
     for rank, row in enumerate(rows, start=1):
         table.add_row(str(rank), *map(Text, row.values()))
     return Group(table, *map(Text, _notes(result)))
@@ -36,16 +46,17 @@ def _row(found: Found, objective: Objective) -> dict[str, str]:
     """What the table says of a configuration, by column."""
     scenario, split, run = found.scenario, found.scenario.parallelism, found.run
     objectives = {
-        Objective.COST: {"GPU-seconds": f"{found.gpu_seconds:.4g}"},
+        Objective.COST: {"GPU-\nseconds": f"{found.gpu_seconds:.4g}"},
         Objective.TOKENS_PER_S: {"tokens/s": f"{run.tokens_per_s:,.0f}"},
     }
     return {
         "tensor": str(split.tensor),
-        "pipeline": str(split.pipeline),
+        "pipe-\nline": str(split.pipeline),
         "data": str(split.data),
-        "interleave": str(split.interleave),
+        "inter-\nleave": str(split.interleave),
         "micro": str(scenario.batch.micro),
-        "strategy": found.evaluation.scenario.strategy,
+        _RECOMPUTE: found.evaluation.scenario.recompute.strategy,
+        _SEQUENCE: "yes" if split.sequence_parallel else "",
         "ZeRO": str(scenario.memory.zero_stage),
         "time": format_seconds(run.iteration_time_s),
         **objectives.get(objective, {}),
