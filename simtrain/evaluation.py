@@ -13,12 +13,12 @@ from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import Iteration, Known
 from simtrain.memory.choose import choose, is_open
-from simtrain.memory.report import MemoryReport, peak_bytes
+from simtrain.memory.report import peak_bytes
 from simtrain.programs.iteration_tasks import tasks_of
 from simtrain.report.breakdown import Breakdown
 from simtrain.report.compiled_breakdown import mean_breakdown_of
 from simtrain.scenario import Scenario
-from simtrain.simulation import checked_profile, run_iteration, simulate_memory
+from simtrain.simulation import checked_profile, run_iteration
 
 _MACHINES = 64
 """Profiles that an evaluator remembers, with what was priced on them."""
@@ -82,13 +82,17 @@ class Evaluator:
         iteration = machine.iteration(scenario)
         return self._evaluation(iteration)
 
-    def memory(self, scenario: Scenario) -> MemoryReport:
-        """What the stages of a scenario hold, without the time.
+    def peak_bytes(self, scenario: Scenario) -> int:
+        """The peak of a scenario's fullest stage, without the time.
 
         Raises:
             InputError: as `evaluate`.
         """
-        return simulate_memory(scenario, self.profile_of(scenario))
+        machine = self._machine(scenario)
+        checked_profile(scenario, machine.profile)
+        if is_open(scenario):
+            return self.evaluate(scenario).peak_bytes
+        return peak_bytes(machine.iteration(scenario))
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """The scenario's profile with its overrides; each different one is read once.

@@ -148,6 +148,7 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         ("simtrain/iteration.py", "isinstance(kept, int)"),
         ("simtrain/memory/working.py", "not left"),
         ("simtrain/search/looker.py", "self.evaluation.run is not None"),
+        ("simtrain/search/looker.py", "self.run.breakdown is not None"),
         ("simtrain/search/problems.py", "nearest is not None"),
         ("simtrain/workload/recompute.py", "policy.strategy != 'auto'"),
     ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simtrain.evaluation import Evaluation, Evaluator, Run
+from simtrain.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point, Space
@@ -27,6 +28,12 @@ class Found:
         """The iteration, which was simulated as it fits."""
         assert self.evaluation.run is not None, "what does not fit is not among what was found"
         return self.evaluation.run
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Where its time goes, the average over the stages."""
+        assert self.run.breakdown is not None, "the evaluator of a search is asked for it"
+        return self.run.breakdown
 
     @property
     def gpu_seconds(self) -> float:
@@ -84,7 +91,7 @@ class Looker:
         return Seen((), num_seen, 0, 0, scenario, peak_bytes)
 
     def _peak_bytes(self, point: Point) -> int:
-        return self.evaluator.memory(self.space.scenario(point)).fullest.peak_bytes
+        return self.evaluator.peak_bytes(self.space.scenario(point))
 
     def _evaluation(self, point: Point) -> Evaluation:
         return self.evaluator.evaluate(self.space.scenario(point))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from simtrain.evaluation import Run
 from simtrain.report.render import PART_LABELS
 from simtrain.search.looker import Found
 from simtrain.search.objective import Objective
@@ -40,17 +39,17 @@ def _memory(winner: Found, other: Found) -> str:
 def _time(winner: Found, other: Found) -> str:
     run, other_run = winner.run, other.run
     gain = 1 - run.iteration_time_s / other_run.iteration_time_s
-    differences = _differences(run, other_run)
+    differences = _differences(winner, other)
     said = [one for one in differences if abs(one[0]) >= _WORTH_SAYING] or differences[:1]
     parts = ", ".join(_words(share, label) for share, label in said)
     return f"{_words(-gain, 'time')}: {parts}"
 
 
-def _differences(run: Run, other: Run) -> list[tuple[float, str]]:
+def _differences(winner: Found, other: Found) -> list[tuple[float, str]]:
     """By how much each part is longer, as a share of the other's iteration, the largest first."""
-    parts, other_parts = asdict(run.breakdown), asdict(other.breakdown)
+    parts, other_parts = asdict(winner.breakdown), asdict(other.breakdown)
     differences = [
-        ((seconds - other_parts[name]) / other.iteration_time_s, PART_LABELS[name])
+        ((seconds - other_parts[name]) / other.run.iteration_time_s, PART_LABELS[name])
         for name, seconds in parts.items()
     ]
     return sorted(differences, key=lambda one: -abs(one[0]))

@@ -61,7 +61,7 @@ class SearchResult:
 
 def _as_json(found: Found) -> dict[str, Any]:
     evaluation, run = found.evaluation, found.run
-    breakdown = asdict(run.breakdown)
+    breakdown = asdict(found.breakdown)
     return {
         "configuration": {
             **Point.of(found.scenario)._asdict(),
