@@ -131,7 +131,23 @@ VARIANTS = {
     "fused again": small(attention_backend="fused", recompute="selective"),
     "zero 2": zero(2),
     "zero 3": zero(3, overlap={"data_parallel": True}),
+    "zero 2, one after another": zero(2, recompute="selective"),
+    "zero 3, units": zero(
+        3,
+        model={"num_layers": 17},
+        overlap={"data_parallel": True},
+        recompute={"strategy": "full", "num_layers": 3},
+    ),
+    "zero 3, tensor parallel": zero(3, {"tensor": 4, "sequence_parallel": True, "data": 2}),
     "alone": small({"tensor": 1, "pipeline": 1}),
+    "eight layers": small({"pipeline": 1, "sequence_parallel": True}, recompute="selective"),
+    "eight again": small({"pipeline": 1}, recompute={"strategy": "full", "distribute": True}),
+    "units of two": small({"pipeline": 1}, recompute={"strategy": "full", "num_layers": 2}),
+    "a shorter unit": small(
+        {"pipeline": 1},
+        model={"num_layers": 11},
+        recompute={"strategy": "full", "num_layers": 3, "distribute": True},
+    ),
 }
 
 
@@ -209,7 +225,7 @@ def test_open_recompute_is_chosen_as_simulate_chooses() -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_passes_laid_out_for_one_shape_serve_others(name: str) -> None:
-    """Each pass, compiled, against the same pass run by SimPy with ops of its own."""
+    """Each pass, compiled, against the same pass run by SimPy with all of its own ops."""
     for wide in (1, 3):
         scenario = VARIANTS[name]
         model = scenario.model

@@ -5,58 +5,35 @@ A stream is a FIFO and nothing is random, so a task starts at the latest end of 
 brought up to date at each moment at which a contending task starts or ends, as
 `simulator._Simulation.work` does. No other arithmetic is done here, so that both executors agree
 to the last bit.
+
+Arrays are arguments one by one, and the loop over moments is one function: numba counts references
+to what is passed on, and a call for each task made this twenty times slower.
 """
 
 from __future__ import annotations
-
-from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 
-class Queues(NamedTuple):
-    """The tasks of each stream and what each task waits for (see `wiring.Wiring`)."""
-
-    queue_starts: Any
-    queue: Any
-    after_starts: Any
-    after: Any
-
-
-class _Streams(NamedTuple):
-    """What each stream does now.
-
-    `left_s` is the work that a victim had left at `begun_s`, since when it is stretched by
-    `stretch`; `switched` and `started` are what happened at this moment.
-    """
-
-    head: Any
-    running: Any
-    finish_s: Any
-    begun_s: Any
-    left_s: Any
-    stretch: Any
-    contending: Any
-    switched: Any
-    started: Any
-
-
 @njit(cache=True)
-def order_of(queues):
-    """Tasks in an order in which each comes after all that it waits for."""
-    num_streams = len(queues.queue_starts) - 1
-    end_s = np.full(len(queues.queue), np.inf)
-    head = queues.queue_starts[:-1].copy()
-    order = np.empty(len(queues.queue), np.int32)
+def order_of(queue_starts, queue, after_starts, after):
+    """Tasks in an order in which each comes after all that it waits for.
+
+    `queue[queue_starts[s]:queue_starts[s + 1]]` are the tasks of stream s in their order, and
+    `after[after_starts[i]:after_starts[i + 1]]` what task i waits for.
+    """
+    end_s = np.full(len(queue), np.inf)
+    head = queue_starts[:-1].copy()
+    order = np.empty(len(queue), np.int32)
     num_done = 0
     moved = True
     while moved:
         moved = False
-        for stream in range(num_streams):
-            while head[stream] < queues.queue_starts[stream + 1]:
-                task = queues.queue[head[stream]]
-                if not _ready(queues, task, end_s):
+        for stream in range(len(head)):
+            while head[stream] < queue_starts[stream + 1]:
+                task = queue[head[stream]]
+                if not _ready(task, after_starts, after, end_s):
                     break
                 end_s[task] = 0.0
                 order[num_done] = task
@@ -67,126 +44,103 @@ def order_of(queues):
 
 
 @njit(cache=True)
-def longest_paths(order, previous, queues, duration_s):
+def longest_paths(order, previous, after_starts, after, duration_s):
     """Start and end of each task; infinite where it is not in `order`."""
     start_s = np.full(len(previous), np.inf)
     end_s = np.full(len(previous), np.inf)
     for task in order:
         moment = 0.0 if previous[task] < 0 else end_s[previous[task]]
-        for place in range(queues.after_starts[task], queues.after_starts[task + 1]):
-            moment = max(moment, end_s[queues.after[place]])
+        for place in range(after_starts[task], after_starts[task + 1]):
+            moment = max(moment, end_s[after[place]])
         start_s[task] = moment
         end_s[task] = moment + duration_s[task]
     return start_s, end_s
 
 
 @njit(cache=True)
-def events(queues, contends, slowed_by, slowdown, duration_s):
+def events(queue_starts, queue, after_starts, after, contends, slowed_by, slowdown, duration_s):
     """Start and end of each task where contending tasks of some streams slow others.
 
-    At each moment all that ends then ends and all that can starts, and the victims of what changed
-    are brought up to date, until nothing moves any more.
+    `slowed_by[s, a]` says that stream a slows stream s, by `slowdown[s]` (-1 for one that nothing
+    slows). At each moment all that ends then ends and all that can starts; the victims of what
+    changed are brought up to date; and again, until nothing moves any more.
     """
     num_streams = len(slowdown)
     start_s = np.full(len(duration_s), np.inf)
     end_s = np.full(len(duration_s), np.inf)
-    streams = _idle(queues, num_streams)
+    head = queue_starts[:-1].copy()
+    running = np.full(num_streams, -1, np.int32)
+    finish_s = np.full(num_streams, np.inf)
+    # A victim had `left_s` of work left at `begun_s`, and has been stretched by `stretch` since.
+    begun_s = np.zeros(num_streams)
+    left_s = np.zeros(num_streams)
+    stretch = np.ones(num_streams)
+    contending = np.zeros(num_streams, np.bool_)
+    # What happened at this moment.
+    switched = np.zeros(num_streams, np.bool_)
+    started = np.zeros(num_streams, np.bool_)
     now_s = 0.0
     while now_s < np.inf:
         moved = True
         while moved:
             moved = False
             for stream in range(num_streams):
-                moved |= _end(streams, stream, now_s, end_s, contends)
-                while _start(queues, streams, stream, now_s, start_s, end_s, contends, duration_s):
+                while True:
+                    task = running[stream]
+                    if task >= 0:
+                        if finish_s[stream] > now_s:
+                            break
+                        end_s[task] = now_s
+                        running[stream] = -1
+                        finish_s[stream] = np.inf
+                        moved = True
+                        if contends[task]:
+                            contending[stream] = False
+                            switched[stream] = True
+                    if head[stream] == queue_starts[stream + 1]:
+                        break
+                    task = queue[head[stream]]
+                    if not _ready(task, after_starts, after, end_s):
+                        break
+                    head[stream] += 1
+                    running[stream] = task
+                    started[stream] = True
                     moved = True
-                    _end(streams, stream, now_s, end_s, contends)
+                    start_s[task] = now_s
+                    finish_s[stream] = now_s + duration_s[task]
+                    begun_s[stream] = now_s
+                    left_s[stream] = duration_s[task]
+                    stretch[stream] = 1.0
+                    if contends[task]:
+                        contending[stream] = True
+                        switched[stream] = True
             for stream in range(num_streams):
-                if slowdown[stream] >= 0 and streams.running[stream] >= 0:
-                    moved |= _bring_up_to_date(
-                        streams, stream, now_s, slowed_by[stream], slowdown[stream]
-                    )
-            streams.switched[:] = False
-            streams.started[:] = False
-        now_s = streams.finish_s.min()
+                if slowdown[stream] < 0 or running[stream] < 0:
+                    continue
+                news = started[stream]
+                contended = False
+                for other in range(num_streams):
+                    if slowed_by[stream, other]:
+                        news |= switched[other]
+                        contended |= contending[other]
+                if news:
+                    left_s[stream] -= (now_s - begun_s[stream]) / stretch[stream]
+                    begun_s[stream] = now_s
+                    stretch[stream] = 1.0 + slowdown[stream] if contended else 1.0
+                    finish_s[stream] = now_s + max(left_s[stream], 0.0) * stretch[stream]
+                    moved |= finish_s[stream] <= now_s
+            for stream in range(num_streams):
+                switched[stream] = False
+                started[stream] = False
+        now_s = np.inf
+        for stream in range(num_streams):
+            now_s = min(now_s, finish_s[stream])
     return start_s, end_s
 
 
 @njit(cache=True)
-def _idle(queues, num_streams):
-    return _Streams(
-        queues.queue_starts[:-1].copy(),
-        np.full(num_streams, -1, np.int32),
-        np.full(num_streams, np.inf),
-        np.zeros(num_streams),
-        np.zeros(num_streams),
-        np.ones(num_streams),
-        np.zeros(num_streams, np.bool_),
-        np.zeros(num_streams, np.bool_),
-        np.zeros(num_streams, np.bool_),
-    )
-
-
-@njit(cache=True)
-def _ready(queues, task, end_s):
-    for place in range(queues.after_starts[task], queues.after_starts[task + 1]):
-        if end_s[queues.after[place]] == np.inf:
+def _ready(task, after_starts, after, end_s):
+    for place in range(after_starts[task], after_starts[task + 1]):
+        if end_s[after[place]] == np.inf:
             return False
     return True
-
-
-@njit(cache=True)
-def _end(streams, stream, now_s, end_s, contends):
-    """End the stream's task if its time has come."""
-    task = streams.running[stream]
-    if task < 0 or streams.finish_s[stream] > now_s:
-        return False
-    end_s[task] = now_s
-    streams.running[stream] = -1
-    streams.finish_s[stream] = np.inf
-    if contends[task]:
-        streams.contending[stream] = False
-        streams.switched[stream] = True
-    return True
-
-
-@njit(cache=True)
-def _start(queues, streams, stream, now_s, start_s, end_s, contends, duration_s):
-    """Start the stream's next task if it is idle and the task need not wait."""
-    place = streams.head[stream]
-    if streams.running[stream] >= 0 or place == queues.queue_starts[stream + 1]:
-        return False
-    task = queues.queue[place]
-    if not _ready(queues, task, end_s):
-        return False
-    streams.head[stream] += 1
-    streams.running[stream] = task
-    streams.started[stream] = True
-    start_s[task] = now_s
-    streams.begun_s[stream] = now_s
-    streams.left_s[stream] = duration_s[task]
-    streams.stretch[stream] = 1.0
-    streams.finish_s[stream] = now_s + duration_s[task]
-    if contends[task]:
-        streams.contending[stream] = True
-        streams.switched[stream] = True
-    return True
-
-
-@njit(cache=True)
-def _bring_up_to_date(streams, stream, now_s, aggressors, slowdown):
-    """Let a victim go on at the speed that its aggressors leave; True where it ends now."""
-    news = streams.started[stream]
-    contended = False
-    for other in range(len(aggressors)):
-        if aggressors[other]:
-            news |= streams.switched[other]
-            contended |= streams.contending[other]
-    if not news:
-        return False
-    streams.left_s[stream] -= (now_s - streams.begun_s[stream]) / streams.stretch[stream]
-    streams.begun_s[stream] = now_s
-    streams.stretch[stream] = 1.0 + slowdown if contended else 1.0
-    left_s = streams.left_s[stream]
-    streams.finish_s[stream] = now_s + max(left_s, 0.0) * streams.stretch[stream]
-    return streams.finish_s[stream] <= now_s

@@ -18,9 +18,12 @@ Duration = Hashable
 
 @dataclass(frozen=True)
 class Pattern:
-    """Tasks in their order, as columns; `slots[slot_of[i]]` names the duration of task i."""
+    """Tasks in their order, as columns; `slots[slot_of[i]]` names the duration of task i.
 
-    names: tuple[str, ...]
+    Names are whatever has a text: it is asked for when there is a program to read.
+    """
+
+    names: tuple[object, ...]
     streams: tuple[str, ...]
     kinds: tuple[str, ...]
     contends: tuple[bool, ...]
@@ -36,7 +39,7 @@ class Pattern:
         """
         lasting_s = [seconds(slot) for slot in self.slots]
         tasks = tuple(
-            Task(name, stream, lasting_s[slot], after, kind, contends)
+            Task(str(name), stream, lasting_s[slot], after, kind, contends)
             for name, stream, slot, after, kind, contends in zip(
                 self.names,
                 self.streams,
@@ -48,6 +51,34 @@ class Pattern:
             )
         )
         return Program(tasks, self.interference)
+
+    def repeated(self, first: int, last: int, times: int) -> Pattern:
+        """The same with the tasks from `first` up to `last` there so many times more.
+
+        Each repetition, and what comes after it, waits for others as far away as before.
+        """
+        length = last - first
+
+        def again(column: tuple[Any, ...]) -> tuple[Any, ...]:
+            return column[:last] + column[first:last] * times + column[last:]
+
+        shifts = [0] * last
+        for number in range(1, times + 1):
+            shifts += [number * length] * length
+        shifts += [times * length] * (len(self.names) - last)
+        return Pattern(
+            again(self.names),
+            again(self.streams),
+            again(self.kinds),
+            again(self.contends),
+            tuple(
+                tuple([other + shift for other in after]) if shift else after
+                for after, shift in zip(again(self.after), shifts, strict=True)
+            ),
+            again(self.slot_of),
+            self.slots,
+            self.interference,
+        )
 
     @cached_property
     def wiring(self) -> Wiring:
@@ -61,7 +92,7 @@ class Pattern:
 class ProgramBuilder:
     """Collects tasks, and lets one wait for a task that is added after it."""
 
-    _names: list[str] = field(default_factory=list)
+    _names: list[object] = field(default_factory=list)
     _streams: list[str] = field(default_factory=list)
     _kinds: list[str] = field(default_factory=list)
     _contends: list[bool] = field(default_factory=list)
@@ -71,7 +102,7 @@ class ProgramBuilder:
 
     def add(
         self,
-        name: str,
+        name: object,
         stream: str,
         duration: Duration,
         after: tuple[int, ...] = (),

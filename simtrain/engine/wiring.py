@@ -20,18 +20,30 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Queues:
+    """The tasks of each stream, and what each task waits for.
+
+    `queue[queue_starts[s]:queue_starts[s + 1]]` are the tasks of stream s in their order,
+    `after[after_starts[i]:after_starts[i + 1]]` what task i waits for.
+    """
+
+    queue_starts: Ints
+    queue: Ints
+    after_starts: Ints
+    after: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Wiring:
     """`num_tasks` tasks on streams, which are numbered in the order of their first tasks.
 
-    `queues.queue[queue_starts[s]:queue_starts[s + 1]]` are the tasks of stream s in their order,
-    `queues.after[after_starts[i]:after_starts[i + 1]]` what task i waits for, and `previous[i]` is
-    the task before it on its stream (-1 for none). `order` lists the tasks so that each comes after
-    all that it waits for; those of a deadlock are left out. `slowed_by[s, a]` says that stream a
-    slows stream s, by `slowdown[s]`.
+    `previous[i]` is the task before task i on its stream (-1 for none). `order` lists the tasks so
+    that each comes after all that it waits for; those of a deadlock are left out. `slowed_by[s, a]`
+    says that stream a slows stream s, by `slowdown[s]`.
     """
 
     stream_of: Ints
-    queues: kernels.Queues
+    queues: Queues
     previous: Ints
     order: Ints
     contends: NDArray[np.bool_]
@@ -56,18 +68,15 @@ class Wiring:
         numbers: dict[str, int] = {}
         stream_of = _ints([numbers.setdefault(stream, len(numbers)) for stream in streams])
         queue = np.argsort(stream_of, kind="stable").astype(np.int32)
-        queues = kernels.Queues(
-            np.searchsorted(stream_of[queue], range(len(numbers) + 1)).astype(np.int32),
-            queue,
-            _ints([0, *itertools.accumulate(map(len, after))]),
-            _ints([*itertools.chain.from_iterable(after)]),
-        )
+        queue_starts = np.searchsorted(stream_of[queue], range(len(numbers) + 1)).astype(np.int32)
+        after_starts = _ints([0, *itertools.accumulate(map(len, after))])
+        after_tasks = _ints([*itertools.chain.from_iterable(after)])
         slowed_by, slowdown = _interference(numbers, interference)
         return cls(
             stream_of,
-            queues,
+            Queues(queue_starts, queue, after_starts, after_tasks),
             _previous(stream_of, queue),
-            kernels.order_of(queues),
+            kernels.order_of(queue_starts, queue, after_starts, after_tasks),
             np.array(contends, np.bool_),
             slowed_by,
             slowdown,
@@ -80,11 +89,13 @@ class Wiring:
         With interference the streams are followed event by event, else the ends are longest paths.
         """
         times: tuple[Floats, Floats]
+        queues = self.queues
+        after = queues.after_starts, queues.after
         if self.contended:
             slowed = self.contends, self.slowed_by, self.slowdown
-            times = kernels.events(self.queues, *slowed, duration_s)
+            times = kernels.events(queues.queue_starts, queues.queue, *after, *slowed, duration_s)
         else:
-            times = kernels.longest_paths(self.order, self.previous, self.queues, duration_s)
+            times = kernels.longest_paths(self.order, self.previous, *after, duration_s)
         return times
 
 

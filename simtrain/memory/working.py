@@ -14,6 +14,7 @@ from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import IssueOrder, Node
 from simtrain.workload.ops import Phase
+from simtrain.workload.recompute import repeated_units
 from simtrain.workload.shape import LayerShape
 
 Tensors = dict[tuple[int, str], int]
@@ -34,7 +35,6 @@ class ActionMemory:
     op: str
 
 
-@functools.lru_cache(maxsize=4096)
 def pass_memory(
     chunk: Chunk, policy: RecomputePolicy, shape: LayerShape, hide: bool
 ) -> tuple[ActionMemory, ActionMemory]:
@@ -44,34 +44,28 @@ def pass_memory(
     kept, each as much as the next, and not to what a pass holds beyond it: two are replayed and the
     others counted.
     """
-    unit, num_left_out = _left_out(chunk, policy)
+    unit, num_left_out = repeated_units(policy, chunk.num_layers)
+    few = replace(chunk, num_layers=chunk.num_layers - num_left_out * unit)
+    forward, backward, of_unit = _replayed(few, policy, shape, hide, unit)
     if not num_left_out:
-        return _replay_both(chunk, policy, shape, hide)
-    two = replace(chunk, num_layers=chunk.num_layers - num_left_out * unit)
-    one = replace(chunk, num_layers=two.num_layers - unit)
-    forward, backward = _replay_both(two, policy, shape, hide)
-    of_unit = forward.kept_bytes - pass_memory(one, policy, shape, hide)[0].kept_bytes
+        return forward, backward
     kept_bytes = forward.kept_bytes + num_left_out * of_unit
     return replace(forward, kept_bytes=kept_bytes), replace(backward, kept_bytes=kept_bytes)
 
 
-def _left_out(chunk: Chunk, policy: RecomputePolicy) -> tuple[int, int]:
-    """Layers of a unit, and how many units need no replay."""
-    full = policy.strategy == "full"
-    if full and policy.method == "block":
-        return 1, 0
-    unit = policy.num_layers if full else 1
-    return unit, max(0, chunk.num_layers // unit - 2)
+@functools.lru_cache(maxsize=4096)
+def _replayed(
+    chunk: Chunk, policy: RecomputePolicy, shape: LayerShape, hide: bool, unit: int
+) -> tuple[ActionMemory, ActionMemory, int]:
+    """Both passes op by op, and what the first `unit` layers keep.
 
-
-def _replay_both(
-    chunk: Chunk, policy: RecomputePolicy, shape: LayerShape, hide: bool
-) -> tuple[ActionMemory, ActionMemory]:
-    """Both passes op by op; the backward pass releases all that the forward pass kept."""
+    The backward pass releases all that the forward pass kept.
+    """
     forward, kept = forward_memory(chunk.forward(shape, policy, hide=hide))
+    of_unit = sum(size for (layer, _), size in kept.items() if 0 <= layer < unit)
     backward, left = backward_memory(chunk.backward(shape, policy, hide=hide), kept)
     assert not left, f"nothing releases {sorted(left)}"
-    return forward, backward
+    return forward, backward, of_unit
 
 
 def forward_memory(order: IssueOrder) -> tuple[ActionMemory, Tensors]:

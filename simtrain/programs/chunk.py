@@ -64,6 +64,22 @@ class PassPattern:
     tasks: tuple[int, ...]
     layer_ends: tuple[int, ...]
 
+    def repeated(self, first: int, last: int, times: int) -> PassPattern:
+        """The same with the layers from `first` up to `last`, as they are issued, so often more."""
+        start, end = self.layer_ends[first - 1], self.layer_ends[last - 1]
+        longer = [number * (end - start) for number in range(1, times + 1)]
+        ends = self.layer_ends
+        return PassPattern(
+            # A launch and an op for each that is issued.
+            self.pattern.repeated(2 * start, 2 * end, times),
+            tuple(range(1, 2 * (len(self.tasks) + times * (end - start)), 2)),
+            (
+                *ends[:last],
+                *(one + more for more in longer for one in ends[first:last]),
+                *(one + times * (end - start) for one in ends[last:]),
+            ),
+        )
+
 
 OpSlot: TypeAlias = tuple[str, Phase, int]
 

@@ -138,7 +138,7 @@ class IterationShape:
         )
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)
 def schedule_of(name: ScheduleName, p: int, m: int, n: int) -> Schedule:
     """As `schedules.build`; the last few are remembered."""
     return build_schedule(name, p, m, n)

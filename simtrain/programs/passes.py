@@ -31,6 +31,7 @@ from simtrain.schedules import Kind
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, total_flops, total_model_flops
+from simtrain.workload.recompute import repeated_units
 from simtrain.workload.shape import LayerShape
 from simtrain.workload.zero import DividedStates
 
@@ -62,6 +63,7 @@ class Passes:
     _times: dict[Pass, ActionTime] = field(default_factory=dict)
     _orders: dict[Pass, IssueOrder] = field(default_factory=dict)
     _flops: dict[Pass, tuple[int, int]] = field(default_factory=dict)
+    _ops: dict[Pass, dict[OpSlot, Op]] = field(default_factory=dict)
 
     def order(self, one: Pass) -> IssueOrder:
         """The ops of a pass."""
@@ -108,15 +110,17 @@ class Passes:
         return ((ops[slot], number) for slot, number in self._tasks(one).numbers)
 
     def _different_ops(self, one: Pass) -> dict[OpSlot, Op]:
-        """An op of each slot. All layers have the same, unless they exchange states with others."""
-        few = one if self.divided else replace(one, chunk=replace(one.chunk, num_layers=1))
-        order = self.order(few)
-        return dict(zip(op_slots(order), order.ops(), strict=True))
+        """An op of each slot; units that do what their neighbours do have none of their own."""
+        few, _, _ = _without_repeated(one, self.divided)
+        if few not in self._ops:
+            order = issue(few, self.shape, self.hide, self.divided)
+            self._ops[few] = dict(zip(op_slots(order), order.ops(), strict=True))
+        return self._ops[few]
 
     def _tasks(self, one: Pass) -> PassTasks:
-        sizes = (self.shape, self.divided) if self.divided else self.shape.variant
+        variant = self.shape.variant, self.divided and self.divided.variant
         slowdown = self.pricer.profile.overlap.slowdown.value
-        return _lay_out(_Key(one, self.hide, slowdown, sizes, self.shape, self.divided))
+        return _lay_out(_Key(one, self.hide, slowdown, variant, self.shape, self.divided))
 
 
 def issue(one: Pass, shape: LayerShape, hide: bool, divided: DividedStates | None) -> IssueOrder:
@@ -127,20 +131,41 @@ def issue(one: Pass, shape: LayerShape, hide: bool, divided: DividedStates | Non
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What decides the tasks of a pass; `shape` and `divided` are an example of the sizes."""
+    """What decides the tasks of a pass; `shape` and `divided` are an example of the variant."""
 
     one: Pass
     hide: bool
     slowdown: float
-    sizes: Any
+    variant: Any
     shape: LayerShape = field(compare=False)
     divided: DividedStates | None = field(compare=False)
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _lay_out(key: _Key) -> PassTasks:
-    order = issue(key.one, key.shape, key.hide, key.divided)
-    return PassTasks.of(pass_pattern(order, key.slowdown))
+    """Tasks of a pass: units that do what their neighbours do are laid out once and repeated."""
+    few, unit, times = _without_repeated(key.one, key.divided)
+    order = issue(few, key.shape, key.hide, key.divided)
+    laid_out = pass_pattern(order, key.slowdown)
+    if times:
+        # The backward pass begins with the last unit, which may be a shorter one.
+        first = _ends(key.divided) * unit
+        first += key.one.chunk.num_layers % unit if key.one.kind == "B" else 0
+        laid_out = laid_out.repeated(first, first + unit, times)
+    return PassTasks.of(laid_out)
+
+
+def _without_repeated(one: Pass, divided: DividedStates | None) -> tuple[Pass, int, int]:
+    """The pass with fewer units, the layers of a unit, and how many units were left out."""
+    chunk = one.chunk
+    unit, times = repeated_units(one.recompute, chunk.num_layers, _ends(divided))
+    few = replace(chunk, num_layers=chunk.num_layers - times * unit)
+    return replace(one, chunk=few), unit, times
+
+
+def _ends(divided: DividedStates | None) -> int:
+    """Units at either end that are not like those between: what is gathered is the next one's."""
+    return 2 if divided else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,8 +6,10 @@ when all messages of its exchange have arrived. With overlap a message leaves wh
 has ended, and only its consumer waits for it.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simtrain.engine import Duration, Program, ProgramBuilder
 from simtrain.schedules import (
@@ -83,6 +85,7 @@ def add_pipeline(
     return pipeline.add_blocking(blocking_steps(schedule))
 
 
+@functools.cache
 def stage_stream(rank: int) -> str:
     """Return the name of the stream on which a rank computes."""
     return f"stage {rank}"
@@ -94,8 +97,21 @@ def link_stream(message: Message) -> str:
     The wrap-around is a link of its own also between two stages, where both directions of the
     pipeline join the same two ranks: Megatron gives one of them another communicator.
     """
-    kind = "wrap" if message.wraps_around else "link"
-    return f"{kind} {message.sender}->{message.receiver}"
+    return _link_stream(message.wraps_around, message.sender, message.receiver)
+
+
+@functools.cache
+def _link_stream(wraps_around: bool, sender: int, receiver: int) -> str:
+    return f"{'wrap' if wraps_around else 'link'} {sender}->{receiver}"
+
+
+class _Arrival(NamedTuple):
+    """The name of what a message's receiver does."""
+
+    message: Message
+
+    def __str__(self) -> str:
+        return f"{self.message} arrives"
 
 
 class _Pipeline:
@@ -164,7 +180,7 @@ class _Pipeline:
         return self.add_arrival(rank, message, (self.transfers[message],))
 
     def add_action(self, rank: int, action: Action, gate: tuple[int, ...]) -> tuple[int, ...]:
-        name, stream, kind = str(action), stage_stream(rank), _KINDS[action.kind]
+        name, stream, kind = action, stage_stream(rank), _KINDS[action.kind]
         if (parts := self.costs.parts(action)) is not None:
             tasks = tuple(self.builder.add(name, stream, part, gate, kind) for part in parts)
             self.parts[action] = tasks
@@ -177,12 +193,12 @@ class _Pipeline:
     def add_transfer(self, message: Message, num_concurrent_sends: int) -> None:
         duration = self.costs.transfer(message, num_concurrent_sends)
         self.transfers[message] = self.builder.add(
-            str(message), link_stream(message), duration, kind="transfer"
+            message, link_stream(message), duration, kind="transfer"
         )
 
     def add_arrival(self, rank: int, message: Message, gate: tuple[int, ...]) -> tuple[int, ...]:
         if self.costs.arrival is None:
             return gate
         duration = self.costs.arrival(message)
-        name = f"{message} arrives"
-        return (self.builder.add(name, stage_stream(rank), duration, gate, kind="arrival"),)
+        arrival = _Arrival(message)
+        return (self.builder.add(arrival, stage_stream(rank), duration, gate, kind="arrival"),)

@@ -1,8 +1,7 @@
 """One action of a pipeline stage, in the grammar of PyTorch's schedule CSV: `2F0`."""
 
 import re
-from dataclasses import dataclass
-from typing import Literal, Self, cast
+from typing import Literal, NamedTuple, Self, cast
 
 from simtrain.errors import InputError, Problem
 
@@ -11,9 +10,10 @@ Kind = Literal["F", "B", "I", "W"]
 _GRAMMAR = re.compile(r"(0|[1-9][0-9]*)([FBIW])(0|[1-9][0-9]*)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """What a rank does with one microbatch on one of its chunks.
+
+    A tuple, since a schedule has many, and all of them are looked up.
 
     `virtual_stage` counts chunks over the whole pipeline: chunk * num_stages + rank. `kind` is
     F (forward), B (full backward), I (input gradient only) or W (weight gradient only).

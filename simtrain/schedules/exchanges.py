@@ -8,7 +8,7 @@ decides who waits for whom, so it is part of the schedule, not of the network.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self, assert_never
+from typing import NamedTuple, Self, assert_never
 
 from simtrain.errors import InputError, Problem
 from simtrain.schedules.actions import Action
@@ -16,8 +16,7 @@ from simtrain.schedules.orders import num_warmup_forwards
 from simtrain.schedules.schedule import Schedule
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """The result of `producer`, on rank `sender`, on its way to `consumer` on rank `receiver`.
 
     The result of a forward is an activation, that of a B or I an input gradient.

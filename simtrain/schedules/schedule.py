@@ -123,14 +123,14 @@ class Schedule:
         """The results of this rank that `action` uses and that are not there yet."""
         stage = action.virtual_stage
         if action.kind == "W":
-            needed = [replace(action, kind="I")]
+            needed = [action._replace(kind="I")]
         elif action.kind == "F":
-            needed = [replace(action, virtual_stage=stage - 1)] if stage > 0 else []
+            needed = [action._replace(virtual_stage=stage - 1)] if stage > 0 else []
         else:
-            needed = [replace(action, kind="F")]
+            needed = [action._replace(kind="F")]
             if stage + 1 < self.num_virtual_stages:
-                backward = replace(action, virtual_stage=stage + 1, kind="B")
-                split = replace(backward, kind="I")
+                backward = action._replace(virtual_stage=stage + 1, kind="B")
+                split = backward._replace(kind="I")
                 needed.append(split if split in done else backward)
         same_rank = self.rank_of(stage)
         for other in needed:

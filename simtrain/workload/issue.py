@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from simtrain.workload.ops import (
     Collective,
@@ -20,8 +21,7 @@ from simtrain.workload.ops import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """An op in issue order; `after` are the positions of the ops that it waits for.
 
     `layer` is the chunk's layer whose tensors it saves and releases, -1 outside of all layers.

@@ -102,6 +102,20 @@ def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
     )
 
 
+def repeated_units(policy: RecomputePolicy, num_layers: int, ends: int = 1) -> tuple[int, int]:
+    """Layers of a unit, and how many units of a chunk do just what their neighbours do.
+
+    All but `ends` at either end of its whole units: ops and tensors of a chunk are those of its
+    ends, and of units one like the other. Where some layers are recomputed and others not, none is
+    counted.
+    """
+    full = policy.strategy == "full"
+    if full and policy.method == "block":
+        return 1, 0
+    unit = policy.num_layers if full else 1
+    return unit, max(0, num_layers // unit - 2 * ends)
+
+
 def _split_input(order: IssueOrder, shape: LayerShape) -> None:
     """Copy this rank's part of the unit's input, which is all that is kept of it."""
     part = shape.tokens * shape.hidden // shape.tensor

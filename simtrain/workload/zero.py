@@ -55,6 +55,13 @@ class DividedStates:
             gradient_bytes=scenario.gradient_bytes,
         )
 
+    @property
+    def variant(self) -> tuple[bool, ...]:
+        """All of it but sizes, as `LayerShape.variant`."""
+        sizes = self.layer_parameters, self.other_parameters
+        divides = self.divides_parameters, self.hide, self.data > 1
+        return *divides, self.other_parameters > 0, sizes[0] == sizes[1]
+
     def num_parameters(self, unit: int) -> int:
         """Parameters of a layer or of the others."""
         return self.other_parameters if unit == OTHERS else self.layer_parameters
