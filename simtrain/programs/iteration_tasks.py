@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache, cached
 
 from simtrain.engine.wiring import Floats, Ints, Wiring
 from simtrain.programs.iteration import EMBEDDING_STREAM, MODEL_STREAM, data_stream
 from simtrain.programs.iteration_shape import IterationShape, Slot
 from simtrain.programs.pipeline import stage_stream
 
-_REMEMBERED = 128
+_REMEMBERED = 5_000_000
+"""Tasks, at some forty bytes each, that are remembered for further scenarios."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +46,7 @@ class IterationTasks:
         return self.wiring.run(lasting_s[self.slot_of])
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)
+@cached(LRUCache(_REMEMBERED, lambda tasks: tasks.wiring.num_tasks))
 def tasks_of(shape: IterationShape) -> IterationTasks:
     """The tasks of all iterations of a shape."""
     pattern, _ = shape.pattern()

@@ -6,11 +6,12 @@ once and remembered for other scenarios.
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from cachetools import LRUCache, cached
 
 from simtrain.costs.price import Pricer
 from simtrain.engine import Engine
@@ -35,7 +36,8 @@ from simtrain.workload.recompute import repeated_units
 from simtrain.workload.shape import LayerShape
 from simtrain.workload.zero import DividedStates
 
-_REMEMBERED = 1024
+_REMEMBERED = 2_000_000
+"""Tasks that are remembered for further scenarios."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class _Key:
     divided: DividedStates | None = field(compare=False)
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)
+@cached(LRUCache(_REMEMBERED, lambda tasks: len(tasks.slot_of)))
 def _lay_out(key: _Key) -> PassTasks:
     """Tasks of a pass: units that do what their neighbours do are laid out once and repeated."""
     few, unit, times = _without_repeated(key.one, key.divided)
