@@ -6,6 +6,7 @@ once and remembered for other scenarios.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -65,7 +66,6 @@ class Passes:
     _times: dict[Pass, ActionTime] = field(default_factory=dict)
     _orders: dict[Pass, IssueOrder] = field(default_factory=dict)
     _flops: dict[Pass, tuple[int, int]] = field(default_factory=dict)
-    _ops: dict[Pass, dict[OpSlot, Op]] = field(default_factory=dict)
 
     def order(self, one: Pass) -> IssueOrder:
         """The ops of a pass."""
@@ -114,10 +114,7 @@ class Passes:
     def _different_ops(self, one: Pass) -> dict[OpSlot, Op]:
         """An op of each slot; units that do what their neighbours do have none of their own."""
         few, _, _ = _without_repeated(one, self.divided)
-        if few not in self._ops:
-            order = issue(few, self.shape, self.hide, self.divided)
-            self._ops[few] = dict(zip(op_slots(order), order.ops(), strict=True))
-        return self._ops[few]
+        return _ops_by_slot(few, self.shape, self.hide, self.divided)
 
     def _tasks(self, one: Pass) -> PassTasks:
         variant = self.shape.variant, self.divided and self.divided.variant
@@ -129,6 +126,14 @@ def issue(one: Pass, shape: LayerShape, hide: bool, divided: DividedStates | Non
     """The ops of a pass, in the order in which they are issued."""
     one_way = one.chunk.forward if one.kind == "F" else one.chunk.backward
     return one_way(shape, one.recompute, hide=hide, divided=divided)
+
+
+@functools.lru_cache(maxsize=2048)
+def _ops_by_slot(
+    one: Pass, shape: LayerShape, hide: bool, divided: DividedStates | None
+) -> dict[OpSlot, Op]:
+    order = issue(one, shape, hide, divided)
+    return dict(zip(op_slots(order), order.ops(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
