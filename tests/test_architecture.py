@@ -60,6 +60,8 @@ CALIBRATION = READING | {
     *("scenario", "hardware", "workload", "costs", "schedules", "engine", "programs"),
     *("iteration", "memory", "simulation", "pictures"),
 }
+# What is imported of extras, and where.
+EXTRAS = {"simtrain/sweep/ray_executor.py": {"ray"}}
 MAX_LINES = 400
 
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 import resource
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
@@ -148,10 +149,47 @@ def test_what_is_lost_with_a_worker_is_done_again(
     assert files_of(tmp_path / "out") == files_of(whole)
 
 
-def test_a_part_that_kills_every_worker_ends_the_sweep(plan: Plan, tmp_path: pathlib.Path) -> None:
-    Dying.deaths = 10**9
-    with pytest.raises(InputError, match="E850 workers died 4 times with part 0 in hand"):
-        run(plan, tmp_path / "out", Dying)
+class Shared(Executor):
+    """Workers that all die with whoever computes part 2, as processes of a pool do."""
+
+    def __init__(self) -> None:
+        self.in_hand: dict[int, Future[Any]] = {}
+        self.lock = threading.Lock()
+        self.is_broken = False
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        with self.lock:
+            if self.is_broken:
+                raise BrokenExecutor
+            threading.Timer(0.005, self.finish).start()
+            return self.in_hand.setdefault(args[1], Future())
+
+    def finish(self) -> None:
+        with self.lock:
+            self.is_broken |= 2 in self.in_hand
+            for number, future in self.in_hand.items():
+                if self.is_broken:
+                    future.set_exception(BrokenExecutor())
+                else:
+                    future.set_result(run_part(self.plan, number))
+            self.in_hand.clear()
+
+
+def test_the_part_that_kills_every_worker_ends_the_sweep(
+    plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+) -> None:
+    """It is told from those that were only in hand beside it, and with the points in it."""
+    monkeypatch.setattr(Shared, "plan", plan, raising=False)
+    with pytest.raises(InputError) as ended:
+        run(plan, tmp_path / "out", Shared, in_hand=4)
+    (problem,) = ended.value.problems
+    ends = [", ".join(f"{k}: {v}" for k, v in plan.cells(index).items()) for index in (10, 14)]
+    assert problem.code == "E850" and problem.fix and "--workers 1" in problem.fix
+    assert problem.message == (
+        "workers died 4 times with part 2 in hand, which is points 10 to 14: " + " to ".join(ends)
+    )
+    finished = files_of(tmp_path / "out")
+    assert finished.items() <= files_of(whole).items() and len(finished) >= 2
 
 
 # Ends itself as kill -9 does, with its fifth file written but not yet renamed.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
+from concurrent.futures import Executor
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,11 +23,22 @@ from simtrain.sweep.executors import local_executor, num_processors
 from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.load import load_plan
 from simtrain.sweep.page import answer_page, summary_json, summary_page
+from simtrain.sweep.plan import Plan
 from simtrain.sweep.query import query as ask
+from simtrain.sweep.ray_executor import connect
+from simtrain.sweep.ray_node import needs_of
 from simtrain.sweep.run import Shard, run_sweep
 
 INTERRUPTED = 130
 _WIDEST = 100_000
+
+
+class ExecutorName(StrEnum):
+    """Who computes the parts of a sweep."""
+
+    PROCESSES = "processes"
+    RAY = "ray"
+
 
 FolderArgument = Annotated[Path, typer.Argument(help="The folder that a sweep wrote to.")]
 
@@ -42,7 +57,19 @@ def sweep(
     out: Annotated[Path, typer.Option("--out", help="The folder for the results.")],
     overrides: SetOption = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; one for each processor if not given.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Processes, or parts that a cluster has in hand; one for each processor if not "
+            "given.",
+        ),
+    ] = None,
+    executor: Annotated[
+        ExecutorName, typer.Option(help="Who computes: processes here, or a Ray cluster.")
+    ] = ExecutorName.PROCESSES,
+    address: Annotated[
+        str | None,
+        typer.Option(help="The Ray cluster, host:port; $RAY_ADDRESS if not given."),
     ] = None,
     shard: Annotated[
         str, typer.Option(help="Do only every n-th part from the i-th on, counted from 0: i/n.")
@@ -60,13 +87,10 @@ def sweep(
     with status("reading the sweep"):
         folder = SweepFolder(out)
         plan = folder.open(load_plan(file, overrides or (), part_size), part_size)
-    num_workers = min(workers or num_processors(), len(which.parts(plan)))
-    in_hand = 1 if num_workers < 2 else 2 * num_workers
+        make_executor, in_hand = _executor(executor, address, workers, plan, which)
     with sweep_bar(plan) as bar:
         try:
-            done = run_sweep(
-                plan, folder, partial(local_executor, num_workers), in_hand, which, bar.tell
-            )
+            done = run_sweep(plan, folder, make_executor, in_hand, which, bar.tell)
         except KeyboardInterrupt:
             bar.stop()
             Console(stderr=True).print(bar.interrupted, markup=False, highlight=False)
@@ -76,6 +100,28 @@ def sweep(
         lambda: summary_json(plan, folder, which, done),
         lambda: summary_page(plan, folder, which, done),
     )
+
+
+def _executor(
+    name: ExecutorName, address: str | None, workers: int | None, plan: Plan, shard: Shard
+) -> tuple[Callable[[], Executor], int]:
+    """What makes the executor, and how many parts it is given at a time."""
+    if name is ExecutorName.RAY:
+        cluster = connect(_address(address), needs_of(plan))
+        return lambda: cluster, workers or cluster.num_processors
+    if address is not None:
+        message, fix = "processes on this machine have no address", "add --executor ray"
+        raise InputError([Problem("E854", message, Location("--address"), fix=fix)])
+    num_workers = min(workers or num_processors(), len(shard.parts(plan)))
+    return partial(local_executor, num_workers), 1 if num_workers < 2 else 2 * num_workers
+
+
+def _address(address: str | None) -> str:
+    if found := address or os.environ.get("RAY_ADDRESS"):
+        return found
+    message = "which Ray cluster is to compute is not said"
+    fix = "give --address host:port, which ray start --head has printed, or set RAY_ADDRESS to it"
+    raise InputError([Problem("E854", message, Location("--executor ray"), fix=fix)])
 
 
 def _shard(text: str) -> Shard:

@@ -11,10 +11,12 @@ from simtrain.errors import InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario
-from simtrain.strict_yaml import Document, Path, Positions, load_document, validate
+from simtrain.strict_yaml import Document, Path, Positions, load_document, parse_document, validate
 from simtrain.strict_yaml.document import dotted
 
 _OVERRIDDEN = "set in the scenario"
+# Profiles that this process was given, by name or path.
+_given: dict[str, Document] = {}
 
 
 def profile_of(scenario: Scenario) -> HardwareProfile:
@@ -25,6 +27,15 @@ def profile_of(scenario: Scenario) -> HardwareProfile:
     """
     location = scenario.positions.of_value(("cluster",))
     return load_profile(scenario.cluster, scenario.hardware_document, location)
+
+
+def give_profile(name_or_path: str, text: str) -> None:
+    """Have a name or path stand for this profile from now on, whatever file this machine has there.
+
+    Raises:
+        InputError: the text cannot be read.
+    """
+    _given[name_or_path] = parse_document(text, name_or_path)
 
 
 def load_profile(
@@ -39,7 +50,9 @@ def load_profile(
     Raises:
         InputError: the file or a value in it is bad, or an override names no entry.
     """
-    document = load_document(find_profile(name_or_path, location))
+    document = _given.get(str(name_or_path))
+    if document is None:
+        document = load_document(find_profile(name_or_path, location))
     if overrides is not None:
         document = _with_overrides(document, overrides)
     return validate(HardwareProfile, document.data, document.positions)

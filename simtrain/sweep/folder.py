@@ -53,17 +53,29 @@ class SweepFolder:
         """
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            if (known := self._known()) is not None:
+            if (known := self._known()) is not None or (
+                known := self._made_meanwhile()
+            ) is not None:
                 self._refuse_other(known, plan, part_size)
                 plan = replace(plan, part_size=known["part_size"])
-            elif any(not entry.name.startswith(".") for entry in self.path.iterdir()):
-                message = "the folder holds something, but no sweep"
-                raise InputError([self._problem("E821", message, _OTHER_FOLDER)])
             else:
                 text = json.dumps(plan.to_json(), indent=2, allow_nan=False) + "\n"
                 _write(self.path / PLAN_FILE, text.encode())
             self.parts.mkdir(exist_ok=True)
         return plan
+
+    def _made_meanwhile(self) -> Mapping[str, Any] | None:
+        """The plan that another shard, started at the same time, has just written, if one has.
+
+        Raises:
+            InputError: the folder holds something else.
+        """
+        if all(entry.name.startswith(".") for entry in self.path.iterdir()):
+            return None
+        if (known := self._known()) is None:
+            message = "the folder holds something, but no sweep"
+            raise InputError([self._problem("E821", message, _OTHER_FOLDER)])
+        return known
 
     def _known(self) -> Mapping[str, Any] | None:
         """The plan of the results that are here, None where nothing is."""
@@ -107,6 +119,10 @@ class SweepFolder:
                 message = "this sweep is already running in this folder"
                 fix = "wait for it, or end it; several runs can share the work with --shard i/n"
                 raise InputError([self._problem("E823", message, fix)]) from error
+            except OSError as error:
+                message = f"files in this folder cannot be locked: {error.strerror}"
+                fix = "give a folder of another file system, or have this one mounted with locks"
+                raise InputError([self._problem("E829", message, fix)]) from error
             yield
 
     def read(self, plan: Plan, number: int) -> Counts | None:

@@ -8,7 +8,6 @@ import pathlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,9 +20,8 @@ from simtrain.sweep.bases import base_documents, refuse_overridden_axes
 from simtrain.sweep.constraints import ConstraintError, is_field, read_constraint
 from simtrain.sweep.load_axes import load_axes
 from simtrain.sweep.part import first_unsatisfied
-from simtrain.sweep.plan import REPORTABLE, Plan, default_part_size
+from simtrain.sweep.plan import REPORTABLE, Plan, default_part_size, versions
 from simtrain.sweep.value_checks import check_values
-from simtrain.version import VERSION
 
 _MAX_POINTS = 10**9
 
@@ -70,7 +68,7 @@ def load_plan(
         constraints=tuple(file.constraints),
         report=REPORTABLE if file.report is None else tuple(file.report),
         profiles={},
-        versions={"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")},
+        versions=versions(),
         part_size=part_size or default_part_size(num_points),
     )
     _refuse(

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib import metadata
 from typing import Any
 
 from simtrain.report.breakdown import Breakdown
@@ -20,6 +21,7 @@ from simtrain.strict_yaml import Path, Positions, validate
 from simtrain.sweep.axes import Axis, Cell, cell
 from simtrain.sweep.constraints import Constraint, Number, read_constraint
 from simtrain.sweep.fields import BASE, Assignment
+from simtrain.version import VERSION
 
 # Columns that every table has, and those that a file may ask for.
 FIXED_COLUMNS = ("index", "status", "rule")
@@ -140,6 +142,11 @@ def _placed(data: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
     key, *rest = path
     inside = _placed(data.get(str(key), {}), tuple(rest), value) if rest else value
     return {**data, str(key): inside}
+
+
+def versions() -> dict[str, str]:
+    """The versions of the programs here that decide about the bytes of a part."""
+    return {"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")}
 
 
 def default_part_size(num_points: int) -> int:

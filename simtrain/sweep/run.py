@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 
 from simtrain.errors import InputError, Location, Problem
+from simtrain.sweep.axes import Cell
 from simtrain.sweep.counts import Counts
 from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.part import Part, PartError, run_part
 from simtrain.sweep.plan import Plan
 
-# How often a part may be in hand when workers die, before it is held to be the cause.
-_MAX_DEATHS = 3
+# How often a part may be lost before it is computed with no other beside it, so that it is known
+# which one is the cause; and how often before it is held to be.
+_DEATHS_TOGETHER, _MAX_DEATHS = 1, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,8 @@ def run_sweep(
 ) -> Progress:
     """Compute what is missing of a sweep in an opened folder, telling how far it is.
 
-    `make_executor` is called again where an executor breaks; it is given at most `num_in_hand`
-    parts at a time, so that it does not hold what it has not begun.
+    `make_executor` is called again where an executor takes no more; it is given at most
+    `num_in_hand` parts at a time, so that it does not hold what it has not begun.
 
     Raises:
         InputError: nothing more can be written; a constraint cannot be computed; workers die.
@@ -125,27 +127,29 @@ class _Work:
     deaths: Counter[int] = field(default_factory=Counter)
 
     def use(self, executor: Executor, num_in_hand: int) -> None:
-        """Have an executor compute parts until none is missing, or until it breaks."""
+        """Have an executor compute parts until none is missing, or until it takes no more."""
         in_hand: dict[Future[Part], int] = {}
         broken = False
         while in_hand or (self.missing and not broken):
-            if not broken:
-                broken = not self.hand_out(executor, in_hand, num_in_hand)
-            lost = self.collect(in_hand)
-            broken = broken or bool(lost)
-            self.put_back(lost)
+            broken = broken or not self.hand_out(executor, in_hand, num_in_hand)
+            self.put_back(self.collect(in_hand))
 
     def hand_out(
         self, executor: Executor, in_hand: dict[Future[Part], int], num_in_hand: int
     ) -> bool:
         """Give the executor parts to compute; whether it took them."""
-        while self.missing and len(in_hand) < num_in_hand:
+        while self.missing and self.may_begin(self.missing[0], in_hand.values(), num_in_hand):
             try:
                 in_hand[executor.submit(run_part, self.plan, self.missing[0])] = self.missing[0]
             except BrokenExecutor:
                 return False
             self.missing.popleft()
         return True
+
+    def may_begin(self, number: int, in_hand: Collection[int], num_in_hand: int) -> bool:
+        """Whether a part may be handed out now; what was lost repeatedly is computed alone."""
+        alone = any(self.deaths[one] > _DEATHS_TOGETHER for one in (number, *in_hand))
+        return len(in_hand) < (1 if alone else num_in_hand)
 
     def collect(self, in_hand: dict[Future[Part], int]) -> list[int]:
         """Write what is finished; the parts that were lost with a worker."""
@@ -172,8 +176,23 @@ class _Work:
         self.progress = replace(self.progress, num_lost=self.progress.num_lost + len(lost))
         for number in lost:
             if self.deaths[number] > _MAX_DEATHS:
-                message = f"workers died {self.deaths[number]} times with part {number} in hand"
-                reason = "the system ends processes when memory runs out"
-                fix = "give the same command again with fewer --workers"
-                place = Location(str(self.folder.path))
-                raise InputError([Problem("E850", message, place, reason, fix)])
+                raise InputError([self._cause_of_deaths(number)])
+
+    def _cause_of_deaths(self, number: int) -> Problem:
+        indices = self.plan.indices(number)
+        ends = (_words(self.plan.cells(index)) for index in (indices[0], indices[-1]))
+        points = " to ".join(dict.fromkeys(ends))
+        message = (
+            f"workers died {self.deaths[number]} times with part {number} in hand, which is points "
+            f"{indices[0]} to {indices[-1]}: {points}"
+        )
+        reason = "the system ends processes when memory runs out, and libraries can crash"
+        fix = (
+            "give the same command again with --workers 1 and without --executor, which needs the "
+            "least memory and shows what happens; what was finished is not done again"
+        )
+        return Problem("E850", message, Location(str(self.folder.path)), reason, fix)
+
+
+def _words(cells: Mapping[str, Cell]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in cells.items())

@@ -1,0 +1,146 @@
+"""Parts computed on a Ray cluster that is there already.
+
+Ray is an extra, and loud: nothing of it is imported before it is asked for, and it is told to keep
+what it has to say to its own logs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import re
+import socket
+from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import BrokenExecutor, Executor, Future
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.sweep.ray_node import Needs, on_node
+from simtrain.version import VERSION
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_CONNECT_TIMEOUT_S = 5.0
+_LAST_PORT = 65535
+# Read by Ray when it is imported. What a cluster reports of workers that die it would write to
+# stdout, among the data; what cannot be reached it would try for minutes.
+_QUIET_AND_BOUNDED = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "(?s).*",
+    "RAY_NUM_REDIS_GET_RETRIES": "1",
+    "RAY_py_gcs_connect_timeout_s": f"{_CONNECT_TIMEOUT_S:.0f}",
+}
+
+
+def connect(address: str, needs: Needs) -> RayExecutor:
+    """An executor on the cluster whose head is at "host:port".
+
+    Raises:
+        InputError: Ray is not installed, no cluster answers within half a minute, or it has other
+            versions of Ray or Python.
+    """
+    if importlib.util.find_spec("ray") is None:
+        message, fix = "--executor ray needs Ray", "pip install 'simtrain[ray]'"
+        raise InputError([Problem("E851", message, fix=fix)])
+    _check_that_something_listens(address)
+    for name, value in _QUIET_AND_BOUNDED.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise _no_cluster(address, str(error)) from error
+    return RayExecutor(ray, needs)
+
+
+def _check_that_something_listens(address: str) -> None:
+    """Asked first, since it takes Ray far longer to find out."""
+    match = re.fullmatch(r"\[?([^/\[\]]+?)\]?:([0-9]{1,5})", address)
+    if not match or int(match[2]) > _LAST_PORT:
+        raise _no_cluster(address, "this is not host:port")
+    try:
+        socket.create_connection((match[1], int(match[2])), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise _no_cluster(address, str(error)) from error
+
+
+def _no_cluster(address: str, reason: str) -> InputError:
+    message = f'no Ray cluster answers at "{address}"'
+    fix = (
+        "run this on a node of the cluster, and give as --address the host:port that ray start "
+        "--head has printed there, such as 10.0.0.1:6379"
+    )
+    return InputError([Problem("E852", message, Location("--address"), reason, fix)])
+
+
+class RayExecutor(Executor):
+    """Each call a task of one CPU on some node of the cluster that this process is connected to.
+
+    A worker or node that dies breaks the calls that it had in hand, with BrokenExecutor, and no
+    others. `ray` is the module of that name.
+    """
+
+    def __init__(self, ray: Any, needs: Needs) -> None:
+        self._ray = ray
+        self._needs = ray.put(needs)
+        # What is lost is done again by the sweep, which counts how often.
+        self._task = ray.remote(num_cpus=1, max_retries=0)(on_node)
+        self._unfinished: set[Future[Any]] = set()
+
+    @property
+    def num_processors(self) -> int:
+        """The CPUs of all nodes, at least one: where there is none, nodes may still come."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 0)))
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have some node call a function."""
+        future: Future[T] = Future()
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        theirs = self._task.remote(self._needs, fn, *args, **kwargs).future()
+        theirs.add_done_callback(partial(self._finish, future))
+        return future
+
+    def _finish(self, future: Future[T], theirs: Future[T]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        if (error := theirs.exception()) is None:
+            future.set_result(theirs.result())
+        else:
+            future.set_exception(self._ours(error))
+
+    def _ours(self, error: BaseException) -> BaseException:
+        """What Ray raises, in the words of executors."""
+        errors = self._ray.exceptions
+        died = (
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+            errors.OutOfMemoryError,
+            # The node had finished, but died before its result was fetched.
+            errors.ObjectLostError,
+        )
+        if isinstance(error, errors.RayTaskError):
+            error = error.cause
+        if isinstance(error, died):
+            return BrokenExecutor(str(error))
+        if not isinstance(error, errors.RayError):
+            return error
+        message = "a node of the cluster cannot compute parts"
+        reason, *_ = str(error).splitlines()
+        fix = f"install simtrain {VERSION} with the same Python on every node"
+        return InputError([Problem("E853", message, None, reason, fix)])
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Leave the cluster, which ends what it still computes for this process."""
+        unfinished = list(self._unfinished)
+        if cancel_futures:
+            for future in unfinished:
+                future.cancel()
+        elif wait:
+            futures.wait(unfinished)
+        self._ray.shutdown()
