@@ -32,7 +32,8 @@ _QUIET_AND_BOUNDED = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "(?s).*",
     "RAY_NUM_REDIS_GET_RETRIES": "1",
-    "RAY_py_gcs_connect_timeout_s": f"{_CONNECT_TIMEOUT_S:.0f}",
+    "RAY_gcs_rpc_server_connect_timeout_s": "2",
+    "RAY_py_gcs_connect_timeout_s": "5",
 }
 
 
