@@ -25,7 +25,7 @@ from simtrain.paper.comparison import Comparison, Row
 from simtrain.resources import list_profiles, list_scenarios, list_sweeps
 
 DOCUMENTS = (
-    *("README.md", "docs/design.md", "docs/validation.md", "docs/what_ifs.md"),
+    *("README.md", "docs/design.md", "docs/validation.md", "docs/what_ifs.md", "docs/scale.md"),
     "benchmarks/README.md",
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
