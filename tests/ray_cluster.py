@@ -30,13 +30,7 @@ axes:
   batch.micro: [1, 2]
 """
 NUM_BEFORE, NUM_BETWEEN = 10, 10
-ENVIRONMENT = os.environ | {
-    "PYTHONPATH": str(ROOT),
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # So that a node that is gone is known to be within seconds; by default it takes half a minute.
-    "RAY_health_check_period_ms": "500",
-    "RAY_health_check_failure_threshold": "4",
-}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
 NODE = ("--block", "--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats")
 
 
