@@ -20,16 +20,16 @@ import pytest
 from command_line import ROOT, spawn
 from sweep_files import BASE, files_of, plan_of, run
 
-# 40 * 30 points, in so many parts that the node dies long before the sweep ends.
-NUM_PARTS, PART_SIZE = 120, 10
+# 20 * 30 points, in so many parts that the node dies long before the sweep ends.
+NUM_PARTS, PART_SIZE = 60, 10
 SWEEP = f"""{BASE}\
 axes:
-  model.vocab_size: {{range: [512, {512 * 40}, 512]}}
+  model.vocab_size: {{range: [512, {512 * 20}, 512]}}
   parallelism.tensor: [1, 2, 4]
   parallelism.pipeline: [1, 2, 3, 4, 6]
   batch.micro: [1, 2]
 """
-NUM_BEFORE, NUM_BETWEEN = 10, 10
+NUM_BEFORE, NUM_BETWEEN = 5, 5
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
 NODE = ("--block", "--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats")
 
