@@ -1,10 +1,6 @@
 """The network between nodes is found again from what it would take for collectives."""
 
-import os
 import pathlib
-import socket
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -15,8 +11,7 @@ from calibrate.borrowed_links import Links
 from calibrate.fit import Fit
 from calibrate.measured_fit import fit_measurements
 from calibrate.measured_links import LinkFit, fit_links
-from calibrate.measured_network import Load, fit_network, missing_for_network, ranks_per_node
-from calibrate.record_file import read_records
+from calibrate.measured_network import Load, fit_network
 from calibrate.records import CollectiveRecord, Measurement
 from simtrain.costs.links import collective_seconds, transfer_seconds
 from simtrain.errors import InputError
@@ -175,38 +170,3 @@ def test_a_measured_network_is_not_taken_over(two_nodes: Fit, node: LinkFit) -> 
     fit = fitted([*alone(), *linked(), *crossing(8, SHARES, SENT, node)], links)
     assert fit.data == two_nodes.data
     assert "links: measured here, none taken over from a100_sxm4_80gb" in fit.notes
-
-
-def start(folder: pathlib.Path, rank: int, port: int) -> subprocess.Popen[str]:
-    """The one rank of a node of two, as torchrun starts it."""
-    script = pathlib.Path(__file__).with_name("measure_tiny.py")
-    world = {
-        "RANK": rank,
-        "LOCAL_RANK": 0,
-        "WORLD_SIZE": 2,
-        "LOCAL_WORLD_SIZE": 1,
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": port,
-    }
-    environment = os.environ | {name: str(value) for name, value in world.items()}
-    command = [sys.executable, str(script), str(folder), "collectives", "fit"]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-def test_two_nodes_really_measured_make_a_network(tmp_path: pathlib.Path) -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    for process in [start(tmp_path, rank, port) for rank in range(2)]:
-        _, message = process.communicate(timeout=100)
-        assert process.returncode == 0, message
-    found, measured = read_records(tmp_path)
-    assert (found.num_ranks, found.num_nodes) == (2, 2)
-    records = [record for record in measured if isinstance(record, CollectiveRecord)]
-    assert ranks_per_node(records) == 1
-    assert missing_for_network(records, 1) == []
-    network = fit_network(records, 1, fit_links(records, None))
-    assert network.adapter_bytes_per_s > 0
-    assert network.step_latency_s > 0
-    assert all(0 < fraction <= 1 for fraction in network.efficiency.values())
-    assert 0 < network.transfer_efficiency <= 1
