@@ -7,10 +7,13 @@ from scenario_texts import MINIMAL, scenario_of
 from toys import a100
 
 from simtrain.errors import InputError
+from simtrain.hardware import load
 from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
+from simtrain.strict_yaml import Document, Positions, load_document
 
 
 def overlaid(hardware: str) -> HardwareProfile:
@@ -71,3 +74,30 @@ def test_an_unknown_cluster_is_told_where_it_was_written(tmp_path: pathlib.Path)
     message = str(refused.value)
     assert message.startswith(f"{path}:3:10: E101 no hardware profile is called")
     assert "did you mean a100_sxm4_80gb?" in message
+
+
+def test_a_profile_is_read_once_while_its_file_stays_as_it_is(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An override is laid over what was read, and a changed or a removed file is seen."""
+
+    def counted(path: pathlib.Path) -> Document:
+        reads.append(path)
+        return load_document(path)
+
+    def bandwidth() -> float:
+        return load_profile(path).intra_node.bandwidth.value
+
+    reads: list[pathlib.Path] = []
+    monkeypatch.setattr(load, "load_document", counted)
+    path = tmp_path / "mine.yaml"
+    text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    own = Document({"intra_node": {"bandwidth": "450 GB/s"}}, Positions())
+    assert load_profile(path, own).intra_node.bandwidth.value == 450e9
+    assert (bandwidth(), len(reads)) == (300e9, 1)
+    path.write_text(text.replace("300 GB/s", "310 GB/s"), encoding="utf-8")
+    assert (bandwidth(), len(reads)) == (310e9, 2)
+    path.unlink()
+    with pytest.raises(InputError, match="E101"):
+        bandwidth()

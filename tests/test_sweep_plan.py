@@ -1,6 +1,8 @@
 """Sweep files: what their grids hold, which points constraints leave, and what is refused."""
 
+import functools
 import itertools
+import json
 import math
 import pathlib
 import pickle
@@ -13,8 +15,10 @@ from hypothesis import strategies as st
 from sweep_files import BASE, SMALL, plan_of, with_axes
 
 from simtrain.errors import InputError
-from simtrain.resources import list_sweeps
-from simtrain.scenario import load_scenario
+from simtrain.resources import find_scenario, list_sweeps
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.load import spell_out_recompute
+from simtrain.strict_yaml import apply_overrides, load_document, validate
 from simtrain.sweep import Plan, load_plan
 from simtrain.sweep.axes import FieldAxis
 from simtrain.sweep.constraints import ConstraintError, read_constraint
@@ -84,6 +88,47 @@ def test_bases_are_an_axis_and_overridden(tmp_path: pathlib.Path) -> None:
     assert names == ["table5_22b_present"] * 2 + ["table5_175b_full"] * 2
     expected = load_scenario("table5_175b_full", ["model.vocab_size=51328", "batch.micro=2"])
     assert plan.scenario(3).model_dump() == expected.model_dump()
+
+
+# Each value that a field may have here, with what else a file says of its section.
+VALUES: dict[str, list[Any]] = {
+    "base": ["table5_22b_present", "table5_175b_full", "gpt2_1_5b"],
+    "model.hidden_size": [6144, 12288],
+    "parallelism.sequence_parallel": [True, False],
+    "parallelism.interleave": [1, 3],
+    "parallelism.last_stage_layers": [None, 5],
+    "recompute": ["none", {"strategy": "full", "num_layers": 2}],
+    "memory.zero_stage": [0, 1],
+    "overlap": [{"pipeline": True}, {"data_parallel": True, "pipeline": False}],
+    "hardware.inter_node.step_latency": ["5 us", "6 us"],
+    "hardware.intra_node": [{"bandwidth": "300 GB/s"}, {"bandwidth": "150 GB/s"}],
+    "cluster": ["a100_sxm4_80gb", "h100_sxm"],
+}
+
+
+@functools.cache
+def wide_plan() -> Plan:
+    with tempfile.TemporaryDirectory() as folder:
+        axes = "".join(f"  {name}: {json.dumps(values)}\n" for name, values in VALUES.items())
+        return plan_of(pathlib.Path(folder), f"axes:\n{axes}")
+
+
+@given(st.integers(0, math.prod(map(len, VALUES.values())) - 1))
+def test_a_point_is_the_scenario_that_a_file_with_its_values_would_be(index: int) -> None:
+    """Defaults too, which follow other fields: of the MLP, the schedule and scatter_gather."""
+    scenario = wide_plan().scenario(index)
+    cells = wide_plan().cells(index)
+    base = load_document(find_scenario(str(cells.pop("base"))))
+    values = [f"{name}={cell if cell is not None else ''}" for name, cell in cells.items()]
+    document = apply_overrides(spell_out_recompute(base), values)
+    fresh = validate(Scenario, document.data, document.positions)
+    assert scenario.model_dump(exclude={"name"}) == fresh.model_dump(exclude={"name"})
+    assert scenario.model_fields_set == fresh.model_fields_set | {"name"}
+
+
+def test_a_section_that_a_base_leaves_empty_can_be_set(tmp_path: pathlib.Path) -> None:
+    text = BASE.replace("base:\n", "base:\n  overlap:\n") + "axes: {overlap.pipeline: [true]}\n"
+    assert plan_of(tmp_path, text).scenario(0).overlap.pipeline
 
 
 @pytest.mark.parametrize("name", list_sweeps())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -52,10 +53,25 @@ def load_profile(
     """
     document = _given.get(str(name_or_path))
     if document is None:
-        document = load_document(find_profile(name_or_path, location))
+        document = _document(find_profile(name_or_path, location))
     if overrides is not None:
         document = _with_overrides(document, overrides)
     return validate(HardwareProfile, document.data, document.positions)
+
+
+def _document(path: pathlib.Path) -> Document:
+    """A profile's document, read once for as long as its file stays as it is."""
+    try:
+        about = path.stat()
+    except OSError:
+        # Why it cannot be read is for the reader to say.
+        return load_document(path)
+    return _remembered(path, about.st_ino, about.st_mtime_ns, about.st_size)
+
+
+@functools.lru_cache(maxsize=16)
+def _remembered(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) -> Document:
+    return load_document(path)
 
 
 def _with_overrides(profile: Document, overrides: Document) -> Document:

@@ -51,15 +51,17 @@ def run_part(plan: Plan, number: int) -> Part:
         InputError: a constraint cannot be computed for one of the points.
     """
     excluded: Counter[int] = Counter()
-    rows = []
+    kept: list[tuple[int, Scenario]] = []
     constraints = plan.readable_constraints()
     for index in plan.indices(number):
         scenario = plan.scenario(index)
         removed_by = first_unsatisfied(plan, constraints, scenario, index)
         if removed_by is None:
-            rows.append({"index": index} | plan.cells(index) | _row(scenario))
+            kept.append((index, scenario))
         else:
             excluded[removed_by] += 1
+    found = {index: _row(scenario) for index, scenario in sorted(kept, key=_alike)}
+    rows = [{"index": index} | plan.cells(index) | found[index] for index, _ in kept]
     counts = _counts(rows, excluded)
     return Part(number, _encoded(plan, number, rows, counts), counts)
 
@@ -82,6 +84,13 @@ def first_unsatisfied(
             reason = f"this is so at point {index}, {where}"
             raise InputError([Problem(error.code, message, None, reason, error.fix)]) from error
     return None
+
+
+def _alike(point: tuple[int, Scenario]) -> tuple[object, ...]:
+    """Brings together what shares a machine and an order of tasks, which are then at hand."""
+    _, scenario = point
+    split, machine = scenario.parallelism, (scenario.cluster, repr(scenario.hardware))
+    return *machine, split.pipeline, split.interleave, scenario.num_microbatches
 
 
 @functools.cache

@@ -6,7 +6,6 @@ from its index. Parts are ranges of indices, so that a part is the same whoever 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
@@ -129,19 +128,23 @@ class Plan:
 def scenario_with(plan: Plan, assignments: Sequence[Assignment]) -> Scenario:
     """The scenario that a plan starts from, with these fields set."""
     base = next((value for path, value in assignments if path == BASE), plan.base)
-    data = functools.reduce(
-        lambda data, one: _placed(data, *one),
-        (one for one in assignments if one[0] != BASE),
-        plan.bases[base],
-    )
-    return validate(Scenario, data, Positions())
+    laid = [one for one in assignments if one[0] != BASE]
+    return validate(Scenario, _laid_over(plan.bases[base], laid), Positions())
 
 
-def _placed(data: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """A copy of nested data with one value set; what is beside the path is shared."""
-    key, *rest = path
-    inside = _placed(data.get(str(key), {}), tuple(rest), value) if rest else value
-    return {**data, str(key): inside}
+def _laid_over(data: Mapping[str, Any], assignments: Sequence[Assignment]) -> dict[str, Any]:
+    """A copy of nested data with these values set; what is beside their paths is shared."""
+    result = dict(data)
+    copied: dict[Path, dict[str, Any]] = {(): result}
+    for path, value in assignments:
+        inside = result
+        for depth in range(1, len(path)):
+            here, key = path[:depth], str(path[depth - 1])
+            if here not in copied:
+                copied[here] = inside[key] = dict(inside.get(key) or {})
+            inside = copied[here]
+        inside[str(path[-1])] = value
+    return result
 
 
 def versions() -> dict[str, str]:
