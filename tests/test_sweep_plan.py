@@ -1,8 +1,6 @@
 """Sweep files: what their grids hold, which points constraints leave, and what is refused."""
 
-import functools
 import itertools
-import json
 import math
 import pathlib
 import pickle
@@ -15,10 +13,8 @@ from hypothesis import strategies as st
 from sweep_files import BASE, SMALL, plan_of, with_axes
 
 from simtrain.errors import InputError
-from simtrain.resources import find_scenario, list_sweeps
-from simtrain.scenario import Scenario, load_scenario
-from simtrain.scenario.load import spell_out_recompute
-from simtrain.strict_yaml import apply_overrides, load_document, validate
+from simtrain.resources import list_sweeps
+from simtrain.scenario import load_scenario
 from simtrain.sweep import Plan, load_plan
 from simtrain.sweep.axes import FieldAxis
 from simtrain.sweep.constraints import ConstraintError, read_constraint
@@ -27,7 +23,7 @@ from simtrain.sweep.constraints import ConstraintError, read_constraint
 
 
 def a_plan(*axes: FieldAxis, part_size: int = 1) -> Plan:
-    return Plan("x", None, "b", {"b": {}}, {}, axes, (), (), {}, {}, part_size)
+    return Plan("x", None, "b", {"b": {}}, {}, axes, (), (), "mfu", {}, {}, part_size)
 
 
 def axes_of(*lengths: int) -> tuple[FieldAxis, ...]:
@@ -90,47 +86,6 @@ def test_bases_are_an_axis_and_overridden(tmp_path: pathlib.Path) -> None:
     assert plan.scenario(3).model_dump() == expected.model_dump()
 
 
-# Each value that a field may have here, with what else a file says of its section.
-VALUES: dict[str, list[Any]] = {
-    "base": ["table5_22b_present", "table5_175b_full", "gpt2_1_5b"],
-    "model.hidden_size": [6144, 12288],
-    "parallelism.sequence_parallel": [True, False],
-    "parallelism.interleave": [1, 3],
-    "parallelism.last_stage_layers": [None, 5],
-    "recompute": ["none", {"strategy": "full", "num_layers": 2}],
-    "memory.zero_stage": [0, 1],
-    "overlap": [{"pipeline": True}, {"data_parallel": True, "pipeline": False}],
-    "hardware.inter_node.step_latency": ["5 us", "6 us"],
-    "hardware.intra_node": [{"bandwidth": "300 GB/s"}, {"bandwidth": "150 GB/s"}],
-    "cluster": ["a100_sxm4_80gb", "h100_sxm"],
-}
-
-
-@functools.cache
-def wide_plan() -> Plan:
-    with tempfile.TemporaryDirectory() as folder:
-        axes = "".join(f"  {name}: {json.dumps(values)}\n" for name, values in VALUES.items())
-        return plan_of(pathlib.Path(folder), f"axes:\n{axes}")
-
-
-@given(st.integers(0, math.prod(map(len, VALUES.values())) - 1))
-def test_a_point_is_the_scenario_that_a_file_with_its_values_would_be(index: int) -> None:
-    """Defaults too, which follow other fields: of the MLP, the schedule and scatter_gather."""
-    scenario = wide_plan().scenario(index)
-    cells = wide_plan().cells(index)
-    base = load_document(find_scenario(str(cells.pop("base"))))
-    values = [f"{name}={cell if cell is not None else ''}" for name, cell in cells.items()]
-    document = apply_overrides(spell_out_recompute(base), values)
-    fresh = validate(Scenario, document.data, document.positions)
-    assert scenario.model_dump(exclude={"name"}) == fresh.model_dump(exclude={"name"})
-    assert scenario.model_fields_set == fresh.model_fields_set | {"name"}
-
-
-def test_a_section_that_a_base_leaves_empty_can_be_set(tmp_path: pathlib.Path) -> None:
-    text = BASE.replace("base:\n", "base:\n  overlap:\n") + "axes: {overlap.pipeline: [true]}\n"
-    assert plan_of(tmp_path, text).scenario(0).overlap.pipeline
-
-
 @pytest.mark.parametrize("name", list_sweeps())
 def test_shipped_sweeps_can_be_read(name: str) -> None:
     plan = load_plan(name)
@@ -145,6 +100,7 @@ def test_the_digest_is_of_what_decides_about_the_results(tmp_path: pathlib.Path)
         (SMALL.replace("<= 16", "<= 15"), []),
         (SMALL.replace("[1, 4, 8]", "[4, 1, 8]"), []),
         (SMALL + "report: [mfu]\n", []),
+        (SMALL + "objective: mfu\n", []),
         (SMALL, ["model.vocab_size=1024"]),
     ):
         assert plan_of(tmp_path, text, overrides).digest != plan.digest
@@ -331,6 +287,7 @@ AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
         (BASE + AXES + "constants: {a b: 5}\n", ":5:13: E808", "cannot be the name"),
         (BASE + AXES + "constants: {n: .nan}\n", ":5:16: E204", "finite"),
         (BASE + AXES + "report: [mfu, speed]\n", ":5:15: E809", 'is called "speed"'),
+        (BASE + AXES + "objective: capacity_bytes\n", ":5:12: E809", "cannot be compared"),
         (BASE + AXES + "report: [mfu, mfu]\n", ":5:15: E809", "reported twice"),
     ],
 )

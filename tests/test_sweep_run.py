@@ -91,27 +91,6 @@ def test_what_does_not_fit_is_not_run(tmp_path: pathlib.Path) -> None:
     assert does_not["iteration_time_s"] is None and does_not["peak_bytes"] > 80 * 2**30
 
 
-def test_points_that_are_alike_are_evaluated_together(
-    tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
-) -> None:
-    """Rows stay in the order of the grid, and are what each point alone comes to."""
-
-    def noted(evaluator: Evaluator, scenario: Any) -> Any:
-        evaluated.append(scenario.parallelism.pipeline)
-        return evaluate(evaluator, scenario)
-
-    evaluated: list[int] = []
-    evaluate = Evaluator.evaluate
-    monkeypatch.setattr(Evaluator, "evaluate", noted)
-    plan = plan_of(tmp_path, with_axes("batch.micro: [1, 2]", "parallelism.pipeline: [4, 1, 2]"))
-    run(plan, tmp_path / "out")
-    assert evaluated == [1, 1, 2, 2, 4, 4]
-    for index, row in enumerate(rows_of(tmp_path / "out")):
-        alone = evaluate(Evaluator(), plan.scenario(index)).run
-        assert alone is not None
-        assert (row["index"], row["iteration_time_s"]) == (index, alone.iteration_time_s)
-
-
 def test_counts_add_up_and_the_first_of_the_fastest_is_best(plan: Plan) -> None:
     parts = [run_part(plan, number).counts for number in range(NUM_PARTS)]
     total = sum(parts, Counts())

@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from simtrain.sweep.page import best_words
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.run import Progress as SweepProgress
 
@@ -53,7 +54,7 @@ class SweepBar:
     def tell(self, progress: SweepProgress) -> None:
         """Show how far the sweep is."""
         best = progress.counts.best
-        words = f"best {best.tokens_per_s:,.0f} tokens/s, MFU {best.mfu:.1%}" if best else ""
+        words = best_words(best) if best else ""
         # What was found on disk says nothing of how long the rest will take.
         change = self._bar.update if progress.found == self._last.found else self._bar.reset
         change(

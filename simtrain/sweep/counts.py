@@ -10,11 +10,17 @@ from typing import Any, TypeVar
 Key = TypeVar("Key", str, int)
 
 
+MORE_IS_BETTER = frozenset({"tokens_per_s", "mfu", "hfu"})
+"""Of what a point comes to; of everything else less is better."""
+
+
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The point that trains fastest, in tokens/s."""
+    """The point with the best `value` of the sweep's `objective`, which is a reported column."""
 
     index: int
+    objective: str
+    value: float
     tokens_per_s: float
     iteration_time_s: float
     mfu: float
@@ -67,9 +73,14 @@ class Counts:
 
 
 def better(one: Best | None, other: Best | None) -> Best | None:
-    """The faster of two points, the earlier where they are equal."""
+    """The better of two points, the earlier where they are equal."""
     found = [best for best in (one, other) if best]
-    return min(found, key=lambda best: (-best.tokens_per_s, best.index), default=None)
+    return min(found, key=_rank, default=None)
+
+
+def _rank(best: Best) -> tuple[float, int]:
+    sign = -1 if best.objective in MORE_IS_BETTER else 1
+    return sign * best.value, best.index
 
 
 def _summed(one: Mapping[Key, int], other: Mapping[Key, int]) -> dict[Key, int]:

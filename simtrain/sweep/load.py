@@ -20,7 +20,7 @@ from simtrain.sweep.bases import base_documents, refuse_overridden_axes
 from simtrain.sweep.constraints import ConstraintError, is_field, read_constraint
 from simtrain.sweep.load_axes import load_axes
 from simtrain.sweep.part import first_unsatisfied
-from simtrain.sweep.plan import REPORTABLE, Plan, default_part_size, versions
+from simtrain.sweep.plan import OBJECTIVES, REPORTABLE, Plan, default_part_size, versions
 from simtrain.sweep.value_checks import check_values
 
 _MAX_POINTS = 10**9
@@ -38,6 +38,7 @@ class SweepFile(BaseModel):
     axes: dict[str, Any] = Field(examples=["{batch.micro: [1, 2, 4]}"])
     constraints: list[str] = Field(default=[], examples=["[tensor * data == num_gpus]"])
     report: list[str] | None = Field(default=None, examples=["[iteration_time_s, mfu]"])
+    objective: str = Field(default="tokens_per_s", examples=["mfu"])
 
 
 def load_plan(
@@ -67,6 +68,7 @@ def load_plan(
         axes=axes,
         constraints=tuple(file.constraints),
         report=REPORTABLE if file.report is None else tuple(file.report),
+        objective=file.objective,
         profiles={},
         versions=versions(),
         part_size=part_size or default_part_size(num_points),
@@ -75,6 +77,7 @@ def load_plan(
         *_bad_constants(plan, document.positions),
         *_bad_constraints(plan, document.positions),
         *_bad_report(plan, document.positions),
+        *_bad_objective(plan, document.positions),
     )
     plan = replace(plan, profiles=_digests(check_values(document, axes, base, bases)))
     _check_that_some_point_is_left(plan, document.positions)
@@ -147,6 +150,13 @@ def _bad_report(plan: Plan, positions: Positions) -> Iterator[Problem]:
             yield Problem("E809", f'nothing that is reported is called "{name}"', place, fix=fix)
         elif name in plan.report[:number]:
             yield Problem("E809", f"{name} is reported twice", place, fix="keep one of the two")
+
+
+def _bad_objective(plan: Plan, positions: Positions) -> Iterator[Problem]:
+    if plan.objective not in OBJECTIVES:
+        message = f'points cannot be compared by "{plan.objective}"'
+        fix = f"write one of {', '.join(OBJECTIVES)}"
+        yield Problem("E809", message, positions.of_value(("objective",)), fix=fix)
 
 
 def _digests(names: Mapping[str, Location | None]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.query import Answer
 from simtrain.sweep.run import Progress, Shard
-from simtrain.units import format_seconds
+from simtrain.units import format_bytes, format_seconds
 
 _MAX_ROWS = 40
 
@@ -44,10 +44,12 @@ def summary_json(
 
 
 def _best_json(plan: Plan, best: Best) -> dict[str, Any]:
-    """The fastest point: where it is, and what it comes to."""
+    """The best point: where it is, and what it comes to."""
     return {
         "index": best.index,
         "point": plan.cells(best.index),
+        "objective": best.objective,
+        "value": best.value,
         "tokens_per_s": best.tokens_per_s,
         "iteration_time_s": best.iteration_time_s,
         "mfu": best.mfu,
@@ -80,7 +82,8 @@ def _lines(plan: Plan, progress: Progress) -> Iterator[tuple[int, str]]:
 
 def _remarks(plan: Plan, folder: SweepFolder, progress: Progress) -> Iterator[str]:
     if best := progress.counts.best:
-        yield f"fastest: {_best_words(plan, best)}"
+        point = ", ".join(f"{name}: {value}" for name, value in plan.cells(best.index).items())
+        yield f"{best_words(best)} ({point})"
     if progress.found:
         yield f"{progress.found:,} parts were there already"
     if progress.damaged:
@@ -95,11 +98,22 @@ def _parts(number: int) -> str:
     return f"{number} part{'s' * (number > 1)}"
 
 
-def _best_words(plan: Plan, best: Best) -> str:
-    """The fastest point in a line."""
-    point = ", ".join(f"{name}: {value}" for name, value in plan.cells(best.index).items())
+def best_words(best: Best) -> str:
+    """What the best point comes to, in a line; by what it is the best, unless that is shown."""
     time = format_seconds(best.iteration_time_s)
-    return f"{best.tokens_per_s:,.0f} tokens/s, {time}, MFU {best.mfu:.1%} ({point})"
+    figures = f"{best.tokens_per_s:,.0f} tokens/s, {time}, MFU {best.mfu:.1%}"
+    if best.objective in ("tokens_per_s", "iteration_time_s", "mfu"):
+        return f"best {best.objective}: {figures}"
+    return f"best {best.objective}: {_figure(best.objective, best.value)}, at {figures}"
+
+
+def _figure(column: str, value: float) -> str:
+    """A value of a column of the results, for a reader."""
+    if column.endswith("_bytes"):
+        return format_bytes(value)
+    if column.endswith("_s"):
+        return format_seconds(value)
+    return f"{value:.1%}" if column == "hfu" else f"{value:,}"
 
 
 def answer_page(answer: Answer) -> Table | Group:

@@ -62,7 +62,7 @@ def run_part(plan: Plan, number: int) -> Part:
             excluded[removed_by] += 1
     found = {index: _row(scenario) for index, scenario in sorted(kept, key=_alike)}
     rows = [{"index": index} | plan.cells(index) | found[index] for index, _ in kept]
-    counts = _counts(rows, excluded)
+    counts = _counts(rows, excluded, plan.objective)
     return Part(number, _encoded(plan, number, rows, counts), counts)
 
 
@@ -126,7 +126,7 @@ def _results(evaluation: Evaluation) -> Row:
     return row
 
 
-def _counts(rows: Sequence[Row], excluded: Counter[int]) -> Counts:
+def _counts(rows: Sequence[Row], excluded: Counter[int], objective: str) -> Counts:
     statuses = Counter(row["status"] for row in rows)
     rules = Counter(row["rule"] for row in rows if row["status"] == ILLEGAL)
     return Counts(
@@ -134,13 +134,15 @@ def _counts(rows: Sequence[Row], excluded: Counter[int]) -> Counts:
         statuses[DOES_NOT_FIT],
         dict(sorted(rules.items())),
         dict(sorted(excluded.items())),
-        functools.reduce(better, _bests(rows), None),
+        functools.reduce(better, _bests(rows, objective), None),
     )
 
 
-def _bests(rows: Sequence[Row]) -> Iterator[Best]:
-    names = ("index", "tokens_per_s", "iteration_time_s", "mfu")
-    return (Best(*(row[name] for name in names)) for row in rows if row["status"] == OK)
+def _bests(rows: Sequence[Row], objective: str) -> Iterator[Best]:
+    names = ("tokens_per_s", "iteration_time_s", "mfu")
+    for row in rows:
+        if row["status"] == OK:
+            yield Best(row["index"], objective, row[objective], *(row[name] for name in names))
 
 
 def _encoded(plan: Plan, number: int, rows: Sequence[Row], counts: Counts) -> bytes:

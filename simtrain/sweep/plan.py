@@ -29,6 +29,7 @@ REPORTABLE = (
     *("iteration_time_s", "tokens_per_s", "mfu", "hfu"),
     *("peak_bytes", "capacity_bytes", "num_gpus", *BREAKDOWN),
 )
+OBJECTIVES = tuple(name for name in REPORTABLE if name != "capacity_bytes")
 # Parts small enough to be shared out, and to be lost; large enough to be worth a file.
 _FEWEST_POINTS, _MOST_POINTS, _PARTS_WANTED = 16, 1000, 100
 
@@ -38,8 +39,9 @@ class Plan:
     """A sweep with all that it needs: scenarios to start from, axes, constraints, columns.
 
     `bases` are scenario files' data by name, and `base` is the one to start from where no axis
-    says otherwise. `profiles` are digests of the clusters' profile files, and `versions` those of
-    the programs: other figures or other code would give other results.
+    says otherwise. `objective` is the column by which points are compared. `profiles` are digests
+    of the clusters' profile files, and `versions` those of the programs: other figures or other
+    code would give other results.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Plan:
     axes: tuple[Axis, ...]
     constraints: tuple[str, ...]
     report: tuple[str, ...]
+    objective: str
     profiles: Mapping[str, str]
     versions: Mapping[str, str]
     part_size: int
@@ -102,6 +105,7 @@ class Plan:
             "axes": {axis.name: axis.to_json() for axis in self.axes},
             "constraints": self.constraints,
             "report": self.report,
+            "objective": self.objective,
             "profiles": self.profiles,
             "versions": self.versions,
         }
