@@ -1,0 +1,166 @@
+"""The tables of docs/what_ifs.md as they follow from the results of the sweeps.
+
+Each function gives the cells of a table's lines under its head.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from simtrain.cost import training_cost
+from simtrain.hardware.load import load_profile
+from simtrain.scenario import load_scenario
+
+Row = dict[str, Any]
+Lines = Iterable[list[str]]
+
+GIB = 2**30
+MODELS = {
+    "gpt2_1_5b": "GPT-2 1.5B, 1 GPU",
+    "table5_22b_present": "22B",
+    "table5_175b_present": "175B",
+    "table5_530b_present": "530B",
+    "table5_1t_present": "1T",
+}
+
+
+def percent(share: float) -> str:
+    return f"{share:.1%}".replace("%", " %")
+
+
+def share(row: Row, part: str) -> str:
+    return percent(row[f"breakdown_{part}_s"] / row["iteration_time_s"])
+
+
+def ran(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["status"] == "ok"]
+
+
+def groups(rows: Iterable[Row], *columns: str) -> Iterator[list[Row]]:
+    """What ran, by the values of these columns, in the order of the grid."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in ran(rows):
+        found.setdefault(tuple(row[column] for column in columns), []).append(row)
+    return iter(found.values())
+
+
+def winners(rows: Iterable[Row], column: str, *by: str) -> list[Row]:
+    """The row with the most of a column, for each group."""
+    return [max(group, key=lambda row: row[column]) for group in groups(rows, *by)]
+
+
+def recompute_strategies(rows: Sequence[Row]) -> Lines:
+    best = winners(rows, "mfu", "base", "model.seq_length")
+    for base, of_model in itertools.groupby(best, key=lambda row: row["base"]):
+        ordered = sorted(of_model, key=lambda row: row["model.seq_length"])
+        yield [
+            MODELS[base],
+            *(f"{one['strategy']}, {one['batch.micro']}, {percent(one['mfu'])}" for one in ordered),
+        ]
+
+
+def pipeline_bubble(rows: Sequence[Row]) -> Lines:
+    shown = {8: 1, 64: 2, 256: 3}
+    for of_chunks in groups(rows, "parallelism.interleave"):
+        cells = [str(of_chunks[0]["parallelism.interleave"]), "", "", ""]
+        for row in of_chunks:
+            if place := shown.get(row["batch.global"]):
+                cells[place] = f"{share(row, 'bubble')}, {percent(row['mfu'])}"
+        yield cells
+
+
+def hardware_generations(rows: Sequence[Row]) -> Lines:
+    for row in winners(rows, "tokens_per_s", "base", "cluster"):
+        recompute = row["recompute"].replace("none", "no recompute")
+        yield [
+            MODELS[row["base"]],
+            row["cluster"].split("_")[0].upper(),
+            f"{row['tokens_per_s']:,.0f}",
+            percent(row["mfu"]),
+            f"{recompute}, microbatch {row['batch.micro']}",
+            f"{price_of_a_million(row):.2f}",
+        ]
+
+
+def price_of_a_million(row: Row) -> float:
+    scenario, profile = load_scenario(row["base"]), load_profile(row["cluster"])
+    num_tokens = scenario.batch.global_ * scenario.model.seq_length
+    cost = training_cost(scenario, profile, row["iteration_time_s"], num_tokens)
+    assert cost.price is not None
+    return cost.price / num_tokens * 1e6
+
+
+LINK_AXES = ("hardware.intra_node.bandwidth", "hardware.inter_node.adapter_bandwidth")
+LINKS = {
+    "half the NVLink": ("150 GB/s", "200 Gb/s"),
+    "twice the NVLink": ("600 GB/s", "200 Gb/s"),
+    "half the InfiniBand": ("300 GB/s", "100 Gb/s"),
+    "twice the InfiniBand": ("300 GB/s", "400 Gb/s"),
+}
+
+
+def link_bandwidth(rows: Sequence[Row]) -> Lines:
+    times = {(row["replicas"], *(row[axis] for axis in LINK_AXES)): row for row in rows}
+    for change, links in LINKS.items():
+        cells = [change]
+        for replicas in ("one", "eight"):
+            changed, before = (
+                times[(replicas, *which)]["iteration_time_s"]
+                for which in (links, ("300 GB/s", "200 Gb/s"))
+            )
+            cells.append(f"{changed / before - 1:+.1%}".replace("%", " %").replace("-", "−"))
+        yield cells
+
+
+def tensor_across_nodes(rows: Sequence[Row]) -> Lines:
+    for row in winners(rows, "tokens_per_s", "parallelism.tensor"):
+        yield [
+            f"{row['parallelism.tensor']} × {row['parallelism.pipeline']}",
+            f"{row['iteration_time_s']:.2f}",
+            share(row, "tensor_communication"),
+            share(row, "bubble"),
+            f"{row['peak_bytes'] / GIB:.1f}",
+        ]
+
+
+def data_parallel_scaling(rows: Sequence[Row]) -> Lines:
+    first, *_ = best = winners(rows, "tokens_per_s", "num_gpus")
+    for row in best:
+        ideal = first["tokens_per_s"] * row["num_gpus"] / first["num_gpus"]
+        if row["num_gpus"] not in (16, 32):
+            reached = f"{row['tokens_per_s'] / ideal:.0%}".replace("%", " %")
+            yield [f"{row['num_gpus']:,}", f"{row['tokens_per_s']:,.0f}", reached]
+
+
+STRATEGIES = {"baseline": "none", "selective": "selective", "full": "full"}
+
+
+def larger_batch(rows: Sequence[Row]) -> Lines:
+    by_model: dict[str, int] = {}
+    for group in groups(rows, "base", "strategy"):
+        most = group[-1]
+        # As many sequences as fit without recompute.
+        fixed = by_model.setdefault(most["base"], int(most["sequences"]))
+        as_before = next(row for row in group if int(row["sequences"]) == fixed)
+        gpus = ", 8 GPUs" if most["base"] != "gpt2_1_5b" else ""
+        yield [
+            f"{MODELS[most['base']]}{gpus}",
+            STRATEGIES[most["strategy"]],
+            most["sequences"],
+            f"{most['tokens_per_s']:,.0f}",
+            f"{as_before['tokens_per_s']:,.0f}",
+        ]
+
+
+TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
+    one.__name__: one
+    for one in (
+        recompute_strategies,
+        pipeline_bubble,
+        hardware_generations,
+        link_bandwidth,
+        tensor_across_nodes,
+        data_parallel_scaling,
+        larger_batch,
+    )
+}
