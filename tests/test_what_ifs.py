@@ -87,8 +87,9 @@ def test_its_plots_are_drawn_as_the_page_says(
 # What is looked at of the two sweeps that take longest; of the others it is every point. The 530B
 # and the 1T model are run where the page says that they are fastest, the others everywhere.
 LOOKED_AT = {
-    "recompute_strategies": "num_layers < 100 or micro == 1 and sequence_parallel and "
-    '(recompute == "selective" and seq_length == 2048 or recompute == "full" and seq_length > 2048)',
+    "recompute_strategies": "num_layers < 100 or micro == 1 and sequence_parallel and ("
+    '(recompute == "selective" and seq_length == 2048) or '
+    '(recompute == "full" and seq_length > 2048))',
     "pipeline_bubble": "global == 8 or global == 64 or global == 256 and interleave < 4",
 }
 
@@ -143,6 +144,14 @@ def test_the_bubble_that_stays_is_the_head() -> None:
         f"to nothing, {share(headless, 'bubble')} are, where the formula says {percent(7 / 768)}.",
         f"Each chunk adds transfers, {share(row, 'pipeline_communication')} of the iteration",
     )
+
+
+def test_the_picture_has_the_figures_of_the_table() -> None:
+    (name,) = re.findall(r"\((\w+\.svg)\)", section_of("pipeline_bubble"))
+    picture = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert len(picture) < 60_000
+    for row in rows_of("pipeline_bubble", only=LOOKED_AT["pipeline_bubble"]):
+        assert f"<!-- {row['mfu']:.1%} -->" in picture
 
 
 def hidden_gains(*overrides: str) -> list[float]:
