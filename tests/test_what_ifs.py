@@ -150,8 +150,8 @@ def test_the_picture_has_the_figures_of_the_table() -> None:
     (name,) = re.findall(r"\((\w+\.svg)\)", section_of("pipeline_bubble"))
     picture = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert len(picture) < 60_000
-    for row in rows_of("pipeline_bubble", only=LOOKED_AT["pipeline_bubble"]):
-        assert f"<!-- {row['mfu']:.1%} -->" in picture
+    for one in rows_of("pipeline_bubble", only=LOOKED_AT["pipeline_bubble"]):
+        assert f"<!-- {one['mfu']:.1%} -->" in picture
 
 
 def hidden_gains(*overrides: str) -> list[float]:
