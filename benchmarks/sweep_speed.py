@@ -36,6 +36,7 @@ axes:
   memory.zero_stage: [0, 1]
 """
 PART_SIZE = 1000
+WORKERS, IN_HAND = 2, 4
 KILLED_AFTER = 10
 SAMPLE = 997
 
@@ -50,20 +51,24 @@ def main() -> None:
         print(f"{plan.num_points:,} points in {plan.num_parts:,} parts")
         kept = killed(file, out)
         progress = whole(plan, SweepFolder(out))
-    print(f"parts kept {progress.found} of {kept}, redone {kept - progress.found}")
+    lost = IN_HAND / plan.num_parts
+    print(
+        f"kept {progress.found} of {kept} parts; in hand were {IN_HAND} at most, {lost:.1%} of all"
+    )
     split(plan, range(0, plan.num_points, SAMPLE))
 
 
 def killed(file: pathlib.Path, out: pathlib.Path) -> int:
     """Parts on disk when the command, with two workers, was killed."""
     command = [sys.executable, "-m", "simtrain", "sweep", str(file), "--out", str(out)]
-    process = subprocess.Popen([*command, "--workers", "2", "--part-size", str(PART_SIZE)])
+    options = ["--workers", str(WORKERS), "--part-size", str(PART_SIZE)]
+    process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
     while (number := len(list(out.glob("parts/part-*")))) < KILLED_AFTER:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     number = len(list(out.glob("parts/part-*")))
-    print(f"killed with {number} parts on disk and at most 4 in hand")
+    print(f"killed with {number} parts on disk")
     return number
 
 
