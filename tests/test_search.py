@@ -323,6 +323,10 @@ def test_the_command_prints_json(file: pathlib.Path, tmp_path: pathlib.Path) -> 
         assert sum(one["breakdown_s"].values()) == pytest.approx(one["iteration_time_s"])
         ran = json.loads(call("run", one["file"], "--json").stdout)
         assert ran["iteration_time_s"] == one["iteration_time_s"]
+        # `simtrain cost` finds the same of a million tokens, but that it counts whole iterations.
+        cost = json.loads(call("cost", one["file"], "--tokens", "1T", "--json").stdout)
+        assert data["currency"] == cost["currency"]
+        assert one["price_of_million_tokens"] == pytest.approx(cost["price"] / 1e6, rel=1e-6)
 
 
 def test_the_command_prints_a_table(file: pathlib.Path) -> None:
@@ -334,7 +338,7 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
     assert "…" not in outcome.stdout
     rows = [line.split() for line in lines if line.rstrip().endswith(" GiB")]
     assert [row[0] for row in rows] == ["1", "2", "3"]
-    assert "seconds" in "".join(lines[:4])
+    assert "USD/" in "".join(lines[:4])
     assert any(line.startswith("Number 1 against number 2: ") for line in lines)
     assert lines[-1] == "None of the others is better."
 

@@ -11,7 +11,8 @@ from simtrain.scenario import Scenario
 class Objective(StrEnum):
     """Seconds of an iteration, GPU-seconds of it, bytes of its highest peak, or tokens a second.
 
-    The batch is given, and with it the tokens: on one number of GPUs all but memory rank alike.
+    The batch is given, and with it the tokens: on one number of GPUs all but memory rank alike. A
+    GPU's price is the same for all, so that GPU-seconds rank as what they cost.
     """
 
     TIME = "time"

@@ -25,7 +25,7 @@ def search_page(result: SearchResult) -> RenderableType:
         box=box.SIMPLE_HEAD,
         padding=0,
     )
-    rows = [_row(found, result.objective) for found in result.ranked]
+    rows = [_row(found, result) for found in result.ranked]
     table.add_column("", justify="right")
     for column in rows[0]:
         table.add_column(column, justify="left" if column in _TEXTS else "right", no_wrap=True)
@@ -42,11 +42,11 @@ def _title(result: SearchResult) -> str:
     )
 
 
-def _row(found: Found, objective: Objective) -> dict[str, str]:
+def _row(found: Found, result: SearchResult) -> dict[str, str]:
     """What the table says of a configuration, by column."""
     scenario, split, run = found.scenario, found.scenario.parallelism, found.run
     objectives = {
-        Objective.COST: {"GPU-\nseconds": f"{found.gpu_seconds:.4g}"},
+        Objective.COST: _cost(found, result),
         Objective.TOKENS_PER_S: {"tokens/s": f"{run.tokens_per_s:,.0f}"},
     }
     return {
@@ -59,10 +59,18 @@ def _row(found: Found, objective: Objective) -> dict[str, str]:
         _SEQUENCE: "yes" if split.sequence_parallel else "",
         "ZeRO": str(scenario.memory.zero_stage),
         "time": format_seconds(run.iteration_time_s),
-        **objectives.get(objective, {}),
+        **objectives.get(result.objective, {}),
         "MFU": f"{run.mfu:.1%}",
         "peak": format_bytes(found.evaluation.peak_bytes),
     }
+
+
+def _cost(found: Found, result: SearchResult) -> dict[str, str]:
+    """What a million tokens cost, or where the profile has no price, what an iteration takes."""
+    price = result.price_of_tokens(found)
+    if result.price is None or price is None:
+        return {"GPU-\nseconds": f"{found.gpu_seconds:.4g}"}
+    return {f"{result.price.currency}/\nM tok.": f"{price:.4g}"}
 
 
 def _notes(result: SearchResult) -> list[str]:

@@ -11,6 +11,9 @@ from simtrain.search.looker import Found, Seen
 from simtrain.search.objective import Objective
 from simtrain.search.reason import reason
 from simtrain.search.space import Point
+from simtrain.units import Price
+
+_HOUR_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class SearchResult:
 
     `exact` says that there is none better; else only `num_seen` of the legal ones were looked at,
     and `num_fitting` counts among these. `reason` says why the first is better than the second.
+    `price` is that of a GPU, if its profile says it.
     """
 
     base: Scenario
@@ -29,6 +33,16 @@ class SearchResult:
     seen: Seen
     ranked: tuple[Found, ...]
     exact: bool
+    price: Price | None = None
+
+    def price_of_tokens(self, found: Found) -> float | None:
+        """What a million tokens cost, in the price's currency."""
+        if self.price is None:
+            return None
+        scenario = found.scenario
+        gpu_hours = found.gpu_seconds / _HOUR_S
+        num_tokens = scenario.batch.global_ * scenario.model.seq_length
+        return self.price.per_hour * gpu_hours / num_tokens * 1e6
 
     @property
     def reason(self) -> str | None:
@@ -39,13 +53,17 @@ class SearchResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, in full precision; `best` is the first of `ranked`."""
-        ranked = [_as_json(found) for found in self.ranked]
+        ranked = [
+            _as_json(found) | {"price_of_million_tokens": self.price_of_tokens(found)}
+            for found in self.ranked
+        ]
         return {
             "scenario": self.base.name,
             "cluster": self.base.cluster,
             "gpus": list(self.gpus),
             "objective": self.objective.value,
             "limit_bytes": self.limit_bytes,
+            "currency": self.price.currency if self.price else None,
             "num_configurations": self.legal.num_configurations,
             "num_legal": len(self.legal.points),
             "num_illegal_by_rule": dict(sorted(self.legal.removed.items())),

@@ -53,6 +53,7 @@ def search(
         seen = sampled(looker, legal.points, max_trials, at_least, tell)
     if not seen.best:
         raise none_fits(seen, limit_bytes, exact=exact)
-    return SearchResult(
-        base, space.gpus, objective, limit_bytes, legal, seen, seen.best[:top], exact
-    )
+    costs = profile.running_costs
+    price = costs.price.value if costs and costs.price else None
+    best = seen.best[:top]
+    return SearchResult(base, space.gpus, objective, limit_bytes, legal, seen, best, exact, price)
