@@ -14,9 +14,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import Iteration, Known
 from simtrain.memory.choose import choose, is_open
 from simtrain.memory.report import peak_bytes
-from simtrain.programs.iteration_tasks import tasks_of
 from simtrain.report.breakdown import Breakdown
-from simtrain.report.compiled_breakdown import mean_breakdown_of
 from simtrain.scenario import Scenario
 from simtrain.simulation import checked_profile, run_iteration
 
@@ -120,6 +118,10 @@ class Evaluator:
     def _run(self, iteration: Iteration) -> Run:
         if self.engine != "compiled":
             return _run_of(iteration, *_simulated(iteration))
+        # Loaded when something is run: numba takes half a second.
+        from simtrain.programs.iteration_tasks import tasks_of
+        from simtrain.report.compiled_breakdown import mean_breakdown_of
+
         tasks = tasks_of(iteration.tasks_shape)
         start_s, end_s = tasks.run(iteration.seconds)
         breakdown = None
