@@ -18,7 +18,7 @@ from simtrain.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.simulation import checked_profile, run_iteration
 
-_MACHINES = 64
+_MACHINES = 16
 """Profiles that an evaluator remembers, with what was priced on them."""
 
 

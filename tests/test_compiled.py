@@ -3,10 +3,11 @@
 import dataclasses
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from toys import a100, small, zero
 
@@ -22,6 +23,7 @@ from simtrain.memory.report import memory_report, peak_bytes
 from simtrain.programs.passes import Pass, Passes
 from simtrain.resources import list_scenarios
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.check import RULES
 from simtrain.simulation import simulate as simulate_scenario
 
 # Nothing lasts less than a clock at these times can tell: two streams that meet within one rounding
@@ -151,10 +153,10 @@ VARIANTS = {
 }
 
 
-def assert_evaluated(scenario: Scenario) -> None:
+def assert_evaluated(scenario: Scenario, evaluator: Evaluator | None = None) -> None:
     """Times, utilizations and peaks to the last bit; the breakdown's sums but for rounding."""
     result = simulate_scenario(scenario, engine="simpy")
-    evaluation = Evaluator(allow_oom=True).evaluate(scenario)
+    evaluation = (evaluator or Evaluator(allow_oom=True)).evaluate(scenario)
     run = evaluation.run
     assert run is not None and run.breakdown is not None
     assert run.iteration_time_s == result.iteration_time_s
@@ -169,6 +171,65 @@ def assert_evaluated(scenario: Scenario) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_an_evaluation_is_what_simpy_finds(name: str) -> None:
     assert_evaluated(VARIANTS[name])
+
+
+@st.composite
+def any_scenarios(draw: st.DrawFn) -> Scenario:
+    """Small scenarios with any combination of what can be chosen, most of them legal."""
+
+    def one_of(*values: Any) -> Any:
+        return draw(st.sampled_from(values))
+
+    pipeline, interleave = one_of(1, 2, 3, 4), one_of(1, 1, 2, 3)
+    data, micro = one_of(1, 2, 4), one_of(1, 2)
+    recompute = {"strategy": one_of("none", "selective", "full", "full")}
+    if recompute["strategy"] == "full":
+        recompute |= {
+            "method": one_of("uniform", "uniform", "block"),
+            "num_layers": one_of(1, 2, 3),
+            "distribute": one_of(False, False, True),
+        }
+    if recompute["strategy"] != "none" and pipeline > 1:
+        recompute["keep_microbatches"] = one_of(0, 0, 1, 2)
+    return Scenario.model_validate(
+        {
+            "model": {
+                "num_layers": pipeline * interleave * one_of(1, 2, 5),
+                "hidden_size": 2048,
+                "num_attention_heads": 16,
+                "seq_length": one_of(512, 1024),
+                "tied_embeddings": one_of(True, False),
+            },
+            "parallelism": {
+                "tensor": (tensor := one_of(1, 2, 8)),
+                "sequence_parallel": tensor > 1 and one_of(True, False),
+                "pipeline": pipeline,
+                "data": data,
+                "interleave": interleave,
+            },
+            "batch": {"micro": micro, "global": micro * data * pipeline * one_of(1, 2, 3)},
+            "recompute": recompute,
+            "memory": {
+                "zero_stage": one_of(0, 0, 1, 2, 3),
+                "offload_optimizer": one_of(False, False, True),
+                "deallocate_outputs": one_of(True, False),
+            },
+            "overlap": {name: one_of(True, False) for name in ("tensor_parallel", "data_parallel")}
+            | {"pipeline": interleave > 1 and one_of(True, False)},
+            "attention_backend": one_of("unfused", "fused"),
+        }
+    )
+
+
+REMEMBERING = Evaluator(allow_oom=True)
+
+
+@given(any_scenarios())
+@settings(max_examples=60)
+def test_any_scenario_is_what_simpy_finds(scenario: Scenario) -> None:
+    """With one evaluator for all, so that what it remembers of one serves the next."""
+    assume(not any(rule.check(scenario) for rule in RULES))
+    assert_evaluated(scenario, REMEMBERING)
 
 
 LARGE = [name for name in list_scenarios() if "1t_" in name or "530b" in name]

@@ -103,7 +103,7 @@ class Moments:
         return Peak(self.actions[place], load, activations, memory)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=512)
 def moments_of(shape: IterationShape) -> Moments:
     """The moments of the stages of an iteration."""
     import numpy as np

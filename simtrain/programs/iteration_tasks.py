@@ -14,7 +14,7 @@ from simtrain.programs.iteration import EMBEDDING_STREAM, MODEL_STREAM, data_str
 from simtrain.programs.iteration_shape import IterationShape, Slot
 from simtrain.programs.pipeline import stage_stream
 
-_REMEMBERED = 5_000_000
+_REMEMBERED = 3_000_000
 """Tasks, at some forty bytes each, that are remembered for further scenarios."""
 
 
