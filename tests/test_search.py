@@ -107,12 +107,6 @@ def test_less_memory_leaves_the_best_that_fit_it() -> None:
     assert result.limit_bytes == limit
 
 
-def test_more_memory_than_a_gpu_has_is_what_it_has() -> None:
-    result = search(BASES["narrow"], (1,), top=1, max_memory="1 TiB")
-    assert result.limit_bytes == 80 * GIB
-    assert len(result.ranked) == 1 and result.reason
-
-
 def test_what_takes_longer_is_worse_by_every_measure_of_time() -> None:
     for objective in (Objective.TIME, Objective.COST, Objective.TOKENS_PER_S):
         values = [objective.of_time(BASES["plain"], time_s) for time_s in (0.5, 1.0, 2.0)]

@@ -43,7 +43,7 @@ class Trial(Generic[R]):
     def words(self) -> str:
         """How it recomputes."""
         kept = self.iteration.kept_per_stage or ()
-        words = _policy_words(self.iteration.scenario.recompute)
+        words = policy_words(self.iteration.scenario.recompute)
         if not any(kept):
             return words
         numbers = [
@@ -176,7 +176,8 @@ class _Search(Generic[R]):
             yield RecomputePolicy(strategy="full", num_layers=length)
 
 
-def _policy_words(policy: RecomputePolicy) -> str:
+def policy_words(policy: RecomputePolicy) -> str:
+    """How a policy recomputes, but for the microbatches that it keeps."""
     layers = f"{policy.num_layers} layer{'s' * (policy.num_layers > 1)}"
     details = {
         f"the first {layers} of each chunk": policy.method == "block",

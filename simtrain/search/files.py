@@ -12,6 +12,7 @@ from simtrain.pictures import make_folder, writing_to
 from simtrain.scenario import Scenario
 from simtrain.search.looker import Found
 from simtrain.search.result import SearchResult
+from simtrain.search.words import num_gpus_in_words
 from simtrain.units import format_bytes, format_seconds
 
 _WHAT = "scenarios"
@@ -36,7 +37,8 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
 
 def _description(result: SearchResult, rank: int, found: Found) -> str:
     return (
-        f"number {rank} by {result.objective.value} on {found.scenario.num_gpus} GPUs: "
+        f"number {rank} by {result.objective.value} on "
+        f"{num_gpus_in_words([found.scenario.num_gpus])}: "
         f"{format_seconds(found.run.iteration_time_s)}, "
         f"{format_bytes(found.evaluation.peak_bytes)} at its peak"
     )

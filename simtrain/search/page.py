@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.memory.choose import policy_words
 from simtrain.search.looker import Found
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
+from simtrain.search.words import num_gpus_in_words
 from simtrain.units import format_bytes, format_seconds
 
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
@@ -35,10 +39,9 @@ def search_page(result: SearchResult) -> RenderableType:
 
 
 def _title(result: SearchResult) -> str:
-    gpus = " or ".join(map(str, result.gpus))
     return (
-        f"{result.base.name} on {gpus} GPUs of {result.base.cluster}, by {result.objective.value}, "
-        f"within {format_bytes(result.limit_bytes)} a GPU"
+        f"{result.base.name} on {num_gpus_in_words(result.gpus)} of {result.base.cluster}, "
+        f"by {result.objective.value}, within {format_bytes(result.limit_bytes)} a GPU"
     )
 
 
@@ -75,6 +78,10 @@ def _cost(found: Found, result: SearchResult) -> dict[str, str]:
 
 def _notes(result: SearchResult) -> list[str]:
     legal, seen = len(result.legal.points), result.seen
+    recompute = [
+        f"Recompute of number {', '.join(numbers)}: {words}."
+        for words, numbers in _recompute_in_detail(result.ranked).items()
+    ]
     why = [f"Number 1 against number 2: {result.reason}."] if result.reason else []
     counted = (
         f"Of {result.legal.num_configurations:,} configurations {legal:,} are legal; "
@@ -86,4 +93,21 @@ def _notes(result: SearchResult) -> list[str]:
         if result.exact
         else f"Not exact: {seen.num_seen / legal:.1%} of the legal ones were looked at."
     )
-    return [*why, counted, certain]
+    return [*recompute, *why, counted, certain]
+
+
+def _recompute_in_detail(ranked: Sequence[Found]) -> dict[str, list[str]]:
+    """What the table has no room for, and the ranks of those that recompute so."""
+    ranks: dict[str, list[str]] = {}
+    for rank, found in enumerate(ranked, start=1):
+        policy = found.evaluation.scenario.recompute
+        words = policy_words(policy) + _kept(policy.keep_microbatches)
+        if words != policy.strategy:
+            ranks.setdefault(words, []).append(str(rank))
+    return ranks
+
+
+def _kept(number: int | str) -> str:
+    if number == "auto":
+        return ", keeping as many microbatches as fit"
+    return f", keeping microbatches: {number}" if number else ""

@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
+import math
+
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES
 from simtrain.search.legality import Legal
 from simtrain.search.looker import Seen
-from simtrain.search.space import FIELDS, Point, Space
-from simtrain.strict_yaml.document import dotted
+from simtrain.search.objective import Objective
+from simtrain.search.space import Point, Space
+from simtrain.search.words import as_options, num_gpus_in_words
 from simtrain.units import UnitError, format_bytes, parse_bytes
+
+_MIB = 2**20
+
+
+def objective_of(written: Objective | str) -> Objective:
+    """What is looked for, by its word.
+
+    Raises:
+        InputError: there is no such objective.
+    """
+    if written in list(Objective):
+        return Objective(written)
+    known = ", ".join(Objective)
+    problem = Problem("E834", f"objective is {written!r}", fix=f"write one of {known}")
+    raise InputError([problem])
+
+
+def check_counts(gpus: tuple[int, ...], top: int, max_trials: int | None) -> None:
+    """Refuse no numbers of GPUs, and what counts nothing.
+
+    Raises:
+        InputError: with every number that is not a whole one of at least 1.
+    """
+    asked: list[tuple[str, object]] = [("gpus", number) for number in gpus] or [("gpus", gpus)]
+    asked += [("top", top)]
+    asked += [("max_trials", max_trials)] if max_trials is not None else []
+    wrong = [(name, value) for name, value in asked if not (type(value) is int and value >= 1)]
+    if wrong:
+        raise InputError(
+            Problem("E834", f"{name} is {value!r}", fix="write a whole number of at least 1")
+            for name, value in wrong
+        )
 
 
 def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile) -> None:
@@ -36,33 +71,43 @@ def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile) -> None:
 
 
 def memory_limit(written: str | None, profile: HardwareProfile) -> int:
-    """What the peaks may not exceed, in bytes: what is written, but at most what a GPU has.
+    """What the peaks may not exceed, in bytes: what is written, else what a GPU has.
 
     Raises:
-        InputError: it is no amount of memory.
+        InputError: it is no amount of memory, or more than a GPU has.
     """
     capacity_bytes = profile.gpu.memory_capacity.value
     if written is None:
         return capacity_bytes
+    place = Location("--max-memory")
     try:
-        return min(parse_bytes(written), capacity_bytes)
+        limit_bytes = parse_bytes(written)
     except UnitError as error:
-        place = Location("--max-memory")
         raise InputError([Problem("E833", str(error), place, fix=error.fix)]) from error
+    if limit_bytes <= capacity_bytes:
+        return limit_bytes
+    capacity = format_bytes(capacity_bytes)
+    problem = Problem(
+        "E833",
+        f"{written} is more than the {capacity} of a GPU of {profile.name}",
+        place,
+        reason="nothing may exceed what a GPU has, with this option or without it",
+        fix=f"write at most {capacity}, leave it out, or name another cluster: --set cluster=NAME",
+    )
+    raise InputError([problem])
 
 
 def none_legal(space: Space, legal: Legal) -> InputError:
     """No configuration is legal: which rules removed how many of them."""
     reasons = {rule.code: rule.reason for rule in RULES}
     removed = [f"{code} {number} ({reasons[code]})" for code, number in legal.removed.most_common()]
-    now = Point.of(space.base)
-    held = [f"{dotted(FIELDS[name])}={_written(getattr(now, name))}" for name in sorted(space.held)]
-    gpus = " or ".join(map(str, space.gpus))
+    held = as_options(Point.of(space.base), sorted(space.held))
+    gpus = num_gpus_in_words(space.gpus)
     return InputError(
         [
             Problem(
                 "E831",
-                f"none of {legal.num_configurations} configurations on {gpus} GPUs is legal",
+                f"none of {legal.num_configurations} configurations on {gpus} is legal",
                 reason="rules removed " + ", ".join(removed)
                 if removed
                 else f"no tensor x pipeline x data is {gpus} with what --set holds",
@@ -73,11 +118,14 @@ def none_legal(space: Space, legal: Legal) -> InputError:
     )
 
 
-def none_fits(seen: Seen, limit_bytes: int, *, exact: bool) -> DoesNotFitError:
-    """No configuration fits: what misses least."""
+def none_fits(
+    space: Space, seen: Seen, limit_bytes: int, profile: HardwareProfile, *, exact: bool
+) -> DoesNotFitError:
+    """No configuration fits: what misses least, and what would leave it more memory."""
     nearest = seen.nearest
     assert nearest is not None, "where nothing fits, something misses least"
     missing = seen.nearest_peak_bytes - limit_bytes
+    configuration = " ".join(as_options(Point.of(nearest)))
     those = f"{seen.num_seen} legal configurations" + ("" if exact else " that were looked at")
     return DoesNotFitError(
         [
@@ -85,22 +133,20 @@ def none_fits(seen: Seen, limit_bytes: int, *, exact: bool) -> DoesNotFitError:
                 "E830",
                 f"none of {those} fits",
                 reason=f"the least that is missing is {format_bytes(missing)}: "
-                f"{in_words(Point.of(nearest))} needs {format_bytes(seen.nearest_peak_bytes)} of "
+                f"{configuration} needs {format_bytes(seen.nearest_peak_bytes)} of "
                 f"{format_bytes(limit_bytes)}",
-                fix="search on more GPUs, with --set memory.offload_optimizer=true, or on a "
-                "cluster whose GPUs have more memory",
+                fix=_more_memory(space, seen.nearest_peak_bytes, limit_bytes, profile),
             )
         ]
     )
 
 
-def in_words(point: Point) -> str:
-    """A point as options of `simtrain run`: parallelism.tensor=8 ..."""
-    values = point._asdict().items()
-    return " ".join(f"{dotted(FIELDS[name])}={_written(value)}" for name, value in values)
-
-
-def _written(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return getattr(value, "strategy", str(value))
+def _more_memory(space: Space, peak_bytes: int, limit_bytes: int, profile: HardwareProfile) -> str:
+    ways = ["on more GPUs"] if max(space.gpus) < profile.cluster.num_gpus else []
+    if profile.host_link is not None and not space.base.memory.offload_optimizer:
+        ways.append("with --set memory.offload_optimizer=true")
+    needed = math.ceil(peak_bytes / _MIB)
+    if limit_bytes < needed * _MIB <= profile.gpu.memory_capacity.value:
+        ways.append(f"with --max-memory {needed}MiB")
+    ways.append("on a cluster whose GPUs have more memory")
+    return "search " + ", or ".join(ways)

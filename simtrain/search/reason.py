@@ -7,6 +7,7 @@ from dataclasses import asdict
 from simtrain.report.render import PART_LABELS
 from simtrain.search.looker import Found
 from simtrain.search.objective import Objective
+from simtrain.search.words import num_gpus_in_words
 from simtrain.units import format_bytes
 
 _WORTH_SAYING = 0.005
@@ -27,7 +28,7 @@ def reason(winner: Found, other: Found, objective: Objective) -> str:
     if key[0] == other_key[0]:
         return f"as fast, and {memory}"
     gpus, other_gpus = winner.scenario.num_gpus, other.scenario.num_gpus
-    instead = f"{gpus} GPUs instead of {other_gpus}, " if gpus != other_gpus else ""
+    instead = f"{num_gpus_in_words([gpus])} instead of {other_gpus}, " if gpus != other_gpus else ""
     return instead + _time(winner, other)
 
 

@@ -52,7 +52,10 @@ class SearchResult:
         return reason(self.seen.best[0], self.seen.best[1], self.objective)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in full precision; `best` is the first of `ranked`."""
+        """Plain data, in full precision; `best` is the first of `ranked`.
+
+        The `recompute` of a ranked one is what was chosen, where its configuration leaves it open.
+        """
         ranked = [
             _as_json(found) | {"price_of_million_tokens": self.price_of_tokens(found)}
             for found in self.ranked
@@ -79,12 +82,13 @@ class SearchResult:
 
 def _as_json(found: Found) -> dict[str, Any]:
     evaluation, run = found.evaluation, found.run
-    breakdown = asdict(found.breakdown)
+    breakdown, chosen = asdict(found.breakdown), evaluation.scenario.recompute
     return {
         "configuration": {
             **Point.of(found.scenario)._asdict(),
             "recompute": found.scenario.recompute.model_dump(exclude_unset=True),
         },
+        "recompute": {"strategy": chosen.strategy} | chosen.model_dump(exclude_defaults=True),
         "num_gpus": found.scenario.num_gpus,
         "iteration_time_s": run.iteration_time_s,
         "gpu_seconds": found.gpu_seconds,

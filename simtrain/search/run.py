@@ -9,7 +9,14 @@ from simtrain.search.exhaustive import exhaustive
 from simtrain.search.legality import legal_points
 from simtrain.search.looker import Looker, Tell
 from simtrain.search.objective import Objective
-from simtrain.search.problems import check_gpus, memory_limit, none_fits, none_legal
+from simtrain.search.problems import (
+    check_counts,
+    check_gpus,
+    memory_limit,
+    none_fits,
+    none_legal,
+    objective_of,
+)
 from simtrain.search.result import SearchResult
 from simtrain.search.sampling import sampled
 from simtrain.search.space import Space
@@ -18,7 +25,7 @@ from simtrain.search.space import Space
 def search(
     base: Scenario,
     gpus: tuple[int, ...],
-    objective: Objective = Objective.TIME,
+    objective: Objective | str = Objective.TIME,
     *,
     max_memory: str | None = None,
     top: int = 10,
@@ -28,19 +35,26 @@ def search(
     """The `top` best ways to train a scenario's model and global batch on any of some numbers of
     GPUs.
 
-    `max_memory` ("40 GiB") is what the peak of a GPU may not exceed, beside what it has. Where more
-    than `max_trials` configurations are legal, so many are proposed by an optimizer and looked at;
-    the result is then not exact.
+    What was set from outside the base's file (`load_unchecked` with overrides) stays; a base built
+    in Python has nothing of that. `max_memory` ("40 GiB") is what the peak of a GPU may not exceed,
+    no more than it has; recompute that stays and is open is chosen to fit in it. Where more than
+    `max_trials` configurations are legal, so many are proposed by an optimizer and looked at; the
+    result is then not exact.
 
     Raises:
-        InputError: too many GPUs for the cluster, no legal configuration, or no amount of memory.
+        InputError: too many GPUs for the cluster, no legal configuration, no amount of memory, or
+            no number or objective.
         DoesNotFitError: no configuration fits.
     """
+    objective = objective_of(objective)
+    check_counts(tuple(gpus), top, max_trials)
     evaluator = Evaluator()
     profile = evaluator.profile_of(base)
     check_gpus(gpus, profile)
     limit_bytes = memory_limit(max_memory, profile)
     space = Space(base, gpus)
+    if max_memory is not None:
+        space = space.within(max_memory)
     legal = legal_points(space)
     if not legal.points:
         raise none_legal(space, legal)
@@ -48,11 +62,11 @@ def search(
     # The runner-up is found even where only the best is asked for: to say why it is not the best.
     at_least = max(top, 2)
     if exact := max_trials is None or len(legal.points) <= max_trials:
-        seen = exhaustive(looker, Bounds(base, profile), legal.points, at_least, tell)
+        seen = exhaustive(looker, Bounds(space.base, profile), legal.points, at_least, tell)
     else:
         seen = sampled(looker, legal.points, max_trials, at_least, tell)
     if not seen.best:
-        raise none_fits(seen, limit_bytes, exact=exact)
+        raise none_fits(space, seen, limit_bytes, profile, exact=exact)
     costs = profile.running_costs
     price = costs.price.value if costs and costs.price else None
     best = seen.best[:top]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from simtrain.memory.choose import is_open
 from simtrain.scenario import Batch, MemoryOptions, Parallelism, RecomputePolicy, Scenario
 from simtrain.scenario.schema import ScheduleName
 
@@ -76,6 +77,14 @@ class Space:
         self._parallelism = functools.cache(self._new_parallelism)
         self._batch = functools.cache(self._new_batch)
         self._memory = functools.cache(self._new_memory)
+
+    def within(self, memory: str) -> Space:
+        """The space on GPUs with no more memory than this, which open recompute then fits in."""
+        if "recompute" not in self.held or not is_open(self.base):
+            return self
+        gpu = self.base.hardware.get("gpu", {}) | {"memory_capacity": memory}
+        hardware = self.base.hardware | {"gpu": gpu}
+        return Space(self.base.model_copy(update={"hardware": hardware}), self.gpus)
 
     def levels(self) -> tuple[list[Prefix], ...]:
         """What is chosen one after another: tensor, pipeline and data together, then the rest.
