@@ -81,12 +81,10 @@ COMPUTE_RATE = Dimension(
 )
 POWER = Dimension("power", _multiples(_DECIMAL, "W"), ("W", "kW"), "400")
 _COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-TOKENS = Dimension(
-    "number of tokens",
-    {unit: Fraction(scale) for unit, scale in _COUNTS.items()} | {"tokens": Fraction(1)},
-    ("B", "T"),
-    "300",
+_TOKENS = Dimension(
+    "tokens", {unit: Fraction(scale) for unit, scale in _COUNTS.items()} | {"tokens": Fraction(1)}
 )
+_TOKENS_REMEDY = 'write a number, plain or with K, M, B or T: "450e9", "300B", "1.5T"'
 # No field has the last three: they are known only so that a wrong unit can be told by its name.
 _DIMENSIONS = (
     MEMORY,
@@ -234,10 +232,13 @@ def parse_tokens(value: object) -> int:
         UnitError: see the message and its `fix`.
     """
     text = value.strip() if isinstance(value, str) else value
-    bare = isinstance(text, str) and text[-1:].isdigit()
-    tokens = _parse(f"{text} tokens" if bare else text, TOKENS)
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    try:
+        tokens = _parse(f"{text} tokens" if match and not match[2] else text, _TOKENS)
+    except UnitError as error:
+        raise UnitError(str(error), _TOKENS_REMEDY) from error
     if tokens.denominator != 1:
-        raise UnitError(f'"{text}" is not a whole number of tokens', TOKENS.remedy())
+        raise UnitError(f'"{text}" is not a whole number of tokens', _TOKENS_REMEDY)
     return int(tokens)
 
 

@@ -8,9 +8,10 @@ import pytest
 from command_line import call
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from toys import a100, scenario_with
 
-from simtrain.cost import TrainingCost, training_cost
+from simtrain.cost import TrainingCost, cost_page, training_cost
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.resources import find_profile, list_profiles
@@ -117,6 +118,32 @@ def test_the_command_says_what_is_missing(small: str) -> None:
     assert "USD" in done.stdout
 
 
+def test_both_say_that_a_profile_is_not_calibrated(small: str) -> None:
+    said = "The profile is not calibrated: its numbers are a datasheet's."
+    for command in (("cost", small, "--tokens", "1B"), ("search", small, "--gpus", "2")):
+        on_trn1 = (*command, "--set", "cluster=trn1")
+        assert said in call(*on_trn1).stdout and said not in call(*command).stdout
+        assert json.loads(call(*on_trn1, "--json").stdout)["calibrated"] is False
+        assert json.loads(call(*command, "--json").stdout)["calibrated"] is True
+
+
+def shown(num_tokens: int, iteration_time_s: float) -> dict[str, str]:
+    """The page by its rows."""
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(cost_page(cost_of(num_tokens, iteration_time_s)))
+    rows = (line.split("  ", 1) for line in capture.get().splitlines() if "  " in line)
+    return {row[0]: row[1].strip() for row in rows if len(row) == 2}
+
+
+def test_little_is_not_nothing_and_much_is_not_a_power_of_ten() -> None:
+    little = shown(10_000, 36.0)
+    assert (little["time"], little["GPU-hours"], little["price"]) == ("36 s", "0.04", "0.1372 USD")
+    assert shown(10_000, 18_000.0)["time"] == "5 hours"
+    assert shown(10_000, 86_400.0)["time"] == "24 hours"
+    assert shown(10_000 * 12_345, 86_400.0)["time"] == "12,345 days"
+
+
 def test_a_price_of_ones_own(small: str) -> None:
     price = "hardware.running_costs.price=2 EUR/h"
     done = call("cost", small, "--tokens", "1.5T", "--set", price, "--json")
@@ -128,19 +155,24 @@ def test_a_price_of_ones_own(small: str) -> None:
 @pytest.mark.parametrize(
     ("tokens", "says"),
     [
-        ("300GB", '"GB" is a unit of memory, not of number of tokens'),
+        ("300GB", '"GB" is a unit of memory, not of tokens'),
         ("-3B", "must be above zero"),
         ("0", "must be above zero"),
         ("nan", "is not a finite number"),
         ("many", "is not a quantity"),
         ("1.5", "is not a whole number of tokens"),
+        ("1,000", '",000" is not a unit of tokens'),
+        ("1_000", '"_000" is not a unit of tokens'),
+        ("300k", '"k" alone is ambiguous'),
     ],
 )
 def test_a_bad_number_of_tokens_is_refused(small: str, tokens: str, says: str) -> None:
     done = call("cost", small, f"--tokens={tokens}")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("--tokens: E841 ")
-    assert says in done.stderr and "fix: write " in done.stderr
+    assert says in done.stderr
+    fix = 'fix: write a number, plain or with K, M, B or T: "450e9", "300B", "1.5T"'
+    assert done.stderr.rstrip().endswith(fix)
 
 
 def test_what_does_not_fit_has_no_cost_unless_asked_for(small: str) -> None:

@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simtrain.cost.training import ASSUMPTIONS, TrainingCost
+from simtrain.cost.training import ASSUMPTIONS, HOUR_S, TrainingCost
+from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.units import format_energy, format_seconds
 
 _DAY_S = 86_400
@@ -29,17 +30,29 @@ def _rows(cost: TrainingCost) -> Iterator[tuple[str, str]]:
     yield "tokens", f"{cost.num_tokens:,}"
     each = format_seconds(cost.iteration_time_s)
     yield "iterations", f"{cost.num_iterations:,} of {each}"
-    yield "time", f"{cost.time_s / _DAY_S:,.4g} days"
-    yield "GPU-hours", f"{cost.gpu_hours:,.0f}"
+    yield "time", _duration(cost.time_s)
+    yield "GPU-hours", _amount(cost.gpu_hours)
     if cost.price is not None:
-        yield "price", f"{cost.price:,.0f} {cost.currency}"
+        yield "price", f"{_amount(cost.price)} {cost.currency}"
     if cost.gpu_energy_j is not None:
         yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
     if cost.node_energy_j is not None:
         yield "energy of their nodes", f"at most {format_energy(cost.node_energy_j)}"
 
 
+def _duration(time_s: float) -> str:
+    if time_s >= 2 * _DAY_S:
+        return f"{_amount(time_s / _DAY_S)} days"
+    return f"{time_s / HOUR_S:.4g} hours" if time_s >= HOUR_S else format_seconds(time_s)
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def _notes(cost: TrainingCost) -> Iterator[str]:
+    if not cost.calibrated:
+        yield NOT_CALIBRATED
     yield from ASSUMPTIONS
     for name, source in cost.sources.items():
         yield f"{name}: {source}"

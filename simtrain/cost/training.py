@@ -22,7 +22,7 @@ class TrainingCost:
 
     `price` is in `currency`. `gpu_energy_j` is that of the GPUs' boards, `node_energy_j` that of
     these GPUs' share of their nodes. What the profile does not say is None, and the entries that
-    it lacks are `missing`; `sources` has those of the others.
+    it lacks are `missing`; `sources` has those of the others. `calibrated` is the profile's.
     """
 
     scenario: str | None
@@ -39,6 +39,7 @@ class TrainingCost:
     node_energy_j: float | None
     sources: dict[str, str]
     missing: tuple[str, ...]
+    calibrated: bool
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, in full precision."""
@@ -71,6 +72,7 @@ def training_cost(
         node_energy_j=node.value * num_nodes * time_s if node else None,
         sources=sources,
         missing=tuple(name for name in RunningCosts.model_fields if name not in sources),
+        calibrated=profile.calibrated,
     )
 
 

@@ -175,6 +175,10 @@ class Cluster(Strict):
         return self.gpus_per_node.value * self.num_nodes.value
 
 
+NOT_CALIBRATED = "The profile is not calibrated: its numbers are a datasheet's."
+"""What is said beside every time that such a profile gave."""
+
+
 class HardwareProfile(Strict):
     """Everything that simtrain knows of a cluster.
 

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.report.breakdown import Breakdown
 from simtrain.report.memory_page import memory_verdict, peaks_table
 from simtrain.report.result import Result
@@ -85,7 +86,7 @@ def _notes(result: Result) -> list[RenderableType]:
         names = ", ".join(result.extrapolated)
         notes.append(f"Extrapolated beyond what the profile was fitted on: {names}.")
     if not result.profile.calibrated:
-        notes.append("The profile is not calibrated: its numbers are a datasheet's.")
+        notes.append(NOT_CALIBRATED)
     if result.recompute_choice:
         notes.append(f"Recompute chosen: {result.recompute_choice}")
     return [*(Text(note, style="dim") for note in notes), memory_verdict(result.memory)]

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.memory.choose import policy_words
 from simtrain.search.looker import Found
 from simtrain.search.objective import Objective
@@ -93,7 +94,8 @@ def _notes(result: SearchResult) -> list[str]:
         if result.exact
         else f"Not exact: {seen.num_seen / legal:.1%} of the legal ones were looked at."
     )
-    return [*recompute, *why, counted, certain]
+    source = [] if result.calibrated else [NOT_CALIBRATED]
+    return [*recompute, *why, counted, *source, certain]
 
 
 def _recompute_in_detail(ranked: Sequence[Found]) -> dict[str, list[str]]:

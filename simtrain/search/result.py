@@ -22,7 +22,7 @@ class SearchResult:
 
     `exact` says that there is none better; else only `num_seen` of the legal ones were looked at,
     and `num_fitting` counts among these. `reason` says why the first is better than the second.
-    `price` is that of a GPU, if its profile says it.
+    `price` is that of a GPU, if its profile says it, and `calibrated` the profile's.
     """
 
     base: Scenario
@@ -34,6 +34,7 @@ class SearchResult:
     ranked: tuple[Found, ...]
     exact: bool
     price: Price | None = None
+    calibrated: bool = True
 
     def price_of_tokens(self, found: Found) -> float | None:
         """What a million tokens cost, in the price's currency."""
@@ -64,6 +65,7 @@ class SearchResult:
             "scenario": self.base.name,
             "cluster": self.base.cluster,
             "gpus": list(self.gpus),
+            "calibrated": self.calibrated,
             "objective": self.objective.value,
             "limit_bytes": self.limit_bytes,
             "currency": self.price.currency if self.price else None,

@@ -70,4 +70,15 @@ def search(
     costs = profile.running_costs
     price = costs.price.value if costs and costs.price else None
     best = seen.best[:top]
-    return SearchResult(base, space.gpus, objective, limit_bytes, legal, seen, best, exact, price)
+    return SearchResult(
+        base=base,
+        gpus=space.gpus,
+        objective=objective,
+        limit_bytes=limit_bytes,
+        legal=legal,
+        seen=seen,
+        ranked=best,
+        exact=exact,
+        price=price,
+        calibrated=profile.calibrated,
+    )
