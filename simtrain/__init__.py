@@ -3,9 +3,13 @@
 >>> import simtrain
 >>> result = simtrain.simulate(simtrain.load_scenario("table5_22b_present"))
 >>> result.iteration_time_s, result.mfu, result.timeline  # doctest: +SKIP
+
+For many scenarios `Evaluator` is faster; searches are in `simtrain.search`, what training costs in
+`simtrain.cost`.
 """
 
-from simtrain.errors import InputError, SimtrainError
+from simtrain.errors import DoesNotFitError, InputError, SimtrainError
+from simtrain.evaluation import Evaluation, Evaluator
 from simtrain.hardware.load import load_profile
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
@@ -13,6 +17,9 @@ from simtrain.simulation import simulate
 from simtrain.version import VERSION as __version__
 
 __all__ = [
+    "DoesNotFitError",
+    "Evaluation",
+    "Evaluator",
     "InputError",
     "Result",
     "Scenario",

@@ -95,6 +95,11 @@ def test_a_deadlock_is_told_as_simpy_tells_it() -> None:
     assert errors[0] == errors[1]
 
 
+def test_an_engine_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InputError, match="E504 engine is 'simpi'\n  fix: write one of auto, simpy"):
+        simulate(Program(()), "simpi")  # type: ignore[arg-type]
+
+
 SORTED = st.lists(st.integers(0, 60), unique=True, max_size=20).map(sorted)
 
 

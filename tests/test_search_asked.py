@@ -137,3 +137,19 @@ def test_the_command_writes_what_was_chosen(file: pathlib.Path) -> None:
     options = ("--gpus", "1", "--set", "recompute=auto", "--max-memory", f"{without - 2**30}B")
     outcome = call("search", str(file), *options, "--top", "1", "--json")
     assert json.loads(outcome.stdout)["best"]["recompute"]["strategy"] != "auto"
+
+
+def test_the_searched_scenario_is_not_written_over(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "small_02.yaml"
+    path.write_text(FILE + "name: small\n")
+    result = search(load_unchecked(path), (2,), top=2)
+    with pytest.raises(InputError, match=r"small_02\.yaml: E113 .* the one that was searched"):
+        write_scenarios(result, tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["small_02.yaml"]
+    assert path.read_text().startswith("model:")
+
+
+def test_what_cannot_be_written_is_named(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "out" / "small_01.yaml").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"small_01\.yaml: E113 .* Is a directory"):
+        write_scenarios(search(load_unchecked(file), (2,), top=1), tmp_path / "out")

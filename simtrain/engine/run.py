@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Literal
+from typing import Literal, get_args
 
 from simtrain.engine.deadlock import DeadlockError, find_waits
 from simtrain.engine.program import Program
 from simtrain.engine.simulator import simulate_events
 from simtrain.engine.timeline import Timeline
+from simtrain.errors import InputError, Problem
 
 Engine = Literal["auto", "simpy", "compiled"]
 
@@ -21,8 +22,13 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
 
     `auto` is SimPy for a small program and compiled for a large one.
 
-    Raises DeadlockError when tasks are left that can never start.
+    Raises:
+        DeadlockError: tasks are left that can never start.
+        InputError: there is no such engine.
     """
+    if engine not in get_args(Engine):
+        known = ", ".join(get_args(Engine))
+        raise InputError([Problem("E504", f"engine is {engine!r}", fix=f"write one of {known}")])
     if engine == "compiled" or (engine == "auto" and len(program.tasks) >= LARGE):
         from simtrain.engine.compiled import simulate_compiled
 

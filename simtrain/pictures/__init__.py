@@ -25,6 +25,7 @@ def writing_to(folder: Path, what: str = "pictures") -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        place = Location(str(error.filename or folder))
         message = f"cannot write {what} here: {error.strerror}"
         fix = "give --out a folder that can be written to"
-        raise InputError([Problem("E113", message, Location(str(folder)), fix=fix)]) from error
+        raise InputError([Problem("E113", message, place, fix=fix)]) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from simtrain.errors import InputError, Location, Problem
 from simtrain.pictures import make_folder, writing_to
 from simtrain.scenario import Scenario
 from simtrain.search.looker import Found
@@ -22,17 +23,34 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     """Write a scenario for each of the ranked, named after the base and its rank.
 
     Raises:
-        InputError: the folder cannot be written to.
+        InputError: the folder cannot be written to, or has the base under such a name.
     """
     name = re.sub(r"[^\w.-]+", "_", result.base.name or "scenario")
     paths = [folder / f"{name}_{rank:02d}.yaml" for rank in range(1, len(result.ranked) + 1)]
     yaml = YAML()
+    _check_base_stays(result.base, paths)
     make_folder(folder, _WHAT)
     with writing_to(folder, _WHAT):
         for rank, (path, found) in enumerate(zip(paths, result.ranked, strict=True), start=1):
             description = _description(result, rank, found)
             yaml.dump(_data(found.scenario, path.stem, description), path)
     return paths
+
+
+def _check_base_stays(base: Scenario, paths: list[Path]) -> None:
+    written = {at.file for at in base.positions.values.values() if at.line is not None}
+    for path in paths:
+        if any(path.resolve() == Path(file).resolve() for file in written):
+            raise InputError(
+                [
+                    Problem(
+                        "E113",
+                        f"cannot write {_WHAT} here: this is the one that was searched",
+                        Location(str(path)),
+                        fix="give --out another folder, or the scenario another name",
+                    )
+                ]
+            )
 
 
 def _description(result: SearchResult, rank: int, found: Found) -> str:
