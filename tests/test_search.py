@@ -186,7 +186,9 @@ def test_where_nothing_is_legal_the_rules_say_so() -> None:
     message = str(caught.value)
     assert caught.value.exit_code == 2
     assert message.startswith("E831 none of 648 configurations on 3 GPUs is legal")
-    assert "rules removed E305 " in message and "tensor parallelism gives each rank" in message
+    assert "\n    E305, " in message and ": tensor parallelism gives each rank" in message
+    assert "fix: search on 2 or 4 GPUs, or with another global batch" in message
+    assert all(search(BASES["plain"], (number,), top=1).ranked for number in (2, 4))
 
 
 def test_more_gpus_than_there_are() -> None:

@@ -153,3 +153,24 @@ def test_what_cannot_be_written_is_named(file: pathlib.Path, tmp_path: pathlib.P
     (tmp_path / "out" / "small_01.yaml").mkdir(parents=True)
     with pytest.raises(InputError, match=r"small_01\.yaml: E113 .* Is a directory"):
         write_scenarios(search(load_unchecked(file), (2,), top=1), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("field", "code"),
+    [
+        ("model.hidden_size=2050", "E302"),
+        ("precision.gradients=fp16", "E315"),
+        ("attention_backend=fused", "E330"),
+    ],
+)
+def test_what_no_split_can_mend_is_told_as_in_a_scenario(
+    file: pathlib.Path, field: str, code: str
+) -> None:
+    """A hidden size of 2048 in 2 heads has 1024 channels: no fused kernel takes them."""
+    heads = "model.num_attention_heads=2" if code == "E330" else "model.num_layers=16"
+    with pytest.raises(InputError) as caught:
+        search(load_unchecked(file, [heads, field]), (2,))
+    with pytest.raises(InputError) as of_run:
+        simtrain.load_scenario(file, [heads, field])
+    assert [problem.code for problem in caught.value.problems] == [code]
+    assert caught.value.problems[0] in of_run.value.problems

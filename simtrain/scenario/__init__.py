@@ -1,6 +1,6 @@
 """The user's question: what to train, split how, on which machine, and whether that is legal."""
 
-from simtrain.scenario.check import RULES, check_cluster, check_scenario
+from simtrain.scenario.check import RULES, check_cluster, check_scenario, check_some
 from simtrain.scenario.load import load_scenario, load_unchecked, scenario_from_document
 from simtrain.scenario.nearest import Fix
 from simtrain.scenario.schema import (
@@ -32,6 +32,7 @@ __all__ = [
     "Violation",
     "check_cluster",
     "check_scenario",
+    "check_some",
     "load_scenario",
     "load_unchecked",
     "scenario_from_document",

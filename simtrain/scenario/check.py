@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from simtrain.errors import InputError
 from simtrain.scenario.attention_rules import ATTENTION_RULES, fused_attention_rule
@@ -26,6 +26,16 @@ def check_scenario(scenario: Scenario) -> None:
         InputError: one problem for each broken rule, with the nearest legal values.
     """
     _check(scenario, RULES, RULES)
+
+
+def check_some(scenario: Scenario, codes: Collection[str]) -> None:
+    """Refuse a scenario that breaks one of these rules, whatever it does to the others.
+
+    Raises:
+        InputError: as `check_scenario`.
+    """
+    rules = [rule for rule in RULES if rule.code in codes]
+    _check(scenario, rules, rules)
 
 
 def check_cluster(

@@ -44,8 +44,11 @@ _READS: dict[str, tuple[str, ...]] = {
     "E326": ("data", "zero_stage"),
     "E327": ("pipeline",),
     "E328": ("pipeline", "interleave"),
+    "E330": (),
 }
 """The coordinates that a rule reads; one that is not listed may read all of them."""
+OF_THE_BASE = frozenset(code for code, reads in _READS.items() if not reads)
+"""The rules that a base breaks at every point, or at none."""
 
 
 @dataclass(frozen=True, slots=True)

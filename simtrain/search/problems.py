@@ -7,7 +7,7 @@ import math
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES
-from simtrain.search.legality import Legal
+from simtrain.search.legality import Legal, legal_points
 from simtrain.search.looker import Seen
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point, Space
@@ -15,6 +15,8 @@ from simtrain.search.words import as_options, num_gpus_in_words
 from simtrain.units import UnitError, format_bytes, parse_bytes
 
 _MIB = 2**20
+_NEAR = 16
+"""So many numbers of GPUs, to either side, are looked at for one with a legal configuration."""
 
 
 def objective_of(written: Objective | str) -> Objective:
@@ -97,10 +99,12 @@ def memory_limit(written: str | None, profile: HardwareProfile) -> int:
     raise InputError([problem])
 
 
-def none_legal(space: Space, legal: Legal) -> InputError:
-    """No configuration is legal: which rules removed how many of them."""
+def none_legal(space: Space, legal: Legal, profile: HardwareProfile) -> InputError:
+    """No configuration is legal: which rules removed how many of them, and where some are."""
     reasons = {rule.code: rule.reason for rule in RULES}
-    removed = [f"{code} {number} ({reasons[code]})" for code, number in legal.removed.most_common()]
+    removed = [
+        f"\n    {code}, {number}: {reasons[code]}" for code, number in legal.removed.most_common()
+    ]
     held = as_options(Point.of(space.base), sorted(space.held))
     gpus = num_gpus_in_words(space.gpus)
     return InputError(
@@ -108,14 +112,28 @@ def none_legal(space: Space, legal: Legal) -> InputError:
             Problem(
                 "E831",
                 f"none of {legal.num_configurations} configurations on {gpus} is legal",
-                reason="rules removed " + ", ".join(removed)
+                reason="rules removed" + "".join(removed)
                 if removed
                 else f"no tensor x pipeline x data is {gpus} with what --set holds",
-                fix="search on another number of GPUs, with another global batch"
+                fix=f"search on {_other_gpus(space, profile)}, or with another global batch"
                 + (f", or without --set {' --set '.join(held)}" if held else ""),
             )
         ]
     )
+
+
+def _other_gpus(space: Space, profile: HardwareProfile) -> str:
+    """The numbers of GPUs below and above those of the space on which something is legal."""
+    least, most = space.gpus[0], space.gpus[-1]
+    below = range(least - 1, max(least - _NEAR, 1) - 1, -1)
+    above = range(most + 1, min(most + _NEAR, profile.cluster.num_gpus) + 1)
+
+    def has_legal(number: int) -> bool:
+        return bool(legal_points(Space(space.base, (number,))).points)
+
+    nearest = (next(filter(has_legal, numbers), None) for numbers in (below, above))
+    found = [number for number in nearest if number]
+    return num_gpus_in_words(found) if found else "another number of GPUs"
 
 
 def none_fits(

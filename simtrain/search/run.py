@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from simtrain.evaluation import Evaluator
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, check_some
 from simtrain.search.bounds import Bounds
 from simtrain.search.exhaustive import exhaustive
-from simtrain.search.legality import legal_points
+from simtrain.search.legality import OF_THE_BASE, legal_points
 from simtrain.search.looker import Looker, Tell
 from simtrain.search.objective import Objective
 from simtrain.search.problems import (
@@ -42,8 +42,8 @@ def search(
     result is then not exact.
 
     Raises:
-        InputError: too many GPUs for the cluster, no legal configuration, no amount of memory, or
-            no number or objective.
+        InputError: a base that no split makes legal, too many GPUs for the cluster, no legal
+            configuration, no amount of memory, or what is no number or objective.
         DoesNotFitError: no configuration fits.
     """
     objective = objective_of(objective)
@@ -55,9 +55,10 @@ def search(
     space = Space(base, gpus)
     if max_memory is not None:
         space = space.within(max_memory)
+    check_some(base, OF_THE_BASE)
     legal = legal_points(space)
     if not legal.points:
-        raise none_legal(space, legal)
+        raise none_legal(space, legal, profile)
     looker = Looker(space, evaluator, objective, limit_bytes)
     # The runner-up is found even where only the best is asked for: to say why it is not the best.
     at_least = max(top, 2)
