@@ -215,11 +215,66 @@ def test_what_cannot_be_drawn_is_said(tmp_path: pathlib.Path) -> None:
     assert "fewer than two axes vary" in call("plot", str(folder)).stdout
 
 
+def test_null_is_a_value_of_an_axis(tmp_path: pathlib.Path) -> None:
+    rows = [
+        row(at, {"a": a, "b": b}, **ran(10 + at, 5 + at))
+        for at, (a, b) in enumerate((a, b) for a in (4, None, 2) for b in (True, False))
+    ]
+    folder = write_results(tmp_path, rows)
+    assert load_results(folder).values("a") == [None, 2, 4]
+    assert call("plot", str(folder)).exit_code == 0
+    fronts = json.loads(call("plot", str(folder), "--panels", "a", "--json").stdout)["fronts"]
+    assert {panel: front[0]["index"] for panel, front in fronts.items()} == {
+        "null": 2,
+        "2": 4,
+        "4": 0,
+    }
+
+
+def test_a_panel_in_which_nothing_ran_is_empty(tmp_path: pathlib.Path) -> None:
+    rows = [
+        row(2 * at + micro, {"base": base, "micro": micro}, **results)
+        for at, (base, results) in enumerate({"22b": ran(9, 5), "1t": nothing("illegal")}.items())
+        for micro in (0, 1)
+    ]
+    outcome = call("plot", str(write_results(tmp_path, rows)), "--json")
+    assert outcome.exit_code == 0
+    assert json.loads(outcome.stdout)["fronts"]["1t"] == []
+
+
+def test_names_are_not_taken_for_formulas_and_are_cut(tmp_path: pathlib.Path) -> None:
+    rows = [
+        row(2 * at + micro, {"$x^$": name, "micro$": micro}, **ran(9 + at, 5))
+        for at, name in enumerate(("$a_{", "y" * 300))
+        for micro in (0, 1)
+    ]
+    outcome = call("plot", str(write_results(tmp_path, rows)), "--x", "$x^$")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+
+
+def test_parts_of_two_sweeps_are_not_drawn_together(tmp_path: pathlib.Path) -> None:
+    write_results(tmp_path, [row(at, {"a": at}, **ran(1, 1)) for at in range(2)], part_size=1)
+    other = write_results(tmp_path / "other", [row(0, {"b": 1}, **ran(1, 1))])
+    foreign = tmp_path / "parts" / "part-000001.parquet"
+    (other / "parts" / "part-000000.parquet").replace(foreign)
+    outcome = call("plot", str(tmp_path))
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith(f"{foreign}: E862")
+
+
+def test_without_a_figure_to_compare_it_is_said(tmp_path: pathlib.Path) -> None:
+    rows = [row(at, {"a": at}, num_gpus=8) for at in range(3)]
+    outcome = call("plot", str(write_results(tmp_path, rows)))
+    assert outcome.exit_code == 2
+    assert "E864 nothing was reported of which more, or less, is better" in outcome.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--x", "batch.macro"], 'E864 --x: the results have no "batch.macro"'),
         (["--x", "paint", "--y", "paint"], 'E864 --y: the results have no "paint"'),
+        (["--value", ""], 'E864 --value: the results have no ""'),
         (["--value", "mfus"], "did you mean mfu?"),
         (["--value", "num_gpus"], 'E864 --value: the results have no "num_gpus"'),
         (["--panels", "painting"], "did you mean paint?"),

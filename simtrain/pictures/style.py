@@ -29,6 +29,7 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": 8,
     "hatch.linewidth": 0.6,
     "svg.hashsalt": "simtrain",
+    "text.parse_math": False,  # a $ in a name is a $
 }
 _NO_DATE = {"png": {"Software": None}, "svg": {"Date": None}}
 _DOTS_PER_INCH = 200

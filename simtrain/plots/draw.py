@@ -56,7 +56,8 @@ def write_plots(
         InputError: a column or an axis that the results do not have, a folder that cannot be
             written to.
     """
-    column = value or next((name for name in _DEFAULTS if results.has(name)), "")
+    column = next((name for name in (*_DEFAULTS, *results.judged) if results.has(name)), "")
+    column = column if value is None else value
     check_name(results, column, results.judged, "--value")
     heat, front, curves = heat_map(results, column, x, y), pareto(results), scaling(results)
     pictures: dict[str, tuple[Callable[[], Figure] | None, str]] = {

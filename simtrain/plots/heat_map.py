@@ -13,10 +13,10 @@ from simtrain.plots.results import (
     LARGER_IS_BETTER,
     Cell,
     Results,
-    as_words,
     best,
     check_name,
     effect,
+    short_words,
 )
 
 if TYPE_CHECKING:
@@ -120,15 +120,15 @@ def _draw_panel(
     grid = [[shares.get((x, y), float("nan")) for x in across] for y in up]
     image = axes.imshow(grid, cmap="cividis", vmin=least, vmax=1, aspect="auto", origin="lower")
     _label(axes, picture, across, up)
-    axes.set_title(str(panel), loc="left", fontsize=9)
+    axes.set_title(short_words(panel), loc="left", fontsize=9)
     if len(across) * len(up) <= _MOST_WORDS:
         _write(axes, picture, panel, shares, (least + 1) / 2)
     return image
 
 
 def _label(axes: Axes, picture: HeatMap, across: Sequence[Cell], up: Sequence[Cell]) -> None:
-    axes.set_xticks(range(len(across)), [as_words(value) for value in across])
-    axes.set_yticks(range(len(up)), [as_words(value) for value in up])
+    axes.set_xticks(range(len(across)), [short_words(value) for value in across])
+    axes.set_yticks(range(len(up)), [short_words(value) for value in up])
     axes.tick_params(length=0, labelsize=8)
     axes.set_xlabel(label_of(picture.x))
     axes.set_ylabel(label_of(picture.y))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from simtrain.plots.draw import Plots
 from simtrain.plots.pareto import Pareto, words_of
-from simtrain.plots.results import Cell
+from simtrain.plots.results import Cell, as_words
 
 _GIB = 2**30
 
@@ -32,7 +32,7 @@ def _parts(plots: Plots) -> Iterator[RenderableType]:
 
 
 def _front_table(pareto: Pareto, panel: Cell) -> Table:
-    title = f"Time against memory, {panel}" if panel else "Time against memory"
+    title = "Time against memory" + (f", {as_words(panel)}" if panel != "" else "")
     table = Table(title=Text(title), title_justify="left")
     for name in ("", "GiB", pareto.unit):
         table.add_column(name, justify="right")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simtrain.plots.panels import panels_of
-from simtrain.plots.results import Cell, Results, as_words
+from simtrain.plots.results import Cell, Results, as_words, short_words
 
 if TYPE_CHECKING:
     import pyarrow
@@ -58,15 +58,16 @@ class Pareto:
                 found.append(at)
                 least = time
         names = self.results.axes
+        # Of a panel in which nothing ran there is nothing to take.
         return [
             Point(row["index"], row["peak_bytes"], row["time"], {name: row[name] for name in names})
-            for row in rows.take(found).to_pylist()
+            for row in (rows.take(found).to_pylist() if found else [])
         ]
 
     def to_json(self) -> dict[str, Any]:
         """The fronts of the panels, in full precision."""
         return {
-            str(panel): [point.to_json() for point in self.front(panel)]
+            as_words(panel): [point.to_json() for point in self.front(panel)]
             for panel in self.results.panels
         }
 
@@ -119,7 +120,7 @@ def _draw_panel(axes: Axes, picture: Pareto, panel: Cell) -> None:
         at = point.peak_bytes / _GIB, point.time
         text = axes.annotate(str(number), at, (3, 3), textcoords="offset points")
         text.set(fontsize=style.SMALL, color=style.BLUE)
-    axes.set_title(str(panel), loc="left", fontsize=9)
+    axes.set_title(short_words(panel), loc="left", fontsize=9)
     axes.set_xlabel("peak memory of a GPU, GiB")
     axes.set_ylabel(picture.unit)
     axes.set_ylim(bottom=0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +15,13 @@ from simtrain.errors import InputError, Location, Problem
 if TYPE_CHECKING:
     import pyarrow
 
-Cell = str | int | float | bool
+Cell = str | int | float | bool | None
 OK, DOES_NOT_FIT = "ok", "does_not_fit"
 MODELS_AXIS = "base"
 LARGER_IS_BETTER = frozenset({"tokens_per_s", "mfu", "hfu"})
+# What a sweep writes; not the copies that people and programs put beside it.
+_PART = re.compile(r"part-[0-9]{6,}\.parquet")
+_LONGEST_WORDS = 32
 _NEVER_JUDGED = frozenset({"num_gpus", "capacity_bytes"})
 
 
@@ -57,11 +61,13 @@ class Results:
         return set(names) <= set(self.table.column_names)
 
     def values(self, axis: str) -> list[Cell]:
-        """The values of an axis: numbers from the least to the largest, words as in the grid."""
+        """The values of an axis: null, then numbers from the least on; words as in the grid."""
         first = self.table.group_by(axis).aggregate([("index", "min")]).to_pylist()
         ordered = sorted(first, key=lambda row: row["index_min"])
         found = [row[axis] for row in ordered]
-        return found if any(isinstance(value, str) for value in found) else sorted(found)
+        if any(isinstance(value, str) for value in found):
+            return found
+        return sorted(found, key=lambda value: (value is not None, value))
 
     @property
     def panels(self) -> list[Cell]:
@@ -74,7 +80,10 @@ class Results:
 
         if self.panel_axis is None:
             return rows
-        return rows.filter(pyarrow.compute.equal(rows[self.panel_axis], panel))
+        column = rows[self.panel_axis]
+        if panel is None:
+            return rows.filter(pyarrow.compute.is_null(column))
+        return rows.filter(pyarrow.compute.equal(column, panel))
 
     def varying(self) -> list[str]:
         """The axes that have several values and are not the panels, in the file's order."""
@@ -111,7 +120,8 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
     """
     import pyarrow
 
-    files = sorted((folder / "parts").glob("part-*.parquet"))
+    parts = (folder / "parts").glob("part-*.parquet")
+    files = sorted(file for file in parts if _PART.fullmatch(file.name))
     if not files:
         problem = Problem(
             "E861",
@@ -121,7 +131,7 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
             "give the folder that `simtrain sweep FILE --out FOLDER` wrote to",
         )
         raise InputError([problem])
-    results = Results(folder, pyarrow.concat_tables(_read(files)))
+    results = Results(folder, pyarrow.concat_tables(_read_alike(files)))
     if results.ran.num_rows == 0:
         problem = Problem(
             "E863",
@@ -136,6 +146,16 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
     elif MODELS_AXIS in results.axes:
         panels = MODELS_AXIS
     return replace(results, panel_axis=panels)
+
+
+def _read_alike(files: Sequence[Path]) -> Iterator[pyarrow.Table]:
+    """The parts; one with other columns than the first is another sweep's."""
+    first: pyarrow.Table | None = None
+    for file, table in zip(files, _read(files), strict=True):
+        first = table if first is None else first
+        if table.schema != first.schema:
+            raise InputError([_bad_part(file, f"its columns are not those of {files[0].name}")])
+        yield table
 
 
 def _read(files: Iterable[Path]) -> Iterator[pyarrow.Table]:
@@ -164,15 +184,34 @@ def check_name(results: Results, name: str, known: Iterable[str], option: str) -
         InputError: E864, with the nearest that they have.
     """
     names = list(known)
+    if not names:
+        _refuse_without(results, option)
     if name in names:
         return
     similar = difflib.get_close_matches(name, names, n=1)
     question = f"did you mean {similar[0]}? " if similar else ""
-    fix = f"{question}There are: {', '.join(names) or 'none'}"
+    fix = f"{question}There are: {', '.join(names)}"
     message = f'{option}: the results have no "{name}" that could be drawn'
+    raise InputError([Problem("E864", message, Location(str(results.folder)), fix=fix)])
+
+
+def _refuse_without(results: Results, option: str) -> None:
+    """Refuse what has nothing that an option could name."""
+    message, fix = "no axis varies that could be drawn", "give an axis of the sweep several values"
+    if option == "--value":
+        message = "nothing was reported of which more, or less, is better"
+        fix = "sweep with `report: [mfu, iteration_time_s]`, or without report, into another folder"
     raise InputError([Problem("E864", message, Location(str(results.folder)), fix=fix)])
 
 
 def as_words(value: Any) -> str:
     """A value of an axis as a sweep file writes it."""
+    if value is None:
+        return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def short_words(value: Any) -> str:
+    """What of a value can be written beside a picture."""
+    words = " ".join(as_words(value).split())
+    return words if len(words) <= _LONGEST_WORDS else f"{words[: _LONGEST_WORDS - 1]}…"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simtrain.plots.results import Cell, Results, best
+from simtrain.plots.results import Cell, Results, as_words, best, short_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ class Scaling:
     def to_json(self) -> dict[str, Any]:
         """The curves, in full precision."""
         return {
-            str(panel): {str(count): rate for count, rate in curve.items()}
+            as_words(panel): {str(count): rate for count, rate in curve.items()}
             for panel, curve in self.curves.items()
         }
 
@@ -41,7 +41,8 @@ def scaling(results: Results) -> Scaling | None:
     curves: dict[Cell, dict[int, float]] = {}
     for panel in results.panels:
         found = best(results.of_panel(panel, ran), ["num_gpus"], "tokens_per_s")
-        curve = {int(count): rate for (count,), rate in sorted(found.items())}
+        counts = sorted((count, rate) for (count,), rate in found.items() if isinstance(count, int))
+        curve = dict(counts)
         if len(curve) > 1:
             curves[panel] = curve
     return Scaling(curves) if curves else None
@@ -55,7 +56,7 @@ def draw_scaling(picture: Scaling) -> Figure:
     axes = figure.subplots()
     colours = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
     for at, (panel, curve) in enumerate(picture.curves.items()):
-        _draw_curve(axes, str(panel), curve, colours[at % 6])
+        _draw_curve(axes, short_words(panel), curve, colours[at % 6])
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     counts = sorted({count for curve in picture.curves.values() for count in curve})
