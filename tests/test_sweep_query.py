@@ -56,6 +56,16 @@ def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:
     assert table.stdout.split() == [*row, "1", f"{mfu:.6g}", f"{mfu:.6g}", "-", "2026-01-02"]
 
 
+def test_values_are_written_as_json_writes_them(whole: pathlib.Path) -> None:
+    sql = """select true as yes, [1, null] as some, {'a': 'x'} as one, '' as empty, null as none,
+             'a,"b"' as quoted, 1 as n, 2 as n, 3 as n_2"""
+    columns, values = call("query", str(whole), sql, "--csv").stdout.splitlines()
+    assert columns == "yes,some,one,empty,none,quoted,n,n_3,n_2"
+    assert values == 'true,"[1, null]","{""a"": ""x""}",,,"a,""b""",1,2,3'
+    (row,) = json.loads(call("query", str(whole), sql, "--json").stdout)["rows"]
+    assert list(row.values()) == [True, [1, None], {"a": "x"}, "", None, 'a,"b"', 1, 2, 3]
+
+
 def test_a_long_answer_is_cut_and_says_so(whole: pathlib.Path) -> None:
     outcome = call("query", str(whole), "select * from results, range(3)")
     assert outcome.stdout.splitlines()[-1] == "and 20 more rows: --csv and --json print them all"
@@ -67,6 +77,10 @@ def test_a_long_answer_is_cut_and_says_so(whole: pathlib.Path) -> None:
         ("selec", 'E826 the query failed: Parser Error: syntax error at or near "selec"'),
         ("select tensor from results", '"parallelism.tensor"|columns: index, parallelism.tensor'),
         ("select 1 from nothing", "nothing"),
+        ("", "E826 the query failed: it is empty"),
+        (" ; ", "E826 the query failed: it is empty"),
+        ("select '\udcff'", "E826 the query failed"),
+        ("select ?", "E826 the query failed"),
     ],
 )
 def test_wrong_sql_is_told(whole: pathlib.Path, sql: str, says: str) -> None:

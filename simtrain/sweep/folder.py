@@ -10,6 +10,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from simtrain.sweep.plan import Plan
 PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
 # What the system says when nothing more can be written, for whatever reason.
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_PART = re.compile(r"part-([0-9]{6,})\.parquet")
+_UNFINISHED = re.compile(r"\.part-([0-9]{6,})-[0-9a-z]+")
 _OTHER_FOLDER = "give another folder, or remove this one if its results are no longer needed"
 
 
@@ -42,6 +45,19 @@ class SweepFolder:
     def part(self, number: int) -> Path:
         """The file of a part."""
         return self.parts / f"part-{number:06}.parquet"
+
+    def finished(self) -> list[Path]:
+        """The parts that are here, by number; not what else lies beside them, such as copies.
+
+        Raises:
+            InputError: sweep.json cannot be read, so that it is not known how many there may be.
+        """
+        if (known := self._known()) is None:
+            return []
+        num_parts = -(-known["num_points"] // known["part_size"])
+        named = ((_PART.fullmatch(file.name), file) for file in self.parts.glob("part-*"))
+        numbered = ((int(match[1]), file) for match, file in named if match)
+        return [file for number, file in sorted(numbered) if number < num_parts]
 
     def open(self, plan: Plan, part_size: int | None = None) -> Plan:
         """Make the folder one of this sweep, unless it is; the plan as it is cut up there.
@@ -82,11 +98,12 @@ class SweepFolder:
         file = self.path / PLAN_FILE
         try:
             known = json.loads(file.read_text(encoding="utf-8"))
-            return {name: known[name] for name in ("hash", "part_size", "name", "versions")}
+            return _checked(known)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            problem = Problem("E822", f"cannot be read: {error}", Location(str(file)))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            problem = Problem("E822", f"cannot be read: {what}", Location(str(file)))
             raise InputError([replace(problem, fix=_OTHER_FOLDER)]) from error
 
     def _refuse_other(self, known: Mapping[str, Any], plan: Plan, part_size: int | None) -> None:
@@ -152,7 +169,9 @@ class SweepFolder:
         """Remove what a run that was killed had not finished writing of these parts."""
         with self._writing():
             for file in self.parts.glob(".part-*"):
-                if int(file.name.split("-")[1]) in numbers:
+                # Other programs' hidden files are not ours to remove.
+                found = _UNFINISHED.fullmatch(file.name)
+                if found and int(found[1]) in numbers:
                     file.unlink(missing_ok=True)
 
     @contextmanager
@@ -176,6 +195,23 @@ class SweepFolder:
 
     def _problem(self, code: str, message: str, fix: str, reason: str | None = None) -> Problem:
         return Problem(code, message, Location(str(self.path)), reason, fix)
+
+
+def _checked(known: Any) -> Mapping[str, Any]:
+    """What is needed of a sweep.json, unless somebody has changed it to what no plan has.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no such thing.
+    """
+    if not isinstance(known, dict):
+        raise TypeError("it holds no plan of a sweep")
+    types = {"hash": str, "name": str, "versions": dict, "part_size": int, "num_points": int}
+    for name, expected in types.items():
+        if type(known[name]) is not expected:
+            raise TypeError(f"{name} is {json.dumps(known[name])}, which no sweep writes")
+    if (part_size := known["part_size"]) < 1:
+        raise ValueError(f"part_size is {part_size}, but must be 1 or more")
+    return {name: known[name] for name in types}
 
 
 def _words(versions: Mapping[str, str]) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.sweep.folder import PARTS_FOLDER, PLAN_FILE
+from simtrain.sweep.folder import PLAN_FILE, SweepFolder
+
+if TYPE_CHECKING:
+    import duckdb
 
 _TABLE = "results"
 
@@ -34,8 +37,14 @@ class Answer:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        writer.writerows(map(_as_text, row) for row in self.rows)
         return text.getvalue()
+
+
+def _as_text(value: Any) -> Any:
+    """A value as JSON writes it, but for text and null: true, and no list in Python's notation."""
+    is_text = value is None or isinstance(value, str)
+    return value if is_text else json.dumps(value, ensure_ascii=False)
 
 
 def query(folder: Path, sql: str) -> Answer:
@@ -49,29 +58,62 @@ def query(folder: Path, sql: str) -> Answer:
     files = _parts(folder)
     with duckdb.connect() as connection:
         try:
-            connection.read_parquet(files).create_view(_TABLE)
+            connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
         except duckdb.Error as error:
-            fix = "give the simtrain sweep command again: it does damaged parts again"
-            raise _refusal("E827", f"the results cannot be read: {error}", folder, fix) from error
+            raise _damaged(folder, error) from error
         columns = ", ".join(connection.table(_TABLE).columns)
         try:
-            found = connection.execute(sql)
-            names, rows = [one[0] for one in found.description or ()], found.fetchall()
-        except duckdb.Error as error:
+            names, rows = _answer(connection, sql)
+        except (duckdb.Error, ValueError) as error:
+            _refuse_damaged(folder, files)
             fix = f'the table is {_TABLE}, write names with a point as "batch.micro"; its columns: '
-            problem = Problem("E826", f"the query failed: {error}", fix=fix + columns)
+            problem = Problem("E826", f"the query failed: {_told(error)}", fix=fix + columns)
             raise InputError([problem]) from error
     return Answer(tuple(_distinct(names)), tuple(tuple(map(_plain, row)) for row in rows))
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[Any]]:
+    """The names of the columns, and the rows.
+
+    Raises:
+        ValueError: it asks nothing, or holds what is no text.
+    """
+    sql.encode()
+    if not connection.extract_statements(sql):
+        raise ValueError("it is empty")
+    found = connection.execute(sql)
+    return [one[0] for one in found.description or ()], found.fetchall()
+
+
+def _told(error: Exception) -> str:
+    """What DuckDB says, without the traceback of a module that it lacks."""
+    return str(error).partition(", due to the following Python exception")[0]
 
 
 def _parts(folder: Path) -> list[str]:
     if not (folder / PLAN_FILE).is_file():
         fix = "name the folder that simtrain sweep FILE --out wrote to"
         raise _refusal("E820", "this folder holds no sweep", folder, fix)
-    files = sorted(map(str, (folder / PARTS_FOLDER).glob("part-*.parquet")))
+    files = [str(file) for file in SweepFolder(folder).finished()]
     if not files:
         raise _refusal("E820", "no part is finished yet", folder, "ask again when one is")
     return files
+
+
+def _refuse_damaged(folder: Path, files: Sequence[str]) -> None:
+    """Refuse a part that cannot be read, which DuckDB may find no sooner than it looks inside."""
+    from pyarrow import ArrowException, parquet
+
+    for file in files:
+        try:
+            parquet.ParquetFile(file, page_checksum_verification=True).read()
+        except (ArrowException, OSError) as error:
+            raise _damaged(folder, f"{file}: {error}") from error
+
+
+def _damaged(folder: Path, error: object) -> InputError:
+    fix = "give the simtrain sweep command again: it does damaged parts again"
+    return _refusal("E827", f"the results cannot be read: {error}", folder, fix)
 
 
 def _refusal(code: str, message: str, folder: Path, fix: str) -> InputError:
@@ -79,10 +121,16 @@ def _refusal(code: str, message: str, folder: Path, fix: str) -> InputError:
 
 
 def _distinct(names: Sequence[str]) -> Iterator[str]:
-    seen: Counter[str] = Counter()
+    """Each name once: the second "mfu" is "mfu_2", unless a column is called so already."""
+    taken = set(names)
+    seen: set[str] = set()
     for name in names:
-        seen[name] += 1
-        yield name if seen[name] == 1 else f"{name}_{seen[name]}"
+        given, number = name, 1
+        while given in seen or (number > 1 and given in taken):
+            number += 1
+            given = f"{name}_{number}"
+        seen.add(given)
+        yield given
 
 
 def _plain(value: Any) -> Any:
