@@ -21,6 +21,8 @@ Locate = Callable[[int, int], Location]
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_DIGITS = 400
+# "\\ud800" in quotes: Python takes it for text, but no file and no screen does.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # https://yaml.org/spec/1.2.2/#103-core-schema, in the order in which they are tried.
 _PLAIN_SCALARS = (
@@ -112,6 +114,8 @@ class _Builder:
         return self._refuse_tag(node)
 
     def _scalar(self, node: ScalarNode) -> Any:
+        if _SURROGATE.search(node.value):
+            return self._refuse_surrogate(node)
         kind = str(node.ctag).removeprefix(_TAG)
         # An explicit tag such as !!bool on a text that is none would construct anything.
         if kind not in ("str", _kind_of(node.value)):
@@ -137,6 +141,9 @@ class _Builder:
         return data
 
     def _key(self, node: Node) -> str | None:
+        if isinstance(node, ScalarNode) and _SURROGATE.search(node.value):
+            self._refuse_surrogate(node)
+            return None
         if isinstance(node, ScalarNode) and node.ctag == _TAG + "str" and node.anchor is None:
             return str(node.value)
         written = node.value if isinstance(node, ScalarNode) else "a list or a mapping"
@@ -150,6 +157,10 @@ class _Builder:
             f"{dotted(path)} is given twice, first at {self.keys[path]}",
             "keep one of the two",
         )
+
+    def _refuse_surrogate(self, node: Node) -> None:
+        message = "half of a surrogate pair is no character, and cannot be written anywhere"
+        self._refuse(node, "E106", message, "write the character itself, or \\U and eight digits")
 
     def _refuse_tag(self, node: Node) -> None:
         tag = str(node.ctag).replace(_TAG, "!!")
