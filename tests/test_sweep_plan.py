@@ -172,6 +172,7 @@ def test_constraints_compute_as_written(text: str, holds: bool) -> None:
         ("global * tensr == 64", "E812", 9, 'names "tensr"'),
         ("tensor.real == 8", "E812", 0, 'names "tensor.real"'),
         ("scenario.__class__ == 1", "E812", 0, "names"),
+        ('cluster == "café" or tensr == 8', "E812", 21, "names"),
     ],
 )
 def test_what_is_no_constraint_is_refused_where_it_is_wrong(
@@ -191,10 +192,13 @@ def test_what_is_no_constraint_is_refused_where_it_is_wrong(
         ("2 ** 1000 > 1", "exponent 1000"),
         ("(0 - 8) ** 0.5 > 1", "beyond any machine"),
         ("1e30 * 1e30 > 1", "beyond any machine"),
-        ("recompute * 2 == 4", "'selective' is no number"),
-        ("recompute > 2", "'selective' is no number"),
+        ("recompute * 2 == 4", '"selective" is no number'),
+        ("recompute > 2", '"selective" is no number'),
         ('tensor == "8"', "never equal"),
         ("tensor * pipeline", "64, neither true nor false"),
+        ("not tensor", "8 is neither true nor false"),
+        ("tensor == 8 and micro", "1 is neither true nor false"),
+        ("last_stage_layers < 4", "null is no number"),
     ],
 )
 def test_what_cannot_be_computed_is_told(text: str, says: str) -> None:
@@ -234,11 +238,13 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("hardware.gpu.peak_flops: [1]",), ":5:29: E206", "1 has no unit"),
         (("cluster: [a100_sxm4_80gb, a100]",), ":5:29: E101", "no hardware profile"),
         (("batch.micro: []",), ":5:16: E803", "has no values"),
-        (("batch.micro: 4",), ":5:16: E803", "has no values"),
+        (("batch.micro: 4",), ":5:16: E803", "must be a list of values, not 4"),
         (("batch.micro: {range: [4, 1, 1]}",), ":5:24: E803", "from 4 to 1 is empty"),
         (("batch.micro: {range: [1, 4, 0]}",), ":5:24: E803", "leads nowhere"),
         (("batch.micro: {range: [1, 4]}",), ":5:24: E803", "must be 3 integers"),
         (("batch.micro: {range: [1, 4, 0.5]}",), ":5:24: E803", "must be 3 integers"),
+        (("batch.micro: {range: [1, 1%s, 1]}" % ("0" * 30),), ":5:24: E803", "beyond"),
+        (("base: {range: [1, 900000000, 1]}",), ":5:9: E805", "must be the name of a scenario"),
         (("batch.micro: {range: [0, 4, 1]}",), ":5:16: E204", "greater than or equal to 1"),
         (("batch.micro: {powers_of_two: [5, 7]}",), ":5:32: E803", "no power of two"),
         (("batch.micro: {rnge: [1, 4, 1]}",), ":5:23: E803", "must set fields"),
@@ -252,6 +258,15 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("x: {a: {batch: {}}}",), ":5:18: E803", "sets nothing of batch"),
         (("x: {a: {batch.micro: 0}}",), ":5:24: E204", "greater than or equal to 1"),
         (("mfu: {a: {batch.micro: 2}}",), ":5:3: E808", "a column mfu of their own"),
+        (("Status: {a: {batch.micro: 2}}",), ":5:3: E808", "a column status of their own"),
+        (
+            ("a: {x: {batch.micro: 2}}", "A: {x: {batch.global: 8}}"),
+            ":6:3: E804",
+            "the same name",
+        ),
+        (('x: {"\\ud800": {batch.micro: 2}}',), ":5:7: E106", "surrogate"),
+        (('cluster: ["\\udc00"]',), ":5:13: E106", "surrogate"),
+        (("base: [table5_22b_present]",), ":1:1: E806", "sets base at every point"),
         (("base: [table5_22b]",), ":5:10: E101", "did you mean table5_22b_full?"),
         (("base: [5]",), ":5:10: E805", "must be the name of a scenario"),
         (
@@ -281,7 +296,7 @@ AXES = "axes: {parallelism.tensor: [1, 2], batch.micro: [1, 2]}\n"
         (BASE.replace("64,", "x,", 1) + AXES, ":2:39: E203", "must be an integer"),
         (BASE + AXES + "constraints: [tensor * mcro == 2]\n", ":5:24: E812", "names here are"),
         (BASE + AXES + 'constraints: ["micro *"]\n', ":5:16: E810", "cannot be read"),
-        (BASE + AXES + "constraints: [micro < 5, tensor]\n", ":5:1: E813", "neither true nor"),
+        (BASE + AXES + "constraints: [micro < 5, tensor]\n", ":5:26: E813", "neither true nor"),
         (BASE + AXES + "constants: {n: 5}\n", ":5:13: E808", "used by no constraint"),
         (BASE + AXES + "constants: {tensor: 5}\n", ":5:13: E808", "know already"),
         (BASE + AXES + "constants: {a b: 5}\n", ":5:13: E808", "cannot be the name"),
@@ -305,6 +320,6 @@ def test_a_constraint_that_nothing_satisfies_says_which_removed_how_many() -> No
 
 
 def test_an_override_that_an_axis_overrides_is_refused() -> None:
-    for override in ("batch.micro=2", "batch={micro: 2}"):
+    for override in ("batch.micro=2", "batch={micro: 2}", "batch. micro=2"):
         refusal = refusal_of(SMALL, (override,))
         assert refusal.startswith(f"--set {override}: E806 the axis batch.micro sets")

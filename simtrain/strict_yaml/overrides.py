@@ -26,8 +26,7 @@ def apply_overrides(document: Document, overrides: Iterable[str]) -> Document:
 
 def _document_of(override: str) -> Document:
     """A document that holds nothing but the overridden value."""
-    place = Location(f"--set {override}")
-    path = _path_of(override, place)
+    place, path = _place_of(override), path_of(override)
     node = compose(override.partition("=")[2], lambda line, column: place)
     # An override with nothing after the "=" sets null, as in a file.
     value, positions = (None, Positions()) if node is None else build(node, lambda *_: place)
@@ -40,11 +39,20 @@ def _document_of(override: str) -> Document:
     return Document(data, Positions(table, table))
 
 
-def _path_of(override: str, place: Location) -> tuple[str, ...]:
+def _place_of(override: str) -> Location:
+    return Location(f"--set {override}")
+
+
+def path_of(override: str) -> tuple[str, ...]:
+    """The path that an override sets.
+
+    Raises:
+        InputError: it has no "=", or its path an empty part.
+    """
     left, equals, _ = override.partition("=")
     path = tuple(part.strip() for part in left.split("."))
     if not equals or not all(path):
         message = 'has no "="' if not equals else f'the path "{left.strip()}" has an empty part'
         fix = 'write section.field=value, for example "--set parallelism.tensor=4"'
-        raise InputError([Problem("E112", message, place, fix=fix)])
+        raise InputError([Problem("E112", message, _place_of(override), fix=fix)])
     return path

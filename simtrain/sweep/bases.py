@@ -9,6 +9,7 @@ from simtrain.resources import find_scenario
 from simtrain.scenario.load import spell_out_recompute
 from simtrain.strict_yaml import Document, Path, apply_overrides, load_document, section
 from simtrain.strict_yaml.document import dotted
+from simtrain.strict_yaml.overrides import path_of
 from simtrain.strict_yaml.validation import as_written
 from simtrain.sweep.axes import Axis, location_of
 from simtrain.sweep.fields import BASE
@@ -33,21 +34,37 @@ def base_documents(
         name = str(written.get("name") or default_name)
         found[name] = _with_overrides(section(document, BASE), overrides)
     elif written is not None:
-        on_axes.insert(0, (written, document.positions.of_value(BASE)))
+        location = document.positions.of_value(BASE)
+        on_axes.insert(0, (_name(written, location), location))
     for one, location in on_axes:
-        found[_name(one, location)] = _load(_name(one, location), location, overrides)
+        found[one] = _load(one, location, overrides)
+    _refuse_unused_base(document, axes)
     return next(iter(found)), found
 
 
 def _named_on_axes(
     document: Document, axes: Sequence[Axis]
-) -> Iterator[tuple[object, Location | None]]:
+) -> Iterator[tuple[str, Location | None]]:
     for axis in axes:
         if BASE in axis.paths:
             for position in range(len(axis)):
                 for path, value in axis.assignments(position):
                     if path == BASE:
-                        yield value, location_of(document, axis, position, path)
+                        location = location_of(document, axis, position, path)
+                        yield _name(value, location), location
+
+
+def _refuse_unused_base(document: Document, axes: Sequence[Axis]) -> None:
+    """Refuse a base beside an axis that sets it at every point."""
+    for axis in axes:
+        sets_it = BASE in axis.paths and all(
+            BASE in dict(axis.assignments(position)) for position in range(len(axis))
+        )
+        if sets_it and document.data.get("base") is not None:
+            message = f"the axis {axis.name} sets base at every point, so this changes nothing"
+            place = document.positions.of_key(BASE)
+            fix = "leave it out, or make it one of the axis' values"
+            raise InputError([Problem("E806", message, place, fix=fix)])
 
 
 def _name(value: object, location: Location | None) -> str:
@@ -84,7 +101,7 @@ def refuse_overridden_axes(overrides: Sequence[str], axes: Sequence[Axis]) -> No
         for override in overrides
         for axis in axes
         for path in sorted(axis.paths, key=dotted)
-        if overlaps(path, tuple(override.partition("=")[0].strip().split(".")))
+        if overlaps(path, path_of(override))
     ]
     if problems:
         raise InputError(problems)

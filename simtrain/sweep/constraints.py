@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import keyword
 import math
 import operator
@@ -124,7 +125,7 @@ class Constraint:
             raise ConstraintError("E813", f"cannot be computed: {error}", fix) from error
         if not isinstance(value, bool):
             fix = "compare it with something: tensor * pipeline * data == num_gpus"
-            raise ConstraintError("E813", f"is {value!r}, neither true nor false", fix)
+            raise ConstraintError("E813", f"is {_written(value)}, neither true nor false", fix)
         return value
 
 
@@ -158,9 +159,19 @@ def _original(spelled: str, offset: int) -> int:
     return offset - len(re.findall(rf"\b(?:{_KEYWORD_FIELDS})_", spelled[:offset]))
 
 
+def _written(value: Value) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _number(value: Value) -> Number:
     if not isinstance(value, (int, float)):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{_written(value)} is no number")
+    return value
+
+
+def _truth(value: Value) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{_written(value)} is neither true nor false")
     return value
 
 
@@ -196,7 +207,7 @@ class _Reader:
                 return self.both(op, [self.read(value, below) for value in values])
             case ast.UnaryOp(ast.Not(), operand):
                 inner = self.read(operand, below)
-                return lambda scenario: not inner(scenario)
+                return lambda scenario: not _truth(inner(scenario))
             case ast.UnaryOp(ast.USub() | ast.UAdd() as sign, operand):
                 inner = self.read(operand, below)
                 factor = -1 if isinstance(sign, ast.USub) else 1
@@ -232,7 +243,7 @@ class _Reader:
 
     def both(self, op: ast.boolop, parts: list[Evaluate]) -> Evaluate:
         decide = all if isinstance(op, ast.And) else any
-        return lambda scenario: decide(part(scenario) for part in parts)
+        return lambda scenario: decide(_truth(part(scenario)) for part in parts)
 
     def arithmetic(self, op: ast.operator, left: Evaluate, right: Evaluate) -> Evaluate:
         compute, is_power = _ARITHMETIC[type(op)], isinstance(op, ast.Pow)
@@ -254,12 +265,14 @@ class _Reader:
         return evaluate
 
     def refuse(self, node: ast.expr, message: str, fix: str, code: str = "E811") -> ConstraintError:
-        return ConstraintError(code, message, fix, _original(self.text, node.col_offset))
+        # Python counts bytes there.
+        offset = len(self.text.encode()[: node.col_offset].decode())
+        return ConstraintError(code, message, fix, _original(self.text, offset))
 
 
 def _compared(op: type[ast.cmpop], left: Value, right: Value) -> bool:
     if op in _ORDER:
         return _ORDER[op](_number(left), _number(right))
     if isinstance(left, str) != isinstance(right, str) and None not in (left, right):
-        raise TypeError(f"{left!r} and {right!r} are never equal")
+        raise TypeError(f"{_written(left)} and {_written(right)} are never equal")
     return _EQUALITY[op](left, right)

@@ -72,6 +72,10 @@ def load_plan(
         profiles={},
         versions=versions(),
         part_size=part_size or default_part_size(num_points),
+        places=tuple(
+            document.positions.of_value(("constraints", number))
+            for number in range(len(file.constraints))
+        ),
     )
     _refuse(
         *_bad_constants(plan, document.positions),
@@ -167,15 +171,12 @@ def _digests(names: Mapping[str, Location | None]) -> dict[str, str]:
 
 
 def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:
-    place = positions.of_key(("constraints",))
-    try:
-        removed = _removed_before_the_first_left(plan)
-    except InputError as error:
-        raise InputError(replace(one, location=place) for one in error.problems) from error
+    removed = _removed_before_the_first_left(plan)
     if removed.total() == plan.num_points:
         counts = (f'"{plan.constraints[one]}" removed {removed[one]}' for one in sorted(removed))
         message = f"none of the {plan.num_points} points of the grid satisfies the constraints"
         fix = "relax one of them, or give the axes other values"
+        place = positions.of_key(("constraints",))
         _refuse(Problem("E814", message, place, ", ".join(counts), fix))
 
 

@@ -16,6 +16,7 @@ from simtrain.sweep.bases import overlaps
 from simtrain.sweep.fields import field_path, leaves
 from simtrain.sweep.plan import FIXED_COLUMNS, REPORTABLE
 
+_MAX_BOUND = 10**15
 _EXAMPLE = "write a list [1, 2, 4], {range: [2, 8, 2]}, {powers_of_two: [1, 8]}, or labels"
 
 
@@ -44,6 +45,13 @@ def load_axes(document: Document) -> tuple[Axis, ...]:
 
 def _conflicts(document: Document, axes: Sequence[Axis]) -> Iterator[Problem]:
     for first, second in combinations(axes, 2):
+        if first.name.lower() == second.name.lower():
+            yield Problem(
+                "E804",
+                f"to a query the axes {first.name} and {second.name} have the same name",
+                document.positions.of_key(("axes", second.name)),
+                fix="give one of them another name",
+            )
         common = [one for one in second.paths for other in first.paths if overlaps(one, other)]
         if common:
             yield Problem(
@@ -64,8 +72,9 @@ class _Reader:
         self.place: Path = ("axes", name)
 
     def axis(self) -> Axis:
-        if self.name in (*FIXED_COLUMNS, *REPORTABLE):
-            message = f"the results have a column {self.name} of their own"
+        # SQL does not tell Status from status.
+        if (column := self.name.lower()) in (*FIXED_COLUMNS, *REPORTABLE):
+            message = f"the results have a column {column} of their own"
             raise self.refuse("E808", message, "give the axis another name", key=True)
         match self.written:
             case {"range": bounds, **rest} if not rest:
@@ -76,7 +85,10 @@ class _Reader:
                 return self.labelled_axis(self.written)
             case list() if self.written:
                 return self.field_axis(self.distinct(self.written))
-        raise self.refuse("E803", f"{self.name} has no values", _EXAMPLE)
+        if self.written in (None, [], {}):
+            raise self.refuse("E803", f"{self.name} has no values", _EXAMPLE)
+        message = f"{self.name} must be a list of values, not {as_written(self.written)}"
+        raise self.refuse("E803", message, f"write [{as_written(self.written)}] to try it alone")
 
     def refuse(
         self, code: str, message: str, fix: str, *inside: str | int, key: bool = False
@@ -103,6 +115,9 @@ class _Reader:
     def range_of(self, bounds: Any) -> range:
         """From, to (inclusive), step."""
         start, stop, step = self.integers("range", bounds, 3)
+        if abs(large := max(start, stop, key=abs)) > _MAX_BOUND:
+            message = f"{large} is beyond what any field can have, {_MAX_BOUND:.0e}"
+            raise self.refuse("E803", message, "write smaller bounds", "range")
         if step < 1:
             raise self.refuse("E803", f"the step {step} leads nowhere", "write 1 or more", "range")
         if stop < start:

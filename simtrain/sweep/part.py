@@ -82,7 +82,8 @@ def first_unsatisfied(
             where = ", ".join(f"{name}: {value}" for name, value in plan.cells(index).items())
             message = f'the constraint "{plan.constraints[number]}" {error}'
             reason = f"this is so at point {index}, {where}"
-            raise InputError([Problem(error.code, message, None, reason, error.fix)]) from error
+            place = plan.places[number]
+            raise InputError([Problem(error.code, message, place, reason, error.fix)]) from error
     return None
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from importlib import metadata
 from typing import Any
 
+from simtrain.errors import Location
 from simtrain.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Path, Positions, validate
@@ -41,7 +42,7 @@ class Plan:
     `bases` are scenario files' data by name, and `base` is the one to start from where no axis
     says otherwise. `objective` is the column by which points are compared. `profiles` are digests
     of the clusters' profile files, and `versions` those of the programs: other figures or other
-    code would give other results.
+    code would give other results. `places` is where each constraint was written, if it was.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Plan:
     profiles: Mapping[str, str]
     versions: Mapping[str, str]
     part_size: int
+    places: tuple[Location | None, ...] = ()
 
     @property
     def num_points(self) -> int:
