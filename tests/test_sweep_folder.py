@@ -1,16 +1,21 @@
-"""What else may lie in the folder of a sweep: other programs' files, and ours after an editor."""
+"""Odd folders and odd moments: other programs' files, an edited plan, Ctrl-C at the start."""
 
 import json
+import multiprocessing
+import os
 import pathlib
+import re
 import shutil
+import signal
 from typing import Any
 
 import pytest
 from command_line import call
-from sweep_files import PART_SIZE, files_of, plan_of, run
+from sweep_files import PART_SIZE, files_of, plan_of, rows_of, run, with_axes
 
 from simtrain.errors import InputError
 from simtrain.sweep import Plan
+from simtrain.sweep.executors import local_executor
 from simtrain.sweep.folder import SweepFolder
 
 
@@ -101,3 +106,26 @@ def test_columns_are_those_of_the_parts_whatever_the_folder_is_called(
     out = shutil.copytree(whole, tmp_path / "gpus=8" / "out")
     sql = "select * from results limit 1"
     assert call("query", str(out), sql).stdout == call("query", str(whole), sql).stdout
+
+
+def test_ctrl_c_waits_until_a_worker_is_prepared() -> None:
+    """Its interpreter would print a traceback while it begins to start."""
+    with local_executor(2) as executor:
+        future = executor.submit(len, "abc")
+        (worker,) = multiprocessing.active_children()
+        started = pathlib.Path(f"/proc/{worker.pid}/status").read_text()
+        (blocked,) = re.findall(r"SigBlk:\s*([0-9a-f]+)", started)
+        assert int(blocked, 16) & 1 << signal.SIGINT - 1
+        assert future.result() == 3
+        os.kill(worker.pid or 0, signal.SIGINT)
+        worker.join(60)
+        assert worker.exitcode == 1
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_more_bytes_than_a_table_can_hold_are_null(tmp_path: pathlib.Path) -> None:
+    plan = plan_of(tmp_path, with_axes("model.seq_length: [64, 2147483647]"))
+    run(plan, tmp_path / "out")
+    fits, vast = rows_of(tmp_path / "out")
+    assert (fits["status"], vast["status"]) == ("ok", "does_not_fit")
+    assert fits["peak_bytes"] > 0 and vast["peak_bytes"] is None

@@ -16,7 +16,7 @@ from simtrain.sweep.fields import Assignment, leaves
 Cell = bool | int | float | str | None
 _SCALARS = (bool, int, float, str, type(None))
 # Parquet's integers.
-_LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def as_text(value: Any) -> str:
 
 def _type_of(values: Sequence[Any]) -> type[Any]:
     found = {type(value) for value in values if value is not None}
-    fits = all(abs(value) <= _LARGEST for value in values if isinstance(value, int))
+    fits = all(abs(value) <= LARGEST for value in values if isinstance(value, int))
     if len(found) == 1 and found <= {*_SCALARS} and fits:
         return found.pop()
     return float if found == {int, float} and fits else str

@@ -37,7 +37,19 @@ def local_executor(num_workers: int) -> Executor:
         return SerialExecutor()
     # A fresh interpreter: a copy of this one would have its threads' locks, but not the threads.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_start_worker)
+    return _Pool(num_workers, mp_context=context, initializer=_start_worker)
+
+
+class _Pool(ProcessPoolExecutor):
+    """Workers that Ctrl-C, which reaches them too, does not find unprepared while they start."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have a worker call a function; it starts one where none is idle."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(fn, *args, **kwargs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def num_processors() -> int:
@@ -48,6 +60,7 @@ def num_processors() -> int:
 def _start_worker() -> None:
     # Ctrl-C reaches workers too: what they have in hand is given up, and only the parent says so.
     signal.signal(signal.SIGINT, lambda *_: os._exit(1))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

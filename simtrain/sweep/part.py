@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from simtrain.errors import InputError, Problem
 from simtrain.evaluation import Evaluation, Evaluator
 from simtrain.scenario import RULES, Scenario
+from simtrain.sweep.axes import LARGEST, Cell
 from simtrain.sweep.constraints import Constraint, ConstraintError
 from simtrain.sweep.counts import Best, Counts, better
 from simtrain.sweep.plan import BREAKDOWN, Plan
@@ -153,8 +154,13 @@ def _encoded(plan: Plan, number: int, rows: Sequence[Row], counts: Counts) -> by
     about = {"sweep": plan.digest, "part": number, "part_size": plan.part_size}
     text = json.dumps(about | {"counts": counts.to_json()}, sort_keys=True)
     schema = schema_of(plan).with_metadata({_METADATA_KEY: text.encode()})
-    columns = {name: [row.get(name) for row in rows] for name in schema.names}
+    columns = {name: [_storable(row.get(name)) for row in rows] for name in schema.names}
     return _file_of(pyarrow.table(columns, schema=schema))
+
+
+def _storable(value: Cell) -> Cell:
+    """Null for an integer that Parquet has none for: more bytes than the memory of all machines."""
+    return None if isinstance(value, int) and abs(value) > LARGEST else value
 
 
 def _file_of(table: pyarrow.Table) -> bytes:
