@@ -129,3 +129,11 @@ def test_more_bytes_than_a_table_can_hold_are_null(tmp_path: pathlib.Path) -> No
     fits, vast = rows_of(tmp_path / "out")
     assert (fits["status"], vast["status"]) == ("ok", "does_not_fit")
     assert fits["peak_bytes"] > 0 and vast["peak_bytes"] is None
+
+
+def test_what_a_cluster_refuses_is_told_in_words(tmp_path: pathlib.Path) -> None:
+    text = with_axes("cluster: [a100_sxm4_80gb, trn1]", "attention_backend: [fused]")
+    (tmp_path / "s.yaml").write_text(text)
+    outcome = call("sweep", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"))
+    assert outcome.exit_code == 0
+    assert "1  illegal, E331: its time follows from the section fused_attention" in outcome.stdout

@@ -1,6 +1,6 @@
 """The user's question: what to train, split how, on which machine, and whether that is legal."""
 
-from simtrain.scenario.check import RULES, check_cluster, check_scenario, check_some
+from simtrain.scenario.check import REASONS, RULES, check_cluster, check_scenario, check_some
 from simtrain.scenario.load import load_scenario, load_unchecked, scenario_from_document
 from simtrain.scenario.nearest import Fix
 from simtrain.scenario.schema import (
@@ -17,6 +17,7 @@ from simtrain.scenario.schema import (
 from simtrain.scenario.violation import Rule, Violation
 
 __all__ = [
+    "REASONS",
     "RULES",
     "Batch",
     "Fix",

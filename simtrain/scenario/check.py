@@ -18,6 +18,10 @@ RULES: tuple[Rule, ...] = tuple(
     )
 )
 
+_CLUSTER_RULES = (cluster_rule(1, 1), host_link_rule(False), fused_attention_rule(False))
+REASONS = {rule.code: rule.reason for rule in (*RULES, *_CLUSTER_RULES)}
+"""Why each rule is, by its code; those of clusters too."""
+
 
 def check_scenario(scenario: Scenario) -> None:
     """Refuse a scenario that the training framework would refuse.

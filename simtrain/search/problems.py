@@ -6,7 +6,7 @@ import math
 
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.scenario import RULES
+from simtrain.scenario import REASONS
 from simtrain.search.legality import Legal, legal_points
 from simtrain.search.looker import Seen
 from simtrain.search.objective import Objective
@@ -101,9 +101,8 @@ def memory_limit(written: str | None, profile: HardwareProfile) -> int:
 
 def none_legal(space: Space, legal: Legal, profile: HardwareProfile) -> InputError:
     """No configuration is legal: which rules removed how many of them, and where some are."""
-    reasons = {rule.code: rule.reason for rule in RULES}
     removed = [
-        f"\n    {code}, {number}: {reasons[code]}" for code, number in legal.removed.most_common()
+        f"\n    {code}, {number}: {REASONS[code]}" for code, number in legal.removed.most_common()
     ]
     held = as_options(Point.of(space.base), sorted(space.held))
     gpus = num_gpus_in_words(space.gpus)

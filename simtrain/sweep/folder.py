@@ -181,7 +181,11 @@ class SweepFolder:
         except OSError as error:
             full = error.errno in _NO_SPACE
             what = "no space left" if full else "cannot write the results here"
-            fix = "make space and" if full else "make the folder writable and"
+            fix = "make the folder writable and"
+            if full:
+                fix = "make space and"
+            elif isinstance(error, (FileExistsError, NotADirectoryError, IsADirectoryError)):
+                fix = "there must be a folder here, with files inside: move what is in the way, and"
             raise InputError(
                 [
                     self._problem(

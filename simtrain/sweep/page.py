@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from simtrain.scenario import RULES
+from simtrain.scenario import REASONS
 from simtrain.sweep.counts import Best
 from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.plan import Plan
@@ -72,9 +72,8 @@ def _lines(plan: Plan, progress: Progress) -> Iterator[tuple[int, str]]:
     counts = progress.counts
     yield counts.ok, "ok"
     yield counts.does_not_fit, "do not fit in memory"
-    reasons = {rule.code: rule.reason for rule in RULES}
     for code, number in counts.illegal.items():
-        reason = f": {reasons[code]}" if code in reasons else ""
+        reason = f": {REASONS[code]}" if code in REASONS else ""
         yield number, f"illegal, {code}{reason}"
     for constraint, number in counts.excluded.items():
         yield number, f"excluded by {plan.constraints[constraint]}"
