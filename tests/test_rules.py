@@ -189,7 +189,7 @@ def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
     assert codes == sorted(codes)
     every_rule = (*RULES, cluster_rule(8, 1), host_link_rule(False), fused_attention_rule(False))
-    assert len({rule.code for rule in every_rule}) == len(every_rule) == 31
+    assert len({rule.code for rule in every_rule}) == len(every_rule) == 32
     assert all(rule.reason for rule in every_rule)
 
 
@@ -218,6 +218,17 @@ def test_two_stages_interleave_only_with_overlapped_transfers() -> None:
     text = MINIMAL + "parallelism: {pipeline: 2, interleave: 3}\n"
     assert "overlap.pipeline: true" in fixes_of(text, "E310")
     scenario_of(text + "overlap: {pipeline: true}\n")
+
+
+def test_more_passes_than_can_be_laid_out_are_refused() -> None:
+    """A million forward passes of all stages, counted by microbatch and chunk."""
+    text = MINIMAL + "parallelism: {pipeline: 4, interleave: 3}\n"
+    group = 4 * 4  # a microbatch of four for each stage
+    most = 1_000_000 // 12 // 4 * group
+    scenario_of(text.replace("global: 64", f"global: {most}"))
+    assert fixes_of(text.replace("global: 64", f"global: {most + group}"), "E332") == [
+        f"batch.global: {most}"
+    ]
 
 
 FROM_KEPT = ["keep_microbatches: 0", "strategy: selective", "strategy: full"]

@@ -18,6 +18,7 @@ from simtrain.scenario.violation import Rule, Violation, registering
 
 # Megatron's --make-vocab-size-divisible-by.
 _VOCAB_DIVISOR = 128
+_MOST_PASSES = 1_000_000
 
 SPLIT_RULES: list[Rule] = []
 _rule = registering(SPLIT_RULES)
@@ -266,6 +267,22 @@ def _overlap_needs_interleaved(scenario: Scenario) -> Violation | None:
             [Fix("overlap.pipeline", False)],
             numbers_of_chunks(scenario),
         ),
+    )
+
+
+@_rule("E332", "simtrain lays out every pass of every stage, each some hundred bytes")
+def _passes_can_be_laid_out(scenario: Scenario) -> Violation | None:
+    virtual_stages = scenario.parallelism.pipeline * scenario.parallelism.interleave
+    microbatches, most = scenario.num_microbatches, _MOST_PASSES // virtual_stages
+    if microbatches <= most:
+        return None
+    unit = _batch_unit(scenario)
+    batch = most * scenario.batch.micro * scenario.parallelism.data
+    return Violation(
+        ("batch.global", "batch.micro"),
+        f"batch.global is {scenario.batch.global_}: {microbatches} microbatches on "
+        f"{virtual_stages} chunks are more than {_MOST_PASSES} forward passes",
+        ([Fix("batch.global", max(unit, batch - batch % unit))],),
     )
 
 

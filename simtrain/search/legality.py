@@ -45,6 +45,7 @@ _READS: dict[str, tuple[str, ...]] = {
     "E327": ("pipeline",),
     "E328": ("pipeline", "interleave"),
     "E330": (),
+    "E332": ("pipeline", "data", "interleave", "micro"),
 }
 """The coordinates that a rule reads; one that is not listed may read all of them."""
 OF_THE_BASE = frozenset(code for code, reads in _READS.items() if not reads)
