@@ -129,13 +129,17 @@ def assert_keeps_what_the_ops_say(
 
 
 def test_two_ranks(tmp_path: pathlib.Path) -> None:
-    """One start of two processes for all: what they compute, keep and send, case by case."""
-    torch.multiprocessing.spawn(run_rank, (str(tmp_path), TWO_RANKS), nprocs=2)
-    for rank in (0, 1):
-        found = json.loads(pathlib.Path(tmp_path, f"{rank}.json").read_text(encoding="utf-8"))
-        for (layer_shape, recompute), case in zip(
-            product(TWO_RANKS, Recompute), found, strict=True
-        ):
+    """tests/several_ranks.py has four."""
+    assert_ranks_equal_the_plain_layer(tmp_path, TWO_RANKS)
+
+
+def assert_ranks_equal_the_plain_layer(folder: pathlib.Path, shapes: list[LayerShape]) -> None:
+    """One start of processes for all: what they compute, keep and send, case by case."""
+    num_ranks = shapes[0].tensor
+    torch.multiprocessing.spawn(run_rank, (str(folder), shapes), nprocs=num_ranks)
+    for rank in range(num_ranks):
+        found = json.loads(pathlib.Path(folder, f"{rank}.json").read_text(encoding="utf-8"))
+        for (layer_shape, recompute), case in zip(product(shapes, Recompute), found, strict=True):
             print(f"rank {rank}, {recompute}: {layer_shape}")
             assert_equals_the_plain_layer(layer_shape, case["errors"])
             assert_keeps_what_the_ops_say(layer_shape, recompute, case["kept"])

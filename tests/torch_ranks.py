@@ -218,10 +218,11 @@ def joined(part: Tensor, dimension: int, group: TensorGroup) -> Tensor:
 
 
 def run_rank(rank: int, folder: str, shapes: list[LayerShape]) -> None:
-    """One of two gloo ranks: every shape under every strategy, results to a file of its own."""
+    """A gloo rank: every shape under every strategy, results to a file of its own."""
     torch.set_num_threads(1)
     meeting = pathlib.Path(folder, "meeting").as_uri()
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    size = shapes[0].tensor
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     found = []
     for shape in shapes:
         for recompute in Recompute:

@@ -1,4 +1,4 @@
-"""One process, and two, that train the same small GPT without dropout, for comparison."""
+"""One process, and several, that train the same small GPT without dropout, for comparison."""
 
 import pathlib
 from typing import Any
@@ -89,11 +89,12 @@ def largest_errors(training: Training, found: Tensors, whole: Tensors) -> Tensor
 
 
 def run_rank(rank: int, folder: str, cases: list[Scenario]) -> None:
-    """One of two gloo ranks: every case, its errors to a file of its own."""
+    """A gloo rank: every case, its errors to a file of its own."""
     torch.set_num_threads(1)
     path = pathlib.Path(folder)
     meeting = (path / "meeting").as_uri()
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    size = cases[0].num_gpus
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     errors = []
     for case in cases:
         weights, whole = torch.load(path / f"tied={case.model.tied_embeddings}.pt")

@@ -1,6 +1,6 @@
-"""Two processes that measure: one dies, or each is a node of its own.
+"""What starts torch in many processes: four ranks, a rank that dies, ranks on nodes of their own.
 
-CI runs this file after the suite: starting torch four times takes longer than all else there.
+CI runs this file after the suite, as it would take longer than most of it.
 """
 
 import os
@@ -12,6 +12,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from test_torch_layer import assert_ranks_equal_the_plain_layer, shape
+from test_torch_training import assert_ranks_train_as_one_does
+from training_ranks import scenario
+
 from calibrate.measured_links import fit_links
 from calibrate.measured_network import fit_network, missing_for_network, ranks_per_node
 from calibrate.record_file import identity, read_records
@@ -19,6 +23,31 @@ from calibrate.records import FILE_NAME, CollectiveRecord, OverlapRecord
 from calibrate.sizes import Part
 
 SCRIPT = Path(__file__).with_name("measure_tiny.py")
+
+
+def test_four_ranks_compute_what_one_does(tmp_path: Path) -> None:
+    shapes = [
+        shape(4),
+        shape(4, sequence=True),
+        shape(4, sequence=True, heads=8, batch=1),
+        shape(4, sequence=True, fused=True),
+    ]
+    assert_ranks_equal_the_plain_layer(tmp_path, shapes)
+
+
+def test_four_ranks_train_as_one_does(tmp_path: Path) -> None:
+    splits: list[dict[str, Any]] = [
+        {"tensor": 2, "sequence_parallel": True, "pipeline": 2},
+        {"tensor": 2, "pipeline": 2},
+        {"tensor": 4, "sequence_parallel": True},
+        {"pipeline": 4},
+    ]
+    cases = [
+        scenario(tied=tied, recompute=recompute, **split)
+        for split in splits
+        for tied, recompute in ((True, "full"), (False, "selective"))
+    ]
+    assert_ranks_train_as_one_does(tmp_path, cases)
 
 
 def start_two(folder: Path, *parts: str, ranks_per_node: int = 2) -> list[Any]:
