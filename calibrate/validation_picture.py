@@ -37,6 +37,7 @@ def draw_validation(validation: Validation, limits: Limits) -> Figure:
     axes.set_title(f"{validation.profile}, measured on {validation.device}", loc="left", fontsize=9)
     span_ms = _span_ms(validation)
     axes.set(xscale="log", yscale="log", xlim=span_ms, ylim=span_ms)
+    style.plain_numbers(axes.xaxis, axes.yaxis)
     _draw_bands(axes, span_ms, limits)
     _draw_marks(axes, validation)
     axes.set_xlabel("measured, ms")

@@ -148,7 +148,7 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         ("simtrain/hardware/profile.py", "self.intra_node is not None"),
         ("simtrain/hardware/profile.py", "self.inter_node is not None"),
         ("simtrain/iteration.py", "isinstance(kept, int)"),
-        ("simtrain/memory/working.py", "not left"),
+        ("simtrain/memory/working.py", "not live"),
         ("simtrain/search/looker.py", "self.evaluation.run is not None"),
         ("simtrain/search/looker.py", "self.run.breakdown is not None"),
         ("simtrain/search/problems.py", "nearest is not None"),

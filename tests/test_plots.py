@@ -178,6 +178,10 @@ def test_scaling_is_against_as_many_times_the_fewest(results: Results) -> None:
     assert picture.efficiency(picture.curves[""]) == {8: 1.0, 16: 400 / 600}
     with styled():
         figure = draw_scaling(picture)
+        figure.draw_without_rendering()
+    (axes,) = figure.axes
+    labels = [label.get_text() for label in axes.get_yticklabels(which="both")]
+    assert any(labels) and not any("$" in label for label in labels)
     ideal, best = figure.axes[0].lines
     assert list(ideal.get_ydata()) == [300, 600] and list(best.get_ydata()) == [300, 400]
     assert words_in(figure) == ["67%"]

@@ -3,10 +3,18 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import layer_scenarios, shape_of
+from toys import a100, layer_scenarios, shape_of, zero
 
-from simtrain.memory.working import ActionMemory, Tensors, backward_memory, forward_memory
+from simtrain.iteration import Iteration
+from simtrain.memory.working import (
+    ActionMemory,
+    Tensors,
+    backward_memory,
+    forward_memory,
+    pass_memory,
+)
 from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.schedules import Action
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.shape import LayerShape
 
@@ -44,6 +52,36 @@ def test_all_that_is_kept_is_released(
     assert left == {}
     assert forward.kept_bytes == backward.kept_bytes
     assert forward.kept_bytes == chunk.forward(shape, policy, hide=True).saved_bytes()
+
+
+LONG_CHUNKS = st.builds(
+    Chunk, st.integers(1, 13), st.booleans(), st.booleans(), reads_batch=st.booleans()
+)
+
+
+@given(layer_scenarios(), LONG_CHUNKS, POLICIES)
+def test_units_that_are_counted_hold_what_they_hold_replayed(
+    scenario: Scenario, chunk: Chunk, policy: RecomputePolicy
+) -> None:
+    shape = shape_of(scenario)
+    forward, backward, _ = both_passes(chunk, shape, policy)
+    assert pass_memory(chunk, policy, shape, True) == (forward, backward)
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("hide", [False, True])
+def test_what_zero_exchanges_within_a_pass_holds_no_activations(
+    stage: int, recompute: str, hide: bool
+) -> None:
+    """Parameters and gradients that are whole for a moment are buffers of their own."""
+    scenario = zero(stage, recompute=recompute, overlap={"data_parallel": hide})
+    iteration = Iteration(scenario, a100())
+    forward, kept = forward_memory(iteration.order(Action(0, "F", 0)))
+    backward, left = backward_memory(iteration.order(Action(0, "B", 0)), kept)
+    assert left == {}
+    policy, hides = scenario.recompute, scenario.overlap.tensor_parallel
+    assert pass_memory(iteration.chunks[0], policy, iteration.shape, hides) == (forward, backward)
 
 
 @given(layer_scenarios(), CHUNKS, POLICIES)

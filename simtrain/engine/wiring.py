@@ -42,7 +42,6 @@ class Wiring:
     says that stream a slows stream s, by `slowdown[s]`.
     """
 
-    stream_of: Ints
     queues: Queues
     previous: Ints
     order: Ints
@@ -54,7 +53,7 @@ class Wiring:
     @property
     def num_tasks(self) -> int:
         """Tasks of the program."""
-        return len(self.stream_of)
+        return len(self.previous)
 
     @classmethod
     def of(
@@ -73,7 +72,6 @@ class Wiring:
         after_tasks = _ints([*itertools.chain.from_iterable(after)])
         slowed_by, slowdown = _interference(numbers, interference)
         return cls(
-            stream_of,
             Queues(queue_starts, queue, after_starts, after_tasks),
             _previous(stream_of, queue),
             kernels.order_of(queue_starts, queue, after_starts, after_tasks),

@@ -9,8 +9,10 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatter
 
 # Okabe and Ito's palette: told apart by readers with any colour vision (jfly.uni-koeln.de/color).
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -47,6 +49,13 @@ def styled() -> Iterator[None]:
 def new_figure(width_in: float = 7.5, height_in: float = 4.2) -> Figure:
     """An empty picture, as wide as a printed page's text unless told otherwise."""
     return Figure(figsize=(width_in, height_in), layout="constrained")
+
+
+def plain_numbers(*axes: Axis) -> None:
+    """Label logarithmic axes with numbers: their own labels are formulas, which are not drawn."""
+    for axis in axes:
+        axis.set_major_formatter("{x:,.7g}")
+        axis.set_minor_formatter(LogFormatter())
 
 
 def rule_lines(axes: Axes) -> None:

@@ -59,6 +59,7 @@ def draw_scaling(picture: Scaling) -> Figure:
         _draw_curve(axes, short_words(panel), curve, colours[at % 6])
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    style.plain_numbers(axes.yaxis)
     counts = sorted({count for curve in picture.curves.values() for count in curve})
     axes.set_xticks(counts, [f"{count:,}" for count in counts], minor=False)
     axes.set_xlabel("GPUs")

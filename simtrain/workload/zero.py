@@ -58,9 +58,11 @@ class DividedStates:
     @property
     def variant(self) -> tuple[bool, ...]:
         """All of it but sizes, as `LayerShape.variant`."""
-        sizes = self.layer_parameters, self.other_parameters
+        layer, others = self.layer_parameters, self.other_parameters
+        parts = -(-layer // self.data), -(-others // self.data)
         divides = self.divides_parameters, self.hide, self.data > 1
-        return *divides, self.other_parameters > 0, sizes[0] == sizes[1]
+        # Where they are as many, the ops of a layer and of the others are not told apart.
+        return *divides, others > 0, layer == others, parts[0] == parts[1]
 
     def num_parameters(self, unit: int) -> int:
         """Parameters of a layer or of the others."""
