@@ -7,19 +7,19 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from test_torch_layer import assert_ranks_equal_the_plain_layer, shape
+from test_torch_measure import identities, wait_for_lines
 from test_torch_training import assert_ranks_train_as_one_does
 from training_ranks import scenario
 
 from calibrate.measured_links import fit_links
 from calibrate.measured_network import fit_network, missing_for_network, ranks_per_node
-from calibrate.record_file import identity, read_records
-from calibrate.records import FILE_NAME, CollectiveRecord, OverlapRecord
+from calibrate.record_file import read_records
+from calibrate.records import CollectiveRecord, OverlapRecord
 from calibrate.sizes import Part
 
 SCRIPT = Path(__file__).with_name("measure_tiny.py")
@@ -64,19 +64,6 @@ def start(folder: Path, *parts: str, rank: int, here: int, port: int) -> Any:
     environment = os.environ | {name: str(value) for name, value in names.items()}
     command = [sys.executable, str(SCRIPT), str(folder), *parts]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for_lines(folder: Path, count: int) -> None:
-    path = folder / FILE_NAME
-    for _ in range(3000):
-        if path.exists() and path.read_bytes().count(b"\n") >= count:
-            return
-        time.sleep(0.005)
-    raise AssertionError(f"{path} never had {count} lines")
-
-
-def identities(folder: Path) -> Counter[str]:
-    return Counter(map(identity, read_records(folder)[1]))
 
 
 def test_two_ranks_measure_and_survive_a_rank_that_dies(tmp_path: Path) -> None:
