@@ -1,0 +1,154 @@
+"""Which predictions moved between an older revision and the working tree, and by how much.
+
+`python -m benchmarks.compare_revisions OLD_REVISION` predicts the shipped scenarios and random ones
+with both, through the public API, and compares every figure. The exit code is 0 if nothing moved
+beyond rounding, 1 if something moved or exists in one revision only, 2 if a revision failed.
+"""
+
+import argparse
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.compare_speed import compare_speed
+from benchmarks.prediction_changes import WIDTH, Comparison, compare, moved_table, summary_lines
+from benchmarks.random_scenarios import coverage_lines
+from benchmarks.revisions import Revision, checked_out, working_tree
+
+Records = dict[str, str]
+Pair = tuple[Revision, Revision]
+
+
+def main() -> None:
+    options = _options()
+    # An ended process, too, removes the temporary worktree.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        with checked_out(options.old_revision) as old:
+            revisions = old, working_tree()
+            print(f"old: {old.name}\nnew: {working_tree().name}", flush=True)
+            comparison = _compare_predictions(revisions, options)
+            if options.speed:
+                print(flush=True)
+                compare_speed(*revisions, options.rounds)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    sys.exit(0 if comparison.nothing_moved else 1)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compare_revisions",
+        description="Compare the predictions of an older revision and of the working tree.",
+    )
+    parser.add_argument("old_revision", help="a commit, a branch, or HEAD~1")
+    parser.add_argument(
+        "--random", type=int, default=3000, metavar="N", help="random scenarios (default: 3000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the random scenarios (default: 0)")
+    parser.add_argument("--sweeps", action="store_true", help="compare the shipped sweeps too")
+    parser.add_argument("--speed", action="store_true", help="compare the speed afterwards")
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="timed rounds of --speed (default: 3)"
+    )
+    return parser.parse_args()
+
+
+def _compare_predictions(revisions: Pair, options: argparse.Namespace) -> Comparison:
+    """Record both revisions, and print how their figures differ."""
+    with tempfile.TemporaryDirectory() as folder:
+        draws = pathlib.Path(folder) / "draws"
+        scenarios = _drawn(revisions[0], options.random, options.seed)
+        draws.write_text("".join(scenarios.values()), encoding="utf-8")
+        _print_coverage(scenarios)
+        num_shipped = len(list((revisions[1].tree / "scenarios").glob("*.yaml")))
+        old, new = _recorded(revisions, num_shipped + len(scenarios), "scenarios", str(draws))
+        if options.sweeps:
+            for records, rows in zip((old, new), _recorded(revisions, None, "sweeps"), strict=True):
+                records |= rows
+    comparison = compare(old, new)
+    if comparison.moved_scenarios:
+        Console(width=WIDTH, highlight=False).print(moved_table(comparison))
+    if (example := comparison.largest_in) in scenarios:
+        print(f"{example}, as the file of a scenario:\n{scenarios[example]}")
+    for line in summary_lines(comparison):
+        print(textwrap.fill(line, WIDTH, subsequent_indent="  "))
+    return comparison
+
+
+def _drawn(revision: Revision, number: int, seed: int) -> Records:
+    """Random scenarios that are legal in a revision, each a line of JSON, by name."""
+    process = revision.start_script("random_scenarios.py", str(number), str(seed))
+    with _ended(process):
+        return {json.loads(line)["name"]: line for line in revision.lines(process)}
+
+
+def _print_coverage(scenarios: Records) -> None:
+    """Print how many of the random scenarios have each value of each option."""
+    if not scenarios:
+        return
+    print("\nRandom scenarios by the values of their options:")
+    for line in coverage_lines([json.loads(line) for line in scenarios.values()]):
+        print(textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent="    "))
+    print(flush=True)
+
+
+def _recorded(revisions: Pair, total: int | None, kind: str, *arguments: str) -> list[Records]:
+    """Record both revisions at the same time; the records of each are JSON texts by name.
+
+    `kind` is "scenarios" or "sweeps", `total` the number of records for the progress bar.
+    """
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    with (
+        Progress(*columns, TimeElapsedColumn(), console=console) as progress,
+        ThreadPoolExecutor(len(revisions)) as threads,
+        _ended(*(_recorder(revision, kind, arguments) for revision in revisions)) as processes,
+    ):
+
+        def read(revision: Revision, process: subprocess.Popen[str], label: str) -> Records:
+            task, records = progress.add_task(f"{kind}, {label}", total=total), {}
+            for line in revision.lines(process):
+                entry = json.loads(line)
+                records[entry["name"]] = json.dumps(entry["record"])
+                progress.advance(task)
+            return records
+
+        readers = [
+            threads.submit(read, *one)
+            for one in zip(revisions, processes, ("old", "new"), strict=True)
+        ]
+        # A revision that fails ends the other one at once.
+        for reader in wait(readers, return_when=FIRST_EXCEPTION).done:
+            reader.result()
+    return [reader.result() for reader in readers]
+
+
+def _recorder(revision: Revision, kind: str, arguments: tuple[str, ...]) -> subprocess.Popen[str]:
+    return revision.start_script("record_predictions.py", kind, str(revision.tree), *arguments)
+
+
+@contextmanager
+def _ended(*processes: subprocess.Popen[str]) -> Iterator[tuple[subprocess.Popen[str], ...]]:
+    """Kill the processes at the end of the block, also on error."""
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()

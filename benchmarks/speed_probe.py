@@ -1,0 +1,83 @@
+"""Time one workload in this process, with the simtrain on the path.
+
+`python speed_probe.py WORKLOAD` prints the path of simtrain, then {label: seconds} as JSON.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+_BEFORE_IMPORT = time.perf_counter()
+import simtrain  # noqa: E402 (the import is timed)
+
+_IMPORT_S = time.perf_counter() - _BEFORE_IMPORT
+
+TYPICAL, LARGEST = "table5_175b_present", "table5_1t_present"
+GPUS = 64
+Seconds = dict[str, float]
+
+
+def cold() -> Seconds:
+    """The first simulation of a process."""
+    simulate_s = _seconds(lambda: simtrain.simulate(simtrain.load_scenario(TYPICAL)))
+    return {
+        "175B, first simulate() and import": _IMPORT_S + simulate_s,
+        "175B, first simulate()": simulate_s,
+    }
+
+
+def warm() -> Seconds:
+    """Medians of simulations after the first."""
+    return {
+        f"{label}, simulate(), {engine}": _median(
+            repetitions,
+            partial(simtrain.simulate, simtrain.load_scenario(name), engine=engine),
+        )
+        for label, name, repetitions in (("175B", TYPICAL, 7), ("1T", LARGEST, 3))
+        for engine in ("simpy", "auto")
+    }
+
+
+def evaluator() -> Seconds:
+    """An evaluator's first scenario, and the median of the same one after it."""
+    scenario = simtrain.load_scenario(TYPICAL)
+    evaluator = simtrain.Evaluator()
+    return {
+        "175B, first evaluate()": _seconds(lambda: evaluator.evaluate(scenario)),
+        "175B, evaluate()": _median(300, lambda: evaluator.evaluate(scenario)),
+    }
+
+
+def search() -> Seconds:
+    """A search after the same one."""
+    from simtrain.search import search
+
+    scenario = simtrain.load_scenario(TYPICAL)
+    return {"175B, second search()": _median(3, lambda: search(scenario, (GPUS,)))}
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _median(repetitions: int, run: Callable[[], object]) -> float:
+    """The median seconds of some runs after one that is not counted."""
+    run()
+    return statistics.median(_seconds(run) for _ in range(repetitions))
+
+
+WORKLOADS = {workload.__name__: workload for workload in (cold, warm, evaluator, search)}
+
+
+def main() -> None:
+    print(simtrain.__file__)
+    print(json.dumps(WORKLOADS[sys.argv[1]]()))
+
+
+if __name__ == "__main__":
+    main()
