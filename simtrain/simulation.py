@@ -20,7 +20,7 @@ from simtrain.programs.chunk import ActionTime, simulate_chunk
 from simtrain.report.breakdown import stage_breakdowns
 from simtrain.report.result import Result
 from simtrain.report.verdict import does_not_fit
-from simtrain.scenario import Scenario, check_cluster, check_scenario
+from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.parameters import layer_parameters
 from simtrain.workload.shape import LayerShape
@@ -37,8 +37,10 @@ def simulate(
     `Result.memory` to say: it is simulated either way.
 
     Raises:
-        InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
+        InputError: the scenario has a wrong value, breaks a rule of the framework, or does not fit
+            its cluster.
     """
+    check_values(scenario)
     profile = checked_profile(scenario, profile)
     if is_open(scenario):
 
@@ -63,6 +65,7 @@ def simulate_fitting(
         InputError: as `simulate`.
         DoesNotFitError: it does not fit; what would make it fit has been looked for.
     """
+    check_values(scenario)
     if not is_open(scenario):
         _check_fits(scenario, simulate_memory(scenario), tell)
     result = simulate(scenario, engine=engine)
@@ -80,8 +83,9 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
     """What each stage of a scenario holds at its peak; as `simulate`, but without the time.
 
     Raises:
-        InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
+        InputError: as `simulate`.
     """
+    check_values(scenario)
     if is_open(scenario):
         return simulate(scenario, profile).memory
     return memory_report(Iteration(scenario, checked_profile(scenario, profile)))

@@ -7,6 +7,7 @@ from typing import Any
 from simtrain.errors import Location
 from simtrain.evaluation import Evaluator
 from simtrain.scenario import RULES, Scenario
+from simtrain.scenario.section import Origin
 from simtrain.search.looker import Looker
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point, Space
@@ -27,7 +28,7 @@ def base(**sections: Any) -> Scenario:
 
 def holding(scenario: Scenario, *paths: tuple[str, ...]) -> Scenario:
     """The scenario as if these of its fields had been set with --set."""
-    scenario._positions = Positions({}, {path: Location("--set") for path in paths})
+    scenario._origin = Origin(Positions({}, {path: Location("--set") for path in paths}))
     return scenario
 
 

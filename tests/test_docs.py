@@ -23,6 +23,8 @@ from simtrain.cli import Target
 from simtrain.hardware.load import load_profile
 from simtrain.paper.comparison import Comparison, Row
 from simtrain.resources import list_profiles, list_scenarios, list_sweeps
+from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate
 
 DOCUMENTS = (
     *("README.md", "docs/design.md", "docs/validation.md", "docs/what_ifs.md", "docs/scale.md"),
@@ -171,9 +173,11 @@ def test_benchmarks_can_be_imported(command: str) -> None:
 def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
     (block,) = (block for block in blocks("README.md") if block.language == "python")
     exec(compile(block.text, "README.md", "exec"), {})
-    first, *spans = capsys.readouterr().out.splitlines()
+    first, *spans, changed = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"1\.\d{3} s, MFU 4\d\.\d%", first)
     assert len(spans) == 3 and all(span.startswith("stage 0 ") for span in spans)
+    full_s = simulate(load_scenario("table5_22b_full")).iteration_time_s
+    assert changed == f"{full_s:.3f} s"
 
 
 def test_the_first_what_if_says_what_its_commands_print() -> None:

@@ -17,7 +17,7 @@ from sweep_files import BASE, SMALL, plan_of, rows_of, run, with_axes
 from simtrain.evaluation import Evaluator
 from simtrain.resources import find_scenario
 from simtrain.scenario import Scenario
-from simtrain.scenario.load import spell_out_recompute
+from simtrain.scenario.schema import spell_out_recompute
 from simtrain.strict_yaml import apply_overrides, load_document, validate
 from simtrain.sweep import Plan
 

@@ -86,7 +86,7 @@ def _outcome(
     memory_of: Callable[[Scenario], MemoryReport],
 ) -> Remedy[R] | None:
     try:
-        changed = _changed(scenario, changes)
+        changed = scenario.replace(dict(changes))
         # What `auto` leaves open is settled, and found to fit or not, by simulating.
         if not is_open(changed) and not memory_of(changed).fits:
             return None
@@ -132,18 +132,6 @@ def _changes(scenario: Scenario) -> Iterator[Change]:
         yield "batch.micro", scenario.batch.micro // 2
     if not memory.offload_optimizer:
         yield "memory.offload_optimizer", True
-
-
-def _changed(scenario: Scenario, changes: tuple[Change, ...]) -> Scenario:
-    """The scenario as it would be with other values written, defaults following them."""
-    data = scenario.model_dump(by_alias=True, exclude_unset=True)
-    for path, value in changes:
-        *sections, field = path.split(".")
-        target = data
-        for name in sections:
-            target = target.setdefault(name, {})
-        target[field] = value
-    return Scenario.model_validate(data)
 
 
 def _options(changes: tuple[Change, ...]) -> str:

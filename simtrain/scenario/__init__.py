@@ -1,6 +1,13 @@
 """The user's question: what to train, split how, on which machine, and whether that is legal."""
 
-from simtrain.scenario.check import REASONS, RULES, check_cluster, check_scenario, check_some
+from simtrain.scenario.check import (
+    REASONS,
+    RULES,
+    check_cluster,
+    check_scenario,
+    check_some,
+    check_values,
+)
 from simtrain.scenario.load import load_scenario, load_unchecked, scenario_from_document
 from simtrain.scenario.nearest import Fix
 from simtrain.scenario.schema import (
@@ -34,6 +41,7 @@ __all__ = [
     "check_cluster",
     "check_scenario",
     "check_some",
+    "check_values",
     "load_scenario",
     "load_unchecked",
     "scenario_from_document",

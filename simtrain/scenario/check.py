@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import PurePath
+from typing import Any
 
-from simtrain.errors import InputError
+from pydantic import ValidationError
+
+from simtrain.errors import InputError, Problem
 from simtrain.scenario.attention_rules import ATTENTION_RULES, fused_attention_rule
 from simtrain.scenario.memory_rules import MEMORY_RULES, host_link_rule
 from simtrain.scenario.rules import SPLIT_RULES, cluster_rule
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.section import IN_PYTHON
 from simtrain.scenario.stage_rules import STAGE_RULES
 from simtrain.scenario.violation import Rule, problem_of
+from simtrain.strict_yaml import data_of, input_error
 
 RULES: tuple[Rule, ...] = tuple(
     sorted(
@@ -30,6 +36,45 @@ def check_scenario(scenario: Scenario) -> None:
         InputError: one problem for each broken rule, with the nearest legal values.
     """
     _check(scenario, RULES, RULES)
+
+
+def check_values(scenario: Scenario) -> None:
+    """Refuse values that pydantic's `model_copy` did not check, and anything but a scenario.
+
+    Raises:
+        InputError: one problem for each wrong value.
+    """
+    if not isinstance(scenario, Scenario):
+        raise InputError([_not_a_scenario(scenario)])
+    data = data_of(scenario)
+    try:
+        valid = Scenario.model_validate(data)
+    except ValidationError as error:
+        raise input_error(error, Scenario, data, scenario.positions, "the scenario") from None
+    # A dict can have the right values of a section, and a section a second value by its alias.
+    wrong = [
+        Problem(
+            "E203",
+            f"{name} is {getattr(scenario, name)!r:.80}, not a valid {type(section).__name__}",
+            IN_PYTHON,
+            fix=f'change the scenario with replace({{"{name}": ...}}) instead of model_copy',
+        )
+        for name, section in valid
+        if getattr(scenario, name) != section
+    ]
+    if wrong:
+        raise InputError(wrong)
+
+
+def _not_a_scenario(value: Any) -> Problem:
+    if isinstance(value, (str, PurePath)):
+        fix = f'load the scenario, as in simulate(load_scenario("{value}"))'
+        return Problem("E114", f'"{value}" is a name, not a Scenario', fix=fix)
+    return Problem(
+        "E114",
+        f"a {type(value).__name__} is not a Scenario",
+        fix="load one with load_scenario, or build one with Scenario(model=..., batch=...)",
+    )
 
 
 def check_some(scenario: Scenario, codes: Collection[str]) -> None:

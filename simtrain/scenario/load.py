@@ -7,14 +7,8 @@ from collections.abc import Iterable
 
 from simtrain.resources import find_scenario
 from simtrain.scenario.check import check_scenario
-from simtrain.scenario.schema import Scenario
-from simtrain.strict_yaml import (
-    Document,
-    Positions,
-    apply_overrides,
-    load_document,
-    validate,
-)
+from simtrain.scenario.schema import Scenario, spell_out_recompute
+from simtrain.strict_yaml import Document, apply_overrides, load_document
 
 
 def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
@@ -53,26 +47,7 @@ def scenario_from_document(document: Document, default_name: str | None = None) 
 
 
 def _scenario_of(document: Document, default_name: str | None) -> Scenario:
-    document = spell_out_recompute(document)
     data = dict(document.data)
     if data.get("name") is None:
         data["name"] = default_name
-    scenario = validate(Scenario, data, document.positions)
-    scenario._positions = document.positions
-    return scenario
-
-
-def spell_out_recompute(document: Document) -> Document:
-    """The document with `recompute: full` written as the section that it stands for.
-
-    Overrides can then reach inside it, and rules find where the strategy was written.
-    """
-    recompute = document.data.get("recompute")
-    if "recompute" not in document.data or isinstance(recompute, dict):
-        return document
-    keys, values = dict(document.positions.keys), dict(document.positions.values)
-    for table in (keys, values):
-        if ("recompute",) in table:
-            table["recompute", "strategy"] = table["recompute",]
-    data = document.data | {"recompute": {"strategy": recompute}}
-    return Document(data, Positions(keys, values))
+    return Scenario.from_document(Document(data, document.positions))

@@ -64,7 +64,7 @@ def _distribute_needs_tensor(scenario: Scenario) -> Violation | None:
     heads = scenario.model.num_attention_heads
     return Violation(
         ("recompute.distribute", "parallelism.tensor"),
-        "recompute.distribute is true while parallelism.tensor is 1",
+        f"recompute.distribute is true while parallelism.tensor is {scenario.parallelism.tensor}",
         (
             [Fix("recompute.distribute", False)],
             divisors("parallelism.tensor", 1, heads, at_least=2),
@@ -109,7 +109,8 @@ def _kept_need_pipeline(scenario: Scenario) -> Violation | None:
         return None
     return Violation(
         ("recompute.keep_microbatches", "parallelism.pipeline"),
-        f"recompute.keep_microbatches is {kept} while parallelism.pipeline is 1",
+        f"recompute.keep_microbatches is {kept} while parallelism.pipeline is "
+        f"{scenario.parallelism.pipeline}",
         (
             [Fix("recompute.keep_microbatches", 0)],
             numbers_of_stages(scenario, at_least=2),
@@ -167,7 +168,7 @@ def _zero_needs_replicas(scenario: Scenario) -> Violation | None:
         return None
     return Violation(
         ("memory.zero_stage", "parallelism.data"),
-        f"memory.zero_stage is {stage} while parallelism.data is 1",
+        f"memory.zero_stage is {stage} while parallelism.data is {scenario.parallelism.data}",
         (
             [Fix("memory.zero_stage", 0)],
             divisors("parallelism.data", 1, batch, at_least=2),

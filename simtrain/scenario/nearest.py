@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isqrt
-from typing import Any
 
-from pydantic import ValidationError
-
+from simtrain.errors import InputError
 from simtrain.scenario.schema import MAX_COUNT, Scenario
 
 # How many multiples to look at on each side of a value.
@@ -31,15 +29,9 @@ class Fix:
 
     def apply(self, scenario: Scenario) -> Scenario | None:
         """The scenario with this value, its defaults derived anew; None if it cannot be had."""
-        data: dict[str, Any] = scenario.model_dump(by_alias=True, exclude_unset=True)
-        *sections, name = self.field.split(".")
-        inside = data
-        for section in sections:
-            inside = inside.setdefault(section, {})
-        inside[name] = self.value
         try:
-            return Scenario.model_validate(data)
-        except ValidationError:
+            return scenario.replace({self.field: self.value})
+        except InputError:
             return None
 
 

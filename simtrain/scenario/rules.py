@@ -136,7 +136,7 @@ def _sequence_parallel_needs_tensor(scenario: Scenario) -> Violation | None:
     heads = scenario.model.num_attention_heads
     return Violation(
         ("parallelism.sequence_parallel", "parallelism.tensor"),
-        "parallelism.sequence_parallel is true while parallelism.tensor is 1",
+        f"parallelism.sequence_parallel is true while parallelism.tensor is {parallelism.tensor}",
         (
             [Fix("parallelism.sequence_parallel", False)],
             divisors("parallelism.tensor", 1, heads, at_least=2),
@@ -151,7 +151,8 @@ def _interleave_needs_pipeline(scenario: Scenario) -> Violation | None:
         return None
     return Violation(
         ("parallelism.interleave", "parallelism.pipeline"),
-        f"parallelism.interleave is {parallelism.interleave} while parallelism.pipeline is 1",
+        f"parallelism.interleave is {parallelism.interleave} while parallelism.pipeline is "
+        f"{parallelism.pipeline}",
         (
             [Fix("parallelism.interleave", 1)],
             numbers_of_stages(scenario, at_least=2),

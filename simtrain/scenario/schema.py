@@ -6,19 +6,29 @@ combinations that the training framework refuses in `simtrain.scenario.rules`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     PrivateAttr,
     Tag,
+    ValidationError,
     model_validator,
 )
 
-from simtrain.strict_yaml import Document, Positions, section
+from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
+from simtrain.strict_yaml import (
+    Document,
+    Positions,
+    data_of,
+    input_error,
+    paths_in,
+    section,
+    validate,
+    with_value,
+)
 
 # NCCL and MPI count ranks and CUDA counts grid blocks in 32-bit integers.
 MAX_COUNT = 2**31 - 1
@@ -31,11 +41,7 @@ AttentionBackend = Literal["unfused", "fused"]
 _BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
-
-
-class Model(_Section):
+class Model(Section):
     """A GPT-style transformer; `vocab_size` is the padded one."""
 
     num_layers: Count = Field(examples=[48])
@@ -49,7 +55,7 @@ class Model(_Section):
     tied_embeddings: bool = Field(default=True, examples=["true"])
 
 
-class Parallelism(_Section):
+class Parallelism(Section):
     """How the model is split: tensor x pipeline x data GPUs, `interleave` chunks per stage.
 
     `first_stage_layers` and `last_stage_layers` give these stages a number of layers of their own
@@ -74,11 +80,11 @@ class Parallelism(_Section):
     )
 
 
-class Batch(_Section):
+class Batch(Section):
     """Sequences in a microbatch of one replica, and in the batch of all replicas."""
 
     micro: Count = Field(examples=[1])
-    global_: Count = Field(alias="global", examples=[64])
+    global_: Count = Field(validation_alias="global", serialization_alias="global", examples=[64])
 
 
 # A number of microbatches, or "auto"; told apart first, so that a wrong value has one error.
@@ -89,7 +95,7 @@ _CountOrAuto = Annotated[
 ]
 
 
-class RecomputePolicy(_Section):
+class RecomputePolicy(Section):
     """Which activations are dropped in the forward pass and computed again in the backward.
 
     A word alone (`recompute: full`) is its strategy. Names and meaning are Megatron-LM's
@@ -121,7 +127,7 @@ class RecomputePolicy(_Section):
         return written if isinstance(written, (dict, cls)) else {"strategy": written}
 
 
-class MemoryOptions(_Section):
+class MemoryOptions(Section):
     """What else trades time for memory.
 
     zero_stage: what is divided over the replicas: optimizer states (1, Megatron-LM's distributed
@@ -135,14 +141,14 @@ class MemoryOptions(_Section):
     deallocate_outputs: bool = Field(default=True, examples=["false"])
 
 
-class Precision(_Section):
+class Precision(Section):
     """The dtype of weights and activations, and the one gradients are summed and reduced in."""
 
     compute: SixteenBit = Field(default="bf16", examples=["bf16"])
     gradients: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", examples=["fp32"])
 
 
-class Overlap(_Section):
+class Overlap(Section):
     """Which communication runs beside compute; the defaults are what the paper ran.
 
     tensor_parallel: the collectives of the backward pass behind the gradient products.
@@ -155,11 +161,27 @@ class Overlap(_Section):
     data_parallel: bool = Field(default=False, examples=["true"])
 
 
+def spell_out_recompute(document: Document) -> Document:
+    """The document with `recompute: full` written as the section that it stands for.
+
+    Overrides can then reach inside it, and rules find where the strategy was written.
+    """
+    recompute = document.data.get("recompute")
+    if "recompute" not in document.data or isinstance(recompute, dict):
+        return document
+    keys, values = dict(document.positions.keys), dict(document.positions.values)
+    for table in (keys, values):
+        if ("recompute",) in table:
+            table["recompute", "strategy"] = table["recompute",]
+    data = document.data | {"recompute": {"strategy": recompute}}
+    return Document(data, Positions(keys, values))
+
+
 def _default_schedule(scenario: dict[str, Any]) -> ScheduleName:
     return "interleaved" if scenario["parallelism"].interleave > 1 else "1f1b"
 
 
-class Scenario(_Section):
+class Scenario(Section):
     """One question to the simulator. `hardware` overrides entries of the cluster's profile.
 
     `attention_backend` is Megatron-LM's (transformer_config.py): the core of self-attention as
@@ -184,17 +206,71 @@ class Scenario(_Section):
     precision: Precision = Precision()
     overlap: Overlap = Overlap()
 
-    _positions: Positions = PrivateAttr(default_factory=Positions)
+    _origin: Origin = PrivateAttr(default_factory=lambda: BUILT_IN_PYTHON)
+
+    @classmethod
+    def from_document(cls, document: Document) -> Self:
+        """The scenario of a document; rules are not checked.
+
+        Raises:
+            InputError: all that is wrong with single values.
+        """
+        document = spell_out_recompute(document)
+        scenario = validate(cls, document.data, document.positions)
+        scenario._origin = Origin(document.positions, data_of(scenario))
+        return scenario
+
+    def replace(self, changes: Mapping[str, Any]) -> Self:
+        """The scenario with some fields set to other values.
+
+        Args:
+            changes: values by the dotted names of scenario files, set in this order, such as
+                {"parallelism.tensor": 4, "batch.global": 32, "recompute": "full"}. A section, as a
+                dict or an object (`Parallelism(tensor=4)`), replaces the whole old section.
+
+        Defaults that follow from other fields (`schedule`, `model.ffn_hidden_size`,
+        `parallelism.scatter_gather`) are derived anew. The rules of the framework are not checked;
+        `simulate` and `check_scenario` do that.
+
+        Raises:
+            InputError: an unknown name, or a value that its field cannot have.
+        """
+        origin = self._origin
+        replaced = list(origin.replaced)
+        # Unchanged sections stay objects, which pydantic does not validate again.
+        data = {name: vars(self)[name] for name in self.model_fields_set}
+        for name, given in changes.items():
+            path, value = tuple(name.split(".")), data_of(given, only_set=True)
+            if path == ("recompute",) and not isinstance(value, dict):
+                value = {"strategy": value}
+            if path[0] in data:
+                data[path[0]] = data_of(data[path[0]], only_set=True)
+            data = with_value(data, path, value, IN_PYTHON)
+            replaced += paths_in(value, path)
+        try:
+            scenario = self.model_validate(data, by_alias=True, by_name=False)
+        except ValidationError as error:
+            positions = self.positions.moved(replaced, IN_PYTHON)
+            raise input_error(error, Scenario, data, positions, "the scenario") from None
+        scenario._origin = Origin(origin.positions, origin.data, tuple(replaced))
+        return scenario
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all values are equal, wherever they were written."""
+        return isinstance(other, Scenario) and vars(self) == vars(other)
 
     @property
     def positions(self) -> Positions:
-        """Where in which file each field was written; empty for a scenario built in Python."""
-        return self._positions
+        """Where each field was written; empty for a scenario built in Python.
+
+        Fields that `replace` or `model_copy` changed have no line, but are "changed in Python".
+        """
+        return self._origin.positions_of(self)
 
     @property
     def hardware_document(self) -> Document:
         """The overrides of the cluster's profile with their positions, to overlay it with."""
-        return section(Document({"hardware": self.hardware}, self._positions), ("hardware",))
+        return section(Document({"hardware": self.hardware}, self.positions), ("hardware",))
 
     @property
     def num_gpus(self) -> int:

@@ -137,7 +137,7 @@ def _own_layers_need_pipeline(scenario: Scenario) -> Violation | None:
     return Violation(
         (*own, "parallelism.pipeline"),
         f"{' and '.join(own)} {'is' if len(own) == 1 else 'are'} set while parallelism.pipeline "
-        "is 1",
+        f"is {scenario.parallelism.pipeline}",
         (
             *([Fix(field, None)] for field in own),
             numbers_of_stages(scenario, at_least=2),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simtrain.evaluation import Evaluator
-from simtrain.scenario import Scenario, check_some
+from simtrain.scenario import Scenario, check_some, check_values
 from simtrain.search.bounds import Bounds
 from simtrain.search.exhaustive import exhaustive
 from simtrain.search.legality import OF_THE_BASE, legal_points
@@ -35,17 +35,18 @@ def search(
     """The `top` best ways to train a scenario's model and global batch on any of some numbers of
     GPUs.
 
-    What was set from outside the base's file (`load_unchecked` with overrides) stays; a base built
-    in Python has nothing of that. `max_memory` ("40 GiB") is what the peak of a GPU may not exceed,
-    no more than it has; recompute that stays and is open is chosen to fit in it. Where more than
-    `max_trials` configurations are legal, so many are proposed by an optimizer and looked at; the
-    result is then not exact.
+    Fields that were changed since the base was loaded or built (`load_unchecked` with overrides,
+    `Scenario.replace`) keep their values. `max_memory` ("40 GiB") is what the peak of a GPU may not
+    exceed, no more than it has; recompute that stays and is open is chosen to fit in it. Where more
+    than `max_trials` configurations are legal, so many are proposed by an optimizer and looked at;
+    the result is then not exact.
 
     Raises:
-        InputError: a base that no split makes legal, too many GPUs for the cluster, no legal
-            configuration, no amount of memory, or what is no number or objective.
+        InputError: a base with a wrong value or that no split makes legal, too many GPUs for the
+            cluster, no legal configuration, no amount of memory, or what is no number or objective.
         DoesNotFitError: no configuration fits.
     """
+    check_values(base)
     objective = objective_of(objective)
     check_counts(tuple(gpus), top, max_trials)
     evaluator = Evaluator()

@@ -3,10 +3,21 @@
 Nothing here knows what a scenario or a hardware profile is: the model class is a parameter.
 """
 
-from simtrain.strict_yaml.document import Document, Path, Positions, overlay, section
+from simtrain.strict_yaml.document import (
+    Document,
+    Path,
+    Positions,
+    document_with,
+    leaves,
+    overlay,
+    paths_in,
+    section,
+    with_value,
+)
+from simtrain.strict_yaml.model_fields import data_of
 from simtrain.strict_yaml.overrides import apply_overrides
 from simtrain.strict_yaml.reading import load_document, parse_document
-from simtrain.strict_yaml.validation import FieldError, validate
+from simtrain.strict_yaml.validation import FieldError, input_error, validate
 
 __all__ = [
     "Document",
@@ -14,9 +25,15 @@ __all__ = [
     "Path",
     "Positions",
     "apply_overrides",
+    "data_of",
+    "document_with",
+    "input_error",
+    "leaves",
     "load_document",
     "overlay",
     "parse_document",
+    "paths_in",
     "section",
     "validate",
+    "with_value",
 ]

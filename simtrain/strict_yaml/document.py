@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,14 @@ class Positions:
     def of_value(self, path: Path) -> Location | None:
         """The value at `path`, or the key of the closest section around it that was written."""
         return self.values.get(path) or self.of_key(path)
+
+    def moved(self, paths: Iterable[Path], place: Location) -> Positions:
+        """The positions with `place` for `paths`, and without those of what was inside them."""
+        keys, values = dict(self.keys), dict(self.values)
+        for path in paths:
+            _move(path, {path: place}, keys)
+            _move(path, {path: place}, values)
+        return Positions(keys, values)
 
     def __contains__(self, path: Path) -> bool:
         """Whether `path` was written, not defaulted."""
@@ -63,6 +71,48 @@ def section(document: Document, path: Path) -> Document:
     )
 
 
+def document_with(path: Path, value: Any, place: Location | None) -> Document:
+    """A document that holds nothing but `value` at `path`, all of it at `place`."""
+    enclosing = [path[:depth] for depth in range(1, len(path))]
+    table = dict.fromkeys([*enclosing, *paths_in(value, path)], place) if place else {}
+    return Document(with_value({}, path, value, place), Positions(table, table))
+
+
+def with_value(
+    data: Mapping[str, Any], path: Path, value: Any, place: Location | None
+) -> dict[str, Any]:
+    """A copy of nested data with a value set; what is beside its path is shared.
+
+    Raises:
+        InputError: the path leads through a plain value; `place` is where the new one stands.
+    """
+    changed = inside = dict[Any, Any](data)
+    for depth, part in enumerate(path[:-1], start=1):
+        old = inside.get(part)
+        if not (old is None or isinstance(old, dict)):
+            raise InputError([_not_a_section(path[:depth], old, place)])
+        inside[part] = inside = dict(old or {})
+    inside[path[-1]] = value
+    return changed
+
+
+def paths_in(value: Any, path: Path) -> Iterator[Path]:
+    """The path of a value, and then of everything inside it."""
+    yield path
+    items = value.items() if isinstance(value, dict) else ()
+    for part, inside in enumerate(value) if isinstance(value, list) else items:
+        yield from paths_in(inside, (*path, part))
+
+
+def leaves(data: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """The values of plain data that are not sections, by path."""
+    if not isinstance(data, dict):
+        yield path, data
+        return
+    for name, value in data.items():
+        yield from leaves(value, (*path, name))
+
+
 def overlay(base: Document, top: Document) -> Document:
     """`base` with every value of `top` laid over it; mappings merge, anything else replaces.
 
@@ -81,7 +131,7 @@ def overlay(base: Document, top: Document) -> Document:
         if isinstance(new, dict) and isinstance(old, dict):
             return merge(old, new, path)
         if isinstance(new, dict) and old is not None:
-            raise InputError([_not_a_section(path, old, top.positions)])
+            raise InputError([_not_a_section(path, old, top.positions.of_value(path))])
         _move(path, top.positions.keys, keys)
         _move(path, top.positions.values, values)
         return new
@@ -97,10 +147,10 @@ def _move(path: Path, source: Mapping[Path, Location], target: dict[Path, Locati
     target.update({where: at for where, at in source.items() if where[:depth] == path})
 
 
-def _not_a_section(path: Path, value: Any, positions: Positions) -> Problem:
+def _not_a_section(path: Path, value: Any, place: Location | None) -> Problem:
     return Problem(
         "E112",
         f"{dotted(path)} is the value {value!r}, not a section: nothing can be set inside it",
-        positions.of_value(path),
+        place,
         fix=f"set {dotted(path)} itself",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -22,6 +23,32 @@ def example(model_class: type[BaseModel], path: Path) -> str | None:
     """The first of the examples that the model gives for the field at `path`, if it gives any."""
     field = _fields(_annotation_at(model_class, path[:-1])).get(str(path[-1])) if path else None
     return str(field.examples[0]) if field and field.examples else None
+
+
+def data_of(value: Any, *, only_set: bool = False) -> Any:
+    """The fields of a model by their names in the file; any other value is returned unchanged.
+
+    Args:
+        value: a model, with models as its sections, or any other value.
+        only_set: leave out fields that were not given and have their default.
+
+    Unlike `model_dump` this keeps the names and values that `model_copy` did not check.
+    """
+    if not isinstance(value, BaseModel):
+        return value
+    fields, aliases = vars(value), _aliases(type(value))
+    names = value.model_fields_set if only_set else fields
+    return {
+        aliases.get(name, name): data_of(inside, only_set=only_set)
+        for name, inside in fields.items()
+        if name in names
+    }
+
+
+@functools.cache
+def _aliases(model_class: type[BaseModel]) -> dict[str, str]:
+    fields = model_class.model_fields.items()
+    return {name: field.serialization_alias or name for name, field in fields}
 
 
 def _annotation_at(annotation: Any, path: Path) -> Any:
@@ -48,7 +75,8 @@ def _annotation_inside(annotation: Any, part: str | int) -> Any:
 def _fields(annotation: Any) -> dict[str, FieldInfo]:
     """The fields of a model; of a union, those of all its models."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {field.alias or name: field for name, field in annotation.model_fields.items()}
+        fields = annotation.model_fields.items()
+        return {str(field.validation_alias or name): field for name, field in fields}
     if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
         models = typing.get_args(annotation)
         return {name: field for model in models for name, field in _fields(model).items()}

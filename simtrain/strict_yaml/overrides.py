@@ -7,7 +7,7 @@ from functools import reduce
 
 from simtrain.errors import InputError, Location, Problem
 from simtrain.strict_yaml.core_schema import build
-from simtrain.strict_yaml.document import Document, Path, Positions, overlay
+from simtrain.strict_yaml.document import Document, document_with, overlay
 from simtrain.strict_yaml.reading import compose
 
 
@@ -29,14 +29,8 @@ def _document_of(override: str) -> Document:
     place, path = _place_of(override), path_of(override)
     node = compose(override.partition("=")[2], lambda line, column: place)
     # An override with nothing after the "=" sets null, as in a file.
-    value, positions = (None, Positions()) if node is None else build(node, lambda *_: place)
-    table: dict[Path, Location] = {path[:depth]: place for depth in range(1, len(path) + 1)}
-    table |= {(*path, *where): place for where in positions.values}
-    *outer, name = path
-    data = {name: value}
-    for part in reversed(outer):
-        data = {part: data}
-    return Document(data, Positions(table, table))
+    value = None if node is None else build(node, lambda *_: place)[0]
+    return document_with(path, value, place)
 
 
 def _place_of(override: str) -> Location:

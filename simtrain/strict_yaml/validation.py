@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import keyword
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +21,9 @@ Model = TypeVar("Model", bound=BaseModel)
 _CONSEQUENCES = frozenset({"default_factory_not_called"})
 _MAX_SHOWN = 40
 _TYPE_NAMES: dict[type, str] = {
+    type(None): "",
+    dict: "",
+    list: "",
     bool: "the boolean",
     int: "the integer",
     float: "the decimal number",
@@ -40,30 +44,46 @@ class FieldError(ValueError):
 
 
 def validate(model_class: type[Model], data: Mapping[str, Any], positions: Positions) -> Model:
-    """The data as a `model_class`.
+    """The data as a `model_class`, its fields named as in files.
 
     Raises:
         InputError: with one located problem for each thing that the model refuses.
     """
     try:
-        return model_class.model_validate(data)
+        return model_class.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
-        problems = [
-            _explain(
-                _Refusal(
-                    model_class=model_class,
-                    positions=positions,
-                    path=_written_path(data, detail["loc"]),
-                    kind=detail["type"],
-                    value=detail["input"],
-                    message=detail["msg"],
-                    context=detail.get("ctx", {}),
-                )
+        # Pydantic's own error would say the same in other words.
+        raise input_error(error, model_class, data, positions) from None
+
+
+def input_error(
+    error: ValidationError,
+    model_class: type[BaseModel],
+    data: Mapping[str, Any],
+    positions: Positions,
+    home: str = "the file",
+) -> InputError:
+    """Pydantic's error with one located problem for each thing that the model refuses.
+
+    `home` names what holds the data: the file, or the class whose constructor was called.
+    """
+    problems = [
+        _explain(
+            _Refusal(
+                model_class=model_class,
+                positions=positions,
+                path=_written_path(data, detail["loc"]),
+                kind=detail["type"],
+                value=detail["input"],
+                message=detail["msg"],
+                context=detail.get("ctx", {}),
+                top=home,
             )
-            for detail in error.errors()
-            if detail["type"] not in _CONSEQUENCES
-        ]
-        raise InputError(_in_reading_order(problems)) from error
+        )
+        for detail in error.errors()
+        if detail["type"] not in _CONSEQUENCES
+    ]
+    return InputError(_in_reading_order(problems))
 
 
 def _in_reading_order(problems: list[Problem]) -> list[Problem]:
@@ -121,6 +141,7 @@ class _Refusal:
     value: Any
     message: str
     context: Mapping[str, Any]
+    top: str
 
     @property
     def name(self) -> str:
@@ -128,7 +149,16 @@ class _Refusal:
 
     @property
     def home(self) -> str:
-        return dotted(self.path[:-1]) or "the file"
+        return dotted(self.path[:-1]) or self.top
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether the field is an argument of the model's constructor."""
+        return self.home == self.model_class.__name__
+
+    def spelled(self, name: str) -> str:
+        """A field's name as it is written here: a keyword of Python ends in an underscore."""
+        return f"{name}_" if self.is_argument and keyword.iskeyword(name) else name
 
     @property
     def says(self) -> str:
@@ -152,7 +182,7 @@ def _explain(refusal: _Refusal) -> Problem:
 
 def _explain_unknown_key(refusal: _Refusal) -> Problem:
     key = str(refusal.path[-1])
-    legal = legal_keys(refusal.model_class, refusal.path[:-1])
+    legal = [refusal.spelled(name) for name in legal_keys(refusal.model_class, refusal.path[:-1])]
     similar = difflib.get_close_matches(key, legal, n=1)
     question = f'did you mean "{similar[0]}"? ' if similar else ""
     fix = f"{question}The keys of {refusal.home} are {', '.join(legal)}"
@@ -165,6 +195,10 @@ def _explain_missing(refusal: _Refusal) -> Problem:
         listed = refusal.positions.of_value(refusal.path[:-1])
         fix = f"{refusal.home} needs {name + 1} values or more"
         return Problem("E202", f"{refusal.name} is missing", listed, fix=fix)
+    if refusal.is_argument:
+        name = refusal.spelled(name)
+        fix = f"write {refusal.home}({name}={shown or '...'}, ...)"
+        return refusal.at_key("E202", f"{name} is missing", fix)
     line = f"{name}: {shown}" if shown else f"{name}"
     place = "at the top level" if len(refusal.path) == 1 else f"under {refusal.home}"
     return refusal.at_key("E202", f"{refusal.name} is missing", f"add {line} {place}")
@@ -176,7 +210,9 @@ def _expecting(
     """How to explain that a value is of another type; `hint` says what was surely meant."""
 
     def explain(refusal: _Refusal) -> Problem:
-        found = f"{_TYPE_NAMES.get(type(refusal.value), '')} {as_written(refusal.value)}".strip()
+        kind = type(refusal.value)
+        kind_name = _TYPE_NAMES.get(kind, f"the {kind.__name__}")
+        found = f"{kind_name} {as_written(refusal.value)}".strip()
         message = f"{refusal.name} must be {expected}, not {found}"
         meant = hint(refusal.value) or refusal.example
         return refusal.at_value("E203", message, f"write {meant or expected}")
@@ -185,7 +221,9 @@ def _expecting(
 
 
 def _integer_hint(value: Any) -> str | None:
-    """8 for "8" and 8.0."""
+    """8 for "8" and 8.0, int(8) for an integer of NumPy."""
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        return f"int({value})"
     if isinstance(value, bool) or not isinstance(value, (str, float)):
         return None
     try:

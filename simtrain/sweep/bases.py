@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from simtrain.errors import InputError, Location, Problem
 from simtrain.resources import find_scenario
-from simtrain.scenario.load import spell_out_recompute
+from simtrain.scenario.schema import spell_out_recompute
 from simtrain.strict_yaml import Document, Path, apply_overrides, load_document, section
 from simtrain.strict_yaml.document import dotted
 from simtrain.strict_yaml.overrides import path_of

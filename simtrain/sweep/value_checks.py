@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from simtrain.errors import InputError, Location, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario
-from simtrain.strict_yaml import Document, Path, Positions, overlay, validate
+from simtrain.strict_yaml import Document, document_with, overlay
 from simtrain.sweep.axes import Axis, FieldAxis, location_of
 from simtrain.sweep.fields import BASE, Assignment
 
@@ -79,17 +79,5 @@ def _scenario(
     built = bases[base]
     for (path, value), location in laid:
         if path != BASE:
-            built = overlay(built, _document_of(path, value, location))
-    scenario = validate(Scenario, built.data, built.positions)
-    scenario._positions = built.positions
-    return scenario
-
-
-def _document_of(path: Path, value: object, location: Location | None) -> Document:
-    """A document that holds nothing but one value."""
-    known = {path[:depth]: location for depth in range(1, len(path) + 1) if location}
-    *outer, name = path
-    data = {str(name): value}
-    for part in reversed(outer):
-        data = {str(part): data}
-    return Document(data, Positions(known, known))
+            built = overlay(built, document_with(path, value, location))
+    return Scenario.from_document(built)
