@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 import simtrain
+from simtrain.durations.model import DurationModel
 from simtrain.engine import simulate
 from simtrain.evaluation import Evaluator
 from simtrain.hardware.load import profile_of
-from simtrain.iteration import Iteration
+from simtrain.plan import Plan
+from simtrain.programs.seconds import IterationSeconds, Machine
+from simtrain.programs.structure import iteration_layout
 
 LARGEST = "table5_1t_present"
 TYPICAL = "table5_175b_present"
@@ -29,9 +32,11 @@ def main() -> None:
 def executors() -> None:
     """Both executors on the same program, laid out before."""
     scenario = simtrain.load_scenario(LARGEST)
-    iteration = Iteration(scenario, profile_of(scenario))
-    pattern, _ = iteration.pattern()
-    program = pattern.program(iteration.seconds)
+    profile = profile_of(scenario)
+    plan = Plan.of(scenario, profile.cluster.gpus_per_node.value)
+    seconds = IterationSeconds.of(plan, Machine(DurationModel(profile)))
+    pattern, _ = iteration_layout(seconds.structure)
+    program = pattern.program(seconds.of_slot)
     durations_s = np.array([task.duration_s for task in program.tasks])
     simpy_s, timeline = best_of(3, lambda: simulate(program, "simpy"))
     pattern.wiring.run(durations_s)  # compiled now, or read from where numba keeps it

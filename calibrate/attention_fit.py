@@ -1,4 +1,4 @@
-"""Fits the model of fused attention (`simtrain.costs.attention`) to kernels that were timed."""
+"""Fits the model of fused attention (`simtrain.durations.attention`) to kernels that were timed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from scipy.optimize import minimize
 from calibrate.figures import AttentionRates, AttentionTime, FusedAttentionFigures
 from calibrate.parts import Data, entry
 from calibrate.residuals import Residual, Residuals, round_significant
-from simtrain.costs.attention import AttentionMachine, attention_seconds
+from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.workload.ops import FusedAttention, Phase
+from simtrain.workload.work import FusedAttention
 
 Timed = Sequence[tuple[FusedAttention, float]]
 """Kernels and their seconds."""
@@ -145,7 +145,7 @@ def times(title: str, machine: AttentionMachine, timed: Timed) -> Residuals:
 
 def _forward(point: AttentionTime | AttentionRates) -> FusedAttention:
     heads, length, size, *_ = point
-    return FusedAttention("fused attention", heads, length, size, Phase.FORWARD)
+    return FusedAttention(heads, length, size)
 
 
 def _elsewhere(point: AttentionRates, machine: AttentionMachine) -> Residual:

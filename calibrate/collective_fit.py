@@ -13,9 +13,10 @@ from calibrate.figures import (
     FiguresWithoutLayers,
 )
 from calibrate.residuals import Residual, Residuals, round_significant
-from simtrain.costs.links import ring_seconds
+from simtrain.durations.collectives import ring_seconds, wire_bytes
 from simtrain.hardware.links import CollectiveCurve
-from simtrain.workload.ops import Collective, CollectiveKind, Phase
+from simtrain.mesh import Group
+from simtrain.workload.work import Collective, CollectiveKind
 
 SMALLEST_BYTES = 65536
 """Below it a collective's time is latency."""
@@ -42,7 +43,9 @@ def fit_curves(
             f"{figure.num_ranks} ranks, {size} bytes",
             time_us,
             ring_seconds(
-                _op(kind, size, figure.num_ranks), CollectiveCurve.model_validate(curve), bandwidth
+                measured_collective(kind, size, figure.num_ranks),
+                CollectiveCurve.model_validate(curve),
+                bandwidth,
             )
             * 1e6,
         )
@@ -60,7 +63,7 @@ def other_times(figures: Figures | FiguresWithoutLayers, curves: list[dict[str, 
         Residual(
             f"{size} bytes",
             time_us,
-            ring_seconds(_op(kind, size, curve.num_ranks), curve, bandwidth) * 1e6,
+            ring_seconds(measured_collective(kind, size, curve.num_ranks), curve, bandwidth) * 1e6,
         )
         for size, time_us in figures.all_reduce_elsewhere.points
     ]
@@ -80,7 +83,7 @@ def _curve(
     sizes = [size for size, _ in large]
     beyond = accumulate((max(time * 1e-6 - latency_s, 0.05 * latency_s) for _, time in large), max)
     efficiency = [
-        _op(kind, size, figure.num_ranks).wire_bytes / (bandwidth * beyond_s)
+        wire_bytes(measured_collective(kind, size, figure.num_ranks)) / (bandwidth * beyond_s)
         for size, beyond_s in zip(sizes, beyond, strict=True)
     ]
     return {
@@ -91,5 +94,9 @@ def _curve(
     }
 
 
-def _op(kind: CollectiveKind, size: int, num_ranks: int) -> Collective:
-    return Collective(kind, kind, size, num_ranks, Phase.FORWARD)
+def measured_collective(
+    kind: CollectiveKind, array_bytes: int, num_ranks: int, num_nodes: int = 1
+) -> Collective:
+    """A collective of ranks that are spread evenly over the nodes."""
+    # A benchmark has no mesh; durations depend on the group's sizes, not on its axis.
+    return Collective(kind, array_bytes, Group(("tp",), num_ranks, num_ranks // num_nodes))

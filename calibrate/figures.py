@@ -10,7 +10,7 @@ from simtrain.hardware.entry import Entry
 from simtrain.hardware.links import PointToPoint
 from simtrain.hardware.profile import Cluster, Gpu, HostLink, Memory, RunningCosts
 from simtrain.units import BytesPerSecond, NonNegativeSeconds
-from simtrain.workload.ops import CollectiveKind
+from simtrain.workload.work import CollectiveKind
 
 
 def _tuple(value: Any) -> Any:

@@ -17,7 +17,7 @@ from calibrate.residuals import Residuals
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.strict_yaml import Positions, load_document, validate
 from simtrain.units import parse_bytes_per_s
-from simtrain.workload.ops import CollectiveKind
+from simtrain.workload.work import CollectiveKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Fits the model of matrix products (`simtrain.costs.gemm`) to measured ones."""
+"""Fits the model of matrix products (`simtrain.durations.gemm`) to measured ones."""
 
 from __future__ import annotations
 
@@ -18,15 +18,21 @@ from calibrate.figures import (
     Product,
 )
 from calibrate.residuals import Residual, Residuals, round_significant
-from simtrain.costs.gemm import GemmMachine, gemm_seconds
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.hardware.profile import Tile
-from simtrain.workload.ops import Gemm, Phase
+from simtrain.workload.work import FP32_BYTES, Gemm
 
 TILES = ((256, 128), (128, 128), (256, 64), (128, 64), (64, 64))
 """Tiles that libraries have, the first of which the others' speeds are relative to."""
-_FP32_BYTES = 4
 _START_TFLOPS = 270.0
 """Where the search for the A100's fit starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlasGemm(Gemm):
+    """A product and the layout of its operands as BLAS writes it, such as TN; "" if not given."""
+
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +166,7 @@ def _batched_residuals(title: str, figures: FiguresOfParts, card: GemmMachine) -
 def minimise(
     machine: Callable[[Sequence[float]], GemmMachine],
     start: Sequence[float],
-    ops: Sequence[tuple[Gemm, float]],
+    ops: Sequence[tuple[BlasGemm, float]],
 ) -> GemmMachine:
     """The machine of the positive numbers that best explain the TFLOP/s of `ops`."""
 
@@ -208,29 +214,21 @@ def gemm_residuals(title: str, machine: GemmMachine, points: Sequence[Product]) 
     return Residuals(title, "TFLOP/s", rows)
 
 
-def _op(point: Product) -> Gemm:
+def _op(point: Product) -> BlasGemm:
     m, n, k, _ = point
-    return Gemm("product", m, n, k, Phase.FORWARD)
+    return BlasGemm(m, n, k)
 
 
-def _layout_op(point: LayoutProduct) -> Gemm:
+def _layout_op(point: LayoutProduct) -> BlasGemm:
     m, n, k, layout, _ = point
     if layout != "NT":
-        return Gemm(layout, m, n, k, Phase.FORWARD)
-    return Gemm(
-        layout,
-        m,
-        n,
-        k,
-        Phase.WEIGHT_GRADIENT,
-        output_element_bytes=_FP32_BYTES,
-        accumulate=True,
-    )
+        return BlasGemm(m, n, k, layout=layout)
+    return BlasGemm(m, n, k, output_element_bytes=FP32_BYTES, accumulate=True, layout=layout)
 
 
-def _batched_op(point: BatchedTime) -> Gemm:
+def _batched_op(point: BatchedTime) -> BlasGemm:
     batch, m, n, k, _, _ = point
-    return Gemm("product", m, n, k, Phase.FORWARD, batch=batch)
+    return BlasGemm(m, n, k, batch=batch)
 
 
 def _batched_us(point: BatchedTime, machine: GemmMachine) -> float:
@@ -242,7 +240,7 @@ def tflops(op: Gemm, machine: GemmMachine) -> float:
     return op.flops / gemm_seconds(op, machine) / 1e12
 
 
-def name_of(op: Gemm) -> str:
-    """A product's shape and, where it has one, its layout."""
-    layout = "" if op.name == "product" else f" {op.name}"
+def name_of(op: BlasGemm) -> str:
+    """A product's shape and, if given, its layout."""
+    layout = f" {op.layout}" if op.layout else ""
     return f"{op.m} × {op.n} × {op.k}{layout}"

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from calibrate.record_file import Point
 from calibrate.records import LayerRecord, MemoryRecord
+from calibrate.shape import LayerShape
 from calibrate.sizes import LayerSize, Sizes
 from calibrate.timing import Run, Timer
 from calibrate.torch_adam import MixedPrecisionAdam
 from calibrate.torch_layer import Recompute, TransformerLayer
 from calibrate.torch_parallel import TensorGroup
 from simtrain.scenario import Scenario
-from simtrain.workload.shape import LayerShape
 
 _NUM_LAYERS = 2
 """Run in turn, so that no weight is still in a cache from its last use."""

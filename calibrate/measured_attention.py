@@ -15,7 +15,7 @@ from calibrate.fit import Fit
 from calibrate.measured_checks import require
 from calibrate.records import AttentionRecord, Header
 from simtrain.errors import InputError, Problem
-from simtrain.workload.ops import FusedAttention, Phase
+from simtrain.workload.work import FusedAttention
 
 _KERNELS = 4
 """Shapes that two numbers are fitted on, forward and backward."""
@@ -32,8 +32,8 @@ def with_attention(
     if not records:
         return fit
     require("shapes of fused attention", len(records), _KERNELS, "kernels")
-    forward = [(_op(record, Phase.FORWARD), record.forward.median_s) for record in records]
-    backward = [(_op(record, Phase.INPUT_GRADIENT), record.backward.median_s) for record in records]
+    forward = [(_op(record, is_backward=False), record.forward.median_s) for record in records]
+    backward = [(_op(record, is_backward=True), record.backward.median_s) for record in records]
     if datasheet_flops is not None:
         _check_possible([*forward, *backward], datasheet_flops)
     profile = fit.profile
@@ -59,9 +59,8 @@ def with_attention(
     return replace(fit, data=data, residuals=(*fit.residuals, *shown))
 
 
-def _op(record: AttentionRecord, phase: Phase) -> FusedAttention:
-    sizes = record.heads, record.seq_length, record.head_size
-    return FusedAttention("fused attention", *sizes, phase)
+def _op(record: AttentionRecord, *, is_backward: bool) -> FusedAttention:
+    return FusedAttention(record.heads, record.seq_length, record.head_size, is_backward)
 
 
 def _check_possible(timed: Sequence[tuple[FusedAttention, float]], peak_flops: float) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from calibrate.collective_fit import SMALLEST_BYTES, fit_curves
+from calibrate.collective_fit import SMALLEST_BYTES, fit_curves, measured_collective
 from calibrate.figures import CollectiveCurveFigures
 from calibrate.measured_checks import LARGE_SIZES, NUM_SIZES, require
 from calibrate.records import CollectiveRecord, OverlapRecord, Timing
 from calibrate.residuals import Residual, Residuals, round_significant
-from simtrain.costs.links import curve_for, ring_seconds
+from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
 from simtrain.hardware.links import CollectiveCurve
-from simtrain.workload.ops import Collective, CollectiveKind, Phase
+from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ def fit_links(
     alone = [r for r in records if r.num_nodes == 1 and r.num_groups == 1]
     if not alone:
         return None
-    figures = {kind: _figures(alone, kind) for kind in CollectiveKind}
+    figures = {kind: _figures(alone, kind) for kind in RING_COLLECTIVES}
     transfers = sorted(_of(alone, "send_recv", 2), key=lambda record: record.array_bytes)
     require("transfers between two ranks", len(transfers), NUM_SIZES, "collectives")
     latency_s = round_significant(min(record.time.median_s for record in transfers))
     sent = [(record.array_bytes, record.time.median_s) for record in transfers]
     bandwidth = link_bytes_per_s or _fastest(figures, sent)
-    fitted = {kind: fit_curves(figures[kind], kind, bandwidth) for kind in CollectiveKind}
+    fitted = {kind: fit_curves(figures[kind], kind, bandwidth) for kind in RING_COLLECTIVES}
     efficiency = round_significant(_efficiency(sent, latency_s, bandwidth))
     rows = [
         Residual(
@@ -83,7 +83,7 @@ def fit_links(
 def fits_inside(record: CollectiveRecord) -> bool:
     """Whether a record of one node is of what a profile has: its collectives and its transfers."""
     is_transfer = record.op == "send_recv" and record.num_ranks == 2
-    return is_transfer or record.op in {kind.value for kind in CollectiveKind}
+    return is_transfer or record.op in {kind.value for kind in RING_COLLECTIVES}
 
 
 def groups_at_once(records: Sequence[CollectiveRecord], fit: LinkFit) -> Residuals:
@@ -105,7 +105,7 @@ def _alone_seconds(record: CollectiveRecord, fit: LinkFit) -> float:
     if record.op == "send_recv":
         return fit.transfer_seconds(record.array_bytes)
     kind = CollectiveKind(record.op)
-    op = Collective(kind, kind, record.array_bytes, record.num_ranks, Phase.FORWARD)
+    op = measured_collective(kind, record.array_bytes, record.num_ranks)
     return fit.ring_seconds(op, record.num_ranks)
 
 
@@ -162,7 +162,7 @@ def _fastest(
     for kind, curves in figures.items():
         for curve in curves:
             wire = [
-                (Collective(kind, kind, size, curve.num_ranks, Phase.FORWARD).wire_bytes, us * 1e-6)
+                (wire_bytes(measured_collective(kind, size, curve.num_ranks)), us * 1e-6)
                 for size, us in curve.times
             ]
             rates.append(highest_rate(wire))

@@ -1,8 +1,8 @@
 """Fits the network between nodes to records of collectives that crossed it.
 
-What is fitted is what `simtrain.costs.links` computes: every step of a ring waits for one latency,
-and each rank of a node has a share of its adapters, of which rings over whole nodes and rings that
-run beside each other reach a fraction each.
+What is fitted is what `simtrain.durations.collectives` computes: every step of a ring waits for one
+latency, and each rank of a node has a share of its adapters, of which rings over whole nodes and
+rings that run beside each other reach a fraction each.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from enum import StrEnum
 
 from scipy.optimize import least_squares
 
-from calibrate.collective_fit import SMALLEST_BYTES
+from calibrate.collective_fit import SMALLEST_BYTES, measured_collective
 from calibrate.measured_checks import LARGE_SIZES, NUM_SIZES
 from calibrate.measured_links import LinkFit, highest_rate
 from calibrate.records import CollectiveRecord
 from calibrate.residuals import Residual, Residuals, round_significant
-from simtrain.costs.links import network_seconds
-from simtrain.workload.ops import Collective, CollectiveKind, Phase
+from simtrain.durations.collectives import network_seconds, wire_bytes
+from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
 _OUTLIER = 0.1
 """Relative error from which on a record pulls less and less."""
-_KINDS = frozenset(kind.value for kind in CollectiveKind)
+_KINDS = frozenset(kind.value for kind in RING_COLLECTIVES)
 _TRANSFER = "send_recv"
 
 
@@ -120,7 +120,7 @@ def fit_network(
     rings: Loads = {
         load: [
             _ring(record, node)
-            for kind in CollectiveKind
+            for kind in RING_COLLECTIVES
             for record in _of(crossing, kind.value, load, per_node)
         ]
         for load in Load
@@ -185,14 +185,14 @@ def _is_enough(records: Sequence[CollectiveRecord]) -> bool:
 def _ring(record: CollectiveRecord, node: LinkFit | None) -> _Crossing:
     """A ring is as slow as the slower of the links inside the nodes and the network."""
     kind, on_node = CollectiveKind(record.op), record.num_ranks // record.num_nodes
-    op = Collective(kind, kind, record.array_bytes, record.num_ranks, Phase.FORWARD)
+    op = measured_collective(kind, record.array_bytes, record.num_ranks, record.num_nodes)
     inside_s = 0.0 if node is None or on_node == 1 else node.ring_seconds(op, on_node)
     steps = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (record.num_ranks - 1)
     return _Crossing(
         _name(record),
         record.time.median_s,
         steps,
-        op.wire_bytes / on_node,
+        wire_bytes(op) / on_node,
         lambda latency_s, rate: max(inside_s, network_seconds(op, latency_s, on_node * rate)),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from calibrate.gemm_fit import (
     TILES,
+    BlasGemm,
     minimise,
     name_of,
     tflops,
@@ -16,12 +17,11 @@ from calibrate.gemm_fit import (
 from calibrate.measured_checks import require
 from calibrate.records import GemmRecord
 from calibrate.residuals import Residual, Residuals, round_significant
-from simtrain.costs.gemm import GemmMachine, gemm_seconds
-from simtrain.workload.ops import Gemm, Phase
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.workload.work import FP32_BYTES
 
 _DTYPES = {"bf16": 2, "fp16": 2, "fp32": 4}
 """Bytes of an element, the type that training prefers first."""
-_FP32_BYTES = 4
 _POINTS_A_PARAMETER = 3
 _NUM_SHAPE_PARAMETERS = 3
 _LARGE = 0.2
@@ -82,7 +82,7 @@ def fit_products(
     )
 
 
-Timed = Sequence[tuple[Gemm, float]]
+Timed = Sequence[tuple[BlasGemm, float]]
 """Products and their seconds."""
 
 
@@ -157,16 +157,15 @@ def _times(title: str, machine: GemmMachine, timed: Timed) -> Residuals:
     return Residuals(title, "us", rows)
 
 
-def _op(record: GemmRecord) -> Gemm:
+def _op(record: GemmRecord) -> BlasGemm:
     element_bytes = _DTYPES[record.dtype]
-    return Gemm(
-        record.layout,
+    return BlasGemm(
         record.m,
         record.n,
         record.k,
-        Phase.WEIGHT_GRADIENT if record.accumulate else Phase.FORWARD,
         batch=record.batch,
         element_bytes=element_bytes,
-        output_element_bytes=_FP32_BYTES if record.accumulate else element_bytes,
+        output_element_bytes=FP32_BYTES if record.accumulate else element_bytes,
         accumulate=record.accumulate,
+        layout=record.layout,
     )

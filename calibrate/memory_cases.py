@@ -7,16 +7,13 @@ from itertools import product
 from typing import Any
 
 from simtrain.hardware.load import profile_of
-from simtrain.iteration import Iteration
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import GLOBAL
 from simtrain.memory.report import memory_report
 from simtrain.memory.states import model_states
-from simtrain.memory.working import backward_memory, forward_memory
+from simtrain.memory.working import pass_memory
+from simtrain.plan import Plan
 from simtrain.scenario import Scenario
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.parameters import layer_parameters
-from simtrain.workload.shape import LayerShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +57,9 @@ class Case:
 
     def simulated(self) -> HeldBytes:
         """What simtrain says, without allocator's allowance and Megatron-LM's global buffer."""
-        iteration = Iteration(self.scenario, profile_of(self.scenario))
-        return _of_gpt(iteration) if self.whole else _of_layers(iteration)
+        profile = profile_of(self.scenario)
+        plan = Plan.of(self.scenario, profile.cluster.gpus_per_node.value)
+        return _of_gpt(plan, profile) if self.whole else _of_layers(plan)
 
 
 def case(model: dict[str, Any], recompute: Any, *, micro: int, whole: bool) -> Case:
@@ -106,24 +104,19 @@ def _model(num_layers: int, hidden: int, heads: int, seq_length: int) -> dict[st
     }
 
 
-def _of_gpt(iteration: Iteration) -> HeldBytes:
-    (stage,) = memory_report(iteration).stages
-    kept = iteration.order(iteration.schedule.ranks[0][0]).saved_bytes()
+def _of_gpt(plan: Plan, profile: HardwareProfile) -> HeldBytes:
+    (stage,) = memory_report(plan, profile).stages
+    first_action = plan.schedule.ranks[0][0]
+    kept = pass_memory(plan.pass_of(first_action)).kept_bytes
     # Our layer in torch has no use for Megatron-LM's global memory buffer.
     tensors = stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes[GLOBAL]
     return HeldBytes(stage.states.total_bytes, kept, tensors)
 
 
-def _of_layers(iteration: Iteration) -> HeldBytes:
-    shape, num_layers = iteration.shape, iteration.scenario.model.num_layers
-    forward_order, backward_order = _passes(shape, iteration.scenario)
-    forward, kept = forward_memory(forward_order)
-    backward, _ = backward_memory(backward_order, kept)
-    states = model_states(iteration.scenario, num_layers * layer_parameters(shape)).total_bytes
+def _of_layers(plan: Plan) -> HeldBytes:
+    num_layers = plan.scenario.model.num_layers
+    forward, backward = (pass_memory(plan.layers_pass(num_layers, kind)) for kind in ("F", "B"))
+    (parameters,) = plan.stage_parameters
+    states = model_states(plan.step_options, parameters.layers).total_bytes
     most = forward.kept_bytes + max(forward.beyond_bytes, backward.beyond_bytes)
     return HeldBytes(states, forward.kept_bytes, states + most)
-
-
-def _passes(shape: LayerShape, scenario: Scenario) -> tuple[IssueOrder, IssueOrder]:
-    layers, recompute = Chunk(scenario.model.num_layers), scenario.recompute
-    return layers.forward(shape, recompute, hide=True), layers.backward(shape, recompute, hide=True)

@@ -12,10 +12,10 @@ from torch.autograd.function import once_differentiable
 
 from calibrate.memory_cases import Case, HeldBytes, case
 from calibrate.memory_comparison import MemoryComparison, Row
+from calibrate.shape import LayerShape
 from calibrate.torch_adam import MixedPrecisionAdam
 from calibrate.torch_gpt import GPT, LayerStack
 from calibrate.torch_memory import CudaAllocator, LiveTensors, Memory
-from simtrain.workload.shape import LayerShape
 
 
 def has_cuda() -> bool:

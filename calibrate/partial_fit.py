@@ -15,7 +15,7 @@ from calibrate.fit import Fit, fit_profile, with_attention
 from calibrate.gemm_fit import fit_gemm_without_layers, gemm_residuals
 from calibrate.parts import Data, fit_parts, gemm_entries, profile_data
 from simtrain.strict_yaml import Document, load_document, validate
-from simtrain.workload.ops import CollectiveKind
+from simtrain.workload.work import CollectiveKind
 
 _SECTION = "taken_over"
 

@@ -10,8 +10,8 @@ from calibrate.collective_fit import fit_collective
 from calibrate.figures import FiguresOfParts
 from calibrate.memory_fit import fit_kernel_latency, fit_kernels
 from calibrate.residuals import Residuals
-from simtrain.costs.gemm import GemmMachine
-from simtrain.workload.ops import CollectiveKind
+from simtrain.durations.gemm import GemmMachine
+from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
 Data = dict[str, Any]
 
@@ -31,7 +31,7 @@ def fit_parts(figures: FiguresOfParts) -> Parts:
     """Fit kernels and collectives."""
     fraction, kernels = fit_kernels(figures)
     latency_s, small_kernels = fit_kernel_latency(figures)
-    curves = {kind: fit_collective(figures, kind) for kind in CollectiveKind}
+    curves = {kind: fit_collective(figures, kind) for kind in RING_COLLECTIVES}
     return Parts(fraction, kernels, latency_s, small_kernels, curves)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from calibrate.shape import LayerShape
 from calibrate.torch_layer import (
     WEIGHT_DEVIATION,
     Recompute,
@@ -20,7 +21,6 @@ from calibrate.torch_parallel import TensorGroup, column_parallel
 from calibrate.torch_vocabulary import cross_entropy, look_up
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.recompute import Unit, units
-from simtrain.workload.shape import LayerShape
 
 
 class Stage(nn.Module):

@@ -25,8 +25,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from calibrate.shape import LayerShape
 from calibrate.torch_parallel import TensorGroup, column_parallel, row_parallel
-from simtrain.workload.shape import LayerShape
 
 DROPOUT = 0.1
 """Probability of dropping; Megatron-LM's default for attention and for hidden states."""

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from calibrate.shape import LayerShape
 from calibrate.torch_adam import MixedPrecisionAdam
 from calibrate.torch_gpt import Stage
 from calibrate.torch_layer import DIVIDED_DIMENSION
@@ -19,7 +20,6 @@ from calibrate.torch_place import Place
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, Exchange, Message, blocking_steps
 from simtrain.schedules import build as build_schedule
-from simtrain.workload.shape import LayerShape
 
 LARGEST_NORM = 1.0
 """Gradients are clipped to it; Megatron-LM's default."""

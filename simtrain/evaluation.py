@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration import Iteration, Known
-from simtrain.memory.choose import choose, is_open
+from simtrain.iteration import simulate_iteration
 from simtrain.memory.report import peak_bytes
+from simtrain.plan import Plan
+from simtrain.programs.seconds import IterationSeconds, Machine
 from simtrain.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
-from simtrain.simulation import checked_profile, run_iteration
+from simtrain.simulation import checked_profile
+from simtrain.studies.choose import choose, is_open
 
 _MACHINES = 16
 """Profiles that an evaluator remembers, with what was priced on them."""
@@ -64,7 +67,7 @@ class Evaluator:
     allow_oom: bool = False
     breakdowns: bool = True
     engine: Engine = "compiled"
-    _machines: dict[tuple[str, str], _Machine] = field(default_factory=dict)
+    _machines: dict[tuple[str, str], Machine] = field(default_factory=dict)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.
@@ -73,12 +76,15 @@ class Evaluator:
             InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
         """
         machine = self._machine(scenario)
-        checked_profile(scenario, machine.profile)
+        profile = checked_profile(scenario, machine.model.profile)
         if is_open(scenario):
-            choice = choose(scenario, machine.iteration, self._run)
-            return self._evaluation(choice.chosen.iteration, choice.run)
-        iteration = machine.iteration(scenario)
-        return self._evaluation(iteration)
+
+            def plan_of(one: Scenario, kept: tuple[int, ...] | None) -> Plan:
+                return _plan(one, machine, kept)
+
+            choice = choose(scenario, profile, plan_of, lambda plan: self._run(plan, machine))
+            return self._evaluation(choice.chosen.plan, machine, choice.run)
+        return self._evaluation(_plan(scenario, machine), machine)
 
     def peak_bytes(self, scenario: Scenario) -> int:
         """The peak of a scenario's fullest stage, without the time.
@@ -87,10 +93,10 @@ class Evaluator:
             InputError: as `evaluate`.
         """
         machine = self._machine(scenario)
-        checked_profile(scenario, machine.profile)
+        profile = checked_profile(scenario, machine.model.profile)
         if is_open(scenario):
             return self.evaluate(scenario).peak_bytes
-        return peak_bytes(machine.iteration(scenario))
+        return peak_bytes(_plan(scenario, machine), profile)
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """The scenario's profile with its overrides; each different one is read once.
@@ -98,65 +104,52 @@ class Evaluator:
         Raises:
             InputError: there is no such profile, or it is not as it must be.
         """
-        return self._machine(scenario).profile
+        return self._machine(scenario).model.profile
 
-    def _machine(self, scenario: Scenario) -> _Machine:
+    def _machine(self, scenario: Scenario) -> Machine:
         key = scenario.cluster, repr(scenario.hardware) if scenario.hardware else ""
         if key not in self._machines:
             if len(self._machines) == _MACHINES:
                 del self._machines[next(iter(self._machines))]
-            self._machines[key] = _Machine(profile_of(scenario), self.engine)
+            self._machines[key] = Machine(DurationModel(profile_of(scenario)), self.engine)
         return self._machines[key]
 
-    def _evaluation(self, iteration: Iteration, run: Run | None = None) -> Evaluation:
-        peak, capacity = peak_bytes(iteration), iteration.profile.gpu.memory_capacity.value
+    def _evaluation(self, plan: Plan, machine: Machine, run: Run | None = None) -> Evaluation:
+        profile = machine.model.profile
+        peak, capacity = peak_bytes(plan, profile), profile.gpu.memory_capacity.value
         runs = peak <= capacity or self.allow_oom
         return Evaluation(
-            iteration.scenario, peak, capacity, (run or self._run(iteration)) if runs else None
+            plan.scenario, peak, capacity, (run or self._run(plan, machine)) if runs else None
         )
 
-    def _run(self, iteration: Iteration) -> Run:
+    def _run(self, plan: Plan, machine: Machine) -> Run:
+        seconds = IterationSeconds.of(plan, machine)
         if self.engine != "compiled":
-            return _run_of(iteration, *_simulated(iteration))
+            result = simulate_iteration(plan, machine, self.engine)
+            return _run_of(seconds, result.iteration_time_s, result.breakdown)
         # Loaded when something is run: numba takes half a second.
-        from simtrain.programs.iteration_tasks import tasks_of
+        from simtrain.programs.arrays import tasks_of
         from simtrain.report.compiled_breakdown import mean_breakdown_of
 
-        tasks = tasks_of(iteration.tasks_shape)
-        start_s, end_s = tasks.run(iteration.seconds)
+        tasks = tasks_of(seconds.structure)
+        start_s, end_s = tasks.run(seconds.of_slot)
         breakdown = None
         if self.breakdowns:
-            breakdown = mean_breakdown_of(iteration, tasks, start_s, end_s)
-        return _run_of(iteration, float(end_s.max()), breakdown)
+            breakdown = mean_breakdown_of(seconds, tasks, start_s, end_s)
+        return _run_of(seconds, float(end_s.max()), breakdown)
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """A profile, and what has been priced on it."""
-
-    profile: HardwareProfile
-    engine: Engine
-    known: Known = field(default_factory=Known)
-
-    def iteration(
-        self, scenario: Scenario, kept_per_stage: tuple[int, ...] | None = None
-    ) -> Iteration:
-        """An iteration that shares them."""
-        return Iteration(scenario, self.profile, kept_per_stage, self.engine, self.known)
+def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:
+    return Plan.of(scenario, machine.model.profile.cluster.gpus_per_node.value, kept)
 
 
-def _simulated(iteration: Iteration) -> tuple[float, Breakdown]:
-    result = run_iteration(iteration)
-    return result.iteration_time_s, result.breakdown
-
-
-def _run_of(iteration: Iteration, iteration_time_s: float, breakdown: Breakdown | None) -> Run:
-    scenario = iteration.scenario
-    peak_flops = iteration.profile.gpu.peak_flops.value * scenario.num_gpus * iteration_time_s
+def _run_of(seconds: IterationSeconds, iteration_time_s: float, breakdown: Breakdown | None) -> Run:
+    scenario, profile = seconds.plan.scenario, seconds.machine.model.profile
+    peak_flops = profile.gpu.peak_flops.value * scenario.num_gpus * iteration_time_s
     return Run(
         iteration_time_s,
         scenario.batch.global_ * scenario.model.seq_length / iteration_time_s,
-        iteration.flops(recompute=False) / peak_flops,
-        iteration.flops(recompute=True) / peak_flops,
+        seconds.flops(recompute=False) / peak_flops,
+        seconds.flops(recompute=True) / peak_flops,
         breakdown,
     )

@@ -1,55 +1,61 @@
-"""Puts the rooms together: a scenario in, the timeline of one iteration and what it means out."""
+"""A scenario in, the timeline of one iteration and what it means out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from simtrain.costs.price import Pricer
+from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
-from simtrain.engine import simulate as run_program
 from simtrain.hardware.load import profile_of
-from simtrain.hardware.placement import Placement
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration import Iteration
-from simtrain.memory.choose import choose, is_open
-from simtrain.memory.curve import Ran
-from simtrain.memory.remedy import cheapest_change
+from simtrain.iteration import simulate_iteration
 from simtrain.memory.report import MemoryReport, memory_report
-from simtrain.programs.chunk import ActionTime, simulate_chunk
-from simtrain.report.breakdown import stage_breakdowns
+from simtrain.plan import Plan
+from simtrain.programs.pass_layout import PassTime
+from simtrain.programs.seconds import Machine
 from simtrain.report.result import Result
-from simtrain.report.verdict import does_not_fit
 from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.parameters import layer_parameters
-from simtrain.workload.shape import LayerShape
-from simtrain.workload.zero import DividedStates
+from simtrain.studies.choose import choose, is_open
+from simtrain.studies.remedy import cheapest_change
+from simtrain.studies.verdict import does_not_fit
+from simtrain.workload.tape import Block
 
 
 def simulate(
-    scenario: Scenario, profile: HardwareProfile | None = None, engine: Engine = "auto"
+    scenario: Scenario,
+    profile: HardwareProfile | None = None,
+    engine: Engine = "auto",
+    layers: Sequence[Block] | None = None,
 ) -> Result:
     """Simulate one training iteration of a scenario on its cluster.
 
-    `profile` stands in for the one that the scenario names. `engine` runs it; all find the same to
-    the last bit. Whether it fits in memory is for
-    `Result.memory` to say: it is simulated either way.
+    Args:
+        scenario: model, parallelism, batch, and the machine's name.
+        profile: stands in for the one that the scenario names.
+        engine: what runs it; results are equal to the last bit.
+        layers: blocks that stand in for the layers of the scenario's GPT, first to last.
+
+    Whether it fits in memory is for `Result.memory` to say: it is simulated either way.
 
     Raises:
-        InputError: the scenario has a wrong value, breaks a rule of the framework, or does not fit
-            its cluster.
+        InputError: the scenario has a wrong value, breaks a rule of the framework, does not fit its
+            cluster, or has another number of layers than are given.
     """
     check_values(scenario)
     profile = checked_profile(scenario, profile)
-    if is_open(scenario):
+    machine = Machine(DurationModel(profile), engine)
 
-        def iteration_of(one: Scenario, kept: tuple[int, ...] | None) -> Iteration:
-            return Iteration(one, profile, kept, engine)
+    def plan_of(one: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
+        return Plan.of(one, profile.cluster.gpus_per_node.value, kept, layers)
 
-        choice = choose(scenario, iteration_of, run_iteration)
-        return replace(choice.run, recompute_choice=choice.why)
-    return run_iteration(Iteration(scenario, profile, engine=engine))
+    def run(plan: Plan) -> Result:
+        return simulate_iteration(plan, machine, engine)
+
+    if not is_open(scenario):
+        return run(plan_of(scenario))
+    choice = choose(scenario, profile, plan_of, run)
+    return replace(choice.run, recompute_choice=choice.why)
 
 
 def simulate_fitting(
@@ -59,7 +65,7 @@ def simulate_fitting(
 ) -> Result:
     """Simulate a scenario that fits in memory.
 
-    Where it does not, `tell` is told which change is tried next.
+    Where it does not, `tell` is called with the change that is tried next.
 
     Raises:
         InputError: as `simulate`.
@@ -88,7 +94,8 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
     check_values(scenario)
     if is_open(scenario):
         return simulate(scenario, profile).memory
-    return memory_report(Iteration(scenario, checked_profile(scenario, profile)))
+    profile = checked_profile(scenario, profile)
+    return memory_report(Plan.of(scenario, profile.cluster.gpus_per_node.value), profile)
 
 
 def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:
@@ -110,34 +117,8 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
     return profile
 
 
-def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[ActionTime, ActionTime]:
+def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[PassTime, PassTime]:
     """Forward and backward pass of one layer of a scenario, without embedding and head."""
-    pricer = Pricer(profile, Placement.of(scenario, profile.cluster.gpus_per_node.value))
-    shape, recompute = LayerShape.of(scenario), scenario.recompute
-    hide = scenario.overlap.tensor_parallel
-    layer = Chunk(num_layers=1)
-    divided = DividedStates.of(scenario, layer_parameters(shape), others=0)
-    passes = (
-        one_way(shape, recompute, hide=hide, divided=divided)
-        for one_way in (layer.forward, layer.backward)
-    )
-    forward, backward = (simulate_chunk(order, pricer) for order in passes)
-    return forward, backward
-
-
-def run_iteration(iteration: Iteration) -> Result:
-    """Run an iteration whose recompute is settled."""
-    pattern, pipeline = iteration.pattern()
-    timeline = run_program(pattern.program(iteration.seconds), iteration.engine)
-    ran = Ran(timeline, pipeline)
-    return Result(
-        iteration=iteration,
-        ran=ran,
-        memory=memory_report(iteration, ran),
-        stages=stage_breakdowns(
-            timeline, iteration.schedule, pipeline.actions, iteration.action_time
-        ),
-        model_flops=iteration.flops(recompute=False),
-        hardware_flops=iteration.flops(recompute=True),
-        extrapolated=iteration.pricer.extrapolated(),
-    )
+    plan = Plan.of(scenario, profile.cluster.gpus_per_node.value)
+    machine = Machine(DurationModel(profile))
+    return machine.time(plan.layers_pass(1, "F")), machine.time(plan.layers_pass(1, "B"))

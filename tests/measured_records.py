@@ -1,10 +1,11 @@
-"""Records as known machines would measure them, made with simtrain's own costs."""
+"""Records as known machines would measure them, made with simtrain's own durations."""
 
 from itertools import product
 from typing import Any
 
 from toys import a100
 
+from calibrate.collective_fit import measured_collective
 from calibrate.records import (
     CollectiveRecord,
     GemmRecord,
@@ -17,11 +18,11 @@ from calibrate.records import (
     OverlapRecord,
     Timing,
 )
-from simtrain.costs.gemm import GemmMachine, gemm_seconds
-from simtrain.costs.links import ring_seconds
+from simtrain.durations.collectives import ring_seconds
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate_layer
-from simtrain.workload.ops import Collective, CollectiveKind, Gemm, Phase
+from simtrain.workload.work import RING_COLLECTIVES, Gemm
 
 A100 = a100()
 DEVICE = "NVIDIA A100-SXM4-80GB"
@@ -62,11 +63,9 @@ def without(kind: type[Any], records: list[Measurement]) -> list[Measurement]:
 def gemm(machine: GemmMachine, **sizes: Any) -> GemmRecord:
     record = GemmRecord(time=took(1.0), **sizes)
     op = Gemm(
-        "product",
         record.m,
         record.n,
         record.k,
-        Phase.FORWARD,
         batch=record.batch,
         output_element_bytes=4 if record.accumulate else 2,
         accumulate=record.accumulate,
@@ -131,13 +130,13 @@ def linked() -> list[Measurement]:
             num_ranks=curve.num_ranks,
             time=took(
                 ring_seconds(
-                    Collective(kind, kind, size, curve.num_ranks, Phase.FORWARD),
+                    measured_collective(kind, size, curve.num_ranks),
                     curve,
                     links.bandwidth.value,
                 )
             ),
         )
-        for kind in CollectiveKind
+        for kind in RING_COLLECTIVES
         for curve in getattr(links, kind.value).value
         for size in sizes
     ]

@@ -2,11 +2,12 @@
 
 from measured_records import took
 
+from calibrate.collective_fit import measured_collective
 from calibrate.measured_links import LinkFit
 from calibrate.measured_network import Load
 from calibrate.records import CollectiveRecord, Measurement
-from simtrain.costs.links import network_seconds
-from simtrain.workload.ops import Collective, CollectiveKind, Phase
+from simtrain.durations.collectives import network_seconds
+from simtrain.workload.work import RING_COLLECTIVES
 
 STEP_S, SEND_S = 20e-6, 30e-6
 SIZES = [1024 << (2 * power) for power in range(10)]
@@ -42,8 +43,8 @@ def _seconds(
     num_ranks: int, size: int, share: float, sent: float, load: Load, node: LinkFit | None
 ) -> list[tuple[str, float]]:
     on_node, found = num_ranks // 2, []
-    for kind in CollectiveKind:
-        op = Collective(kind, kind, size, num_ranks, Phase.FORWARD)
+    for kind in RING_COLLECTIVES:
+        op = measured_collective(kind, size, num_ranks, num_nodes=2)
         seconds = network_seconds(op, STEP_S, on_node * share)
         inside_s = 0.0 if node is None or on_node == 1 else node.ring_seconds(op, on_node)
         found.append((kind.value, max(seconds, inside_s)))

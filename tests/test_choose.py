@@ -1,6 +1,5 @@
 """`auto`: the fastest recompute that fits, held against trying everything."""
 
-import functools
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -8,16 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import a100, changed, scenario_with
+from toys import a100, changed, machine_of, plan_of, scenario_with
 
 from simtrain.engine import simulate as run_program
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration import Iteration
-from simtrain.memory.choose import Choice, choose, is_open
-from simtrain.memory.most_that_fit import most_that_fit
 from simtrain.memory.report import memory_report
+from simtrain.plan import Plan
+from simtrain.programs.seconds import IterationSeconds
+from simtrain.programs.structure import iteration_layout
 from simtrain.scenario import Scenario
 from simtrain.schedules import most_outstanding
+from simtrain.studies.choose import Choice, choose, is_open
+from simtrain.studies.most_that_fit import most_that_fit
 
 
 @dataclass(frozen=True)
@@ -25,26 +26,20 @@ class Run:
     iteration_time_s: float
 
 
-def machine(capacity: int) -> HardwareProfile:
-    """A GPU of so much memory, of which the tensors can have all."""
+def profile_with(capacity: int) -> HardwareProfile:
+    """The shipped profile with `capacity` bytes of GPU memory, all of it free for tensors."""
     sizes = {"gpu__memory_capacity": capacity, "memory__allocator_reserve": 0}
     return changed(a100(), **sizes, memory__fragmentation=0.0)
 
 
-def iteration_on(
-    profile: HardwareProfile, scenario: Scenario, kept: tuple[int, ...] | None
-) -> Iteration:
-    return Iteration(scenario, profile, kept)
-
-
-def time_of(iteration: Iteration) -> Run:
-    pattern, _ = iteration.pattern()
-    program = pattern.program(iteration.seconds)
-    return Run(run_program(program).makespan_s)
+def time_of(plan: Plan) -> Run:
+    seconds = IterationSeconds.of(plan, machine_of(a100()))
+    pattern, _ = iteration_layout(seconds.structure)
+    return Run(run_program(pattern.program(seconds.of_slot)).makespan_s)
 
 
 def peaks(scenario: Scenario, kept: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    return memory_report(Iteration(scenario, machine(1), kept)).peaks_bytes
+    return memory_report(plan_of(scenario, kept), profile_with(1)).peaks_bytes
 
 
 def part_of_activations(grid: dict[str, Any], share: float) -> int:
@@ -54,7 +49,7 @@ def part_of_activations(grid: dict[str, Any], share: float) -> int:
 
 
 def chosen(scenario: Scenario, capacity: int) -> Choice[Run]:
-    return choose(scenario, functools.partial(iteration_on, machine(capacity)), time_of)
+    return choose(scenario, profile_with(capacity), plan_of, time_of)
 
 
 def scenario_of(grid: dict[str, Any], **recompute: Any) -> Scenario:
@@ -108,9 +103,9 @@ def test_the_choice_fits_and_nothing_that_fits_is_faster(
         if grid["pipeline"] == 4
     ]
     for policy in pure + kept:
-        iteration = Iteration(scenario_of(grid, **policy), machine(capacity))
-        if memory_report(iteration).fits:
-            slower_s = (1 + 1e-9) * time_of(iteration).iteration_time_s
+        plan = plan_of(scenario_of(grid, **policy))
+        if memory_report(plan, profile_with(capacity)).fits:
+            slower_s = (1 + 1e-9) * time_of(plan).iteration_time_s
             assert choice.run.iteration_time_s <= slower_s
 
 
@@ -119,10 +114,10 @@ def test_each_stage_keeps_as_many_as_fit_there() -> None:
     grid = {"pipeline": 4}
     scenario = scenario_of(grid, strategy="full", keep_microbatches="auto")
     capacity = part_of_activations(grid, 0.5)
-    iteration = chosen(scenario, capacity).chosen.iteration
-    kept = iteration.kept_per_stage
+    plan = chosen(scenario, capacity).chosen.plan
+    kept = plan.kept_per_stage
     assert kept is not None
-    windows = [most_outstanding(actions) for actions in iteration.schedule.ranks]
+    windows = [most_outstanding(actions) for actions in plan.schedule.ranks]
     assert 0 < kept[0] < windows[0]
     assert kept[-1] == windows[-1]
     for stage, (number, window) in enumerate(zip(kept, windows, strict=True)):
@@ -138,9 +133,8 @@ def test_as_few_layers_are_recomputed_as_fit_in_the_longest_chunk(length: int) -
     block = {"strategy": "full", "method": "block", "num_layers": length}
     capacity = max(peaks(scenario_of(UNEVEN_STAGES, **block)))
     choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity)
-    assert [trial.iteration.scenario.recompute.num_layers for trial in choice.trials][2:-1] == [
-        length
-    ]
+    tried = [trial.plan.scenario.recompute.num_layers for trial in choice.trials]
+    assert tried[2:-1] == [length]
 
 
 def test_units_are_tried_that_cut_any_of_the_chunks_otherwise() -> None:
@@ -149,7 +143,7 @@ def test_units_are_tried_that_cut_any_of_the_chunks_otherwise() -> None:
     lengths = [
         policy.num_layers
         for trial in choice.trials
-        if (policy := trial.iteration.scenario.recompute).num_layers > 1
+        if (policy := trial.plan.scenario.recompute).num_layers > 1
     ]
     assert lengths == [7, 4, 3, 2]
 

@@ -3,7 +3,9 @@
 import dataclasses
 import math
 import random
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from toys import a100, small, zero
 
+from simtrain.durations.model import DurationModel
 from simtrain.engine import DeadlockError, Interference, Program, Task, simulate
 from simtrain.engine.interval_kernel import common_s, merged, outside_s
 from simtrain.engine.intervals import common_s as plain_common_s
@@ -18,13 +21,19 @@ from simtrain.engine.intervals import merged as plain_merged
 from simtrain.engine.intervals import outside_s as plain_outside_s
 from simtrain.errors import InputError
 from simtrain.evaluation import Evaluator
-from simtrain.iteration import Iteration
 from simtrain.memory.report import memory_report, peak_bytes
-from simtrain.programs.passes import Pass, Passes
+from simtrain.plan import Plan
+from simtrain.programs.compiled_pass import run_compiled_pass
+from simtrain.programs.pass_layout import PassMachine, simulate_pass
+from simtrain.programs.seconds import IterationSeconds, Machine, pass_flops
+from simtrain.programs.structure import iteration_layout
 from simtrain.resources import list_scenarios
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import RULES
 from simtrain.simulation import simulate as simulate_scenario
+from simtrain.workload.ops import total_flops, total_model_flops
+from simtrain.workload.passes import Pass, PassKind
+from simtrain.workload.record import record_pass
 
 # Nothing lasts less than a clock at these times can tell: two streams that meet within one rounding
 # of each other would be told apart by which of them SimPy happens to wake first.
@@ -158,6 +167,10 @@ VARIANTS = {
 }
 
 
+def plan_of(scenario: Scenario) -> Plan:
+    return Plan.of(scenario, a100().cluster.gpus_per_node.value)
+
+
 def assert_evaluated(scenario: Scenario, evaluator: Evaluator | None = None) -> None:
     """Times, utilizations and peaks to the last bit; the breakdown's sums but for rounding."""
     result = simulate_scenario(scenario, engine="simpy")
@@ -179,14 +192,19 @@ def test_an_evaluation_is_what_simpy_finds(name: str) -> None:
 
 
 @st.composite
-def any_scenarios(draw: st.DrawFn) -> Scenario:
-    """Small scenarios with any combination of what can be chosen, most of them legal."""
+def any_scenarios(draw: st.DrawFn, *, shards_gradients: bool = False) -> Scenario:
+    """Small scenarios with any combination of what can be chosen, most of them legal.
+
+    With `shards_gradients` they are at ZeRO stage 2 or 3, which no pipeline has.
+    """
 
     def one_of(*values: Any) -> Any:
         return draw(st.sampled_from(values))
 
-    pipeline, interleave = one_of(1, 2, 3, 4), one_of(1, 1, 2, 3)
-    data, micro = one_of(1, 2, 4), one_of(1, 2)
+    pipeline, interleave, data = one_of(1, 2, 3, 4), one_of(1, 1, 2, 3), one_of(1, 2, 4)
+    if shards_gradients:
+        pipeline, interleave, data = 1, 1, one_of(2, 4)
+    micro = one_of(1, 2)
     recompute = {"strategy": one_of("none", "selective", "full", "full")}
     if recompute["strategy"] == "full":
         recompute |= {
@@ -215,7 +233,7 @@ def any_scenarios(draw: st.DrawFn) -> Scenario:
             "batch": {"micro": micro, "global": micro * data * pipeline * one_of(1, 2, 3)},
             "recompute": recompute,
             "memory": {
-                "zero_stage": one_of(0, 0, 1, 2, 3),
+                "zero_stage": one_of(2, 3) if shards_gradients else one_of(0, 0, 1, 2, 3),
                 "offload_optimizer": one_of(False, False, True),
                 "deallocate_outputs": one_of(True, False),
             },
@@ -248,10 +266,10 @@ def test_a_shipped_scenario_is_what_simpy_finds(name: str) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_scenario_is_what_simpy_finds(name: str) -> None:
     """Task by task."""
-    iteration = Iteration(load_scenario(name), a100())
-    pattern, _ = iteration.pattern()
-    timeline = simulate(pattern.program(iteration.seconds), "simpy")
-    durations_s = np.array([iteration.seconds(slot) for slot in pattern.slots])
+    seconds = IterationSeconds.of(plan_of(load_scenario(name)), Machine(DurationModel(a100())))
+    pattern, _ = iteration_layout(seconds.structure)
+    timeline = simulate(pattern.program(seconds.of_slot), "simpy")
+    durations_s = np.array([seconds.of_slot(slot) for slot in pattern.slots])
     start_s, end_s = pattern.wiring.run(durations_s[np.array(pattern.slot_of)])
     assert np.array_equal(start_s, timeline.start_s)
     assert np.array_equal(end_s, timeline.end_s)
@@ -270,7 +288,7 @@ def test_what_does_not_fit_is_not_run() -> None:
     large = small(model={"hidden_size": 32768, "num_attention_heads": 32})
     evaluation = Evaluator().evaluate(large)
     assert not evaluation.fits and evaluation.run is None
-    assert evaluation.peak_bytes == memory_report(Iteration(large, a100())).fullest.peak_bytes
+    assert evaluation.peak_bytes == memory_report(plan_of(large), a100()).fullest.peak_bytes
 
 
 def test_an_illegal_scenario_is_an_error() -> None:
@@ -289,32 +307,80 @@ def test_open_recompute_is_chosen_as_simulate_chooses() -> None:
     assert evaluation.run.iteration_time_s == result.iteration_time_s
 
 
+def any_passes(scenario: Scenario) -> Iterator[Pass]:
+    """All passes of a scenario's chunks, with the halves that its schedule may not have."""
+    plan = plan_of(scenario)
+    for chunk in plan.slices.different:
+        for kind in get_args(PassKind):
+            yield from dict.fromkeys(plan.chunk_pass(chunk, kind, keeps) for keeps in (False, True))
+
+
+MODEL = DurationModel(a100())
+
+
+def assert_passes(scenario: Scenario, machine: PassMachine) -> None:
+    """Each pass, compiled, against the same pass run by SimPy, to the last bit."""
+    for one in any_passes(scenario):
+        record = record_pass(one)
+        assert run_compiled_pass(record, machine) == simulate_pass(record, machine)
+        ops = [*record.ops]
+        assert pass_flops(one) == (total_model_flops(ops), total_flops(ops))
+
+
 @pytest.mark.parametrize("name", VARIANTS)
-def test_passes_laid_out_for_one_shape_serve_others(name: str) -> None:
-    """Each pass, compiled, against the same pass run by SimPy with all of its own ops."""
+def test_a_compiled_pass_is_what_simpy_finds(name: str) -> None:
+    """One width runs after the other: the arrays of one must not serve the other."""
     for wide in (1, 3):
-        scenario = VARIANTS[name]
-        model = scenario.model
-        changed = model.model_copy(update={"hidden_size": wide * model.hidden_size})
-        iteration = Iteration(scenario.model_copy(update={"model": changed}), a100())
-        simpy = iteration.passes
-        compiled = Passes(simpy.shape, simpy.hide, simpy.divided, simpy.pricer, "compiled")
-        for one, _ in iteration.different_passes():
-            assert compiled.time(one) == simpy.time(one)
-            for recompute in (False, True):
-                flops = [each.flops(one, recompute=recompute) for each in (simpy, compiled)]
-                assert flops[0] == flops[1]
+        model = VARIANTS[name].model
+        wider = model.model_copy(update={"hidden_size": wide * model.hidden_size})
+        scenario = VARIANTS[name].model_copy(update={"model": wider})
+        assert_passes(scenario, Machine(MODEL).pass_machine)
+
+
+@given(
+    st.one_of(any_scenarios(), any_scenarios(shards_gradients=True)),
+    st.sampled_from([0.0, 1e-6, 5e-6, 1e-4]),
+    st.sampled_from([0.0, 0.1, 0.5]),
+)
+@settings(max_examples=60)
+def test_any_compiled_pass_is_what_simpy_finds(
+    scenario: Scenario, launch_s: float, slowdown: float
+) -> None:
+    """On hosts that launch kernels at once, quickly and slowly."""
+    assume(not any(rule.check(scenario) for rule in RULES))
+    assert_passes(scenario, PassMachine(MODEL.seconds, launch_s, slowdown))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_both_engines_of_a_machine_time_passes_alike(name: str) -> None:
+    simpy, compiled = (Machine(MODEL, engine) for engine in ("simpy", "compiled"))
+    for one, _ in plan_of(VARIANTS[name]).different_passes():
+        assert compiled.time(one) == simpy.time(one)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_halves_of_a_backward_pass_do_the_work_of_the_whole(name: str) -> None:
+    """Each product runs once, in one half or the other."""
+    for whole in any_passes(VARIANTS[name]):
+        if whole.kind != "B":
+            continue
+        halves = [dataclasses.replace(whole, kind=kind) for kind in ("I", "W")]
+        of_halves = [pass_flops(half) for half in halves]
+        assert tuple(map(sum, zip(*of_halves, strict=True))) == pass_flops(whole)
+        kernels = [
+            Counter((op.name, op.work) for op in record_pass(one).ops if total_flops([op]))
+            for one in (whole, *halves)
+        ]
+        assert kernels[0] == kernels[1] + kernels[2]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_peak_alone_is_that_of_the_report(name: str) -> None:
-    iteration = Iteration(VARIANTS[name], a100())
-    assert peak_bytes(iteration) == memory_report(iteration).fullest.peak_bytes
-    assert math.isfinite(peak_bytes(iteration))
+    plan = plan_of(VARIANTS[name])
+    assert peak_bytes(plan, a100()) == memory_report(plan, a100()).fullest.peak_bytes
+    assert math.isfinite(peak_bytes(plan, a100()))
 
 
 def test_equal_passes_are_one() -> None:
-    iteration = Iteration(VARIANTS["sequence"], a100())
-    passes = [one for one, _ in iteration.different_passes()]
+    passes = [one for one, _ in plan_of(VARIANTS["sequence"]).different_passes()]
     assert len(set(passes)) == len(passes) == 6  # first, middle and last, forward and backward
-    assert isinstance(passes[0], Pass)

@@ -12,10 +12,10 @@ from calibrate.fit import Fit
 from calibrate.measured_fit import fit_measurements
 from calibrate.records import AttentionRecord, Measurement
 from calibrate.validation import Limits, validate_profile
-from simtrain.costs.attention import AttentionMachine, attention_seconds
+from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.errors import InputError
 from simtrain.simulation import simulate
-from simtrain.workload.ops import FusedAttention, Phase
+from simtrain.workload.work import FusedAttention
 
 MACHINE = AttentionMachine(
     forward_flops=180e12,
@@ -31,8 +31,8 @@ SHAPES = tuple(product((8, 16, 64), (1024, 2048, 8192)))
 
 def record(heads: int, length: int, *, faster: float = 1.0) -> AttentionRecord:
     forward, backward = (
-        took(attention_seconds(FusedAttention("a", heads, length, 64, phase), MACHINE) / faster)
-        for phase in (Phase.FORWARD, Phase.INPUT_GRADIENT)
+        took(attention_seconds(FusedAttention(heads, length, 64, is_backward), MACHINE) / faster)
+        for is_backward in (False, True)
     )
     sizes = {"heads": heads, "seq_length": length, "head_size": 64}
     return AttentionRecord(**sizes, forward=forward, backward=backward)

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from calibrate.__main__ import app
 from calibrate.borrowed_links import Links
+from calibrate.collective_fit import measured_collective
 from calibrate.fit import Fit
 from calibrate.measured_fit import fit_folder, fit_measurements
 from calibrate.record_file import RecordFile
@@ -32,14 +33,14 @@ from calibrate.records import (
     Measurement,
     MemoryRecord,
 )
-from simtrain.costs.gemm import GemmMachine, gemm_seconds
-from simtrain.costs.links import ring_seconds
+from simtrain.durations.collectives import ring_seconds
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.errors import InputError
 from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
-from simtrain.workload.ops import Collective, CollectiveKind, Gemm, Phase
+from simtrain.workload.work import RING_COLLECTIVES, Gemm
 
 FOLDER = pathlib.Path("measured")
 
@@ -109,11 +110,11 @@ def test_a_node_has_the_curves_that_were_measured() -> None:
     assert node.inter_node is None
     assert A100.intra_node is not None
     assert node.intra_node is not None
-    for kind in CollectiveKind:
+    for kind in RING_COLLECTIVES:
         known, found = (getattr(links, kind).value for links in (A100.intra_node, node.intra_node))
         assert [curve.num_ranks for curve in found] == [2, 4, 8]
         for ours, theirs in zip(found, known, strict=True):
-            op = Collective(kind, kind, 1 << 26, ours.num_ranks, Phase.FORWARD)
+            op = measured_collective(kind, 1 << 26, ours.num_ranks)
             expected = ring_seconds(op, theirs, 300e9)
             assert ring_seconds(op, ours, 300e9) == pytest.approx(expected, rel=0.01)
     assert node.intra_node.point_to_point.efficiency.value == pytest.approx(250 / 300, rel=0.02)
@@ -284,7 +285,7 @@ def test_a_cluster_of_several_needs_its_links(section: str, field: str, one_gpu:
 
 def test_products_move_their_bytes_at_a_bandwidth_of_their_own(one_gpu: Fit) -> None:
     """1 x 4096 x 4096 is bound by its 32 MiB and some KiB."""
-    thin = Gemm("thin", 1, 4096, 4096, Phase.FORWARD)
+    thin = Gemm(1, 4096, 4096)
     entry = Entry(value=1e11, source="a test")
     model = A100.gemm.model_copy(update={"operand_bandwidth": entry})
     slow = A100.model_copy(update={"gemm": model})

@@ -13,12 +13,12 @@ from calibrate.measured_fit import fit_measurements
 from calibrate.measured_links import LinkFit, fit_links
 from calibrate.measured_network import Load, fit_network
 from calibrate.records import CollectiveRecord, Measurement
-from simtrain.costs.links import collective_seconds, transfer_seconds
+from simtrain.durations.collectives import collective_seconds, transfer_seconds
 from simtrain.errors import InputError
-from simtrain.hardware.placement import GroupPlacement
+from simtrain.mesh import Group
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
-from simtrain.workload.ops import Collective, CollectiveKind, Phase
+from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 SHARES = {Load.WHOLE: 24e9, Load.CONCURRENT: 12e9, Load.ALONE: ALONE}
 SENT = 18e9
@@ -65,10 +65,10 @@ def test_what_it_predicts_is_what_was_measured(two_nodes: Fit) -> None:
         if record.op == "send_recv":
             size = record.array_bytes
             found = transfer_seconds(size, same_node=False, num_sharing=1, profile=profile)
-        elif record.op in list(CollectiveKind):
+        elif record.op in RING_COLLECTIVES:
             kind = CollectiveKind(record.op)
-            op = Collective(kind, kind, record.array_bytes, 2, Phase.FORWARD)
-            found = collective_seconds(op, GroupPlacement(2, 1), profile)
+            op = Collective(kind, record.array_bytes, Group(("dp",), 2, ranks_per_node=1))
+            found = collective_seconds(op, profile)
         else:
             continue
         assert found == pytest.approx(record.time.median_s, rel=2e-3)

@@ -19,12 +19,12 @@ from calibrate.records import (
     OverlapRecord,
 )
 from calibrate.residuals import Residual, Residuals
-from simtrain.costs.gemm import GemmMachine
-from simtrain.costs.host import host_bytes_per_s
+from simtrain.durations.gemm import GemmMachine
+from simtrain.durations.host import host_bytes_per_s
 from simtrain.errors import InputError
 from simtrain.hardware.entry import Entry
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.workload.host import HostResource
+from simtrain.workload.work import HostResource
 
 
 def fitted(records: list[Measurement], **changes: Any) -> Fit:

@@ -10,43 +10,52 @@ import pytest
 from hypothesis import given
 from rich.console import Console
 from scenario_texts import MINIMAL, fixes_of
-from toys import TABLE3, a100, changed, layer_scenarios, paper_scenario, shape_of, small
+from toys import (
+    TABLE3,
+    a100,
+    changed,
+    chunk_with,
+    kept_bytes,
+    layer_ops,
+    layer_scenarios,
+    paper_scenario,
+    pass_with,
+    plan_of,
+    scenario_with,
+    shape_of,
+    small,
+)
 
-from simtrain.costs.attention import AttentionMachine, attention_is_extrapolated, attention_seconds
+from simtrain.durations.attention import (
+    AttentionMachine,
+    attention_is_extrapolated,
+    attention_seconds,
+)
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from simtrain.iteration import Iteration
-from simtrain.memory.working import backward_memory, forward_memory
+from simtrain.memory.working import pass_memory
 from simtrain.report.render import render
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.simulation import simulate, simulate_layer
 from simtrain.strict_yaml import Document, Positions
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import (
-    FusedAttention,
-    Op,
-    Phase,
-    saved_bytes,
-    total_flops,
-    total_model_flops,
-)
+from simtrain.workload.ops import Op, Phase, saved_bytes, total_flops, total_model_flops
+from simtrain.workload.passes import Pass, PassKind
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import FusedAttention
 
 FUSED = {"attention_backend": "fused"}
 
 
-def passes(scenario: Scenario, *, fused: bool = True) -> tuple[IssueOrder, IssueOrder]:
-    shape = dataclasses.replace(shape_of(scenario), fused_attention=fused)
-    layer, recompute = Chunk(1), scenario.recompute
-    return (
-        layer.forward(shape, recompute, hide=True),
-        layer.backward(shape, recompute, hide=True),
-    )
+def fused_pass(scenario: Scenario, kind: PassKind) -> Pass:
+    """A pass of one layer with fused attention, for heads of any size."""
+    fused = scenario.model_copy(update=FUSED)
+    return pass_with(fused, chunk_with(fused, 1), kind)
 
 
 def ops(scenario: Scenario, *, fused: bool = True) -> tuple[Op, ...]:
-    forward, backward = passes(scenario, fused=fused)
-    return (*forward.ops(), *backward.ops())
+    """The ops of one layer, forward and then backward."""
+    forward, backward = layer_ops(scenario.model_copy(update=FUSED if fused else {}))
+    return (*forward, *backward)
 
 
 # ---------------------------------------------------------------------------------- what it keeps
@@ -65,9 +74,9 @@ def kept_by_hand(scenario: Scenario) -> Fraction:
 
 @given(layer_scenarios())
 def test_scores_are_not_kept(scenario: Scenario) -> None:
-    forward, backward = passes(scenario)
-    assert forward.saved_bytes() == kept_by_hand(scenario)
-    assert saved_bytes(backward.ops()) == 0
+    forward, backward = (record_pass(fused_pass(scenario, kind)) for kind in ("F", "B"))
+    assert kept_bytes(forward) == kept_by_hand(scenario)
+    assert saved_bytes(backward.ops) == 0
 
 
 @pytest.mark.parametrize(
@@ -76,33 +85,36 @@ def test_scores_are_not_kept(scenario: Scenario) -> None:
 )
 def test_a_layer_of_the_papers_models(model: str, kept_mib: float) -> None:
     """34sbh/8 and 4sba/8: of the 22B model 34 · 2048 · 4 · 6144/8 and 4 · 2048 · 4 · 64/8 bytes."""
-    forward, _ = passes(paper_scenario(model, sequence=True))
-    assert forward.saved_bytes() == kept_mib * 2**20
+    forward = fused_pass(paper_scenario(model, sequence=True), "F")
+    assert kept_bytes(record_pass(forward)) == kept_mib * 2**20
 
 
 @given(layer_scenarios())
 def test_all_that_is_kept_goes_and_nothing_else(scenario: Scenario) -> None:
-    forward, backward = passes(scenario)
-    memory, kept = forward_memory(forward)
-    assert memory.kept_bytes == sum(kept.values()) == kept_by_hand(scenario)
-    _, left = backward_memory(backward, kept)
-    assert left == {}
+    forward, backward = (pass_memory(fused_pass(scenario, kind)) for kind in ("F", "B"))
+    assert forward.left_bytes == backward.kept_bytes == kept_by_hand(scenario)
+    assert backward.left_bytes == 0
 
 
 def test_selective_recompute_runs_the_kernel_again_for_its_log_sum_exp_alone() -> None:
     plain, selective = (paper_scenario("22B", recompute=what) for what in ("none", "selective"))
+    (forward,) = (op for op in ops(plain) if op.name == "fused attention")
     again = [op for op in ops(selective) if op.phase is Phase.RECOMPUTE]
-    assert [(op.name, type(op)) for op in again] == [("fused attention", FusedAttention)]
-    saved = passes(plain)[0].saved_bytes() - passes(selective)[0].saved_bytes()
-    assert saved == 4 * 2048 * 4 * 64 // 8
+    assert [(op.name, op.work) for op in again] == [("fused attention", forward.work)]
+    kept = [kept_bytes(record_pass(fused_pass(one, "F"))) for one in (plain, selective)]
+    assert kept[0] - kept[1] == 4 * 2048 * 4 * 64 // 8
 
 
 def test_what_the_backward_kernel_holds() -> None:
     """Q, K, V, output, their gradients; the gradient of Q in fp32; two numbers a row."""
-    backward = FusedAttention("a", 3, 10, 8, Phase.INPUT_GRADIENT)
+    model = {"num_layers": 1, "hidden_size": 24, "num_attention_heads": 3, "seq_length": 10}
+    named = {op.name: op for op in ops(scenario_with(model))}
+    forward, backward = named["fused attention"], named["fused attention gradient"]
+    assert forward.work == FusedAttention(3, 10, 8)
+    assert backward.work == FusedAttention(3, 10, 8, is_backward=True)
     assert backward.working_bytes(0) == 240 * (8 * 2 + 4) + 30 * (4 + 4)
     assert backward.working_bytes(240 * 4 * 2 + 30 * 4) == 240 * (4 * 2 + 4) + 30 * 4
-    assert FusedAttention("a", 3, 10, 8, Phase.FORWARD).working_bytes(0) == 240 * 4 * 2 + 30 * 4
+    assert forward.working_bytes(0) == 240 * 4 * 2 + 30 * 4
 
 
 # ------------------------------------------------------------------------------- what it computes
@@ -134,9 +146,9 @@ def test_model_flops_are_the_papers_whatever_computes_attention(recompute: str) 
 
 def test_bytes_by_hand() -> None:
     """Four tensors of 3 · 10 · 8 elements and a number a row; backward eight."""
-    forward = FusedAttention("a", 3, 10, 8, Phase.FORWARD)
+    forward = FusedAttention(3, 10, 8)
     assert forward.moved_bytes == 4 * 240 * 2 + 30 * 4
-    backward = dataclasses.replace(forward, phase=Phase.INPUT_GRADIENT)
+    backward = dataclasses.replace(forward, is_backward=True)
     assert backward.moved_bytes == 8 * 240 * 2 + 30 * 4
 
 
@@ -154,23 +166,22 @@ MACHINE = AttentionMachine(
 
 
 @pytest.mark.parametrize(
-    ("heads", "length", "phase", "seconds"),
+    ("is_backward", "seconds"),
     [
         # 2 · 64 · 4000² · 125 = 2.56e11 FLOPs; 1 + 500/4000 + 12800/256000 = 1.175 times as long.
-        (64, 4000, Phase.FORWARD, 2.56e11 / 200e12 * 1.175),
-        (64, 4000, Phase.RECOMPUTE, 2.56e11 / 200e12 * 1.175),
-        (64, 4000, Phase.INPUT_GRADIENT, 2.5 * 2.56e11 / 100e12 * 1.3),
+        (False, 2.56e11 / 200e12 * 1.175),
+        (True, 2.5 * 2.56e11 / 100e12 * 1.3),
     ],
 )
-def test_seconds_by_hand(heads: int, length: int, phase: Phase, seconds: float) -> None:
-    op = FusedAttention("a", heads, length, 125, phase)
-    assert attention_seconds(op, MACHINE) == pytest.approx(3e-6 + seconds)
+def test_seconds_by_hand(is_backward: bool, seconds: float) -> None:
+    work = FusedAttention(64, 4000, 125, is_backward)
+    assert attention_seconds(work, MACHINE) == pytest.approx(3e-6 + seconds)
 
 
 def test_moving_the_tensors_is_the_least_it_can_take() -> None:
     slow = dataclasses.replace(MACHINE, memory_bytes_per_s=1e9)
-    op = FusedAttention("a", 1, 1000, 100, Phase.FORWARD)
-    assert attention_seconds(op, slow) == pytest.approx(3e-6 + (4 * 200_000 + 4000) / 1e9)
+    work = FusedAttention(1, 1000, 100)
+    assert attention_seconds(work, slow) == pytest.approx(3e-6 + (4 * 200_000 + 4000) / 1e9)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +193,8 @@ def test_what_the_fit_has_not_seen_is_said(
 ) -> None:
     kernel = a100().fused_attention
     assert kernel is not None
-    op = FusedAttention("a", heads, length, size, Phase.FORWARD)
-    assert attention_is_extrapolated(op, kernel.valid_shapes.value) is outside
+    work = FusedAttention(heads, length, size)
+    assert attention_is_extrapolated(work, kernel.valid_shapes.value) is outside
 
 
 def test_a_layer_is_faster_and_says_where_it_is_extrapolated() -> None:
@@ -220,8 +231,8 @@ def test_memory_of_an_iteration_is_that_of_selective_recompute_and_statistics(mo
     """Between forward and backward passes both keep 34sbh/t a layer; fused 4bas/t more."""
     selective = paper_scenario(model, sequence=True, recompute="selective")
     fused = paper_scenario(model, sequence=True).model_copy(update=FUSED)
-    action = Iteration(fused, a100()).schedule.ranks[0][0]
-    kept = [Iteration(each, a100()).order(action).saved_bytes() for each in (fused, selective)]
+    first = [plan.pass_of(plan.schedule.ranks[0][0]) for plan in map(plan_of, (fused, selective))]
+    kept = [kept_bytes(record_pass(one)) for one in first]
     shape = shape_of(fused)
     rows = shape.microbatch * shape.local_heads * shape.seq_length
     assert kept[0] - kept[1] == 4 * rows * fused.layers_of_chunk(0)

@@ -1,35 +1,30 @@
 """A whole iteration: where its seconds go, and what faster or other hardware does to them."""
 
+import itertools
 import math
 from typing import Any
 
 import pytest
-from toys import SMALL_MODEL, a100, pricer_of, run, scenario_with, shape_of, small
+from toys import SMALL_MODEL, a100, machine_of, num_parameters, plan_of, run, scenario_with, small
 
 from simtrain.errors import InputError
-from simtrain.programs.chunk import simulate_chunk
 from simtrain.report.breakdown import Breakdown
 from simtrain.report.result import Result
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.ops import Collective, CollectiveKind, Phase
-from simtrain.workload.optimizer import step_ops
-from simtrain.workload.parameters import stage_parameters
-from simtrain.workload.recompute import KEEP_ALL
+from simtrain.workload.work import Collective, CollectiveKind
 
 
 def test_one_gpu_and_one_microbatch_is_the_sum_of_its_parts() -> None:
     """Forward, backward, average, norm and update, one after another."""
     scenario = scenario_with(SMALL_MODEL)
-    shape, pricer = shape_of(scenario), pricer_of(scenario, a100())
-    whole = Chunk(8, has_embedding=True, has_head=True, reads_batch=True)
-    forward = simulate_chunk(whole.forward(shape, KEEP_ALL, hide=True), pricer)
-    backward = simulate_chunk(whole.backward(shape, KEEP_ALL, hide=True), pricer)
-    ops = step_ops(scenario, stage_parameters(shape, (whole,), tied=True))
-    step_s = math.fsum(
-        pricer.cost(op).duration_s for op in (*ops.average, *ops.gradient_norm, *ops.update)
+    plan, machine = plan_of(scenario), machine_of(a100())
+    (whole,), (step,) = plan.chunks, plan.steps
+    forward, backward = (
+        machine.time(plan.chunk_pass(whole, kind, keeps=True)) for kind in ("F", "B")
     )
+    assert set(step) == {"average", "norm", "update"}
+    step_s = machine.op_seconds(itertools.chain(*step.values()))
     result = run(scenario)
     expected_s = forward.duration_s + backward.duration_s + step_s
     assert result.iteration_time_s == pytest.approx(expected_s)
@@ -97,12 +92,9 @@ def test_exposed_gradients_cost_their_all_reduce() -> None:
     one, two = (run(small({"tensor": 8, "pipeline": 1, "data": data})) for data in (1, 2))
     added_s = two.breakdown.data_communication_s
     assert two.iteration_time_s == pytest.approx(one.iteration_time_s + added_s)
-    parameters = stage_parameters(
-        shape_of(two.scenario), (Chunk(8, has_embedding=True, has_head=True),), tied=True
-    )
     # Two nodes with one rank each: a ring of two steps, one adapter at its concurrent efficiency.
     network = a100().inter_node
-    wire_s = parameters.total * 4 / (25e9 * network.concurrent_efficiency.value)
+    wire_s = num_parameters(two.scenario) * 4 / (25e9 * network.concurrent_efficiency.value)
     assert added_s == pytest.approx(2 * network.step_latency.value + wire_s)
 
 
@@ -243,8 +235,8 @@ def test_what_a_stage_sends(grid: dict[str, Any], num_bytes: float, gathers: boo
     result = run(small(TRANSFER | grid))
     link = a100().inter_node.point_to_point
     send_s = link.latency.value + num_bytes / (25e9 * link.efficiency.value)
-    gather = Collective("gather", CollectiveKind.ALL_GATHER, SBH2, 8, Phase.FORWARD)
-    gather_s = pricer_of(result.scenario, a100()).cost(gather).duration_s
+    gather = Collective(CollectiveKind.ALL_GATHER, SBH2, result.plan.mesh.group("tp"))
+    gather_s = machine_of(a100()).model.seconds(gather)
     (transfer_s,) = durations(result, "transfer")
     assert transfer_s == pytest.approx(send_s)
     assert durations(result, "arrival") == ({round(gather_s, 12)} if gathers else set())

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import SMALL_MODEL, a100, changed, paper_scenario, scenario_with, small
+from toys import SMALL_MODEL, a100, changed, paper_scenario, plan_of, scenario_with, small
 
-from simtrain.iteration import Iteration
 from simtrain.memory.report import COMPONENTS, MemoryReport, memory_report
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.scenario import Scenario
@@ -18,7 +17,7 @@ GIB = 2**30
 
 
 def memory_of(scenario: Scenario, **changes: Any) -> MemoryReport:
-    return memory_report(Iteration(scenario, changed(a100(), **changes)))
+    return memory_report(plan_of(scenario), changed(a100(), **changes))
 
 
 def activations(scenario: Scenario) -> list[int]:
@@ -185,21 +184,21 @@ def test_bytes_a_parameter(options: dict[str, Any], expected: tuple[float, ...])
     """Four replicas; 18 bytes a parameter with fp32 gradients, 16 without (ZeRO, Section 3.1)."""
     scenario = small({"pipeline": 1, "data": 4}, **options)
     number = 10**9
-    states = model_states(scenario, number)
+    states = model_states(plan_of(scenario).step_options, number)
     assert states == ModelStates(*(round(number * each) for each in expected))
 
 
 @given(st.integers(1, 10**12), st.integers(2, 100))
 def test_what_replicas_divide_is_all_there(number: int, replicas: int) -> None:
     scenario = small({"tensor": 1, "pipeline": 1, "data": replicas}, memory={"zero_stage": 3})
-    optimizer = model_states(scenario, number).optimizer_bytes
+    optimizer = model_states(plan_of(scenario).step_options, number).optimizer_bytes
     assert 12 * number <= optimizer * replicas < 12 * (number + replicas)
 
 
 def test_the_states_of_gpt2_in_zeros_introduction() -> None:
     """1.5 billion parameters: 3 GB of weights, 24 GB of states, a flattened fp32 buffer of 6 GB."""
     scenario = small({"tensor": 1, "pipeline": 1}, precision={"gradients": "bf16"})
-    states = model_states(scenario, 1_500_000_000)
+    states = model_states(plan_of(scenario).step_options, 1_500_000_000)
     assert (states.parameters_bytes, states.total_bytes) == (3_000_000_000, 24_000_000_000)
 
 

@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import NARROW, a100, num_parameters, run, with_microbatches, zero
+from toys import NARROW, num_parameters, plan_of, run, with_microbatches, zero
 
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
-from simtrain.iteration import Iteration
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
-from simtrain.workload.host import HostOp, HostResource
-from simtrain.workload.optimizer import step_ops
+from simtrain.workload.work import HostResource, HostWork
 
 
 def offloaded(stage: int, **sections: Any) -> Scenario:
@@ -47,16 +45,17 @@ def test_offload_by_hand(stage: int, precision: dict[str, str]) -> None:
 def test_every_parameter_goes_to_a_host_and_comes_back(data: int, stage: int) -> None:
     """Each once, but for parts of equal size that divide what does not divide evenly."""
     scenario = zero(stage, {"data": data}, memory={"offload_optimizer": True})
-    step = step_ops(scenario, Iteration(scenario, a100()).parameters(0))
-    moved = [op for op in (*step.to_host, *step.update) if isinstance(op, HostOp)]
-    assert [op.resource for op in moved] == [
+    (step,) = plan_of(scenario).steps
+    works = (op.work for op in (*step["to_host"], *step["update"]))
+    moved = [work for work in works if isinstance(work, HostWork)]
+    assert [work.resource for work in moved] == [
         HostResource.LINK,
         HostResource.ADAM,
         HostResource.LINK,
     ]
     whole = num_parameters(scenario)
-    for op, size in zip(moved, (4, 28, 2), strict=True):
-        assert size * whole <= op.num_bytes * data < size * (whole + data)
+    for work, size in zip(moved, (4, 28, 2), strict=True):
+        assert size * whole <= work.num_bytes * data < size * (whole + data)
 
 
 def test_offload_is_optimizer_time_and_nothing_else() -> None:

@@ -8,11 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_strategies import schedules
-from toys import a100, layer_scenarios, paper_scenario, run, scenario_with, shape_of, small
+from toys import (
+    a100,
+    chunk_with,
+    kept_bytes,
+    layer_scenarios,
+    machine_of,
+    ops_of,
+    paper_scenario,
+    pass_with,
+    plan_of,
+    run,
+    scenario_with,
+    shape_of,
+    small,
+)
 
-from simtrain.iteration import Iteration
+from calibrate.shape import LayerShape
+from simtrain.durations.collectives import total_wire_bytes
+from simtrain.plan import Plan
+from simtrain.programs.seconds import IterationSeconds
 from simtrain.report.result import Result
-from simtrain.scenario import RecomputePolicy
+from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import (
     Action,
     Schedule,
@@ -21,10 +38,9 @@ from simtrain.schedules import (
     num_warmup_forwards,
     one_f_one_b,
 )
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.ops import Op, Phase, total_flops, total_wire_bytes
+from simtrain.workload.ops import Op, Phase, total_flops
 from simtrain.workload.recompute import KEEP_ALL
-from simtrain.workload.shape import LayerShape
+from simtrain.workload.record import record_pass
 
 SELECTIVE, FULL = (RecomputePolicy(strategy=name) for name in ("selective", "full"))
 
@@ -33,12 +49,14 @@ def full(**fields: Any) -> RecomputePolicy:
     return RecomputePolicy(strategy="full", **fields)
 
 
-def kept(shape: LayerShape, num_layers: int, policy: RecomputePolicy) -> int:
-    return Chunk(num_layers).forward(shape, policy, hide=True).saved_bytes()
+def kept(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> int:
+    chunk = chunk_with(scenario, num_layers)
+    return kept_bytes(record_pass(pass_with(scenario, chunk, "F", recompute=policy)))
 
 
-def backward_ops(shape: LayerShape, num_layers: int, policy: RecomputePolicy) -> tuple[Op, ...]:
-    return Chunk(num_layers).backward(shape, policy, hide=True).ops()
+def backward_ops(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> tuple[Op, ...]:
+    chunk = chunk_with(scenario, num_layers)
+    return ops_of(pass_with(scenario, chunk, "B", recompute=policy))
 
 
 def layer_input(shape: LayerShape) -> int:
@@ -59,54 +77,57 @@ def whole_layer(shape: LayerShape) -> Fraction:
     return sbh * (undivided + Fraction(24, shape.tensor)) + scores(shape)
 
 
-SHAPES = layer_scenarios().map(shape_of)
-SPLIT_SHAPES = SHAPES.filter(lambda shape: shape.tensor > 1 and not shape.sequence_parallel)
 LAYERS = st.integers(1, 7)
+WHOLE_INPUTS = layer_scenarios().filter(
+    lambda scenario: scenario.parallelism.tensor > 1 and not scenario.parallelism.sequence_parallel
+)
 
 
-@given(SHAPES, LAYERS)
-def test_layers_keep_what_each_keeps_alone(shape: LayerShape, num_layers: int) -> None:
-    assert kept(shape, num_layers, KEEP_ALL) == num_layers * whole_layer(shape)
-    assert kept(shape, num_layers, SELECTIVE) == num_layers * (whole_layer(shape) - scores(shape))
+@given(layer_scenarios(), LAYERS)
+def test_layers_keep_what_each_keeps_alone(scenario: Scenario, num_layers: int) -> None:
+    whole, core = whole_layer(shape_of(scenario)), scores(shape_of(scenario))
+    assert kept(scenario, num_layers, KEEP_ALL) == num_layers * whole
+    assert kept(scenario, num_layers, SELECTIVE) == num_layers * (whole - core)
 
 
-@given(SHAPES, LAYERS, LAYERS)
-def test_uniform_keeps_one_input_a_unit(shape: LayerShape, num_layers: int, unit: int) -> None:
-    num_units = -(-num_layers // unit)
-    assert kept(shape, num_layers, full(num_layers=unit)) == num_units * layer_input(shape)
+@given(layer_scenarios(), LAYERS, LAYERS)
+def test_uniform_keeps_one_input_a_unit(scenario: Scenario, num_layers: int, unit: int) -> None:
+    expected = -(-num_layers // unit) * layer_input(shape_of(scenario))
+    assert kept(scenario, num_layers, full(num_layers=unit)) == expected
 
 
-@given(SHAPES, LAYERS, LAYERS)
-def test_block_keeps_the_other_layers_whole(shape: LayerShape, first: int, others: int) -> None:
-    policy = full(method="block", num_layers=first)
+@given(layer_scenarios(), LAYERS, LAYERS)
+def test_block_keeps_the_other_layers_whole(scenario: Scenario, first: int, others: int) -> None:
+    shape, policy = shape_of(scenario), full(method="block", num_layers=first)
     expected = first * layer_input(shape) + others * whole_layer(shape)
-    assert kept(shape, first + others, policy) == expected
+    assert kept(scenario, first + others, policy) == expected
 
 
-@given(SPLIT_SHAPES, LAYERS, LAYERS)
+@given(WHOLE_INPUTS, LAYERS, LAYERS)
 def test_distribute_keeps_a_part_of_each_input(
-    shape: LayerShape, num_layers: int, unit: int
+    scenario: Scenario, num_layers: int, unit: int
 ) -> None:
-    num_units = -(-num_layers // unit)
-    part = layer_input(shape) // shape.tensor
-    assert kept(shape, num_layers, full(num_layers=unit, distribute=True)) == num_units * part
+    part = layer_input(shape_of(scenario)) // scenario.parallelism.tensor
+    policy = full(num_layers=unit, distribute=True)
+    assert kept(scenario, num_layers, policy) == -(-num_layers // unit) * part
 
 
-@given(SPLIT_SHAPES, LAYERS)
-def test_distribute_gathers_each_input_again(shape: LayerShape, num_layers: int) -> None:
+@given(WHOLE_INPUTS, LAYERS)
+def test_distribute_gathers_each_input_again(scenario: Scenario, num_layers: int) -> None:
     plain, distributed = (
-        backward_ops(shape, num_layers, policy) for policy in (FULL, full(distribute=True))
+        backward_ops(scenario, num_layers, policy) for policy in (FULL, full(distribute=True))
     )
+    shape = shape_of(scenario)
     gathered = num_layers * Fraction(shape.tensor - 1, shape.tensor) * layer_input(shape)
     assert total_wire_bytes(distributed) == total_wire_bytes(plain) + gathered
     counted = total_wire_bytes(distributed, include_extra=False)
     assert counted == total_wire_bytes(plain, include_extra=False)
 
 
-def story(shape: LayerShape, num_layers: int, policy: RecomputePolicy) -> str:
+def story(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
     """R for each layer that is run again, B for each that goes backward, in order."""
     letters = {"QKV": "R", "QKV weight gradient": "B"}
-    ops = backward_ops(shape, num_layers, policy)
+    ops = backward_ops(scenario, num_layers, policy)
     return "".join(letters[op.name] for op in ops if op.name in letters)
 
 
@@ -128,16 +149,17 @@ def test_a_unit_is_run_again_just_before_its_backward(
     policy: RecomputePolicy, expected: str
 ) -> None:
     """Backward goes from the last unit, which may be shorter, to the first."""
-    assert story(shape_of(paper_scenario("22B")), 5, policy) == expected
+    assert story(paper_scenario("22B"), 5, policy) == expected
 
 
-@given(SHAPES, LAYERS, LAYERS)
+@given(layer_scenarios(), LAYERS, LAYERS)
 def test_units_repeat_every_op_of_their_layers(
-    shape: LayerShape, num_layers: int, unit: int
+    scenario: Scenario, num_layers: int, unit: int
 ) -> None:
     """Whatever the units, full recompute runs the forward pass once more, collectives too."""
-    forward = Chunk(num_layers).forward(shape, KEEP_ALL, hide=True).ops()
-    ops = backward_ops(shape, num_layers, full(num_layers=unit))
+    chunk = chunk_with(scenario, num_layers)
+    forward = ops_of(pass_with(scenario, chunk, "F", recompute=KEEP_ALL))
+    ops = backward_ops(scenario, num_layers, full(num_layers=unit))
     again = tuple(op for op in ops if op.phase is Phase.RECOMPUTE)
     assert total_flops(again) == total_flops(forward)
     assert total_wire_bytes(again) == total_wire_bytes(forward)
@@ -145,31 +167,32 @@ def test_units_repeat_every_op_of_their_layers(
 
 
 def test_every_layer_ends_once_in_each_pass() -> None:
-    chunk, shape = Chunk(5), shape_of(paper_scenario("22B"))
+    scenario = paper_scenario("22B")
+    chunk = chunk_with(scenario, 5)
     for policy in (KEEP_ALL, full(num_layers=2), full(method="block", num_layers=3)):
-        for one_way in (chunk.forward, chunk.backward):
-            order = one_way(shape, policy, hide=True)
-            assert len(order.layer_ends) == 5
-            assert order.layer_ends[-1] == len(order.ops())
+        for kind in ("F", "B"):
+            record = record_pass(pass_with(scenario, chunk, kind, recompute=policy))
+            assert len(record.layer_ends) == 5
+            assert record.layer_ends[-1] == len(list(record.ops))
 
 
 # Appendix C and Figure 10: four stages, nine microbatches, one of each four kept.
 
 
-def kept_microbatches(iteration: Iteration, stage: int, kind: Any) -> list[int]:
-    number = iteration.scenario.num_microbatches
+def kept_microbatches(plan: Plan, stage: int, kind: Any) -> list[int]:
+    number = plan.scenario.num_microbatches
     actions = [Action(stage, kind, microbatch) for microbatch in range(number)]
-    return [a.microbatch for a in actions if iteration.recompute(a) == KEEP_ALL]
+    return [a.microbatch for a in actions if plan.pass_of(a).recompute == KEEP_ALL]
 
 
-def nine_microbatches(**recompute: Any) -> Iteration:
+def nine_microbatches(**recompute: Any) -> Plan:
     scenario = scenario_with(
         {"num_layers": 8, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024},
         parallelism={"pipeline": 4},
         batch={"micro": 1, "global": 9},
         recompute=recompute,
     )
-    return Iteration(scenario, a100())
+    return plan_of(scenario)
 
 
 @pytest.mark.parametrize(
@@ -178,31 +201,39 @@ def nine_microbatches(**recompute: Any) -> Iteration:
 )
 def test_the_windows_of_appendix_c(stage: int, expected: list[int]) -> None:
     """A stage has p - S microbatches outstanding; the last one needs no recompute at all."""
-    iteration = nine_microbatches(strategy="full", keep_microbatches=1)
+    plan = nine_microbatches(strategy="full", keep_microbatches=1)
     for kind in "FB":
-        assert kept_microbatches(iteration, stage, kind) == expected
+        assert kept_microbatches(plan, stage, kind) == expected
 
 
 def test_a_kept_microbatch_runs_what_no_recompute_runs() -> None:
-    mixed = nine_microbatches(strategy="full", keep_microbatches=1)
-    none, everything = nine_microbatches(strategy="none"), nine_microbatches(strategy="full")
+    mixed, none, everything = (
+        IterationSeconds.of(nine_microbatches(**recompute), machine_of(a100()))
+        for recompute in (
+            {"strategy": "full", "keep_microbatches": 1},
+            {"strategy": "none"},
+            {"strategy": "full"},
+        )
+    )
     for microbatch, pure in ((4, none), (5, everything)):
         for action in (Action(0, "F", microbatch), Action(0, "B", microbatch)):
-            assert mixed.order(action).ops() == pure.order(action).ops()
+            assert ops_of(mixed.plan.pass_of(action)) == ops_of(pure.plan.pass_of(action))
             assert mixed.action_time(action) == pure.action_time(action)
 
 
 def test_each_stage_can_keep_another_number() -> None:
     scenario = nine_microbatches(strategy="selective").scenario
-    iteration = Iteration(scenario, a100(), kept_per_stage=(0, 2, 1, 0))
-    found = [kept_microbatches(iteration, stage, "F") for stage in range(4)]
+    plan = plan_of(scenario, kept_per_stage=(0, 2, 1, 0))
+    found = [kept_microbatches(plan, stage, "F") for stage in range(4)]
     assert found == [[], [0, 1, 3, 4, 6, 7], [0, 2, 4, 6, 8], []]
 
 
 def test_flops_count_what_the_others_repeat() -> None:
     """Stages keep 3, 3, 5 and 9 of nine microbatches: 16 of 36 passes repeat."""
+    machine = machine_of(a100())
     mixed, pure = (
-        nine_microbatches(strategy="full", keep_microbatches=number) for number in (1, 0)
+        IterationSeconds.of(nine_microbatches(strategy="full", keep_microbatches=number), machine)
+        for number in (1, 0)
     )
     repeated = [one.flops(recompute=True) - one.flops(recompute=False) for one in (mixed, pure)]
     assert repeated[0] == Fraction(16, 36) * repeated[1]

@@ -13,15 +13,22 @@ from hypothesis import strategies as st
 from torch_ranks import bytes_kept, errors, run_rank
 from toys import layer_scenarios, shape_of
 
+from calibrate.shape import LayerShape
 from calibrate.torch_layer import Recompute, TransformerLayer
 from calibrate.torch_parallel import TensorGroup
+from simtrain.mesh import Group
 from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.workload import gpt
 from simtrain.workload.chunk import Chunk
-from simtrain.workload.ops import Collective, Op
-from simtrain.workload.shape import LayerShape
+from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.ops import Op
+from simtrain.workload.passes import Pass, PassKind, PassOptions
+from simtrain.workload.record import record_pass
+from simtrain.workload.tape import Microbatch
+from simtrain.workload.work import Collective
 
 MEAN, DEVIATION = "layer norm mean", "layer norm reciprocal deviation"
-BEFORE_CORE = ("attention layer norm input", MEAN, DEVIATION, "attention layer norm output")
+BEFORE_CORE = ("block input", MEAN, DEVIATION, "attention layer norm output")
 CORE = (
     "query and key",
     "query and key",
@@ -35,7 +42,7 @@ CORE_FUSED = (*CORE_RECOMPUTED, "softmax log-sum-exp")
 AFTER_CORE = (
     "attention output",
     "attention dropout mask",
-    "MLP layer norm input",
+    "attention output with residual",
     MEAN,
     DEVIATION,
     "MLP layer norm output",
@@ -46,7 +53,7 @@ AFTER_CORE = (
 KEPT = {
     Recompute.NONE: BEFORE_CORE + CORE + AFTER_CORE,
     Recompute.SELECTIVE: BEFORE_CORE + CORE_RECOMPUTED + AFTER_CORE,
-    Recompute.FULL: ("attention layer norm input",),
+    Recompute.FULL: ("block input",),
 }
 KEPT_FUSED = KEPT | {Recompute.NONE: BEFORE_CORE + CORE_FUSED + AFTER_CORE}
 """The op list's name of each tensor that torch keeps, in the order in which it keeps them.
@@ -88,27 +95,40 @@ TWO_RANKS = [
 ]
 
 
-def forward_and_backward(
-    layer_shape: LayerShape, recompute: Recompute
-) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    layer, policy = Chunk(1), RecomputePolicy(strategy=recompute.value)
-    forward = layer.forward(layer_shape, policy, hide=True)
-    backward = layer.backward(layer_shape, policy, hide=True)
-    return forward.ops(), backward.ops()
+def ops_of(layer_shape: LayerShape, recompute: Recompute, kind: PassKind) -> list[Op]:
+    """The op list of a pass of one layer."""
+    sizes, t = layer_shape, layer_shape.tensor
+    layer = gpt.TransformerLayer(sizes.hidden, sizes.heads, sizes.ffn, sizes.fused_attention)
+    microbatch = Microbatch(
+        seq_length=sizes.seq_length,
+        sequences=sizes.microbatch,
+        hidden=sizes.hidden,
+        tensor=Group(("tp",), t, ranks_per_node=t),
+        sequence_parallel=sizes.sequence_parallel,
+        element_bytes=sizes.element_bytes,
+        gradient_bytes=sizes.gradient_bytes,
+    )
+    options = PassOptions(microbatch, OverlapPolicy())
+    policy = RecomputePolicy(strategy=recompute.value)
+    return list(record_pass(Pass(Chunk(((layer, 1),)), kind, policy, options)).ops)
 
 
 def kept_by_ops(layer_shape: LayerShape, recompute: Recompute) -> dict[str, int]:
     """Bytes of each tensor that the op list keeps."""
-    forward, _ = forward_and_backward(layer_shape, recompute)
-    return {tensor.name: tensor.num_bytes for op in forward for tensor in op.saved}
+    forward = ops_of(layer_shape, recompute, "F")
+    return {tensor.name: tensor.num_bytes for op in forward for tensor in op.saves}
 
 
 def sent_by_ops(layer_shape: LayerShape, recompute: Recompute) -> dict[str, list[Any]]:
     """Kind and bytes of each collective of the op list, in order."""
-    passes = zip(("forward", "backward"), forward_and_backward(layer_shape, recompute), strict=True)
+    kinds: dict[str, PassKind] = {"forward": "F", "backward": "B"}
     return {
-        name: [[op.kind, op.array_bytes] for op in ops if isinstance(op, Collective)]
-        for name, ops in passes
+        name: [
+            [op.work.kind, op.work.array_bytes]
+            for op in ops_of(layer_shape, recompute, kind)
+            if isinstance(op.work, Collective)
+        ]
+        for name, kind in kinds.items()
     }
 
 

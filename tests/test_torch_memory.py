@@ -18,11 +18,11 @@ from calibrate.__main__ import app
 from calibrate.memory_cases import Case, HeldBytes, all_cases, case
 from calibrate.memory_comparison import MemoryComparison, Row
 from calibrate.memory_measure import measure
+from calibrate.shape import LayerShape
 from calibrate.torch_gpt import GPT
 from calibrate.torch_memory import LiveTensors
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.recompute import units
-from simtrain.workload.shape import LayerShape
 
 torch.set_num_threads(1)
 POLICIES = st.one_of(

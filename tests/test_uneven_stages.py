@@ -8,36 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scenario_texts import MINIMAL, fixes_of, scenario_of
-from toys import a100, run, scenario_with, small
+from toys import a100, layer_parameters, machine_of, ops_of, plan_of, run, scenario_with, small
 
-from simtrain.iteration import Iteration
 from simtrain.memory.report import memory_report
+from simtrain.plan import Plan
+from simtrain.programs.seconds import IterationSeconds
 from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
 from simtrain.scenario.violation import broken_codes
-from simtrain.workload.ops import Gemm, Phase
-from simtrain.workload.parameters import layer_parameters
+from simtrain.workload.ops import Phase, total_flops
 
 
-def iteration_of(grid: dict[str, Any], **sections: Any) -> Iteration:
-    return Iteration(small(grid, **sections), a100())
+def small_plan(grid: dict[str, Any], **sections: Any) -> Plan:
+    return plan_of(small(grid, **sections))
 
 
-def stage_flops(iteration: Iteration) -> list[int]:
+def stage_flops(plan: Plan) -> list[int]:
     """FLOPs of one rank of each stage in an iteration."""
     return [
-        sum(
-            op.flops
-            for action in actions
-            for op in iteration.order(action).ops()
-            if isinstance(op, Gemm)
-        )
-        for actions in iteration.schedule.ranks
+        sum(total_flops(ops_of(plan.pass_of(action))) for action in actions)
+        for actions in plan.schedule.ranks
     ]
 
 
-def parameters(iteration: Iteration) -> list[int]:
+def parameters(plan: Plan) -> list[int]:
     """Parameters of one rank of each stage."""
-    return [iteration.parameters(stage).total for stage in range(iteration.schedule.num_stages)]
+    return [stage.total for stage in plan.stage_parameters]
 
 
 def differences(one: list[int], other: list[int]) -> list[int]:
@@ -61,10 +56,10 @@ def test_a_moved_layer_takes_its_parameters_and_its_flops_along(interleave: int)
     72bsh²(1 + s/6h) FLOPs a microbatch (paper, Appendix A)."""
     grid = {"tensor": 4, "interleave": interleave}
     model = {"num_layers": 16}
-    even = iteration_of(grid, model=model)
+    even = small_plan(grid, model=model)
     ends = {"first_stage_layers": 4 - interleave, "last_stage_layers": 4 + interleave}
-    moved = iteration_of(grid | ends, model=model)
-    layer = layer_parameters(even.shape)
+    moved = small_plan(grid | ends, model=model)
+    layer = layer_parameters(even.scenario)
     assert differences(parameters(even), parameters(moved)) == [
         -interleave * layer,
         0,
@@ -80,12 +75,13 @@ def test_a_moved_layer_takes_its_parameters_and_its_flops_along(interleave: int)
 def test_the_first_stage_keeps_a_moved_layer_for_all_its_microbatches() -> None:
     """18 bytes a parameter, and 2sbh bytes of input for the four microbatches outstanding."""
     even, moved = (
-        memory_report(iteration_of({"first_stage_layers": first}, recompute="full", model=model))
+        memory_report(
+            small_plan({"first_stage_layers": first}, recompute="full", model=model), a100()
+        )
         for first, model in ((2, {}), (3, {"num_layers": 9}))
     )
-    shape = iteration_of({}).shape
     before, after = even.stages[0], moved.stages[0]
-    assert after.states.total_bytes - before.states.total_bytes == 18 * layer_parameters(shape)
+    assert after.states.total_bytes - before.states.total_bytes == 18 * layer_parameters(small())
     assert after.activations_bytes - before.activations_bytes == 4 * 2 * 2048 * 4096
     for stage in (1, 2, 3):
         assert moved.stages[stage].components_bytes == even.stages[stage].components_bytes
@@ -122,18 +118,19 @@ def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
     """Parameters of layers and FLOPs, with and without recompute, are those of a single stage."""
     alone = scenario.model_dump(by_alias=True, exclude_unset=True)
     del alone["overlap"]
+    machine = machine_of(a100())
     placed, whole = (
-        Iteration(one, a100())
+        IterationSeconds.of(plan_of(one), machine)
         for one in (
             scenario,
             scenario_with(**alone | {"parallelism": {"tensor": 2}}),
         )
     )
-    stages = range(scenario.parallelism.pipeline)
-    assert sum(placed.parameters(stage).layers for stage in stages) == whole.parameters(0).layers
+    held = [sum(stage.layers for stage in one.plan.stage_parameters) for one in (placed, whole)]
+    assert held[0] == held[1]
     for recompute in (False, True):
         assert placed.flops(recompute=recompute) == whole.flops(recompute=recompute)
-    assert 2 * sum(stage_flops(placed)) == placed.flops(recompute=True)
+    assert 2 * sum(stage_flops(placed.plan)) == placed.flops(recompute=True)
 
 
 @pytest.mark.parametrize("own", [{"first_stage_layers": 2}, {"last_stage_layers": 2}])
@@ -167,12 +164,11 @@ def test_fewer_layers_beside_the_head_balance_the_pipeline() -> None:
 
 
 def work(scenario: Scenario) -> list[tuple[tuple[str, Phase], ...]]:
-    """The ops of every action; equal actions share an order, which is read once."""
-    iteration = Iteration(scenario, a100())
-    orders = [iteration.order(action) for actions in iteration.schedule.ranks for action in actions]
-    distinct = {id(one): one for one in orders}
-    ops = {key: tuple((op.name, op.phase) for op in one.ops()) for key, one in distinct.items()}
-    return [ops[id(one)] for one in orders]
+    """The ops of every action. Equal passes are read once."""
+    plan = plan_of(scenario)
+    passes = [plan.pass_of(action) for actions in plan.schedule.ranks for action in actions]
+    ops = {one: tuple((op.name, op.phase) for op in ops_of(one)) for one in set(passes)}
+    return [ops[one] for one in passes]
 
 
 @pytest.mark.parametrize("interleave", [1, 2])
@@ -204,9 +200,10 @@ def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
     """Middle stages; the first stage and the last, each with and without its end of the model."""
     grid = {"pipeline": 8, "interleave": 3, "first_stage_layers": 9, "last_stage_layers": 3}
     model = {"num_layers": 6 * 6 + 12}
-    iteration = iteration_of(grid, model=model)
-    virtual_stages = range(iteration.schedule.num_virtual_stages)
-    assert len({iteration.chunk(one) for one in virtual_stages}) == 5
+    plan = small_plan(grid, model=model)
+    assert len(plan.chunks) == plan.schedule.num_virtual_stages == 24
+    assert len(set(plan.chunks)) == 5
+    assert len({one for one, _ in plan.different_passes()}) == 2 * 5
 
 
 @pytest.mark.parametrize(

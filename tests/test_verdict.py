@@ -13,10 +13,10 @@ from toys import a100, changed, small
 from simtrain import simulation
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.hardware.load import load_profile
-from simtrain.memory.remedy import Remedy, cheapest_change
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.simulation import simulate, simulate_fitting, simulate_memory
+from simtrain.studies.remedy import Remedy, cheapest_change
 
 TOO_MUCH = ("table5_22b_full", "--set", "recompute=none")
 COMPONENTS = ["parameters", "gradients", "optimizer", "activations", "buffers", "allocator"]

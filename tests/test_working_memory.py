@@ -1,22 +1,30 @@
 """What a forward or backward pass holds beyond what is kept, from replaying its ops."""
 
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import a100, layer_scenarios, shape_of, zero
-
-from simtrain.iteration import Iteration
-from simtrain.memory.working import (
-    ActionMemory,
-    Tensors,
-    backward_memory,
-    forward_memory,
-    pass_memory,
+from toys import (
+    chunk_with,
+    kept_bytes,
+    layer_scenarios,
+    pass_with,
+    plan_of,
+    shape_of,
+    zero,
 )
+
+from simtrain.memory.working import PassMemory, pass_memory, replay
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.shape import LayerShape
+from simtrain.workload.ops import Phase, Tensor
+from simtrain.workload.passes import PassKind, PassRecord
+from simtrain.workload.recompute import KEEP_ALL
+from simtrain.workload.record import record_pass
 
 POLICIES = st.one_of(
     st.builds(RecomputePolicy, strategy=st.sampled_from(["none", "selective"])),
@@ -27,70 +35,134 @@ POLICIES = st.one_of(
         num_layers=st.integers(1, 4),
     ),
 )
-CHUNKS = st.builds(
-    Chunk, st.integers(1, 5), st.booleans(), st.booleans(), reads_batch=st.booleans()
-)
+KINDS: tuple[PassKind, ...] = ("F", "B", "I", "W")
+Blocks = Mapping[str, Any]
+"""Keyword arguments of `chunk_with`."""
 
 
-def both_passes(
-    chunk: Chunk, shape: LayerShape, policy: RecomputePolicy
-) -> tuple[ActionMemory, ActionMemory, Tensors]:
-    """Forward, backward, and what is left then."""
-    forward, kept = forward_memory(chunk.forward(shape, policy, hide=True))
-    backward, left = backward_memory(chunk.backward(shape, policy, hide=True), kept)
-    return forward, backward, left
+def chunks_of(max_layers: int) -> st.SearchStrategy[Blocks]:
+    others = dict.fromkeys(("batch", "embedding", "head"), st.booleans())
+    return st.fixed_dictionaries({"num_layers": st.integers(1, max_layers), **others})
+
+
+CHUNKS = chunks_of(max_layers=5)
+
+
+def memory_of(
+    scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
+) -> tuple[PassMemory, PassMemory]:
+    """What a forward and a backward pass hold."""
+    chunk = chunk_with(scenario, **blocks)
+    forward, backward = (
+        pass_memory(pass_with(scenario, chunk, kind, recompute=policy)) for kind in ("F", "B")
+    )
+    return forward, backward
 
 
 @given(layer_scenarios(), CHUNKS, POLICIES, st.booleans())
 def test_all_that_is_kept_is_released(
-    scenario: Scenario, chunk: Chunk, policy: RecomputePolicy, distribute: bool
+    scenario: Scenario, blocks: Blocks, policy: RecomputePolicy, distribute: bool
 ) -> None:
-    shape = shape_of(scenario)
-    if policy.strategy == "full" and shape.tensor > 1 and not shape.sequence_parallel:
+    """A whole backward pass releases it, and so do its two halves together."""
+    split = scenario.parallelism
+    if policy.strategy == "full" and split.tensor > 1 and not split.sequence_parallel:
         policy = policy.model_copy(update={"distribute": distribute})
-    forward, backward, left = both_passes(chunk, shape, policy)
-    assert left == {}
-    assert forward.kept_bytes == backward.kept_bytes
-    assert forward.kept_bytes == chunk.forward(shape, policy, hide=True).saved_bytes()
+    chunk = chunk_with(scenario, **blocks)
+    passes = {kind: pass_with(scenario, chunk, kind, recompute=policy) for kind in KINDS}
+    memory = {kind: pass_memory(one) for kind, one in passes.items()}
+    assert memory["F"].kept_bytes == memory["F"].left_bytes == kept_bytes(record_pass(passes["F"]))
+    assert memory["F"].left_bytes == memory["B"].kept_bytes == memory["I"].kept_bytes
+    assert memory["I"].left_bytes == memory["W"].kept_bytes
+    assert memory["B"].left_bytes == memory["W"].left_bytes == 0
 
 
-LONG_CHUNKS = st.builds(
-    Chunk, st.integers(1, 13), st.booleans(), st.booleans(), reads_batch=st.booleans()
-)
+# -------------------------------------------------------------------------- op by op
+
+BEFORE: dict[PassKind, PassKind] = {"B": "F", "I": "F", "W": "I"}
+"""The pass that runs before each of the others."""
+SavedBytes = dict[tuple[int, Tensor], int]
+"""Bytes of each saved tensor, by its block's place in the chunk."""
 
 
-@given(layer_scenarios(), LONG_CHUNKS, POLICIES)
-def test_units_that_are_counted_hold_what_they_hold_replayed(
-    scenario: Scenario, chunk: Chunk, policy: RecomputePolicy
+def op_by_op(
+    record: PassRecord, held: SavedBytes, *, counts_left: bool
+) -> tuple[PassMemory, SavedBytes]:
+    """Replay all ops one by one. Also returns the tensors that are left."""
+    held, again = dict(held), set()
+    start_bytes = sum(held.values())
+    moments = []
+    for owner, segment in zip(record.owners, record.segments, strict=True):
+        frees = segment.frees or ((),) * len(segment.ops)
+        for op, waiting_bytes, freed in zip(segment.ops, segment.waiting_bytes, frees, strict=True):
+            new = {(owner, tensor) for tensor in op.saves} - held.keys()
+            held |= {key: key[1].num_bytes for key in new}
+            again |= new if op.phase is Phase.RECOMPUTE else set()
+            own_bytes = sum(tensor.num_bytes for tensor in {*op.saves, *freed})
+            working_bytes = op.working_bytes(own_bytes) + waiting_bytes
+            again_bytes = sum(held[key] for key in again)
+            moments.append((sum(held.values()) + working_bytes, again_bytes, op.name))
+            for key in {(owner, tensor) for tensor in freed} & held.keys():
+                del held[key]
+                again.discard(key)
+    left_bytes = sum(held.values())
+    compared_bytes = left_bytes if counts_left else start_bytes
+    # The first of several equally full moments.
+    peak_bytes, again_bytes, name = max(moments, key=lambda moment: moment[0])
+    beyond_bytes = max(0, peak_bytes - compared_bytes)
+    memory = PassMemory(
+        kept_bytes=compared_bytes,
+        left_bytes=left_bytes,
+        beyond_bytes=beyond_bytes,
+        recomputed_bytes=min(beyond_bytes, again_bytes),
+        op=name if beyond_bytes else "",
+        buffer_bytes=max(op.buffer_bytes for op in record.ops),
+    )
+    return memory, held
+
+
+@given(layer_scenarios(), chunks_of(max_layers=13), POLICIES)
+def test_a_chunk_of_equal_layers_holds_what_its_ops_hold_one_by_one(
+    scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
 ) -> None:
-    shape = shape_of(scenario)
-    forward, backward, _ = both_passes(chunk, shape, policy)
-    assert pass_memory(chunk, policy, shape, True) == (forward, backward)
+    chunk, left = chunk_with(scenario, **blocks), dict[PassKind, SavedBytes]()
+    for kind in KINDS:
+        one = pass_with(scenario, chunk, kind, recompute=policy)
+        before = left[BEFORE[kind]] if kind in BEFORE else {}
+        memory, left[kind] = op_by_op(record_pass(one), before, counts_left=kind == "F")
+        assert pass_memory(one) == memory
+
+
+# ------------------------------------------------------------------------------ ZeRO
 
 
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-@pytest.mark.parametrize("hide", [False, True])
+@pytest.mark.parametrize("overlaps", [False, True])
 def test_what_zero_exchanges_within_a_pass_holds_no_activations(
-    stage: int, recompute: str, hide: bool
+    stage: int, recompute: str, overlaps: bool
 ) -> None:
     """Parameters and gradients that are whole for a moment are buffers of their own."""
-    scenario = zero(stage, recompute=recompute, overlap={"data_parallel": hide})
-    iteration = Iteration(scenario, a100())
-    forward, kept = forward_memory(iteration.order(Action(0, "F", 0)))
-    backward, left = backward_memory(iteration.order(Action(0, "B", 0)), kept)
-    assert left == {}
-    policy, hides = scenario.recompute, scenario.overlap.tensor_parallel
-    assert pass_memory(iteration.chunks[0], policy, iteration.shape, hides) == (forward, backward)
+    scenario = zero(stage, recompute=recompute, overlap={"data_parallel": overlaps})
+    plan, live = plan_of(scenario), dict[int, Any]()
+    for kind in ("F", "B"):
+        one = plan.pass_of(Action(0, kind, 0))
+        assert one.options.sharding is not None
+        alone = dataclasses.replace(one.options, sharding=None)
+        memory, live = replay(record_pass(one), live, counts_left=kind == "F")
+        assert memory == pass_memory(dataclasses.replace(one, options=alone)) == pass_memory(one)
+    assert live == {}
+
+
+# --------------------------------------------------------------------------- by hand
 
 
 @given(layer_scenarios(), CHUNKS, POLICIES)
 def test_a_pass_holds_at_least_what_is_kept(
-    scenario: Scenario, chunk: Chunk, policy: RecomputePolicy
+    scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
 ) -> None:
-    for memory in both_passes(chunk, shape_of(scenario), policy)[:2]:
+    forward, backward = memory_of(scenario, blocks, policy)
+    for memory in (forward, backward):
         assert 0 <= memory.recomputed_bytes <= memory.beyond_bytes
-    forward, *_ = both_passes(chunk, shape_of(scenario), policy)
     assert forward.recomputed_bytes == 0
 
 
@@ -105,12 +177,13 @@ def test_the_fullest_moment_of_a_backward_pass_by_hand(recompute: str, scenario:
     the core (5n) or all but the layer's input (34 - 2 and 5n) has been computed again.
     """
     shape = shape_of(scenario)
-    sbh, scores = shape.tokens * shape.hidden, shape.scores
+    sbh = shape.tokens * shape.hidden
+    scores = shape.microbatch * shape.heads * shape.seq_length**2
     again = {"none": 0, "selective": 5 * scores, "full": 32 * sbh + 5 * scores}[recompute]
     early = again if recompute == "full" else 0
     expected = max(early + 11 * sbh, again + 2 * scores - 18 * sbh)
     policy = RecomputePolicy.model_validate({"strategy": recompute})
-    _, backward, _ = both_passes(Chunk(1), shape, policy)
+    _, backward = memory_of(scenario, {"num_layers": 1}, policy)
     assert backward.beyond_bytes == expected
     assert backward.op in ("4h→h input gradient", "attention over V scores gradient")
 
@@ -119,8 +192,7 @@ def test_the_fullest_moment_of_a_backward_pass_by_hand(recompute: str, scenario:
 def test_the_fullest_moment_of_the_head_by_hand(scenario: Scenario) -> None:
     """16-bit logits (2), fp32 logits (4) and those less their maximum (4), of which 4 are kept."""
     shape = shape_of(scenario)
-    head = Chunk(0, has_head=True)
-    forward, backward, _ = both_passes(head, shape, RecomputePolicy())
+    forward, backward = memory_of(scenario, {"head": True}, KEEP_ALL)
     logits, sbh = shape.tokens * shape.vocab, shape.tokens * shape.hidden
     assert forward.kept_bytes == 4 * logits + 4 * sbh
     assert forward.beyond_bytes == 6 * logits
@@ -131,11 +203,44 @@ def test_the_fullest_moment_of_the_head_by_hand(scenario: Scenario) -> None:
 @given(layer_scenarios(), st.integers(1, 5))
 def test_a_longer_unit_holds_its_layers_again(scenario: Scenario, num_layers: int) -> None:
     """Each layer more of a unit is a whole layer more that has been computed again."""
-    shape = shape_of(scenario)
-    layer = Chunk(1).forward(shape, RecomputePolicy(), hide=True).saved_bytes()
+    layer = pass_with(scenario, chunk_with(scenario, 1), "F", recompute=KEEP_ALL)
 
     def beyond(length: int) -> int:
         policy = RecomputePolicy(strategy="full", num_layers=length)
-        return both_passes(Chunk(length), shape, policy)[1].beyond_bytes
+        return memory_of(scenario, {"num_layers": length}, policy)[1].beyond_bytes
 
-    assert beyond(num_layers + 1) - beyond(num_layers) == layer
+    assert beyond(num_layers + 1) - beyond(num_layers) == kept_bytes(record_pass(layer))
+
+
+@given(layer_scenarios())
+def test_a_gradient_waits_beside_what_is_run_again(scenario: Scenario) -> None:
+    """Full recompute holds the gradient of the layer's output, selective that of attention's."""
+    shape = shape_of(scenario)
+    layer_output = 2 * shape.local_tokens * shape.hidden
+    attention_output = 2 * shape.tokens * shape.hidden // shape.tensor
+    chunk = chunk_with(scenario, 1)
+    for strategy, expected in (("full", layer_output), ("selective", attention_output)):
+        policy = RecomputePolicy.model_validate({"strategy": strategy})
+        record = record_pass(pass_with(scenario, chunk, "B", recompute=policy))
+        waiting = itertools.chain(*(segment.waiting_bytes for segment in record.segments))
+        for op, num_bytes in zip(record.ops, waiting, strict=True):
+            assert num_bytes == (expected if op.phase is Phase.RECOMPUTE else 0)
+
+
+@given(layer_scenarios())
+def test_a_layer_run_again_holds_its_forward_pass_and_a_gradient(scenario: Scenario) -> None:
+    """The gradient is that of the layer's output."""
+    chunk, shape = chunk_with(scenario, 1), shape_of(scenario)
+    whole = pass_memory(pass_with(scenario, chunk, "F", recompute=KEEP_ALL))
+    policy = RecomputePolicy(strategy="full")
+    forward, backward = (
+        record_pass(pass_with(scenario, chunk, kind, recompute=policy)) for kind in ("F", "B")
+    )
+    _, live = replay(forward, {}, counts_left=True)
+    again = dataclasses.replace(
+        backward, segments=backward.segments[:1], starts=(0,), owners=backward.owners[:1]
+    )
+    assert {op.phase for op in again.ops} == {Phase.RECOMPUTE}
+    memory, _ = replay(again, live, counts_left=False)
+    peaks = [one.kept_bytes + one.beyond_bytes for one in (memory, whole)]
+    assert peaks[0] - peaks[1] == 2 * shape.local_tokens * shape.hidden

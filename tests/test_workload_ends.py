@@ -5,37 +5,46 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import layer_scenarios, paper_scenario, scenario_with, shape_of
-
-from simtrain.scenario import Scenario
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import (
-    Collective,
-    CollectiveKind,
-    Elementwise,
-    Group,
-    Op,
-    saved_bytes,
-    total_flops,
+from toys import (
+    chunk_with,
+    kept_bytes,
+    layer_parameters,
+    layer_scenarios,
+    ops_of,
+    paper_scenario,
+    pass_with,
+    plan_of,
+    scenario_with,
+    shape_of,
 )
-from simtrain.workload.optimizer import step_ops
-from simtrain.workload.parameters import StageParameters, layer_parameters, stage_parameters
 
-ENDS = Chunk(0, has_embedding=True, has_head=True)
+from simtrain.mesh import Axis
+from simtrain.scenario import Scenario
+from simtrain.workload.chunk import Parameters
+from simtrain.workload.ops import Op, total_flops
+from simtrain.workload.optimizer import StepOps, step_ops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, CollectiveKind, Elementwise
+
 FP32 = 4
 
 
-def run(chunk: Chunk, scenario: Scenario) -> tuple[IssueOrder, IssueOrder]:
-    shape, recompute = shape_of(scenario), scenario.recompute
-    return (
-        chunk.forward(shape, recompute, hide=True),
-        chunk.backward(shape, recompute, hide=True),
-    )
+def passes(scenario: Scenario, **blocks: bool) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """The ops of a chunk of these blocks and no layer, forward and backward."""
+    chunk = chunk_with(scenario, **blocks)
+    return ops_of(pass_with(scenario, chunk, "F")), ops_of(pass_with(scenario, chunk, "B"))
 
 
 def collectives(ops: tuple[Op, ...]) -> list[tuple[str, str, int]]:
-    return [(op.name, op.kind, op.array_bytes) for op in ops if isinstance(op, Collective)]
+    return [
+        (op.name, op.work.kind, op.work.array_bytes)
+        for op in ops
+        if isinstance(op.work, Collective)
+    ]
+
+
+def moved(ops: tuple[Op, ...]) -> dict[str, int]:
+    return {op.name: op.work.moved_bytes for op in ops if isinstance(op.work, Elementwise)}
 
 
 @given(layer_scenarios())
@@ -43,38 +52,39 @@ def test_what_the_ends_keep_and_compute(scenario: Scenario) -> None:
     """Section 4.3 (with p = 1): a mask of sbh/t, and 4sbh/t (1 + v/h); 6sbhv/t FLOPs."""
     shape = shape_of(scenario)
     s, b, h, v, t = shape.seq_length, shape.microbatch, shape.hidden, shape.vocab, shape.tensor
-    forward, backward = run(ENDS, scenario)
+    chunk = chunk_with(scenario, embedding=True, head=True)
+    forward, backward = (record_pass(pass_with(scenario, chunk, kind)) for kind in ("F", "B"))
     split = t if shape.sequence_parallel else 1
     kept = Fraction(s * b * h, split) + Fraction(4 * s * b * h, split) + Fraction(4 * s * b * v, t)
-    assert saved_bytes(forward.ops()) == kept
-    assert total_flops(forward.ops() + backward.ops()) == Fraction(6 * s * b * h * v, t)
+    assert kept_bytes(forward) == kept
+    assert total_flops((*forward.ops, *backward.ops)) == Fraction(6 * s * b * h * v, t)
 
 
 @pytest.mark.parametrize("sequence", [False, True])
 def test_collectives_of_the_embedding(sequence: bool) -> None:
     """Each rank looks up its part of the vocabulary and the parts are summed."""
-    forward, backward = run(Chunk(0, has_embedding=True), paper_scenario("22B", sequence=sequence))
+    forward, backward = passes(paper_scenario("22B", sequence=sequence), embedding=True)
     sbh2 = 2 * 2048 * 4 * 6144
     kind = CollectiveKind.REDUCE_SCATTER if sequence else CollectiveKind.ALL_REDUCE
-    assert collectives(forward.ops()) == [("embedding sum", kind, sbh2)]
+    assert collectives(forward) == [("embedding sum", kind, sbh2)]
     gathered = [("embedding sum", CollectiveKind.ALL_GATHER, sbh2)] if sequence else []
-    assert collectives(backward.ops()) == gathered
+    assert collectives(backward) == gathered
 
 
 def test_the_table_gradient_is_added_to_the_buffer() -> None:
     """Zero and scatter in 16 bits, then one pass that reads both and writes the fp32 buffer."""
-    _, backward = run(Chunk(0, has_embedding=True), paper_scenario("22B"))
+    _, backward = passes(paper_scenario("22B"), embedding=True)
     table = 51200 // 8 * 6144
-    moved = {op.name: op.moved_bytes for op in backward.ops() if isinstance(op, Elementwise)}
-    assert moved["embedding table zero"] == 2 * table
-    assert moved["embedding accumulate"] == (2 + 4 + 4) * table
-    assert moved["embedding scatter"] == 3 * 2 * 2048 * 4 * 6144
+    bytes_of = moved(backward)
+    assert bytes_of["embedding table zero"] == 2 * table
+    assert bytes_of["embedding accumulate"] == (2 + 4 + 4) * table
+    assert bytes_of["embedding scatter"] == 3 * 2 * 2048 * 4 * 6144
 
 
 def test_cross_entropy_reduces_three_fp32_numbers_a_token() -> None:
-    forward, _ = run(Chunk(0, has_head=True), paper_scenario("22B"))
+    forward, _ = passes(paper_scenario("22B"), head=True)
     tokens = 2048 * 4 * FP32
-    assert collectives(forward.ops()) == [
+    assert collectives(forward) == [
         ("cross entropy maximum", CollectiveKind.ALL_REDUCE, tokens),
         ("cross entropy target", CollectiveKind.ALL_REDUCE, tokens),
         ("cross entropy sum", CollectiveKind.ALL_REDUCE, tokens),
@@ -82,24 +92,26 @@ def test_cross_entropy_reduces_three_fp32_numbers_a_token() -> None:
 
 
 def test_each_reduction_of_the_cross_entropy_waits_for_its_kernel_and_is_waited_for() -> None:
-    forward, _ = run(Chunk(0, has_head=True), paper_scenario("22B"))
-    nodes = forward.nodes
-    for position, node in enumerate(nodes):
-        if isinstance(node.op, Collective):
-            assert node.after == (position - 1,)
-            assert nodes[position + 1].after == (position,)
+    scenario = paper_scenario("22B")
+    record = record_pass(pass_with(scenario, chunk_with(scenario, head=True), "F"))
+    waits = record.waits()
+    for position, op in enumerate(record.ops):
+        if isinstance(op.work, Collective):
+            assert waits[position] == [position - 1]
+            assert waits[position + 1] == [position]
 
 
 @pytest.mark.parametrize("sequence", [False, True])
 def test_the_heads_input_gradient_is_reduced_behind_its_weight_gradient(sequence: bool) -> None:
-    _, backward = run(Chunk(0, has_head=True), paper_scenario("22B", sequence=sequence))
-    names = [op.name for op in backward.ops()]
+    scenario = paper_scenario("22B", sequence=sequence)
+    record = record_pass(pass_with(scenario, chunk_with(scenario, head=True), "B"))
+    names, waits = [op.name for op in record.ops], record.waits()
     reduced = "output layer g" if sequence else "output layer f"
     at = names.index(reduced)
     assert names[at - 1] == "logits input gradient"
     assert names[at + 1] == "logits weight gradient"
-    assert at not in backward.nodes[at + 1].after
-    assert at in backward.nodes[at + 2].after
+    assert at not in waits[at + 1]
+    assert at in waits[at + 2]
 
 
 @pytest.mark.parametrize("tensor", [1, 8])
@@ -110,33 +122,21 @@ def test_the_batch_is_broadcast_over_tensor_parallel_ranks(tensor: int) -> None:
         parallelism={"tensor": tensor},
         batch={"micro": 3, "global": 3},
     )
-    forward, backward = run(Chunk(0, reads_batch=True), scenario)
-    sizes = [array_bytes for _, _, array_bytes in collectives(forward.ops())]
+    forward, backward = passes(scenario, batch=True)
+    sizes = [array_bytes for _, _, array_bytes in collectives(forward)]
     assert sizes == ([8, 3 * 33 * 8] if tensor > 1 else [])
-    moved = {op.name: op.moved_bytes for op in forward.ops() if isinstance(op, Elementwise)}
-    assert moved["mask ones"] == 32 * 32 * FP32
-    assert moved["mask below one half"] == 32 * 32 * (FP32 + 1)
-    assert backward.ops() == ()
-
-
-def stages(scenario: Scenario, *, tied: bool = True) -> list[StageParameters]:
-    """Parameters of one rank of each stage, a chunk a stage."""
-    num_stages = scenario.parallelism.pipeline
-    layers = scenario.model.num_layers // num_stages
-    chunks = [
-        Chunk(layers, has_embedding=stage == 0, has_head=stage == num_stages - 1)
-        for stage in range(num_stages)
-    ]
-    return [stage_parameters(shape_of(scenario), (chunk,), tied=tied) for chunk in chunks]
+    assert moved(forward)["mask ones"] == 32 * 32 * FP32
+    assert moved(forward)["mask below one half"] == 32 * 32 * (FP32 + 1)
+    assert backward == ()
 
 
 @given(layer_scenarios(max_tensor=1), st.booleans())
 def test_parameters_of_a_whole_model(scenario: Scenario, tied: bool) -> None:
     """12h² + 13h a layer, (v + s)h of embeddings and 2h of the last layer norm."""
-    shape = shape_of(scenario)
-    h, v, s = shape.hidden, shape.vocab, shape.seq_length
-    assert layer_parameters(shape) == 12 * h * h + 13 * h
-    (whole,) = stages(scenario, tied=tied)
+    model = scenario.model.model_copy(update={"tied_embeddings": tied})
+    h, v, s = model.hidden_size, model.vocab_size, model.seq_length
+    assert layer_parameters(scenario) == 12 * h * h + 13 * h
+    (whole,) = plan_of(scenario.model_copy(update={"model": model})).stage_parameters
     tables = 1 if tied else 2
     assert whole.total == 12 * h * h + 13 * h + (tables * v + s) * h + 2 * h
 
@@ -145,14 +145,14 @@ def test_parameters_of_a_whole_model(scenario: Scenario, tied: bool) -> None:
 def test_tensor_parallelism_divides_matrices_and_repeats_layer_norms(scenario: Scenario) -> None:
     shape = shape_of(scenario)
     h, t = shape.hidden, shape.tensor
-    assert layer_parameters(shape) == Fraction(12 * h * h + 7 * h, t) + 6 * h
+    assert layer_parameters(scenario) == Fraction(12 * h * h + 7 * h, t) + 6 * h
 
 
 @pytest.mark.parametrize(
     ("model", "billions"), [("22B", 22), ("175B", 175), ("530B", 530), ("1T", 1008)]
 )
 def test_models_of_table_3(model: str, billions: int) -> None:
-    held = sum(stage.total for stage in stages(paper_scenario(model))) * 8
+    held = sum(stage.total for stage in plan_of(paper_scenario(model)).stage_parameters) * 8
     assert held == pytest.approx(billions * 1e9, rel=0.02)
 
 
@@ -161,8 +161,11 @@ def gpt3(**sections: object) -> Scenario:
     return scenario_with(**(base | sections))
 
 
-def moved(ops: tuple[Op, ...]) -> dict[str, int]:
-    return {op.name: op.moved_bytes for op in ops if isinstance(op, Elementwise)}
+THOUSAND = Parameters(total=1000, root=300, tied=200, partial_sums=60)
+
+
+def step_of(scenario: Scenario, parameters: Parameters) -> StepOps:
+    return step_ops(plan_of(scenario).step_options, parameters)
 
 
 @pytest.mark.parametrize(
@@ -181,40 +184,40 @@ def test_bytes_of_the_optimizer_step(
 ) -> None:
     compute, gradients = precision
     scenario = gpt3(precision={"compute": compute, "gradients": gradients})
-    parameters = StageParameters(layers=700, embedding=200, other=100, sequence_parallel=60)
-    ops = step_ops(scenario, parameters)
-    assert sum(moved(ops.average).values()) == per_parameter["average"] * 1000
-    assert sum(moved(ops.gradient_norm).values()) == per_parameter["norm"] * 1000
-    assert sum(moved(ops.update).values()) == per_parameter["update"] * 1000
+    ops = step_of(scenario, THOUSAND)
+    for field, num_bytes in per_parameter.items():
+        assert sum(moved(ops[field]).values()) == num_bytes * 1000
 
 
 def test_collectives_of_the_optimizer_step() -> None:
     grid = {"tensor": 8, "pipeline": 8, "interleave": 3, "data": 2, "sequence_parallel": True}
     scenario = gpt3(parallelism=grid, batch={"micro": 1, "global": 128})
-    parameters = StageParameters(layers=700, embedding=200, other=100, sequence_parallel=60)
-    ops = step_ops(scenario, parameters)
+    ops = step_of(scenario, THOUSAND)
 
-    def one(part: tuple[Op, ...]) -> tuple[int, int, Group]:
-        (op,) = [op for op in part if isinstance(op, Collective)]
-        assert op.kind is CollectiveKind.ALL_REDUCE
-        return op.array_bytes, op.group_size, op.group
+    def only(field: str) -> tuple[int, int, tuple[Axis, ...]]:
+        (work,) = (op.work for op in ops[field])
+        assert isinstance(work, Collective)
+        assert work.kind is CollectiveKind.ALL_REDUCE
+        return work.array_bytes, work.group.num_ranks, work.group.axes
 
-    assert one(ops.data_reduction) == (4000, 2, Group.DATA)
-    assert one(ops.sequence_parallel_reduction) == (240, 8, Group.TENSOR)
-    assert one(ops.embedding_reduction) == (800, 2, Group.EMBEDDING)
-    assert one(ops.gradient_norm) == (4, 64, Group.MODEL)
+    assert only("data_reduction") == (4000, 2, ("dp",))
+    assert only("sequence_parallel") == (240, 8, ("tp",))
+    # Of the eight stages only the first and the last hold the embedding.
+    assert only("embedding") == (800, 2, ("pp",))
+    assert only("norm_reduction") == (4, 64, ("tp", "pp"))
+    others = [op for field in ("average", "norm", "update") for op in ops[field]]
+    assert collectives(tuple(others)) == []
 
 
 def test_what_has_no_peers_reduces_nothing() -> None:
     """One replica, no sequence parallelism, no embedding on the stage."""
-    parameters = StageParameters(layers=700, embedding=0, other=0, sequence_parallel=60)
-    ops = step_ops(paper_scenario("175B"), parameters)
-    reductions = (ops.data_reduction, ops.sequence_parallel_reduction, ops.embedding_reduction)
-    assert reductions == ((), (), ())
+    parameters = Parameters(total=700, root=0, tied=0, partial_sums=60)
+    ops = step_of(paper_scenario("175B"), parameters)
+    assert not ops.keys() & {"data_reduction", "sequence_parallel", "embedding"}
 
 
 def test_sequence_parallel_parameters_are_layer_norms_and_row_parallel_biases() -> None:
     """4h of two layer norms and 2h of two biases a layer, 2h of the final layer norm."""
-    first, *_, last = stages(paper_scenario("175B", sequence=True))
-    assert first.sequence_parallel == 12 * 6 * 12288
-    assert last.sequence_parallel == 12 * 6 * 12288 + 2 * 12288
+    first, *_, last = plan_of(paper_scenario("175B", sequence=True)).stage_parameters
+    assert first.partial_sums == 12 * 6 * 12288
+    assert last.partial_sums == 12 * 6 * 12288 + 2 * 12288

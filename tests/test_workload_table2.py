@@ -8,25 +8,20 @@ from toys import (
     STRATEGIES,
     TABLE3,
     a100,
+    chunk_with,
+    layer_ops,
     layer_scenarios,
     paper_scenario,
+    pass_with,
     shape_of,
 )
 
+from simtrain.durations.collectives import total_wire_bytes
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.ops import (
-    Collective,
-    CollectiveKind,
-    Elementwise,
-    Gemm,
-    Op,
-    Phase,
-    saved_bytes,
-    total_flops,
-    total_wire_bytes,
-)
+from simtrain.workload.ops import Phase, saved_bytes, total_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, CollectiveKind, Elementwise, Gemm
 
 # Table 2: 72 sbh² (1 + s/6h) / t, with what is computed twice.
 FLOPS = {
@@ -35,14 +30,6 @@ FLOPS = {
     "full": (96, Fraction(1, 6)),
 }
 WIRE = {"none": 16, "selective": 16, "full": 24}
-
-
-def layer_ops(scenario: Scenario) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-    """The ops of one layer, forward and backward."""
-    shape, recompute, layer = shape_of(scenario), scenario.recompute, Chunk(1)
-    forward = layer.forward(shape, recompute, hide=True)
-    backward = layer.backward(shape, recompute, hide=True)
-    return forward.ops(), backward.ops()
 
 
 def kept_in_table2(scenario: Scenario) -> Fraction:
@@ -120,20 +107,21 @@ def with_few_microbatches(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"batch": batch})
 
 
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = CollectiveKind
-
-
 @pytest.mark.parametrize("sequence", [False, True])
 def test_collectives_of_a_layer(sequence: bool) -> None:
     """Four all-reduces, or four all-gathers and four reduce-scatters (Section 4.2.2)."""
     forward, backward = layer_ops(paper_scenario("22B", sequence=sequence))
-    collectives = [op for op in forward + backward if isinstance(op, Collective) and not op.extra]
-    kinds = [op.kind for op in collectives]
+    collectives = [
+        op.work for op in forward + backward if isinstance(op.work, Collective) and not op.is_extra
+    ]
+    kinds = [work.kind for work in collectives]
     if sequence:
-        assert sorted(kinds) == [ALL_GATHER] * 4 + [REDUCE_SCATTER] * 4
+        assert (
+            sorted(kinds) == [CollectiveKind.ALL_GATHER] * 4 + [CollectiveKind.REDUCE_SCATTER] * 4
+        )
     else:
-        assert kinds == [ALL_REDUCE] * 4
-    assert {op.array_bytes for op in collectives} == {2 * 2048 * 4 * 6144}
+        assert kinds == [CollectiveKind.ALL_REDUCE] * 4
+    assert {work.array_bytes for work in collectives} == {2 * 2048 * 4 * 6144}
 
 
 FIGURES = {
@@ -155,7 +143,7 @@ def test_forward_follows_the_figures(sequence: bool) -> None:
 
 def test_backward_goes_from_last_to_first() -> None:
     _, backward = layer_ops(paper_scenario("22B"))
-    names = [op.name for op in backward if isinstance(op, Gemm)]
+    names = [op.name for op in backward if isinstance(op.work, Gemm)]
     assert names == [
         "4h→h input gradient",
         "4h→h weight gradient",
@@ -190,19 +178,21 @@ def test_what_is_computed_again(sequence: bool, recompute: str) -> None:
         assert again == []
 
 
-def hidden_behind(scenario: Scenario, *, backward: bool, hide: bool = True) -> dict[str, list[str]]:
+def hidden_behind(
+    scenario: Scenario, *, backward: bool, overlaps: bool = True
+) -> dict[str, list[str]]:
     """For each collective, the kernels issued after it that do not wait for it."""
-    layer, recompute = Chunk(1), scenario.recompute
-    run = layer.backward if backward else layer.forward
-    nodes = run(shape_of(scenario), recompute, hide=hide).nodes
-    kernels = [(at, node) for at, node in enumerate(nodes) if not isinstance(node.op, Collective)]
+    kind = "B" if backward else "F"
+    record = record_pass(pass_with(scenario, chunk_with(scenario, 1), kind, overlaps=overlaps))
+    ops, waits = list(record.ops), record.waits()
+    kernels = [place for place, op in enumerate(ops) if not isinstance(op.work, Collective)]
     found = {}
-    for position, node in enumerate(nodes):
-        if not isinstance(node.op, Collective):
+    for position, op in enumerate(ops):
+        if not isinstance(op.work, Collective):
             continue
-        later = [(at, kernel) for at, kernel in kernels if at > position]
-        waiting = next((at for at, kernel in later if position in kernel.after), len(nodes))
-        found[node.op.name] = [kernel.op.name for at, kernel in later if at < waiting]
+        later = [place for place in kernels if place > position]
+        waiting = next((place for place in later if position in waits[place]), len(ops))
+        found[op.name] = [ops[place].name for place in later if place < waiting]
     return found
 
 
@@ -232,7 +222,7 @@ def test_with_sequence_parallelism_half_of_the_backward_collectives_hide() -> No
 @pytest.mark.parametrize("sequence", [False, True])
 def test_nothing_hides_without_overlap(sequence: bool) -> None:
     scenario = paper_scenario("22B", sequence=sequence)
-    assert not any(hidden_behind(scenario, backward=True, hide=False).values())
+    assert not any(hidden_behind(scenario, backward=True, overlaps=False).values())
 
 
 @pytest.mark.parametrize("sequence", [False, True])
@@ -244,7 +234,11 @@ def test_bytes_that_the_kernels_of_a_layer_move(sequence: bool) -> None:
     n, wide, scores = 2048 * 4 * 6144, 4 * 2048 * 4 * 6144 // 8, 4 * 2048 * 2048 * 64 // 8
     local, part = (n // 8 if sequence else n), n // 8
     forward, backward = layer_ops(paper_scenario("22B", sequence=sequence))
-    moved = {op.name: op.moved_bytes for op in forward + backward if isinstance(op, Elementwise)}
+    moved = {
+        op.name: op.work.moved_bytes
+        for op in forward + backward
+        if isinstance(op.work, Elementwise)
+    }
     for block in ("attention", "MLP"):
         assert moved.pop(f"{block} layer norm") == (2 + 2) * local
         assert moved.pop(f"{block} dropout and residual") == (2 + 2 + 2 + 1) * local

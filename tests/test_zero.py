@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -11,45 +12,60 @@ from toys import (
     NARROW,
     a100,
     changed,
+    layer_parameters,
+    machine_of,
     num_parameters,
-    pricer_of,
+    ops_of,
+    plan_of,
     run,
     small,
     with_microbatches,
     zero,
 )
 
+from simtrain.durations.collectives import wire_bytes
 from simtrain.engine import simulate as run_program
-from simtrain.hardware.placement import GroupPlacement, Placement
-from simtrain.iteration import Iteration
-from simtrain.programs.chunk import chunk_program
+from simtrain.mesh import AXES, Axis, Group, Mesh
+from simtrain.plan import Plan
+from simtrain.programs.pass_layout import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
 from simtrain.simulation import simulate, simulate_layer
-from simtrain.workload.ops import Collective, Group, Op
-from simtrain.workload.optimizer import step_ops
-from simtrain.workload.parameters import layer_parameters
+from simtrain.workload.chunk import unit_parameters
+from simtrain.workload.ops import Op
+from simtrain.workload.optimizer import data_reduction
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, Elementwise
 
 
 def passes(scenario: Scenario) -> list[tuple[Op, ...]]:
     """The ops of a forward and of a backward pass."""
-    iteration = Iteration(scenario, a100())
-    return [iteration.order(Action(0, kind, 0)).ops() for kind in ("F", "B")]
+    plan = plan_of(scenario)
+    return [ops_of(plan.pass_of(Action(0, kind, 0))) for kind in ("F", "B")]
+
+
+def to_replicas(ops: Iterable[Op]) -> Iterator[Collective]:
+    """The collectives over data parallelism."""
+    for op in ops:
+        if isinstance(op.work, Collective) and op.work.group.axes == ("dp",):
+            yield op.work
+
+
+def after_passes(plan: Plan) -> Iterator[Op]:
+    """The ops of the first stage's optimizer step, with its gradient buckets."""
+    step = plan.steps[0]
+    yield from itertools.chain(*step.values())
+    if plan.has_buckets:
+        for number in unit_parameters(plan.chunks[0], plan.microbatch).values():
+            yield from data_reduction(plan.step_options, number)
 
 
 def data_bytes(scenario: Scenario) -> float:
-    """What a rank of the first stage sends to other replicas in an iteration."""
-    step = step_ops(scenario, Iteration(scenario, a100()).parameters(0))
-    within = [op for ops in passes(scenario) for op in ops]
-    return math.fsum(
-        times * op.wire_bytes
-        for ops, times in (
-            (within, scenario.num_microbatches),
-            ((*step.data_reduction, *step.parameter_gather), 1),
-        )
-        for op in ops
-        if isinstance(op, Collective) and op.group is Group.DATA
-    )
+    """Bytes that a rank of the only stage sends to other replicas in an iteration."""
+    within, after = itertools.chain(*passes(scenario)), after_passes(plan_of(scenario))
+    within_bytes = math.fsum(map(wire_bytes, to_replicas(within)))
+    after_bytes = math.fsum(map(wire_bytes, to_replicas(after)))
+    return scenario.num_microbatches * within_bytes + after_bytes
 
 
 # ---------------------------------------------------------------------------------- volumes
@@ -109,11 +125,12 @@ def test_bytes_to_other_replicas(stage: int, data: int, microbatches: int, narro
 
 def test_every_unit_is_reduced_and_gathered_once_a_pass() -> None:
     scenario = zero(3)
-    layer = layer_parameters(Iteration(scenario, a100()).shape)
+    layer = layer_parameters(scenario)
     others = num_parameters(scenario) - 8 * layer
 
     def sizes(ops: tuple[Op, ...], name: str) -> list[int]:
-        return [op.array_bytes for op in ops if isinstance(op, Collective) and op.name == name]
+        found = [op.work for op in ops if op.name == name]
+        return [work.array_bytes for work in found if isinstance(work, Collective)]
 
     forward, backward = passes(scenario)
     for ops in (forward, backward):
@@ -126,14 +143,15 @@ def test_every_unit_is_reduced_and_gathered_once_a_pass() -> None:
 def test_a_part_of_the_averaged_gradients_is_added_when_it_is_there(overlap: bool) -> None:
     """4 bytes read and written of all, then twice read and once written of a quarter."""
     scenario = zero(2, overlap={"data_parallel": overlap})
-    order = Iteration(scenario, a100()).order(Action(0, "B", 0))
-    nodes = order.nodes
+    record = record_pass(plan_of(scenario).pass_of(Action(0, "B", 0)))
+    ops, waits = list(record.ops), record.waits()
     where = {
-        name: [place for place, node in enumerate(nodes) if node.op.name == f"gradient {name}"]
+        name: [place for place, op in enumerate(ops) if op.name == f"gradient {name}"]
         for name in ("average", "reduction", "accumulate")
     }
+    works = {name: [ops[place].work for place in places] for name, places in where.items()}
     moved = {
-        name: sum(op.moved_bytes for op in order.ops() if op.name == f"gradient {name}")
+        name: sum(work.moved_bytes for work in works[name] if isinstance(work, Elementwise))
         for name in ("average", "accumulate")
     }
     whole = num_parameters(scenario)
@@ -141,8 +159,8 @@ def test_a_part_of_the_averaged_gradients_is_added_when_it_is_there(overlap: boo
     units = list(zip(*where.values(), strict=True))
     assert len(units) == 9
     for average, reduction, accumulate in units:
-        assert average in nodes[reduction].after
-        assert reduction in nodes[accumulate].after
+        assert average in waits[reduction]
+        assert reduction in waits[accumulate]
     assert all(later[0] > earlier[2] for earlier, later in itertools.pairwise(units))
 
 
@@ -183,16 +201,16 @@ def test_a_replica_steps_its_part(data: int) -> None:
 def test_every_rank_has_a_part_of_the_norm() -> None:
     """Four stages of four ranks and two replicas: 16 ranks hold all parts without ZeRO, 32 with."""
 
-    def summed_over(stage: int) -> tuple[int, Group]:
-        scenario = small({"data": 2}, memory={"zero_stage": stage})
-        *_, reduction = step_ops(scenario, Iteration(scenario, a100()).parameters(0)).gradient_norm
-        assert isinstance(reduction, Collective)
-        return reduction.group_size, reduction.group
+    def summed_over(stage: int) -> tuple[int, tuple[Axis, ...]]:
+        plan = plan_of(small({"data": 2}, memory={"zero_stage": stage}))
+        (reduction,) = plan.steps[0]["norm_reduction"]
+        assert isinstance(reduction.work, Collective)
+        return reduction.work.group.num_ranks, reduction.work.group.axes
 
-    assert summed_over(0) == (16, Group.MODEL)
-    assert summed_over(1) == (32, Group.ALL)
-    assert Placement(4, 2, 4, gpus_per_node=8).all_ranks() == GroupPlacement(32, 8)
-    assert Placement(2, 3, 2, gpus_per_node=8).all_ranks() == GroupPlacement(12, 8)
+    assert summed_over(0) == (16, ("tp", "pp"))
+    assert summed_over(1) == (32, AXES)
+    assert Mesh(tp=4, dp=2, pp=4, gpus_per_node=8).group(*AXES) == Group(AXES, 32, 8)
+    assert Mesh(tp=2, dp=3, pp=2, gpus_per_node=8).group(*AXES) == Group(AXES, 12, 8)
 
 
 @pytest.mark.parametrize("interleave", [1, 2])
@@ -221,15 +239,10 @@ def test_buckets_of_stage_1_scatter_beside_the_backward_pass(interleave: int) ->
 @pytest.mark.parametrize("tensor", [1, 4])
 def test_blocking_collectives_add_their_own_time(stage: int, tensor: int) -> None:
     scenario = zero(stage, {"tensor": tensor}, recompute="full")
-    result, pricer = run(scenario, host__issue=0.0), pricer_of(scenario, a100())
-    step = step_ops(scenario, result.iteration.parameters(0))
-    within_s = math.fsum(
-        pricer.cost(op).duration_s
-        for ops in passes(scenario)
-        for op in ops
-        if isinstance(op, Collective) and op.group is Group.DATA
-    )
-    after_s = math.fsum(pricer.cost(op).duration_s for op in step.parameter_gather)
+    result, machine = run(scenario, host__issue=0.0), machine_of(a100())
+    exchanges = to_replicas(itertools.chain(*passes(scenario)))
+    within_s = math.fsum(map(machine.model.seconds, exchanges))
+    after_s = machine.op_seconds(result.plan.steps[0].get("parameter_gather", ()))
     assert (after_s > 0) == (stage == 2)
     assert result.breakdown.data_communication_s == pytest.approx(8 * within_s + after_s)
     assert result.breakdown.total_s == pytest.approx(result.iteration_time_s, rel=1e-12)
@@ -272,17 +285,19 @@ def test_a_layer_has_its_parameters_before_it_runs(
     """And of those that come, the next one's are under way where that is hidden, and no others."""
     hidden = {"data_parallel": overlap, "tensor_parallel": hide_tensor}
     scenario = zero(3, {"tensor": 2}, recompute=recompute, overlap=hidden)
-    iteration = Iteration(scenario, changed(a100(), inter_node__adapter_bandwidth=1e9))
+    plan = plan_of(scenario)
+    machine = machine_of(changed(a100(), inter_node__adapter_bandwidth=1e9))
+    blocks = [*plan.chunks[0].blocks]
     for kind in ("F", "B"):
-        order = iteration.order(Action(0, kind, 0))
-        program, tasks = chunk_program(order, iteration.pricer)
+        record = record_pass(plan.pass_of(Action(0, kind, 0)))
+        program, tasks = pass_program(record, machine.pass_machine)
         timeline = run_program(program)
-        nodes = list(zip(order.nodes, tasks, strict=True))
-        _, *gathers = (task for node, task in nodes if node.op.name == "parameter gather")
-        first = {}
-        for node, task in nodes:
-            if node.layer >= 0:
-                first.setdefault(node.layer, task)
+        ops = list(zip(record.ops, tasks, strict=True))
+        _, *gathers = (task for op, task in ops if op.name == "parameter gather")
+        first: dict[int, int] = {}
+        for owner, start in zip(record.owners, record.starts, strict=True):
+            if owner >= 0 and blocks[owner].is_unit:
+                first.setdefault(owner, tasks[start])
         needed = sorted(first, key=lambda layer: first[layer])
         assert len(needed) == len(gathers) == 8
         for place, (layer, gather) in enumerate(zip(needed, gathers, strict=True)):
@@ -329,7 +344,7 @@ def test_layers_that_are_whole_at_a_time(
 ) -> None:
     """A unit's until its backward pass, the next one's where hidden; the others' all along."""
     scenario = zero(stage, recompute=recompute, overlap={"data_parallel": overlap})
-    layer = layer_parameters(Iteration(scenario, a100()).shape)
+    layer = layer_parameters(scenario)
     others = num_parameters(scenario) - 8 * layer
     buffers = simulate(scenario).memory.stages[0].buffers_bytes
     for name, num_layers, size in (

@@ -10,10 +10,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
+from calibrate.shape import LayerShape
 from calibrate.torch_layer import DIVIDED_DIMENSION, DROPOUT, Recompute, TransformerLayer
 from calibrate.torch_parallel import InFlight, TensorGroup
-from simtrain.workload.ops import CollectiveKind
-from simtrain.workload.shape import LayerShape
+from simtrain.workload.work import CollectiveKind
 
 Tensors = dict[str, Tensor]
 MASK_SEED = 2

@@ -1,19 +1,27 @@
-"""Scenarios, layer shapes and machines for the tests of workload, costs and iterations."""
+"""Scenarios, their plans, chunks and passes, and machines, for tests of all of them."""
 
 import functools
+from collections import defaultdict
 from typing import Any
 
 from hypothesis import strategies as st
 
-from simtrain.costs.price import Pricer
+from calibrate.shape import LayerShape
+from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
-from simtrain.hardware.placement import Placement
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration import Iteration
+from simtrain.plan import Plan
+from simtrain.programs.seconds import Machine
 from simtrain.report.result import Result
-from simtrain.scenario import Scenario, check_scenario
+from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
 from simtrain.simulation import simulate
-from simtrain.workload.shape import LayerShape
+from simtrain.workload.batch import GetBatch
+from simtrain.workload.chunk import Chunk, unit_parameters
+from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.issue import BLOCKING, OverlapPolicy
+from simtrain.workload.ops import Op, saved_bytes
+from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
+from simtrain.workload.record import record_pass
 
 # Table 3: heads, hidden size, layers, pipeline, interleave, global and micro batch; t is 8.
 TABLE3 = {
@@ -78,6 +86,7 @@ def layer_scenarios(draw: st.DrawFn, max_tensor: int = 12) -> Scenario:
 
 
 def shape_of(scenario: Scenario) -> LayerShape:
+    """The sizes of the scenario's layers, for formulas."""
     return LayerShape.of(scenario)
 
 
@@ -100,8 +109,66 @@ def _set(model: Any, path: list[str], value: Any) -> Any:
     return model.model_copy(update={head: new})
 
 
-def pricer_of(scenario: Scenario, profile: HardwareProfile) -> Pricer:
-    return Pricer(profile, Placement.of(scenario, profile.cluster.gpus_per_node.value))
+def machine_of(profile: HardwareProfile) -> Machine:
+    """A machine with empty caches."""
+    return Machine(DurationModel(profile))
+
+
+def plan_of(scenario: Scenario, kept_per_stage: tuple[int, ...] | None = None) -> Plan:
+    """The scenario's plan on nodes of the shipped profile, which have eight GPUs."""
+    return Plan.of(scenario, a100().cluster.gpus_per_node.value, kept_per_stage)
+
+
+def chunk_with(
+    scenario: Scenario,
+    num_layers: int = 0,
+    *,
+    batch: bool = False,
+    embedding: bool = False,
+    head: bool = False,
+) -> Chunk:
+    """A chunk of `num_layers` layers of the scenario's model, and of the blocks that are true."""
+    (first, _), (layer, _), (last, _) = gpt_blocks(scenario).runs
+    counts = [(GetBatch(), batch), (first, embedding), (layer, num_layers), (last, head)]
+    return Chunk(tuple((block, int(count)) for block, count in counts if count))
+
+
+def pass_with(
+    scenario: Scenario,
+    chunk: Chunk,
+    kind: PassKind,
+    *,
+    recompute: RecomputePolicy | None = None,
+    overlaps: bool = True,
+) -> Pass:
+    """A pass of a chunk without ZeRO.
+
+    Args:
+        recompute: policy that replaces the scenario's.
+        overlaps: whether tensor-parallel collectives are asynchronous.
+    """
+    policy = scenario.recompute if recompute is None else recompute
+    overlap = OverlapPolicy() if overlaps else BLOCKING
+    return Pass(chunk, kind, policy, PassOptions(plan_of(scenario).microbatch, overlap))
+
+
+def ops_of(one: Pass) -> tuple[Op, ...]:
+    """The ops of a pass, in issue order."""
+    return tuple(record_pass(one).ops)
+
+
+def layer_ops(scenario: Scenario) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """The ops of one layer, forward and backward."""
+    layer = chunk_with(scenario, 1)
+    return ops_of(pass_with(scenario, layer, "F")), ops_of(pass_with(scenario, layer, "B"))
+
+
+def kept_bytes(record: PassRecord) -> int:
+    """Bytes that the ops of a forward pass keep; each block has tensors of its own."""
+    blocks: dict[int, list[Op]] = defaultdict(list)
+    for segment, owner in zip(record.segments, record.owners, strict=True):
+        blocks[owner].extend(segment.ops)
+    return sum(map(saved_bytes, blocks.values()))
 
 
 SMALL_MODEL = {"num_layers": 8, "hidden_size": 4096, "num_attention_heads": 32, "seq_length": 2048}
@@ -136,5 +203,11 @@ def with_microbatches(scenario: Scenario, number: int) -> Scenario:
 
 
 def num_parameters(scenario: Scenario) -> int:
-    """Of one rank of the first stage."""
-    return Iteration(scenario, a100()).parameters(0).total
+    """Parameters of one rank of the first stage."""
+    return plan_of(scenario).stage_parameters[0].total
+
+
+def layer_parameters(scenario: Scenario) -> int:
+    """Parameters of one layer on one rank."""
+    plan = plan_of(scenario)
+    return unit_parameters(plan.chunks[0], plan.microbatch)[0]

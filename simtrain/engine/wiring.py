@@ -38,7 +38,8 @@ class Wiring:
     """`num_tasks` tasks on streams, which are numbered in the order of their first tasks.
 
     `previous[i]` is the task before task i on its stream (-1 for none). `order` lists the tasks so
-    that each comes after all that it waits for; those of a deadlock are left out. `slowed_by[s, a]`
+    that each comes after all that it waits for; those of a deadlock are left out. It is empty where
+    streams slow each other. `slowed_by[s, a]`
     says that stream a slows stream s, by `slowdown[s]`.
     """
 
@@ -66,19 +67,42 @@ class Wiring:
         """Lay out the tasks of a program, given as columns."""
         numbers: dict[str, int] = {}
         stream_of = _ints([numbers.setdefault(stream, len(numbers)) for stream in streams])
-        queue = np.argsort(stream_of, kind="stable").astype(np.int32)
-        queue_starts = np.searchsorted(stream_of[queue], range(len(numbers) + 1)).astype(np.int32)
         after_starts = _ints([0, *itertools.accumulate(map(len, after))])
         after_tasks = _ints([*itertools.chain.from_iterable(after)])
-        slowed_by, slowdown = _interference(numbers, interference)
+        interferes = _interference(numbers, interference)
+        return cls.laid_out(
+            stream_of, after_starts, after_tasks, np.array(contends, np.bool_), *interferes
+        )
+
+    @classmethod
+    def laid_out(
+        cls,
+        stream_of: Ints,
+        after_starts: Ints,
+        after: Ints,
+        contends: NDArray[np.bool_],
+        slowed_by: NDArray[np.bool_],
+        slowdown: Floats,
+    ) -> Wiring:
+        """The tasks of a program, given as arrays; a stream may be without tasks."""
+        queue = np.argsort(stream_of, kind="stable").astype(np.int32)
+        bounds = np.arange(len(slowdown) + 1)
+        queue_starts = np.searchsorted(stream_of[queue], bounds).astype(np.int32)
+        contended = bool(slowed_by.any())
+        # Streams that slow each other are followed event by event, in no fixed order.
+        order = (
+            np.empty(0, np.int32)
+            if contended
+            else kernels.order_of(queue_starts, queue, after_starts, after)
+        )
         return cls(
-            Queues(queue_starts, queue, after_starts, after_tasks),
+            Queues(queue_starts, queue, after_starts, after),
             _previous(stream_of, queue),
-            kernels.order_of(queue_starts, queue, after_starts, after_tasks),
-            np.array(contends, np.bool_),
+            order,
+            contends,
             slowed_by,
             slowdown,
-            bool(slowed_by.any()),
+            contended,
         )
 
     def run(self, duration_s: Floats) -> tuple[Floats, Floats]:

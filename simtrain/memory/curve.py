@@ -10,18 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simtrain.engine import Timeline
-from simtrain.iteration import Iteration
-from simtrain.memory.moments import Held
-from simtrain.memory.working import ActionMemory, pass_memory
-from simtrain.programs.iteration import GRADIENT_NORM
+from simtrain.memory.chunk import chunk_memories
+from simtrain.memory.working import PassMemory
+from simtrain.plan import Plan
+from simtrain.programs.optimizer_step import GRADIENT_NORM
 from simtrain.programs.pipeline import PipelineTasks, stage_stream
-from simtrain.scenario import RecomputePolicy
 from simtrain.schedules import Action
-from simtrain.workload.chunk import Chunk
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MemoryStep:
     """An action of a stage and the bytes of activations beside it.
 
     `activations_bytes` are kept while it runs (its own, if a forward pass, included) and
@@ -29,7 +27,7 @@ class Step:
     """
 
     action: Action
-    memory: ActionMemory
+    memory: PassMemory
     activations_bytes: int
     after_bytes: int
 
@@ -39,20 +37,19 @@ class Step:
         return self.activations_bytes + self.memory.beyond_bytes
 
 
-def stage_steps(iteration: Iteration, stage: int) -> Iterator[Step]:
+def stage_steps(plan: Plan, stage: int) -> Iterator[MemoryStep]:
     """The actions of a stage in order; forward passes are kept until their backward pass."""
-    held = 0
-    for action in iteration.schedule.ranks[stage]:
-        one = held_of(iteration, iteration.chunk(action.virtual_stage), iteration.recompute(action))
-        memory = one.forward if action.kind == "F" else one.backward
-        kept = one.outstanding_bytes
-        before, held = held, held + (kept if action.kind == "F" else -kept)
-        yield Step(action, memory, max(before, held), held)
+    memories, held = chunk_memories(plan), 0
+    for action in plan.schedule.ranks[stage]:
+        memory = memories[plan.slices.numbers[action.virtual_stage], plan.keeps(action)]
+        before, held = held, held + memory.change_bytes[action.kind]
+        while_running = held if action.kind == "F" else before
+        yield MemoryStep(action, memory.passes[action.kind], while_running, held)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """An iteration that was run: when each of its actions took place."""
+class IterationTimeline:
+    """The timeline of an iteration, and which of its tasks are whose."""
 
     timeline: Timeline
     tasks: PipelineTasks
@@ -71,23 +68,3 @@ class Ran:
             for task, start_s in zip(tasks, self.timeline.start_s, strict=True)
             if task.name == GRADIENT_NORM and task.stream == stage_stream(stage)
         )
-
-
-def output_bytes(iteration: Iteration, chunk: Chunk) -> int:
-    """Bytes of the output that a chunk sends on, where it is held: 2sbh, or this rank's part.
-
-    Without `deallocate_outputs` it waits for the backward pass, as the input of the next stage
-    that it is does there (paper, Appendix B).
-    """
-    scenario = iteration.scenario
-    sends = scenario.parallelism.pipeline > 1 and not chunk.has_head
-    if scenario.memory.deallocate_outputs or not sends:
-        return 0
-    shape = iteration.shape
-    return shape.local_tokens * shape.hidden * shape.element_bytes
-
-
-def held_of(iteration: Iteration, chunk: Chunk, policy: RecomputePolicy) -> Held:
-    """What the passes of a chunk hold."""
-    forward, backward = pass_memory(chunk, policy, iteration.shape, iteration.passes.hide)
-    return Held(forward.kept_bytes + output_bytes(iteration, chunk), forward, backward)

@@ -11,21 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simtrain.memory.working import ActionMemory
-from simtrain.programs.iteration_shape import IterationShape
-from simtrain.schedules import Action
+from simtrain.memory.chunk import ChunkMemory, Load
+from simtrain.memory.working import PassMemory
+from simtrain.plan import PipelineOrder
+from simtrain.schedules import Action, Kind
 
-Load = tuple[int, bool]
-"""A chunk by its number in the shape, and whether its forward pass keeps everything."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Bytes of the passes of a chunk: what a forward pass leaves, and both passes' memory."""
-
-    outstanding_bytes: int
-    forward: ActionMemory
-    backward: ActionMemory
+_KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,84 +28,83 @@ class Peak:
     """
 
     action: Action
-    load: Load
     activations_bytes: int
-    memory: ActionMemory
-
-    @property
-    def dynamic_bytes(self) -> int:
-        """All that comes and goes."""
-        return self.activations_bytes + self.memory.beyond_bytes
+    memory: PassMemory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
     """The different moments of all stages, stage after stage in the order of their first actions.
 
-    `outstanding[i, l]` counts the forward passes of `loads[l]` that are held in moment i,
-    `running[i]` is twice the place of the load that acts, plus one for a backward pass.
-    `starts[s]` is the first moment of stage s.
+    `held[i, l]` counts the forward passes of `loads[l]` that are held in moment i, and after all
+    loads those whose weight gradients wait. `running[i]` is four times the place of the load that
+    acts, plus the place of the kind of its pass. `starts[s]` is the first moment of stage s.
     """
 
     loads: tuple[Load, ...]
     actions: tuple[Action, ...]
-    outstanding: Any
+    held: Any
     running: Any
     starts: Any
 
-    def dynamic_bytes(self, held: Mapping[Load, Held]) -> Any:
-        """Bytes of all that comes and goes, at each moment."""
-        import numpy as np
-
-        sizes = [held[load].outstanding_bytes for load in self.loads]
-        beyond = [
-            memory.beyond_bytes
-            for load in self.loads
-            for memory in (held[load].forward, held[load].backward)
-        ]
-        return self.outstanding @ np.array(sizes) + np.array(beyond)[self.running]
-
-    def stage_bytes(self, held: Mapping[Load, Held]) -> list[int]:
+    def stage_bytes(self, memories: Mapping[Load, ChunkMemory]) -> list[int]:
         """The most that comes and goes on each stage."""
         import numpy as np
 
-        fullest: list[int] = np.maximum.reduceat(self.dynamic_bytes(held), self.starts).tolist()
+        fullest: list[int] = np.maximum.reduceat(
+            self._dynamic_bytes(memories), self.starts
+        ).tolist()
         return fullest
 
-    def peaks(self, held: Mapping[Load, Held]) -> list[Peak]:
+    def peaks(self, memories: Mapping[Load, ChunkMemory]) -> list[Peak]:
         """The first of the fullest moments of each stage."""
         import numpy as np
 
-        parts = np.split(self.dynamic_bytes(held), self.starts[1:])
+        parts = np.split(self._dynamic_bytes(memories), self.starts[1:])
         firsts = map(int, self.starts)
         return [
-            self._peak(first + int(part.argmax()), held)
+            self._peak(first + int(part.argmax()), memories)
             for first, part in zip(firsts, parts, strict=True)
         ]
 
-    def _peak(self, place: int, held: Mapping[Load, Held]) -> Peak:
-        number, backward = divmod(int(self.running[place]), 2)
-        load = self.loads[number]
-        memory = held[load].backward if backward else held[load].forward
+    def _dynamic_bytes(self, memories: Mapping[Load, ChunkMemory]) -> Any:
+        """Bytes of all that comes and goes, at each moment."""
+        import numpy as np
+
+        beyond = [
+            memories[load].passes[kind].beyond_bytes if kind in memories[load].passes else 0
+            for load in self.loads
+            for kind in _KINDS
+        ]
+        return self.held @ np.array(self._sizes(memories)) + np.array(beyond)[self.running]
+
+    def _sizes(self, memories: Mapping[Load, ChunkMemory]) -> list[int]:
+        outstanding = [memories[load].outstanding_bytes for load in self.loads]
+        return outstanding + [memories[load].deferred_bytes for load in self.loads]
+
+    def _peak(self, place: int, memories: Mapping[Load, ChunkMemory]) -> Peak:
+        number, kind = divmod(int(self.running[place]), len(_KINDS))
+        memory = memories[self.loads[number]].passes[_KINDS[kind]]
+        counts = map(int, self.held[place])
         activations = sum(
-            int(count) * held[other].outstanding_bytes
-            for count, other in zip(self.outstanding[place], self.loads, strict=True)
+            count * size for count, size in zip(counts, self._sizes(memories), strict=True)
         )
-        return Peak(self.actions[place], load, activations, memory)
+        return Peak(self.actions[place], activations, memory)
 
 
 @functools.lru_cache(maxsize=512)
-def moments_of(shape: IterationShape) -> Moments:
+def moments_of(order: PipelineOrder) -> Moments:
     """The moments of the stages of an iteration."""
     import numpy as np
 
-    kept = shape.kept()
+    kept = order.kept
     loads = tuple(
         (chunk, keeps)
-        for chunk in sorted(set(shape.chunks))
+        for chunk in sorted(set(order.chunks))
         for keeps in ((False, True) if kept else (False,))
     )
-    found = [_moments_of_stage(shape, kept, loads, stage) for stage in range(shape.num_stages)]
+    stages = range(order.num_stages)
+    found = [_moments_of_stage(order, kept, loads, stage) for stage in stages]
     rows = [row for stage in found for row in stage]
     return Moments(
         loads,
@@ -129,22 +119,27 @@ _Row = tuple[tuple[int, ...], int]
 
 
 def _moments_of_stage(
-    shape: IterationShape,
+    order: PipelineOrder,
     kept: frozenset[tuple[int, int]],
     loads: tuple[Load, ...],
     stage: int,
 ) -> dict[_Row, Action]:
     """The different moments of a stage, each with its first action."""
     places = {load: place for place, load in enumerate(loads)}
-    outstanding = [0] * len(loads)
+    held = [0] * (2 * len(loads))
     first: dict[_Row, Action] = {}
-    for action in shape.schedule.ranks[stage]:
+    for action in order.schedule.ranks[stage]:
         keeps = (action.virtual_stage, action.microbatch) in kept
-        place = places[shape.chunks[action.virtual_stage], keeps]
+        place = places[order.chunks[action.virtual_stage], keeps]
+        deferred = place + len(loads)
         if action.kind == "F":
-            outstanding[place] += 1
-        running = 2 * place + int(action.kind == "B")
-        first.setdefault((tuple(outstanding), running), action)
-        if action.kind == "B":
-            outstanding[place] -= 1
+            held[place] += 1
+        running = len(_KINDS) * place + _KINDS.index(action.kind)
+        first.setdefault((tuple(held), running), action)
+        if action.kind in ("B", "I"):
+            held[place] -= 1
+        if action.kind == "I":
+            held[deferred] += 1
+        elif action.kind == "W":
+            held[deferred] -= 1
     return first

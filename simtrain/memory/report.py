@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration import Iteration
 from simtrain.memory.buffers import (
     FP32_GRADIENTS,
     RECOMPUTED,
@@ -15,12 +14,13 @@ from simtrain.memory.buffers import (
     lasting_buffers,
     step_buffers,
 )
-from simtrain.memory.curve import Ran, held_of, stage_steps
-from simtrain.memory.moments import Held, Load, Peak, moments_of
+from simtrain.memory.chunk import ChunkMemory, Load, chunk_memories
+from simtrain.memory.curve import IterationTimeline, stage_steps
+from simtrain.memory.moments import Peak, moments_of
 from simtrain.memory.states import ModelStates, model_states
-from simtrain.memory.working import ActionMemory
+from simtrain.memory.working import PassMemory
+from simtrain.plan import Plan, numbered
 from simtrain.schedules import Action
-from simtrain.workload.recompute import KEEP_ALL
 
 OPTIMIZER_STEP = "optimizer step"
 
@@ -117,47 +117,35 @@ class MemoryReport:
         }
 
 
-def memory_report(iteration: Iteration, ran: Ran | None = None) -> MemoryReport:
-    """The peaks of an iteration's stages, with their times if it `ran`."""
-    peaks = moments_of(iteration.tasks_shape).peaks(_held(iteration))
+def memory_report(
+    plan: Plan, profile: HardwareProfile, ran: IterationTimeline | None = None
+) -> MemoryReport:
+    """The peaks of a plan's stages, with their times if it was run."""
+    memories = chunk_memories(plan)
+    peaks = moments_of(plan.order).peaks(memories)
+    rank = _Rank(plan, profile, memories)
     return MemoryReport(
-        capacity_bytes=iteration.profile.gpu.memory_capacity.value,
+        capacity_bytes=profile.gpu.memory_capacity.value,
         stages=tuple(
-            _with_time(_stage_memory(iteration, stage, peak), ran)
-            for stage, peak in enumerate(peaks)
+            _with_time(_stage_memory(rank, stage, peak), ran) for stage, peak in enumerate(peaks)
         ),
     )
 
 
-def peak_bytes(iteration: Iteration) -> int:
+def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
     """The peak of the fullest stage, which is all that many questions need."""
-    shape = iteration.tasks_shape
+    memories = chunk_memories(plan)
+    steps = numbered(plan.stage_parameters)
     fullest: dict[int, int] = {}
-    for step, dynamic in zip(
-        shape.steps, moments_of(shape).stage_bytes(_held(iteration)), strict=True
-    ):
+    stages = moments_of(plan.order).stage_bytes(memories)
+    for step, dynamic in zip(steps, stages, strict=True):
         fullest[step] = max(dynamic, fullest.get(step, 0))
+    rank = _Rank(plan, profile, memories)
     return max(
         max(lasting.total_bytes(fullest[step]), lasting.stepping_bytes)
-        for step, stage in _first_stages(shape.steps).items()
-        for lasting in [_Lasting.of(iteration, stage)]
+        for step in set(steps)
+        for lasting in [rank.lasting(steps.index(step))]
     )
-
-
-def _first_stages(steps: tuple[int, ...]) -> dict[int, int]:
-    """The first stage of each number."""
-    return {step: steps.index(step) for step in set(steps)}
-
-
-def _held(iteration: Iteration) -> dict[Load, Held]:
-    """What the passes of the different chunks hold, keeping what the scenario says, or all."""
-    policies = {False: iteration.scenario.recompute, True: KEEP_ALL}
-    return {
-        (number, keeps): held_of(iteration, chunk, policies[keeps])
-        for number, chunk in enumerate(iteration.different_chunks)
-        for keeps in (False, True)
-        if not keeps or iteration.keeps_any
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +156,38 @@ class MemoryCurve:
     held_bytes: tuple[int, ...]
 
 
-def memory_curve(iteration: Iteration, ran: Ran, stage: int) -> MemoryCurve:
+def memory_curve(
+    plan: Plan, profile: HardwareProfile, ran: IterationTimeline, stage: int
+) -> MemoryCurve:
     """What a rank of a stage holds, allocator included, while each action runs and after it."""
-    lasting = _Lasting.of(iteration, stage)
+    lasting = _Rank(plan, profile, chunk_memories(plan)).lasting(stage)
     points = [(0.0, lasting.total_bytes(0))]
-    for step in stage_steps(iteration, stage):
+    for step in stage_steps(plan, stage):
         start_s, end_s = ran.interval_s(step.action)
         points.append((start_s, lasting.total_bytes(step.dynamic_bytes)))
         points.append((end_s, lasting.total_bytes(step.after_bytes)))
     points.append((ran.optimizer_start_s(stage), lasting.stepping_bytes))
     return MemoryCurve(*zip(*points, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """A plan on a machine, and what the passes of its chunks hold."""
+
+    plan: Plan
+    profile: HardwareProfile
+    memories: dict[Load, ChunkMemory]
+
+    def lasting(self, stage: int) -> _Lasting:
+        """What a rank of a stage holds whatever it does."""
+        plan, num_parameters = self.plan, self.plan.stage_parameters[stage].total
+        global_bytes = max(memory.buffer_bytes for memory in self.memories.values())
+        return _Lasting(
+            self.profile,
+            model_states(plan.step_options, num_parameters),
+            lasting_buffers(plan, global_bytes),
+            step_buffers(plan, num_parameters, global_bytes),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,27 +199,19 @@ class _Lasting:
     buffers: Buffers
     stepping: Buffers
 
-    @classmethod
-    def of(cls, iteration: Iteration, stage: int) -> Self:
-        scenario, parameters = iteration.scenario, iteration.stage_parameters[stage]
-        return cls(
-            iteration.profile,
-            model_states(scenario, parameters.total),
-            lasting_buffers(scenario, iteration.shape, parameters),
-            step_buffers(scenario, iteration.shape, parameters.total),
-        )
-
     def total_bytes(self, dynamic_bytes: int) -> int:
+        """All that the rank holds, the allocator included, beside what comes and goes."""
         tensors = self.states.total_bytes + sum(self.buffers.values()) + dynamic_bytes
         return tensors + allocator_bytes(self.profile, tensors)
 
     @property
     def stepping_bytes(self) -> int:
+        """The same while the optimizer steps."""
         tensors = self.states.total_bytes + sum(self.stepping.values())
         return tensors + allocator_bytes(self.profile, tensors)
 
 
-def _with_time(stage: StageMemory, ran: Ran | None) -> StageMemory:
+def _with_time(stage: StageMemory, ran: IterationTimeline | None) -> StageMemory:
     if ran is None:
         return stage
     if stage.peak_action is None:
@@ -217,10 +219,11 @@ def _with_time(stage: StageMemory, ran: Ran | None) -> StageMemory:
     return replace(stage, peak_time_s=ran.interval_s(stage.peak_action)[0])
 
 
-def _stage_memory(iteration: Iteration, stage: int, peak: Peak) -> StageMemory:
+def _stage_memory(rank: _Rank, stage: int, peak: Peak) -> StageMemory:
     """The fullest of the moments of a stage: an action's, or the optimizer step."""
-    lasting = _Lasting.of(iteration, stage)
-    if lasting.stepping_bytes > lasting.total_bytes(peak.dynamic_bytes):
+    lasting = rank.lasting(stage)
+    dynamic_bytes = peak.activations_bytes + peak.memory.beyond_bytes
+    if lasting.stepping_bytes > lasting.total_bytes(dynamic_bytes):
         activations, buffers = 0, lasting.stepping
         action, op = None, FP32_GRADIENTS
     else:
@@ -228,11 +231,11 @@ def _stage_memory(iteration: Iteration, stage: int, peak: Peak) -> StageMemory:
         action, op = peak.action, peak.memory.op
     tensors = lasting.states.total_bytes + activations + sum(buffers.values())
     named = {name: size for name, size in buffers.items() if size}
-    allocator = allocator_bytes(iteration.profile, tensors)
+    allocator = allocator_bytes(rank.profile, tensors)
     return StageMemory(stage, lasting.states, activations, named, allocator, action, op)
 
 
-def _buffers_of(memory: ActionMemory) -> Buffers:
+def _buffers_of(memory: PassMemory) -> Buffers:
     return {
         RECOMPUTED: memory.recomputed_bytes,
         WORKING: memory.beyond_bytes - memory.recomputed_bytes,

@@ -1,7 +1,7 @@
 """Model states: parameters, their gradients, and what Adam keeps of each parameter.
 
 Sources: Rajbhandari et al., "ZeRO" (2020), Section 3.1: 2Ψ + 2Ψ + 12Ψ bytes of mixed-precision
-Adam, divided over the replicas from the optimizer states (stage 1) over the gradients (2) to the
+Adam, sharded over the replicas from the optimizer states (stage 1) over the gradients (2) to the
 parameters (3). Megatron-LM accumulates gradients in fp32: 18 bytes a parameter.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simtrain.scenario import Scenario
-from simtrain.workload.parameters import held_part
+from simtrain.workload.optimizer import StepOptions
 
 OPTIMIZER_BYTES = 12
 """Of a parameter: fp32 master weight, momentum and variance."""
@@ -30,15 +29,14 @@ class ModelStates:
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
-def model_states(scenario: Scenario, num_parameters: int) -> ModelStates:
+def model_states(options: StepOptions, num_parameters: int) -> ModelStates:
     """States of `num_parameters` on each rank of a stage, as ZeRO and offload leave them there."""
 
     def held(from_stage: int) -> int:
-        return held_part(scenario, num_parameters, from_stage=from_stage)
+        return options.held(num_parameters, from_stage=from_stage)
 
-    optimizer = 0 if scenario.memory.offload_optimizer else OPTIMIZER_BYTES * held(1)
     return ModelStates(
-        parameters_bytes=scenario.compute_bytes * held(3),
-        gradients_bytes=scenario.gradient_bytes * held(2),
-        optimizer_bytes=optimizer,
+        parameters_bytes=options.element_bytes * held(3),
+        gradients_bytes=options.gradient_bytes * held(2),
+        optimizer_bytes=0 if options.offloads else OPTIMIZER_BYTES * held(1),
     )

@@ -1,149 +1,163 @@
-"""What an action holds beyond what forward passes keep: its ops replayed one after another.
+"""What a pass holds: its ops replayed one after another.
 
-Tensors appear with the op that saves them (the dropped ones with the op that computes them again)
-and go after the op that releases them; beside them stand the activations and gradients that the op
-reads and writes.
+Tensors appear with the op that saves them (dropped ones with the op that computes them again) and
+go after the op that frees them; beside them stand the activations and gradients that the op reads
+and writes. A segment is replayed once for each different set of tensors that it starts with, so
+that equal layers cost nothing more.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from simtrain.scenario import RecomputePolicy
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.issue import IssueOrder, Node
-from simtrain.workload.ops import Phase
-from simtrain.workload.recompute import repeated_units
-from simtrain.workload.shape import LayerShape
+from simtrain.workload.issue import BLOCKING, Segment
+from simtrain.workload.ops import Op, Phase, Tensor
+from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
+from simtrain.workload.record import record_pass
 
-Tensors = dict[tuple[int, str], int]
-"""Bytes of each tensor, by layer of the chunk and name."""
+Tensors = frozenset[Tensor]
+Live = Mapping[int, Tensors]
+"""Saved tensors by the place of their block in the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
-class ActionMemory:
-    """Bytes of a forward or backward pass of one microbatch on one chunk.
+class PassMemory:
+    """Bytes of a pass of one microbatch on one chunk.
 
-    `kept_bytes` stay from the forward to the backward pass. At its fullest moment, in `op`, the
-    action holds `beyond_bytes` more than them, `recomputed_bytes` of which it computed again.
+    Args:
+        kept_bytes: saved tensors that are there after a forward pass, or before any other pass.
+        left_bytes: saved tensors that are there after the pass.
+        beyond_bytes: what it holds more than `kept_bytes` at its fullest moment.
+        recomputed_bytes: how much of that it has computed again.
+        op: what it then runs.
+        buffer_bytes: what its ops need of the framework's global buffer.
     """
 
     kept_bytes: int
+    left_bytes: int
     beyond_bytes: int
     recomputed_bytes: int
     op: str
+    buffer_bytes: int
 
 
-def pass_memory(
-    chunk: Chunk, policy: RecomputePolicy, shape: LayerShape, hide: bool
-) -> tuple[ActionMemory, ActionMemory]:
-    """The forward and the backward pass of a microbatch on a chunk.
+def pass_memory(one: Pass) -> PassMemory:
+    """What a pass holds; a backward pass starts with what its forward pass leaves.
 
-    Layers (or the units that are run again together) between the first and the last add to what is
-    kept, each as much as the next, and not to what a pass holds beyond it: two are replayed and the
-    others counted. What ZeRO gathers and reduces within a pass are no activations: `memory.buffers`
-    has it.
+    What ZeRO gathers and reduces within a pass are no activations (`memory.buffers` has them), and
+    the order of ops is the same whatever overlaps.
     """
-    unit, num_left_out = repeated_units(policy, chunk.num_layers)
-    few = replace(chunk, num_layers=chunk.num_layers - num_left_out * unit)
-    forward, backward, of_unit = _replayed(few, policy, shape, hide, unit)
-    left_out_bytes = num_left_out * of_unit
-    return forward.with_more(left_out_bytes), backward.with_more(left_out_bytes)
+    options = PassOptions(one.options.microbatch, BLOCKING)
+    return _replayed(Pass(one.chunk, one.kind, one.recompute, options))[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    """The fullest moments of a pass: `first`, and after the units that may be left out, `then`.
+@functools.lru_cache(maxsize=16384)
+def _replayed(one: Pass) -> tuple[PassMemory, Live]:
+    """What a pass holds, and the saved tensors that it leaves."""
+    live: Live = {}
+    if one.kind != "F":
+        before: PassKind = "I" if one.kind == "W" else "F"
+        live = _replayed(Pass(one.chunk, before, one.recompute, one.options))[1]
+    return replay(record_pass(one), live, counts_left=one.kind == "F")
 
-    `with_them` says at which of both these units' tensors are there, besides all that is kept.
+
+def replay(
+    record: PassRecord, live: Live, *, counts_left: bool
+) -> tuple[PassMemory, dict[int, Tensors]]:
+    """Run through the ops of a pass; also returns the tensors that are there at its end.
+
+    `counts_left` measures against the tensors at the end rather than those at the start.
     """
-
-    first: ActionMemory
-    then: ActionMemory
-    with_them: bool
-
-    def with_more(self, more_bytes: int) -> ActionMemory:
-        """The pass if so many bytes more were kept: where they are not there, less is beyond."""
-        first = _against(self.first, more_bytes, there=self.with_them)
-        then = _against(self.then, more_bytes, there=not self.with_them)
-        return then if then.beyond_bytes > first.beyond_bytes else first
-
-
-def _against(memory: ActionMemory, more_bytes: int, *, there: bool) -> ActionMemory:
-    beyond = memory.beyond_bytes if there else max(0, memory.beyond_bytes - more_bytes)
-    return ActionMemory(
-        memory.kept_bytes + more_bytes,
+    saved = dict(live)
+    again: dict[int, Tensors] = {}
+    start_bytes = held_bytes = sum(map(_total_bytes, saved.values()))
+    again_bytes = buffer_bytes = 0
+    peak_bytes, peak_again_bytes, peak_op = -1, 0, ""
+    nothing: Tensors = frozenset()
+    for segment, owner in zip(record.segments, record.owners, strict=True):
+        before = saved.get(owner, nothing), again.get(owner, nothing)
+        effect = _replay_segment(segment, *before)
+        if held_bytes + effect.peak_bytes > peak_bytes:
+            peak_bytes, peak_op = held_bytes + effect.peak_bytes, effect.op
+            peak_again_bytes = again_bytes + effect.peak_again_bytes
+        saved[owner], again[owner] = effect.saved, effect.again
+        held_bytes += effect.change_bytes
+        again_bytes += effect.again_change_bytes
+        buffer_bytes = max(buffer_bytes, effect.buffer_bytes)
+    kept_bytes = held_bytes if counts_left else start_bytes
+    beyond = max(0, peak_bytes - kept_bytes)
+    memory = PassMemory(
+        kept_bytes,
+        held_bytes,
         beyond,
-        min(beyond, memory.recomputed_bytes),
-        memory.op if beyond else "",
+        min(beyond, peak_again_bytes),
+        peak_op if beyond else "",
+        buffer_bytes,
+    )
+    return memory, {owner: tensors for owner, tensors in saved.items() if tensors}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Effect:
+    """What a segment does to the tensors of its block.
+
+    `peak_bytes` is the most that exists beyond the tensors that it starts with, `peak_again_bytes`
+    what has then been computed again beyond what had been before.
+    """
+
+    saved: Tensors
+    again: Tensors
+    change_bytes: int
+    again_change_bytes: int
+    peak_bytes: int
+    peak_again_bytes: int
+    op: str
+    buffer_bytes: int
+
+
+@functools.lru_cache(maxsize=8192)
+def _replay_segment(segment: Segment, saved: Tensors, again: Tensors) -> _Effect:
+    live, repeated = set(saved), set(again)
+    live_bytes = again_bytes = 0
+    peak_bytes, peak_again_bytes, peak_op = -1, 0, ""
+    freed_by_op = segment.frees or ((),) * len(segment.ops)
+    for op, waiting_bytes, frees in zip(
+        segment.ops, segment.waiting_bytes, freed_by_op, strict=True
+    ):
+        new = {tensor for tensor in op.saves if tensor not in live}
+        live |= new
+        live_bytes += _total_bytes(new)
+        if op.phase is Phase.RECOMPUTE:
+            repeated |= new
+            again_bytes += _total_bytes(new)
+        held = live_bytes + op.working_bytes(_own_bytes(op, frees)) + waiting_bytes
+        if held > peak_bytes:
+            peak_bytes, peak_again_bytes, peak_op = held, again_bytes, op.name
+        for tensor in frees:
+            if tensor in live:
+                live.remove(tensor)
+                live_bytes -= tensor.num_bytes
+            if tensor in repeated:
+                repeated.remove(tensor)
+                again_bytes -= tensor.num_bytes
+    return _Effect(
+        frozenset(live),
+        frozenset(repeated),
+        live_bytes,
+        again_bytes,
+        peak_bytes,
+        peak_again_bytes,
+        peak_op,
+        max((op.buffer_bytes for op in segment.ops), default=0),
     )
 
 
-@functools.lru_cache(maxsize=4096)
-def _replayed(
-    chunk: Chunk, policy: RecomputePolicy, shape: LayerShape, hide: bool, unit: int
-) -> tuple[_Replay, _Replay, int]:
-    """Both passes op by op, and what the first `unit` layers keep.
-
-    The backward pass releases all that the forward pass kept.
-    """
-    live: Tensors = {}
-    order = chunk.forward(shape, policy, hide=hide)
-    forward = _replay(order, live, order.saved_bytes(), unit)
-    of_unit = sum(size for (layer, _), size in live.items() if 0 <= layer < unit)
-    order = chunk.backward(shape, policy, hide=hide)
-    backward = _replay(order, live, sum(live.values()), unit)
-    assert not live, f"nothing releases {sorted(live)}"
-    return forward, backward, of_unit
+def _own_bytes(op: Op, frees: tuple[Tensor, ...]) -> int:
+    """Bytes of the tensors that an op saves or frees."""
+    return _total_bytes({*op.saves, *frees})
 
 
-def forward_memory(order: IssueOrder) -> tuple[ActionMemory, Tensors]:
-    """A forward pass, and the tensors that it leaves for the backward pass."""
-    live: Tensors = {}
-    memory = _replay(order, live, order.saved_bytes()).with_more(0)
-    return memory, live
-
-
-def backward_memory(order: IssueOrder, kept: Tensors) -> tuple[ActionMemory, Tensors]:
-    """A backward pass that starts with the kept tensors, and what is left of them (nothing)."""
-    live = dict(kept)
-    memory = _replay(order, live, sum(kept.values())).with_more(0)
-    return memory, live
-
-
-def _replay(order: IssueOrder, live: Tensors, kept_bytes: int, unit: int = 0) -> _Replay:
-    """Run through the ops, changing `live`; the fullest moments against `kept_bytes`.
-
-    Units that are left out stand after the first `unit` layers: their tensors are there while later
-    layers run, and whatever follows them forward or comes before them backward.
-    """
-    with_them = starts_with_them = bool(live)
-    again: Tensors = {}
-    nothing = ActionMemory(kept_bytes, 0, 0, "")
-    fullest = {True: nothing, False: nothing}
-    live_bytes = sum(live.values())
-    for node in order.nodes:
-        if node.layer >= 0:
-            with_them = node.layer >= unit
-        saved = _saved(node)
-        new = {key: size for key, size in saved.items() if key not in live}
-        live |= new
-        live_bytes += sum(new.values())
-        if node.op.phase is Phase.RECOMPUTE:
-            again |= new
-        released = [(node.layer, name) for name in node.op.releases]
-        own_bytes = sum(saved.values()) + sum(live[key] for key in released if key not in saved)
-        working_bytes = node.op.working_bytes(own_bytes) + node.waiting_bytes
-        beyond = live_bytes + working_bytes - kept_bytes
-        if beyond > fullest[with_them].beyond_bytes:
-            recomputed = min(beyond, sum(again.values()))
-            fullest[with_them] = ActionMemory(kept_bytes, beyond, recomputed, node.op.name)
-        for key in released:
-            live_bytes -= live.pop(key)
-            again.pop(key, None)
-    return _Replay(fullest[starts_with_them], fullest[not starts_with_them], starts_with_them)
-
-
-def _saved(node: Node) -> Tensors:
-    return {(node.layer, tensor.name): tensor.num_bytes for tensor in node.op.saved}
+def _total_bytes(tensors: Tensors | set[Tensor]) -> int:
+    return sum(tensor.num_bytes for tensor in tensors)

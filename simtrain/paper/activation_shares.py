@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from simtrain.memory.working import pass_memory
 from simtrain.paper.comparison import Progress
 from simtrain.paper.entries import NUMBER, PERCENT, Entry, Limit, Reproduction, Section
 from simtrain.paper.formulas import Formulas
-from simtrain.paper.layer_work import layer_forward, saved_bytes
-from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_scenario
-from simtrain.workload.shape import LayerShape
+from simtrain.paper.layer_work import saved_bytes
+from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_plan, paper_scenario
+from simtrain.workload.passes import Pass
 
 TECHNIQUES = ("sequence", "selective", PRESENT, "full")
 SHARES = "activations memory, percentage of the tensor-parallel baseline"
@@ -71,8 +72,8 @@ def _selective() -> tuple[Section, Section]:
         everything, selective = (
             saved_bytes(paper_scenario(model, strategy)) for strategy in ("sequence", PRESENT)
         )
-        shape = LayerShape.of(paper_scenario(model, "sequence"))
-        unit = shape.tokens * shape.hidden / shape.tensor
+        formulas = Formulas.of(paper_scenario(model, "sequence"))
+        unit = formulas.s * formulas.b * formulas.h / formulas.t
         ours = (everything - selective) / unit
         factors.append(Entry((f"5as/h of {name}",), factor, ours, Limit.exactly(factor)))
         saved = 1 - selective / everything
@@ -98,16 +99,18 @@ def _selective() -> tuple[Section, Section]:
 def _crossover() -> int:
     """The shortest sequence for which the attention core of GPT-3 keeps more than the rest."""
     everything, selective = (
-        paper_scenario("175B", strategy, "parallelism.tensor=1")
+        paper_plan(paper_scenario("175B", strategy, "parallelism.tensor=1")).layers_pass(1, "F")
         for strategy in (BASELINE, "selective")
     )
-    shape = LayerShape.of(everything)
-    length = 0
-    kept = rest = 0
+    length = kept = rest = 0
     while kept <= 2 * rest:
         length += 1
-        longer = replace(shape, seq_length=length)
-        kept, rest = (
-            layer_forward(longer, scenario).saved_bytes() for scenario in (everything, selective)
-        )
+        kept, rest = (_kept_bytes(one, length) for one in (everything, selective))
     return length
+
+
+def _kept_bytes(one: Pass, seq_length: int) -> int:
+    """What a pass keeps of sequences of another length."""
+    microbatch = replace(one.options.microbatch, seq_length=seq_length)
+    options = replace(one.options, microbatch=microbatch)
+    return pass_memory(replace(one, options=options)).left_bytes

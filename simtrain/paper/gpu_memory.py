@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.hardware.load import profile_of
-from simtrain.iteration import Iteration
 from simtrain.memory.curve import stage_steps
 from simtrain.memory.states import model_states
+from simtrain.memory.working import pass_memory
 from simtrain.paper.comparison import Progress
 from simtrain.paper.entries import GIB, Entry, Limit, Reproduction, Section
 from simtrain.paper.formulas import Formulas
-from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_scenario
+from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_plan, paper_scenario
+from simtrain.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.schedules import most_outstanding
-from simtrain.workload.chunk import Chunk
 
 STRATEGIES = (BASELINE, PRESENT)
 
@@ -72,11 +72,11 @@ def fig1(progress: Progress | None = None) -> Reproduction:
         states.append(Entry((model,), read_bytes, layers, Limit.near(read_bytes, READING)))
         embeddings.append(Entry((model,), None, ends))
         for strategy, gib in zip(STRATEGIES, read.activations, strict=True):
-            labels, iteration = (model, strategy), _iteration(paper_scenario(model, strategy))
-            held, held_read = replayed_bytes(iteration, 0), gib * 2**30
+            labels, plan = (model, strategy), paper_plan(paper_scenario(model, strategy))
+            held, held_read = replayed_bytes(plan, 0), gib * 2**30
             activations.append(Entry(labels, held_read, held, Limit.near(held_read, ENDS)))
-            paper = float(Formulas.of(iteration.scenario).first_stage_bytes)
-            equations.append(Entry(labels, paper, _layers_bytes(iteration), Limit.exactly(paper)))
+            paper = float(Formulas.of(plan.scenario).first_stage_bytes)
+            equations.append(Entry(labels, paper, _layers_bytes(plan), Limit.exactly(paper)))
             fits = strategy == PRESENT
             limit = Limit(highest=capacity) if fits else Limit(lowest=capacity)
             totals.append(Entry(labels, None, layers + ends + held, limit))
@@ -91,29 +91,21 @@ def fig1(progress: Progress | None = None) -> Reproduction:
     return Reproduction("Figure 1: parameters, optimizer states and activations", sections)
 
 
-def replayed_bytes(iteration: Iteration, stage: int) -> int:
+def replayed_bytes(plan: Plan, stage: int) -> int:
     """The most activations that a stage holds at any time."""
-    steps = stage_steps(iteration, stage)
-    return max(step.activations_bytes for step in steps)
-
-
-def _iteration(scenario: Scenario) -> Iteration:
-    return Iteration(scenario, profile_of(scenario))
+    return max(step.activations_bytes for step in stage_steps(plan, stage))
 
 
 def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:
     """States of the first stage's layers, of the rest of it, and the memory of a GPU."""
-    iteration = _iteration(scenario)
-    parameters = iteration.parameters(0)
-    layers = model_states(scenario, parameters.layers).total_bytes
-    whole = model_states(scenario, parameters.total).total_bytes
-    return layers, whole - layers, iteration.profile.gpu.memory_capacity.value
+    plan = paper_plan(scenario)
+    parameters = plan.stage_parameters[0]
+    layers = model_states(plan.step_options, parameters.layers).total_bytes
+    whole = model_states(plan.step_options, parameters.total).total_bytes
+    return layers, whole - layers, profile_of(scenario).gpu.memory_capacity.value
 
 
-def _layers_bytes(iteration: Iteration) -> int:
+def _layers_bytes(plan: Plan) -> int:
     """What the layers of all forward passes keep that the first stage has outstanding at most."""
-    scenario = iteration.scenario
-    chunk = Chunk(scenario.layers_of_chunk(0)).forward(
-        iteration.shape, scenario.recompute, hide=True
-    )
-    return most_outstanding(iteration.schedule.ranks[0]) * chunk.saved_bytes()
+    layers = plan.layers_pass(plan.scenario.layers_of_chunk(0), "F")
+    return most_outstanding(plan.schedule.ranks[0]) * pass_memory(layers).left_bytes

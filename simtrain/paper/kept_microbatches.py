@@ -95,9 +95,9 @@ def _gains(results: dict[tuple[str, str], Result]) -> Section:
 def _kept(results: dict[tuple[str, str], Result]) -> Section:
     entries = []
     for model in PAPER_MFU:
-        iteration = results[model, KEEPING].iteration
-        outstanding = [most_outstanding(actions) for actions in iteration.schedule.ranks]
-        kept = iteration.kept_per_stage or ()
+        plan = results[model, KEEPING].plan
+        outstanding = [most_outstanding(actions) for actions in plan.schedule.ranks]
+        kept = plan.kept_per_stage or ()
         whole = sum(one == most for one, most in zip(kept, outstanding, strict=True))
         for name, value in (
             ("forward passes outstanding on the first stage", outstanding[0]),
@@ -122,7 +122,7 @@ def _example() -> Scenario:
 
 
 def _windows(example: Result) -> Section:
-    ranks = example.iteration.schedule.ranks
+    ranks = example.plan.schedule.ranks
     entries = []
     for stage, actions in enumerate(ranks):
         paper = max(0, len(ranks) - stage)
@@ -133,7 +133,7 @@ def _windows(example: Result) -> Section:
 
 
 def _passes(example: Result) -> Iterator[Pass]:
-    for stage, actions in enumerate(example.iteration.schedule.ranks):
+    for stage, actions in enumerate(example.plan.schedule.ranks):
         for action in actions:
-            keeps = example.iteration.keeps(action)
+            keeps = (action.virtual_stage, action.microbatch) in example.plan.kept
             yield Pass(action, stage, *example.ran.interval_s(action), keeps)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 
+from simtrain.durations.collectives import total_wire_bytes
+from simtrain.memory.working import pass_memory
 from simtrain.paper.comparison import Progress
 from simtrain.paper.entries import BYTES, FLOPS, PERCENT, Entry, Limit, Reproduction, Section, Unit
 from simtrain.paper.formulas import Formulas
-from simtrain.paper.models import BASELINE, MODELS, STRATEGIES, paper_scenario
+from simtrain.paper.models import BASELINE, MODELS, STRATEGIES, paper_plan, paper_scenario
+from simtrain.plan import Plan
 from simtrain.scenario import Scenario
+from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Op, total_flops, total_wire_bytes
-from simtrain.workload.recompute import KEEP_ALL
-from simtrain.workload.shape import LayerShape
+from simtrain.workload.ops import Op, total_flops
+from simtrain.workload.passes import Pass
+from simtrain.workload.record import record_pass
 
 ALONE = "no parallelism"
 ACTIVATIONS = "activations memory of a layer"
@@ -48,14 +50,9 @@ def table2(progress: Progress | None = None) -> Reproduction:
     return Reproduction("Table 2: one transformer layer on each rank", sections)
 
 
-def layer_forward(shape: LayerShape, scenario: Scenario) -> IssueOrder:
-    """The forward pass of one layer of a scenario."""
-    return Chunk(1).forward(shape, scenario.recompute, hide=True)
-
-
-def saved_bytes(scenario: Scenario) -> int:
-    """Bytes that a layer keeps for its backward pass, by its ops."""
-    return layer_forward(LayerShape.of(scenario), scenario).saved_bytes()
+def saved_bytes(scenario: Scenario, num_layers: int = 1) -> int:
+    """Bytes that layers keep for their backward pass, by their ops."""
+    return pass_memory(paper_plan(scenario).layers_pass(num_layers, "F")).left_bytes
 
 
 def _configured(model: str) -> Iterator[tuple[str, Scenario]]:
@@ -78,10 +75,10 @@ def _column(
     return Section(title, unit, ("model", "strategy"), tuple(entries), _NOTE)
 
 
-def _both_passes(scenario: Scenario) -> tuple[Op, ...]:
-    shape = LayerShape.of(scenario)
-    backward = Chunk(1).backward(shape, scenario.recompute, hide=True)
-    return layer_forward(shape, scenario).ops() + backward.ops()
+def _both_passes(scenario: Scenario) -> Iterator[Op]:
+    plan = paper_plan(scenario)
+    for kind in ("F", "B"):
+        yield from record_pass(plan.layers_pass(1, kind)).ops
 
 
 def _flops(scenario: Scenario) -> float:
@@ -97,7 +94,7 @@ def _ends() -> tuple[Section, Section]:
     """What embedding and head of the 22B model keep, in bytes and as shares of the layers."""
     scenario = paper_scenario("22B", "sequence")
     formulas = Formulas.of(scenario)
-    layers, embedding, both = (_kept(scenario, chunk) for chunk in _chunks(scenario))
+    layers, embedding, both = _kept(paper_plan(scenario))
     papers = (float(formulas.embedding_dropout_bytes), float(formulas.ends_bytes))
     ours = (embedding - layers, both - layers)
     names = ("embedding dropout", "embedding, final layer norm, output layer and logits")
@@ -126,11 +123,14 @@ def _ends() -> tuple[Section, Section]:
     )
 
 
-def _chunks(scenario: Scenario) -> tuple[Chunk, Chunk, Chunk]:
-    layers = Chunk(scenario.model.num_layers)
-    embedding = replace(layers, has_embedding=True)
-    return layers, embedding, replace(embedding, has_head=True)
-
-
-def _kept(scenario: Scenario, chunk: Chunk) -> int:
-    return chunk.forward(LayerShape.of(scenario), KEEP_ALL, hide=True).saved_bytes()
+def _kept(plan: Plan) -> tuple[int, int, int]:
+    """What the layers keep, the same with the embedding, and with the head too."""
+    (chunk,) = plan.chunks
+    blocks = [(block, times) for block, times in chunk.runs if not isinstance(block, GetBatch)]
+    embedding, layers, head = blocks
+    chunks = (layers,), (embedding, layers), (embedding, layers, head)
+    kept = [
+        pass_memory(Pass(Chunk(runs), "F", plan.scenario.recompute, plan.options)).left_bytes
+        for runs in chunks
+    ]
+    return kept[0], kept[1], kept[2]

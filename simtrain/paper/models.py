@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from simtrain.hardware.load import profile_of
+from simtrain.plan import Plan
 from simtrain.scenario import Scenario, load_scenario
 
 MODELS = ("22B", "175B", "530B", "1T")
@@ -22,3 +24,8 @@ def paper_scenario(model: str, strategy: str, *overrides: str) -> Scenario:
             *overrides,
         ),
     )
+
+
+def paper_plan(scenario: Scenario) -> Plan:
+    """What an iteration of a scenario does on its cluster."""
+    return Plan.of(scenario, profile_of(scenario).cluster.gpus_per_node.value)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from simtrain.hardware.load import profile_of
-from simtrain.iteration import Iteration
 from simtrain.paper.comparison import Progress
 from simtrain.paper.entries import GIB, Entry, Limit, Reproduction, Section
 from simtrain.paper.formulas import Formulas
 from simtrain.paper.gpu_memory import replayed_bytes
-from simtrain.paper.models import PRESENT, paper_scenario
+from simtrain.paper.models import PRESENT, paper_plan, paper_scenario
+from simtrain.plan import Plan
 
 MODEL = "530B"
 WHOLE, SPLIT = "1F1B, whole outputs", "interleaved, outputs split (present work)"
@@ -43,11 +42,10 @@ def fig9(progress: Progress | None = None) -> Reproduction:
     )
 
 
-def _iteration(layout: str, deallocate: bool) -> Iteration:
+def _plan(layout: str, deallocate: bool) -> Plan:
     strategy, *overrides = LAYOUTS[layout]
     option = f"memory.deallocate_outputs={str(deallocate).lower()}"
-    scenario = paper_scenario(MODEL, strategy, *overrides, option)
-    return Iteration(scenario, profile_of(scenario))
+    return paper_plan(paper_scenario(MODEL, strategy, *overrides, option))
 
 
 def _curves(progress: Progress | None) -> Section:
@@ -56,9 +54,9 @@ def _curves(progress: Progress | None) -> Section:
     for number, (layout, outputs) in enumerate(cases):
         if progress:
             progress(f"{layout}, {outputs}", number, len(cases))
-        iteration = _iteration(layout, outputs == DEALLOCATED)
-        for stage in range(iteration.schedule.num_stages):
-            held = replayed_bytes(iteration, stage)
+        plan = _plan(layout, outputs == DEALLOCATED)
+        for stage in range(plan.schedule.num_stages):
+            held = replayed_bytes(plan, stage)
             entries.append(Entry((layout, outputs, str(stage)), None, held))
     labels = ("layout", "outputs", "stage")
     return Section(CURVES, GIB, labels, tuple(entries), "", across=labels[:2])
@@ -85,7 +83,7 @@ def _savings(curves: Section) -> Section:
 
 def _shape(curves: Section) -> Section:
     """The line from stage to stage and the spike on the first, under 1F1B."""
-    formulas = Formulas.of(_iteration(WHOLE, True).scenario)
+    formulas = Formulas.of(_plan(WHOLE, True).scenario)
     held = [curves.value(WHOLE, DEALLOCATED, str(stage)) for stage in range(formulas.p - 1)]
     steps = list(_steps(held[1:]))
     step = float(formulas.layer_bytes * formulas.layers / formulas.p)

@@ -6,17 +6,15 @@ Section 3, and the division of model states by stages over replicas (its Section
 
 from __future__ import annotations
 
-from simtrain.hardware.load import profile_of
-from simtrain.iteration import Iteration
 from simtrain.memory.buffers import FP32_GRADIENTS, step_buffers
 from simtrain.memory.states import model_states
 from simtrain.paper.comparison import Progress
 from simtrain.paper.entries import GIGABYTES, Entry, Limit, Reproduction, Section
 from simtrain.paper.formulas import Formulas
+from simtrain.paper.layer_work import saved_bytes
+from simtrain.paper.models import paper_plan
 from simtrain.scenario import Scenario, load_scenario
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.shape import LayerShape
+from simtrain.workload.record import record_pass
 
 GPT2 = "gpt2_1_5b"
 STAGES = (0, 1, 2, 3)
@@ -59,9 +57,9 @@ def zero(progress: Progress | None = None) -> Reproduction:
 
 
 def _states(scenario: Scenario) -> Section:
-    num_parameters = _num_parameters(scenario)
-    states = model_states(scenario, num_parameters)
-    buffers = step_buffers(scenario, LayerShape.of(scenario), num_parameters)
+    plan, num_parameters = paper_plan(scenario), _num_parameters(scenario)
+    states = model_states(plan.step_options, num_parameters)
+    buffers = step_buffers(plan, num_parameters, global_bytes=0)
     rows = (
         ("weights in fp16", 3e9, states.parameters_bytes),
         (ALL_STATES, 24e9, states.total_bytes),
@@ -90,7 +88,7 @@ def _activations() -> Section:
     ):
         formulas = Formulas.of(scenario)
         paper = float(formulas.layer_bytes * formulas.layers)
-        ours = _order(scenario, formulas.layers).saved_bytes()
+        ours = saved_bytes(scenario, formulas.layers)
         entries.append(Entry((name,), paper, ours, Limit.exactly(paper)))
     title = "activations, 32 sequences of 1024 tokens"
     return Section(title, GIGABYTES, ("counted",), tuple(entries), _ACTIVATIONS_NOTE)
@@ -102,7 +100,7 @@ def _checkpointing() -> Section:
     everything = load_scenario(GPT2, ("recompute=none",))
     counted = _inputs_bytes(units) + _linear_output_bytes(everything, UNIT_LAYERS)
     inputs = _inputs_bytes(layers)
-    again = _order(everything, 1).saved_bytes() - _order(layers, 1).saved_bytes()
+    again = saved_bytes(everything) - saved_bytes(layers)
     entries = (
         Entry(
             (f"as the text counts: units of {UNIT_LAYERS} layers",),
@@ -125,7 +123,8 @@ def _divided(scenario: Scenario) -> Section:
         for replicas in REPLICAS:
             if replicas == 1 and stage:
                 continue  # there is nothing to divide over
-            ours = model_states(_replicated(stage, replicas), num_parameters).total_bytes
+            options = paper_plan(_replicated(stage, replicas)).step_options
+            ours = model_states(options, num_parameters).total_bytes
             parts = zip((12, 2, 2), (1, 2, 3), strict=True)
             per_parameter = sum(
                 size / replicas if stage >= first else size for size, first in parts
@@ -145,18 +144,15 @@ def _replicated(stage: int, replicas: int) -> Scenario:
 
 
 def _num_parameters(scenario: Scenario) -> int:
-    return Iteration(scenario, profile_of(scenario)).parameters(0).total
-
-
-def _order(scenario: Scenario, num_layers: int) -> IssueOrder:
-    return Chunk(num_layers).forward(LayerShape.of(scenario), scenario.recompute, hide=True)
+    return paper_plan(scenario).stage_parameters[0].total
 
 
 def _inputs_bytes(scenario: Scenario) -> int:
     """What the forward pass keeps of checkpointed layers."""
-    return _order(scenario, scenario.model.num_layers).saved_bytes()
+    return saved_bytes(scenario, scenario.model.num_layers)
 
 
 def _linear_output_bytes(scenario: Scenario, num_layers: int) -> int:
-    tensors = (tensor for op in _order(scenario, num_layers).ops() for tensor in op.saved)
+    ops = record_pass(paper_plan(scenario).layers_pass(num_layers, "F")).ops
+    tensors = (tensor for op in ops for tensor in op.saves)
     return sum(tensor.num_bytes for tensor in tensors if tensor.name in LINEAR_OUTPUTS)

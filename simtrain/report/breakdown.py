@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 
 from simtrain.engine import Timeline
 from simtrain.engine.intervals import Interval, common_s, merged
-from simtrain.programs.chunk import ActionTime
-from simtrain.programs.iteration import EMBEDDING_STREAM, MODEL_STREAM, data_stream
+from simtrain.programs.optimizer_step import EMBEDDING_STREAM, MODEL_STREAM, data_stream
+from simtrain.programs.pass_layout import PassTime
 from simtrain.programs.pipeline import stage_stream
 from simtrain.schedules import Action, Schedule
 
@@ -52,11 +52,11 @@ def stage_breakdowns(
     timeline: Timeline,
     schedule: Schedule,
     actions: Iterable[Action],
-    action_time: Callable[[Action], ActionTime],
+    action_time: Callable[[Action], PassTime],
 ) -> tuple[Breakdown, ...]:
     """One breakdown a stage; `actions` are all that were simulated."""
     queues = timeline.program.queues()
-    ran: list[Counter[ActionTime]] = [Counter() for _ in range(schedule.num_stages)]
+    ran: list[Counter[PassTime]] = [Counter() for _ in range(schedule.num_stages)]
     for action in actions:
         ran[schedule.rank_of(action.virtual_stage)][action_time(action)] += 1
     elsewhere = _elsewhere(timeline, queues, schedule.num_stages)
@@ -135,7 +135,7 @@ class _Lane:
         return seconds
 
 
-def _stage(lane: _Lane, ran: Counter[ActionTime], elsewhere: _Elsewhere) -> Breakdown:
+def _stage(lane: _Lane, ran: Counter[PassTime], elsewhere: _Elsewhere) -> Breakdown:
     parts = lane.seconds_by_part()
     add_actions(parts, ran)
     gaps = _gaps(lane.busy(), lane.makespan_s)
@@ -155,7 +155,7 @@ def _stage(lane: _Lane, ran: Counter[ActionTime], elsewhere: _Elsewhere) -> Brea
     return Breakdown(**parts)
 
 
-def add_actions(parts: dict[str, float], ran: Mapping[ActionTime, int]) -> None:
+def add_actions(parts: dict[str, float], ran: Mapping[PassTime, int]) -> None:
     """Add the parts of so many forward and backward passes."""
     for time, number in ran.items():
         parts["compute_s"] += number * time.compute_s

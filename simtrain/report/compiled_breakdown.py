@@ -6,26 +6,26 @@ import math
 from dataclasses import fields
 
 from simtrain.engine.wiring import Floats
-from simtrain.iteration import Iteration
-from simtrain.programs.iteration_tasks import IterationTasks
+from simtrain.programs.arrays import IterationTasks
+from simtrain.programs.seconds import IterationSeconds
 from simtrain.report.breakdown import PARTS, Breakdown, add_actions
 from simtrain.report.gap_kernel import gap_seconds
 
 
 def mean_breakdown_of(
-    iteration: Iteration, tasks: IterationTasks, start_s: Floats, end_s: Floats
+    seconds: IterationSeconds, tasks: IterationTasks, start_s: Floats, end_s: Floats
 ) -> Breakdown:
     """The average over the stages, as `breakdown.mean_breakdown` finds it but for rounding."""
     total = {field.name: 0.0 for field in fields(Breakdown)}
-    for one, number in iteration.different_passes():
-        add_actions(total, {iteration.passes.time(one): number})
-    for kind, seconds in tasks.seconds_by_kind(start_s, end_s).items():
+    for slot, time in seconds.passes.items():
+        add_actions(total, {time: seconds.plan.num_passes[slot.chunk, slot.keeps]})
+    for kind, kind_s in tasks.seconds_by_kind(start_s, end_s).items():
         if kind in PARTS:
-            total[PARTS[kind]] += seconds
-    for part, seconds in zip(_IN_GAPS, _gap_seconds(tasks, start_s, end_s), strict=True):
-        total[part] += seconds
-    num_stages = iteration.scenario.parallelism.pipeline
-    mean = {name: seconds / num_stages for name, seconds in total.items()}
+            total[PARTS[kind]] += kind_s
+    for part, gap_s in zip(_IN_GAPS, _gap_seconds(tasks, start_s, end_s), strict=True):
+        total[part] += gap_s
+    num_stages = seconds.plan.mesh.pp
+    mean = {name: part_s / num_stages for name, part_s in total.items()}
     mean["bubble_s"] = max(0.0, float(end_s.max()) - math.fsum(mean.values()))
     return Breakdown(**mean)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from simtrain.engine import Timeline
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration import Iteration
-from simtrain.memory.curve import Ran
+from simtrain.memory.curve import IterationTimeline
 from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
+from simtrain.plan import Plan
 from simtrain.report.breakdown import Breakdown, mean_breakdown
 from simtrain.scenario import Scenario
 
@@ -23,8 +23,9 @@ class Result:
     profile was fitted on.
     """
 
-    iteration: Iteration
-    ran: Ran
+    plan: Plan
+    profile: HardwareProfile
+    ran: IterationTimeline
     memory: MemoryReport
     stages: tuple[Breakdown, ...]
     model_flops: int
@@ -35,12 +36,7 @@ class Result:
     @property
     def scenario(self) -> Scenario:
         """The question, with the recompute that was chosen where it was open."""
-        return self.iteration.scenario
-
-    @property
-    def profile(self) -> HardwareProfile:
-        """The machine."""
-        return self.iteration.profile
+        return self.plan.scenario
 
     @property
     def timeline(self) -> Timeline:
@@ -49,7 +45,7 @@ class Result:
 
     def memory_curve(self, stage: int) -> MemoryCurve:
         """What a rank of a stage holds over time."""
-        return memory_curve(self.iteration, self.ran, stage)
+        return memory_curve(self.plan, self.profile, self.ran, stage)
 
     @property
     def iteration_time_s(self) -> float:

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from simtrain.mesh import Mesh
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
 from simtrain.strict_yaml import (
     Document,
@@ -78,6 +79,26 @@ class Parallelism(Section):
         default_factory=lambda parallelism: not parallelism["sequence_parallel"],
         examples=["false"],
     )
+
+    @property
+    def own_stage_layers(self) -> dict[int, int]:
+        """Layers of the stages that have a number of their own, by stage.
+
+        A single stage holds all layers, whatever is written.
+        """
+        ends = {0: self.first_stage_layers, self.pipeline - 1: self.last_stage_layers}
+        return {stage: own for stage, own in ends.items() if own and self.pipeline > 1}
+
+    def layers_of_stage(self, stage: int, num_layers: int) -> int:
+        """Of `num_layers` those of a stage: its own number, or its share of what those leave."""
+        own = self.own_stage_layers
+        if stage in own:
+            return own[stage]
+        return (num_layers - sum(own.values())) // (self.pipeline - len(own))
+
+    def mesh(self, gpus_per_node: int = 8) -> Mesh:
+        """The mesh of ranks on nodes of `gpus_per_node` GPUs."""
+        return Mesh(tp=self.tensor, dp=self.data, pp=self.pipeline, gpus_per_node=gpus_per_node)
 
 
 class Batch(Section):
@@ -275,7 +296,7 @@ class Scenario(Section):
     @property
     def num_gpus(self) -> int:
         """GPUs of all replicas: tensor x pipeline x data."""
-        return self.parallelism.tensor * self.parallelism.pipeline * self.parallelism.data
+        return self.parallelism.mesh().num_ranks
 
     @property
     def num_microbatches(self) -> int:
@@ -289,21 +310,12 @@ class Scenario(Section):
 
     @property
     def own_stage_layers(self) -> dict[int, int]:
-        """Layers of the stages that have a number of their own, by stage.
-
-        A single stage holds all layers, whatever is written.
-        """
-        split = self.parallelism
-        ends = {0: split.first_stage_layers, split.pipeline - 1: split.last_stage_layers}
-        return {stage: own for stage, own in ends.items() if own and split.pipeline > 1}
+        """Layers of the stages that have a number of their own, by stage."""
+        return self.parallelism.own_stage_layers
 
     def layers_of_stage(self, stage: int) -> int:
         """Transformer layers of a stage: its own number, or its share of what those leave."""
-        own = self.own_stage_layers
-        if stage in own:
-            return own[stage]
-        rest = self.model.num_layers - sum(own.values())
-        return rest // (self.parallelism.pipeline - len(own))
+        return self.parallelism.layers_of_stage(stage, self.model.num_layers)
 
     def layers_of_chunk(self, virtual_stage: int) -> int:
         """Transformer layers of a chunk: its stage's, divided evenly over the stage's chunks.

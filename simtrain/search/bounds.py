@@ -6,22 +6,27 @@ Neither is ever above what is simulated: what they rule out is ruled out.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from simtrain.costs.price import Pricer
-from simtrain.hardware.placement import Placement
+from simtrain.durations.model import DurationModel
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.report import allocator_bytes
 from simtrain.memory.states import model_states
-from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.host import HostOp
-from simtrain.workload.ops import Collective, Op
-from simtrain.workload.optimizer import step_ops
-from simtrain.workload.parameters import StageParameters, stage_parameters
+from simtrain.mesh import Mesh
+from simtrain.plan import chunk_of, microbatch_of, slices
+from simtrain.scenario import Parallelism, RecomputePolicy, Scenario
+from simtrain.workload.chunk import Parameters, parameters
+from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.issue import BLOCKING
+from simtrain.workload.ops import Op
+from simtrain.workload.optimizer import StepOptions, step_ops
+from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
-from simtrain.workload.shape import LayerShape
+from simtrain.workload.record import record_pass
+from simtrain.workload.tape import Microbatch
+from simtrain.workload.work import Collective
 
 _ROUNDING = 1 - 1e-9
 """Sums in another order differ in their last digits."""
@@ -32,12 +37,10 @@ class Bounds:
 
     def __init__(self, base: Scenario, profile: HardwareProfile) -> None:
         self.profile = profile
-        # Only kernels are priced, whose seconds do not depend on where ranks sit.
-        self._pricer = Pricer(profile, Placement.of(base, profile.cluster.gpus_per_node.value))
+        self._model = gpt_blocks(base)
+        self._durations = DurationModel(profile)
         self._passes_s = functools.cache(self._kernels_of_passes_s)
-        self._states: dict[object, int] = {}
-        self._stages: dict[object, tuple[tuple[int, int], ...]] = {}
-        self._steps_s: dict[object, float] = {}
+        self._step_s = functools.cache(self._kernels_of_step_s)
 
     def peak_bytes(self, scenario: Scenario) -> int:
         """A lower bound of the peak of the fullest stage: its model states and their allocator.
@@ -45,13 +48,8 @@ class Bounds:
         At every moment a rank holds its parameters, gradients and optimizer states, and whatever
         else it holds adds to them; what the allocator holds beside tensors grows with these.
         """
-        key = _key_of_states(scenario)
-        if key not in self._states:
-            last = scenario.parallelism.pipeline - 1
-            self._states[key] = max(
-                self._stage_peak_bytes(scenario, stage) for stage in {0, min(1, last), last}
-            )
-        return self._states[key]
+        options, stages = self._rank(scenario)
+        return max(self._states_bytes(options, one) for one in stages)
 
     def time_s(self, scenario: Scenario) -> float:
         """A lower bound of the iteration time: kernels alone, in a pipeline, then the optimizer.
@@ -71,78 +69,71 @@ class Bounds:
         Where v chunks of p stages are equal, the first two are m w (1 + (p - 1) / (m v)): the
         bubble of the interleaved schedule (Narayanan et al. 2021, Section 2.2.2).
         """
-        shape = LayerShape.of(scenario)
-        layer_s, head_s = self._passes_s(shape, _certainly_again(scenario.recompute))
+        microbatch = microbatch_of(scenario, self._mesh(scenario))
+        layer_s, head_s = self._passes_s(microbatch, _certainly_again(scenario.recompute))
         num_microbatches = scenario.num_microbatches
+        stages = _stage_layers(scenario.model.num_layers, scenario.parallelism)
         passes_s = max(
-            passed * layer_s + num_microbatches * own * layer_s
-            for passed, own in self._num_layers(scenario)
+            passed * layer_s + num_microbatches * own * layer_s for passed, own in stages
         )
         # The head is on the last stage, which has the most stages before it.
-        passed, own = self._num_layers(scenario)[-1]
+        passed, own = stages[-1]
         passes_s = max(passes_s, passed * layer_s + num_microbatches * (own * layer_s + head_s))
-        return _ROUNDING * (passes_s + self._step_s(scenario))
+        options, (first, *_) = self._rank(scenario)
+        return _ROUNDING * (passes_s + self._step_s(options, first))
 
-    def _num_layers(self, scenario: Scenario) -> tuple[tuple[int, int], ...]:
-        """For each stage: layers of the first chunks of the stages before it, and its own."""
-        split = scenario.parallelism
-        key = split.pipeline, split.interleave
-        if key not in self._stages:
-            self._stages[key] = tuple(_num_layers(scenario))
-        return self._stages[key]
+    def _mesh(self, scenario: Scenario) -> Mesh:
+        return scenario.parallelism.mesh(self.profile.cluster.gpus_per_node.value)
 
-    def _kernels_of_passes_s(
-        self, shape: LayerShape, recompute: RecomputePolicy
-    ) -> tuple[float, float]:
-        """Seconds of the kernels of a layer, and of the head, for a microbatch both ways."""
-        layer, head = Chunk(num_layers=1), Chunk(num_layers=0, has_head=True)
-        seconds = [
-            self._kernels_s(
-                op for one_way in ways for op in one_way(shape, recompute, hide=False).ops()
-            )
-            for ways in ((layer.forward, layer.backward), (head.forward, head.backward))
-        ]
-        return seconds[0], seconds[1]
-
-    def _step_s(self, scenario: Scenario) -> float:
-        key = _key_of_states(scenario)
-        if key not in self._steps_s:
-            ops = step_ops(scenario, _parameters(scenario, stage=0))
-            serial = (*ops.to_host, *ops.gradient_norm, *ops.update)
-            self._steps_s[key] = self._kernels_s(serial)
-        return self._steps_s[key]
-
-    def _kernels_s(self, ops: Iterable[Op | HostOp]) -> float:
-        return math.fsum(
-            self._pricer.cost(op).duration_s for op in ops if not isinstance(op, Collective)
+    def _rank(self, scenario: Scenario) -> tuple[StepOptions, tuple[Parameters, ...]]:
+        """What a rank's states follow from: its options, and the parameters of each stage."""
+        mesh = self._mesh(scenario)
+        sizes = tuple(
+            own for _, own in _stage_layers(scenario.model.num_layers, scenario.parallelism)
+        )
+        microbatch = microbatch_of(scenario, mesh)
+        stages = slices(self._model, sizes).different
+        return StepOptions.of(scenario, mesh), tuple(
+            parameters((stage,), microbatch) for stage in stages
         )
 
-    def _stage_peak_bytes(self, scenario: Scenario, stage: int) -> int:
-        parameters = _parameters(scenario, stage)
-        states_bytes = model_states(scenario, parameters.total).total_bytes
+    def _kernels_of_passes_s(
+        self, microbatch: Microbatch, recompute: RecomputePolicy
+    ) -> tuple[float, float]:
+        """Seconds of the kernels of a layer, and of the head, for a microbatch both ways."""
+        blocks = [*self._model.blocks]
+        layer = next(block for block in blocks if block.is_unit)
+        options = PassOptions(microbatch, BLOCKING)
+        layer_s, head_s = (
+            math.fsum(
+                self._kernels_s(record_pass(Pass(chunk_of([block]), kind, recompute, options)).ops)
+                for kind in ("F", "B")
+            )
+            for block in (layer, blocks[-1])
+        )
+        return layer_s, head_s
+
+    def _kernels_of_step_s(self, options: StepOptions, first: Parameters) -> float:
+        ops = step_ops(options, first)
+        serial = (ops.get(name, ()) for name in ("to_host", "norm", "update"))
+        return self._kernels_s(itertools.chain.from_iterable(serial))
+
+    def _kernels_s(self, ops: Iterable[Op]) -> float:
+        return math.fsum(
+            self._durations.seconds(op.work) for op in ops if not isinstance(op.work, Collective)
+        )
+
+    def _states_bytes(self, options: StepOptions, held: Parameters) -> int:
+        states_bytes = model_states(options, held.total).total_bytes
         return states_bytes + allocator_bytes(self.profile, states_bytes)
 
 
-def _key_of_states(scenario: Scenario) -> object:
-    """What tells apart how many parameters a rank holds, and what ZeRO leaves of their states."""
-    split = scenario.parallelism
-    return split.tensor, split.pipeline, split.data, scenario.memory.zero_stage
-
-
-def _parameters(scenario: Scenario, stage: int) -> StageParameters:
-    """Parameters of a rank of a stage; how its layers are cut into chunks does not matter."""
-    last = scenario.parallelism.pipeline - 1
-    layers = scenario.layers_of_stage(stage)
-    all_chunks = Chunk(layers, has_embedding=stage == 0, has_head=stage == last)
-    tied = scenario.model.tied_embeddings
-    return stage_parameters(LayerShape.of(scenario), (all_chunks,), tied=tied)
-
-
-def _num_layers(scenario: Scenario) -> Iterator[tuple[int, int]]:
-    passed = 0
-    for stage in range(scenario.parallelism.pipeline):
-        yield passed, scenario.layers_of_stage(stage)
-        passed += scenario.layers_of_chunk(stage)
+@functools.lru_cache(maxsize=4096)
+def _stage_layers(num_layers: int, split: Parallelism) -> tuple[tuple[int, int], ...]:
+    """For each stage: layers of the first chunks of the stages before it, and its own."""
+    stages = [split.layers_of_stage(stage, num_layers) for stage in range(split.pipeline)]
+    passed = itertools.accumulate((own // split.interleave for own in stages), initial=0)
+    return tuple(zip(passed, stages, strict=False))
 
 
 def _certainly_again(policy: RecomputePolicy) -> RecomputePolicy:

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from simtrain.hardware.profile import NOT_CALIBRATED
-from simtrain.memory.choose import policy_words
 from simtrain.search.looker import Found
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
 from simtrain.search.words import num_gpus_in_words
+from simtrain.studies.choose import policy_words
 from simtrain.units import format_bytes, format_seconds
 
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."

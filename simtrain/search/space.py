@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from simtrain.memory.choose import is_open
 from simtrain.scenario import Batch, MemoryOptions, Parallelism, RecomputePolicy, Scenario
 from simtrain.scenario.schema import ScheduleName
+from simtrain.studies.choose import is_open
 
 POLICIES = tuple(RecomputePolicy(strategy=name) for name in ("none", "selective", "full"))
 ZERO_STAGES = (0, 1, 2, 3)

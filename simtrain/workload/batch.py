@@ -8,40 +8,48 @@ free, as the device has just been synchronized and waits for its host.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from simtrain.workload.blocks.dropout import MASK_BYTES
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Collective, CollectiveKind, Elementwise, Phase
-from simtrain.workload.shape import FP32_BYTES, MASK_BYTES, LayerShape
+from simtrain.workload.ops import Tensor, collective, elementwise
+from simtrain.workload.tape import Microbatch, Tape
+from simtrain.workload.work import FP32_BYTES, Collective, CollectiveKind
 
 _INT64_BYTES = 8
 
 
-def get_batch(order: IssueOrder, shape: LayerShape) -> None:
-    """Emit the kernels of one microbatch's tokens and masks."""
-    text = shape.microbatch * (shape.seq_length + 1) * _INT64_BYTES
-    mask = shape.seq_length**2
-    _kernel(order, "sizes to device", 0, _INT64_BYTES)
-    _broadcast(order, shape, "sizes", _INT64_BYTES)
-    _kernel(order, "sizes to host", _INT64_BYTES, 0)
-    _kernel(order, "tokens joined", text, text)
-    _kernel(order, "tokens to device", 0, text)
-    _broadcast(order, shape, "tokens", text)
-    _kernel(order, "labels", text, text)
-    _kernel(order, "inputs", text, text)
-    _kernel(order, "mask ones", 0, mask * FP32_BYTES)
-    _kernel(order, "mask triangle", mask * FP32_BYTES, mask * FP32_BYTES)
-    _kernel(order, "loss mask", 0, shape.tokens * FP32_BYTES)
-    _kernel(order, "positions", 0, shape.seq_length * _INT64_BYTES)
-    _kernel(order, "mask below one half", mask * FP32_BYTES, mask * MASK_BYTES)
+@dataclass(frozen=True, slots=True)
+class GetBatch:
+    """The kernels of one microbatch's tokens and masks; gradients pass by it."""
+
+    is_unit: bool = False
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """Leave what the chunk before has sent as it is."""
+        tape.record("get_batch", (), (), lambda order: _get_batch(order, tape.microbatch), None)
+        return x
 
 
-def _kernel(order: IssueOrder, name: str, read_bytes: int, write_bytes: int) -> None:
-    order.compute(Elementwise(name, read_bytes, write_bytes, Phase.FORWARD))
+def _get_batch(order: IssueOrder, batch: Microbatch) -> None:
+    text = batch.sequences * (batch.seq_length + 1) * _INT64_BYTES
+    mask = batch.seq_length**2
+    order.compute(elementwise("sizes to device", 0, _INT64_BYTES))
+    _broadcast(order, batch, "sizes", _INT64_BYTES)
+    order.compute(elementwise("sizes to host", _INT64_BYTES, 0))
+    order.compute(elementwise("tokens joined", text, text))
+    order.compute(elementwise("tokens to device", 0, text))
+    _broadcast(order, batch, "tokens", text)
+    order.compute(elementwise("labels", text, text))
+    order.compute(elementwise("inputs", text, text))
+    order.compute(elementwise("mask ones", 0, mask * FP32_BYTES))
+    order.compute(elementwise("mask triangle", mask * FP32_BYTES, mask * FP32_BYTES))
+    order.compute(elementwise("loss mask", 0, batch.tokens * FP32_BYTES))
+    order.compute(elementwise("positions", 0, batch.seq_length * _INT64_BYTES))
+    order.compute(elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES))
 
 
-def _broadcast(order: IssueOrder, shape: LayerShape, name: str, num_bytes: int) -> None:
+def _broadcast(order: IssueOrder, batch: Microbatch, name: str, num_bytes: int) -> None:
     """A broadcast of so few bytes is latency, and takes what an all-gather of them takes."""
-    order.block(
-        Collective(
-            f"{name} broadcast", CollectiveKind.ALL_GATHER, num_bytes, shape.tensor, Phase.FORWARD
-        )
-    )
+    work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
+    order.block(collective(f"{name} broadcast", work))

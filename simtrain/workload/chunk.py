@@ -1,77 +1,87 @@
-"""What one chunk of layers does for one microbatch, forward and backward."""
+"""A slice of a model's blocks that a stage runs as one, and its parameters."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 
-from simtrain.scenario import RecomputePolicy
-from simtrain.workload.batch import get_batch
-from simtrain.workload.embedding import embedding_backward, embedding_forward
-from simtrain.workload.head import head_backward, head_forward
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.recompute import units
-from simtrain.workload.shape import LayerShape
-from simtrain.workload.zero import OTHERS, DividedStates, Replicas
+from simtrain.workload.hashing import hashed_once
+from simtrain.workload.sharding import ROOT
+from simtrain.workload.tape import Block, Microbatch, Parameter, record
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive blocks, each with how often it is repeated."""
+
+    runs: tuple[tuple[Block, int], ...]
+
+    @property
+    def blocks(self) -> Iterator[Block]:
+        """All blocks, first to last."""
+        return chain.from_iterable(repeat(block, times) for block, times in self.runs)
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks that are units of their own."""
+        return sum(times for block, times in self.runs if block.is_unit)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Consecutive layers that a stage runs as one; ends of the model carry more than layers.
+class Parameters:
+    """Numbers of parameters on one rank.
 
-    `reads_batch` says that its forward pass begins with getting the microbatch.
+    Args:
+        total: all.
+        root: those of the root unit, which are those of no layer.
+        tied: those that another stage holds too.
+        partial_sums: those that every tensor-parallel rank holds whole. Under sequence parallelism
+            their gradients are partial sums.
     """
 
-    num_layers: int
-    has_embedding: bool = False
-    has_head: bool = False
-    reads_batch: bool = False
+    total: int
+    root: int
+    tied: int
+    partial_sums: int
 
-    def forward(
-        self,
-        shape: LayerShape,
-        recompute: RecomputePolicy,
-        *,
-        hide: bool,
-        divided: DividedStates | None = None,
-    ) -> IssueOrder:
-        """The forward pass of one microbatch; `divided` are the states of ZeRO stages 2 and 3."""
-        order = _issue_order(hide, divided)
-        replicas = Replicas.forward(order, divided, range(self.num_layers))
-        if self.reads_batch:
-            get_batch(order, shape)
-        replicas.need(OTHERS)
-        if self.has_embedding:
-            embedding_forward(order, shape)
-        for unit in units(recompute, self.num_layers):
-            unit.forward(order, shape, replicas)
-        if self.has_head:
-            head_forward(order, shape)
-        return order
-
-    def backward(
-        self,
-        shape: LayerShape,
-        recompute: RecomputePolicy,
-        *,
-        hide: bool,
-        divided: DividedStates | None = None,
-    ) -> IssueOrder:
-        """The backward pass of one microbatch; `divided` are the states of ZeRO stages 2 and 3."""
-        order = _issue_order(hide, divided)
-        last_to_first = units(recompute, self.num_layers)[::-1]
-        needed = (layer for unit in last_to_first for layer in unit.layers_of_backward)
-        replicas = Replicas.backward(order, divided, needed)
-        replicas.need(OTHERS)
-        if self.has_head:
-            head_backward(order, shape)
-        for unit in last_to_first:
-            unit.backward(order, shape, replicas)
-        if self.has_embedding:
-            embedding_backward(order, shape)
-        replicas.reduce(OTHERS)
-        replicas.finish()
-        return order
+    @property
+    def layers(self) -> int:
+        """Those of all layers."""
+        return self.total - self.root
 
 
-def _issue_order(hide: bool, divided: DividedStates | None) -> IssueOrder:
-    return IssueOrder(hide=hide, hide_data=divided is not None and divided.hide)
+@functools.lru_cache(maxsize=8192)
+def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
+    """Parameters of a rank that holds these chunks; a tied parameter is held once."""
+    held: dict[str, int] = {}
+    total = root = partial_sums = 0
+    for block, times in chain.from_iterable(chunk.runs for chunk in chunks):
+        for parameter in record(block, microbatch).parameters:
+            number = times * parameter.elements
+            if parameter.tied:
+                if parameter.tied in held:
+                    continue
+                held[parameter.tied] = number
+            total += number
+            root += 0 if block.is_unit else number
+            partial_sums += number if parameter.is_whole else 0
+    return Parameters(total, root, sum(held.values()), partial_sums)
+
+
+def num_elements(parameters: Iterable[Parameter]) -> int:
+    """Numbers that parameters consist of."""
+    return sum(parameter.elements for parameter in parameters)
+
+
+@functools.lru_cache(maxsize=1024)
+def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
+    """Parameters of each unit of a chunk: of its layers by number, and of the root unit."""
+    units = [
+        num_elements(record(block, microbatch).parameters)
+        for block in chunk.blocks
+        if block.is_unit
+    ]
+    return {ROOT: parameters((chunk,), microbatch).root} | dict(enumerate(units))

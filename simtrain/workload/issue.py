@@ -1,83 +1,108 @@
 """The order in which a rank issues its ops, and what each waits for.
 
 The code of a framework reads: launch a collective, run a product, wait for the collective.
-`IssueOrder` is written the same way and records the dependencies that follow.
+`IssueOrder` is written the same way and records the dependencies that follow. Kernels run on one
+stream, collectives over data parallelism on a second, other collectives on a third. Each stream is
+first in, first out, and a collective also waits for the kernel issued before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from enum import IntEnum
 
-from simtrain.workload.ops import (
-    Collective,
-    ComputeOp,
-    Group,
-    Op,
-    as_recompute,
-    saved_bytes,
-)
+from simtrain.mesh import Axis
+from simtrain.workload.ops import Op, Tensor
+from simtrain.workload.work import Collective
 
 
-class Node(NamedTuple):
-    """An op in issue order; `after` are the positions of the ops that it waits for.
+class Stream(IntEnum):
+    """The streams of a rank's device."""
 
-    `layer` is the chunk's layer whose tensors it saves and releases, -1 outside of all layers.
-    `waiting_bytes` are those of a gradient that waits until the op has been run again.
-    Compute ops also wait for the compute op before them, and collectives for the collective
-    before them, over data parallelism and over others: each of the three kinds runs on a stream of
-    its own, first in, first out.
-    """
+    COMPUTE = 0
+    COMMUNICATION = 1
+    DATA = 2
 
-    op: Op
-    after: tuple[int, ...] = ()
-    layer: int = -1
-    waiting_bytes: int = 0
+
+def stream_of(op: Op) -> Stream:
+    """The stream on which an op runs."""
+    if not isinstance(op.work, Collective):
+        return Stream.COMPUTE
+    return Stream.DATA if op.work.group.axes == ("dp",) else Stream.COMMUNICATION
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapPolicy:
+    """Which collectives are asynchronous: those over groups that lie along these axes."""
+
+    asynchronous: frozenset[Axis] = frozenset({"tp"})
+
+    def hides(self, op: Op) -> bool:
+        """Whether `launch` returns before the collective has ended."""
+        return isinstance(op.work, Collective) and self.asynchronous >= set(op.work.group.axes)
+
+
+BLOCKING = OverlapPolicy(frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A collective in flight."""
+    """A collective in flight, by its position in the issue order."""
 
     position: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """Consecutive ops of a rank.
+
+    Args:
+        ops: in issue order.
+        waits: for each op, the positions of collectives in the segment that it waits for.
+        awaited: positions of collectives that whatever comes next waits for.
+        waiting_bytes: of a gradient that exists beside each op, until ops have been run again.
+        frees: tensors that each op is the last to read; empty for a forward pass.
+    """
+
+    ops: tuple[Op, ...]
+    waits: tuple[tuple[int, ...], ...]
+    awaited: tuple[int, ...]
+    waiting_bytes: tuple[int, ...]
+    frees: tuple[tuple[Tensor, ...], ...] = ()
+
+
 @dataclass
 class IssueOrder:
-    """Builds the nodes of a chunk's forward or backward pass."""
+    """Builds a segment."""
 
-    hide: bool = True
-    """Whether `launch` is asynchronous (overlap.tensor_parallel); if not, it blocks."""
-    hide_data: bool = False
-    """The same for collectives over data parallelism (overlap.data_parallel)."""
-    nodes: list[Node] = field(default_factory=list)
-    layer_ends: list[int] = field(default_factory=list)
-    layer: int = -1
-    """The layer that is issued now."""
+    overlap: OverlapPolicy
+    wanted: Callable[[Op], bool] = lambda op: True
+    """Leaves out ops, such as those of the other half of a split backward pass."""
+    transform: Callable[[Op], Op] = lambda op: op
+    """Changes each op that is issued now."""
     waiting_bytes: int = 0
-    """Of the gradient that waits for what is run again now."""
-    _last_compute: int | None = None
+    """Of a gradient that exists beside the ops that are issued now."""
+    _ops: list[Op] = field(default_factory=list)
+    _waits: list[tuple[int, ...]] = field(default_factory=list)
+    _waiting: list[int] = field(default_factory=list)
     _awaited: tuple[int, ...] = ()
-    _mark: Callable[[Op], Op] = field(default=lambda op: op)
 
-    def compute(self, op: ComputeOp) -> None:
+    def compute(self, op: Op) -> None:
         """Run a kernel on the compute stream once all awaited collectives have ended."""
-        self._append(op, self._awaited)
-        self._awaited = ()
-        self._last_compute = len(self.nodes) - 1
+        if self.wanted(op):
+            self._append(op)
+            self._awaited = ()
 
-    def launch(self, op: Collective) -> Handle | None:
-        """Start a collective on what has been computed so far; alone, a rank has none."""
-        if op.group_size == 1:
+    def launch(self, op: Op) -> Handle | None:
+        """Start a collective on what has been computed so far; a rank alone has none."""
+        assert isinstance(op.work, Collective), "only collectives are launched"
+        if op.work.group.num_ranks == 1 or not self.wanted(op):
             return None
-        produced_by = () if self._last_compute is None else (self._last_compute,)
-        self.nodes.append(
-            Node(self._mark(op), produced_by + self._awaited, self.layer, self.waiting_bytes)
-        )
-        handle = Handle(len(self.nodes) - 1)
-        if not (self.hide_data if op.group is Group.DATA else self.hide):
+        self._append(op)
+        handle = Handle(len(self._ops) - 1)
+        if not self.overlap.hides(op):
             self.wait(handle)
         return handle
 
@@ -86,49 +111,33 @@ class IssueOrder:
         if handle is not None and handle.position not in self._awaited:
             self._awaited += (handle.position,)
 
-    def block(self, op: Collective) -> None:
+    def block(self, op: Op) -> None:
         """A collective that nothing hides."""
         self.wait(self.launch(op))
 
     @contextmanager
-    def recomputing(self, waiting_bytes: int) -> Iterator[None]:
-        """Within, ops are run again for the backward pass, while a gradient waits for them."""
-        self.waiting_bytes = waiting_bytes
-        yield from self._with_mark(as_recompute)
-        self.waiting_bytes = 0
-
-    @contextmanager
-    def checkpointing(self, *, keep_input: bool) -> Iterator[None]:
-        """Within, nothing is kept but, by its first op, the input of the checkpointed unit."""
-        first = len(self.nodes) if keep_input else None
-        yield from self._with_mark(
-            lambda op: op if len(self.nodes) == first else replace(op, saved=())
-        )
-
-    @contextmanager
-    def in_layer(self, number: int, *, ends: bool = True) -> Iterator[None]:
-        """Within, a layer's work is issued; `ends` says that it is its last."""
-        self.layer = number
+    def changing(self, transform: Callable[[Op], Op], waiting_bytes: int = 0) -> Iterator[None]:
+        """Within, each op is changed, while a gradient of `waiting_bytes` exists beside it."""
+        outer = self.transform, self.waiting_bytes
+        self.transform, self.waiting_bytes = transform, waiting_bytes
         yield
-        self.layer = -1
-        if ends:
-            self.layer_ends.append(len(self.nodes))
+        self.transform, self.waiting_bytes = outer
 
-    def ops(self) -> tuple[Op, ...]:
-        """All ops, in issue order."""
-        return tuple(node.op for node in self.nodes)
+    @property
+    def position(self) -> int:
+        """Ops issued so far."""
+        return len(self._ops)
 
-    def saved_bytes(self) -> int:
-        """Bytes kept until the backward pass; each layer has tensors of its own."""
-        layers: dict[int, list[Op]] = {}
-        for node in self.nodes:
-            layers.setdefault(node.layer, []).append(node.op)
-        return sum(saved_bytes(tuple(ops)) for ops in layers.values())
+    def change(self, position: int, transform: Callable[[Op], Op]) -> None:
+        """Change an op that has been issued."""
+        self._ops[position] = transform(self._ops[position])
 
-    def _append(self, op: Op, after: tuple[int, ...]) -> None:
-        self.nodes.append(Node(self._mark(op), after, self.layer, self.waiting_bytes))
+    def segment(self) -> Segment:
+        """All ops so far."""
+        ops, waits, waiting = tuple(self._ops), tuple(self._waits), tuple(self._waiting)
+        return Segment(ops, waits, self._awaited, waiting)
 
-    def _with_mark(self, mark: Callable[[Op], Op]) -> Iterator[None]:
-        outer, self._mark = self._mark, mark
-        yield
-        self._mark = outer
+    def _append(self, op: Op) -> None:
+        self._ops.append(self.transform(op))
+        self._waits.append(self._awaited)
+        self._waiting.append(self.waiting_bytes)

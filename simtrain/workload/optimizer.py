@@ -4,32 +4,32 @@ Order and ops: Megatron-LM's `finalize_model_grads` and mixed-precision optimize
 are counted per parameter: fp32 master weight, momentum and variance, 16-bit model weight, and
 the gradient in the type it is accumulated in.
 
-ZeRO divides this work over the replicas. Stage 1 is Megatron-LM's `DistributedOptimizer`: gradients
+ZeRO shards this work over the replicas. Stage 1 is Megatron-LM's `DistributedOptimizer`: gradients
 are divided by the number of replicas and reduce-scattered, each rank measures, clips and updates
-its part, and the new parameters are all-gathered in the compute type. Stages 2 and 3 have reduced
-their gradients in the backward passes (`workload.zero`); stage 3 gathers parameters there too.
+its shard, and the new parameters are all-gathered in the compute type. Stages 2 and 3 have reduced
+their gradients in the backward passes (`workload.sharding`); stage 3 gathers parameters there too.
 
 An offloaded optimizer (Ren et al., "ZeRO-Offload", 2021) has its states on the host: the rank's
-part of the gradients goes there, the host clips and runs Adam, and the parameters come back.
+shard of the gradients goes there, the host clips and runs Adam, and the parameters come back.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
+from simtrain.mesh import AXES, Group, Mesh
 from simtrain.scenario import Scenario
-from simtrain.workload.host import HostOp, HostResource
-from simtrain.workload.ops import (
+from simtrain.workload.chunk import Parameters
+from simtrain.workload.ops import Op, Phase, collective, elementwise
+from simtrain.workload.work import (
+    FP32_BYTES,
     Collective,
     CollectiveKind,
-    Elementwise,
-    Group,
-    Kernel,
-    Op,
-    Phase,
+    HostResource,
+    HostWork,
+    KernelFamily,
 )
-from simtrain.workload.parameters import StageParameters, held_part
-from simtrain.workload.shape import FP32_BYTES
 
 ADAM_READS = 4
 """Gradient, master weight, momentum, variance (all fp32)."""
@@ -38,111 +38,166 @@ ADAM_WRITES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class StepOps:
-    """Ops of one rank after its last backward pass, in the order in which they run.
+class StepOptions:
+    """All but its parameters that a rank's optimizer step follows from.
 
-    `to_host` are empty, and `update` runs on the device, unless the optimizer is offloaded.
+    Args:
+        data, model, everyone: replicas; the ranks of one replica; all ranks.
+        partial_sums: the group that sums gradients of parameters that its ranks hold whole, if
+            sequence parallelism leaves partial sums.
+        tied: the two stages that hold the same parameters, if there are two.
+        zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
+        unscales: gradients come from scaled losses (fp16).
+        reduces_beside_backward: in buckets, beside the last backward pass.
     """
 
-    average: tuple[Op, ...]
-    data_reduction: tuple[Op, ...]
-    sequence_parallel_reduction: tuple[Op, ...]
-    embedding_reduction: tuple[Op, ...]
-    to_host: tuple[HostOp, ...]
-    gradient_norm: tuple[Op, ...]
-    update: tuple[Op | HostOp, ...]
-    parameter_gather: tuple[Op, ...]
+    data: Group
+    model: Group
+    everyone: Group
+    partial_sums: Group | None
+    tied: Group | None
+    zero_stage: int
+    offloads: bool
+    element_bytes: int
+    gradient_bytes: int
+    unscales: bool
+    reduces_beside_backward: bool
+
+    @classmethod
+    def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
+        """The options of a scenario."""
+        memory, split = scenario.memory, scenario.parallelism
+        is_tied = scenario.model.tied_embeddings and split.pipeline > 1
+        buckets = split.data > 1 and memory.zero_stage < 2 and scenario.overlap.data_parallel
+        return cls(
+            data=mesh.group("dp"),
+            model=mesh.group("tp", "pp"),
+            everyone=mesh.group(*AXES),
+            partial_sums=mesh.group("tp") if split.sequence_parallel else None,
+            tied=mesh.ends("pp") if is_tied else None,
+            zero_stage=memory.zero_stage,
+            offloads=memory.offload_optimizer,
+            element_bytes=scenario.compute_bytes,
+            gradient_bytes=scenario.gradient_bytes,
+            unscales=scenario.precision.compute == "fp16",
+            reduces_beside_backward=buckets,
+        )
+
+    def held(self, num_parameters: int, *, from_stage: int) -> int:
+        """Of states that ZeRO shards from a stage on, those of the rank with the largest shard."""
+        if self.zero_stage < from_stage:
+            return num_parameters
+        return -(-num_parameters // self.data.num_ranks)
 
 
-def step_ops(scenario: Scenario, parameters: StageParameters) -> StepOps:
+STEP_FIELDS = (
+    "average",
+    "data_reduction",
+    "sequence_parallel",
+    "embedding",
+    "to_host",
+    "norm",
+    "norm_reduction",
+    "update",
+    "parameter_gather",
+)
+"""What a step consists of, in the order in which it runs."""
+
+StepOps = dict[str, tuple[Op, ...]]
+"""Ops of one rank after its last backward pass, by field; fields without ops are left out."""
+
+
+@functools.lru_cache(maxsize=4096)
+def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
     """The step of a rank with these parameters; groups of one have nothing to reduce."""
-    divides_gradients = scenario.memory.zero_stage >= 2
-    return StepOps(
-        average=() if divides_gradients else average(scenario, parameters.total),
-        data_reduction=() if divides_gradients else data_reduction(scenario, parameters.total),
-        sequence_parallel_reduction=_sequence_parallel_reduction(scenario, parameters),
-        embedding_reduction=_embedding_reduction(scenario, parameters),
-        to_host=_to_host(scenario, parameters.total),
-        gradient_norm=_gradient_norm(scenario, parameters.total),
-        update=_update(scenario, parameters.total),
-        parameter_gather=_parameter_gather(scenario, parameters.total),
+    beside = options.zero_stage >= 2 or options.reduces_beside_backward
+    number = parameters.total
+    fields = (
+        () if beside else average(options, number),
+        () if beside else data_reduction(options, number),
+        _sequence_parallel_reduction(options, parameters),
+        _embedding_reduction(options, parameters),
+        _to_host(options, number),
+        _gradient_norm(options, number),
+        _norm_reduction(options),
+        _update(options, number),
+        _parameter_gather(options, number),
     )
+    return {name: ops for name, ops in zip(STEP_FIELDS, fields, strict=True) if ops}
 
 
-def average(scenario: Scenario, num_parameters: int) -> tuple[Op, ...]:
+def average(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
     """Divide by the number of replicas; Megatron's `allreduce_gradients` does so for one too."""
-    num_bytes = num_parameters * scenario.gradient_bytes
+    num_bytes = num_parameters * options.gradient_bytes
     return (_stream("gradient average", num_bytes, num_bytes),)
 
 
-def data_reduction(scenario: Scenario, num_parameters: int) -> tuple[Op, ...]:
-    """Sum over the replicas, where there are several: whole on each, or each its part (ZeRO 1)."""
-    if scenario.parallelism.data == 1:
+def data_reduction(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
+    """Sum over the replicas, where there are several: whole on each, or each its shard (ZeRO 1)."""
+    if options.data.num_ranks == 1:
         return ()
-    num_bytes, data = num_parameters * scenario.gradient_bytes, scenario.parallelism.data
-    if scenario.memory.zero_stage == 0:
-        return (_all_reduce("gradient all-reduce", num_bytes, data, Group.DATA),)
+    num_bytes = num_parameters * options.gradient_bytes
+    if options.zero_stage == 0:
+        return (_all_reduce("gradient all-reduce", num_bytes, options.data),)
     kind = CollectiveKind.REDUCE_SCATTER
-    return (_collective("gradient reduce-scatter", kind, num_bytes, data, Group.DATA),)
+    return (_collective("gradient reduce-scatter", kind, num_bytes, options.data),)
 
 
-def _sequence_parallel_reduction(scenario: Scenario, parameters: StageParameters) -> tuple[Op, ...]:
-    if not scenario.parallelism.sequence_parallel:
+def _sequence_parallel_reduction(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+    if options.partial_sums is None:
         return ()
-    held = held_part(scenario, parameters.sequence_parallel, from_stage=2)
-    num_bytes = held * scenario.gradient_bytes
-    tensor = scenario.parallelism.tensor
-    return (_all_reduce("layer norm gradient all-reduce", num_bytes, tensor, Group.TENSOR),)
+    held = options.held(parameters.partial_sums, from_stage=2)
+    num_bytes = held * options.gradient_bytes
+    return (_all_reduce("layer norm gradient all-reduce", num_bytes, options.partial_sums),)
 
 
-def _embedding_reduction(scenario: Scenario, parameters: StageParameters) -> tuple[Op, ...]:
-    tied_over_stages = scenario.model.tied_embeddings and scenario.parallelism.pipeline > 1
-    if not (tied_over_stages and parameters.embedding):
+def _embedding_reduction(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+    if options.tied is None or not parameters.tied:
         return ()
-    num_bytes = parameters.embedding * scenario.gradient_bytes
-    return (_all_reduce("embedding gradient all-reduce", num_bytes, 2, Group.EMBEDDING),)
+    num_bytes = parameters.tied * options.gradient_bytes
+    return (_all_reduce("embedding gradient all-reduce", num_bytes, options.tied),)
 
 
-def _to_host(scenario: Scenario, num_parameters: int) -> tuple[HostOp, ...]:
-    if not scenario.memory.offload_optimizer:
+def _to_host(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
+    if not options.offloads:
         return ()
-    num_bytes = held_part(scenario, num_parameters, from_stage=1) * scenario.gradient_bytes
-    return (HostOp("gradients to host", num_bytes, HostResource.LINK),)
+    num_bytes = options.held(num_parameters, from_stage=1) * options.gradient_bytes
+    return (_host("gradients to host", num_bytes, HostResource.LINK),)
 
 
-def _gradient_norm(scenario: Scenario, num_parameters: int) -> tuple[Op, ...]:
+def _gradient_norm(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
     """Gradients to fp32 where they are not, unscaled where losses are scaled, and their norm.
 
     A host that runs Adam converts and unscales what it gets.
     """
-    held = held_part(scenario, num_parameters, from_stage=1)
-    fp32, given = held * FP32_BYTES, held * scenario.gradient_bytes
-    offloads = scenario.memory.offload_optimizer
+    held = options.held(num_parameters, from_stage=1)
+    fp32, given = held * FP32_BYTES, held * options.gradient_bytes
     ops: list[Op] = []
-    if scenario.gradient_bytes != FP32_BYTES and not offloads:
+    if options.gradient_bytes != FP32_BYTES and not options.offloads:
         ops.append(_stream("gradient to fp32", given, fp32))
-    if scenario.precision.compute == "fp16" and not offloads:
+    if options.unscales and not options.offloads:
         ops.append(_stream("gradient unscale and check", fp32, fp32))
-    ops.append(_stream("gradient norm", given if offloads else fp32, 0))
-    ranks = scenario.parallelism.tensor * scenario.parallelism.pipeline
-    group = Group.MODEL
-    if scenario.memory.zero_stage:
-        ranks, group = scenario.num_gpus, Group.ALL
-    if ranks > 1:
-        ops.append(_all_reduce("gradient norm all-reduce", FP32_BYTES, ranks, group))
+    ops.append(_stream("gradient norm", given if options.offloads else fp32, 0))
     return tuple(ops)
 
 
-def _update(scenario: Scenario, num_parameters: int) -> tuple[Op | HostOp, ...]:
-    held = held_part(scenario, num_parameters, from_stage=1)
-    fp32, model = held * FP32_BYTES, held * scenario.compute_bytes
-    gradients = held_part(scenario, num_parameters, from_stage=2) * scenario.gradient_bytes
+def _norm_reduction(options: StepOptions) -> tuple[Op, ...]:
+    group = options.everyone if options.zero_stage else options.model
+    if group.num_ranks == 1:
+        return ()
+    return (_all_reduce("gradient norm all-reduce", FP32_BYTES, group),)
+
+
+def _update(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
+    held = options.held(num_parameters, from_stage=1)
+    fp32, model = held * FP32_BYTES, held * options.element_bytes
+    gradients = options.held(num_parameters, from_stage=2) * options.gradient_bytes
     zero = _stream("gradient zero", 0, gradients)
-    moved = (ADAM_READS + ADAM_WRITES) * fp32
-    if scenario.memory.offload_optimizer:
+    if options.offloads:
+        moved = (ADAM_READS + ADAM_WRITES) * fp32
         return (
-            HostOp("Adam on the host", moved, HostResource.ADAM),
-            HostOp("parameters from host", model, HostResource.LINK),
+            _host("Adam on the host", moved, HostResource.ADAM),
+            _host("parameters from host", model, HostResource.LINK),
             zero,
         )
     return (
@@ -153,24 +208,28 @@ def _update(scenario: Scenario, num_parameters: int) -> tuple[Op | HostOp, ...]:
     )
 
 
-def _parameter_gather(scenario: Scenario, num_parameters: int) -> tuple[Op, ...]:
-    """Every rank gets the parameters that the others updated, unless it holds only its part."""
-    if scenario.memory.zero_stage not in (1, 2):
+def _parameter_gather(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
+    """Every rank gets the parameters that the others updated, unless it holds only its shard."""
+    if options.zero_stage not in (1, 2):
         return ()
-    num_bytes, data = num_parameters * scenario.compute_bytes, scenario.parallelism.data
+    num_bytes = num_parameters * options.element_bytes
     kind = CollectiveKind.ALL_GATHER
-    return (_collective("parameter all-gather", kind, num_bytes, data, Group.DATA),)
+    return (_collective("parameter all-gather", kind, num_bytes, options.data),)
 
 
-def _stream(name: str, read_bytes: int, write_bytes: int) -> Elementwise:
-    return Elementwise(name, read_bytes, write_bytes, Phase.OPTIMIZER, Kernel.STREAM)
+def _stream(name: str, read_bytes: int, write_bytes: int) -> Op:
+    stream = KernelFamily.STREAM
+    return elementwise(name, read_bytes, write_bytes, Phase.OPTIMIZER, family=stream)
 
 
-def _all_reduce(name: str, num_bytes: int, ranks: int, group: Group) -> Collective:
-    return _collective(name, CollectiveKind.ALL_REDUCE, num_bytes, ranks, group)
+def _host(name: str, num_bytes: int, resource: HostResource) -> Op:
+    return Op(name, HostWork(num_bytes, resource), Phase.OPTIMIZER)
 
 
-def _collective(
-    name: str, kind: CollectiveKind, num_bytes: int, ranks: int, group: Group
-) -> Collective:
-    return Collective(name, kind, num_bytes, ranks, Phase.OPTIMIZER, group=group)
+def _all_reduce(name: str, num_bytes: int, group: Group) -> Op:
+    return _collective(name, CollectiveKind.ALL_REDUCE, num_bytes, group)
+
+
+def _collective(name: str, kind: CollectiveKind, num_bytes: int, group: Group) -> Op:
+    work = Collective(kind, num_bytes, group)
+    return collective(name, work, Phase.OPTIMIZER, holds_activation=False)

@@ -1,4 +1,4 @@
-"""Which layers of a chunk are run again in the backward pass, and what they keep until then.
+"""Which blocks of a chunk are run again in the backward pass, and what they keep until then.
 
 Source: Megatron-LM's core/recompute.py and tensor_parallel/random.py (`CheckpointFunction`).
 """
@@ -6,19 +6,14 @@ Source: Megatron-LM's core/recompute.py and tensor_parallel/random.py (`Checkpoi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.issue import IssueOrder
-from simtrain.workload.layer import layer_backward, layer_forward
-from simtrain.workload.linear import collective
-from simtrain.workload.ops import CollectiveKind, Elementwise, Phase
-from simtrain.workload.shape import LayerShape
-from simtrain.workload.zero import Replicas
+from simtrain.workload.blocks import CORE_ATTENTION
+from simtrain.workload.segments import KEEP, Treatment
 
 KEEP_ALL = RecomputePolicy()
-UNIT_INPUT_PART = "distributed unit input"
+SELECTIVE = Treatment(regions=frozenset({CORE_ATTENTION}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +30,12 @@ class Unit:
     keep_scores: bool = True
     distribute: bool = False
 
-    def forward(self, order: IssueOrder, shape: LayerShape, replicas: Replicas) -> None:
-        """Emit the forward pass of the unit's layers."""
-        replicas.need(self.first)
-        keeping = order.checkpointing(keep_input=not self.distribute)
-        with keeping if self.again else nullcontext():
-            for number in self.layers:
-                replicas.need(number)
-                with order.in_layer(number):
-                    layer_forward(order, shape, keep_scores=self.keep_scores)
-        if self.distribute:
-            with order.in_layer(self.first, ends=False):
-                _split_input(order, shape)
-
-    def backward(self, order: IssueOrder, shape: LayerShape, replicas: Replicas) -> None:
-        """Emit the backward pass; before it the forward pass, with its collectives, if `again`."""
-        if self.distribute:
-            with order.in_layer(self.first, ends=False):
-                _gather_input(order, shape)
+    def treatment(self, layer: int) -> Treatment:
+        """What a layer of the unit drops."""
         if self.again:
-            output_bytes = shape.local_tokens * shape.hidden * shape.element_bytes
-            for number in self.layers:
-                replicas.need(number)
-                with order.in_layer(number, ends=False), order.recomputing(output_bytes):
-                    layer_forward(order, shape, keep_scores=True)
-        for number in reversed(self.layers):
-            replicas.need(number)
-            with order.in_layer(number):
-                layer_backward(order, shape, scores_again=not self.keep_scores)
-            replicas.reduce(number)
+            keeps_input = layer == self.first and not self.distribute
+            return Treatment(drops_all=True, keeps_input=keeps_input)
+        return KEEP if self.keep_scores else SELECTIVE
 
     @property
     def layers(self) -> range:
@@ -99,40 +71,4 @@ def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
             distribute=policy.distribute,
         )
         for first in range(0, num_layers, policy.num_layers)
-    )
-
-
-def repeated_units(policy: RecomputePolicy, num_layers: int, ends: int = 1) -> tuple[int, int]:
-    """Layers of a unit, and how many units of a chunk do just what their neighbours do.
-
-    All but `ends` at either end of its whole units: ops and tensors of a chunk are those of its
-    ends, and of units one like the other. Where some layers are recomputed and others not, none is
-    counted.
-    """
-    full = policy.strategy == "full"
-    if full and policy.method == "block":
-        return 1, 0
-    unit = policy.num_layers if full else 1
-    return unit, max(0, num_layers // unit - 2 * ends)
-
-
-def _split_input(order: IssueOrder, shape: LayerShape) -> None:
-    """Copy this rank's part of the unit's input, which is all that is kept of it."""
-    part = shape.tokens * shape.hidden // shape.tensor
-    num_bytes = part * shape.element_bytes
-    kept = (shape.saved(UNIT_INPUT_PART, part),)
-    order.compute(Elementwise("unit input split", num_bytes, num_bytes, Phase.FORWARD, saved=kept))
-
-
-def _gather_input(order: IssueOrder, shape: LayerShape) -> None:
-    """The extra all-gather of a unit's input (paper, Section 5)."""
-    order.block(
-        collective(
-            shape,
-            "unit input gather",
-            CollectiveKind.ALL_GATHER,
-            Phase.RECOMPUTE,
-            extra=True,
-            releases=(UNIT_INPUT_PART,),
-        )
     )

@@ -1,0 +1,61 @@
+"""The sizes of a transformer layer on one rank, for the layers in torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simtrain.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Sizes of one transformer layer on one tensor-parallel rank; lengths in elements."""
+
+    seq_length: int
+    microbatch: int
+    hidden: int
+    heads: int
+    ffn: int
+    vocab: int
+    tensor: int
+    sequence_parallel: bool
+    element_bytes: int
+    gradient_bytes: int
+    fused_attention: bool = False
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> LayerShape:
+        """The shape that a scenario's layers have on each rank."""
+        return cls(
+            seq_length=scenario.model.seq_length,
+            microbatch=scenario.batch.micro,
+            hidden=scenario.model.hidden_size,
+            heads=scenario.model.num_attention_heads,
+            ffn=scenario.model.ffn_hidden_size,
+            vocab=scenario.model.vocab_size,
+            tensor=scenario.parallelism.tensor,
+            sequence_parallel=scenario.parallelism.sequence_parallel,
+            element_bytes=scenario.compute_bytes,
+            gradient_bytes=scenario.gradient_bytes,
+            fused_attention=scenario.attention_backend == "fused",
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a microbatch: s · b."""
+        return self.seq_length * self.microbatch
+
+    @property
+    def local_tokens(self) -> int:
+        """Tokens that layer norms and dropouts see on this rank: s · b, or s · b / t."""
+        return self.tokens // self.tensor if self.sequence_parallel else self.tokens
+
+    @property
+    def local_heads(self) -> int:
+        """Attention heads on this rank: a / t."""
+        return self.heads // self.tensor
+
+    @property
+    def head_size(self) -> int:
+        """Width of one head: h / a."""
+        return self.hidden // self.heads

@@ -1,0 +1,86 @@
+"""Time of a matrix product from its shape: tiles, waves, and what each tile costs beside its loop.
+
+A GPU cuts the result into tiles, gives one to each multiprocessor, and works in waves. A last
+wave that does not fill the GPU takes its time all the same, or `tail_quantization` of it (the
+library splits the rest along k where it can). Each tile pays a prologue and an epilogue that
+its loop over k has to amortise; adding into an fp32 buffer makes the epilogue longer. The
+library is assumed to choose the fastest tile. Batched products, whose operands are strided views
+of one tensor, reach a fraction of that speed. However well its tiles fit, no product goes faster
+than `sustained_flops`: what large products reach for long, where power limits the clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from simtrain.hardware.profile import GemmModel, HardwareProfile, Tile
+from simtrain.workload.work import Gemm
+
+
+@dataclass(frozen=True, slots=True)
+class GemmMachine:
+    """The numbers that decide a matrix product's time; `mainloop_flops` in FLOP/s."""
+
+    num_sms: int
+    memory_bytes_per_s: float
+    mainloop_flops: float
+    tail_quantization: float
+    tile_overhead_s: float
+    accumulate_overhead_s: float
+    batched_fraction: float
+    sustained_flops: float
+    tiles: tuple[Tile, ...]
+
+    @classmethod
+    def of(cls, profile: HardwareProfile) -> Self:
+        """A profile's machine, at the speed that products have inside a layer."""
+        model = profile.gemm
+        moving = model.operand_bandwidth or profile.memory_bound.fused_bandwidth
+        return cls(
+            num_sms=profile.gpu.num_sms.value,
+            memory_bytes_per_s=moving.value,
+            mainloop_flops=model.mainloop_flops.value * model.in_situ_speed.value,
+            tail_quantization=model.tail_quantization.value,
+            tile_overhead_s=model.tile_overhead.value,
+            accumulate_overhead_s=model.accumulate_overhead.value,
+            batched_fraction=model.batched_fraction.value,
+            sustained_flops=model.sustained_flops.value,
+            tiles=tuple(model.tiles.value),
+        )
+
+    def replace(self, **changes: Any) -> Self:
+        """The same machine with some numbers changed."""
+        return replace(self, **changes)
+
+
+def gemm_seconds(op: Gemm, machine: GemmMachine) -> float:
+    """Seconds of one product: its fastest tiling, within what power and memory allow."""
+    tiled_s = min(_tiled_seconds(op, tile, machine) for tile in machine.tiles)
+    if op.batch > 1:
+        tiled_s /= machine.batched_fraction
+    sustained_s = op.flops / machine.sustained_flops
+    return max(tiled_s, sustained_s, op.moved_bytes / machine.memory_bytes_per_s)
+
+
+def gemm_is_extrapolated(op: Gemm, model: GemmModel) -> bool:
+    """Whether the shape lies outside what the profile's fit has seen."""
+    seen = (model.valid_shapes if op.batch == 1 else model.valid_batched_shapes).value
+    pairs = ((op.m, seen.m), (op.n, seen.n), (op.k, seen.k))
+    return any(not low <= size <= high for size, (low, high) in pairs)
+
+
+def _tiled_seconds(op: Gemm, tile: Tile, machine: GemmMachine) -> float:
+    num_tiles = op.batch * math.ceil(op.m / tile.m) * math.ceil(op.n / tile.n)
+    flops_per_sm = machine.mainloop_flops * tile.relative_speed / machine.num_sms
+    loop_s = 2 * tile.m * tile.n * op.k / flops_per_sm
+    overhead_s = machine.tile_overhead_s
+    if op.accumulate and op.output_element_bytes > op.element_bytes:
+        overhead_s += machine.accumulate_overhead_s
+    return _waves(num_tiles / machine.num_sms, machine.tail_quantization) * (loop_s + overhead_s)
+
+
+def _waves(filled: float, quantization: float) -> float:
+    """Waves that the time is proportional to, between `filled` and the next whole number."""
+    return quantization * math.ceil(filled) + (1 - quantization) * max(filled, 1.0)

@@ -1,0 +1,90 @@
+"""How long work takes on a machine: the one place where work meets hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from simtrain.durations.attention import (
+    AttentionMachine,
+    attention_is_extrapolated,
+    attention_seconds,
+)
+from simtrain.durations.collectives import (
+    collective_is_extrapolated,
+    collective_seconds,
+    transfer_seconds,
+)
+from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
+from simtrain.durations.host import host_bytes_per_s
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.workload.work import (
+    Collective,
+    Elementwise,
+    FusedAttention,
+    Gemm,
+    HostWork,
+    KernelFamily,
+    Work,
+)
+
+
+@dataclass(frozen=True)
+class DurationModel:
+    """Seconds of work on a profile's machine, run alone; equal work is looked at once."""
+
+    profile: HardwareProfile
+    _seconds: dict[Work, float] = field(default_factory=dict)
+
+    @cached_property
+    def gemm_machine(self) -> GemmMachine:
+        """The profile's numbers for matrix products."""
+        return GemmMachine.of(self.profile)
+
+    def seconds(self, work: Work) -> float:
+        """Seconds of some work."""
+        known = self._seconds.get(work)
+        if known is None:
+            known = self._seconds[work] = self._seconds_of(work)
+        return known
+
+    def transfer_s(self, num_bytes: float, same_node: bool, num_sharing: int = 1) -> float:
+        """Seconds to send bytes from a rank of one stage to its peer of another."""
+        return transfer_seconds(
+            num_bytes, same_node=same_node, num_sharing=num_sharing, profile=self.profile
+        )
+
+    def is_extrapolated(self, work: Work) -> bool:
+        """Whether the profile has to go beyond what it was fitted on."""
+        match work:
+            case Gemm():
+                return gemm_is_extrapolated(work, self.profile.gemm)
+            case FusedAttention():
+                kernel = self.profile.fused_attention
+                return kernel is not None and attention_is_extrapolated(
+                    work, kernel.valid_shapes.value
+                )
+            case Collective():
+                return collective_is_extrapolated(work, self.profile)
+        return False
+
+    def _seconds_of(self, work: Work) -> float:
+        match work:
+            case Gemm():
+                return gemm_seconds(work, self.gemm_machine)
+            case FusedAttention():
+                kernel = self.profile.fused_attention
+                assert kernel is not None, "a scenario is checked against its profile before"
+                return attention_seconds(work, AttentionMachine.of(self.profile, kernel))
+            case Elementwise():
+                latency_s = self.profile.memory_bound.kernel_latency.value
+                return latency_s + work.moved_bytes / self._bandwidth(work.family)
+            case Collective():
+                return collective_seconds(work, self.profile)
+            case HostWork():
+                return work.num_bytes / host_bytes_per_s(work.resource, self.profile)
+
+    def _bandwidth(self, family: KernelFamily) -> float:
+        memory = self.profile.memory_bound
+        fused = family is KernelFamily.FUSED
+        return (memory.fused_bandwidth if fused else memory.stream_bandwidth).value

@@ -1,0 +1,317 @@
+"""What an iteration does, before anything has a duration: its work, recorded from a scenario.
+
+A model is a list of blocks. Each stage runs slices of it (chunks), each preceded by getting a
+microbatch; what an action of the schedule runs is a pass of one of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from simtrain.errors import InputError, Problem
+from simtrain.mesh import Axis, Mesh
+from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_forwards
+from simtrain.schedules import build as build_schedule
+from simtrain.workload.batch import GetBatch
+from simtrain.workload.chunk import Chunk, Parameters, parameters
+from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.optimizer import StepOps, StepOptions, step_ops
+from simtrain.workload.passes import Pass, PassOptions
+from simtrain.workload.recompute import KEEP_ALL
+from simtrain.workload.sharding import Sharding
+from simtrain.workload.tape import Block, Microbatch
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOrder:
+    """The order in which stages act, and what their actions run.
+
+    Args:
+        schedule_name, num_stages, num_chunks, num_microbatches: as `schedules.build` takes them.
+        chunks: the number of each virtual stage's chunk among the different ones.
+        num_kept: of each stage's outstanding forward passes, how many keep everything.
+    """
+
+    schedule_name: ScheduleName
+    num_stages: int
+    num_chunks: int
+    num_microbatches: int
+    chunks: tuple[int, ...]
+    num_kept: tuple[int, ...]
+
+    @property
+    def schedule(self) -> Schedule:
+        """The actions of each stage."""
+        sizes = self.num_stages, self.num_chunks, self.num_microbatches
+        return schedule_of(self.schedule_name, *sizes)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kinds of the actions."""
+        sizes = self.num_stages, self.num_chunks, self.num_microbatches
+        return kinds_of(self.schedule_name, *sizes)
+
+    @property
+    def kept(self) -> frozenset[tuple[int, int]]:
+        """Virtual stage and microbatch of the forward passes that keep everything."""
+        return kept_passes(self.schedule, self.num_kept)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An iteration of a scenario on a mesh, with a model's blocks.
+
+    The scenario's recompute is settled: neither strategy nor `keep_microbatches` is left to be
+    chosen. `kept_per_stage` gives each stage a number of outstanding forward passes that keep
+    everything; None gives all stages the scenario's.
+    """
+
+    scenario: Scenario
+    mesh: Mesh
+    model: Chunk
+    kept_per_stage: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        scenario: Scenario,
+        gpus_per_node: int,
+        kept_per_stage: tuple[int, ...] | None = None,
+        layers: Sequence[Block] | None = None,
+    ) -> Plan:
+        """Record a scenario; `layers` stand in for those of its GPT.
+
+        Raises:
+            InputError: there are more or fewer `layers` than the scenario has.
+        """
+        mesh, model = scenario.parallelism.mesh(gpus_per_node), gpt_blocks(scenario)
+        if layers is not None:
+            _check_number(scenario, layers)
+            ends = (block for block in model.blocks if not block.is_unit)
+            model = chunk_of([next(ends), *layers, *ends])
+        return cls(scenario, mesh, model, kept_per_stage)
+
+    @cached_property
+    def options(self) -> PassOptions:
+        """What all passes share."""
+        scenario, mesh = self.scenario, self.mesh
+        axes: dict[Axis, bool] = {
+            "tp": scenario.overlap.tensor_parallel,
+            "dp": scenario.overlap.data_parallel,
+        }
+        overlap = OverlapPolicy(frozenset(axis for axis, hides in axes.items() if hides))
+        stage = scenario.memory.zero_stage
+        sharding = Sharding(mesh.group("dp"), stage == 3) if stage >= 2 else None
+        return PassOptions(microbatch_of(scenario, mesh), overlap, sharding)
+
+    @property
+    def microbatch(self) -> Microbatch:
+        """What flows from block to block."""
+        return self.options.microbatch
+
+    @cached_property
+    def slices(self) -> Slices:
+        """The model cut into chunks."""
+        split, scenario = self.scenario.parallelism, self.scenario
+        last = split.pipeline - 1
+        sizes = [scenario.layers_of_chunk(min(1, last))] * split.pipeline
+        sizes[0], sizes[last] = scenario.layers_of_chunk(0), scenario.layers_of_chunk(last)
+        return slices(self.model, tuple(sizes) * split.interleave)
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The chunk of each virtual stage."""
+        different = self.slices.different
+        return tuple(different[number] for number in self.slices.numbers)
+
+    @cached_property
+    def stage_parameters(self) -> tuple[Parameters, ...]:
+        """Parameters of one rank of each stage."""
+        numbers, different = self.slices.numbers, self.slices.different
+        stages = [numbers[stage :: self.mesh.pp] for stage in range(self.mesh.pp)]
+        found = {
+            held: parameters(tuple(different[number] for number in held), self.microbatch)
+            for held in set(stages)
+        }
+        return tuple(found[held] for held in stages)
+
+    @cached_property
+    def step_options(self) -> StepOptions:
+        """What the optimizer steps of all stages share."""
+        return StepOptions.of(self.scenario, self.mesh)
+
+    @cached_property
+    def steps(self) -> tuple[StepOps, ...]:
+        """The different optimizer steps, in the order of their first stages."""
+        different = dict.fromkeys(self.stage_parameters)
+        return tuple(step_ops(self.step_options, one) for one in different)
+
+    @cached_property
+    def order(self) -> PipelineOrder:
+        """The order in which stages act."""
+        split, scenario = self.scenario.parallelism, self.scenario
+        num_kept = self.kept_per_stage
+        if num_kept is None:
+            kept = scenario.recompute.keep_microbatches
+            assert isinstance(kept, int), "how many fit is found before"
+            num_kept = (kept,) * split.pipeline
+        return PipelineOrder(
+            scenario.schedule,
+            split.pipeline,
+            split.interleave,
+            scenario.num_microbatches,
+            self.slices.numbers,
+            num_kept,
+        )
+
+    @property
+    def schedule(self) -> Schedule:
+        """The actions of each stage."""
+        return self.order.schedule
+
+    @cached_property
+    def kept(self) -> frozenset[tuple[int, int]]:
+        """Virtual stage and microbatch of the forward passes that keep everything."""
+        return self.order.kept
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether gradients are reduced layer by layer beside the last backward pass."""
+        return self.step_options.reduces_beside_backward
+
+    def pass_of(self, action: Action) -> Pass:
+        """The pass that an action runs."""
+        chunk = self.slices.different[self.slices.numbers[action.virtual_stage]]
+        return self.chunk_pass(chunk, action.kind, self.keeps(action))
+
+    def keeps(self, action: Action) -> bool:
+        """Whether the action's microbatch keeps everything on its chunk."""
+        return (action.virtual_stage, action.microbatch) in self.kept
+
+    def chunk_pass(self, chunk: Chunk, kind: Kind, keeps: bool) -> Pass:
+        """A pass of a chunk, which follows the scenario's recompute or keeps everything."""
+        return Pass(chunk, kind, self.policy(keeps), self.options)
+
+    def layers_pass(self, num_layers: int, kind: Kind) -> Pass:
+        """A pass of the model's first layer, so often repeated, without the model's ends."""
+        layer = next(block for block in self.model.blocks if block.is_unit)
+        return Pass(Chunk(((layer, num_layers),)), kind, self.scenario.recompute, self.options)
+
+    def policy(self, keeps: bool) -> RecomputePolicy:
+        """The scenario's recompute, or none for passes that keep everything."""
+        return KEEP_ALL if keeps else self.scenario.recompute
+
+    @cached_property
+    def passes(self) -> dict[tuple[int, Kind, bool], Pass]:
+        """The different passes by chunk, kind, and whether they keep everything."""
+        return {
+            (number, kind, keeps): self.chunk_pass(self.slices.different[number], kind, keeps)
+            for number, keeps in self.num_passes
+            for kind in self.order.kinds
+        }
+
+    def different_passes(self) -> Iterator[tuple[Pass, int]]:
+        """The different passes of a replica, and how many there are of each."""
+        for (number, _, keeps), one in self.passes.items():
+            yield one, self.num_passes[number, keeps]
+
+    @cached_property
+    def num_passes(self) -> Counter[tuple[int, bool]]:
+        """Forward passes of each different chunk that keep everything (True), and the others.
+
+        There are as many backward passes.
+        """
+        numbers = self.slices.numbers
+        keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.kept)
+        passes: Counter[tuple[int, bool]] = Counter()
+        for number, chunks in Counter(numbers).items():
+            passes[number, True] = keeping[number]
+            passes[number, False] = chunks * self.scenario.num_microbatches - keeping[number]
+        return +passes
+
+
+def numbered(values: Sequence[Any]) -> tuple[int, ...]:
+    """For each value the number of its first like among the different ones."""
+    numbers: dict[Any, int] = {}
+    return tuple(numbers.setdefault(value, len(numbers)) for value in values)
+
+
+def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
+    """A microbatch of a scenario as one rank of the mesh sees it."""
+    return Microbatch(
+        seq_length=scenario.model.seq_length,
+        sequences=scenario.batch.micro,
+        hidden=scenario.model.hidden_size,
+        tensor=mesh.group("tp"),
+        sequence_parallel=scenario.parallelism.sequence_parallel,
+        element_bytes=scenario.compute_bytes,
+        gradient_bytes=scenario.gradient_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """A model's chunks: each different one once, and their numbers by virtual stage."""
+
+    different: tuple[Chunk, ...]
+    numbers: tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def slices(model: Chunk, layers: tuple[int, ...]) -> Slices:
+    """Cut a model into chunks with these numbers of layers, each preceded by getting a microbatch.
+
+    Blocks that are no layer go with the layer after them, and those after the last with it.
+    """
+    blocks = [*model.blocks]
+    ends = [place + 1 for place, block in enumerate(blocks) if block.is_unit]
+    cuts = [0, *(ends[number - 1] for number in itertools.accumulate(layers))]
+    cuts[-1] = len(blocks)
+    chunks = [chunk_of([GetBatch(), *blocks[start:end]]) for start, end in itertools.pairwise(cuts)]
+    return Slices(tuple(dict.fromkeys(chunks)), numbered(chunks))
+
+
+def chunk_of(blocks: Iterable[Block]) -> Chunk:
+    """A chunk of these blocks."""
+    return Chunk(tuple((block, len([*same])) for block, same in itertools.groupby(blocks)))
+
+
+@functools.lru_cache(maxsize=64)
+def schedule_of(name: ScheduleName, p: int, m: int, n: int) -> Schedule:
+    """As `schedules.build`; the last few are remembered."""
+    return build_schedule(name, p, m, n)
+
+
+@functools.lru_cache(maxsize=1024)
+def kinds_of(name: ScheduleName, p: int, m: int, n: int) -> tuple[Kind, ...]:
+    """Kinds of a schedule's actions."""
+    found = {action.kind for actions in schedule_of(name, p, m, n).ranks for action in actions}
+    return tuple(sorted(found, key="FBIW".index))
+
+
+def kept_passes(schedule: Schedule, num_kept: tuple[int, ...]) -> frozenset[tuple[int, int]]:
+    """Virtual stage and microbatch of the forward passes that keep everything on each stage."""
+    if not any(num_kept):
+        return frozenset()
+    return frozenset(
+        (action.virtual_stage, action.microbatch)
+        for actions, number in zip(schedule.ranks, num_kept, strict=True)
+        if number
+        for action in kept_forwards(actions, number)
+    )
+
+
+def _check_number(scenario: Scenario, layers: Sequence[Block]) -> None:
+    number, expected = sum(layer.is_unit for layer in layers), scenario.model.num_layers
+    if number != expected:
+        message = f"{number} layers are given, but model.num_layers is {expected}"
+        fix = f"give {expected} layers, or set model.num_layers to {number}"
+        raise InputError([Problem("E505", message, fix=fix)])

@@ -1,0 +1,142 @@
+"""What to change in a scenario that does not fit: the cheapest of the changes that make it fit.
+
+Tried are single changes and pairs of those that need no more GPUs; only where none of them is
+enough, more GPUs, alone and with one of the others. The cheapest costs the fewest GPU-seconds an
+iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Generic, Protocol, TypeVar
+
+from simtrain.errors import InputError
+from simtrain.memory.report import MemoryReport
+from simtrain.scenario import Scenario
+from simtrain.studies.choose import is_open
+
+Change = tuple[str, Any]
+"""A field of the scenario and its new value."""
+_FACTORS = (2, 4, 8)
+
+
+class Run(Protocol):
+    """What is asked of a simulated iteration."""
+
+    @property
+    def iteration_time_s(self) -> float:
+        """Seconds of the iteration."""
+
+    @property
+    def memory(self) -> MemoryReport:
+        """What its stages hold."""
+
+
+R = TypeVar("R", bound=Run)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy(Generic[R]):
+    """Changes with which a scenario fits, and the iteration that it then is."""
+
+    changes: tuple[Change, ...]
+    scenario: Scenario
+    run: R
+
+    @property
+    def cost_gpu_s(self) -> float:
+        """GPU-seconds of an iteration."""
+        return self.scenario.num_gpus * self.run.iteration_time_s
+
+    @property
+    def options(self) -> str:
+        """The changes as a command line takes them."""
+        return _options(self.changes)
+
+
+def cheapest_change(
+    scenario: Scenario,
+    simulate: Callable[[Scenario], R],
+    memory_of: Callable[[Scenario], MemoryReport],
+    tell: Callable[[str], None],
+) -> Remedy[R] | None:
+    """The cheapest change with which the scenario fits, or None if none of those tried does.
+
+    `simulate` and `memory_of` raise InputError for a scenario that is illegal. `tell` is told what
+    is tried next, in words.
+    """
+
+    def outcome(changes: tuple[Change, ...]) -> Remedy[R] | None:
+        tell(f"it does not fit; trying {_options(changes)}")
+        return _outcome(scenario, changes, simulate, memory_of)
+
+    for sets in (_without_more_gpus(scenario), *_with_more_gpus(scenario)):
+        outcomes = map(outcome, sets)
+        if found := [remedy for remedy in outcomes if remedy]:
+            return min(found, key=lambda remedy: (remedy.cost_gpu_s, len(remedy.changes)))
+    return None
+
+
+def _outcome(
+    scenario: Scenario,
+    changes: tuple[Change, ...],
+    simulate: Callable[[Scenario], R],
+    memory_of: Callable[[Scenario], MemoryReport],
+) -> Remedy[R] | None:
+    try:
+        changed = scenario.replace(dict(changes))
+        # What `auto` leaves open is settled, and found to fit or not, by simulating.
+        if not is_open(changed) and not memory_of(changed).fits:
+            return None
+        run = simulate(changed)
+    except InputError:
+        return None  # the framework refuses this combination
+    return Remedy(changes, changed, run) if run.memory.fits else None
+
+
+def _without_more_gpus(scenario: Scenario) -> Iterator[tuple[Change, ...]]:
+    changes = tuple(_changes(scenario))
+    for size in (1, 2):
+        for chosen in combinations(changes, size):
+            if len({field for field, _ in chosen}) == size:
+                yield chosen
+
+
+def _with_more_gpus(scenario: Scenario) -> Iterator[list[tuple[Change, ...]]]:
+    """For each factor: the split over so many times as many GPUs, alone and with another change."""
+    split = scenario.parallelism
+    for factor in _FACTORS:
+        wider = [
+            ("parallelism.tensor", factor * split.tensor),
+            ("parallelism.pipeline", factor * split.pipeline),
+        ]
+        yield [(more,) for more in wider] + [
+            (more, change) for more in wider for change in _changes(scenario)
+        ]
+
+
+def _changes(scenario: Scenario) -> Iterator[Change]:
+    """Single changes that save memory and differ from what the scenario says."""
+    memory, split = scenario.memory, scenario.parallelism
+    if not split.sequence_parallel:
+        yield "parallelism.sequence_parallel", True
+    if not memory.deallocate_outputs:
+        yield "memory.deallocate_outputs", True
+    for stage in range(memory.zero_stage + 1, 4):
+        yield "memory.zero_stage", stage
+    if scenario.recompute.strategy != "auto":
+        yield "recompute", "auto"
+    if scenario.batch.micro > 1:
+        yield "batch.micro", scenario.batch.micro // 2
+    if not memory.offload_optimizer:
+        yield "memory.offload_optimizer", True
+
+
+def _options(changes: tuple[Change, ...]) -> str:
+    return " ".join(f"--set {field}={_written(value)}" for field, value in changes)
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

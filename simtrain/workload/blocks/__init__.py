@@ -1,0 +1,38 @@
+"""The parts of a layer: each function records what it does on a tape and returns its output."""
+
+from simtrain.workload.blocks.activation import activation
+from simtrain.workload.blocks.attention import CORE_ATTENTION, attention
+from simtrain.workload.blocks.dropout import add, dropout, dropout_add
+from simtrain.workload.blocks.exchange import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    reduce_scatter,
+    send,
+)
+from simtrain.workload.blocks.linear import column_linear, row_linear
+from simtrain.workload.blocks.norm import norm
+from simtrain.workload.blocks.views import concat, split
+from simtrain.workload.blocks.vocabulary import cross_entropy, look_up, positions
+
+__all__ = [
+    "CORE_ATTENTION",
+    "activation",
+    "add",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "attention",
+    "column_linear",
+    "concat",
+    "cross_entropy",
+    "dropout",
+    "dropout_add",
+    "look_up",
+    "norm",
+    "positions",
+    "reduce_scatter",
+    "row_linear",
+    "send",
+    "split",
+]

@@ -1,0 +1,225 @@
+"""The core of self-attention (paper, Figure 3): what selective recompute runs again.
+
+QKᵀ, softmax, softmax dropout, attention over V. The bytes are those of Megatron-LM's kernels:
+its causal softmax (`ScaledUpperTriangMaskedSoftmax`) reads only the lower triangle of the
+scores and writes all of them. Or all of it in one fused kernel, which keeps no scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simtrain.workload.blocks.dropout import MASK_BYTES
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.ops import Op, Phase, Tensor, elementwise
+from simtrain.workload.tape import Tape
+from simtrain.workload.work import FP32_BYTES, FusedAttention, Gemm
+
+CORE_ATTENTION = "core attention"
+"""The region of the core, which Megatron-LM's recompute_modules calls core_attn."""
+
+
+def attention(
+    tape: Tape,
+    qkv: Tensor,
+    head_size: int,
+    num_groups: int | None = None,
+    *,
+    fused: bool = False,
+    dropout: bool = True,
+) -> Tensor:
+    """Causal self-attention of this rank's heads.
+
+    Args:
+        qkv: all tokens; queries, keys and values side by side.
+        head_size: channels of a head.
+        num_groups: heads of keys and of values on this rank; None for as many as queries have.
+        fused: one kernel instead of five.
+        dropout: whether the softmax is dropped out.
+
+    Returns the output, as wide as the queries.
+    """
+    heads = qkv.width // head_size
+    groups = heads // 3 if num_groups is None else num_groups
+    heads -= 2 * groups
+    query_key = tape.tensor("query and key", qkv.rows, (heads + groups) * head_size)
+    value = tape.tensor("value", qkv.rows, groups * head_size, storage=query_key.storage)
+    tape.record(
+        "query, key and value",
+        (qkv,),
+        (query_key, value),
+        lambda order: None,
+        lambda order: order.compute(
+            elementwise(
+                "join query, key and value gradients",
+                *(qkv.num_bytes, qkv.num_bytes),
+                Phase.INPUT_GRADIENT,
+            )
+        ),
+    )
+    sizes = _Core(tape, heads, groups, head_size)
+    with tape.region(CORE_ATTENTION):
+        if fused:
+            return _fused(tape, sizes, query_key, value)
+        return _unfused(tape, sizes, query_key, value, dropout=dropout)
+
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """Heads of queries and of keys on this rank, and the products of one head each."""
+
+    tape: Tape
+    heads: int
+    groups: int
+    head_size: int
+
+    @property
+    def num_scores(self) -> int:
+        """Attention scores on this rank: b · a/t · s²."""
+        batch = self.tape.microbatch
+        return batch.sequences * self.heads * batch.seq_length**2
+
+    def output(self) -> Tensor:
+        batch = self.tape.microbatch
+        return self.tape.tensor("attention output", batch.tokens, self.heads * self.head_size)
+
+    def product(
+        self,
+        name: str,
+        sizes: tuple[int, int, int],
+        phase: Phase,
+        *,
+        saves: tuple[Tensor, ...] = (),
+        reads: tuple[Tensor, ...] = (),
+        buffer_bytes: int = 0,
+    ) -> Op:
+        """A product of [m, n, k] for each head; all operands and the result exist meanwhile."""
+        batch, (m, n, k) = self.tape.microbatch, sizes
+        size, number = batch.element_bytes, batch.sequences * self.heads
+        work = Gemm(m, n, k, batch=number, element_bytes=size, output_element_bytes=size)
+        held = size * number * (m * k + k * n + m * n)
+        return Op(name, work, phase, saves, reads, held, buffer_bytes=buffer_bytes)
+
+
+def _fused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor) -> Tensor:
+    """One kernel; its backward reads its output, which the projection keeps anyway."""
+    batch = tape.microbatch
+    heads = batch.sequences * core.heads
+    output = core.output()
+    log_sum_exp = tape.tensor("softmax log-sum-exp", heads * batch.seq_length, 1, FP32_BYTES)
+    saved = query_key, value, output, log_sum_exp
+
+    def kernel(*, is_backward: bool) -> FusedAttention:
+        sizes = heads, batch.seq_length, core.head_size
+        return FusedAttention(*sizes, is_backward, batch.element_bytes)
+
+    def forward(order: IssueOrder) -> None:
+        work = kernel(is_backward=False)
+        held = 4 * work.tensor_bytes + work.log_sum_exp_bytes
+        op = Op("fused attention", work, Phase.FORWARD, saved, holds_bytes=held)
+        order.compute(op.replace(buffer_bytes=core.num_scores * batch.element_bytes))
+
+    def backward(order: IssueOrder) -> None:
+        work = kernel(is_backward=True)
+        held = 8 * work.tensor_bytes + work.workspace_bytes + work.log_sum_exp_bytes
+        name, phase = "fused attention gradient", Phase.INPUT_GRADIENT
+        order.compute(Op(name, work, phase, reads=saved, holds_bytes=held))
+
+    tape.record("fused attention", (query_key, value), (output,), forward, backward)
+    return output
+
+
+def _unfused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor, *, dropout: bool) -> Tensor:
+    """Five ops that keep the scores."""
+    scores = _query_key_product(tape, core, query_key)
+    probabilities = _softmax(tape, core, scores)
+    if dropout:
+        probabilities = _softmax_dropout(tape, core, probabilities)
+    return _over_value(tape, core, probabilities, value)
+
+
+def _scores(core: _Core, name: str, element_bytes: int | None = None) -> Tensor:
+    batch = core.tape.microbatch
+    rows = batch.sequences * core.heads * batch.seq_length
+    return core.tape.tensor(name, rows, batch.seq_length, element_bytes)
+
+
+def _query_key_product(tape: Tape, core: _Core, query_key: Tensor) -> Tensor:
+    """QKᵀ; `baddbmm` asks for an addend of the scores' size, and ignores it."""
+    scores = _scores(core, "scores")
+    s, d = tape.microbatch.seq_length, core.head_size
+
+    def forward(order: IssueOrder) -> None:
+        op = core.product("QKᵀ", (s, s, d), Phase.FORWARD, saves=(query_key,))
+        order.compute(op.replace(buffer_bytes=scores.num_bytes))
+
+    def backward(order: IssueOrder) -> None:
+        phase, reads = Phase.INPUT_GRADIENT, (query_key,)
+        order.compute(core.product("QKᵀ query gradient", (s, d, s), phase, reads=reads))
+        order.compute(core.product("QKᵀ key gradient", (s, d, s), phase, reads=reads))
+
+    tape.record("QKᵀ", (query_key,), (scores,), forward, backward)
+    return scores
+
+
+def _softmax(tape: Tape, core: _Core, scores: Tensor) -> Tensor:
+    """Reads below the diagonal only; backward the result overwrites the gradient."""
+    y = _scores(core, "softmax output")
+    size = scores.num_bytes
+    tape.record(
+        "softmax",
+        (scores,),
+        (y,),
+        lambda order: order.compute(
+            elementwise("softmax", size // 2, size, saves=(y,), holds_bytes=2 * size)
+        ),
+        lambda order: order.compute(
+            elementwise(
+                "softmax gradient",
+                *(size, size),
+                Phase.INPUT_GRADIENT,
+                reads=(y,),
+                holds_bytes=2 * size,
+            )
+        ),
+    )
+    return y
+
+
+def _softmax_dropout(tape: Tape, core: _Core, x: Tensor) -> Tensor:
+    mask = _scores(core, "softmax dropout mask", MASK_BYTES)
+    y = _scores(core, "softmax dropout output")
+    size, masked = x.num_bytes, x.num_bytes + mask.num_bytes
+    tape.record(
+        "softmax dropout",
+        (x,),
+        (y,),
+        lambda order: order.compute(elementwise("softmax dropout", size, masked, saves=(mask,))),
+        lambda order: order.compute(
+            elementwise(
+                "softmax dropout gradient", masked, size, Phase.INPUT_GRADIENT, reads=(mask,)
+            )
+        ),
+    )
+    return y
+
+
+def _over_value(tape: Tape, core: _Core, probabilities: Tensor, value: Tensor) -> Tensor:
+    """Attention over V, whose heads are then merged; both gradients come from one node."""
+    output = core.output()
+    s, d = tape.microbatch.seq_length, core.head_size
+
+    def forward(order: IssueOrder) -> None:
+        saves = value, probabilities
+        order.compute(core.product("attention over V", (s, d, s), Phase.FORWARD, saves=saves))
+        order.compute(elementwise("merge heads", output.num_bytes, output.num_bytes))
+
+    def backward(order: IssueOrder) -> None:
+        phase = Phase.INPUT_GRADIENT
+        name = "attention over V scores gradient"
+        order.compute(core.product(name, (s, s, d), phase, reads=(value,)))
+        name = "attention over V value gradient"
+        order.compute(core.product(name, (s, d, s), phase, reads=(probabilities,)))
+
+    tape.record("attention over V", (probabilities, value), (output,), forward, backward)
+    return output

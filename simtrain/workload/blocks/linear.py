@@ -1,0 +1,196 @@
+"""Column- and row-parallel linear layers with the collectives f, f̄, g and ḡ.
+
+The order is that of Megatron-LM's `LinearWithGradAccumulationAndAsyncCommunication`: without
+sequence parallelism the backward all-reduce hides behind the weight gradient; with it the
+all-gather that is redone hides behind the input gradient, and the reduce-scatter behind the
+weight gradient. The row-parallel collectives are exposed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
+from simtrain.workload.tape import Microbatch, Parameter, Tape
+from simtrain.workload.work import Collective, CollectiveKind, Gemm
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """The three products of a weight of `inputs` × `outputs` elements on this rank."""
+
+    name: str
+    inputs: int
+    outputs: int
+    microbatch: Microbatch
+
+    def forward(self, saves: tuple[Tensor, ...]) -> Op:
+        """Y = X A: tokens × inputs times inputs × outputs.
+
+        X is saved, or a gathered copy of what is saved, so only Y exists beside saved tensors.
+        """
+        rows, size = self.microbatch.tokens, self.microbatch.element_bytes
+        held = size * rows * self.outputs
+        work = self._product(rows, self.outputs, self.inputs)
+        return Op(self.name, work, Phase.FORWARD, saves, holds_bytes=held, counts_saved=False)
+
+    def input_gradient(self) -> Op:
+        """dX = dY Aᵀ."""
+        rows, size = self.microbatch.tokens, self.microbatch.element_bytes
+        held = size * rows * (self.outputs + self.inputs)
+        work = self._product(rows, self.inputs, self.outputs)
+        name, phase = f"{self.name} input gradient", Phase.INPUT_GRADIENT
+        return Op(name, work, phase, holds_bytes=held, counts_saved=False)
+
+    def weight_gradient(self, saved: Tensor) -> Op:
+        """dA += Xᵀ dY, accumulated into the gradient buffer by the product itself.
+
+        It runs when dX, as large as X, has just been computed.
+        """
+        rows, size = self.microbatch.tokens, self.microbatch.element_bytes
+        work = Gemm(
+            self.outputs,
+            self.inputs,
+            rows,
+            element_bytes=size,
+            output_element_bytes=self.microbatch.gradient_bytes,
+            accumulate=True,
+        )
+        held = size * rows * (self.outputs + self.inputs)
+        name, phase = f"{self.name} weight gradient", Phase.WEIGHT_GRADIENT
+        return Op(name, work, phase, reads=(saved,), holds_bytes=held, counts_saved=False)
+
+    def _product(self, m: int, n: int, k: int) -> Gemm:
+        size = self.microbatch.element_bytes
+        return Gemm(m, n, k, element_bytes=size, output_element_bytes=size)
+
+
+def column_linear(
+    tape: Tape,
+    x: Tensor,
+    outputs: int,
+    name: str,
+    label: str = "",
+    *,
+    bias: bool = True,
+    skip_bias_add: bool = False,
+    output_name: str = "",
+    tied: str = "",
+) -> Tensor:
+    """A linear layer whose weight is split by columns over the tensor-parallel ranks.
+
+    Args:
+        x: this rank's tokens, of whole width.
+        outputs: columns of the whole weight, a multiple of t.
+        name: of its products.
+        label: names the operators f and g before it; by default as the products.
+        bias: whether it has a bias.
+        skip_bias_add: leaves adding the bias to the kernel after it, as Megatron-LM's argument.
+        output_name: of the tensor that it returns: all tokens, outputs / t wide.
+        tied: the name under which another block holds the same weight.
+    """
+    batch, label = tape.microbatch, label or name
+    products = Products(name, x.width, outputs // batch.tensor.num_ranks, batch)
+    y = tape.tensor(output_name or f"{name} output", batch.tokens, products.outputs)
+
+    def forward(order: IssueOrder) -> None:
+        if batch.sequence_parallel:
+            order.block(_gather(batch, f"{label} g", x.width, Phase.FORWARD))
+        order.compute(products.forward(saves=(x,)))
+        if bias and not skip_bias_add:
+            order.compute(elementwise(f"{name} bias", y.num_bytes, y.num_bytes))
+
+    def backward(order: IssueOrder) -> None:
+        regather = None
+        if batch.sequence_parallel:
+            phase = Phase.WEIGHT_GRADIENT
+            regather = order.launch(_gather(batch, f"{label} g redone", x.width, phase, extra=True))
+        order.compute(products.input_gradient())
+        order.wait(regather)
+        reduce = order.launch(_input_gradient_sum(batch, label, x.width))
+        order.compute(products.weight_gradient(x))
+        if bias and not skip_bias_add:
+            order.compute(bias_gradient(name, y.num_bytes, batch.element_bytes * y.width))
+        order.wait(reduce)
+
+    tape.record(
+        name,
+        (x,),
+        (y,),
+        forward,
+        backward,
+        parameters=_parameters(products, bias=bias, tied=tied),
+        deferred_gradient_bytes=y.num_bytes,
+    )
+    return y
+
+
+def row_linear(
+    tape: Tape, x: Tensor, name: str, label: str = "", *, bias: bool = True, output_name: str = ""
+) -> Tensor:
+    """A linear layer back to the hidden size, whose weight is split by rows.
+
+    Its bias is added by the kernel after it. `label` names the operators f̄ and ḡ after it.
+    Returns this rank's tokens, of whole width.
+    """
+    batch, label = tape.microbatch, label or name
+    products = Products(name, x.width, batch.hidden, batch)
+    y = tape.tensor(output_name or f"{name} output", batch.local_tokens, batch.hidden)
+    whole_bytes = batch.activation_bytes
+
+    def forward(order: IssueOrder) -> None:
+        order.compute(products.forward(saves=(x,)))
+        if batch.sequence_parallel:
+            kind, operator = CollectiveKind.REDUCE_SCATTER, "ḡ"
+        else:
+            kind, operator = CollectiveKind.ALL_REDUCE, "f̄"
+        work = Collective(kind, whole_bytes, batch.tensor)
+        order.block(collective(f"{label} {operator}", work))
+
+    def backward(order: IssueOrder) -> None:
+        if batch.sequence_parallel:
+            work = Collective(CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor)
+            order.block(collective(f"{label} ḡ", work, Phase.INPUT_GRADIENT))
+        order.compute(products.input_gradient())
+        order.compute(products.weight_gradient(x))
+
+    tape.record(
+        name,
+        (x,),
+        (y,),
+        forward,
+        backward,
+        parameters=_parameters(products, bias=bias, whole_bias=True),
+        deferred_gradient_bytes=whole_bytes,
+    )
+    return y
+
+
+def bias_gradient(name: str, read_bytes: int, write_bytes: int) -> Op:
+    """Sum of the output gradient over its tokens (`grad_output.sum(dim=0)`)."""
+    return elementwise(f"{name} bias gradient", read_bytes, write_bytes, Phase.WEIGHT_GRADIENT)
+
+
+def _parameters(
+    products: Products, *, bias: bool, whole_bias: bool = False, tied: str = ""
+) -> tuple[Parameter, ...]:
+    weight = Parameter(products.inputs * products.outputs, tied=tied)
+    return (weight, Parameter(products.outputs, is_whole=whole_bias)) if bias else (weight,)
+
+
+def _gather(batch: Microbatch, name: str, width: int, phase: Phase, *, extra: bool = False) -> Op:
+    """All tokens of an input that is split over the ranks, into the framework's buffer."""
+    num_bytes = batch.tokens * width * batch.element_bytes
+    work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
+    return collective(name, work, phase, buffer_bytes=num_bytes, is_extra=extra)
+
+
+def _input_gradient_sum(batch: Microbatch, label: str, width: int) -> Op:
+    num_bytes = batch.tokens * width * batch.element_bytes
+    if batch.sequence_parallel:
+        kind, operator = CollectiveKind.REDUCE_SCATTER, "g"
+    else:
+        kind, operator = CollectiveKind.ALL_REDUCE, "f"
+    work = Collective(kind, num_bytes, batch.tensor)
+    return collective(f"{label} {operator}", work, Phase.INPUT_GRADIENT)

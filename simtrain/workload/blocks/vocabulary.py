@@ -1,0 +1,118 @@
+"""Embedding and cross entropy, whose vocabulary is split over the tensor-parallel ranks.
+
+Sources: Megatron-LM's `VocabParallelEmbedding` and `Embedding` (each rank looks up its own part of
+the vocabulary, zeroes the rest, and the parts are summed) and `vocab_parallel_cross_entropy`, whose
+three all-reduces of s · b fp32 numbers are the maximum, the target's logit and the sum of
+exponentials.
+"""
+
+from __future__ import annotations
+
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
+from simtrain.workload.tape import Microbatch, Parameter, Tape
+from simtrain.workload.work import FP32_BYTES, Collective, CollectiveKind, KernelFamily
+
+
+def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
+    """Rows of the word embeddings.
+
+    The table is no linear layer, so its gradient is not accumulated by a matrix product: it is
+    scattered into a zeroed table in the compute type, and added to the gradient buffer by a kernel
+    of its own.
+    """
+    batch = tape.microbatch
+    elements = vocab // batch.tensor.num_ranks * batch.hidden
+    words = tape.tensor("word embedding", batch.local_tokens, batch.hidden)
+    whole = batch.activation_bytes
+
+    def forward(order: IssueOrder) -> None:
+        order.compute(elementwise("embedding lookup", whole, whole, holds_bytes=whole))
+        order.compute(elementwise("embedding mask", 0, whole))
+        kind = CollectiveKind.ALL_REDUCE
+        if batch.sequence_parallel:
+            kind = CollectiveKind.REDUCE_SCATTER
+        order.block(collective("embedding sum", Collective(kind, whole, batch.tensor)))
+
+    def backward(order: IssueOrder) -> None:
+        if batch.sequence_parallel:
+            work = Collective(CollectiveKind.ALL_GATHER, whole, batch.tensor)
+            order.block(collective("embedding sum", work, Phase.INPUT_GRADIENT))
+        for op in _table_gradient(batch, elements):
+            order.compute(op)
+
+    tape.record(
+        "embedding",
+        (),
+        (words,),
+        forward,
+        backward,
+        parameters=(Parameter(elements, tied=tied),),
+        deferred_gradient_bytes=whole,
+    )
+    return words
+
+
+def _table_gradient(batch: Microbatch, elements: int) -> tuple[Op, ...]:
+    phase, stream = Phase.WEIGHT_GRADIENT, KernelFamily.STREAM
+    whole = batch.activation_bytes
+    table, buffer = elements * batch.element_bytes, elements * batch.gradient_bytes
+    add = "embedding accumulate", table + buffer, buffer
+    return (
+        elementwise("embedding table zero", 0, table, phase, family=stream),
+        elementwise("embedding scatter", 2 * whole, whole, phase, holds_bytes=whole + table),
+        elementwise(*add, phase, holds_bytes=table, family=stream),
+    )
+
+
+def positions(tape: Tape, x: Tensor) -> Tensor:
+    """Position embeddings, added to the rows of `x`."""
+    y = tape.tensor("embedding output", x.rows, x.width)
+    tape.record(
+        "position embedding",
+        (x,),
+        (y,),
+        lambda order: order.compute(
+            elementwise("position embedding", 2 * x.num_bytes, y.num_bytes)
+        ),
+        lambda order: None,
+        parameters=(Parameter(tape.microbatch.seq_length * x.width),),
+    )
+    return y
+
+
+def cross_entropy(tape: Tape, logits: Tensor) -> None:
+    """The loss; logits stay in the compute type and in fp32 until it is there."""
+    batch = tape.microbatch
+    kept = tape.tensor("logits", logits.rows, logits.width, FP32_BYTES)
+    given, fp32 = logits.num_bytes, kept.num_bytes
+
+    def forward(order: IssueOrder) -> None:
+        both, shifted = given + fp32, given + 2 * fp32
+        steps = (
+            ("logits to fp32", given, fp32, both, None),
+            ("logits maximum", fp32, 0, both, "maximum"),
+            ("logits minus maximum", fp32, fp32, shifted, "target"),
+            ("exponentials", fp32, fp32, shifted, None),
+            ("sum of exponentials", fp32, 0, shifted, "sum"),
+            ("softmax of logits", fp32, fp32, shifted, None),
+        )
+        for name, read_bytes, write_bytes, held, reduced in steps:
+            saves = (kept,) if name == "softmax of logits" else ()
+            order.compute(elementwise(name, read_bytes, write_bytes, saves=saves, holds_bytes=held))
+            if reduced:
+                order.block(_token_sum(batch, f"cross entropy {reduced}"))
+
+    def backward(order: IssueOrder) -> None:
+        phase = Phase.INPUT_GRADIENT
+        # The gradient overwrites the softmax that it is computed from.
+        order.compute(elementwise("cross entropy gradient", fp32, fp32, phase, holds_bytes=0))
+        order.compute(elementwise("logits from fp32", fp32, given, phase, reads=(kept,)))
+
+    tape.record("cross entropy", (logits,), (), forward, backward)
+
+
+def _token_sum(batch: Microbatch, name: str) -> Op:
+    """An all-reduce of one fp32 number a token."""
+    work = Collective(CollectiveKind.ALL_REDUCE, batch.tokens * FP32_BYTES, batch.tensor)
+    return collective(name, work)

@@ -1,0 +1,183 @@
+"""What the forward pass of a block does, as functions that bring their own backward.
+
+A block calls the functions of `simtrain.workload.blocks` as a module of PyTorch calls torch's. Each
+records a node: the ops that it issues forward, those that it issues backward, its parameters, and
+the tensors between which gradients flow. All else follows from the nodes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from simtrain.mesh import Group
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.ops import Tensor
+
+Emit = Callable[[IssueOrder], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Microbatch:
+    """What flows from block to block, as one rank sees it: `sequences` × `seq_length` × `hidden`.
+
+    `tensor` is the tensor-parallel group. Gradients are summed over microbatches in elements of
+    `gradient_bytes`.
+    """
+
+    seq_length: int
+    sequences: int
+    hidden: int
+    tensor: Group
+    sequence_parallel: bool = False
+    element_bytes: int = 2
+    gradient_bytes: int = 4
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the microbatch: s · b."""
+        return self.seq_length * self.sequences
+
+    @property
+    def local_tokens(self) -> int:
+        """Tokens that norms and dropouts see on this rank: s · b, or s · b / t."""
+        return self.tokens // self.tensor.num_ranks if self.sequence_parallel else self.tokens
+
+    @property
+    def activation_bytes(self) -> int:
+        """Bytes of all tokens: s · b · h elements."""
+        return self.element_bytes * self.tokens * self.hidden
+
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of this rank's tokens."""
+        return self.element_bytes * self.local_tokens * self.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Trained numbers on one rank.
+
+    Args:
+        elements: how many.
+        is_whole: every tensor-parallel rank holds all of it. Under sequence parallelism its
+            gradient is then a partial sum, to be reduced over the group.
+        tied: the name under which other blocks hold the same parameter.
+    """
+
+    elements: int
+    is_whole: bool = False
+    tied: str = ""
+
+
+class Block(Protocol):
+    """A part of a model: hashable, and described by its forward pass alone.
+
+    `is_unit` says that its parameters are sharded, gathered and reduced by themselves (an FSDP
+    unit, a gradient bucket); those of other blocks belong to the root unit.
+    """
+
+    def __hash__(self) -> int:
+        """Equal blocks record the same, once."""
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether its parameters are a unit of their own."""
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor | None:
+        """Record the forward pass from the output of the block before to its own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A function on a tape.
+
+    Args:
+        inputs: tensors that get a gradient from its backward.
+        outputs: tensors whose gradients its backward starts from.
+        forward, backward: issue its ops.
+        region: name of the region that may be checkpointed by itself, or "".
+        deferred_gradient_bytes: what its weight gradient reads of its output's gradient.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    forward: Emit
+    backward: Emit | None
+    region: str
+    deferred_gradient_bytes: int
+
+
+@dataclass
+class Tape:
+    """Records the nodes of one block."""
+
+    microbatch: Microbatch
+    nodes: list[Node] = field(default_factory=list)
+    parameters: list[Parameter] = field(default_factory=list)
+    _num_tensors: int = 0
+    _region: str = ""
+
+    def tensor(
+        self,
+        name: str,
+        rows: int,
+        width: int,
+        element_bytes: int | None = None,
+        storage: int | None = None,
+    ) -> Tensor:
+        """A new tensor, in the compute type unless `element_bytes` says otherwise.
+
+        `storage` makes it a view of a storage that other tensors share.
+        """
+        number = self._num_tensors
+        self._num_tensors += 1
+        size = self.microbatch.element_bytes if element_bytes is None else element_bytes
+        return Tensor(name, rows, width, size, number, number if storage is None else storage)
+
+    def record(
+        self,
+        name: str,
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        forward: Emit,
+        backward: Emit | None,
+        *,
+        parameters: tuple[Parameter, ...] = (),
+        deferred_gradient_bytes: int = 0,
+    ) -> None:
+        """Append a node."""
+        node = Node(name, inputs, outputs, forward, backward, self._region, deferred_gradient_bytes)
+        self.nodes.append(node)
+        self.parameters.extend(parameters)
+
+    @contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Within, nodes belong to a region that a recompute policy can name."""
+        outer, self._region = self._region, name
+        yield
+        self._region = outer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """A block's nodes, its input and its output (None after a loss)."""
+
+    nodes: tuple[Node, ...]
+    parameters: tuple[Parameter, ...]
+    given: Tensor
+    result: Tensor | None
+    num_tensors: int
+
+
+@functools.lru_cache(maxsize=4096)
+def record(block: Block, microbatch: Microbatch) -> Recording:
+    """Run a block's forward pass on a tape."""
+    tape = Tape(microbatch)
+    given = tape.tensor("block input", microbatch.local_tokens, microbatch.hidden)
+    result = block.forward(tape, given)
+    return Recording(tuple(tape.nodes), tuple(tape.parameters), given, result, tape._num_tensors)

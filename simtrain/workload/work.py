@@ -1,0 +1,180 @@
+"""The work of an op: all that decides how long it takes on a machine, and nothing else.
+
+Two ops with equal work take equally long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from simtrain.mesh import Group
+
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """A (batched) matrix product C[m, n] = A[m, k] B[k, n].
+
+    `accumulate` marks a weight gradient added into an fp32 buffer by the product itself
+    (Megatron's `wgrad_gemm_accum_fp32`), which reads and writes C at `output_element_bytes`.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    element_bytes: int = 2
+    output_element_bytes: int = 2
+    accumulate: bool = False
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds counted as two operations: 2 · batch · m · n · k."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def model_flops(self) -> int:
+        """The paper's count: all FLOPs."""
+        return self.flops
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that must cross HBM once: both operands, and the result (twice if added to)."""
+        operands = self.element_bytes * (self.m * self.k + self.k * self.n)
+        result = self.output_element_bytes * self.m * self.n * (2 if self.accumulate else 1)
+        return self.batch * (operands + result)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedAttention:
+    """The core of causal self-attention in one kernel, forward or backward (FlashAttention).
+
+    `heads` are those of all sequences of a microbatch on this rank, each of `seq_length` tokens
+    with `head_size` channels. Forward are two products (QKᵀ, attention over V), backward five: QKᵀ
+    again and the gradients of V, of the scores, of Q and of K (Dao et al. 2022, Algorithms 2 and
+    4). Scores never leave the multiprocessors, dropout is drawn again from its seed, and of the
+    softmax only a row's log-sum-exp is kept (Dao 2023, Section 3.1). Blocks above the diagonal are
+    left out, which halves the products.
+    """
+
+    heads: int
+    seq_length: int
+    head_size: int
+    is_backward: bool = False
+    element_bytes: int = 2
+
+    @property
+    def flops(self) -> int:
+        """What the kernel computes, as Dao 2023 counts it (Section 4.1).
+
+        2 · s² · d a head and product, halved by the causal mask.
+        """
+        return (5 if self.is_backward else 2) * self._product_flops // 2
+
+    @property
+    def model_flops(self) -> int:
+        """The paper's count (Appendix A): whole products, and of the backward pass the four."""
+        return (4 if self.is_backward else 2) * self._product_flops
+
+    @property
+    def moved_bytes(self) -> int:
+        """Q, K, V and output once, backward their gradients too; and log-sum-exp."""
+        return (2 if self.is_backward else 1) * 4 * self.tensor_bytes + self.log_sum_exp_bytes
+
+    @property
+    def log_sum_exp_bytes(self) -> int:
+        """A number in fp32 for each row of the scores."""
+        return FP32_BYTES * self.heads * self.seq_length
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of Q, K, V or the output."""
+        return self.element_bytes * self.heads * self.seq_length * self.head_size
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes that the backward kernel needs beside its tensors.
+
+        The gradient of Q is summed in fp32 (flash-attention's `dq_accum`), and each row has the
+        product of output and its gradient (`softmax_d`).
+        """
+        return FP32_BYTES * self.heads * self.seq_length * self.head_size + self.log_sum_exp_bytes
+
+    @property
+    def _product_flops(self) -> int:
+        return 2 * self.heads * self.seq_length**2 * self.head_size
+
+
+class KernelFamily(StrEnum):
+    """Families of memory-bound kernels that a profile gives one bandwidth each."""
+
+    FUSED = "fused"
+    STREAM = "stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """A memory-bound kernel: its duration follows from the bytes that it reads and writes."""
+
+    read_bytes: int
+    write_bytes: int
+    family: KernelFamily = KernelFamily.FUSED
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that cross HBM."""
+        return self.read_bytes + self.write_bytes
+
+
+class CollectiveKind(StrEnum):
+    """The collectives that training uses."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    SEND = "send"
+
+
+RING_COLLECTIVES = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+)
+"""Those that a profile has measured curves of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective over a group of ranks, or a transfer from each of them to the next.
+
+    `array_bytes` is the size of the whole array: what an all-reduce reduces, what an all-gather
+    leaves on each rank, what a reduce-scatter or an all-to-all starts from (the convention of
+    nccl-tests), what a rank sends.
+    """
+
+    kind: CollectiveKind
+    array_bytes: int
+    group: Group
+
+
+class HostResource(StrEnum):
+    """What limits an op of the host."""
+
+    LINK = "link"
+    ADAM = "adam"
+
+
+@dataclass(frozen=True, slots=True)
+class HostWork:
+    """Bytes that cross the link between a GPU and its host, or that the host's Adam moves."""
+
+    num_bytes: int
+    resource: HostResource
+
+
+Kernel: TypeAlias = Gemm | FusedAttention | Elementwise
+Work: TypeAlias = Kernel | Collective | HostWork

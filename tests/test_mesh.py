@@ -1,0 +1,222 @@
+"""Which ranks share a node: meshes of practice, and any mesh against a list of every rank."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.mesh import AXES, Axis, Group, Mesh
+
+
+def grid(t: int, d: int, p: int, per_node: int = 8) -> Mesh:
+    return Mesh(tp=t, dp=d, pp=p, gpus_per_node=per_node)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "tensor", "data", "model"),
+    [
+        (grid(8, 1, 8), (8, 8), (1, 1), (64, 8)),
+        (grid(8, 8, 35), (8, 8), (8, 1), (280, 8)),
+        (grid(16, 1, 1), (16, 8), (1, 1), (16, 8)),
+        (grid(4, 2, 1), (4, 4), (2, 2), (4, 4)),
+        (grid(4, 4, 1), (4, 4), (4, 2), (4, 4)),
+        (grid(2, 2, 2), (2, 2), (2, 2), (4, 4)),
+        (grid(1, 16, 1), (1, 1), (16, 8), (1, 1)),
+        (grid(4, 1, 4, per_node=4), (4, 4), (1, 1), (16, 4)),
+        (grid(1, 1, 1), (1, 1), (1, 1), (1, 1)),
+    ],
+)
+def test_groups_of_common_meshes(
+    mesh: Mesh, tensor: tuple[int, int], data: tuple[int, int], model: tuple[int, int]
+) -> None:
+    """Each pair: ranks of the group, and how many of them are on one node."""
+    assert mesh.group("tp") == Group(("tp",), *tensor)
+    assert mesh.group("dp") == Group(("dp",), *data)
+    assert mesh.group("tp", "pp") == Group(("tp", "pp"), *model)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "context", "expert", "data", "sharding"),
+    [
+        (Mesh(tp=2, cp=4, dp=2), (4, 4), (1, 1), (2, 1), (8, 4)),
+        (Mesh(tp=8, cp=4, pp=2), (4, 1), (1, 1), (1, 1), (4, 1)),
+        (Mesh(ep=8, dp=4), (1, 1), (8, 8), (4, 1), (4, 1)),
+        (Mesh(tp=2, ep=8, dp=2, pp=2), (1, 1), (8, 4), (2, 1), (2, 1)),
+        (Mesh(tp=2, cp=2, ep=2, dp=2), (2, 2), (2, 2), (2, 1), (4, 2)),
+    ],
+)
+def test_groups_of_long_contexts_and_experts(
+    mesh: Mesh,
+    context: tuple[int, int],
+    expert: tuple[int, int],
+    data: tuple[int, int],
+    sharding: tuple[int, int],
+) -> None:
+    assert mesh.group("cp") == Group(("cp",), *context)
+    assert mesh.group("ep") == Group(("ep",), *expert)
+    assert mesh.group("dp") == Group(("dp",), *data)
+    assert mesh.group("cp", "dp") == Group(("cp", "dp"), *sharding)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "share"),
+    [
+        (grid(8, 1, 4), [False, False, False]),
+        (grid(4, 1, 4), [True, False, True]),
+        (grid(2, 1, 4), [True, True, True]),
+        (grid(2, 2, 4), [True, False, True]),
+        (grid(4, 2, 3), [False, False]),
+        (Mesh(tp=2, cp=2, pp=4), [True, False, True]),
+        (Mesh(tp=2, ep=4, pp=3), [False, False]),
+    ],
+)
+def test_stages_that_share_a_node(mesh: Mesh, share: list[bool]) -> None:
+    assert [mesh.share_node(*pair) for pair in itertools.pairwise(range(mesh.pp))] == share
+
+
+def test_first_and_last_stage_meet_inside_a_node_only_if_the_pipeline_fits() -> None:
+    assert grid(2, 1, 4).ends("pp") == Group(("pp",), 2, 2)
+    assert grid(4, 1, 4).ends("pp") == Group(("pp",), 2, 1)
+
+
+def test_the_group_on_the_most_nodes_decides() -> None:
+    """Six ranks a group on nodes of eight: the first fits, the second lies on two nodes."""
+    assert grid(6, 1, 2).group("tp") == Group(("tp",), 6, 4)
+    assert grid(1, 5, 2).group("dp") == Group(("dp",), 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("group", "num_nodes"),
+    [((8, 8), 1), ((16, 8), 2), ((12, 8), 2), ((4, 1), 4), ((1, 1), 1)],
+)
+def test_nodes_of_a_group(group: tuple[int, int], num_nodes: int) -> None:
+    along = Group(("dp",), *group)
+    assert along.num_nodes == num_nodes
+    assert along.inside_one_node == (num_nodes == 1)
+
+
+# ------------------------------------------------------------------------ against every rank
+
+Position = dict[Axis, int]
+
+
+def positions(mesh: Mesh) -> Iterator[Position]:
+    """The place of each rank along each axis, by its number: tp counts fastest, pp slowest."""
+    for pp in range(mesh.pp):
+        for dp in range(mesh.dp):
+            for ep in range(mesh.ep):
+                for cp in range(mesh.cp):
+                    for tp in range(mesh.tp):
+                        yield {"tp": tp, "cp": cp, "ep": ep, "dp": dp, "pp": pp}
+
+
+def nodes_of(mesh: Mesh) -> list[tuple[Position, int]]:
+    """Position and node of each rank."""
+    return [(at, rank // mesh.gpus_per_node) for rank, at in enumerate(positions(mesh))]
+
+
+def groups_of(mesh: Mesh, axes: tuple[Axis, ...]) -> list[list[int]]:
+    """For each group of ranks that differ in these axes only, the nodes of its ranks."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for at, node in nodes_of(mesh):
+        groups.setdefault(tuple(at[axis] for axis in AXES if axis not in axes), []).append(node)
+    return list(groups.values())
+
+
+def slowest(groups: list[list[int]]) -> tuple[int, int]:
+    """Ranks of a group, and ranks on the fullest node of the group that decides.
+
+    That is the group on the most nodes, and of several the one whose ranks share the fewest.
+    """
+    counts = [Counter(nodes) for nodes in groups]
+    most = max(map(len, counts))
+    return len(groups[0]), min(max(count.values()) for count in counts if len(count) == most)
+
+
+SIZES = st.integers(1, 4)
+MESHES = st.one_of(
+    st.builds(
+        Mesh,
+        tp=st.integers(1, 10),
+        dp=st.integers(1, 10),
+        pp=st.integers(2, 8),
+        gpus_per_node=st.sampled_from([2, 4, 6, 8]),
+    ),
+    st.builds(
+        Mesh,
+        tp=SIZES,
+        cp=SIZES,
+        ep=SIZES,
+        dp=SIZES,
+        pp=SIZES,
+        gpus_per_node=st.sampled_from([1, 2, 3, 4, 6, 8]),
+    ),
+)
+SOME_AXES = st.lists(st.sampled_from(AXES), min_size=1, max_size=5, unique=True).map(
+    lambda some: tuple(sorted(some, key=AXES.index))
+)
+
+
+def test_axes_are_in_megatrons_order() -> None:
+    assert AXES == ("tp", "cp", "ep", "dp", "pp")
+
+
+@given(MESHES)
+def test_ranks_are_numbered_along_the_axes(mesh: Mesh) -> None:
+    ranks = [sum(at[axis] * mesh.stride(axis) for axis in AXES) for at in positions(mesh)]
+    assert ranks == list(range(mesh.num_ranks))
+
+
+@given(MESHES, SOME_AXES)
+def test_a_group_is_the_one_on_the_most_nodes(mesh: Mesh, axes: tuple[Axis, ...]) -> None:
+    """It is inside one node exactly if all groups along its axes are."""
+    groups, found = groups_of(mesh, axes), mesh.group(*axes)
+    assert found.inside_one_node == all(len({*nodes}) == 1 for nodes in groups)
+    assert found.axes == axes
+    assert found.num_ranks == mesh.size(*axes)
+    assert (found.num_ranks, found.ranks_per_node) == slowest(groups)
+    assert found.ranks_per_node <= mesh.gpus_per_node
+
+
+@given(MESHES, SOME_AXES)
+def test_the_order_in_which_axes_are_named_does_not_matter(
+    mesh: Mesh, axes: tuple[Axis, ...]
+) -> None:
+    forward, reverse = mesh.group(*axes), mesh.group(*axes[::-1])
+    assert (forward.num_ranks, forward.ranks_per_node) == (
+        reverse.num_ranks,
+        reverse.ranks_per_node,
+    )
+
+
+@given(MESHES)
+def test_a_longer_group_of_axes_has_all_ranks(mesh: Mesh) -> None:
+    everyone = mesh.group(*AXES)
+    assert everyone.num_ranks == mesh.num_ranks == len(nodes_of(mesh))
+    assert everyone.ranks_per_node == min(mesh.num_ranks, mesh.gpus_per_node)
+
+
+@given(MESHES, st.sampled_from(AXES))
+def test_ends_are_the_first_and_last_rank_of_an_axis(mesh: Mesh, axis: Axis) -> None:
+    pairs: dict[tuple[int, ...], list[int]] = {}
+    for at, node in nodes_of(mesh):
+        if at[axis] in (0, mesh.size(axis) - 1):
+            rest = tuple(at[other] for other in AXES if other != axis)
+            pairs.setdefault(rest, []).append(node)
+    found = mesh.ends(axis)
+    assert found.inside_one_node == all(len({*nodes}) == 1 for nodes in pairs.values())
+    if mesh.size(axis) > 1:
+        assert (found.num_ranks, found.ranks_per_node) == slowest([*pairs.values()])
+
+
+@given(MESHES)
+def test_stages_share_a_node_exactly_if_all_their_ranks_do(mesh: Mesh) -> None:
+    """All transfers between them stay inside a node: each rank sends to the one at its place."""
+    node = {tuple(at.values()): node for at, node in nodes_of(mesh)}
+    for stage, other in itertools.product(range(mesh.pp), repeat=2):
+        places = itertools.product(range(mesh.tp), range(mesh.cp), range(mesh.ep), range(mesh.dp))
+        same = all(node[*at, stage] == node[*at, other] for at in places)
+        assert mesh.share_node(stage, other) == same
