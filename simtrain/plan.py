@@ -124,7 +124,8 @@ class Plan:
         last = split.pipeline - 1
         sizes = [scenario.layers_of_chunk(min(1, last))] * split.pipeline
         sizes[0], sizes[last] = scenario.layers_of_chunk(0), scenario.layers_of_chunk(last)
-        return slices(self.model, tuple(sizes) * split.interleave)
+        get_batch = GetBatch(causal_mask=scenario.attention_backend == "unfused")
+        return slices(self.model, tuple(sizes) * split.interleave, get_batch)
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
@@ -266,8 +267,8 @@ class Slices:
 
 
 @functools.lru_cache(maxsize=4096)
-def slices(model: Chunk, layers: tuple[int, ...]) -> Slices:
-    """Cut a model into chunks with these numbers of layers, each preceded by getting a microbatch.
+def slices(model: Chunk, layers: tuple[int, ...], first: Block | None = None) -> Slices:
+    """Cut a model into chunks with these numbers of layers, each preceded by a `first` block.
 
     Blocks that are no layer go with the layer after them, and those after the last with it.
     """
@@ -275,7 +276,8 @@ def slices(model: Chunk, layers: tuple[int, ...]) -> Slices:
     ends = [place + 1 for place, block in enumerate(blocks) if block.is_unit]
     cuts = [0, *(ends[number - 1] for number in itertools.accumulate(layers))]
     cuts[-1] = len(blocks)
-    chunks = [chunk_of([GetBatch(), *blocks[start:end]]) for start, end in itertools.pairwise(cuts)]
+    before = [] if first is None else [first]
+    chunks = [chunk_of([*before, *blocks[start:end]]) for start, end in itertools.pairwise(cuts)]
     return Slices(tuple(dict.fromkeys(chunks)), numbered(chunks))
 
 

@@ -21,17 +21,25 @@ _INT64_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class GetBatch:
-    """The kernels of one microbatch's tokens and masks; gradients pass by it."""
+    """The kernels of one microbatch's tokens and masks; gradients pass by it.
 
+    Without `causal_mask` no [s, s] mask is built: a fused attention kernel masks by itself.
+    """
+
+    causal_mask: bool = True
     is_unit: bool = False
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Leave what the chunk before has sent as it is."""
-        tape.record("get_batch", (), (), lambda order: _get_batch(order, tape.microbatch), None)
+
+        def forward(order: IssueOrder) -> None:
+            _get_batch(order, tape.microbatch, causal_mask=self.causal_mask)
+
+        tape.record("get_batch", (), (), forward, None)
         return x
 
 
-def _get_batch(order: IssueOrder, batch: Microbatch) -> None:
+def _get_batch(order: IssueOrder, batch: Microbatch, *, causal_mask: bool) -> None:
     text = batch.sequences * (batch.seq_length + 1) * _INT64_BYTES
     mask = batch.seq_length**2
     order.compute(elementwise("sizes to device", 0, _INT64_BYTES))
@@ -42,11 +50,13 @@ def _get_batch(order: IssueOrder, batch: Microbatch) -> None:
     _broadcast(order, batch, "tokens", text)
     order.compute(elementwise("labels", text, text))
     order.compute(elementwise("inputs", text, text))
-    order.compute(elementwise("mask ones", 0, mask * FP32_BYTES))
-    order.compute(elementwise("mask triangle", mask * FP32_BYTES, mask * FP32_BYTES))
+    if causal_mask:
+        order.compute(elementwise("mask ones", 0, mask * FP32_BYTES))
+        order.compute(elementwise("mask triangle", mask * FP32_BYTES, mask * FP32_BYTES))
     order.compute(elementwise("loss mask", 0, batch.tokens * FP32_BYTES))
     order.compute(elementwise("positions", 0, batch.seq_length * _INT64_BYTES))
-    order.compute(elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES))
+    if causal_mask:
+        order.compute(elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES))
 
 
 def _broadcast(order: IssueOrder, batch: Microbatch, name: str, num_bytes: int) -> None:

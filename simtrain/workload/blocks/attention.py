@@ -73,12 +73,6 @@ class _Core:
     groups: int
     head_size: int
 
-    @property
-    def num_scores(self) -> int:
-        """Attention scores on this rank: b · a/t · s²."""
-        batch = self.tape.microbatch
-        return batch.sequences * self.heads * batch.seq_length**2
-
     def output(self) -> Tensor:
         batch = self.tape.microbatch
         return self.tape.tensor("attention output", batch.tokens, self.heads * self.head_size)
@@ -116,8 +110,7 @@ def _fused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor) -> Tensor:
     def forward(order: IssueOrder) -> None:
         work = kernel(is_backward=False)
         held = 4 * work.tensor_bytes + work.log_sum_exp_bytes
-        op = Op("fused attention", work, Phase.FORWARD, saved, holds_bytes=held)
-        order.compute(op.replace(buffer_bytes=core.num_scores * batch.element_bytes))
+        order.compute(Op("fused attention", work, Phase.FORWARD, saved, holds_bytes=held))
 
     def backward(order: IssueOrder) -> None:
         work = kernel(is_backward=True)
