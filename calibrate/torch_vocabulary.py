@@ -32,15 +32,15 @@ def cross_entropy(logits: Tensor, labels: Tensor, group: TensorGroup | None = No
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Megatron-LM's `vocab_parallel_cross_entropy`, where it subtracts out of place (core 0.x).
+    """Megatron-LM's `vocab_parallel_cross_entropy`, which subtracts the maximum in place.
 
-    Of [s, b, v/t] it holds what it is given and those less their maximum; the gradient takes the
-    place of the softmax. Versions before and after subtract in place.
+    The softmax takes the place of the logits [s, b, v/t] that it is given, and the gradient that of
+    the softmax. Versions between 2022 and June 2024 subtract into a copy.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, group: TensorGroup) -> Tensor:
-        shifted = logits - group.maximum(logits.amax(dim=-1, keepdim=True))
+        shifted = logits.sub_(group.maximum(logits.amax(dim=-1, keepdim=True)))
         own, elsewhere = _own(labels, logits.shape[-1], group)
         target = shifted.gather(-1, own[..., None])[..., 0].masked_fill_(elsewhere, 0)
         group.all_reduce(target).wait()
@@ -69,4 +69,5 @@ def _own(tokens: Tensor, num_words: int, group: TensorGroup) -> tuple[Tensor, Te
 
 
 def _to_fp32(logits: Tensor) -> Tensor:
-    return logits if logits.dtype is torch.float64 else logits.float()
+    """A copy that the loss may overwrite, in fp32 or finer."""
+    return logits.clone() if logits.dtype in (torch.float32, torch.float64) else logits.float()

@@ -58,6 +58,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "zero_stage": 0,
         "offload_optimizer": False,
         "deallocate_outputs": True,
+        "in_place_cross_entropy": True,
     }
     assert (scenario.cluster, scenario.hardware) == ("a100_sxm4_80gb", {})
     assert scenario.precision.model_dump() == {"compute": "bf16", "gradients": "fp32"}

@@ -188,14 +188,18 @@ def test_the_fullest_moment_of_a_backward_pass_by_hand(recompute: str, scenario:
     assert backward.op in ("4h→h input gradient", "attention over V scores gradient")
 
 
-@given(layer_scenarios(max_tensor=1))
-def test_the_fullest_moment_of_the_head_by_hand(scenario: Scenario) -> None:
-    """16-bit logits (2), fp32 logits (4) and those less their maximum (4), of which 4 are kept."""
+@pytest.mark.parametrize(("in_place", "beyond"), [(True, 2), (False, 6)])
+@given(scenario=layer_scenarios(max_tensor=1))
+def test_the_fullest_moment_of_the_head_by_hand(
+    scenario: Scenario, in_place: bool, beyond: int
+) -> None:
+    """16-bit logits (2) and fp32 logits (4), which are kept; a copy less their maximum (4)."""
     shape = shape_of(scenario)
+    scenario = scenario.replace({"memory.in_place_cross_entropy": in_place})
     forward, backward = memory_of(scenario, {"head": True}, KEEP_ALL)
     logits, sbh = shape.tokens * shape.vocab, shape.tokens * shape.hidden
     assert forward.kept_bytes == 4 * logits + 4 * sbh
-    assert forward.beyond_bytes == 6 * logits
+    assert forward.beyond_bytes == beyond * logits
     # Then the 16-bit gradient of the logits beside the fp32 one, or beside that of its input.
     assert backward.beyond_bytes == max(2 * logits, 2 * logits + 2 * sbh - 4 * logits, 0)
 

@@ -155,11 +155,14 @@ class MemoryOptions(Section):
         optimizer), gradients too (2), parameters too (3).
     offload_optimizer: optimizer states live on the host, whose processors run Adam.
     deallocate_outputs: a stage frees its output once it is sent (paper, Appendix B).
+    in_place_cross_entropy: the loss subtracts the maximum within the fp32 logits, as Megatron-LM
+        did until 2022 and does since June 2024, and not into a copy, as it did in between.
     """
 
     zero_stage: int = Field(default=0, ge=0, le=3, examples=[1])
     offload_optimizer: bool = Field(default=False, examples=["true"])
     deallocate_outputs: bool = Field(default=True, examples=["false"])
+    in_place_cross_entropy: bool = Field(default=True, examples=["false"])
 
 
 class Precision(Section):

@@ -78,6 +78,7 @@ class Head:
 
     vocab: int
     tied: bool
+    in_place_cross_entropy: bool = True
     is_unit: bool = False
 
     def forward(self, tape: Tape, x: Tensor) -> None:
@@ -85,7 +86,7 @@ class Head:
         y = norm(tape, x, "final layer norm")
         tied = WORD_EMBEDDINGS if self.tied else ""
         logits = column_linear(tape, y, self.vocab, "logits", "output layer", bias=False, tied=tied)
-        cross_entropy(tape, logits)
+        cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)
 
 
 def gpt_blocks(scenario: Scenario) -> Chunk:
@@ -98,5 +99,6 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         fused_attention=scenario.attention_backend == "fused",
     )
     embedding = Embedding(model.vocab_size, model.tied_embeddings)
-    head = Head(model.vocab_size, model.tied_embeddings)
+    in_place = scenario.memory.in_place_cross_entropy
+    head = Head(model.vocab_size, model.tied_embeddings, in_place)
     return Chunk(((embedding, 1), (layer, model.num_layers), (head, 1)))

@@ -81,14 +81,18 @@ def positions(tape: Tape, x: Tensor) -> Tensor:
     return y
 
 
-def cross_entropy(tape: Tape, logits: Tensor) -> None:
-    """The loss; logits stay in the compute type and in fp32 until it is there."""
+def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
+    """The loss; logits stay in the compute type and in fp32 until it is there.
+
+    `in_place` says whether the maximum is subtracted within the fp32 logits, or into a copy.
+    """
     batch = tape.microbatch
     kept = tape.tensor("logits", logits.rows, logits.width, FP32_BYTES)
     given, fp32 = logits.num_bytes, kept.num_bytes
 
     def forward(order: IssueOrder) -> None:
-        both, shifted = given + fp32, given + 2 * fp32
+        both = given + fp32
+        shifted = both if in_place else both + fp32
         steps = (
             ("logits to fp32", given, fp32, both, None),
             ("logits maximum", fp32, 0, both, "maximum"),
