@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
-from simtrain.hardware.load import profile_of
+from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import simulate_iteration
 from simtrain.memory.report import peak_bytes
@@ -67,7 +67,7 @@ class Evaluator:
     allow_oom: bool = False
     breakdowns: bool = True
     engine: Engine = "compiled"
-    _machines: dict[tuple[str, str], Machine] = field(default_factory=dict)
+    _machines: dict[object, Machine] = field(default_factory=dict)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.
@@ -99,7 +99,7 @@ class Evaluator:
         return peak_bytes(_plan(scenario, machine), profile)
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
-        """The scenario's profile with its overrides; each different one is read once.
+        """The scenario's profile with its overrides, read once unless its file changes.
 
         Raises:
             InputError: there is no such profile, or it is not as it must be.
@@ -107,7 +107,8 @@ class Evaluator:
         return self._machine(scenario).model.profile
 
     def _machine(self, scenario: Scenario) -> Machine:
-        key = scenario.cluster, repr(scenario.hardware) if scenario.hardware else ""
+        overrides = repr(scenario.hardware) if scenario.hardware else ""
+        key = scenario.cluster, overrides, profile_version(scenario.cluster)
         if key not in self._machines:
             if len(self._machines) == _MACHINES:
                 del self._machines[next(iter(self._machines))]

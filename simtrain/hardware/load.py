@@ -53,24 +53,34 @@ def load_profile(
     """
     document = _given.get(str(name_or_path))
     if document is None:
-        document = _document(find_profile(name_or_path, location))
+        document = _document(*_version(find_profile(name_or_path, location)))
     if overrides is not None:
         document = _with_overrides(document, overrides)
     return validate(HardwareProfile, document.data, document.positions)
 
 
-def _document(path: pathlib.Path) -> Document:
-    """A profile's document, read once for as long as its file stays as it is."""
+def profile_version(name_or_path: str) -> object:
+    """What is different once a profile has changed: its file's identity, size, and time.
+
+    Raises:
+        InputError: there is no such profile.
+    """
+    return (
+        id(_given[name_or_path]) if name_or_path in _given else _version(find_profile(name_or_path))
+    )
+
+
+def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int, int]:
     try:
         about = path.stat()
     except OSError:
-        # Why it cannot be read is for the reader to say.
-        return load_document(path)
-    return _remembered(path, about.st_ino, about.st_mtime_ns, about.st_size)
+        return path, 0, 0, 0  # Why it cannot be read is for the reader to say.
+    return path, about.st_ino, about.st_mtime_ns, about.st_size
 
 
 @functools.lru_cache(maxsize=16)
-def _remembered(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) -> Document:
+def _document(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) -> Document:
+    """A profile's document, read once for as long as its file stays as it is."""
     return load_document(path)
 
 
