@@ -46,7 +46,7 @@ def _checked(values: dict[str, Any]) -> simtrain.Scenario:
 def _record(evaluator: simtrain.Evaluator, load: Callable[[], simtrain.Scenario]) -> Record:
     """The predictions of `simulate` and of an evaluator."""
     return {
-        "simulate": _or_error(lambda: simtrain.simulate(load(), engine="simpy").to_json()),
+        "simulate": _or_error(lambda: _simulated(load())),
         "evaluator": _or_error(lambda: _evaluation(evaluator.evaluate(load()))),
     }
 
@@ -64,6 +64,13 @@ def _evaluation(evaluation: Any) -> Record:
         "hfu": run.hfu,
         "breakdown_s": _without_suffix(asdict(run.breakdown)),
     }
+
+
+def _simulated(scenario: simtrain.Scenario) -> Record:
+    result = simtrain.simulate(scenario, engine="simpy")
+    # Until version 0.1.0 the method was called to_json.
+    to_dict = result.to_dict if hasattr(result, "to_dict") else result.to_json
+    return dict(to_dict())
 
 
 def _or_error(predict: Callable[[], Record]) -> Record:

@@ -106,7 +106,7 @@ def run(
             result = simulate(loaded, engine=engine)
         else:
             result = simulate_fitting(loaded, tell, engine)
-    show(as_json, result.to_json, lambda: render_result(result))
+    show(as_json, result.to_dict, lambda: render_result(result))
 
 
 @app.command()

@@ -20,6 +20,7 @@ from simtrain.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.simulation import checked_profile
 from simtrain.studies.choose import choose, is_open
+from simtrain.units import format_bytes, format_seconds
 
 _MACHINES = 16
 """Profiles that an evaluator remembers, with what was priced on them."""
@@ -49,6 +50,11 @@ class Evaluation:
     capacity_bytes: int
     run: Run | None
 
+    def __repr__(self) -> str:
+        time = format_seconds(self.run.iteration_time_s) if self.run else "not run"
+        memory = f"{format_bytes(self.peak_bytes)} of {format_bytes(self.capacity_bytes)}"
+        return f"<Evaluation {self.scenario.name or 'unnamed'}: {time}, {memory}>"
+
     @property
     def fits(self) -> bool:
         """Whether every stage stays within the memory of a GPU."""
@@ -67,7 +73,7 @@ class Evaluator:
     allow_oom: bool = False
     breakdowns: bool = True
     engine: Engine = "compiled"
-    _machines: dict[object, Machine] = field(default_factory=dict)
+    _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
         """Evaluate one scenario.

@@ -99,6 +99,10 @@ class Plan:
             model = chunk_of([next(ends), *layers, *ends])
         return cls(scenario, mesh, model, kept_per_stage)
 
+    def __repr__(self) -> str:
+        name, mesh = self.scenario.name or "unnamed", self.mesh
+        return f"<Plan of {name}: tp {mesh.tp}, dp {mesh.dp}, pp {mesh.pp}, {self.schedule!r}>"
+
     @cached_property
     def options(self) -> PassOptions:
         """What all passes share."""

@@ -32,7 +32,16 @@ ROOMS: dict[str, set[str]] = {
     "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},
     "pictures": {"errors"},
     "report": {
-        *("units", "strict_yaml", "resources", "scenario", "hardware", "schedules", "plan"),
+        *(
+            "errors",
+            "units",
+            "strict_yaml",
+            "resources",
+            "scenario",
+            "hardware",
+            "schedules",
+            "plan",
+        ),
         *("engine", "programs", "memory", "pictures"),
     },
     "iteration": {"plan", "engine", "programs", "memory", "report"},
@@ -44,7 +53,7 @@ ROOMS: dict[str, set[str]] = {
         *("memory", "report", "iteration", "studies"),
     },
     "evaluation": {
-        *("scenario", "hardware", "durations", "plan", "engine", "programs", "memory"),
+        *("units", "scenario", "hardware", "durations", "plan", "engine", "programs", "memory"),
         *("report", "iteration", "studies", "simulation"),
     },
     "sweep": {
@@ -77,7 +86,7 @@ CALIBRATION = LOWEST | {
     *("pictures", "simulation"),
 }
 # What is imported of extras, and where.
-EXTRAS = {"simtrain/sweep/ray_executor.py": {"ray"}}
+EXTRAS = {"simtrain/sweep/ray_executor.py": {"ray"}, "simtrain/report/frames.py": {"pandas"}}
 MAX_LINES = 400
 
 

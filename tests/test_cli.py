@@ -52,7 +52,7 @@ def test_run_json_is_the_result_of_the_api_in_full_precision(arguments: tuple[st
     for name in ("iteration_time_s", "mfu", "hfu", "tokens_per_s"):
         assert data[name] == getattr(result, name)
     assert data["num_gpus"] == result.scenario.num_gpus
-    assert data == result.to_json()
+    assert data == result.to_dict()
 
 
 @pytest.mark.parametrize("arguments", RUNS)

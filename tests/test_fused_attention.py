@@ -213,7 +213,7 @@ def test_the_report_says_what_computes_attention() -> None:
     console = Console(record=True, width=120, file=io.StringIO())
     console.print(render(result))
     assert "(baseline, 1f1b, fused attention)" in console.export_text()
-    assert result.to_json()["attention_backend"] == "fused"
+    assert result.to_dict()["attention_backend"] == "fused"
 
 
 def test_a_faster_kernel_makes_a_faster_iteration() -> None:

@@ -169,7 +169,7 @@ def test_interleaving_shrinks_the_bubble() -> None:
 def test_an_iteration_is_the_same_every_time() -> None:
     scenario = small({"data": 2, "interleave": 2}, overlap={"data_parallel": True})
     first, second = simulate(scenario), simulate(scenario)
-    assert first.to_json() == second.to_json()
+    assert first.to_dict() == second.to_dict()
     assert first.timeline.to_tsv() == second.timeline.to_tsv()
 
 

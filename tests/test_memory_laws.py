@@ -12,7 +12,9 @@ LENGTHS = st.integers(1, 64).map(lambda number: 512 * number)
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @given(seq_length=LENGTHS)
-def test_a_fused_peak_grows_at_most_linearly_with_the_sequence(recompute: str, seq_length: int) -> None:
+def test_a_fused_peak_grows_at_most_linearly_with_the_sequence(
+    recompute: str, seq_length: int
+) -> None:
     """Nothing of s × s is ever held: neither scores, nor their buffer, nor a mask."""
 
     def passing_bytes(length: int) -> int:

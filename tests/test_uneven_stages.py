@@ -140,7 +140,7 @@ def test_an_even_share_written_out_changes_nothing(own: dict[str, int], interlea
         run(small(grid | {"interleave": interleave, "data": 2}, overlap={"data_parallel": True}))
         for grid in ({}, own)
     )
-    assert written.to_json() | {"scenario": None} == even.to_json() | {"scenario": None}
+    assert written.to_dict() | {"scenario": None} == even.to_dict() | {"scenario": None}
 
 
 def test_null_takes_an_own_number_back() -> None:

@@ -53,6 +53,9 @@ class Program:
         if problems:
             raise InputError(problems)
 
+    def __repr__(self) -> str:
+        return f"<Program: {len(self.tasks):,} tasks on {len(self.queues()):,} streams>"
+
     def queues(self) -> dict[str, list[int]]:
         """Stream to the indices of its tasks, both in the order of the tasks."""
         queues: dict[str, list[int]] = {}

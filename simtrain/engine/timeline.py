@@ -34,6 +34,9 @@ class Timeline:
     start_s: tuple[float, ...]
     end_s: tuple[float, ...]
 
+    def __repr__(self) -> str:
+        return f"<Timeline: {self.program!r}, {self.makespan_s:.4g} s>"
+
     @property
     def makespan_s(self) -> float:
         """End of the last task; 0 for a program without tasks."""

@@ -204,6 +204,10 @@ class HardwareProfile(Strict):
     inter_node: InterNode | None = None
     running_costs: RunningCosts | None = None
 
+    def __repr__(self) -> str:
+        nodes, gpus = self.cluster.num_nodes.value, self.cluster.gpus_per_node.value
+        return f"<HardwareProfile {self.name}: {nodes:,} nodes of {gpus} GPUs>"
+
     @model_validator(mode="after")
     def _linked(self) -> Self:
         """Whoever the cluster puts beside each other has links."""

@@ -7,7 +7,7 @@ the timeline says when.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simtrain.engine import Timeline
 from simtrain.memory.chunk import chunk_memories
@@ -52,7 +52,7 @@ class IterationTimeline:
     """The timeline of an iteration, and which of its tasks are whose."""
 
     timeline: Timeline
-    tasks: PipelineTasks
+    tasks: PipelineTasks = field(repr=False)
 
     def interval_s(self, action: Action) -> tuple[float, float]:
         """Start and end of an action."""

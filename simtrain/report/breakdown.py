@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 from simtrain.engine import Timeline
 from simtrain.engine.intervals import Interval, common_s, merged
@@ -35,6 +35,11 @@ class Breakdown:
     def total_s(self) -> float:
         """All parts."""
         return math.fsum(getattr(self, field.name) for field in fields(self))
+
+
+def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
+    """Seconds by cause: compute, recompute, ..., bubble, optimizer."""
+    return {name.removesuffix("_s"): seconds for name, seconds in asdict(breakdown).items()}
 
 
 def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:

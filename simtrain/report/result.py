@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from simtrain.engine import Timeline
@@ -10,8 +11,10 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.curve import IterationTimeline
 from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
 from simtrain.plan import Plan
-from simtrain.report.breakdown import Breakdown, mean_breakdown
+from simtrain.report.breakdown import Breakdown, breakdown_by_name, mean_breakdown
+from simtrain.report.frames import breakdown_columns, frame, memory_columns, timeline_columns
 from simtrain.scenario import Scenario
+from simtrain.units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Result:
     @property
     def breakdown_s(self) -> dict[str, float]:
         """The same by name, as in the JSON: compute, recompute, bubble, ..."""
-        return _without_suffix(self.breakdown)
+        return breakdown_by_name(self.breakdown)
 
     @property
     def mfu(self) -> float:
@@ -88,7 +91,61 @@ class Result:
         """FLOPs that all GPUs could do in the iteration."""
         return self.profile.gpu.peak_flops.value * self.scenario.num_gpus * self.iteration_time_s
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def summary(self) -> dict[str, str]:
+        """The figures that most people look for, in words."""
+        peak, capacity = self.memory.fullest.peak_bytes, self.memory.capacity_bytes
+        return {
+            "scenario": self.scenario.name or "unnamed",
+            "iteration time": format_seconds(self.iteration_time_s),
+            "MFU": f"{self.mfu:.1%}",
+            "HFU": f"{self.hfu:.1%}",
+            "GPUs": f"{self.scenario.num_gpus:,} of {self.profile.name}",
+            "peak memory": f"{format_bytes(peak)} of {format_bytes(capacity)}",
+        }
+
+    def __repr__(self) -> str:
+        name, time, *others = self.summary.items()
+        return f"<Result {name[1]}: {time[1]}, " + ", ".join(f"{k} {v}" for k, v in others) + ">"
+
+    def _repr_html_(self) -> str:
+        """The summary and the breakdown as a table, for notebooks."""
+        share_s = self.iteration_time_s
+        parts = {
+            name: f"{format_seconds(seconds)} ({seconds / share_s:.1%})"
+            for name, seconds in self.breakdown_s.items()
+        }
+        rows = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
+            for name, value in (self.summary | parts).items()
+        )
+        return f"<table>{rows}</table>"
+
+    def breakdown_frame(self) -> Any:
+        """A pandas.DataFrame with the seconds of each stage by cause.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(breakdown_columns(self.stages))
+
+    def memory_frame(self) -> Any:
+        """A pandas.DataFrame with the bytes of each stage's peak by component.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(memory_columns(self.memory))
+
+    def timeline_frame(self) -> Any:
+        """A pandas.DataFrame with the start and the end of each task.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        return frame(timeline_columns(self.timeline))
+
+    def to_dict(self) -> dict[str, Any]:
         """Plain data, in full precision."""
         return {
             "scenario": self.scenario.name,
@@ -104,12 +161,8 @@ class Result:
             "model_flops": self.model_flops,
             "hardware_flops": self.hardware_flops,
             "breakdown_s": self.breakdown_s,
-            "stages_s": [_without_suffix(stage) for stage in self.stages],
+            "stages_s": [breakdown_by_name(stage) for stage in self.stages],
             "memory": self.memory.to_json(),
             "recompute_choice": self.recompute_choice,
             "extrapolated": list(self.extrapolated),
         }
-
-
-def _without_suffix(breakdown: Breakdown) -> dict[str, float]:
-    return {name.removesuffix("_s"): seconds for name, seconds in asdict(breakdown).items()}

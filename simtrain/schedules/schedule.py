@@ -28,6 +28,10 @@ class Schedule:
     num_microbatches: int
     ranks: tuple[tuple[Action, ...], ...]
 
+    def __repr__(self) -> str:
+        sizes = f"{self.num_stages} stages, {self.num_chunks} chunks"
+        return f"<Schedule {self.name}: {sizes}, {self.num_microbatches} microbatches>"
+
     @property
     def num_virtual_stages(self) -> int:
         """Chunks over the whole pipeline."""

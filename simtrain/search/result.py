@@ -11,7 +11,7 @@ from simtrain.search.looker import Found, Seen
 from simtrain.search.objective import Objective
 from simtrain.search.reason import reason
 from simtrain.search.space import Point
-from simtrain.units import Price
+from simtrain.units import Price, format_seconds
 
 _HOUR_S = 3600
 
@@ -35,6 +35,11 @@ class SearchResult:
     exact: bool
     price: Price | None = None
     calibrated: bool = True
+
+    def __repr__(self) -> str:
+        best, counts = self.ranked[0], f"{len(self.legal.points):,} legal configurations"
+        time = format_seconds(best.run.iteration_time_s)
+        return f"<SearchResult {self.base.name or 'unnamed'}: best {time}, of {counts}>"
 
     def price_of_tokens(self, found: Found) -> float | None:
         """What a million tokens cost, in the price's currency."""

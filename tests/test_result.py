@@ -1,0 +1,76 @@
+"""What a result shows of itself: a line, a table in a notebook, plain data, frames."""
+
+import json
+import sys
+import types
+
+import pytest
+from toys import a100, run, small
+
+import simtrain
+from simtrain.errors import InputError
+from simtrain.report.frames import breakdown_columns, memory_columns, timeline_columns
+from simtrain.search import search
+
+RESULT = run(small())
+
+
+def test_public_values_print_a_short_summary() -> None:
+    evaluator = simtrain.Evaluator()
+    evaluation = evaluator.evaluate(RESULT.scenario)
+    found = search(RESULT.scenario, gpus=(4,), top=1)
+    timeline, plan = RESULT.timeline, RESULT.plan
+    values = [RESULT, timeline, timeline.program, plan, plan.schedule, RESULT.ran]
+    for value in [*values, a100(), evaluator, evaluation, found]:
+        assert len(repr(value)) < 200, type(value)
+
+
+def test_the_line_of_a_result() -> None:
+    line = repr(RESULT)
+    assert line.startswith("<Result unnamed: ")
+    for figure in ("MFU ", "HFU ", "GPUs 16 of a100_sxm4_80gb", "peak memory ", "of 80 GiB>"):
+        assert figure in line
+
+
+def test_a_notebook_shows_a_table_of_every_part() -> None:
+    html = RESULT._repr_html_()
+    assert html.startswith("<table><tr><th>") and html.endswith("</table>")
+    for name in (*RESULT.summary, *RESULT.breakdown_s):
+        assert f"<th>{name}</th>" in html
+
+
+def test_a_name_cannot_break_the_table() -> None:
+    scenario = RESULT.scenario.replace({"name": "<b>&"})
+    assert "<td>&lt;b&gt;&amp;</td>" in run(scenario)._repr_html_()
+
+
+def test_plain_data_is_json() -> None:
+    data = RESULT.to_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+def test_columns_have_a_row_per_stage_and_per_task() -> None:
+    parts = breakdown_columns(RESULT.stages)
+    assert parts["stage"] == [0, 1, 2, 3]
+    rows = zip(*(parts[name] for name in RESULT.breakdown_s), strict=True)
+    assert [sum(row) for row in rows] == pytest.approx([RESULT.iteration_time_s] * 4)
+    memory = memory_columns(RESULT.memory)
+    assert tuple(memory["peak_bytes"]) == RESULT.memory.peaks_bytes
+    tasks = timeline_columns(RESULT.timeline)
+    assert len(tasks["start_s"]) == len(RESULT.timeline.program.tasks)
+    assert max(tasks["end_s"]) == RESULT.iteration_time_s
+
+
+def test_frames_are_pandas_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = types.ModuleType("pandas")
+    pandas.DataFrame = lambda columns: ("frame", columns)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert RESULT.breakdown_frame() == ("frame", breakdown_columns(RESULT.stages))
+    assert RESULT.memory_frame() == ("frame", memory_columns(RESULT.memory))
+    assert RESULT.timeline_frame() == ("frame", timeline_columns(RESULT.timeline))
+
+
+def test_without_pandas_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"pip install pandas, or .* Result.to_dict"):
+        RESULT.breakdown_frame()
