@@ -30,7 +30,7 @@ from simtrain.plan import Plan
 from simtrain.programs.pass_layout import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
-from simtrain.simulation import simulate, simulate_layer
+from simtrain.simulation import simulate, simulate_layer, simulate_memory
 from simtrain.workload.chunk import unit_parameters
 from simtrain.workload.ops import Op
 from simtrain.workload.optimizer import data_reduction
@@ -353,3 +353,27 @@ def test_layers_that_are_whole_at_a_time(
     ):
         expected = None if num_layers is None else size * (num_layers * layer + others)
         assert buffers.get(name) == expected
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("overlaps", [False, True])
+@pytest.mark.parametrize("num_layers", [1, 2, 5])
+def test_what_exists_whole_for_a_moment(stage: int, overlaps: bool, num_layers: int) -> None:
+    """The root unit, a layer, and the next one if it is there and its gather is hidden."""
+    scenario = zero(stage, model={"num_layers": num_layers}, overlap={"data_parallel": overlaps})
+    (parameters,) = plan_of(scenario).stage_parameters
+    layer = parameters.layers // num_layers
+    elements = parameters.root + min(1 + int(overlaps), num_layers) * layer
+    buffers = simulate_memory(scenario).fullest.buffers_bytes
+    assert buffers["gradient bucket"] == 4 * elements
+    assert buffers.get("gathered parameters", 0) == (2 * elements if stage == 3 else 0)
+
+
+def test_a_unit_of_layers_that_is_run_again_stays_gathered() -> None:
+    """Three layers of full recompute stay until their backward passes; the next comes with them."""
+    policy = {"strategy": "full", "num_layers": 3}
+    scenario = zero(3, recompute=policy, overlap={"data_parallel": True})
+    (parameters,) = plan_of(scenario).stage_parameters
+    buffers = simulate_memory(scenario).fullest.buffers_bytes
+    layer = parameters.layers // 8
+    assert buffers["gathered parameters"] == 2 * (parameters.root + (3 + 1) * layer)

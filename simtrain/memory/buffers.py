@@ -11,8 +11,7 @@ gradients needs none: they lie in one contiguous buffer and are reduced in place
 from __future__ import annotations
 
 from simtrain.plan import Plan
-from simtrain.workload.chunk import unit_parameters
-from simtrain.workload.sharding import ROOT
+from simtrain.workload.record import record_pass
 from simtrain.workload.work import FP32_BYTES
 
 Buffers = dict[str, int]
@@ -22,27 +21,17 @@ GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
 def lasting_buffers(plan: Plan, global_bytes: int) -> Buffers:
-    """Bytes of what is there while forward and backward passes run.
+    """Bytes of what is there while forward and backward passes run, at most at the same time.
 
-    What ZeRO has whole of a layer is there for a moment, of the root unit for a whole pass
-    (`workload.sharding`). `global_bytes` is what ops need of the global buffer.
+    `global_bytes` is what ops need of the global buffer.
     """
-    gathered = bucket = 0
-    stage = plan.scenario.memory.zero_stage
-    if stage >= 2:
-        parameters = unit_parameters(plan.chunks[0], plan.microbatch)
-        root, layer = (
-            parameters[ROOT],
-            max(size for number, size in parameters.items() if number != ROOT),
-        )
-        # One layer is being used or reduced, and the next beside it where that is hidden.
-        at_once = 1 + int(plan.scenario.overlap.data_parallel)
-        bucket = at_once * layer + root
-        gathered = (_recomputed_together(plan) - 1 + at_once) * layer + root if stage == 3 else 0
+    records = []
+    if plan.options.sharding:
+        records = [record_pass(one) for one in plan.passes.values()]
     return {
         GLOBAL: global_bytes,
-        GATHERED_PARAMETERS: gathered * plan.scenario.compute_bytes,
-        GRADIENT_BUCKET: bucket * plan.scenario.gradient_bytes,
+        GATHERED_PARAMETERS: max((record.gathered_bytes for record in records), default=0),
+        GRADIENT_BUCKET: max((record.bucket_bytes for record in records), default=0),
     }
 
 
@@ -55,11 +44,3 @@ def step_buffers(plan: Plan, num_parameters: int, global_bytes: int) -> Buffers:
         GLOBAL: global_bytes,
         FP32_GRADIENTS: held * FP32_BYTES if copied else 0,
     }
-
-
-def _recomputed_together(plan: Plan) -> int:
-    """Layers of the largest unit whose parameters stay from its recompute to its backward pass."""
-    policy = plan.scenario.recompute
-    if policy.strategy != "full" or policy.method == "block":
-        return 1
-    return min(policy.num_layers, plan.scenario.layers_of_chunk(0))

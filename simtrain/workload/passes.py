@@ -50,6 +50,8 @@ class PassRecord:
             for what belongs to none.
         joints: pairs of an op and a collective of an earlier segment that it waits for.
         layer_ends: for each layer, how many ops have been issued when its work ends.
+        gathered_bytes: parameters that ZeRO has gathered, at most at the same time.
+        bucket_bytes: gradients that ZeRO has not reduced yet, at most at the same time.
     """
 
     segments: tuple[Segment, ...]
@@ -57,6 +59,8 @@ class PassRecord:
     owners: tuple[int, ...]
     joints: tuple[tuple[int, int], ...]
     layer_ends: tuple[int, ...]
+    gathered_bytes: int = 0
+    bucket_bytes: int = 0
 
     @property
     def ops(self) -> Iterator[Op]:

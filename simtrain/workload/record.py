@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk, unit_parameters
@@ -30,11 +30,15 @@ from simtrain.workload.work import Collective, CollectiveKind
 def record_pass(one: Pass) -> PassRecord:
     """Issue the ops of a pass."""
     builder = _Builder(one.options.overlap)
-    if one.kind == "F":
-        _Forward(one, builder).issue()
-    else:
-        _Backward(one, builder, one.kind).issue()
-    return builder.record()
+    issued = _Forward(one, builder) if one.kind == "F" else _Backward(one, builder, one.kind)
+    issued.issue()
+    batch = one.options.microbatch
+    reductions = issued.reductions.most_elements if issued.reductions else 0
+    return replace(
+        builder.record(),
+        gathered_bytes=issued.gathers.most_elements * batch.element_bytes,
+        bucket_bytes=reductions * batch.gradient_bytes,
+    )
 
 
 @dataclass
@@ -174,6 +178,8 @@ def _gathers(
 class _Forward:
     """Issues a forward pass."""
 
+    reductions = None
+
     def __init__(self, one: Pass, builder: _Builder) -> None:
         self.batch, self.builder, self.runs = one.options.microbatch, builder, _Runs(one.options)
         self.parts = _parts(one.chunk, one.recompute)
@@ -200,6 +206,7 @@ class _Forward:
             run = self.runs.of(block, unit.treatment(number))
             self.builder.add(forward_segment(run), place)
             self.builder.end_layer()
+            self.gathers.free(number)
         if unit.distribute:
             self.builder.compute(_split_input(self.batch), blocks[0][0])
 
@@ -218,6 +225,8 @@ class _Backward:
     def issue(self) -> None:
         """All parts, last to first."""
         self.gathers.need(ROOT)
+        if self.reductions:
+            self.reductions.begin(ROOT)
         for part in self.parts:
             if part.unit:
                 self.layers(part.unit, part.blocks)
@@ -242,8 +251,11 @@ class _Backward:
                 self.builder.add(again_segment(run, self.batch.local_bytes), place)
         for number, place, run in reversed(numbered):
             self.gathers.need(number)
+            if self.reductions:
+                self.reductions.begin(number)
             self.builder.add(backward_segment(run, self.kind), place)
             self.builder.end_layer()
+            self.gathers.free(number)
             if self.reductions:
                 self.reductions.reduce(number)
 
@@ -254,7 +266,8 @@ def _reductions(one: Pass, builder: _Builder) -> GradientReductions | None:
     if sharding is None:
         return None
     elements = unit_parameters(one.chunk, batch)
-    return GradientReductions(builder, sharding.data, batch.gradient_bytes, elements)
+    overlaps = "dp" in one.options.overlap.asynchronous
+    return GradientReductions(builder, sharding.data, batch.gradient_bytes, elements, overlaps)
 
 
 def _input_part(batch: Microbatch) -> Tensor:

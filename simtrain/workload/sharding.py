@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from simtrain.mesh import Group
@@ -51,7 +51,7 @@ class ParameterGathers:
     """The gathers of a pass: each unit's before it is used, and the next one's if they hide.
 
     `elements` are each unit's parameters on this rank, `upcoming` the units in the order in which
-    they are needed.
+    they are needed. `most_elements` are gathered at the same time.
     """
 
     order: Issues
@@ -61,7 +61,9 @@ class ParameterGathers:
     phase: Phase
     upcoming: deque[int]
     prefetches: bool
+    most_elements: int = 0
     _in_flight: Handle | None = None
+    _gathered: set[int] = field(default_factory=set)
 
     def need(self, unit: int) -> None:
         """Let what is issued next wait for a unit's parameters, unless it has waited before."""
@@ -74,7 +76,14 @@ class ParameterGathers:
             self._in_flight = self._launch()
         self.order.wait(handle)
 
+    def free(self, unit: int) -> None:
+        """Free a unit's parameters, which nothing in the pass needs any more."""
+        self._gathered.discard(unit)
+
     def _launch(self) -> Handle | None:
+        self._gathered.add(self.upcoming[0])
+        gathered = sum(self.elements[unit] for unit in self._gathered)
+        self.most_elements = max(self.most_elements, gathered)
         num_bytes = self.elements[self.upcoming[0]] * self.element_bytes
         work = Collective(CollectiveKind.ALL_GATHER, num_bytes, self.data)
         op = collective("parameter gather", work, self.phase, holds_activation=False)
@@ -83,13 +92,26 @@ class ParameterGathers:
 
 @dataclass
 class GradientReductions:
-    """The reductions of a backward pass, at most one of them under way at a time."""
+    """The reductions of a backward pass, at most one of them under way at a time.
+
+    `most_elements` are gradients that exist whole at the same time. With `overlaps` those of a unit
+    do until its reduction, which runs beside the next unit's backward pass, has ended.
+    """
 
     order: Issues
     data: Group
     gradient_bytes: int
     elements: Mapping[int, int]
+    overlaps: bool
+    most_elements: int = 0
     _in_flight: tuple[int, Handle | None] | None = None
+    _whole: set[int] = field(default_factory=set)
+
+    def begin(self, unit: int) -> None:
+        """Hold a unit's gradients whole, from the first op that computes one of them."""
+        self._whole.add(unit)
+        whole = sum(self.elements[one] for one in self._whole)
+        self.most_elements = max(self.most_elements, whole)
 
     def reduce(self, unit: int) -> None:
         """Reduce the gradients of a unit, which are complete."""
@@ -102,12 +124,15 @@ class GradientReductions:
         phase = Phase.WEIGHT_GRADIENT
         op = collective("gradient reduction", work, phase, holds_activation=False)
         self._in_flight = unit, self.order.launch(op)
+        if not self.overlaps:
+            self._whole.discard(unit)
 
     def finish(self) -> None:
         """Add what the last reduction brought to the shard that the rank keeps."""
         if self._in_flight is not None:
             unit, handle = self._in_flight
             self.order.wait(handle)
+            self._whole.discard(unit)
             shard_bytes = -(-self.elements[unit] // self.data.num_ranks) * self.gradient_bytes
             self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
             self._in_flight = None
