@@ -16,8 +16,8 @@ from simtrain.engine import simulate
 from simtrain.evaluation import Evaluator
 from simtrain.hardware.load import profile_of
 from simtrain.plan import Plan
+from simtrain.programs.iteration_layout import iteration_layout
 from simtrain.programs.seconds import IterationSeconds, Machine
-from simtrain.programs.structure import iteration_layout
 
 LARGEST = "table5_1t_present"
 TYPICAL = "table5_175b_present"

@@ -12,7 +12,7 @@ from simtrain.errors import InputError, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import GLOBAL
 from simtrain.memory.report import MemoryReport
-from simtrain.scenario import Scenario, scenario_from_document
+from simtrain.scenario import Scenario, check_scenario
 from simtrain.simulation import checked_profile, simulate, simulate_layer
 from simtrain.strict_yaml import Document, Positions
 
@@ -181,7 +181,9 @@ def _iteration_rows(profile: HardwareProfile, record: IterationRecord) -> Iterat
 
 
 def _scenario(data: dict[str, Any]) -> Scenario:
-    return scenario_from_document(Document(data, Positions()))
+    scenario = Scenario.from_document(Document(data, Positions()))
+    check_scenario(scenario)
+    return scenario
 
 
 def _tensor_bytes(memory: MemoryReport) -> int:

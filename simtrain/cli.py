@@ -13,8 +13,10 @@ from typing import Annotated
 import typer
 
 from simtrain import paper
-from simtrain.commands import cost, plot, search, sweep
+from simtrain.commands.cost import cost
+from simtrain.commands.plot import plot
 from simtrain.commands.progress import progress_bar
+from simtrain.commands.search import search
 from simtrain.commands.shared import (
     AllowOomOption,
     JsonOption,
@@ -23,8 +25,10 @@ from simtrain.commands.shared import (
     SetOption,
     emit,
     show,
+    simulated,
     status,
 )
+from simtrain.commands.sweep import query, sweep, sweeps
 from simtrain.engine import Engine
 from simtrain.errors import SimtrainError
 from simtrain.hardware.load import load_profile
@@ -33,12 +37,12 @@ from simtrain.paper.render import render as render_reproduced
 from simtrain.pictures import make_folder
 from simtrain.report.memory_page import memory_page
 from simtrain.report.memory_picture import write_memory_picture
-from simtrain.report.profile_page import ProfilePage, load_page, profile_page
+from simtrain.report.profile_page import load_page, profile_page
 from simtrain.report.render import render as render_result
 from simtrain.resources import list_profiles, list_scenarios
 from simtrain.scenario import load_scenario
 from simtrain.schedules import build as build_schedule
-from simtrain.simulation import simulate, simulate_fitting
+from simtrain.simulation import simulate
 
 DOES_NOT_FIT, THRESHOLD_MISSED = 3, 4
 
@@ -52,10 +56,8 @@ app = typer.Typer(
 
 profile_app = typer.Typer(no_args_is_help=True, help="List, show and check hardware profiles.")
 app.add_typer(profile_app, name="profile")
-cost.register(app)
-sweep.register(app)
-plot.register(app)
-search.register(app)
+for command in (cost, sweep, sweeps, query, plot, search):
+    app.command()(command)
 
 ProfileArgument = Annotated[
     str, typer.Argument(help="A profile file, or the name of one that comes with simtrain.")
@@ -100,12 +102,7 @@ def run(
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
     """
-    loaded = load_scenario(scenario, overrides or ())
-    with status(f"simulating {loaded.name}") as tell:
-        if allow_oom:
-            result = simulate(loaded, engine=engine)
-        else:
-            result = simulate_fitting(loaded, tell, engine)
+    result = simulated(load_scenario(scenario, overrides or ()), allow_oom, engine)
     show(as_json, result.to_dict, lambda: render_result(result))
 
 
@@ -144,14 +141,14 @@ def reproduce(
     """
     if out:
         make_folder(out)
-    targets = [one for one in Target if one is not Target.ALL] if target is Target.ALL else [target]
     results: dict[str, paper.Reproduced] = {}
     with progress_bar() as report:
-        for one in targets:
-            results[one.value] = paper.reproduce(one.value, report)
-            if out:
-                write_pictures(one.value, results[one.value], out)
-    result = paper.Everything(results) if target is Target.ALL else results[target.value]
+        for name in Target if target is Target.ALL else [target]:
+            if name is not Target.ALL:
+                results[name] = paper.reproduce(name, report)
+                if out:
+                    write_pictures(name, results[name], out)
+    result = paper.Everything(results) if target is Target.ALL else results[target]
     show(as_json, result.to_json, lambda: render_reproduced(result))
     if not result.ok:
         raise typer.Exit(THRESHOLD_MISSED)
@@ -192,8 +189,7 @@ def list_the_profiles() -> None:
     width = max(len(name) for name in list_profiles())
     for name in list_profiles():
         profile = load_profile(name)
-        calibrated = "calibrated" if profile.calibrated else "not calibrated"
-        emit(f"{name:{width}}  {calibrated:14}  {profile.description}\n")
+        emit(f"{name:{width}}  {profile.calibration:14}  {profile.description}\n")
 
 
 @profile_app.command("show")
@@ -215,16 +211,11 @@ def check(profile: ProfileArgument) -> None:
 
     Example: simtrain profile check my_cluster.yaml
     """
-    emit(f"OK: {_summary(load_page(profile))}\n")
-
-
-def _summary(page: ProfilePage) -> str:
-    """What a checked profile has."""
-    fitted = sum(entry.fitted_on is not None for entry in page.entries)
-    calibrated = "calibrated" if page.profile.calibrated else "not calibrated"
-    return (
-        f"{page.profile.name} has {len(page.entries)} entries, each with a source, {fitted} of "
-        f"them fitted; {calibrated}"
+    page = load_page(profile)
+    fitted = sum(shown.entry.fitted_on is not None for shown in page.entries)
+    emit(
+        f"OK: {page.profile.name} has {len(page.entries)} entries, each with a source, "
+        f"{fitted} of them fitted; {page.profile.calibration}\n"
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 _MAX_EXCERPT_WIDTH = 100
 
@@ -38,6 +39,12 @@ class Location:
         source, offset = _window(_printable(self.source_line), self.column - 1)
         gutter = str(self.line)
         return f" {gutter} | {source}\n {' ' * len(gutter)} | {' ' * offset}^"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question that begins a fix: "did you mean NAME? ", or nothing if no name is similar."""
+    similar = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {similar[0]}? " if similar else ""
 
 
 def _printable(text: str) -> str:
@@ -91,6 +98,18 @@ class InputError(SimtrainError):
         self.problems = tuple(problems)
         assert self.problems, "an InputError says what is wrong"
         super().__init__(self.problems)
+
+    @classmethod
+    def of(
+        cls,
+        code: str,
+        message: str,
+        location: Location | None = None,
+        fix: str | None = None,
+        reason: str | None = None,
+    ) -> Self:
+        """The error of a single problem."""
+        return cls([Problem(code, message, location, reason, fix)])
 
     def __str__(self) -> str:
         return "\n\n".join(str(problem) for problem in self.problems)

@@ -16,7 +16,7 @@ from simtrain.iteration import simulate_iteration
 from simtrain.memory.report import peak_bytes
 from simtrain.plan import Plan
 from simtrain.programs.seconds import IterationSeconds, Machine
-from simtrain.report.breakdown import Breakdown
+from simtrain.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
 from simtrain.scenario import Scenario
 from simtrain.simulation import checked_profile
 from simtrain.studies.choose import choose, is_open
@@ -134,15 +134,15 @@ class Evaluator:
         if self.engine != "compiled":
             result = simulate_iteration(plan, machine, self.engine)
             return _run_of(seconds, result.iteration_time_s, result.breakdown)
-        # Loaded when something is run: numba takes half a second.
+        # Loaded when something is run: numpy takes 0.1 s.
         from simtrain.programs.arrays import tasks_of
-        from simtrain.report.compiled_breakdown import mean_breakdown_of
 
         tasks = tasks_of(seconds.structure)
         start_s, end_s = tasks.run(seconds.of_slot)
         breakdown = None
         if self.breakdowns:
-            breakdown = mean_breakdown_of(seconds, tasks, start_s, end_s)
+            stages = stage_breakdowns(seconds, tasks, start_s, end_s, is_compiled=True)
+            breakdown = mean_breakdown(stages)
         return _run_of(seconds, float(end_s.max()), breakdown)
 
 

@@ -32,14 +32,9 @@ class Group:
     ranks_per_node: int
 
     @property
-    def num_nodes(self) -> int:
-        """Nodes that the group spans."""
-        return math.ceil(self.num_ranks / self.ranks_per_node)
-
-    @property
     def inside_one_node(self) -> bool:
         """Whether all ranks of the group share one node."""
-        return self.num_nodes == 1
+        return self.ranks_per_node == self.num_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +92,7 @@ def _group(mesh: Mesh, axes: tuple[Axis, ...]) -> Group:
 @functools.lru_cache(maxsize=4096)
 def _ends(mesh: Mesh, axis: Axis) -> Group:
     last = (getattr(mesh, axis) - 1) * mesh.stride(axis)
-    return _widest(mesh, (axis,), (0, last), mesh._coordinates(_others((axis,))))
+    return _widest(mesh, (axis,), sorted({0, last}), mesh._coordinates(_others((axis,))))
 
 
 def _others(axes: Sequence[Axis]) -> list[Axis]:
@@ -109,8 +104,9 @@ def _widest(
 ) -> Group:
     """Of the groups with these offsets from their first ranks, the one on the most nodes.
 
-    All groups work at the same time and the slowest decides. Groups that start at the same place
-    in a node lie alike.
+    All groups work at the same time and the slowest decides: of several on as many nodes, the one
+    with the fewest ranks on its fullest node. Groups that start at the same place in a node lie
+    alike.
     """
     layouts = (
         Counter((start + offset) // mesh.gpus_per_node for offset in offsets)

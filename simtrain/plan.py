@@ -55,9 +55,8 @@ class PipelineOrder:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Kinds of the actions."""
-        sizes = self.num_stages, self.num_chunks, self.num_microbatches
-        return kinds_of(self.schedule_name, *sizes)
+        """Kinds of the actions; all schedules that have names run whole backward passes."""
+        return "F", "B"
 
     @property
     def kept(self) -> frozenset[tuple[int, int]]:
@@ -294,13 +293,6 @@ def chunk_of(blocks: Iterable[Block]) -> Chunk:
 def schedule_of(name: ScheduleName, p: int, m: int, n: int) -> Schedule:
     """As `schedules.build`; the last few are remembered."""
     return build_schedule(name, p, m, n)
-
-
-@functools.lru_cache(maxsize=1024)
-def kinds_of(name: ScheduleName, p: int, m: int, n: int) -> tuple[Kind, ...]:
-    """Kinds of a schedule's actions."""
-    found = {action.kind for actions in schedule_of(name, p, m, n).ranks for action in actions}
-    return tuple(sorted(found, key="FBIW".index))
 
 
 def kept_passes(schedule: Schedule, num_kept: tuple[int, ...]) -> frozenset[tuple[int, int]]:

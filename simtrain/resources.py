@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location, Problem, did_you_mean
 
 _PACKAGE = Path(__file__).parent
 _SUFFIX = ".yaml"
@@ -76,8 +75,7 @@ def _find(name_or_path: str | Path, kind: str, noun: str, location: Location | N
 
 
 def _unknown_name(name: str, known: list[str], noun: str, location: Location | None) -> Problem:
-    similar = difflib.get_close_matches(name, known, n=1)
-    question = f"did you mean {similar[0]}? " if similar else ""
+    question = did_you_mean(name, known)
     return Problem(
         "E101",
         f'no {noun} is called "{name}"',

@@ -7,7 +7,7 @@ lower-case b is a bit and a capital B a byte, so that "200 Gb/s" is 25e9 bytes/s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
@@ -159,49 +159,17 @@ def parse_bytes(value: object) -> int:
     return num_bytes
 
 
-def parse_bytes_per_s(value: object) -> float:
-    """A bandwidth such as "600 GB/s" or "200 Gb/s" (bits), in bytes/s.
-
-    Raises:
-        UnitError: see the message and its `fix`.
-    """
-    return float(_parse(value, BANDWIDTH))
+def _reader(dimension: Dimension, *, zero_allowed: bool = False) -> Callable[[object], float]:
+    """A function from text with a unit to base units, which raises what `_parse` raises."""
+    return lambda value: float(_parse(value, dimension, zero_allowed=zero_allowed))
 
 
-def parse_seconds(value: object) -> float:
-    """A duration above zero such as "2 us" or "1.5 ms", in seconds.
-
-    Raises:
-        UnitError: see the message and its `fix`.
-    """
-    return float(_parse(value, TIME))
-
-
-def parse_non_negative_seconds(value: object) -> float:
-    """A duration such as "2 us" or "0 s", in seconds.
-
-    Raises:
-        UnitError: see the message and its `fix`.
-    """
-    return float(_parse(value, TIME, zero_allowed=True))
-
-
-def parse_flops_per_s(value: object) -> float:
-    """A rate of floating-point operations such as "312 TFLOP/s", in FLOP/s.
-
-    Raises:
-        UnitError: see the message and its `fix`.
-    """
-    return float(_parse(value, COMPUTE_RATE))
-
-
-def parse_watts(value: object) -> float:
-    """A power such as "400 W" or "6.5 kW", in watts.
-
-    Raises:
-        UnitError: see the message and its `fix`.
-    """
-    return float(_parse(value, POWER))
+# Each takes text such as its dimension's example: "200 Gb/s", "2 us", "312 TFLOP/s", "400 W".
+parse_bytes_per_s = _reader(BANDWIDTH)
+parse_seconds = _reader(TIME)
+parse_non_negative_seconds = _reader(TIME, zero_allowed=True)
+parse_flops_per_s = _reader(COMPUTE_RATE)
+parse_watts = _reader(POWER)
 
 
 class Price(BaseModel):

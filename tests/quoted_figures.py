@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 from simtrain import paper
-from simtrain.paper import gpu_memory, kept_microbatches, recompute_times, stage_memory
+from simtrain.paper import kept_microbatches, stage_memory
 from simtrain.paper.entries import Reproduction, Section
 from simtrain.paper.models import MODELS, PRESENT
 
 GIB = 2**30
 
 
-def entries(known: dict[str, paper.Reproduced], target: str, title: str) -> Section:
+def entries(known: dict[str, paper.Reproduced], target: str, name: str) -> Section:
     result = known[target]
     assert isinstance(result, Reproduction)
-    return result.section(title)
+    return result.section(name)
 
 
 def quoted(known: dict[str, paper.Reproduced]) -> list[tuple[str, str, str]]:
@@ -30,32 +30,32 @@ def scaled(scale: float, digits: int, *sizes: float) -> str:
 
 
 def quoted_memory(known: dict[str, paper.Reproduced]) -> Iterator[tuple[str, str, str]]:
-    held = entries(known, "fig1", gpu_memory.ACTIVATIONS)
+    held = entries(known, "fig1", "activations")
     for model in MODELS:
         both = [held.value(model, strategy) for strategy in ("baseline", PRESENT)]
         yield "fig1", f"{model}: activations of baseline / present work, GiB", scaled(GIB, 1, *both)
-    words = entries(known, "fig7", "mean over the models, against the words of the text")
+    words = entries(known, "fig7", "means")
     names = ("sequence parallelism alone", "selective recompute alone", "both", "full recompute")
     for name, entry in zip(names, words.entries, strict=True):
         yield "fig7", f"{name}, mean of the models", percent(entry.simulated)
-    saves = entries(known, "fig7", "what selective recompute saves")
+    saves = entries(known, "fig7", "savings")
     yield (
         "fig7",
         "selective recompute saves, GPT-3 / MT-NLG",
         percent(*(entry.simulated for entry in saves.entries)),
     )
-    saved = entries(known, "fig9", "saved on the first stage by deallocating outputs")
+    saved = entries(known, "fig9", "savings")
     size = saved.value(stage_memory.WHOLE)
     yield "fig9", "deallocating outputs saves on the first stage, GiB", scaled(GIB, 2, size)
 
 
 def quoted_times(known: dict[str, paper.Reproduced]) -> Iterator[tuple[str, str, str]]:
-    overheads = entries(known, "fig8", recompute_times.OVERHEADS)
+    overheads = entries(known, "fig8", "overheads")
     for model in ("22B", "530B", "1T"):
         both = [overheads.value(model, strategy) for strategy in ("full", PRESENT)]
         yield "fig8", f"{model}: overhead of full recompute / present work", percent(*both)
-    mfu = entries(known, "appendix-c", "model FLOPs utilization")
-    gains = entries(known, "appendix-c", "what it adds, points")
+    mfu = entries(known, "appendix-c", "utilization")
+    gains = entries(known, "appendix-c", "gains")
     for model in ("175B", "530B"):
         gain = f"{percent(mfu.value(model, kept_microbatches.KEEPING))}, "
         gain += f"{100 * gains.value(model):+.2f}"
@@ -66,9 +66,9 @@ def quoted_zero(known: dict[str, paper.Reproduced]) -> Iterator[tuple[str, str, 
     parts, held, checkpointed = (
         [entry.simulated for entry in entries(known, "zero", title).entries]
         for title in (
-            "model states and buffers",
-            "activations, 32 sequences of 1024 tokens",
-            "activations with checkpointing",
+            "parts",
+            "activations",
+            "checkpointing",
         )
     )
     yield "zero", "weights / states / fp32 buffer, GB", scaled(1e9, 1, *parts)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from simtrain.scenario import RULES, Rule, Scenario, scenario_from_document
+from simtrain.scenario import RULES, Rule, Scenario, check_scenario
 from simtrain.scenario.violation import suggest
-from simtrain.strict_yaml import parse_document
+from simtrain.strict_yaml import as_scalar, parse_document
 
 MINIMAL = """\
 model:
@@ -25,7 +25,9 @@ def edited(old: str, new: str) -> str:
 
 
 def scenario_of(text: str) -> Scenario:
-    return scenario_from_document(parse_document(text, "x.yaml"))
+    scenario = Scenario.from_document(parse_document(text, "x.yaml"))
+    check_scenario(scenario)
+    return scenario
 
 
 def fixes_of(text: str, code: str) -> list[str]:
@@ -34,7 +36,8 @@ def fixes_of(text: str, code: str) -> list[str]:
     rule = rule_of(code)
     violation = rule.check(scenario)
     assert violation is not None
-    return [f"{fix.field}: {fix.written}" for fix in suggest(scenario, rule, violation, RULES)]
+    fixes = suggest(scenario, rule, violation, RULES).items()
+    return [f"{field}: {as_scalar(value)}" for field, values in fixes for value in values]
 
 
 def scenario_data(text: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from simtrain.engine import simulate as run_program
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.report import memory_report
 from simtrain.plan import Plan
+from simtrain.programs.iteration_layout import iteration_layout
 from simtrain.programs.seconds import IterationSeconds
-from simtrain.programs.structure import iteration_layout
 from simtrain.scenario import Scenario
 from simtrain.schedules import most_outstanding
 from simtrain.studies.choose import Choice, choose, is_open

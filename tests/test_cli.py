@@ -13,7 +13,7 @@ from scenario_texts import edited
 
 import simtrain
 from simtrain import cli
-from simtrain.paper import layer_times
+from simtrain.paper import times
 from simtrain.scenario import load_scenario
 from simtrain.schedules import Schedule, build
 
@@ -160,7 +160,7 @@ def test_reproduce_gives_a_table_or_json() -> None:
 
 
 def test_a_missed_threshold_is_told_and_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_times, "TABLE4_MAX", 1e-5)
+    monkeypatch.setattr(times, "TABLE4_MAX", 1e-5)
     page, data = call("reproduce", "table4"), call("reproduce", "table4", "--json")
     assert (page.exit_code, data.exit_code) == (4, 4)
     closing = page.stdout.splitlines()[-1]
@@ -172,7 +172,7 @@ def test_a_missed_threshold_is_told_and_exits_with_4(monkeypatch: pytest.MonkeyP
 def test_another_number_in_the_paper_is_an_error_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours does not move with what it is compared with."""
     before = json.loads(call("reproduce", "table4", "--json").stdout)
-    monkeypatch.setitem(layer_times.TABLE4_MS, "baseline", (8.7, 11.9))
+    monkeypatch.setitem(times.TABLE4_MS, "baseline", (8.7, 11.9))
     outcome = call("reproduce", "table4", "--json")
     after = json.loads(outcome.stdout)
     assert outcome.exit_code == 4

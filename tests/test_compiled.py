@@ -15,18 +15,15 @@ from toys import a100, small, zero
 
 from simtrain.durations.model import DurationModel
 from simtrain.engine import DeadlockError, Interference, Program, Task, simulate
-from simtrain.engine.interval_kernel import common_s, merged, outside_s
-from simtrain.engine.intervals import common_s as plain_common_s
-from simtrain.engine.intervals import merged as plain_merged
-from simtrain.engine.intervals import outside_s as plain_outside_s
+from simtrain.engine.compiled import run_loop
+from simtrain.engine.idle import idle_seconds
 from simtrain.errors import InputError
 from simtrain.evaluation import Evaluator
 from simtrain.memory.report import memory_report, peak_bytes
 from simtrain.plan import Plan
-from simtrain.programs.compiled_pass import run_compiled_pass
+from simtrain.programs.iteration_layout import iteration_layout
 from simtrain.programs.pass_layout import PassMachine, simulate_pass
 from simtrain.programs.seconds import IterationSeconds, Machine, pass_flops
-from simtrain.programs.structure import iteration_layout
 from simtrain.resources import list_scenarios
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.scenario.check import RULES
@@ -109,20 +106,33 @@ def test_an_engine_that_there_is_not_is_refused() -> None:
         simulate(Program(()), "simpi")  # type: ignore[arg-type]
 
 
-SORTED = st.lists(st.integers(0, 60), unique=True, max_size=20).map(sorted)
+SORTED = st.lists(st.integers(0, 60), max_size=20).map(sorted)
 
 
-@given(SORTED, SORTED)
-def test_sets_of_moments_are_the_same_compiled(first: list[int], second: list[int]) -> None:
-    def pairs(moments: list[int]) -> list[tuple[float, float]]:
-        ends = zip(moments[::2], moments[1::2], strict=False)
-        return [(start / 7, end / 7) for start, end in ends]
-
-    one, other = pairs(first), pairs(second)
-    a, b = (np.array(intervals, float).reshape(-1, 2) for intervals in (one, other))
-    assert common_s(a, b) == plain_common_s(one, other)
-    assert outside_s(a, b) == plain_outside_s(one, other)
-    assert list(map(tuple, merged(a, b).tolist())) == plain_merged([*one, *other])
+@given(st.lists(SORTED, min_size=4, max_size=4), st.integers(60, 70))
+def test_idle_time_is_charged_to_the_first_part_that_runs(
+    streams: list[list[int]], makespan: int
+) -> None:
+    """Stream 0 waits for streams 1 and 2 (part 0) and for stream 3 (part 1), moment by moment."""
+    tasks = [list(zip(moments[::2], moments[1::2], strict=False)) for moments in streams]
+    running = [{at for start, end in queue for at in range(start, end)} for queue in tasks]
+    idle = {*range(makespan)} - running[0]
+    first = idle & (running[1] | running[2])
+    expected = [len(first), len((idle & running[3]) - first)]
+    starts = np.cumsum([0, *map(len, tasks)]).astype(np.int32)
+    times = np.array([task for queue in tasks for task in queue], float).reshape(-1, 2)
+    arrays = (
+        *(
+            np.array(one, np.int32)
+            for one in ([0, 0], [[1, 2, 3], [3, 0, 0]], [[0, 0, 1], [1, 0, 0]])
+        ),
+        *(starts, np.arange(starts[-1], dtype=np.int32)),
+        *(times[:, 0].copy(), times[:, 1].copy(), np.float64(makespan)),
+    )
+    found = run_loop(idle_seconds, *arrays, is_compiled=False)
+    assert found[0].tolist() == expected
+    assert found[1].tolist() == [0, len(idle & running[3])]
+    assert np.array_equal(run_loop(idle_seconds, *arrays, is_compiled=True), found)
 
 
 VARIANTS = {
@@ -322,7 +332,7 @@ def assert_passes(scenario: Scenario, machine: PassMachine) -> None:
     """Each pass, compiled, against the same pass run by SimPy, to the last bit."""
     for one in any_passes(scenario):
         record = record_pass(one)
-        assert run_compiled_pass(record, machine) == simulate_pass(record, machine)
+        assert simulate_pass(record, machine, "compiled") == simulate_pass(record, machine)
         ops = [*record.ops]
         assert pass_flops(one) == (total_model_flops(ops), total_flops(ops))
 

@@ -21,7 +21,7 @@ from calibrate.record_file import RecordFile
 from simtrain import paper
 from simtrain.cli import Target
 from simtrain.hardware.load import load_profile
-from simtrain.paper.comparison import Comparison, Row
+from simtrain.paper.entries import Comparison, Entry
 from simtrain.resources import list_profiles, list_scenarios, list_sweeps
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
@@ -128,7 +128,7 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
     """But for the long simulations, which tests/test_paper.py runs; the short ones run once."""
     for target, once in _ONCE.items():
         monkeypatch.setattr(paper, target, lambda progress, once=once: once())
-    quick = Comparison("stands for a long one", [Row("22B", "full", 1.42, 1.42)], 0.01, 0.01)
+    quick = Comparison("stands for a long one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
     for target in ("table5", "dp530b", "appendix_c"):
         monkeypatch.setattr(paper, target, lambda progress: quick)
     outcome = call(*shlex.split(command)[1:])

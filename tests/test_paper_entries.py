@@ -7,8 +7,8 @@ from command_line import call
 from pytest import MonkeyPatch
 
 from simtrain import paper
-from simtrain.paper import gpu_memory, recompute_times
 from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, Reproduction, Section, Unit
+from simtrain.paper.published import published
 
 
 def sample(simulated: float, limit: Limit | None) -> Reproduction:
@@ -55,7 +55,7 @@ def test_errors_are_relative_but_for_fractions_and_where_the_paper_has_zero() ->
 
 
 def test_another_number_in_the_paper_is_a_miss_and_exits_with_4(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setitem(gpu_memory.FIGURE1, "22B", gpu_memory.AsRead(40, (59.3, 9.6)))
+    monkeypatch.setitem(published("fig1")["sections"]["states"]["paper"], "22B", 40)
     page, data = call("reproduce", "fig1"), call("reproduce", "fig1", "--json")
     assert (page.exit_code, data.exit_code) == (4, 4)
     assert page.stdout.splitlines()[-1] == "FAILED: 1 of 28 figures beyond their limits"
@@ -66,5 +66,6 @@ def test_another_number_in_the_paper_is_a_miss_and_exits_with_4(monkeypatch: Mon
 
 
 def test_another_overhead_in_the_paper_is_a_miss(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setitem(recompute_times.PAPER_OVERHEADS, ("1T", "full"), 0.40)
+    overheads = published("fig8")["sections"]["overheads"]["paper"]
+    monkeypatch.setitem(overheads["1T"], "full", 0.40)
     assert [miss[:34] for miss in paper.fig8().misses] == ["overhead over the baseline, 1T, fu"]

@@ -15,7 +15,7 @@ from quoted_figures import entries, quoted
 from test_paper_entries import sample
 
 from simtrain import paper
-from simtrain.paper import gpu_memory, kept_microbatches, recompute_times, stage_memory
+from simtrain.paper import kept_microbatches, recompute_times, stage_memory
 from simtrain.paper.entries import Limit, Reproduction
 from simtrain.paper.kept_microbatches import AppendixC
 
@@ -124,7 +124,7 @@ def layer_bytes(model: str, strategy: str) -> Fraction:
 
 
 def test_table_2(known: dict[str, paper.Reproduced]) -> None:
-    section = entries(known, "table2", "activations memory of a layer")
+    section = entries(known, "table2", "activations")
     rows = ["no parallelism", "baseline", "sequence", "selective", PRESENT, "full"]
     assert [entry.labels for entry in section.entries] == [
         (model, strategy) for model in MODELS for strategy in rows
@@ -132,11 +132,11 @@ def test_table_2(known: dict[str, paper.Reproduced]) -> None:
     for entry in section.entries:
         assert entry.simulated == entry.paper == layer_bytes(*entry.labels)
         assert entry.limit == Limit.exactly(entry.simulated)
-    flops = entries(known, "table2", "FLOPs of a layer")
+    flops = entries(known, "table2", "flops")
     a_layer = 72 * S * 12288**2 * (1 + S / (6 * 12288))
     assert flops.value("175B", "no parallelism") == pytest.approx(a_layer)
     assert flops.value("175B", "full") == pytest.approx(a_layer * 4 / 3 / T)
-    sent = entries(known, "table2", "bytes communicated for a layer")
+    sent = entries(known, "table2", "communication")
     assert sent.value("175B", "no parallelism") == 0
     assert sent.value("175B", "baseline") == 14 * S * 12288
     assert sent.value("175B", "full") == 21 * S * 12288
@@ -145,11 +145,11 @@ def test_table_2(known: dict[str, paper.Reproduced]) -> None:
 def test_ends_of_the_22b_model(known: dict[str, paper.Reproduced]) -> None:
     """Section 4.3, whose text says "less than 0.01 %": its formula has 0.015 % and 0.57 %."""
     sbh = S * 4 * 6144
-    section = entries(known, "table2", "what the ends of the 22B model keep (Section 4.3)")
+    section = entries(known, "table2", "ends")
     dropout, everything = (entry.simulated for entry in section.entries)
     assert dropout == sbh / T
     assert everything == sbh / T * (1 + 4 * (1 + V / 6144))
-    shares = entries(known, "table2", "the same as a share of the layers' (Equation 5)")
+    shares = entries(known, "table2", "ends_share")
     assert [f"{100 * entry.simulated:.3f}" for entry in shares.entries] == ["0.015", "0.568"]
 
 
@@ -158,9 +158,9 @@ def test_ends_of_the_22b_model(known: dict[str, paper.Reproduced]) -> None:
 
 def test_figure_1(known: dict[str, paper.Reproduced]) -> None:
     """18 bytes of 12h²L weights; L layers' activations, 1 + (p-1)/(pm) of them if interleaved."""
-    states = entries(known, "fig1", gpu_memory.STATES)
-    equations = entries(known, "fig1", "activations by the equations")
-    held = entries(known, "fig1", gpu_memory.ACTIVATIONS)
+    states = entries(known, "fig1", "states")
+    equations = entries(known, "fig1", "equations")
+    held = entries(known, "fig1", "activations")
     for model, (_, h, layers, p, _) in MODELS.items():
         weights = 18 * 12 * h**2 * layers / (T * p)
         assert states.value(model) == pytest.approx(weights, rel=2e-3)
@@ -174,8 +174,8 @@ def test_figure_1(known: dict[str, paper.Reproduced]) -> None:
 
 
 def test_the_22b_model_holds_what_section_4_3_adds(known: dict[str, paper.Reproduced]) -> None:
-    held = entries(known, "fig1", gpu_memory.ACTIVATIONS)
-    ends = entries(known, "table2", "what the ends of the 22B model keep (Section 4.3)")
+    held = entries(known, "fig1", "activations")
+    ends = entries(known, "table2", "ends")
     layers = layer_bytes("22B", PRESENT) * 48
     assert held.value("22B", PRESENT) == layers + ends.entries[1].simulated
 
@@ -183,23 +183,21 @@ def test_the_22b_model_holds_what_section_4_3_adds(known: dict[str, paper.Reprod
 def test_every_baseline_is_above_the_gpu_and_present_work_is_not(
     known: dict[str, paper.Reproduced],
 ) -> None:
-    totals = entries(known, "fig1", gpu_memory.TOTAL)
+    totals = entries(known, "fig1", "totals")
     for entry in totals.entries:
         assert (entry.simulated > 80 * GIB) == (entry.labels[1] == "baseline")
 
 
 def test_figure_7(known: dict[str, paper.Reproduced]) -> None:
-    shares = entries(
-        known, "fig7", "activations memory, percentage of the tensor-parallel baseline"
-    )
+    shares = entries(known, "fig7", "shares")
     for entry in shares.entries:
         model, technique = entry.labels
         ratio = layer_bytes(model, technique) / layer_bytes(model, "baseline")
         assert entry.simulated == float(ratio)
-    core = entries(known, "fig7", "what the attention core keeps")
+    core = entries(known, "fig7", "attention_core")
     assert [entry.simulated for entry in core.entries] == [80, 64, 871]
     assert 34 * 12288 / (5 * 96) == 870.4
-    saved = entries(known, "fig7", "what selective recompute saves")
+    saved = entries(known, "fig7", "savings")
     assert saved.value("GPT-3") == pytest.approx(80 / 114)
     assert saved.value("MT-NLG") == pytest.approx(64 / 98)
 
@@ -208,8 +206,8 @@ def test_figure_7(known: dict[str, paper.Reproduced]) -> None:
 
 
 def test_figure_8(known: dict[str, paper.Reproduced]) -> None:
-    times = entries(known, "fig8", recompute_times.TIMES)
-    overheads = entries(known, "fig8", recompute_times.OVERHEADS)
+    times = entries(known, "fig8", "times")
+    overheads = entries(known, "fig8", "overheads")
     for model in MODELS:
         parts = {
             strategy: [times.value(model, strategy, part) for part in recompute_times.PARTS]
@@ -226,8 +224,8 @@ def test_figure_8(known: dict[str, paper.Reproduced]) -> None:
 
 
 def test_figure_8_has_the_22b_model_of_table_4(known: dict[str, paper.Reproduced]) -> None:
-    times = entries(known, "fig8", recompute_times.TIMES)
-    rows = {(row.strategy, row.facts["pass"]): row.simulated_s for row in paper.table4().rows}
+    times = entries(known, "fig8", "times")
+    rows = {(row.labels[1], row.facts["pass"]): row.simulated for row in paper.table4().rows}
     for strategy in recompute_times.BARS:
         forward, backward, recompute = (
             times.value("22B", strategy, part) for part in recompute_times.PARTS
@@ -239,7 +237,7 @@ def test_figure_8_has_the_22b_model_of_table_4(known: dict[str, paper.Reproduced
 def test_figure_9(known: dict[str, paper.Reproduced]) -> None:
     """1F1B, whole outputs: p - S microbatches of L/p layers, 13 sbh each, and the dropout masks."""
     sbh, p = S * 20480, 35
-    curves = entries(known, "fig9", stage_memory.CURVES)
+    curves = entries(known, "fig9", "curves")
     for stage in range(p - 1):
         flying = p - stage
         layers = flying * 3 * 13 * sbh + (flying * sbh if stage == 0 else 0)
@@ -247,7 +245,7 @@ def test_figure_9(known: dict[str, paper.Reproduced]) -> None:
         assert curves.value(*whole) == layers
         kept = (stage_memory.WHOLE, stage_memory.KEPT, str(stage))
         assert curves.value(*kept) == layers + flying * 2 * sbh
-    saved = entries(known, "fig9", "saved on the first stage by deallocating outputs")
+    saved = entries(known, "fig9", "savings")
     assert saved.value(stage_memory.WHOLE) == 2 * sbh * p
     assert f"{2 * sbh * p / GIB:.2f}" == "2.73"
     # Interleaved: 139 forward passes outstanding, each with an eighth of an output.
@@ -258,8 +256,8 @@ def test_figure_9(known: dict[str, paper.Reproduced]) -> None:
 
 
 def test_appendix_c(known: dict[str, paper.Reproduced]) -> None:
-    mfu = entries(known, "appendix-c", "model FLOPs utilization")
-    gains = entries(known, "appendix-c", "what it adds, points")
+    mfu = entries(known, "appendix-c", "utilization")
+    gains = entries(known, "appendix-c", "gains")
     for model in ("175B", "530B"):
         before, after = (
             mfu.value(model, variant)
@@ -267,7 +265,7 @@ def test_appendix_c(known: dict[str, paper.Reproduced]) -> None:
         )
         assert 0 < after - before < 0.01
         assert gains.value(model) == after - before
-    kept = entries(known, "appendix-c", "what is kept")
+    kept = entries(known, "appendix-c", "kept")
     for model in ("175B", "530B"):
         outstanding, keeping, stages, whole = (
             entry.simulated for entry in kept.entries if entry.labels[0] == model
@@ -296,15 +294,15 @@ def test_the_example_of_figure_10(known: dict[str, paper.Reproduced]) -> None:
 def test_zero(known: dict[str, paper.Reproduced]) -> None:
     h, layers, vocab, s = 1600, 48, 50304, 1024
     num_parameters = layers * (12 * h**2 + 13 * h) + (vocab + s + 2) * h
-    states = entries(known, "zero", "model states and buffers")
+    states = entries(known, "zero", "parts")
     assert [entry.simulated / num_parameters for entry in states.entries] == [2, 16, 4]
     sbh = s * 32 * h
-    held = entries(known, "zero", "activations, 32 sequences of 1024 tokens")
+    held = entries(known, "zero", "activations")
     counted, everything, selective = (entry.simulated for entry in held.entries)
     assert counted == 2 * 12 * sbh * layers
     assert everything == (34 + 5 * 25 * s / h) * sbh * layers
     assert selective == 34 * sbh * layers
-    checkpointed = entries(known, "zero", "activations with checkpointing")
+    checkpointed = entries(known, "zero", "checkpointing")
     units, inputs, live = (entry.simulated for entry in checkpointed.entries)
     assert units == (8 * 2 + 6 * 24) * sbh
     assert inputs == layers * 2 * sbh
@@ -313,7 +311,7 @@ def test_zero(known: dict[str, paper.Reproduced]) -> None:
 
 def test_zero_divides_states_over_replicas(known: dict[str, paper.Reproduced]) -> None:
     """(2 + 2 + 12/N)Ψ, (2 + 14/N)Ψ, 16Ψ/N."""
-    states = entries(known, "zero", "model states by ZeRO stage and number of replicas")
+    states = entries(known, "zero", "divided")
     psi = states.value("0", "1") / 16
     for number in (2, 4, 8, 16, 32, 64):
         expected = (16, 4 + 12 / number, 2 + 14 / number, 16 / number)
@@ -336,17 +334,15 @@ def test_the_validation_has_the_figures_that_we_print(known: dict[str, paper.Rep
 def test_the_validation_has_the_other_figures_too(known: dict[str, paper.Reproduced]) -> None:
     text = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
     text = " ".join(text.partition("## Memory: the papers' figures")[2].split())
-    ends = [
-        entry.simulated / GIB for entry in entries(known, "fig1", gpu_memory.EMBEDDINGS).entries
-    ]
+    ends = [entry.simulated / GIB for entry in entries(known, "fig1", "embeddings").entries]
     assert f"the embedding's states ({ends[0]:.1f} to {ends[-1]:.1f} GiB)" in text
-    saved = entries(known, "fig9", "saved on the first stage by deallocating outputs")
+    saved = entries(known, "fig9", "savings")
     size = saved.value(stage_memory.SPLIT) / GIB
     assert f"outputs split by sequence parallelism) {size:.2f} GiB are saved" in text
-    kept = [int(entry.simulated) for entry in entries(known, "appendix-c", "what is kept").entries]
+    kept = [int(entry.simulated) for entry in entries(known, "appendix-c", "kept").entries]
     assert f"{kept[1]} of {kept[0]} on the first stage of the 175B model" in text
     assert f"{kept[5]} of {kept[4]} on that of the 530B model" in text
-    overheads = entries(known, "fig8", recompute_times.OVERHEADS)
+    overheads = entries(known, "fig8", "overheads")
     for strategy, points in (("full", "1.9 points"), (PRESENT, "1.3 for the present work")):
         lowest = min(
             overheads.error(entry) or 0 for entry in overheads.entries if strategy in entry.labels

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pytest import MonkeyPatch
 
 from simtrain import paper
-from simtrain.paper.comparison import Comparison, Row
+from simtrain.paper.entries import Comparison, Entry
 from simtrain.paper.kept_microbatches import AppendixC
 from simtrain.paper.kept_microbatches import _example as example
 from simtrain.paper.kept_microbatches import _passes as passes
@@ -137,7 +137,7 @@ def test_the_users_own_style_changes_nothing(
 def test_out_makes_the_folder_and_writes_there(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
-    quick = Comparison("stands for a long one", [Row("22B", "full", 1.42, 1.42)], 0.01, 0.01)
+    quick = Comparison("stands for a long one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
     for target in ("table4", "table5", "dp530b", "fig1", "fig8", "fig9", "appendix_c", "zero"):
         monkeypatch.setattr(paper, target, lambda progress: quick)
     folder = tmp_path / "new" / "pictures"
@@ -152,7 +152,7 @@ def test_pictures_are_written_also_where_a_threshold_is_missed(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     """There they are needed most."""
-    bad = Comparison("bad", [Row("22B", "full", 1.42, 2.0)], 0.01, 0.01)
+    bad = Comparison("bad", [Entry(("22B", "full"), 1.42, 2.0)], 0.01, 0.01)
     monkeypatch.setattr(paper, "table5", lambda progress: bad)
     outcome = call("reproduce", "table5", "--json", "--out", str(tmp_path))
     assert outcome.exit_code == 4

@@ -8,14 +8,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from schedule_strategies import schedules
 
-from simtrain.engine import DeadlockError, ProgramBuilder, Timeline, simulate
+from simtrain.engine import DeadlockError, Program, ProgramBuilder, Timeline, simulate
 from simtrain.errors import InputError
 from simtrain.programs.pipeline import (
     PipelineCosts,
     PipelineTasks,
     add_pipeline,
     link_stream,
-    pipeline_program,
     stage_stream,
 )
 from simtrain.schedules import (
@@ -28,6 +27,15 @@ from simtrain.schedules import (
 )
 
 FORWARD_S, BACKWARD_S = 1.0, 2.0  # of one chunk; whole seconds, so sums are exact
+
+
+def pipeline_program(
+    schedule: Schedule, costs: PipelineCosts, overlap: bool
+) -> tuple[Program, PipelineTasks]:
+    """A program of nothing but a pipeline."""
+    builder = ProgramBuilder()
+    tasks = add_pipeline(builder, schedule, costs, overlap)
+    return builder.build(), tasks
 
 
 def action_s(action: Action) -> float:

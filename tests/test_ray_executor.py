@@ -21,8 +21,7 @@ from simtrain.hardware.load import load_profile
 from simtrain.sweep import Plan
 from simtrain.sweep.part import _evaluator
 from simtrain.sweep.plan import versions
-from simtrain.sweep.ray_executor import RayExecutor, connect
-from simtrain.sweep.ray_node import Needs, needs_of, on_node
+from simtrain.sweep.ray_executor import Needs, RayExecutor, connect, needs_of, on_node
 
 NEEDS = Needs(versions(), {})
 

@@ -13,7 +13,7 @@ from simtrain.engine import Program, Task, Timeline
 from simtrain.memory.buffers import RECOMPUTED, WORKING
 from simtrain.memory.report import MemoryReport, StageMemory
 from simtrain.memory.states import ModelStates
-from simtrain.paper.comparison import Comparison, Gain, Row
+from simtrain.paper.entries import Comparison, Entry, Limit
 from simtrain.paper.render import render as render_comparison
 from simtrain.paper.render import verdict
 from simtrain.report.breakdown import Breakdown
@@ -73,11 +73,17 @@ def stage(number: int) -> StageMemory:
 def comparison(simulated_s: float) -> Comparison:
     """Errors of +0.5 % and of whatever `simulated_s` against 2 s is."""
     rows = [
-        Row("22B", "full", 4.0, 4.02, {"mfu": 0.25}),
-        Row("22B", "selective+sequence", 2.0, simulated_s, {"mfu": 0.5, "paper_mfu": 0.51}),
+        Entry(("22B", "full"), 4.0, 4.02, facts={"mfu": 0.25}),
+        Entry(
+            ("22B", "selective+sequence"),
+            2.0,
+            simulated_s,
+            facts={"mfu": 0.5, "paper_mfu": 0.51},
+        ),
     ]
-    gains = [Gain("22B", 0.3, 0.31, 0.015), Gain("175B", 0.3, 0.28, 0.015)]
-    return Comparison("Table 0", rows, mean_threshold=0.01, max_threshold=0.02, gains=gains)
+    limit = Limit.within(0.3, 0.015)
+    gains = [Entry(("22B",), 0.3, 0.31, limit), Entry(("175B",), 0.3, 0.28, limit)]
+    return Comparison("Table 0", rows, 0.01, 0.02, gains, gain_threshold=0.015)
 
 
 PAGES = {
@@ -123,7 +129,7 @@ def test_the_closing_line(simulated_s: float, closing: str) -> None:
     made = comparison(simulated_s)
     assert str(verdict(made)) == closing
     assert made.ok == closing.startswith("OK") == (not made.misses)
-    assert [gain.within for gain in made.gains] == [True, False]
+    assert [gain.is_within for gain in made.gains] == [True, False]
 
 
 def test_misses_are_told_one_by_one() -> None:
@@ -135,7 +141,7 @@ def test_misses_are_told_one_by_one() -> None:
 
 
 def test_an_error_that_equals_its_threshold_is_within_it() -> None:
-    made = Comparison("exact", [Row("22B", "full", 4.0, 4.5)], 0.125, 0.125)
+    made = Comparison("exact", [Entry(("22B", "full"), 4.0, 4.5)], 0.125, 0.125)
     assert (made.mean_abs_error, made.max_abs_error, made.ok) == (0.125, 0.125, True)
 
 

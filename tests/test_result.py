@@ -9,7 +9,7 @@ from toys import a100, run, small
 
 import simtrain
 from simtrain.errors import InputError
-from simtrain.report.frames import breakdown_columns, memory_columns, timeline_columns
+from simtrain.report.frames import breakdown_rows, memory_rows, timeline_rows
 from simtrain.search import search
 
 RESULT = run(small())
@@ -49,28 +49,27 @@ def test_plain_data_is_json() -> None:
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
-def test_columns_have_a_row_per_stage_and_per_task() -> None:
-    parts = breakdown_columns(RESULT.stages)
-    assert parts["stage"] == [0, 1, 2, 3]
-    rows = zip(*(parts[name] for name in RESULT.breakdown_s), strict=True)
-    assert [sum(row) for row in rows] == pytest.approx([RESULT.iteration_time_s] * 4)
-    memory = memory_columns(RESULT.memory)
-    assert tuple(memory["peak_bytes"]) == RESULT.memory.peaks_bytes
-    tasks = timeline_columns(RESULT.timeline)
-    assert len(tasks["start_s"]) == len(RESULT.timeline.program.tasks)
-    assert max(tasks["end_s"]) == RESULT.iteration_time_s
+def test_tables_have_a_row_per_stage_and_per_task() -> None:
+    parts = breakdown_rows(RESULT.stages)
+    assert [row.pop("stage") for row in parts] == [0, 1, 2, 3]
+    assert [sum(row.values()) for row in parts] == pytest.approx([RESULT.iteration_time_s] * 4)
+    peaks = [row["peak_bytes"] for row in memory_rows(RESULT.memory)]
+    assert tuple(peaks) == RESULT.memory.peaks_bytes
+    tasks = timeline_rows(RESULT.timeline)
+    assert len(tasks) == len(RESULT.timeline.program.tasks)
+    assert max(row["end_s"] for row in tasks) == RESULT.iteration_time_s
 
 
 def test_frames_are_pandas_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = types.ModuleType("pandas")
-    pandas.DataFrame = lambda columns: ("frame", columns)  # type: ignore[attr-defined]
+    pandas.DataFrame = lambda rows: ("frame", rows)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert RESULT.breakdown_frame() == ("frame", breakdown_columns(RESULT.stages))
-    assert RESULT.memory_frame() == ("frame", memory_columns(RESULT.memory))
-    assert RESULT.timeline_frame() == ("frame", timeline_columns(RESULT.timeline))
+    assert RESULT.frame("breakdown") == ("frame", breakdown_rows(RESULT.stages))
+    assert RESULT.frame("memory") == ("frame", memory_rows(RESULT.memory))
+    assert RESULT.frame("timeline") == ("frame", timeline_rows(RESULT.timeline))
 
 
 def test_without_pandas_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match=r"pip install pandas, or .* Result.to_dict"):
-        RESULT.breakdown_frame()
+        RESULT.frame("breakdown")

@@ -21,7 +21,7 @@ from simtrain.search.bounds import Bounds
 from simtrain.search.exhaustive import exhaustive
 from simtrain.search.legality import legal_points
 from simtrain.search.looker import Found, Looker
-from simtrain.search.reason import reason
+from simtrain.search.result import reason
 from simtrain.search.sampling import sampled
 from simtrain.search.space import Point, Space
 from simtrain.units import format_bytes

@@ -1,13 +1,25 @@
 """The space of a search is that of all legal configurations, and nothing else."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from search_spaces import BASES, all_points, base, broken, space
 
-from simtrain.scenario import RecomputePolicy, check_scenario, load_unchecked
-from simtrain.search.legality import legal_points
-from simtrain.search.space import POLICIES, Point, Space, divisors
+from simtrain.scenario import (
+    Batch,
+    MemoryOptions,
+    RecomputePolicy,
+    Rule,
+    Scenario,
+    Violation,
+    check_scenario,
+    load_unchecked,
+)
+from simtrain.scenario.nearest import divisors
+from simtrain.search.legality import legal_points, rules_of_base
+from simtrain.search.space import POLICIES, Point, Space
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -40,6 +52,67 @@ def test_what_the_enumeration_leaves_out_is_illegal(
     searched, point = space(name), Point(*split, *sizes, *rest)
     is_legal = not broken(searched.scenario(point))
     assert is_legal == (point in legal_points(searched).points)
+
+
+def a_rule(breaks: Callable[[Scenario], object]) -> Rule:
+    """A rule that the search has never seen."""
+    violation = Violation("broken", {"batch.micro": []})
+    return Rule("E399", "for a test", lambda scenario: violation if breaks(scenario) else None)
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lambda scenario: scenario.parallelism.tensor == 2 and scenario.batch.micro == 2,
+        lambda scenario: scenario.recompute.strategy == "full" and scenario.num_microbatches > 1,
+        lambda scenario: not scenario.parallelism.scatter_gather or scenario.schedule == "1f1b",
+        lambda scenario: 2 in scenario.chunk_sizes and scenario.parallelism.mesh().dp == 2,
+        lambda scenario: scenario.memory == MemoryOptions(zero_stage=1),
+        lambda scenario: scenario.batch in {Batch(micro=2, global_=4)},
+        lambda scenario: scenario.model_dump()["parallelism"]["tensor"] == 4,
+        lambda scenario: dict(scenario.parallelism)["data"] == vars(scenario.memory)["zero_stage"],
+        lambda scenario: scenario.replace({"batch.micro": 2}) == scenario,
+        lambda scenario: "micro=2" in repr(scenario) and isinstance(scenario.batch, Batch),
+        lambda scenario: not scenario.positions.values and scenario.memory.zero_stage == 1,
+        lambda scenario: scenario.model.num_layers % 3,
+        lambda scenario: False,
+    ],
+)
+def test_a_new_rule_needs_no_change_of_the_search(
+    breaks: Callable[[Scenario], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it reads of a scenario, and however."""
+    rule, searched = a_rule(breaks), space("plain", 4, 8)
+    monkeypatch.setattr("simtrain.search.legality.RULES", (rule,))
+    every = all_points(searched)
+    legal = legal_points(searched)
+    assert list(legal.points) == [p for p in every if rule.check(searched.scenario(p)) is None]
+    assert legal.removed.total() == len(every) - len(legal.points)
+
+
+def test_a_rule_runs_once_for_each_different_values_that_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tensors: list[int] = []
+
+    def breaks(scenario: Scenario) -> bool:
+        tensors.append(scenario.parallelism.tensor)
+        return scenario.parallelism.tensor == 2 and scenario.batch.micro == 2
+
+    monkeypatch.setattr("simtrain.search.legality.RULES", (a_rule(breaks),))
+    legal_points(space("plain", 4))
+    # One run more finds out what the rule reads first; batch.micro is read for one tensor size.
+    assert sorted(tensors[1:]) == [1, 2, 2, 2, 2, 4]
+
+
+def test_every_point_or_none_breaks_a_rule_of_the_base() -> None:
+    searched = Space(base(model={"hidden_size": 500}, attention_backend="fused"), (4,))
+    of_base = {rule.code for rule in rules_of_base(searched)}
+    assert {"E302", "E315", "E330"} <= of_base
+    broken_somewhere = [
+        of_base.intersection(broken(searched.scenario(p))) for p in all_points(searched)
+    ]
+    assert all(codes == {"E302"} for codes in broken_somewhere)
 
 
 def test_every_point_stands_for_its_scenario() -> None:

@@ -3,6 +3,7 @@
 import functools
 import json
 import pathlib
+from typing import Any
 
 import pytest
 from command_line import ROOT, call
@@ -11,8 +12,9 @@ from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residuals
 from simtrain.errors import InputError
+from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile
-from simtrain.report.profile_page import ShownEntry, load_page
+from simtrain.report.profile_page import load_page
 from simtrain.resources import find_profile, list_profiles
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate_layer
@@ -30,8 +32,8 @@ def layer_s(cluster: str) -> float:
     return sum(time.duration_s for time in simulate_layer(scenario, load_profile(cluster)))
 
 
-def entries(name: str) -> dict[str, ShownEntry]:
-    return {f"{entry.section}.{entry.name}": entry for entry in load_page(name).entries}
+def entries(name: str) -> dict[str, Entry[Any]]:
+    return {f"{shown.section}.{shown.name}": shown.entry for shown in load_page(name).entries}
 
 
 def test_the_profiles_that_come_with_simtrain() -> None:
@@ -62,7 +64,7 @@ def test_trainiums_report_says_that_it_is_not_calibrated() -> None:
     done = call("run", "table5_22b_present", "--set", "cluster=trn1", "--allow-oom")
     assert done.exit_code == 0
     assert "The profile is not calibrated: its numbers are a datasheet's." in done.stdout
-    assert not any(entry.fitted_on for entry in load_page("trn1").entries)
+    assert not any(shown.entry.fitted_on for shown in load_page("trn1").entries)
 
 
 def says(residuals: Residuals) -> str:

@@ -16,20 +16,19 @@ from simtrain.errors import InputError
 from simtrain.resources import list_sweeps
 from simtrain.scenario import load_scenario
 from simtrain.sweep import Plan, load_plan
-from simtrain.sweep.axes import FieldAxis
+from simtrain.sweep.axes import Axis
 from simtrain.sweep.constraints import ConstraintError, read_constraint
 
 # ------------------------------------------------------------------------------------- expansion
 
 
-def a_plan(*axes: FieldAxis, part_size: int = 1) -> Plan:
+def a_plan(*axes: Axis, part_size: int = 1) -> Plan:
     return Plan("x", None, "b", {"b": {}}, {}, axes, (), (), "mfu", {}, {}, part_size)
 
 
-def axes_of(*lengths: int) -> tuple[FieldAxis, ...]:
+def axes_of(*lengths: int) -> tuple[Axis, ...]:
     return tuple(
-        FieldAxis(f"a{number}", (f"a{number}",), range(length))
-        for number, length in enumerate(lengths)
+        Axis(f"a{number}", (f"a{number}",), range(length)) for number, length in enumerate(lengths)
     )
 
 
@@ -122,7 +121,7 @@ def test_the_digest_is_of_what_decides_about_the_results(tmp_path: pathlib.Path)
 def test_a_column_holds_every_value_of_its_axis(
     values: tuple[Any, ...], column_type: type, first: Any
 ) -> None:
-    axis = FieldAxis("x", ("x",), values)
+    axis = Axis("x", ("x",), values)
     cell = a_plan(axis).cells(0)["x"]
     assert axis.column_type is column_type
     assert (cell, type(cell)) == (first, type(first))

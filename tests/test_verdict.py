@@ -43,7 +43,7 @@ def test_nor_is_it_with_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "cheapest_change", lambda *arguments: None)
     outcome = call("run", *TOO_MUCH, "--json")
     assert (outcome.exit_code, outcome.stdout) == (3, "")
-    assert "take a larger GPU or more of them" in outcome.stderr
+    assert "none of the changes tried is enough: use GPUs with more memory" in outcome.stderr
 
 
 def advised(outcome: Outcome) -> list[str]:
@@ -130,7 +130,7 @@ def test_more_gpus_are_the_last_resort() -> None:
 def test_where_nothing_helps_that_is_said() -> None:
     scenario = tight(2.2)
     assert cheapest(scenario) is None
-    with pytest.raises(DoesNotFitError, match="take a larger GPU or more of them"):
+    with pytest.raises(DoesNotFitError, match="none of the changes tried is enough"):
         simulate_fitting(scenario)
 
 

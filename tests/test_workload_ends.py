@@ -16,6 +16,7 @@ from toys import (
     plan_of,
     scenario_with,
     shape_of,
+    waits_of,
 )
 
 from simtrain.mesh import Axis
@@ -94,7 +95,7 @@ def test_cross_entropy_reduces_three_fp32_numbers_a_token() -> None:
 def test_each_reduction_of_the_cross_entropy_waits_for_its_kernel_and_is_waited_for() -> None:
     scenario = paper_scenario("22B")
     record = record_pass(pass_with(scenario, chunk_with(scenario, head=True), "F"))
-    waits = record.waits()
+    waits = waits_of(record)
     for position, op in enumerate(record.ops):
         if isinstance(op.work, Collective):
             assert waits[position] == [position - 1]
@@ -105,7 +106,7 @@ def test_each_reduction_of_the_cross_entropy_waits_for_its_kernel_and_is_waited_
 def test_the_heads_input_gradient_is_reduced_behind_its_weight_gradient(sequence: bool) -> None:
     scenario = paper_scenario("22B", sequence=sequence)
     record = record_pass(pass_with(scenario, chunk_with(scenario, head=True), "B"))
-    names, waits = [op.name for op in record.ops], record.waits()
+    names, waits = [op.name for op in record.ops], waits_of(record)
     reduced = "output layer g" if sequence else "output layer f"
     at = names.index(reduced)
     assert names[at - 1] == "logits input gradient"

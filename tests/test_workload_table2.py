@@ -14,6 +14,7 @@ from toys import (
     paper_scenario,
     pass_with,
     shape_of,
+    waits_of,
 )
 
 from simtrain.durations.collectives import total_wire_bytes
@@ -184,7 +185,7 @@ def hidden_behind(
     """For each collective, the kernels issued after it that do not wait for it."""
     kind = "B" if backward else "F"
     record = record_pass(pass_with(scenario, chunk_with(scenario, 1), kind, overlaps=overlaps))
-    ops, waits = list(record.ops), record.waits()
+    ops, waits = list(record.ops), waits_of(record)
     kernels = [place for place, op in enumerate(ops) if not isinstance(op.work, Collective)]
     found = {}
     for position, op in enumerate(ops):

@@ -19,6 +19,7 @@ from toys import (
     plan_of,
     run,
     small,
+    waits_of,
     with_microbatches,
     zero,
 )
@@ -144,7 +145,7 @@ def test_a_part_of_the_averaged_gradients_is_added_when_it_is_there(overlap: boo
     """4 bytes read and written of all, then twice read and once written of a quarter."""
     scenario = zero(2, overlap={"data_parallel": overlap})
     record = record_pass(plan_of(scenario).pass_of(Action(0, "B", 0)))
-    ops, waits = list(record.ops), record.waits()
+    ops, waits = list(record.ops), waits_of(record)
     where = {
         name: [place for place, op in enumerate(ops) if op.name == f"gradient {name}"]
         for name in ("average", "reduction", "accumulate")

@@ -11,6 +11,8 @@ from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.plan import Plan
+from simtrain.programs.pass_layout import pass_program
+from simtrain.programs.pass_time import PassMachine
 from simtrain.programs.seconds import Machine
 from simtrain.report.result import Result
 from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
@@ -211,3 +213,9 @@ def layer_parameters(scenario: Scenario) -> int:
     """Parameters of one layer on one rank."""
     plan = plan_of(scenario)
     return unit_parameters(plan.chunks[0], plan.microbatch)[0]
+
+
+def waits_of(record: PassRecord) -> list[list[int]]:
+    """For each op, the positions of the ops that it waits for besides those of its stream."""
+    program, tasks = pass_program(record, PassMachine(lambda work: 0.0, 0.0, 0.0))
+    return [[tasks.index(other) for other in program.tasks[task].after[1:]] for task in tasks]

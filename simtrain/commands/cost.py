@@ -12,18 +12,12 @@ from simtrain.commands.shared import (
     ScenarioArgument,
     SetOption,
     show,
-    status,
+    simulated,
 )
 from simtrain.cost import cost_page, training_cost
 from simtrain.errors import InputError, Location, Problem
 from simtrain.scenario import load_scenario
-from simtrain.simulation import simulate, simulate_fitting
 from simtrain.units import UnitError, parse_tokens
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command()(cost)
 
 
 def cost(
@@ -39,17 +33,11 @@ def cost(
 
     Example: simtrain cost table5_175b_present --tokens 300B
     """
-    num_tokens = _number_of(tokens)
-    loaded = load_scenario(scenario, overrides or ())
-    with status(f"simulating {loaded.name}") as tell:
-        result = simulate(loaded) if allow_oom else simulate_fitting(loaded, tell)
-    found = training_cost(result.scenario, result.profile, result.iteration_time_s, num_tokens)
-    show(as_json, found.to_json, lambda: cost_page(found))
-
-
-def _number_of(tokens: str) -> int:
     try:
-        return parse_tokens(tokens)
+        num_tokens = parse_tokens(tokens)
     except UnitError as error:
         problem = Problem("E841", str(error), Location("--tokens"), fix=error.fix)
         raise InputError([problem]) from error
+    result = simulated(load_scenario(scenario, overrides or ()), allow_oom)
+    found = training_cost(result.scenario, result.profile, result.iteration_time_s, num_tokens)
+    show(as_json, found.to_json, lambda: cost_page(found))

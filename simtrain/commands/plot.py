@@ -13,11 +13,6 @@ from simtrain.plots import load_results, write_plots
 from simtrain.plots.page import plots_page
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command()(plot)
-
-
 def plot(
     folder: Annotated[Path, typer.Argument(help="The folder that a sweep was written to.")],
     out: OutOption = None,

@@ -15,11 +15,6 @@ from simtrain.search import Objective, SearchResult, search_page, write_scenario
 from simtrain.search import search as find
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the app."""
-    app.command()(search)
-
-
 def search(
     scenario: ScenarioArgument,
     gpus: Annotated[

@@ -14,6 +14,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from simtrain.engine import Engine
+from simtrain.report.result import Result
+from simtrain.scenario import Scenario
+from simtrain.simulation import simulate, simulate_fitting
+
 _PLAIN_WIDTH = 120
 
 ScenarioArgument = Annotated[
@@ -52,6 +57,18 @@ def emit(text: str) -> None:
     except BrokenPipeError:
         # So that nothing fails again when Python flushes stdout at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def simulated(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> Result:
+    """Simulate a scenario, and show what is done.
+
+    Raises:
+        DoesNotFitError: it needs more memory than a GPU has, unless `allow_oom` is given.
+    """
+    with status(f"simulating {scenario.name}") as tell:
+        if allow_oom:
+            return simulate(scenario, engine=engine)
+        return simulate_fitting(scenario, tell, engine)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from simtrain.commands.shared import JsonOption, SetOption, emit, show, status
-from simtrain.commands.sweep_bar import sweep_bar
+from simtrain.commands.sweep_bar import SweepBar
 from simtrain.errors import InputError, Location, Problem
 from simtrain.resources import find_sweep, list_sweeps
 from simtrain.strict_yaml import load_document
@@ -25,8 +25,7 @@ from simtrain.sweep.load import load_plan
 from simtrain.sweep.page import answer_page, summary_json, summary_page
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.query import query as ask
-from simtrain.sweep.ray_executor import connect
-from simtrain.sweep.ray_node import needs_of
+from simtrain.sweep.ray_executor import connect, needs_of
 from simtrain.sweep.run import Shard, run_sweep
 
 INTERRUPTED = 130
@@ -41,13 +40,6 @@ class ExecutorName(StrEnum):
 
 
 FolderArgument = Annotated[Path, typer.Argument(help="The folder that a sweep wrote to.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the app."""
-    app.command()(sweep)
-    app.command()(sweeps)
-    app.command()(query)
 
 
 def sweep(
@@ -88,13 +80,13 @@ def sweep(
         folder = SweepFolder(out)
         plan = folder.open(load_plan(file, overrides or (), part_size), part_size)
         make_executor, in_hand = _executor(executor, address, workers, plan, which)
-    with sweep_bar(plan) as bar:
-        try:
+    bar = SweepBar(plan)
+    try:
+        with bar:
             done = run_sweep(plan, folder, make_executor, in_hand, which, bar.tell)
-        except KeyboardInterrupt:
-            bar.stop()
-            Console(stderr=True).print(bar.interrupted, markup=False, highlight=False)
-            raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt:
+        Console(stderr=True).print(bar.interrupted, markup=False, highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
     show(
         as_json,
         lambda: summary_json(plan, folder, which, done),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Self
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
     Task,
     TextColumn,
@@ -17,6 +14,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from simtrain.commands.progress import stderr_bar
 from simtrain.sweep.page import best_words
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.run import Progress as SweepProgress
@@ -34,21 +32,16 @@ class SweepBar:
     """A bar on stderr, where that is a terminal."""
 
     def __init__(self, plan: Plan) -> None:
-        console = Console(stderr=True)
         columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-        best = TextColumn("{task.fields[best]}", markup=False)
-        self._bar = Progress(
-            *columns, best, console=console, transient=True, disable=not console.is_terminal
-        )
+        self._bar = stderr_bar(*columns, TextColumn("{task.fields[best]}", markup=False))
         self._task = self._bar.add_task("", total=plan.num_points, best="")
         self._last = SweepProgress(0, 0)
 
-    def start(self) -> None:
-        """Show the bar."""
+    def __enter__(self) -> Self:
         self._bar.start()
+        return self
 
-    def stop(self) -> None:
-        """Remove the bar."""
+    def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
     def tell(self, progress: SweepProgress) -> None:
@@ -57,12 +50,8 @@ class SweepBar:
         words = best_words(best) if best else ""
         # What was found on disk says nothing of how long the rest will take.
         change = self._bar.update if progress.found == self._last.found else self._bar.reset
-        change(
-            self._task,
-            total=progress.num_points,
-            completed=progress.counts.num_points,
-            best=words,
-        )
+        done = progress.counts.num_points
+        change(self._task, total=progress.num_points, completed=done, best=words)
         self._last = progress
 
     @property
@@ -70,14 +59,3 @@ class SweepBar:
         """What to tell who interrupts the sweep."""
         done, total = self._last.done, self._last.num_parts
         return f"interrupted: {done} of {total} parts are on disk; the same command goes on"
-
-
-@contextmanager
-def sweep_bar(plan: Plan) -> Iterator[SweepBar]:
-    """A bar that is shown within."""
-    bar = SweepBar(plan)
-    bar.start()
-    try:
-        yield bar
-    finally:
-        bar.stop()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from simtrain.cost.training import ASSUMPTIONS, HOUR_S, TrainingCost
 from simtrain.hardware.profile import NOT_CALIBRATED
+from simtrain.tables import notes, properties
 from simtrain.units import format_energy, format_seconds
 
 _DAY_S = 86_400
@@ -17,11 +16,7 @@ _DAY_S = 86_400
 
 def cost_page(cost: TrainingCost) -> RenderableType:
     """The page of `simtrain cost`."""
-    table = Table.grid(padding=(0, 2))
-    for name, value in _rows(cost):
-        # Names are the user's: as Text, brackets in them are no markup.
-        table.add_row(Text(name, style="bold"), Text(value))
-    return Group(table, "", *(Text(note, style="dim") for note in _notes(cost)))
+    return Group(properties(_rows(cost)), "", *notes(_notes(cost)))
 
 
 def _rows(cost: TrainingCost) -> Iterator[tuple[str, str]]:

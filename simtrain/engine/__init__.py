@@ -1,10 +1,10 @@
 """Tasks, streams and what they wait for; SimPy; when each task starts and ends."""
 
+from simtrain.engine.builder import Duration, ProgramBuilder
 from simtrain.engine.deadlock import Blocker, DeadlockError, Wait
-from simtrain.engine.pattern import Duration, Pattern, ProgramBuilder
 from simtrain.engine.program import Interference, Program, Task
-from simtrain.engine.run import Engine, simulate
-from simtrain.engine.timeline import Span, Timeline, read_spans
+from simtrain.engine.run import Engine, is_compiled, simulate
+from simtrain.engine.timeline import Span, Timeline
 
 __all__ = [
     "Blocker",
@@ -12,13 +12,12 @@ __all__ = [
     "Duration",
     "Engine",
     "Interference",
-    "Pattern",
     "Program",
     "ProgramBuilder",
     "Span",
     "Task",
     "Timeline",
     "Wait",
-    "read_spans",
+    "is_compiled",
     "simulate",
 ]

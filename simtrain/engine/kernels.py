@@ -13,11 +13,11 @@ to what is passed on, and a call for each task made this twenty times slower.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from simtrain.engine.compiled import Flags, Floats, Ints
 
 
-@njit(cache=True)
-def order_of(queue_starts, queue, after_starts, after):
+def order_of(queue_starts: Ints, queue: Ints, after_starts: Ints, after: Ints) -> Ints:
     """Tasks in an order in which each comes after all that it waits for.
 
     `queue[queue_starts[s]:queue_starts[s + 1]]` are the tasks of stream s in their order, and
@@ -43,8 +43,9 @@ def order_of(queue_starts, queue, after_starts, after):
     return order[:num_done].copy()
 
 
-@njit(cache=True)
-def longest_paths(order, previous, after_starts, after, duration_s):
+def longest_paths(
+    order: Ints, previous: Ints, after_starts: Ints, after: Ints, duration_s: Floats
+) -> tuple[Floats, Floats]:
     """Start and end of each task; infinite where it is not in `order`."""
     start_s = np.full(len(previous), np.inf)
     end_s = np.full(len(previous), np.inf)
@@ -57,8 +58,16 @@ def longest_paths(order, previous, after_starts, after, duration_s):
     return start_s, end_s
 
 
-@njit(cache=True)
-def events(queue_starts, queue, after_starts, after, contends, slowed_by, slowdown, duration_s):
+def events(
+    queue_starts: Ints,
+    queue: Ints,
+    after_starts: Ints,
+    after: Ints,
+    contends: Flags,
+    slowed_by: Flags,
+    slowdown: Floats,
+    duration_s: Floats,
+) -> tuple[Floats, Floats]:
     """Start and end of each task where contending tasks of some streams slow others.
 
     `slowed_by[s, a]` says that stream a slows stream s, by `slowdown[s]` (-1 for one that nothing
@@ -138,8 +147,7 @@ def events(queue_starts, queue, after_starts, after, contends, slowed_by, slowdo
     return start_s, end_s
 
 
-@njit(cache=True)
-def _ready(task, after_starts, after, end_s):
+def _ready(task: int, after_starts: Ints, after: Ints, end_s: Floats) -> bool:
     for place in range(after_starts[task], after_starts[task + 1]):
         if end_s[after[place]] == np.inf:
             return False

@@ -29,8 +29,8 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
     if engine not in get_args(Engine):
         known = ", ".join(get_args(Engine))
         raise InputError([Problem("E504", f"engine is {engine!r}", fix=f"write one of {known}")])
-    if engine == "compiled" or (engine == "auto" and len(program.tasks) >= LARGE):
-        from simtrain.engine.compiled import simulate_compiled
+    if is_compiled(engine, len(program.tasks)):
+        from simtrain.engine.wiring import simulate_compiled
 
         timeline = simulate_compiled(program)
     else:
@@ -38,3 +38,8 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
     if inf in timeline.end_s:
         raise DeadlockError(tuple(find_waits(program, timeline.end_s)))
     return timeline
+
+
+def is_compiled(engine: Engine, num_tasks: int) -> bool:
+    """Whether an engine runs a program of that size, and the analysis of it, compiled."""
+    return engine == "compiled" or (engine == "auto" and num_tasks >= LARGE)

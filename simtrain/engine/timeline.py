@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simtrain.engine.program import Program
-from simtrain.errors import InputError, Location, Problem
 
 _HEADER = ("start_s", "end_s", "stream", "kind", "name")
 
@@ -62,47 +61,9 @@ class Timeline:
     def to_tsv(self) -> str:
         """A header and one line a span (start_s, end_s, stream, kind, name), tab-separated.
 
-        Seconds are written so that `read_spans` gets exactly the same numbers back.
+        Seconds are written in full precision.
         """
         rows = [_HEADER]
         for span in self.spans():
             rows.append((repr(span.start_s), repr(span.end_s), span.stream, span.kind, span.name))
         return "".join("\t".join(row) + "\n" for row in rows)
-
-
-def read_spans(text: str, file: str = "timeline.tsv") -> tuple[Span, ...]:
-    """Read the spans that `Timeline.to_tsv` wrote.
-
-    Raises InputError (E511) with file and line for a wrong header, a line that has not five
-    fields, and times that are not finite numbers with 0 <= start_s <= end_s.
-    """
-    lines = text.splitlines()
-    header, rows = lines[:1], lines[1:]
-    if header != ["\t".join(_HEADER)]:
-        raise InputError([_bad_row(Location(file, 1, 1, "".join(header)), "this is no header")])
-    return tuple(_read_row(Location(file, row, 1, line)) for row, line in enumerate(rows, 2))
-
-
-def _read_row(location: Location) -> Span:
-    fields = location.source_line.split("\t")
-    if len(fields) != len(_HEADER):
-        raise InputError([_bad_row(location, f"{len(fields)} fields")])
-    start, end, stream, kind, name = fields
-    try:
-        span = Span(name, stream, kind, float(start), float(end))
-    except ValueError as error:
-        raise InputError([_bad_row(location, str(error))]) from None
-    if not 0 <= span.start_s <= span.end_s < math.inf:
-        raise InputError([_bad_row(location, f"from {start} s to {end} s")])
-    return span
-
-
-def _bad_row(location: Location, message: str) -> Problem:
-    return Problem(
-        code="E511",
-        message=message,
-        location=location,
-        reason="a timeline has the tab-separated columns "
-        + ", ".join(_HEADER)
-        + ", with 0 <= start_s <= end_s",
-    )

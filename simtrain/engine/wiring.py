@@ -8,19 +8,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simtrain.engine import kernels
-from simtrain.engine.program import Interference
+from simtrain.engine.compiled import Flags, Floats, Ints, compiled
+from simtrain.engine.program import Interference, Program
+from simtrain.engine.timeline import Timeline
 
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float64]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Queues:
+class Queues(NamedTuple):
     """The tasks of each stream, and what each task waits for.
 
     `queue[queue_starts[s]:queue_starts[s + 1]]` are the tasks of stream s in their order,
@@ -33,23 +32,40 @@ class Queues:
     after: Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Wiring:
-    """`num_tasks` tasks on streams, which are numbered in the order of their first tasks.
+class Contention(NamedTuple):
+    """Streams that slow each other.
 
-    `previous[i]` is the task before task i on its stream (-1 for none). `order` lists the tasks so
-    that each comes after all that it waits for; those of a deadlock are left out. It is empty where
-    streams slow each other. `slowed_by[s, a]`
-    says that stream a slows stream s, by `slowdown[s]`.
+    Task i slows others while it runs if `contends[i]`. Stream a slows stream s if
+    `slowed_by[s, a]`, by `slowdown[s]` (-1 if nothing slows s).
     """
+
+    contends: Flags
+    slowed_by: Flags
+    slowdown: Floats
+
+    @classmethod
+    def of(
+        cls, contends: Flags, interference: Mapping[str, Interference], streams: Mapping[str, int]
+    ) -> Contention | None:
+        """The contention of streams with these names and numbers; None if none slows another."""
+        num_streams = max(streams.values(), default=-1) + 1
+        slowed_by = np.zeros((num_streams, num_streams), np.bool_)
+        slowdown = np.full(num_streams, -1.0)
+        for victim, slowed in interference.items():
+            aggressors = [streams[stream] for stream in slowed.aggressors if stream in streams]
+            if victim in streams and aggressors:
+                slowdown[streams[victim]] = slowed.slowdown
+                slowed_by[streams[victim], aggressors] = True
+        return cls(contends, slowed_by, slowdown) if slowed_by.any() else None
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """Tasks on streams. `previous[i]` is the task before task i on its stream (-1 for none)."""
 
     queues: Queues
     previous: Ints
-    order: Ints
-    contends: NDArray[np.bool_]
-    slowed_by: NDArray[np.bool_]
-    slowdown: Floats
-    contended: bool
+    contention: Contention | None
 
     @property
     def num_tasks(self) -> int:
@@ -59,91 +75,70 @@ class Wiring:
     @classmethod
     def of(
         cls,
-        streams: Sequence[str],
-        after: Sequence[tuple[int, ...]],
-        contends: Sequence[bool],
-        interference: Mapping[str, Interference],
-    ) -> Wiring:
-        """Lay out the tasks of a program, given as columns."""
-        numbers: dict[str, int] = {}
-        stream_of = _ints([numbers.setdefault(stream, len(numbers)) for stream in streams])
-        after_starts = _ints([0, *itertools.accumulate(map(len, after))])
-        after_tasks = _ints([*itertools.chain.from_iterable(after)])
-        interferes = _interference(numbers, interference)
-        return cls.laid_out(
-            stream_of, after_starts, after_tasks, np.array(contends, np.bool_), *interferes
-        )
-
-    @classmethod
-    def laid_out(
-        cls,
-        stream_of: Ints,
+        num_streams: int,
+        stream_of: Sequence[int] | Ints,
         after_starts: Ints,
         after: Ints,
-        contends: NDArray[np.bool_],
-        slowed_by: NDArray[np.bool_],
-        slowdown: Floats,
+        contention: Contention | None = None,
     ) -> Wiring:
-        """The tasks of a program, given as arrays; a stream may be without tasks."""
-        queue = np.argsort(stream_of, kind="stable").astype(np.int32)
-        bounds = np.arange(len(slowdown) + 1)
-        queue_starts = np.searchsorted(stream_of[queue], bounds).astype(np.int32)
-        contended = bool(slowed_by.any())
-        # Streams that slow each other are followed event by event, in no fixed order.
-        order = (
-            np.empty(0, np.int32)
-            if contended
-            else kernels.order_of(queue_starts, queue, after_starts, after)
-        )
-        return cls(
-            Queues(queue_starts, queue, after_starts, after),
-            _previous(stream_of, queue),
-            order,
-            contends,
-            slowed_by,
-            slowdown,
-            contended,
-        )
+        """Lay out tasks.
+
+        Args:
+            num_streams: a stream may be without tasks.
+            stream_of: the number of each task's stream.
+            after_starts, after: as in `Queues`.
+            contention: None if no stream slows another.
+        """
+        streams = np.asarray(stream_of, np.int32)
+        queue = np.argsort(streams, kind="stable").astype(np.int32)
+        sorted_streams = streams[queue]
+        queue_starts = np.searchsorted(sorted_streams, np.arange(num_streams + 1)).astype(np.int32)
+        previous = np.full(len(queue), -1, np.int32)
+        same_stream = sorted_streams[1:] == sorted_streams[:-1]
+        previous[queue[1:][same_stream]] = queue[:-1][same_stream]
+        return cls(Queues(queue_starts, queue, after_starts, after), previous, contention)
+
+    @cached_property
+    def order(self) -> Ints:
+        """Tasks, each after all that it waits for; tasks of a deadlock are left out."""
+        order: Ints = compiled(kernels.order_of)(*self.queues)
+        return order
 
     def run(self, duration_s: Floats) -> tuple[Floats, Floats]:
         """Start and end of each task; both are infinite for one that can never start.
 
-        With interference the streams are followed event by event, else the ends are longest paths.
+        With contention the streams are followed event by event, else the ends are longest paths.
         """
         times: tuple[Floats, Floats]
         queues = self.queues
-        after = queues.after_starts, queues.after
-        if self.contended:
-            slowed = self.contends, self.slowed_by, self.slowdown
-            times = kernels.events(queues.queue_starts, queues.queue, *after, *slowed, duration_s)
+        if self.contention is not None:
+            times = compiled(kernels.events)(*queues, *self.contention, duration_s)
         else:
-            times = kernels.longest_paths(self.order, self.previous, *after, duration_s)
+            after = queues.after_starts, queues.after
+            times = compiled(kernels.longest_paths)(self.order, self.previous, *after, duration_s)
         return times
 
 
-def _previous(stream_of: Ints, queue: Ints) -> Ints:
-    """The task before each on its stream, or -1."""
-    previous = np.full(len(queue), -1, np.int32)
-    same_stream = stream_of[queue[1:]] == stream_of[queue[:-1]]
-    previous[queue[1:][same_stream]] = queue[:-1][same_stream]
-    return previous
+def concatenated(after: Sequence[tuple[int, ...]]) -> tuple[Ints, Ints]:
+    """What each task waits for, as `after_starts` and `after` of `Queues`."""
+    starts = [0, *itertools.accumulate(map(len, after))]
+    return np.array(starts, np.int32), np.array([*itertools.chain.from_iterable(after)], np.int32)
 
 
-def _interference(
-    numbers: Mapping[str, int], interference: Mapping[str, Interference]
-) -> tuple[NDArray[np.bool_], Floats]:
-    """Victim by aggressor, and the slowdown of each stream (-1 for one that nothing slows)."""
-    slowed_by = np.zeros((len(numbers), len(numbers)), np.bool_)
-    slowdown = np.full(len(numbers), -1.0)
-    for victim, slowed in interference.items():
-        if victim not in numbers:
-            continue
-        slowdown[numbers[victim]] = slowed.slowdown
-        for aggressor in slowed.aggressors:
-            if aggressor in numbers:
-                slowed_by[numbers[victim], numbers[aggressor]] = True
-    return slowed_by, slowdown
+def simulate_compiled(program: Program) -> Timeline:
+    """Find when each task starts and ends; to the last bit what SimPy finds.
 
-
-def _ints(values: Sequence[int]) -> Ints:
-    return np.array(values, np.int32)
+    Tasks that can never start are left with infinite times.
+    """
+    tasks = program.tasks
+    streams: dict[str, int] = {}
+    stream_of = [streams.setdefault(task.stream, len(streams)) for task in tasks]
+    contends = np.array([task.contends for task in tasks], np.bool_)
+    wiring = Wiring.of(
+        len(streams),
+        stream_of,
+        *concatenated([task.after for task in tasks]),
+        Contention.of(contends, program.interference, streams),
+    )
+    start_s, end_s = wiring.run(np.array([task.duration_s for task in tasks], np.float64))
+    return Timeline(program, tuple(start_s.tolist()), tuple(end_s.tolist()))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario
@@ -123,8 +122,7 @@ def _is_entry(data: Any) -> bool:
 
 def _no_entry(path: Path, around: Any, location: Location | None) -> Problem:
     names = list(around) if isinstance(around, dict) else []
-    similar = difflib.get_close_matches(str(path[-1]), names, n=1)
-    question = f"did you mean {similar[0]}? " if similar else ""
+    question = did_you_mean(str(path[-1]), names)
     return Problem(
         "E205",
         f"hardware.{dotted(path)} names no entry of the profile",

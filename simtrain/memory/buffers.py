@@ -10,7 +10,11 @@ gradients needs none: they lie in one contiguous buffer and are reduced in place
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+
 from simtrain.plan import Plan
+from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import FP32_BYTES
 
@@ -25,14 +29,27 @@ def lasting_buffers(plan: Plan, global_bytes: int) -> Buffers:
 
     `global_bytes` is what ops need of the global buffer.
     """
-    records = []
+    whole = [(0, 0)]
     if plan.options.sharding:
-        records = [record_pass(one) for one in plan.passes.values()]
+        whole = [_whole_bytes(_of_one_sequence(one)) for one in plan.passes.values()]
     return {
         GLOBAL: global_bytes,
-        GATHERED_PARAMETERS: max((record.gathered_bytes for record in records), default=0),
-        GRADIENT_BUCKET: max((record.bucket_bytes for record in records), default=0),
+        GATHERED_PARAMETERS: max(gathered for gathered, _ in whole),
+        GRADIENT_BUCKET: max(bucket for _, bucket in whole),
     }
+
+
+def _of_one_sequence(one: Pass) -> Pass:
+    """The pass without what its parameters do not depend on, so that many passes share it."""
+    batch = replace(one.options.microbatch, sequences=1, sequence_parallel=False)
+    return replace(one, options=replace(one.options, microbatch=batch))
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole_bytes(one: Pass) -> tuple[int, int]:
+    """Gathered parameters and gradients to be reduced that a pass holds at most."""
+    record = record_pass(one)
+    return record.gathered_bytes, record.bucket_bytes
 
 
 def step_buffers(plan: Plan, num_parameters: int, global_bytes: int) -> Buffers:

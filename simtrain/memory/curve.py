@@ -13,7 +13,7 @@ from simtrain.engine import Timeline
 from simtrain.memory.chunk import chunk_memories
 from simtrain.memory.working import PassMemory
 from simtrain.plan import Plan
-from simtrain.programs.optimizer_step import GRADIENT_NORM
+from simtrain.programs.iteration_layout import GRADIENT_NORM
 from simtrain.programs.pipeline import PipelineTasks, stage_stream
 from simtrain.schedules import Action
 

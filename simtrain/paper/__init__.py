@@ -4,28 +4,23 @@ Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Mode
 example of Rajbhandari et al., "ZeRO" (2020).
 """
 
-from collections.abc import Callable
-
 from simtrain.paper.activation_shares import fig7
-from simtrain.paper.comparison import Comparison, Progress, Row
-from simtrain.paper.entries import Reproduction
-from simtrain.paper.everything import Everything, Reproduced
+from simtrain.paper.entries import Comparison, Entry, Everything, Progress, Reproduced, Reproduction
 from simtrain.paper.gpu_memory import fig1
-from simtrain.paper.iteration_times import dp530b, table5
 from simtrain.paper.kept_microbatches import appendix_c
-from simtrain.paper.layer_times import table4
 from simtrain.paper.layer_work import table2
 from simtrain.paper.recompute_times import fig8
 from simtrain.paper.stage_memory import fig9
+from simtrain.paper.times import dp530b, table4, table5
 from simtrain.paper.zero_example import zero
 
 __all__ = [
     "Comparison",
+    "Entry",
     "Everything",
     "Progress",
     "Reproduced",
     "Reproduction",
-    "Row",
     "appendix_c",
     "dp530b",
     "fig1",
@@ -42,16 +37,5 @@ __all__ = [
 
 def reproduce(target: str, progress: Progress | None = None) -> Reproduced:
     """Simulate what a table or figure needs and put the published figures beside it."""
-    functions: dict[str, Callable[[Progress | None], Reproduced]] = {
-        "table2": table2,
-        "table4": table4,
-        "table5": table5,
-        "dp530b": dp530b,
-        "fig1": fig1,
-        "fig7": fig7,
-        "fig8": fig8,
-        "fig9": fig9,
-        "appendix-c": appendix_c,
-        "zero": zero,
-    }
-    return functions[target](progress)
+    result: Reproduced = globals()[target.replace("-", "_")](progress)
+    return result

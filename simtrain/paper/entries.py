@@ -1,13 +1,26 @@
-"""Published figures of any unit beside ours, and the limits within which they count as reproduced.
-
-Tables of iteration times have errors and verdicts of their own: see `comparison`.
-"""
+"""Published figures, the simulated ones, and the limits within which they count as reproduced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Progress = Callable[[str, int, int], None]
+"""Called with the name of the next simulation, how many are done, and how many there are."""
+
+
+def reported(
+    items: Sequence[Item], progress: Progress | None, name: Callable[[Item], str] = str
+) -> Iterator[Item]:
+    """Yield the items, and report each one as the next simulation."""
+    for number, item in enumerate(items):
+        if progress:
+            progress(name(item), number, len(items))
+        yield item
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +32,9 @@ class Unit:
     scale: float
     format: str
 
-    def text(self, value: float) -> str:
-        """The value as the page prints it."""
-        return format(value / self.scale, self.format)
+    def text(self, value: float | None) -> str:
+        """The value as the page prints it; nothing for None."""
+        return "" if value is None else format(value / self.scale, self.format)
 
 
 BYTES = Unit("bytes", "bytes", 1, ",.0f")
@@ -29,8 +42,12 @@ GIB = Unit("bytes", "GiB", 2**30, ".3f")
 GIGABYTES = Unit("bytes", "GB", 1e9, ".2f")
 FLOPS = Unit("FLOPs", "GFLOPs", 1e9, ",.3f")
 MILLISECONDS = Unit("s", "ms", 1e-3, ".2f")
+SECONDS = Unit("s", "s", 1, ".5g")
 PERCENT = Unit("fraction", "%", 0.01, ".2f")
+GAIN = Unit("fraction", "%", 0.01, ".1f")
 NUMBER = Unit("number", "", 1, ".6g")
+_OF_SECTIONS = (BYTES, GIB, GIGABYTES, FLOPS, MILLISECONDS, PERCENT, NUMBER)
+UNITS = {unit.heading: unit for unit in _OF_SECTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +96,14 @@ class Entry:
     """One figure: what it is of, by the labels of its section, the paper's value, and ours.
 
     `paper` is None where the paper gives none, `limit` where ours is shown and not judged.
+    `facts` are further figures of the same simulation, by JSON name.
     """
 
     labels: tuple[str, ...]
     paper: float | None
     simulated: float
     limit: Limit | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_within(self) -> bool:
@@ -94,24 +113,35 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Entries of one quantity; `note` says where the paper's values and the limits come from.
+    """Entries of one quantity; `note` gives the source of the paper's values and of the limits.
 
     Where nothing is compared, the page can show the values of the labels `across` side by side.
+    `name` finds the section in its Reproduction.
     """
 
     title: str
     unit: Unit
     labels: tuple[str, ...]
     entries: tuple[Entry, ...]
-    note: str
+    note: str = ""
     across: tuple[str, ...] = ()
+    name: str = ""
 
     def error(self, entry: Entry) -> float | None:
         """Relative error; for fractions, and where the paper has zero, the difference."""
         if entry.paper is None:
             return None
         difference = entry.simulated - entry.paper
-        return difference if self.unit is PERCENT or not entry.paper else difference / entry.paper
+        if self.unit.name == "fraction" or not entry.paper:
+            return difference
+        # The same error, rounded differently: each kind of table keeps the digits of its JSON.
+        return (
+            entry.simulated / entry.paper - 1 if self.unit is SECONDS else difference / entry.paper
+        )
+
+    def named(self, entry: Entry) -> dict[str, str]:
+        """The labels of an entry by their names."""
+        return dict(zip(self.labels, entry.labels, strict=True))
 
     def value(self, *labels: str) -> float:
         """Our value of the entry with these labels."""
@@ -140,7 +170,7 @@ class Section:
             yield {
                 "quantity": self.title,
                 "unit": self.unit.name,
-                **dict(zip(self.labels, entry.labels, strict=True)),
+                **self.named(entry),
                 "paper": entry.paper,
                 "simulated": entry.simulated,
                 "error": self.error(entry),
@@ -149,26 +179,17 @@ class Section:
             }
 
 
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """A table or figure of the paper beside ours, section by section."""
-
-    title: str
-    sections: Sequence[Section]
-
-    def section(self, title: str) -> Section:
-        """The section of a title."""
-        return next(section for section in self.sections if section.title == title)
+class Verdict(ABC):
+    """A result that is either within all of its limits, or says what is beyond them."""
 
     @property
-    def num_judged(self) -> int:
-        """Entries that have a limit."""
-        return sum(entry.limit is not None for s in self.sections for entry in s.entries)
-
-    @property
+    @abstractmethod
     def misses(self) -> tuple[str, ...]:
-        """What lies beyond its limit, in words; empty when all is reproduced."""
-        return tuple(miss for section in self.sections for miss in section.misses())
+        """What lies beyond a limit, in words; empty when everything is reproduced."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Plain data in full precision, without the verdict."""
 
     @property
     def ok(self) -> bool:
@@ -177,11 +198,132 @@ class Reproduction:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in full precision."""
+        return {**self.facts(), "misses": list(self.misses), "ok": self.ok}
+
+
+@dataclass(frozen=True)
+class Reproduction(Verdict):
+    """A table or figure of the paper beside ours, section by section."""
+
+    title: str
+    sections: Sequence[Section]
+
+    def section(self, name: str) -> Section:
+        """The section of a name."""
+        return next(section for section in self.sections if section.name == name)
+
+    @property
+    def num_judged(self) -> int:
+        """Entries that have a limit."""
+        return sum(entry.limit is not None for s in self.sections for entry in s.entries)
+
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """The figures beyond their limits."""
+        return tuple(miss for section in self.sections for miss in section.misses())
+
+    def facts(self) -> dict[str, Any]:
+        """The entries, and the notes on where they come from."""
         return {
             "title": self.title,
             "rows": [row for section in self.sections for row in section.rows()],
             "notes": {section.title: section.note for section in self.sections},
             "num_judged": self.num_judged,
-            "misses": list(self.misses),
-            "ok": self.ok,
         }
+
+
+@dataclass(frozen=True)
+class Comparison(Verdict):
+    """A table of times, judged by the mean and the largest of their errors.
+
+    `rows` are labelled by model and strategy, `gains` (of throughput, as fractions) by model. A
+    gain is a difference of two times of nearly the same size, which magnifies their errors: it
+    has a threshold of its own and does not decide the verdict.
+    """
+
+    title: str
+    rows: Sequence[Entry]
+    mean_threshold: float
+    max_threshold: float
+    gains: Sequence[Entry] = ()
+    gain_threshold: float = 0.0
+
+    @property
+    def times(self) -> Section:
+        """The rows as a section."""
+        return Section(self.title, SECONDS, ("model", "strategy"), tuple(self.rows))
+
+    @property
+    def throughput(self) -> Section:
+        """The gains as a section."""
+        return Section("Throughput gain over full recompute", GAIN, ("model",), tuple(self.gains))
+
+    @property
+    def errors(self) -> list[float]:
+        """The relative error of each row."""
+        return [self.times.error(row) or 0.0 for row in self.rows]
+
+    @property
+    def mean_abs_error(self) -> float:
+        """Mean of |error| over the rows."""
+        return math.fsum(map(abs, self.errors)) / len(self.rows)
+
+    @property
+    def max_abs_error(self) -> float:
+        """Largest |error| of a row."""
+        return max(map(abs, self.errors))
+
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """The statistics of the errors that are beyond their thresholds."""
+        judged = (
+            ("mean", self.mean_abs_error, self.mean_threshold),
+            ("largest", self.max_abs_error, self.max_threshold),
+        )
+        return tuple(
+            f"{name} |error| {error:.2%} above {threshold:.2%}"
+            for name, error, threshold in judged
+            if error > threshold
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Rows, gains, and the statistics of the errors with their thresholds."""
+        return {
+            "title": self.title,
+            "rows": [
+                {**self.times.named(row), **row.facts}
+                | {"paper_s": row.paper, "simulated_s": row.simulated, "error": error}
+                for row, error in zip(self.rows, self.errors, strict=True)
+            ],
+            "gains": [
+                {**self.throughput.named(gain), "paper": gain.paper, "simulated": gain.simulated}
+                | {"error": self.throughput.error(gain), "threshold": self.gain_threshold}
+                | {"within": gain.is_within}
+                for gain in self.gains
+            ],
+            "mean_abs_error": self.mean_abs_error,
+            "max_abs_error": self.max_abs_error,
+            "mean_threshold": self.mean_threshold,
+            "max_threshold": self.max_threshold,
+        }
+
+
+Reproduced = Comparison | Reproduction
+
+
+@dataclass(frozen=True)
+class Everything(Verdict):
+    """All results, by target."""
+
+    targets: Mapping[str, Reproduced]
+
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """The misses of every target, after its name."""
+        return tuple(
+            f"{name}: {miss}" for name, result in self.targets.items() for miss in result.misses
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """The results of every target."""
+        return {"targets": {name: result.to_json() for name, result in self.targets.items()}}

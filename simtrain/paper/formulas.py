@@ -96,8 +96,3 @@ class Formulas:
         """What Section 4.3 adds to the first stage under sequence parallelism."""
         head = 4 * self.sbh * (1 + Fraction(self.v, self.h)) / self.t if self.p == 1 else 0
         return self.embedding_dropout_bytes + head
-
-    @property
-    def output_bytes(self) -> int:
-        """A microbatch's output of a stage, whole: 2sbh (Appendix B)."""
-        return 2 * self.sbh

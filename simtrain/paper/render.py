@@ -1,77 +1,79 @@
-"""What was reproduced as tables for a terminal, with a closing OK or FAILED."""
+"""Reproduced tables and figures as tables for a terminal, with a closing OK or FAILED."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from simtrain.paper.comparison import Comparison, Gain, Row
-from simtrain.paper.everything import Everything, Reproduced
-from simtrain.paper.render_entries import render_entries
+from simtrain.paper.entries import (
+    Comparison,
+    Entry,
+    Everything,
+    Reproduced,
+    Reproduction,
+    Section,
+    Unit,
+)
+from simtrain.tables import table_of
+
+Column = tuple[str, Callable[[Entry], str]]
+"""The heading of a column (see `table_of`), and its cell for an entry."""
 
 
 def render(reproduced: Reproduced | Everything) -> RenderableType:
     """The page of `simtrain reproduce`."""
     if isinstance(reproduced, Everything):
-        return _render_everything(reproduced)
+        return _everything(reproduced)
     if isinstance(reproduced, Comparison):
-        return _render_comparison(reproduced)
-    return render_entries(reproduced)
+        return _comparison(reproduced)
+    return _reproduction(reproduced)
 
 
-def _render_everything(everything: Everything) -> RenderableType:
+def _closing(ok: bool, words: str) -> Text:
+    return Text(f"OK: {words}", "bold green") if ok else Text(f"FAILED: {words}", "bold red")
+
+
+def _everything(everything: Everything) -> Group:
     """The pages of all targets, and a verdict on them."""
     pages: list[RenderableType] = []
     for name, result in everything.targets.items():
         pages += [Rule(name, align="left", style="dim"), render(result), ""]
     failed = [name for name, result in everything.targets.items() if not result.ok]
-    number = len(everything.targets)
+    words = f"all {len(everything.targets)} targets"
     if failed:
-        words = f"FAILED: {', '.join(failed)} ({len(failed)} of {number} targets)"
-        return Group(*pages, Text(words, style="bold red"))
-    return Group(*pages, Text(f"OK: all {number} targets", style="bold green"))
+        words = f"{', '.join(failed)} ({len(failed)} of {len(everything.targets)} targets)"
+    return Group(*pages, _closing(not failed, words))
 
 
-def _render_comparison(comparison: Comparison) -> RenderableType:
-    parts: list[RenderableType] = [_times(comparison)]
+def _comparison(comparison: Comparison) -> Group:
+    """The times with their further facts, the gains, and the verdict."""
+    facts = sorted({name for row in comparison.rows for name in row.facts}, key=_fact_order)
+    columns = [(_heading(name), partial(_fact, name)) for name in facts]
+    parts = [_table(comparison.times, *columns, title=comparison.title)]
     if comparison.gains:
-        parts.append(_gains(comparison.gains))
-    parts.append(verdict(comparison))
-    return Group(*parts)
+        gains = comparison.throughput
+        column = ("", partial(_gain_remark, 100 * comparison.gain_threshold))
+        parts.append(_table(gains, column, title=gains.title))
+    return Group(*parts, verdict(comparison))
+
+
+def _gain_remark(points: float, gain: Entry) -> str:
+    return "" if gain.is_within else f"[yellow]more than {points:.1f} points off"
 
 
 def verdict(comparison: Comparison) -> Text:
     """The closing line, one even where it is FAILED."""
-    word, style = ("OK", "bold green") if comparison.ok else ("FAILED", "bold red")
     mean, largest = comparison.mean_abs_error, comparison.max_abs_error
-    return Text(
-        f"{word}: mean |error| {mean:.2%} (at most {comparison.mean_threshold:.1%}), "
-        f"largest {largest:.2%} (at most {comparison.max_threshold:.1%})",
-        style=style,
+    words = (
+        f"mean |error| {mean:.2%} (at most {comparison.mean_threshold:.1%}), "
+        f"largest {largest:.2%} (at most {comparison.max_threshold:.1%})"
     )
-
-
-def _times(comparison: Comparison) -> Table:
-    facts = sorted({name for row in comparison.rows for name in row.facts}, key=_fact_order)
-    table = Table(title=comparison.title, title_justify="left")
-    for name in ("model", "strategy"):
-        table.add_column(name)
-    for name in ("paper\ns", "simulated\ns", "error\n%"):
-        table.add_column(name, justify="right")
-    for name in facts:
-        table.add_column(_heading(name), justify="right")
-    for row in comparison.rows:
-        table.add_row(*_cells(row, facts))
-    return table
-
-
-def _cells(row: Row, facts: list[str]) -> list[str]:
-    times = [f"{row.paper_s:.5g}", f"{row.simulated_s:.5g}", f"{100 * row.error:+.2f}"]
-    return [row.model, row.strategy, *times, *(_fact(name, row.facts.get(name)) for name in facts)]
+    return _closing(comparison.ok, words)
 
 
 def _fact_order(name: str) -> tuple[str, bool]:
@@ -81,29 +83,73 @@ def _fact_order(name: str) -> tuple[str, bool]:
 
 def _heading(name: str) -> str:
     if name == "overlapped_s":
-        return "simulated,\noverlapped\ns"
+        return ">simulated,\noverlapped\ns"
     words = name.replace("_", " ").replace("mfu", "MFU").replace("hfu", "HFU")
-    return words if name == "pass" else f"{words}\n%"
+    return f">{words}" if name == "pass" else f">{words}\n%"
 
 
-def _fact(name: str, value: object) -> str:
+def _fact(name: str, row: Entry) -> str:
+    value = row.facts.get(name)
     if not isinstance(value, float):
         return str(value or "")
     return f"{value:.5g}" if name.endswith("_s") else f"{100 * value:.1f}"
 
 
-def _gains(gains: Sequence[Gain]) -> Table:
-    table = Table(title="Throughput gain over full recompute", title_justify="left")
-    table.add_column("model")
-    for name in ("paper\n%", "simulated\n%", "error\npoints"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    for gain in gains:
-        table.add_row(
-            gain.model,
-            f"{100 * gain.paper:.1f}",
-            f"{100 * gain.simulated:.1f}",
-            f"{100 * gain.error:+.2f}",
-            "" if gain.within else f"[yellow]more than {100 * gain.threshold:.1f} points off",
-        )
-    return table
+def _reproduction(reproduction: Reproduction) -> Group:
+    """Every section with its note, the misses, and the verdict."""
+    parts: list[RenderableType] = [Text(f"{reproduction.title}\n", style="bold")]
+    for section in reproduction.sections:
+        is_judged = any(entry.limit for entry in section.entries)
+        columns = [("allowed", partial(_allowed, section.unit))] if is_judged else []
+        parts.append(Text(section.title, style="italic"))
+        parts.append(_wide_table(section) if section.across else _table(section, *columns))
+        parts.append(Text(f"{section.note}\n" if section.note else "", style="dim"))
+    parts += [Text(f"beyond its limit: {miss}", style="red") for miss in reproduction.misses]
+    judged, missed = reproduction.num_judged, len(reproduction.misses)
+    words = f"all {judged} figures that are judged within their limits"
+    if missed:
+        words = f"{missed} of {judged} figures beyond their limits"
+    return Group(*parts, _closing(not missed, words))
+
+
+def _allowed(unit: Unit, entry: Entry) -> str:
+    text = entry.limit.text(unit) if entry.limit else ""
+    return text if entry.is_within else f"[red]{text}"
+
+
+def _table(section: Section, *further: Column, title: str | None = None) -> Table:
+    """A row for each entry, with further columns to the right."""
+    unit = section.unit
+    columns: list[Column] = [(_with_unit("simulated", unit), lambda one: unit.text(one.simulated))]
+    if any(entry.paper is not None for entry in section.entries):
+        error = "points" if unit.name == "fraction" else "%"
+        columns = [
+            (_with_unit("paper", unit), lambda one: unit.text(one.paper)),
+            *columns,
+            (f">error\n{error}", lambda one: _signed(section.error(one))),
+        ]
+    columns += further
+    rows = [[*entry.labels, *(cell(entry) for _, cell in columns)] for entry in section.entries]
+    return table_of(*section.labels, *(heading for heading, _ in columns), rows=rows, title=title)
+
+
+def _with_unit(name: str, unit: Unit) -> str:
+    return f">{name}\n{unit.heading}".rstrip()
+
+
+def _signed(error: float | None) -> str:
+    return "" if error is None else f"{100 * error:+.2f}"
+
+
+def _wide_table(section: Section) -> Table:
+    """The labels `across` side by side, the others down."""
+    across = [section.labels.index(label) for label in section.across]
+    down = [place for place in range(len(section.labels)) if place not in across]
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for entry in section.entries:
+        row = tuple(entry.labels[place] for place in down)
+        column = _with_unit(", ".join(entry.labels[place] for place in across), section.unit)
+        rows.setdefault(row, {})[column] = section.unit.text(entry.simulated)
+    columns = list(next(iter(rows.values())))
+    cells = [[*row, *(values[column] for column in columns)] for row, values in rows.items()]
+    return table_of(*(section.labels[place] for place in down), *columns, rows=cells)

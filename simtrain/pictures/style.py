@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter
+from simtrain.pictures import writing_to
+
+# matplotlib takes longer to import than most commands take to run: only functions import it.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
 
 # Okabe and Ito's palette: told apart by readers with any colour vision (jfly.uni-koeln.de/color).
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -24,6 +26,7 @@ _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
     "font.size": 9,
     "axes.titlesize": 10,
+    "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -40,6 +43,8 @@ _DOTS_PER_INCH = 200
 @contextmanager
 def styled() -> Iterator[None]:
     """Within, pictures are drawn in our style, whatever the user's matplotlibrc says."""
+    import matplotlib
+
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -48,26 +53,56 @@ def styled() -> Iterator[None]:
 
 def new_figure(width_in: float = 7.5, height_in: float = 4.2) -> Figure:
     """An empty picture, as wide as a printed page's text unless told otherwise."""
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width_in, height_in), layout="constrained")
+
+
+def new_axes(width_in: float = 7.5, height_in: float = 4.2) -> tuple[Figure, Axes]:
+    """An empty picture, and its only axes."""
+    figure = new_figure(width_in, height_in)
+    return figure, figure.subplots()
+
+
+def annotate(
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **how: Any
+) -> Annotation:
+    """Write small text at a place of the axes, moved by an offset in points."""
+    how.setdefault("ha", "center")
+    return axes.annotate(text, at, offset, textcoords="offset points", fontsize=SMALL, **how)
 
 
 def plain_numbers(*axes: Axis) -> None:
     """Label logarithmic axes with numbers: their own labels are formulas, which are not drawn."""
+    from matplotlib.ticker import LogFormatter
+
     for axis in axes:
         axis.set_major_formatter("{x:,.7g}")
         axis.set_minor_formatter(LogFormatter())
 
 
-def rule_lines(axes: Axes) -> None:
-    """Faint horizontal lines behind the data."""
-    axes.grid(axis="y", color=GREY, linewidth=0.5, alpha=0.6)
+def rule_lines(axes: Axes, axis: Literal["x", "y", "both"] = "y") -> None:
+    """Faint lines behind the data, horizontal unless told otherwise."""
+    axes.grid(axis=axis, color=GREY, linewidth=0.5, alpha=0.6)
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     """The legend under the picture, where it hides nothing."""
+    from matplotlib.lines import Line2D
+
     handles, _ = axes.get_legend_handles_labels()
     handles.sort(key=lambda handle: isinstance(handle, Line2D))  # bars first, then marks
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+
+
+def write_picture(draw: Callable[[], Figure], path: Path) -> tuple[Path, ...]:
+    """Write `path.png` and `path.svg` in our style; equal numbers give equal bytes.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    with styled(), writing_to(path.parent):
+        return save(draw(), path)
 
 
 def save(figure: Figure, path: Path) -> tuple[Path, ...]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simtrain.pictures import writing_to
+from simtrain.pictures.style import write_picture
 from simtrain.plots.heat_map import draw_heat_map, heat_map
 from simtrain.plots.pareto import Pareto, draw_pareto, pareto
 from simtrain.plots.results import Results, check_name
 from simtrain.plots.scaling import Scaling, draw_scaling, scaling
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+_WHY_NOT = {
+    "heat_map": "fewer than two axes vary",
+    "pareto": "peak_bytes, iteration_time_s, tokens_per_s or num_gpus was not reported",
+    "scaling": "everything that ran has as many GPUs, or their number was not reported",
+}
 _DEFAULTS = ("tokens_per_s", "mfu", "iteration_time_s")
 
 
@@ -60,33 +61,13 @@ def write_plots(
     column = column if value is None else value
     check_name(results, column, results.judged, "--value")
     heat, front, curves = heat_map(results, column, x, y), pareto(results), scaling(results)
-    pictures: dict[str, tuple[Callable[[], Figure] | None, str]] = {
-        "heat_map": (
-            (lambda: draw_heat_map(heat)) if heat else None,
-            "fewer than two axes vary",
-        ),
-        "pareto": (
-            (lambda: draw_pareto(front)) if front else None,
-            "peak_bytes, iteration_time_s, tokens_per_s or num_gpus was not reported",
-        ),
-        "scaling": (
-            (lambda: draw_scaling(curves)) if curves else None,
-            "everything that ran has as many GPUs, or their number was not reported",
-        ),
-    }
-    files = tuple(
-        file
-        for name, (draw, _) in pictures.items()
-        if draw is not None
-        for file in _written(draw, folder / name)
-    )
-    left_out = {name: why for name, (draw, why) in pictures.items() if draw is None}
-    return Plots(files, column, front, curves, left_out)
-
-
-def _written(draw: Callable[[], Figure], path: Path) -> tuple[Path, ...]:
-    # matplotlib takes longer to import than most commands take to run.
-    from simtrain.pictures.style import save, styled
-
-    with styled(), writing_to(path.parent):
-        return save(draw(), path)
+    files: list[Path] = []
+    if heat:
+        files += write_picture(lambda: draw_heat_map(heat), folder / "heat_map")
+    if front:
+        files += write_picture(lambda: draw_pareto(front), folder / "pareto")
+    if curves:
+        files += write_picture(lambda: draw_scaling(curves), folder / "scaling")
+    pictures = {"heat_map": heat, "pareto": front, "scaling": curves}
+    left_out = {name: _WHY_NOT[name] for name, picture in pictures.items() if picture is None}
+    return Plots(tuple(files), column, front, curves, left_out)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simtrain.pictures import style
 from simtrain.plots.panels import panels_of
 from simtrain.plots.quantities import label_of, shown, title_of
 from simtrain.plots.results import (
@@ -120,7 +121,7 @@ def _draw_panel(
     grid = [[shares.get((x, y), float("nan")) for x in across] for y in up]
     image = axes.imshow(grid, cmap="cividis", vmin=least, vmax=1, aspect="auto", origin="lower")
     _label(axes, picture, across, up)
-    axes.set_title(short_words(panel), loc="left", fontsize=9)
+    axes.set_title(short_words(panel), fontsize=9)
     if len(across) * len(up) <= _MOST_WORDS:
         _write(axes, picture, panel, shares, (least + 1) / 2)
     return image
@@ -130,8 +131,7 @@ def _label(axes: Axes, picture: HeatMap, across: Sequence[Cell], up: Sequence[Ce
     axes.set_xticks(range(len(across)), [short_words(value) for value in across])
     axes.set_yticks(range(len(up)), [short_words(value) for value in up])
     axes.tick_params(length=0, labelsize=8)
-    axes.set_xlabel(label_of(picture.x))
-    axes.set_ylabel(label_of(picture.y))
+    axes.set(xlabel=label_of(picture.x), ylabel=label_of(picture.y))
     axes.spines[:].set_visible(False)
 
 
@@ -143,8 +143,6 @@ def _write(
     middle: float,
 ) -> None:
     """The value into each cell, or why there is none."""
-    from simtrain.pictures import style
-
     cells, reasons = picture.cells(panel), picture.reasons(panel)
     across, up = picture.results.values(picture.x), picture.results.values(picture.y)
     for column, x in enumerate(across):

@@ -9,8 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from simtrain.plots.draw import Plots
-from simtrain.plots.pareto import Pareto, words_of
-from simtrain.plots.results import Cell, as_words
+from simtrain.plots.pareto import Pareto
+from simtrain.plots.results import Cell
+from simtrain.strict_yaml import as_scalar
+from simtrain.tables import table_of
 
 _GIB = 2**30
 
@@ -32,13 +34,11 @@ def _parts(plots: Plots) -> Iterator[RenderableType]:
 
 
 def _front_table(pareto: Pareto, panel: Cell) -> Table:
-    title = "Time against memory" + (f", {as_words(panel)}" if panel != "" else "")
-    table = Table(title=Text(title), title_justify="left")
-    for name in ("", "GiB", pareto.unit):
-        table.add_column(name, justify="right")
-    table.add_column("where")
+    title = "Time against memory" + (f", {as_scalar(panel)}" if panel != "" else "")
+    table = table_of(">", ">GiB", f">{pareto.unit}", "where", title=Text(title))
     axes = pareto.results.varying()
-    for number, point in enumerate(pareto.front(panel), start=1):
-        size, time = f"{point.peak_bytes / _GIB:.2f}", f"{point.time:.4g}"
-        table.add_row(str(number), size, time, Text(words_of(point, axes)))
+    for number, row in enumerate(pareto.front(panel), start=1):
+        where = ", ".join(f"{name}: {as_scalar(row[name])}" for name in axes)
+        size, time = f"{row['peak_bytes'] / _GIB:.2f}", f"{row['time']:.4g}"
+        table.add_row(str(number), size, time, Text(where))
     return table

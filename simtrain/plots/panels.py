@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from simtrain.pictures import style
 from simtrain.plots.results import Results
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ _COLUMNS = 2
 
 def panels_of(results: Results, height_in: float) -> tuple[Figure, Sequence[Axes]]:
     """An empty picture with axes for each panel, two beside each other, each `height_in` high."""
-    from simtrain.pictures import style
-
     count = len(results.panels)
     columns = min(count, _COLUMNS)
     rows = -(-count // columns)

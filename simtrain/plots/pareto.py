@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simtrain.pictures import style
 from simtrain.plots.panels import panels_of
-from simtrain.plots.results import Cell, Results, as_words, short_words
+from simtrain.plots.results import Cell, Results, short_words
+from simtrain.strict_yaml import as_scalar
 
 if TYPE_CHECKING:
     import pyarrow
@@ -22,21 +24,6 @@ _SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A row of the front: what it needs and what it takes, and its place on the axes."""
-
-    index: int
-    peak_bytes: int
-    time: float
-    place: dict[str, Cell]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, in full precision."""
-        known = {"index": self.index, "peak_bytes": self.peak_bytes, "time": self.time}
-        return known | self.place
-
-
-@dataclass(frozen=True, slots=True)
 class Pareto:
     """Rows that ran with a column `time`, in this `unit`."""
 
@@ -48,8 +35,11 @@ class Pareto:
         """The rows of a panel."""
         return self.results.of_panel(panel, self.rows)
 
-    def front(self, panel: Cell) -> list[Point]:
-        """Points than which nothing is as small and faster, from the smallest to the fastest."""
+    def front(self, panel: Cell) -> list[dict[str, Any]]:
+        """Rows than which nothing is as small and faster, from the smallest to the fastest.
+
+        Each has `index`, `peak_bytes`, `time`, and the values of the axes.
+        """
         order = [("peak_bytes", "ascending"), ("time", "ascending"), ("index", "ascending")]
         rows = self.of_panel(panel).sort_by(order)
         found, least = [], float("inf")
@@ -57,19 +47,13 @@ class Pareto:
             if time < least:
                 found.append(at)
                 least = time
-        names = self.results.axes
-        # Of a panel in which nothing ran there is nothing to take.
-        return [
-            Point(row["index"], row["peak_bytes"], row["time"], {name: row[name] for name in names})
-            for row in (rows.take(found).to_pylist() if found else [])
-        ]
+        # pyarrow takes nothing from a panel in which nothing ran.
+        shown = rows.select(["index", "peak_bytes", "time", *self.results.axes])
+        return list(shown.take(found).to_pylist()) if found else []
 
     def to_json(self) -> dict[str, Any]:
         """The fronts of the panels, in full precision."""
-        return {
-            as_words(panel): [point.to_json() for point in self.front(panel)]
-            for panel in self.results.panels
-        }
+        return {as_scalar(panel): self.front(panel) for panel in self.results.panels}
 
 
 def pareto(results: Results) -> Pareto | None:
@@ -104,29 +88,20 @@ def draw_pareto(picture: Pareto) -> Figure:
 
 
 def _draw_panel(axes: Axes, picture: Pareto, panel: Cell) -> None:
-    from simtrain.pictures import style
-
     rows, front = picture.of_panel(panel), picture.front(panel)
     many = rows.num_rows > _MANY_POINTS
     sizes = [num_bytes / _GIB for num_bytes in rows["peak_bytes"].to_pylist()]
     axes.scatter(
         sizes, rows["time"].to_pylist(), 12, color=style.GREY, linewidths=0, rasterized=many
     )
-    sizes = [point.peak_bytes / _GIB for point in front]
-    times = [point.time for point in front]
+    sizes = [row["peak_bytes"] / _GIB for row in front]
+    times = [row["time"] for row in front]
     axes.step(sizes, times, where="post", color=style.BLUE, linewidth=1)
     axes.plot(sizes, times, "o", color=style.BLUE, markersize=4)
-    for number, point in enumerate(front[:_MOST_NUMBERED], start=1):
-        at = point.peak_bytes / _GIB, point.time
-        text = axes.annotate(str(number), at, (3, 3), textcoords="offset points")
-        text.set(fontsize=style.SMALL, color=style.BLUE)
-    axes.set_title(short_words(panel), loc="left", fontsize=9)
-    axes.set_xlabel("peak memory of a GPU, GiB")
-    axes.set_ylabel(picture.unit)
+    places = list(zip(sizes, times, strict=True))[:_MOST_NUMBERED]
+    for number, at in enumerate(places, start=1):
+        style.annotate(axes, str(number), at, (3, 3), ha="left", color=style.BLUE)
+    axes.set_title(short_words(panel), fontsize=9)
+    axes.set(xlabel="peak memory of a GPU, GiB", ylabel=picture.unit)
     axes.set_ylim(bottom=0)
     style.rule_lines(axes)
-
-
-def words_of(point: Point, axes: list[str]) -> str:
-    """Where on these axes a point is: "recompute: full, batch.micro: 4"."""
-    return ", ".join(f"{name}: {as_words(point.place[name])}" for name in axes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.strict_yaml import as_scalar
 
 if TYPE_CHECKING:
     import pyarrow
@@ -150,17 +150,9 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
 
 def _read_alike(files: Sequence[Path]) -> Iterator[pyarrow.Table]:
     """The parts; one with other columns than the first is another sweep's."""
-    first: pyarrow.Table | None = None
-    for file, table in zip(files, _read(files), strict=True):
-        first = table if first is None else first
-        if table.schema != first.schema:
-            raise InputError([_bad_part(file, f"its columns are not those of {files[0].name}")])
-        yield table
-
-
-def _read(files: Iterable[Path]) -> Iterator[pyarrow.Table]:
     import pyarrow.parquet
 
+    schema: pyarrow.Schema | None = None
     for file in files:
         try:
             # As a file of its own: folders named a=b around it would become columns.
@@ -169,6 +161,9 @@ def _read(files: Iterable[Path]) -> Iterator[pyarrow.Table]:
             raise InputError([_bad_part(file, str(error))]) from error
         if not {"index", "status", "rule"} <= set(table.column_names):
             raise InputError([_bad_part(file, "it lacks the columns index, status or rule")])
+        schema = table.schema if schema is None else schema
+        if table.schema != schema:
+            raise InputError([_bad_part(file, f"its columns are not those of {files[0].name}")])
         yield table
 
 
@@ -184,34 +179,20 @@ def check_name(results: Results, name: str, known: Iterable[str], option: str) -
         InputError: E864, with the nearest that they have.
     """
     names = list(known)
-    if not names:
-        _refuse_without(results, option)
     if name in names:
         return
-    similar = difflib.get_close_matches(name, names, n=1)
-    question = f"did you mean {similar[0]}? " if similar else ""
-    fix = f"{question}There are: {', '.join(names)}"
+    fix = f"{did_you_mean(name, names)}There are: {', '.join(names)}"
     message = f'{option}: the results have no "{name}" that could be drawn'
-    raise InputError([Problem("E864", message, Location(str(results.folder)), fix=fix)])
-
-
-def _refuse_without(results: Results, option: str) -> None:
-    """Refuse what has nothing that an option could name."""
-    message, fix = "no axis varies that could be drawn", "give an axis of the sweep several values"
-    if option == "--value":
+    if not names and option == "--value":
         message = "nothing was reported of which more, or less, is better"
         fix = "sweep with `report: [mfu, iteration_time_s]`, or without report, into another folder"
+    elif not names:
+        message = "no axis varies that could be drawn"
+        fix = "give an axis of the sweep several values"
     raise InputError([Problem("E864", message, Location(str(results.folder)), fix=fix)])
-
-
-def as_words(value: Any) -> str:
-    """A value of an axis as a sweep file writes it."""
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def short_words(value: Any) -> str:
     """What of a value can be written beside a picture."""
-    words = " ".join(as_words(value).split())
+    words = " ".join(as_scalar(value).split())
     return words if len(words) <= _LONGEST_WORDS else f"{words[: _LONGEST_WORDS - 1]}…"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simtrain.plots.results import Cell, Results, as_words, best, short_words
+from simtrain.pictures import style
+from simtrain.plots.results import Cell, Results, best, short_words
+from simtrain.strict_yaml import as_scalar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +23,7 @@ class Scaling:
     def to_json(self) -> dict[str, Any]:
         """The curves, in full precision."""
         return {
-            as_words(panel): {str(count): rate for count, rate in curve.items()}
+            as_scalar(panel): {str(count): rate for count, rate in curve.items()}
             for panel, curve in self.curves.items()
         }
 
@@ -50,10 +52,7 @@ def scaling(results: Results) -> Scaling | None:
 
 def draw_scaling(picture: Scaling) -> Figure:
     """All panels in one picture, both axes logarithmic; percentages are of the ideal line."""
-    from simtrain.pictures import style
-
-    figure = style.new_figure(7.5, 4.6)
-    axes = figure.subplots()
+    figure, axes = style.new_axes(7.5, 4.6)
     colours = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
     for at, (panel, curve) in enumerate(picture.curves.items()):
         _draw_curve(axes, short_words(panel), curve, colours[at % 6])
@@ -62,17 +61,14 @@ def draw_scaling(picture: Scaling) -> Figure:
     style.plain_numbers(axes.yaxis)
     counts = sorted({count for curve in picture.curves.values() for count in curve})
     axes.set_xticks(counts, [f"{count:,}" for count in counts], minor=False)
-    axes.set_xlabel("GPUs")
-    axes.set_ylabel("tokens per second")
-    axes.set_title("Best throughput, and what is left of the ideal", loc="left")
+    axes.set(xlabel="GPUs", ylabel="tokens per second")
+    axes.set_title("Best throughput, and what is left of the ideal")
     style.rule_lines(axes)
     style.legend_below(figure, axes, columns=3)
     return figure
 
 
 def _draw_curve(axes: Axes, name: str, curve: dict[int, float], colour: str) -> None:
-    from simtrain.pictures import style
-
     counts = list(curve)
     alone = curve[counts[0]] / counts[0]
     ideal = [alone * count for count in counts]
@@ -81,6 +77,4 @@ def _draw_curve(axes: Axes, name: str, curve: dict[int, float], colour: str) -> 
     )
     axes.plot(counts, list(curve.values()), "o-", color=colour, markersize=4, label=name or "best")
     for count, share in list(Scaling.efficiency(curve).items())[1:]:
-        at = count, curve[count]
-        text = axes.annotate(f"{share:.0%}", at, (0, -11), textcoords="offset points")
-        text.set(fontsize=style.SMALL, color=colour, ha="center")
+        style.annotate(axes, f"{share:.0%}", (count, curve[count]), (0, -11), color=colour)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simtrain.engine import Duration, Program, ProgramBuilder
+from simtrain.engine import Duration, ProgramBuilder
 from simtrain.schedules import (
     Action,
     Exchange,
@@ -27,7 +27,7 @@ _KINDS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
 
 @dataclass(frozen=True, slots=True)
 class PipelineCosts:
-    """How long the parts of a pipeline last: in seconds, or the slots of a pattern.
+    """How long the parts of a pipeline last: in seconds, or as slots.
 
     `action(action)` is the compute of one action. `transfer(message, num_concurrent_sends)` is one
     message, where the sender has that many sends (itself included) in the same exchange to share
@@ -59,15 +59,6 @@ class PipelineTasks:
     transfers: Mapping[Message, int]
     last: tuple[tuple[int, ...], ...]
     parts: Mapping[Action, tuple[int, ...]]
-
-
-def pipeline_program(
-    schedule: Schedule, costs: PipelineCosts, overlap: bool
-) -> tuple[Program, PipelineTasks]:
-    """Return a program of nothing but a pipeline (see `add_pipeline`)."""
-    builder = ProgramBuilder()
-    tasks = add_pipeline(builder, schedule, costs, overlap)
-    return builder.build(), tasks
 
 
 def add_pipeline(

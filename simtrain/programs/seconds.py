@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.plan import Plan
-from simtrain.programs.pass_layout import PassMachine, PassTime, simulate_pass
+from simtrain.programs.pass_time import PassMachine, PassTime
 from simtrain.programs.structure import (
     ActionSlot,
     ArrivalSlot,
@@ -28,7 +28,6 @@ from simtrain.programs.structure import (
     TransferSlot,
     structure_of,
 )
-from simtrain.schedules import Action
 from simtrain.workload.chunk import Parameters, unit_parameters
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Op, collective, total_flops, total_model_flops
@@ -43,11 +42,7 @@ _REMEMBERED = 8192
 
 @dataclass(frozen=True)
 class Machine:
-    """A profile, and the seconds of all passes that were run on it.
-
-    `engine` runs the passes. With `auto` they are left to SimPy: one pass is too short to be worth
-    loading compiled code.
-    """
+    """A profile, and the seconds of all passes that were run on it by `engine`."""
 
     model: DurationModel
     engine: Engine = "auto"
@@ -86,12 +81,10 @@ class Machine:
         return PassMachine(self.model.seconds, profile.host.issue.value, slowdown)
 
     def _run(self, one: Pass) -> PassTime:
-        if self.engine != "compiled":
-            return simulate_pass(record_pass(one), self.pass_machine)
-        # Loaded when something is run: numba takes half a second.
-        from simtrain.programs.compiled_pass import run_compiled_pass
+        # Loaded with the first pass, since it loads numpy.
+        from simtrain.programs.pass_layout import simulate_pass
 
-        return run_compiled_pass(record_pass(one), self.pass_machine)
+        return simulate_pass(record_pass(one), self.pass_machine, self.engine)
 
 
 @dataclass(frozen=True)
@@ -118,11 +111,6 @@ class IterationSeconds:
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
         return cls(plan, machine, structure_of(plan, synchronizes=synchronizes), passes, steps)
-
-    def action_time(self, action: Action) -> PassTime:
-        """Where the seconds of an action go."""
-        chunk = self.plan.order.chunks[action.virtual_stage]
-        return self.passes[ActionSlot(chunk, action.kind, self.plan.keeps(action))]
 
     def of_slot(self, slot: Slot) -> float:
         """How long the tasks of a slot last."""

@@ -1,20 +1,16 @@
-"""The tasks of an iteration before anything has a price: their durations are slots.
+"""What decides which tasks an iteration has. Their durations are slots, filled in later.
 
-Scenarios that differ in sizes, links or hardware only share them.
+Scenarios that differ only in sizes, links or hardware share a structure.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from simtrain.engine import Pattern
 from simtrain.plan import PipelineOrder, Plan, numbered
-from simtrain.programs.optimizer_step import Bucket, StageStep, iteration_pattern
-from simtrain.programs.pipeline import PipelineCosts, PipelineTasks
-from simtrain.schedules import Action, Kind, Message, Schedule
+from simtrain.schedules import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ class BucketSlot:
 
 @dataclass(frozen=True, slots=True)
 class StepSlot:
-    """A field of a stage's `StageStep`."""
+    """A field of a stage's optimizer step."""
 
     step: int
     name: str
@@ -96,10 +92,11 @@ Slot: TypeAlias = (
 class IterationStructure:
     """All that decides which tasks an iteration has.
 
-    `steps` numbers the different optimizer steps, by stage, and `step_fields` are the fields that
-    the `StageStep` of each number has. `same_node` says whether a stage and the next (after the
-    last, the first) share a node. `part_layers` are the layers of each virtual stage where
-    gradients are reduced as they come, else None.
+    Args:
+        steps: for each stage, the number of its optimizer step among the different ones.
+        step_fields: for each different step, its fields (see `workload.optimizer.STEP_FIELDS`).
+        same_node: whether a stage and the next (after the last, the first) share a node.
+        part_layers: the layers of each virtual stage if gradients are reduced as they come.
     """
 
     order: PipelineOrder
@@ -132,107 +129,3 @@ def structure_of(plan: Plan, *, synchronizes: bool) -> IterationStructure:
         synchronizes=synchronizes and not overlaps,
         part_layers=tuple(chunk.num_layers for chunk in plan.chunks) if plan.has_buckets else None,
     )
-
-
-def iteration_layout(structure: IterationStructure) -> tuple[Pattern, PipelineTasks]:
-    """The tasks of an iteration, and which of them are the pipeline's."""
-    order = structure.order
-    return _Builder(structure, order.schedule, order.kept).pattern()
-
-
-@dataclass(frozen=True, slots=True)
-class _Builder:
-    """Lays an iteration out."""
-
-    structure: IterationStructure
-    schedule: Schedule
-    kept: frozenset[tuple[int, int]]
-
-    def pattern(self) -> tuple[Pattern, PipelineTasks]:
-        structure = self.structure
-        costs = PipelineCosts(
-            action=self.action,
-            transfer=self.transfer,
-            arrival=_arrival if structure.arrives else None,
-            synchronize=SynchronizeSlot if structure.synchronizes else None,
-            parts=self.parts,
-        )
-        return iteration_pattern(
-            self.schedule,
-            costs,
-            [self.step(stage) for stage in range(structure.num_stages)],
-            embedding=MeetingSlot("embedding"),
-            norm_reduction=MeetingSlot("norm_reduction"),
-            overlap=structure.overlap,
-        )
-
-    def action(self, action: Action) -> ActionSlot:
-        return ActionSlot(
-            self.structure.order.chunks[action.virtual_stage], action.kind, self.keeps(action)
-        )
-
-    def transfer(self, message: Message, num_sends: int) -> TransferSlot:
-        first, second = sorted((message.sender, message.receiver))
-        wraps = (first, second) == (0, self.structure.num_stages - 1) and second > 1
-        return TransferSlot(self.structure.same_node[second if wraps else first], num_sends)
-
-    def keeps(self, action: Action) -> bool:
-        return (action.virtual_stage, action.microbatch) in self.kept
-
-    def parts(self, action: Action) -> tuple[PartSlot, ...] | None:
-        """The layers of a last backward pass, where gradients are reduced beside it."""
-        is_last = (
-            action.kind == "B" and action.microbatch == self.structure.order.num_microbatches - 1
-        )
-        if self.structure.part_layers is None or not is_last:
-            return None
-        stage, keeps = action.virtual_stage, self.keeps(action)
-        chunk = self.structure.order.chunks[stage]
-        return tuple(PartSlot(chunk, keeps, i) for i in range(self.structure.part_layers[stage]))
-
-    def step(self, stage: int) -> StageStep:
-        step = self.structure.steps[stage]
-        present = self.structure.step_fields[step]
-
-        def slot(name: str) -> StepSlot | None:
-            return StepSlot(step, name) if name in present else None
-
-        return StageStep(
-            norm=StepSlot(step, "norm"),
-            update=StepSlot(step, "update"),
-            average=slot("average"),
-            data_reduction=slot("data_reduction"),
-            buckets=tuple(self.buckets(stage)),
-            sequence_parallel=slot("sequence_parallel"),
-            holds_embedding="embedding" in present,
-            to_host=slot("to_host"),
-            parameter_gather=slot("parameter_gather"),
-        )
-
-    def buckets(self, stage: int) -> Iterator[Bucket]:
-        """One bucket a layer, in the order in which the last microbatch's gradients come.
-
-        What is no layer (embedding, final layer norm) goes with the stage's last one.
-        """
-        if self.structure.part_layers is None:
-            return
-        last = self.structure.order.num_microbatches - 1
-        actions = [
-            action
-            for action in self.schedule.ranks[stage]
-            if action.kind == "B" and action.microbatch == last
-        ]
-        for action in actions:
-            num_parts = self.structure.part_layers[action.virtual_stage]
-            for part in range(num_parts):
-                is_last = action == actions[-1] and part == num_parts - 1
-                chunk, layer = (
-                    self.structure.order.chunks[action.virtual_stage],
-                    num_parts - 1 - part,
-                )
-                slot = BucketSlot(chunk, layer, self.structure.steps[stage], is_last)
-                yield Bucket(action, part, slot)
-
-
-def _arrival(message: Message) -> ArrivalSlot:
-    return ArrivalSlot()

@@ -17,10 +17,10 @@ from simtrain.memory.buffers import (
     WORKING,
 )
 from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
+from simtrain.tables import bar, table_of
 from simtrain.units import format_seconds
 
 GIB = 2**30
-_BAR_WIDTH = 30
 _MEANINGS = {
     RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
     WORKING: "activations and gradients that come and go, here in {op}",
@@ -43,12 +43,8 @@ def memory_page(report: MemoryReport) -> RenderableType:
 def peaks_table(report: MemoryReport) -> Table:
     """Peak against capacity, by stage; of many stages only some."""
     capacity = report.capacity_bytes
-    table = Table(title=f"Peak memory of a GPU of {gib(capacity)} GiB", title_justify="left")
-    table.add_column("stage", justify="right")
-    table.add_column("peak\nGiB", justify="right")
-    table.add_column("%", justify="right")
-    table.add_column("in", justify="left")
-    table.add_column("")
+    title = f"Peak memory of a GPU of {gib(capacity)} GiB"
+    table = table_of(">stage", ">peak\nGiB", ">%", "in", "", title=title)
     for stage in _some(report.stages):
         share = stage.peak_bytes / capacity
         table.add_row(
@@ -56,7 +52,7 @@ def peaks_table(report: MemoryReport) -> Table:
             gib(stage.peak_bytes),
             f"{share:.1%}",
             stage.peak_name,
-            "█" * round(_BAR_WIDTH * min(share, 1)),
+            bar(min(share, 1)),
             style=None if share <= 1 else "red",
         )
     return table
@@ -78,11 +74,8 @@ def gib(num_bytes: int) -> str:
 
 
 def _components_table(report: MemoryReport) -> Table:
-    table = Table(title="Peak memory by stage, GiB", title_justify="left")
-    table.add_column("stage", justify="right")
-    for name in (*COMPONENTS, "peak"):
-        table.add_column(name, justify="right")
-    table.add_column("at the start of")
+    headings = (">stage", *(f">{name}" for name in COMPONENTS), ">peak", "at the start of")
+    table = table_of(*headings, title="Peak memory by stage, GiB")
     for stage in report.stages:
         parts = stage.components_bytes
         table.add_row(
@@ -96,13 +89,12 @@ def _components_table(report: MemoryReport) -> Table:
 
 
 def _buffers_table(stage: StageMemory) -> Table:
-    table = Table(title=f"Buffers of stage {stage.stage} at its peak", title_justify="left")
-    table.add_column("buffer")
-    table.add_column("GiB", justify="right")
-    table.add_column("what it is")
-    for name, num_bytes in stage.buffers_bytes.items():
-        table.add_row(name, gib(num_bytes), _MEANINGS[name].format(op=stage.peak_op))
-    return table
+    rows = [
+        (name, gib(num_bytes), _MEANINGS[name].format(op=stage.peak_op))
+        for name, num_bytes in stage.buffers_bytes.items()
+    ]
+    title = f"Buffers of stage {stage.stage} at its peak"
+    return table_of("buffer", ">GiB", "what it is", title=title, rows=rows)
 
 
 def _moment(stage: StageMemory) -> str:

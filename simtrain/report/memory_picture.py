@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.memory.report import COMPONENTS
-from simtrain.pictures import writing_to
+from simtrain.pictures import style
 from simtrain.report.memory_page import GIB
 from simtrain.report.result import Result
 
@@ -21,16 +21,10 @@ def write_memory_picture(result: Result, folder: Path) -> tuple[Path, ...]:
     Raises:
         InputError: the folder cannot be written to.
     """
-    # matplotlib takes longer to import than most commands take to run.
-    from simtrain.pictures.style import save, styled
-
-    with styled(), writing_to(folder):
-        return save(_draw(result), folder / "memory")
+    return style.write_picture(lambda: _draw(result), folder / "memory")
 
 
 def _draw(result: Result) -> Figure:
-    from simtrain.pictures import style
-
     figure = style.new_figure(7.5, 4.0)
     figure.suptitle(f"Memory of {result.scenario.name or 'the scenario'}", fontsize=10)
     peaks, curves = figure.subplots(1, 2, sharey=True)
@@ -44,8 +38,6 @@ def _draw_peaks(axes: Axes, result: Result) -> None:
     """A bar a stage: its components, from those that stay to those that come and go."""
     from matplotlib.ticker import MaxNLocator
 
-    from simtrain.pictures import style
-
     # Light beside dark where two components meet, so that greys tell them apart too.
     fills = (style.BLUE, style.SKY, style.PURPLE, style.ORANGE, style.GREEN, style.GREY)
     stages = [stage.stage for stage in result.memory.stages]
@@ -54,17 +46,14 @@ def _draw_peaks(axes: Axes, result: Result) -> None:
         heights = [stage.components_bytes[name] / GIB for stage in result.memory.stages]
         axes.bar(stages, heights, 0.85, bottom, color=fill, label=name)
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
-    axes.set_title("peak of each stage", loc="left", fontsize=9)
-    axes.set_xlabel("pipeline stage")
-    axes.set_ylabel("memory of a GPU, GiB")
+    axes.set_title("peak of each stage", fontsize=9)
+    axes.set(xlabel="pipeline stage", ylabel="memory of a GPU, GiB")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _draw_capacity(axes, result)
 
 
 def _draw_curves(axes: Axes, result: Result) -> None:
     """First, middle and last stage over the iteration."""
-    from simtrain.pictures import style
-
     last = len(result.memory.stages) - 1
     colours = (style.BLUE, style.ORANGE, style.BLACK)
     for stage, colour in zip(sorted({0, last // 2, last}), colours, strict=False):
@@ -74,14 +63,12 @@ def _draw_curves(axes: Axes, result: Result) -> None:
         name = f"stage {stage}"
         axes.step(times_s, held, where="post", color=colour, linewidth=0.8, label=name)
     axes.legend(loc="lower center", ncols=3)
-    axes.set_title("over the iteration", loc="left", fontsize=9)
+    axes.set_title("over the iteration", fontsize=9)
     axes.set_xlabel("time, s")
     _draw_capacity(axes, result)
 
 
 def _draw_capacity(axes: Axes, result: Result) -> None:
-    from simtrain.pictures import style
-
     capacity = result.memory.capacity_bytes / GIB
     label = f"capacity, {capacity:.4g} GiB"
     axes.axhline(capacity, color=style.VERMILLION, linestyle="--", linewidth=1.2, label=label)

@@ -23,19 +23,17 @@ from simtrain.strict_yaml import load_document
 
 @dataclass(frozen=True, slots=True)
 class ShownEntry:
-    """One entry; `written` is its value as the file has it, `value` in base units."""
+    """One entry, with its value in base units; `written` is its value as the file has it."""
 
     section: str
     name: str
     written: Any
-    value: Any
-    source: str
-    fitted_on: str | None
+    entry: Entry[Any]
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`: bytes, seconds, FLOP/s and their quotients."""
-        data = {"value": _plain(self.value), "written": self.written, "source": self.source}
-        return data | ({"fitted_on": self.fitted_on} if self.fitted_on else {})
+        shown = self.entry.model_dump(mode="json", exclude_none=True)
+        return {"value": shown.pop("value"), "written": self.written, **shown}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +68,7 @@ def _entries(
         value = getattr(model, name)
         if isinstance(value, Entry):
             section, *rest = (*path, name)
-            yield ShownEntry(
-                section,
-                ".".join(rest),
-                written[name]["value"],
-                value.value,
-                value.source,
-                value.fitted_on,
-            )
+            yield ShownEntry(section, ".".join(rest), written[name]["value"], value)
         elif isinstance(value, BaseModel):
             yield from _entries(value, written[name], (*path, name))
 
@@ -100,21 +91,22 @@ def _section_table(section: str, entries: list[ShownEntry]) -> Table:
     table.add_column("entry", ratio=3)
     table.add_column("value", ratio=4)
     table.add_column("source, and what it was fitted on", ratio=7)
-    for entry in entries:
+    for shown in entries:
+        entry = shown.entry
         fitted_on = f"\nfitted on: {entry.fitted_on}" if entry.fitted_on else ""
-        table.add_row(Text(entry.name), Text(_shown(entry)), Text(entry.source + fitted_on))
+        table.add_row(Text(shown.name), Text(_shown(shown)), Text(entry.source + fitted_on))
     return table
 
 
-def _shown(entry: ShownEntry) -> str:
+def _shown(shown: ShownEntry) -> str:
     """The value as it was written; lists and ranges a line each."""
-    match entry.value:
+    match shown.entry.value:
         case Ranges() as seen:
             return "\n".join(f"{name} {low} to {high}" for name, (low, high) in seen)
         case list() as items:
             return "\n".join(_shown_item(item) for item in items)
         case _:
-            return str(entry.written)
+            return str(shown.written)
 
 
 def _shown_item(item: Tile | CollectiveCurve) -> str:
@@ -122,9 +114,3 @@ def _shown_item(item: Tile | CollectiveCurve) -> str:
         return f"{item.m} × {item.n}: {item.relative_speed:g}"
     latency_us, reached = item.latency * 1e6, item.efficiency
     return f"{item.num_ranks} ranks: {latency_us:g} us, {min(reached):.0%} to {max(reached):.0%}"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    return [_plain(item) for item in value] if isinstance(value, list) else value

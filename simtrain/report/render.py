@@ -6,12 +6,12 @@ from dataclasses import fields
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.report.breakdown import Breakdown
 from simtrain.report.memory_page import memory_verdict, peaks_table
 from simtrain.report.result import Result
+from simtrain.tables import bar, notes, properties, table_of
 from simtrain.units import format_seconds
 
 PART_LABELS = {
@@ -24,21 +24,19 @@ PART_LABELS = {
     "bubble_s": "bubble",
     "optimizer_s": "optimizer",
 }
-_BAR_WIDTH = 30
 
 
 def render(result: Result) -> RenderableType:
     """The report of `simtrain run`."""
     parts = (_headline(result), _breakdown_table(result), peaks_table(result.memory))
     spaced = (item for part in parts for item in (part, ""))
-    return Group(*spaced, *_notes(result))
+    return Group(*spaced, *notes(_remarks(result)), memory_verdict(result.memory))
 
 
 def _headline(result: Result) -> Table:
     scenario = result.scenario
     fused = ["fused attention"] if scenario.attention_backend == "fused" else []
     settings = [scenario.strategy, scenario.schedule, *fused]
-    table = Table.grid(padding=(0, 2))
     rows = (
         ("scenario", f"{scenario.name} ({', '.join(settings)})"),
         ("cluster", f"{result.profile.name}, GPUs used: {scenario.num_gpus}"),
@@ -46,20 +44,13 @@ def _headline(result: Result) -> Table:
         ("tokens per second", f"{result.tokens_per_s:,.0f}"),
         ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}"),
     )
-    for name, value in rows:
-        # Names are the user's: as Text, brackets in them are no markup.
-        table.add_row(Text(name, style="bold"), Text(value))
-    return table
+    return properties(rows)
 
 
 def _breakdown_table(result: Result) -> Table:
     """Mean over the stages, and the range between them where they differ."""
-    table = Table(title="Where the time goes, mean over the stages", title_justify="left")
-    table.add_column("part")
-    table.add_column("time", justify="right")
-    table.add_column("%", justify="right")
-    table.add_column("least to most of a stage", justify="right")
-    table.add_column("")
+    headings = ("part", ">time", ">%", ">least to most of a stage", "")
+    table = table_of(*headings, title="Where the time goes, mean over the stages")
     mean, total_s = result.breakdown, result.iteration_time_s
     for field in fields(Breakdown):
         seconds = getattr(mean, field.name)
@@ -69,24 +60,24 @@ def _breakdown_table(result: Result) -> Table:
             format_seconds(seconds),
             f"{seconds / total_s:.1%}",
             f"{format_seconds(min(of_stages))} to {format_seconds(max(of_stages))}",
-            "█" * round(_BAR_WIDTH * seconds / total_s),
+            bar(seconds / total_s),
         )
     table.add_section()
     table.add_row("iteration", format_seconds(total_s), "100.0%", "", "")
     return table
 
 
-def _notes(result: Result) -> list[RenderableType]:
+def _remarks(result: Result) -> list[str]:
     scenario = result.scenario
     simulated, total = result.num_simulated_ranks, scenario.num_gpus
-    notes = [f"{simulated} of {total} ranks simulated, one a stage; the rest do the same."]
+    remarks = [f"{simulated} of {total} ranks simulated, one a stage; the rest do the same."]
     if simulated == total:
-        notes = ["Every rank simulated."]
+        remarks = ["Every rank simulated."]
     if result.extrapolated:
         names = ", ".join(result.extrapolated)
-        notes.append(f"Extrapolated beyond what the profile was fitted on: {names}.")
+        remarks.append(f"Extrapolated beyond what the profile was fitted on: {names}.")
     if not result.profile.calibrated:
-        notes.append(NOT_CALIBRATED)
+        remarks.append(NOT_CALIBRATED)
     if result.recompute_choice:
-        notes.append(f"Recompute chosen: {result.recompute_choice}")
-    return [*(Text(note, style="dim") for note in notes), memory_verdict(result.memory)]
+        remarks.append(f"Recompute chosen: {result.recompute_choice}")
+    return remarks

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 from simtrain.engine import Timeline
 from simtrain.hardware.profile import HardwareProfile
@@ -12,7 +13,13 @@ from simtrain.memory.curve import IterationTimeline
 from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
 from simtrain.plan import Plan
 from simtrain.report.breakdown import Breakdown, breakdown_by_name, mean_breakdown
-from simtrain.report.frames import breakdown_columns, frame, memory_columns, timeline_columns
+from simtrain.report.frames import (
+    Rows,
+    as_frame,
+    breakdown_rows,
+    memory_rows,
+    timeline_rows,
+)
 from simtrain.scenario import Scenario
 from simtrain.units import format_bytes, format_seconds
 
@@ -121,29 +128,18 @@ class Result:
         )
         return f"<table>{rows}</table>"
 
-    def breakdown_frame(self) -> Any:
-        """A pandas.DataFrame with the seconds of each stage by cause.
+    def frame(self, table: Literal["breakdown", "memory", "timeline"]) -> Any:
+        """A pandas.DataFrame: each stage's seconds by cause or peak by component, or each task.
 
         Raises:
             InputError: pandas is not installed.
         """
-        return frame(breakdown_columns(self.stages))
-
-    def memory_frame(self) -> Any:
-        """A pandas.DataFrame with the bytes of each stage's peak by component.
-
-        Raises:
-            InputError: pandas is not installed.
-        """
-        return frame(memory_columns(self.memory))
-
-    def timeline_frame(self) -> Any:
-        """A pandas.DataFrame with the start and the end of each task.
-
-        Raises:
-            InputError: pandas is not installed.
-        """
-        return frame(timeline_columns(self.timeline))
+        rows: dict[str, Callable[[], Rows]] = {
+            "breakdown": lambda: breakdown_rows(self.stages),
+            "memory": lambda: memory_rows(self.memory),
+            "timeline": lambda: timeline_rows(self.timeline),
+        }
+        return as_frame(rows[table]())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, in full precision."""

@@ -1,15 +1,8 @@
 """The user's question: what to train, split how, on which machine, and whether that is legal."""
 
-from simtrain.scenario.check import (
-    REASONS,
-    RULES,
-    check_cluster,
-    check_scenario,
-    check_some,
-    check_values,
-)
-from simtrain.scenario.load import load_scenario, load_unchecked, scenario_from_document
-from simtrain.scenario.nearest import Fix
+from simtrain.scenario.check import REASONS, check_cluster, check_scenario, check_values
+from simtrain.scenario.load import load_scenario, load_unchecked
+from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import (
     Batch,
     MemoryOptions,
@@ -27,7 +20,6 @@ __all__ = [
     "REASONS",
     "RULES",
     "Batch",
-    "Fix",
     "MemoryOptions",
     "Model",
     "Overlap",
@@ -40,9 +32,7 @@ __all__ = [
     "Violation",
     "check_cluster",
     "check_scenario",
-    "check_some",
     "check_values",
     "load_scenario",
     "load_unchecked",
-    "scenario_from_document",
 ]

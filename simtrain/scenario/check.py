@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
 
 from pydantic import ValidationError
 
 from simtrain.errors import InputError, Problem
-from simtrain.scenario.attention_rules import ATTENTION_RULES, fused_attention_rule
-from simtrain.scenario.memory_rules import MEMORY_RULES, host_link_rule
-from simtrain.scenario.rules import SPLIT_RULES, cluster_rule
+from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
+from simtrain.scenario.rules import RULES, size_rule
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import IN_PYTHON
-from simtrain.scenario.stage_rules import STAGE_RULES
 from simtrain.scenario.violation import Rule, problem_of
 from simtrain.strict_yaml import data_of, input_error
 
-RULES: tuple[Rule, ...] = tuple(
-    sorted(
-        (*SPLIT_RULES, *STAGE_RULES, *MEMORY_RULES, *ATTENTION_RULES), key=lambda rule: rule.code
-    )
-)
-
-_CLUSTER_RULES = (cluster_rule(1, 1), host_link_rule(False), fused_attention_rule(False))
-REASONS = {rule.code: rule.reason for rule in (*RULES, *_CLUSTER_RULES)}
-"""Why each rule is, by its code; those of clusters too."""
+_EVERY_RULE = (*RULES, size_rule(1, 1), NO_HOST_LINK, NO_FUSED_ATTENTION)
+REASONS = {rule.code: rule.reason for rule in _EVERY_RULE}
+"""The reason of each rule, by its code; those of clusters too."""
 
 
-def check_scenario(scenario: Scenario) -> None:
-    """Refuse a scenario that the training framework would refuse.
+def check_scenario(
+    scenario: Scenario, rules: Sequence[Rule] = RULES, kept: Sequence[Rule] = ()
+) -> None:
+    """Refuse a scenario that breaks one of some rules, by default those of the framework.
+
+    Args:
+        scenario: the scenario.
+        rules: the rules to check.
+        kept: the rules that a suggested value should not break, by default `rules`.
 
     Raises:
         InputError: one problem for each broken rule, with the nearest legal values.
     """
-    _check(scenario, RULES, RULES)
+    found = [(rule, rule.check(scenario)) for rule in rules]
+    broken = [(rule, violation) for rule, violation in found if violation]
+    if broken:
+        raise InputError(problem_of(scenario, *one, kept or rules) for one in broken)
 
 
 def check_values(scenario: Scenario) -> None:
@@ -45,7 +46,7 @@ def check_values(scenario: Scenario) -> None:
         InputError: one problem for each wrong value.
     """
     if not isinstance(scenario, Scenario):
-        raise InputError([_not_a_scenario(scenario)])
+        raise _not_a_scenario(scenario)
     data = data_of(scenario)
     try:
         valid = Scenario.model_validate(data)
@@ -66,25 +67,13 @@ def check_values(scenario: Scenario) -> None:
         raise InputError(wrong)
 
 
-def _not_a_scenario(value: Any) -> Problem:
+def _not_a_scenario(value: object) -> InputError:
+    message = f"a {type(value).__name__} is not a Scenario"
+    fix = "load one with load_scenario, or build one with Scenario(model=..., batch=...)"
     if isinstance(value, (str, PurePath)):
+        message = f'"{value}" is a name, not a Scenario'
         fix = f'load the scenario, as in simulate(load_scenario("{value}"))'
-        return Problem("E114", f'"{value}" is a name, not a Scenario', fix=fix)
-    return Problem(
-        "E114",
-        f"a {type(value).__name__} is not a Scenario",
-        fix="load one with load_scenario, or build one with Scenario(model=..., batch=...)",
-    )
-
-
-def check_some(scenario: Scenario, codes: Collection[str]) -> None:
-    """Refuse a scenario that breaks one of these rules, whatever it does to the others.
-
-    Raises:
-        InputError: as `check_scenario`.
-    """
-    rules = [rule for rule in RULES if rule.code in codes]
-    _check(scenario, rules, rules)
+    return InputError.of("E114", message, fix=fix)
 
 
 def check_cluster(
@@ -95,24 +84,12 @@ def check_cluster(
     has_host_link: bool,
     has_fused_attention: bool,
 ) -> None:
-    """Refuse a scenario that needs more GPUs than a cluster of `num_nodes` nodes has.
-
-    Also one that offloads to a host, or runs fused attention, whose speed the cluster's profile
-    does not tell.
+    """Refuse a scenario that needs more GPUs or other entries of the profile than a cluster has.
 
     Raises:
         InputError: with the nearest legal numbers of replicas, stages or ranks that fit.
     """
-    rules = [
-        cluster_rule(gpus_per_node, num_nodes),
-        host_link_rule(has_host_link),
-        fused_attention_rule(has_fused_attention),
-    ]
-    _check(scenario, rules, RULES)
-
-
-def _check(scenario: Scenario, rules: Sequence[Rule], all_rules: Sequence[Rule]) -> None:
-    found = [(rule, rule.check(scenario)) for rule in rules]
-    broken = [(rule, violation) for rule, violation in found if violation]
-    if broken:
-        raise InputError(problem_of(scenario, *one, all_rules) for one in broken)
+    rules = [size_rule(gpus_per_node, num_nodes)]
+    rules += [] if has_host_link else [NO_HOST_LINK]
+    rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
+    check_scenario(scenario, rules, kept=RULES)

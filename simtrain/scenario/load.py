@@ -32,22 +32,7 @@ def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = 
     document = load_document(path)
     for override in overrides:
         document = apply_overrides(spell_out_recompute(document), [override])
-    return _scenario_of(document, default_name=path.stem)
-
-
-def scenario_from_document(document: Document, default_name: str | None = None) -> Scenario:
-    """The scenario of a loaded document, every rule checked.
-
-    Raises:
-        InputError: all that is wrong with the values or their combination.
-    """
-    scenario = _scenario_of(document, default_name)
-    check_scenario(scenario)
-    return scenario
-
-
-def _scenario_of(document: Document, default_name: str | None) -> Scenario:
-    data = dict(document.data)
+    data = document.data
     if data.get("name") is None:
-        data["name"] = default_name
+        data = data | {"name": path.stem}
     return Scenario.from_document(Document(data, document.positions))

@@ -1,312 +1,260 @@
-"""What Megatron-LM refuses of how a model is split, why it does, and what it accepts nearby.
+"""What Megatron-LM and DeepSpeed refuse, why they do, and what they accept nearby.
 
-Each rule is a function from a scenario to a violation or None. Together with those of
-`simtrain.scenario.stage_rules` and `simtrain.scenario.memory_rules` they keep the promise that
-nothing illegal runs and nothing legal is refused. Sources: Megatron-LM's arguments.py and
-pipeline_parallel/schedules.py; the function that raises is named where it is neither.
+The rules keep the promise that nothing illegal runs and nothing legal is refused. Sources:
+Megatron-LM's arguments.py, transformer_config.py and pipeline_parallel/schedules.py; for ZeRO in a
+pipeline DeepSpeed's runtime/pipe/engine.py; a function that raises elsewhere is named. Both
+frameworks accept some settings that they never read; these are refused too: no setting is ignored.
 
-That a stage's output (s x b x h elements) splits into t parts for `scatter_gather` needs no rule:
-E301 and E302 make h a multiple of t.
+Two settings need no rule. A stage's output (s x b x h elements) always splits into t parts for
+`scatter_gather`, as E301 and E302 make h a multiple of t. Selective recompute may run the fused
+kernel again: Megatron-LM checkpoints the core of attention whatever computes it
+(core/transformer/attention.py).
 """
 
 from __future__ import annotations
 
-from simtrain.scenario.nearest import Fix, divisors, multiples
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+
+from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ranks, recomputes
+from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
+from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
 from simtrain.scenario.violation import Rule, Violation, registering
 
 # Megatron's --make-vocab-size-divisible-by.
 _VOCAB_DIVISOR = 128
 _MOST_PASSES = 1_000_000
+_MOST_CHANNELS, _CHANNELS_STEP = 256, 8
+_FULL_ONLY: dict[str, object] = {"method": "uniform", "num_layers": 1, "distribute": False}
+"""The fields of `recompute` that only the strategy full has, with their defaults."""
 
-SPLIT_RULES: list[Rule] = []
-_rule = registering(SPLIT_RULES)
+_RULES: list[Rule] = [*STAGE_RULES, *COMBINATION_RULES]
+_rule = registering(_RULES)
 
 
 @_rule("E301", "tensor parallelism gives each rank whole attention heads")
 def _heads_split_by_tensor(scenario: Scenario) -> Violation | None:
-    tensor, heads = scenario.parallelism.tensor, scenario.model.num_attention_heads
-    if heads % tensor == 0:
-        return None
-    return Violation(
-        ("parallelism.tensor", "model.num_attention_heads"),
-        f"parallelism.tensor is {tensor}, which does not divide "
-        f"model.num_attention_heads ({heads})",
-        (
-            divisors("parallelism.tensor", tensor, heads),
-            multiples("model.num_attention_heads", heads, tensor),
-        ),
-    )
+    return _does_not_divide("parallelism.tensor", "model.num_attention_heads", scenario)
 
 
 @_rule("E302", "every attention head has the same whole number of channels")
 def _hidden_split_by_heads(scenario: Scenario) -> Violation | None:
-    hidden, heads = scenario.model.hidden_size, scenario.model.num_attention_heads
-    if hidden % heads == 0:
+    return _does_not_divide("model.num_attention_heads", "model.hidden_size", scenario)
+
+
+def _does_not_divide(divisor: str, number: str, scenario: Scenario) -> Violation | None:
+    part, whole = attrgetter(divisor, number)(scenario)
+    if whole % part == 0:
         return None
     return Violation(
-        ("model.num_attention_heads", "model.hidden_size"),
-        f"model.num_attention_heads is {heads}, which does not divide model.hidden_size ({hidden})",
-        (
-            divisors("model.num_attention_heads", heads, hidden),
-            multiples("model.hidden_size", hidden, heads),
-        ),
+        f"{divisor} is {part}, which does not divide {number} ({whole})",
+        {divisor: near_divisors(part, whole), number: near_multiples(whole, part)},
     )
 
 
 @_rule("E303", "tensor parallelism splits the MLP's weights by columns (core's divide())")
 def _ffn_split_by_tensor(scenario: Scenario) -> Violation | None:
-    tensor, ffn = scenario.parallelism.tensor, scenario.model.ffn_hidden_size
-    if ffn % tensor == 0:
-        return None
-    return Violation(
-        ("model.ffn_hidden_size", "parallelism.tensor"),
-        f"model.ffn_hidden_size is {ffn}, which parallelism.tensor ({tensor}) does not divide",
-        (
-            multiples("model.ffn_hidden_size", ffn, tensor),
-            divisors("parallelism.tensor", tensor, ffn),
-        ),
-    )
+    return _not_divided_by_tensor("model.ffn_hidden_size", scenario, "", {})
 
 
 @_rule("E304", "tensor parallelism splits the rows of the embedding (VocabParallelEmbedding)")
 def _vocab_split_by_tensor(scenario: Scenario) -> Violation | None:
-    tensor, vocab = scenario.parallelism.tensor, scenario.model.vocab_size
-    if vocab % tensor == 0:
+    divisor = _VOCAB_DIVISOR * scenario.parallelism.tensor
+    padded = -(-scenario.model.vocab_size // divisor) * divisor
+    more = f"; Megatron pads it to {padded}, a multiple of {_VOCAB_DIVISOR} x tensor"
+    values = {"model.vocab_size": [padded]}
+    return _not_divided_by_tensor("model.vocab_size", scenario, more, values)
+
+
+@_rule("E307", "sequence parallelism gives each tensor-parallel rank s/t of every sequence")
+def _sequence_split_by_tensor(scenario: Scenario) -> Violation | None:
+    if not scenario.parallelism.sequence_parallel:
         return None
-    divisor = _VOCAB_DIVISOR * tensor
-    padded = -(-vocab // divisor) * divisor
+    more = " as sequence parallelism needs"
+    values = {"parallelism.sequence_parallel": [False]}
+    return _not_divided_by_tensor("model.seq_length", scenario, more, values)
+
+
+def _not_divided_by_tensor(
+    number: str, scenario: Scenario, more: str, values: Mapping[str, Iterable[object]]
+) -> Violation | None:
+    """The violation unless tensor divides a number; `more` ends its message."""
+    tensor, whole = scenario.parallelism.tensor, attrgetter(number)(scenario)
+    if whole % tensor == 0:
+        return None
+    nearest = {
+        number: near_multiples(whole, tensor),
+        "parallelism.tensor": near_divisors(tensor, whole),
+    }
     return Violation(
-        ("model.vocab_size", "parallelism.tensor"),
-        f"model.vocab_size is {vocab}, which parallelism.tensor ({tensor}) does not divide; "
-        f"Megatron pads it to {padded}, a multiple of {_VOCAB_DIVISOR} x tensor",
-        (
-            [Fix("model.vocab_size", padded)],
-            divisors("parallelism.tensor", tensor, vocab),
-        ),
+        f"{number} is {whole}, which parallelism.tensor ({tensor}) does not divide{more}",
+        {**nearest, **values},
+        tuple(nearest),
     )
 
 
 @_rule("E306", "every replica runs the same whole number of microbatches")
 def _batch_split_by_microbatches(scenario: Scenario) -> Violation | None:
-    batch, data = scenario.batch, scenario.parallelism.data
-    if batch.global_ % (batch.micro * data) == 0:
+    batch, micro, data = scenario.batch.global_, scenario.batch.micro, scenario.parallelism.data
+    if batch % (micro * data) == 0:
         return None
     return Violation(
-        ("batch.global", "batch.micro", "parallelism.data"),
-        f"batch.global is {batch.global_}, not a multiple of batch.micro x parallelism.data "
-        f"({batch.micro} x {data} = {batch.micro * data})",
-        (
-            multiples("batch.global", batch.global_, _batch_unit(scenario)),
-            divisors("batch.micro", batch.micro, batch.global_),
-            divisors("parallelism.data", data, batch.global_),
-        ),
+        f"batch.global is {batch}, not a multiple of batch.micro x parallelism.data "
+        f"({micro} x {data} = {micro * data})",
+        {
+            "batch.global": near_multiples(batch, _batch_unit(scenario)),
+            "batch.micro": near_divisors(micro, batch),
+            "parallelism.data": near_divisors(data, batch),
+        },
     )
 
 
 def _batch_unit(scenario: Scenario) -> int:
     """Sequences by which the global batch can grow: of one microbatch, or of a group of them."""
-    group = scenario.parallelism.pipeline if scenario.parallelism.interleave > 1 else 1
+    group = scenario.parallelism.pipeline if scenario.num_chunks > 1 else 1
     return scenario.batch.micro * scenario.parallelism.data * group
-
-
-@_rule("E307", "sequence parallelism gives each tensor-parallel rank s/t of every sequence")
-def _sequence_split_by_tensor(scenario: Scenario) -> Violation | None:
-    tensor, length = scenario.parallelism.tensor, scenario.model.seq_length
-    if not scenario.parallelism.sequence_parallel or length % tensor == 0:
-        return None
-    return Violation(
-        ("model.seq_length", "parallelism.tensor"),
-        f"model.seq_length is {length}, which parallelism.tensor ({tensor}) does not divide "
-        "as sequence parallelism needs",
-        (
-            multiples("model.seq_length", length, tensor),
-            divisors("parallelism.tensor", tensor, length),
-            [Fix("parallelism.sequence_parallel", False)],
-        ),
-    )
-
-
-@_rule("E308", "sequence parallelism splits sequences over the tensor-parallel group")
-def _sequence_parallel_needs_tensor(scenario: Scenario) -> Violation | None:
-    parallelism = scenario.parallelism
-    if not parallelism.sequence_parallel or parallelism.tensor > 1:
-        return None
-    heads = scenario.model.num_attention_heads
-    return Violation(
-        ("parallelism.sequence_parallel", "parallelism.tensor"),
-        f"parallelism.sequence_parallel is true while parallelism.tensor is {parallelism.tensor}",
-        (
-            [Fix("parallelism.sequence_parallel", False)],
-            divisors("parallelism.tensor", 1, heads, at_least=2),
-        ),
-    )
-
-
-@_rule("E309", "chunks are interleaved between the stages of a pipeline, and one stage has none")
-def _interleave_needs_pipeline(scenario: Scenario) -> Violation | None:
-    parallelism = scenario.parallelism
-    if parallelism.interleave == 1 or parallelism.pipeline > 1:
-        return None
-    return Violation(
-        ("parallelism.interleave", "parallelism.pipeline"),
-        f"parallelism.interleave is {parallelism.interleave} while parallelism.pipeline is "
-        f"{parallelism.pipeline}",
-        (
-            [Fix("parallelism.interleave", 1)],
-            numbers_of_stages(scenario, at_least=2),
-        ),
-    )
-
-
-@_rule("E310", "with two stages the next and the previous are one rank, whose batched sends mix")
-def _blocking_interleave_needs_three_stages(scenario: Scenario) -> Violation | None:
-    parallelism = scenario.parallelism
-    if parallelism.interleave == 1 or parallelism.pipeline != 2 or scenario.overlap.pipeline:
-        return None
-    return Violation(
-        ("parallelism.pipeline", "parallelism.interleave"),
-        "parallelism.pipeline is 2, but the interleaved schedule with blocking transfers needs "
-        "more than 2 stages",
-        (
-            numbers_of_stages(scenario, at_least=3),
-            [Fix("overlap.pipeline", True)],
-            [Fix("parallelism.interleave", 1)],
-        ),
-    )
 
 
 @_rule("E311", "the interleaved schedule takes microbatches in groups of one per stage")
 def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
+    if scenario.num_chunks == 1 or _batch_split_by_microbatches(scenario):
+        return None
     stages, microbatches = scenario.parallelism.pipeline, scenario.num_microbatches
-    is_whole = _batch_split_by_microbatches(scenario) is None
-    if scenario.parallelism.interleave == 1 or not is_whole or microbatches % stages == 0:
+    if microbatches % stages == 0:
         return None
     batch = scenario.batch.global_
     return Violation(
-        ("batch.global", "parallelism.pipeline"),
         f"batch.global is {batch}: the microbatches of each replica ({microbatches}) are not a "
         f"multiple of parallelism.pipeline ({stages}), as the interleaved schedule needs",
-        (
-            multiples("batch.global", batch, _batch_unit(scenario)),
-            divisors("parallelism.pipeline", stages, microbatches),
-            [Fix("parallelism.interleave", 1)],
-        ),
+        {
+            "batch.global": near_multiples(batch, _batch_unit(scenario)),
+            "parallelism.pipeline": near_divisors(stages, microbatches),
+            "parallelism.interleave": [1],
+        },
+        ("batch.global", "parallelism.pipeline"),
     )
 
 
-@_rule("E312", "the interleaved schedule needs several chunks on each stage")
-def _interleaved_needs_chunks(scenario: Scenario) -> Violation | None:
-    if scenario.schedule != "interleaved" or scenario.parallelism.interleave > 1:
+@_rule("E318", "only full recompute has units of layers, whose inputs can be distributed")
+def _units_need_full(scenario: Scenario) -> Violation | None:
+    policy = scenario.recompute
+    changed = {
+        f"recompute.{name}": [default]
+        for name, default in _FULL_ONLY.items()
+        if getattr(policy, name) != default
+    }
+    if policy.strategy == "full" or not changed:
         return None
     return Violation(
-        ("schedule", "parallelism.interleave"),
-        "schedule is interleaved while parallelism.interleave is 1",
-        (
-            [Fix("schedule", "1f1b"), Fix("schedule", "gpipe")],
-            numbers_of_chunks(scenario),
-        ),
+        f"{are(changed)} set while recompute.strategy is {policy.strategy}",
+        {"recompute.strategy": ["full"], **changed},
+        (*changed, "recompute.strategy"),
     )
 
 
-@_rule("E313", "gpipe and 1f1b run one chunk on each stage")
-def _chunks_need_interleaved(scenario: Scenario) -> Violation | None:
-    if scenario.schedule == "interleaved" or scenario.parallelism.interleave == 1:
+@_rule("E319", "a unit of recompute lies within one chunk")
+def _units_fit_chunks(scenario: Scenario) -> Violation | None:
+    policy = scenario.recompute
+    if policy.strategy != "full" or policy.num_layers == 1:
+        return None
+    available = max(scenario.chunk_sizes)
+    if policy.num_layers <= max(1, available):
         return None
     return Violation(
-        ("schedule", "parallelism.interleave"),
-        f"schedule is {scenario.schedule} while parallelism.interleave is "
-        f"{scenario.parallelism.interleave}",
-        (
-            [Fix("schedule", "interleaved")],
-            [Fix("parallelism.interleave", 1)],
-        ),
+        f"recompute.num_layers is {policy.num_layers}, but no chunk has more than "
+        f"{available} layer{'s' * (available != 1)}",
+        {"recompute.num_layers": [max(1, available)], "model.num_layers": []},
     )
 
 
-@_rule("E314", "under sequence parallelism a stage's output is already split over the ranks")
-def _scatter_gather_without_sequence_parallel(scenario: Scenario) -> Violation | None:
-    parallelism = scenario.parallelism
-    if not (parallelism.scatter_gather and parallelism.sequence_parallel):
+@_rule("E324", "a stage cannot keep more forward passes than it has outstanding")
+def _kept_are_outstanding(scenario: Scenario) -> Violation | None:
+    kept = scenario.recompute.keep_microbatches
+    # Without recompute, and on a single stage, only 0 is legal: E322 and E323 say so.
+    if kept == "auto" or not kept or not recomputes(scenario) or scenario.parallelism.pipeline < 2:
+        return None
+    outstanding = _most_outstanding(scenario)
+    if outstanding < 1 or kept <= outstanding:
         return None
     return Violation(
-        ("parallelism.scatter_gather",),
-        "parallelism.scatter_gather is true together with parallelism.sequence_parallel",
-        (
-            [Fix("parallelism.scatter_gather", False)],
-            [Fix("parallelism.sequence_parallel", False)],
-        ),
+        f"recompute.keep_microbatches is {kept}, but the first stage has at most {outstanding} "
+        f"forward passes outstanding",
+        {
+            "recompute.keep_microbatches": [outstanding],
+            "parallelism.pipeline": [],
+            "batch.global": [],
+        },
     )
 
 
-@_rule("E315", "gradients are summed in fp32 or in the dtype in which they are computed")
-def _gradients_match_compute(scenario: Scenario) -> Violation | None:
-    precision = scenario.precision
-    if precision.gradients in ("fp32", precision.compute):
-        return None
-    return Violation(
-        ("precision.gradients", "precision.compute"),
-        f"precision.gradients is {precision.gradients} while precision.compute is "
-        f"{precision.compute}",
-        (
-            iter(
-                [Fix("precision.gradients", precision.compute), Fix("precision.gradients", "fp32")]
-            ),
-        ),
-    )
+def _most_outstanding(scenario: Scenario) -> int:
+    """Forward passes that the first stage has before a backward pass, under its schedule."""
+    stages, chunks = scenario.parallelism.pipeline, scenario.num_chunks
+    forwards = scenario.num_microbatches * chunks
+    match scenario.schedule:
+        case "gpipe":
+            return forwards
+        case "1f1b":
+            return min(stages, forwards)
+        case "interleaved":
+            return min(2 * (stages - 1) + (chunks - 1) * stages + 1, forwards)
 
 
-@_rule("E316", "only the interleaved schedule has asynchronous transfers; the others raise")
-def _overlap_needs_interleaved(scenario: Scenario) -> Violation | None:
-    if not scenario.overlap.pipeline or scenario.schedule == "interleaved":
+@_rule("E330", "fused kernels take heads of 8, 16, ... 256 channels (FlashAttention-2, cuDNN)")
+def _fused_heads(scenario: Scenario) -> Violation | None:
+    hidden, heads = scenario.model.hidden_size, scenario.model.num_attention_heads
+    channels = hidden // heads
+    is_taken = channels <= _MOST_CHANNELS and channels % _CHANNELS_STEP == 0
+    if scenario.attention_backend != "fused" or hidden % heads or is_taken:
         return None
     return Violation(
-        ("overlap.pipeline", "schedule"),
-        f"overlap.pipeline is true with the {scenario.schedule} schedule",
-        (
-            [Fix("overlap.pipeline", False)],
-            numbers_of_chunks(scenario),
-        ),
+        f"attention_backend is fused, but heads have {channels} channels "
+        f"(model.hidden_size {hidden} / model.num_attention_heads {heads})",
+        {
+            "attention_backend": ["unfused"],
+            "model.num_attention_heads": near_divisors(heads, hidden),
+            "model.hidden_size": [],
+        },
     )
 
 
 @_rule("E332", "simtrain lays out every pass of every stage, each some hundred bytes")
 def _passes_can_be_laid_out(scenario: Scenario) -> Violation | None:
-    virtual_stages = scenario.parallelism.pipeline * scenario.parallelism.interleave
-    microbatches, most = scenario.num_microbatches, _MOST_PASSES // virtual_stages
+    chunks = scenario.parallelism.pipeline * scenario.num_chunks
+    microbatches, most = scenario.num_microbatches, _MOST_PASSES // chunks
     if microbatches <= most:
         return None
     unit = _batch_unit(scenario)
     batch = most * scenario.batch.micro * scenario.parallelism.data
     return Violation(
-        ("batch.global", "batch.micro"),
-        f"batch.global is {scenario.batch.global_}: {microbatches} microbatches on "
-        f"{virtual_stages} chunks are more than {_MOST_PASSES} forward passes",
-        ([Fix("batch.global", max(unit, batch - batch % unit))],),
+        f"batch.global is {scenario.batch.global_}: {microbatches} microbatches on {chunks} chunks "
+        f"are more than {_MOST_PASSES} forward passes",
+        {"batch.global": [max(unit, batch - batch % unit)], "batch.micro": []},
     )
 
 
-def cluster_rule(gpus_per_node: int, num_nodes: int) -> Rule:
-    """The rule that a job fits a cluster of `num_nodes` nodes with `gpus_per_node` GPUs each."""
+RULES = tuple(sorted(_RULES, key=lambda rule: rule.code))
+"""The rules that need no hardware profile, by code."""
+
+
+def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
+    """The rule that a job fits on `num_nodes` nodes with `gpus_per_node` GPUs each."""
     available = gpus_per_node * num_nodes
 
     def check(scenario: Scenario) -> Violation | None:
-        parallelism = scenario.parallelism
-        tensor, pipeline, data = parallelism.tensor, parallelism.pipeline, parallelism.data
         if scenario.num_gpus <= available:
             return None
-        heads = scenario.model.num_attention_heads
+        split = scenario.parallelism
         return Violation(
-            ("parallelism.data", "parallelism.pipeline", "parallelism.tensor"),
-            f"parallelism.tensor x pipeline x data is {tensor} x {pipeline} x {data} = "
-            f"{scenario.num_gpus} GPUs, but the cluster has {available} "
+            f"parallelism.tensor x pipeline x data is {split.tensor} x {split.pipeline} x "
+            f"{split.data} = {scenario.num_gpus} GPUs, but the cluster has {available} "
             f"({num_nodes} nodes of {gpus_per_node})",
-            (
-                divisors("parallelism.data", data, scenario.batch.global_),
-                numbers_of_stages(scenario),
-                divisors("parallelism.tensor", tensor, heads),
-            ),
+            {
+                "parallelism.data": near_divisors(split.data, scenario.batch.global_),
+                "parallelism.pipeline": numbers_of_stages(scenario, at_least=1),
+                "parallelism.tensor": numbers_of_ranks(scenario, at_least=1),
+            },
         )
 
     return Rule("E317", "every rank of the job runs on a GPU of its own", check)

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    Discriminator,
-    Field,
-    PrivateAttr,
-    Tag,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 
 from simtrain.mesh import Mesh
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
@@ -310,11 +303,6 @@ class Scenario(Section):
     def num_chunks(self) -> int:
         """Chunks (virtual stages) of each stage."""
         return self.parallelism.interleave
-
-    @property
-    def own_stage_layers(self) -> dict[int, int]:
-        """Layers of the stages that have a number of their own, by stage."""
-        return self.parallelism.own_stage_layers
 
     def layers_of_stage(self, stage: int) -> int:
         """Transformer layers of a stage: its own number, or its share of what those leave."""

@@ -1,31 +1,35 @@
-"""A rule, what breaks it, and how that is told: located, with its reason and a way to mend it."""
+"""A rule, what breaks it, and the error that says so: its place, its reason and its fix."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, islice
+from operator import attrgetter
 
-from simtrain.errors import Location, Problem
-from simtrain.scenario.nearest import Fix
+from simtrain.errors import InputError, Location, Problem
 from simtrain.scenario.schema import Scenario
+from simtrain.strict_yaml import as_scalar
 
 _VALUES_PER_FIELD = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken rule: the fields it speaks of, the first to blame first, and ways to mend it.
+    """A broken rule.
 
-    `candidates` yields values to try, of each field the nearest first.
+    message: what is wrong.
+    values: for each field that can be changed, by its dotted name, the values to try in order.
+    fields: the fields to blame, the first one first; if empty, those of `values`.
     """
 
-    fields: tuple[str, ...]
     message: str
-    candidates: tuple[Iterable[Fix], ...]
+    values: Mapping[str, Iterable[object]]
+    fields: tuple[str, ...] = ()
 
 
 Check = Callable[[Scenario], Violation | None]
+Values = Iterable[object] | Callable[[Scenario], Iterable[object]]
+"""Values to try for a field, or how they follow from the scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,39 @@ def registering(table: list[Rule]) -> Callable[[str, str], Callable[[Check], Che
     return rule
 
 
+def rule_against(
+    code: str,
+    reason: str,
+    values: Mapping[str, Values],
+    is_broken: Callable[[Scenario], object],
+    message: str = "",
+    fields: tuple[str, ...] = (),
+) -> Rule:
+    """The rule that refuses a combination of settings.
+
+    Args:
+        code, reason: as in `Rule`.
+        values, fields: as in `Violation`.
+        is_broken: true for a scenario with the refused combination.
+        message: what is wrong, with {one} for the scenario; by default the first two of `values`.
+    """
+
+    def check(scenario: Scenario) -> Violation | None:
+        if not is_broken(scenario):
+            return None
+        first, second, *_ = values
+        value, other = attrgetter(first, second)(scenario)
+        default = f"{first} is {as_scalar(value)} while {second} is {as_scalar(other)}"
+        if value is other is True:
+            default = f"{first} is true together with {second}"
+        to_try = {
+            field: ways(scenario) if callable(ways) else ways for field, ways in values.items()
+        }
+        return Violation(message.format(one=scenario) or default, to_try, fields)
+
+    return Rule(code, reason, check)
+
+
 def broken_codes(scenario: Scenario, rules: Sequence[Rule]) -> set[str]:
     """The codes of the rules that the scenario breaks."""
     return {rule.code for rule in rules if rule.check(scenario)}
@@ -57,64 +94,56 @@ def broken_codes(scenario: Scenario, rules: Sequence[Rule]) -> set[str]:
 
 def suggest(
     scenario: Scenario, rule: Rule, violation: Violation, rules: Sequence[Rule]
-) -> list[Fix]:
-    """The nearest values of each field that mend `rule` and leave none of `rules` broken.
+) -> dict[str, list[object]]:
+    """For each field, the nearest values that mend `rule` and leave none of `rules` broken.
 
-    Where no single value does that: those that mend `rule` and break no other anew, else those
-    that at least mend `rule`, else nothing.
+    If no single value does that: those that mend `rule` and break no other anew, else those that
+    at least mend `rule`, else nothing.
     """
     before = broken_codes(scenario, rules)
     mending = [
-        (fix, broken_codes(changed, rules))
-        for fix in chain.from_iterable(violation.candidates)
-        if (changed := _mended(scenario, rule, fix))
+        (field, value, broken_codes(changed, rules))
+        for field, values in violation.values.items()
+        for value in values
+        if (changed := _changed(scenario, field, value)) and rule.check(changed) is None
     ]
-    legal = [fix for fix, broken in mending if not broken]
-    harmless = [fix for fix, broken in mending if broken <= before]
-    return _nearest_of_each_field(legal or harmless or [fix for fix, _ in mending])
+    legal = [fix for fix in mending if not fix[2]]
+    harmless = [fix for fix in mending if fix[2] <= before]
+    nearest: dict[str, list[object]] = {}
+    for field, value, _ in legal or harmless or mending:
+        nearest.setdefault(field, []).append(value)
+    return {field: values[:_VALUES_PER_FIELD] for field, values in nearest.items()}
 
 
-def _nearest_of_each_field(fixes: list[Fix]) -> list[Fix]:
-    fields = dict.fromkeys(fix.field for fix in fixes)
-    return [
-        fix
-        for field in fields
-        for fix in islice((one for one in fixes if one.field == field), _VALUES_PER_FIELD)
-    ]
-
-
-def _mended(scenario: Scenario, rule: Rule, fix: Fix) -> Scenario | None:
-    changed = fix.apply(scenario)
-    return changed if changed and rule.check(changed) is None else None
+def _changed(scenario: Scenario, field: str, value: object) -> Scenario | None:
+    try:
+        return scenario.replace({field: value})
+    except InputError:
+        return None
 
 
 def problem_of(
     scenario: Scenario, rule: Rule, violation: Violation, rules: Sequence[Rule]
 ) -> Problem:
     """The violation as the user reads it."""
-    fixes = suggest(scenario, rule, violation, rules)
-    together = f"change {' and '.join(violation.fields)} together: no single value is enough"
+    fixes = suggest(scenario, rule, violation, rules).items()
+    # One line: parallelism.tensor: 8 or 4, or schedule: 1f1b.
+    choice = ", or ".join(f"{field}: {' or '.join(map(as_scalar, fix))}" for field, fix in fixes)
+    fields = violation.fields or tuple(violation.values)
+    together = f"change {' and '.join(fields)} together: no single value is enough"
     return Problem(
         rule.code,
         violation.message,
-        _blamed(scenario, violation),
+        _blamed(scenario, fields),
         reason=rule.reason,
-        fix=f"write {_as_choice(fixes)}" if fixes else together,
+        fix=f"write {choice}" if choice else together,
     )
 
 
-def _as_choice(fixes: list[Fix]) -> str:
-    """The fixes as one line: parallelism.tensor: 8 or 4, or schedule: 1f1b."""
-    by_field = groupby(fixes, key=lambda fix: fix.field)
-    return ", or ".join(
-        f"{field}: {' or '.join(fix.written for fix in same)}" for field, same in by_field
-    )
-
-
-def _blamed(scenario: Scenario, violation: Violation) -> Location | None:
-    """Where the first field that was overridden, else the first that was written, stands."""
+def _blamed(scenario: Scenario, fields: Sequence[str]) -> Location | None:
+    """The place of the first field that was overridden, else of the first that was written."""
     positions = scenario.positions
-    paths = [tuple(field.split(".")) for field in violation.fields]
+    paths = [tuple(field.split(".")) for field in fields]
     written = [path for path in paths if path in positions]
     # An override is what the user changed last, and it alone has no line.
     overridden = [path for path in written if positions.values[path].line is None]

@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Literal, Self
 
 from simtrain.errors import InputError, Location, Problem
 from simtrain.schedules.actions import Action
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
-
-# A chunk's activations are needed until its weight gradient exists.
-_LIVE_CHUNKS = {"F": 1, "B": -1, "I": 0, "W": -1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +37,6 @@ class Schedule:
     def rank_of(self, virtual_stage: int) -> int:
         """The rank that holds a virtual stage."""
         return virtual_stage % self.num_stages
-
-    def peak_live_chunks(self, rank: int) -> int:
-        """Largest number of (chunk, microbatch) pairs between forward and backward on a rank."""
-        changes = (_LIVE_CHUNKS[action.kind] for action in self.ranks[rank])
-        return max(accumulate(changes), default=0)
 
     def to_csv(self) -> str:
         """One line a rank, no header: the compute-only format of torch.distributed.pipelining."""

@@ -14,7 +14,6 @@ from simtrain.durations.model import DurationModel
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.report import allocator_bytes
 from simtrain.memory.states import model_states
-from simtrain.mesh import Mesh
 from simtrain.plan import chunk_of, microbatch_of, slices
 from simtrain.scenario import Parallelism, RecomputePolicy, Scenario
 from simtrain.workload.chunk import Parameters, parameters
@@ -48,7 +47,7 @@ class Bounds:
         At every moment a rank holds its parameters, gradients and optimizer states, and whatever
         else it holds adds to them; what the allocator holds beside tensors grows with these.
         """
-        options, stages = self._rank(scenario)
+        _, options, stages = self._rank(scenario)
         return max(self._states_bytes(options, one) for one in stages)
 
     def time_s(self, scenario: Scenario) -> float:
@@ -69,7 +68,7 @@ class Bounds:
         Where v chunks of p stages are equal, the first two are m w (1 + (p - 1) / (m v)): the
         bubble of the interleaved schedule (Narayanan et al. 2021, Section 2.2.2).
         """
-        microbatch = microbatch_of(scenario, self._mesh(scenario))
+        microbatch, options, (first, *_) = self._rank(scenario)
         layer_s, head_s = self._passes_s(microbatch, _certainly_again(scenario.recompute))
         num_microbatches = scenario.num_microbatches
         stages = _stage_layers(scenario.model.num_layers, scenario.parallelism)
@@ -79,23 +78,16 @@ class Bounds:
         # The head is on the last stage, which has the most stages before it.
         passed, own = stages[-1]
         passes_s = max(passes_s, passed * layer_s + num_microbatches * (own * layer_s + head_s))
-        options, (first, *_) = self._rank(scenario)
         return _ROUNDING * (passes_s + self._step_s(options, first))
 
-    def _mesh(self, scenario: Scenario) -> Mesh:
-        return scenario.parallelism.mesh(self.profile.cluster.gpus_per_node.value)
-
-    def _rank(self, scenario: Scenario) -> tuple[StepOptions, tuple[Parameters, ...]]:
-        """What a rank's states follow from: its options, and the parameters of each stage."""
-        mesh = self._mesh(scenario)
-        sizes = tuple(
-            own for _, own in _stage_layers(scenario.model.num_layers, scenario.parallelism)
-        )
+    def _rank(self, scenario: Scenario) -> tuple[Microbatch, StepOptions, tuple[Parameters, ...]]:
+        """The microbatch of a rank, the options of its step, and each stage's parameters."""
+        mesh = scenario.parallelism.mesh(self.profile.cluster.gpus_per_node.value)
+        layers = _stage_layers(scenario.model.num_layers, scenario.parallelism)
+        stages = slices(self._model, tuple(own for _, own in layers)).different
         microbatch = microbatch_of(scenario, mesh)
-        stages = slices(self._model, sizes).different
-        return StepOptions.of(scenario, mesh), tuple(
-            parameters((stage,), microbatch) for stage in stages
-        )
+        held = tuple(parameters((stage,), microbatch) for stage in stages)
+        return microbatch, StepOptions.of(scenario, mesh), held
 
     def _kernels_of_passes_s(
         self, microbatch: Microbatch, recompute: RecomputePolicy

@@ -10,9 +10,6 @@ from simtrain.search.looker import Looker, Seen, Tell
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point
 
-_Ranked = tuple[tuple[float, float], int, Point]
-"""What a point is ranked by, and between equals its place in the space."""
-
 
 def exhaustive(
     looker: Looker, bounds: Bounds, points: Sequence[Point], top: int, tell: Tell
@@ -28,7 +25,7 @@ def exhaustive(
         if bound <= looker.limit_bytes and looker.fits(point):
             fitting.append(point)
     if not fitting:
-        return looker.nothing(len(points), _nearest(looker, bounds, points))
+        return looker.seen([], len(points), 0, _nearest(looker, bounds, points))
     return looker.seen(_best(looker, bounds, fitting, top, tell), len(points), len(fitting))
 
 
@@ -38,7 +35,7 @@ def _best(
     """From the smallest lower bound on, until that is above the last of the best: none after it
     can be better."""
     bounded = sorted((_bound(looker, bounds, point), place) for place, point in enumerate(points))
-    best: list[_Ranked] = []
+    best: list[tuple[tuple[float, float], int, Point]] = []  # keys, and places between equals
     for number, (bound, place) in enumerate(bounded):
         if len(best) == top and bound > best[-1][0][0]:
             break

@@ -8,7 +8,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 from simtrain.pictures import make_folder, writing_to
 from simtrain.scenario import Scenario
 from simtrain.search.looker import Found
@@ -27,30 +27,20 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     """
     name = re.sub(r"[^\w.-]+", "_", result.base.name or "scenario")
     paths = [folder / f"{name}_{rank:02d}.yaml" for rank in range(1, len(result.ranked) + 1)]
+    places = result.base.positions.values.values()
+    base_files = {Path(place.file).resolve() for place in places if place.line is not None}
+    for path in paths:
+        if path.resolve() in base_files:
+            message = f"cannot write {_WHAT} here: this is the one that was searched"
+            fix = "give --out another folder, or the scenario another name"
+            raise InputError.of("E113", message, Location(str(path)), fix)
     yaml = YAML()
-    _check_base_stays(result.base, paths)
     make_folder(folder, _WHAT)
     with writing_to(folder, _WHAT):
         for rank, (path, found) in enumerate(zip(paths, result.ranked, strict=True), start=1):
             description = _description(result, rank, found)
             yaml.dump(_data(found.scenario, path.stem, description), path)
     return paths
-
-
-def _check_base_stays(base: Scenario, paths: list[Path]) -> None:
-    written = {at.file for at in base.positions.values.values() if at.line is not None}
-    for path in paths:
-        if any(path.resolve() == Path(file).resolve() for file in written):
-            raise InputError(
-                [
-                    Problem(
-                        "E113",
-                        f"cannot write {_WHAT} here: this is the one that was searched",
-                        Location(str(path)),
-                        fix="give --out another folder, or the scenario another name",
-                    )
-                ]
-            )
 
 
 def _description(result: SearchResult, rank: int, found: Found) -> str:
@@ -63,11 +53,10 @@ def _description(result: SearchResult, rank: int, found: Found) -> str:
 
 
 def _data(scenario: Scenario, name: str, description: str) -> dict[str, Any]:
-    data = scenario.model_dump(by_alias=True, exclude_unset=True)
+    named = {"name": name, "description": description}
+    data = scenario.model_dump(by_alias=True, exclude_unset=True, exclude=set(named))
     if Path(scenario.cluster).is_file():
         data["cluster"] = str(Path(scenario.cluster).absolute())
     if list(data["recompute"]) == ["strategy"]:
         data["recompute"] = scenario.recompute.strategy
-    return {"name": name, "description": description} | {
-        key: value for key, value in data.items() if key not in ("name", "description")
-    }
+    return named | data

@@ -1,55 +1,19 @@
 """Which points of a space are legal, found by cutting the tree of all of them early.
 
-The rules are those of `simtrain.scenario`. What a rule reads says at which level of the tree its
-verdict is known, and that it need be asked only once for the same values.
+The rules are those of `simtrain.scenario`. A rule is checked as soon as the coordinates that it
+reads are chosen, and once for each different combination of their values.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any
 
 from simtrain.scenario import RULES, Rule
 from simtrain.search.space import Point, Prefix, Space
-
-_READS: dict[str, tuple[str, ...]] = {
-    "E301": ("tensor",),
-    "E302": (),
-    "E303": ("tensor",),
-    "E304": ("tensor",),
-    "E305": ("pipeline", "interleave"),
-    "E306": ("data", "micro"),
-    "E307": ("tensor", "sequence_parallel"),
-    "E308": ("tensor", "sequence_parallel"),
-    "E309": ("pipeline", "interleave"),
-    "E310": ("pipeline", "interleave"),
-    "E311": ("pipeline", "data", "interleave", "micro"),
-    "E312": ("interleave",),
-    "E313": ("interleave",),
-    "E314": ("sequence_parallel",),
-    "E315": (),
-    "E316": ("interleave",),
-    "E318": ("recompute",),
-    "E319": ("pipeline", "interleave", "recompute"),
-    "E320": ("tensor", "recompute"),
-    "E321": ("sequence_parallel", "recompute"),
-    "E322": ("recompute",),
-    "E323": ("pipeline", "recompute"),
-    "E324": ("pipeline", "data", "interleave", "micro", "recompute"),
-    "E325": ("pipeline", "zero_stage"),
-    "E326": ("data", "zero_stage"),
-    "E327": ("pipeline",),
-    "E328": ("pipeline", "interleave"),
-    "E330": (),
-    "E332": ("pipeline", "data", "interleave", "micro"),
-}
-"""The coordinates that a rule reads; one that is not listed may read all of them."""
-OF_THE_BASE = frozenset(code for code, reads in _READS.items() if not reads)
-"""The rules that a base breaks at every point, or at none."""
+from simtrain.search.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,72 +28,88 @@ class Legal:
     num_configurations: int
 
 
+def rules_of_base(space: Space) -> list[Rule]:
+    """The rules that read no coordinate: every point of a space breaks one of them, or none."""
+    tracer = Tracer(space)
+    return [rule for rule in RULES if not tracer.run(rule)[1]]
+
+
 def legal_points(space: Space) -> Legal:
     """All legal points of a space."""
     levels = space.levels()
     sizes = [len(choices) for choices in levels]
     below = [math.prod(sizes[level + 1 :]) for level in range(len(sizes))]
-    asked = _by_level(space, levels)
     points: list[Point] = []
     removed: Counter[str] = Counter()
 
-    def walk(prefix: Prefix, level: int) -> None:
+    def walk(prefix: Prefix, level: int, open_rules: list[tuple[_DecisionTree, _Step]]) -> None:
         if level == len(levels):
             points.append(Point(*prefix))
             return
         for choice in levels[level]:
             longer = prefix + choice
-            broken = next((one.rule.code for one in asked[level] if one.breaks(longer)), None)
-            if broken:
-                removed[broken] += below[level]
+            still_open = []
+            for tree, step in open_rules:
+                if step.coordinate < len(longer):
+                    step = tree.follow(step, longer)
+                if step is _BROKEN:
+                    removed[tree.rule.code] += below[level]
+                    break
+                if step is not _KEPT:
+                    still_open.append((tree, step))
             else:
-                walk(longer, level + 1)
+                walk(longer, level + 1, still_open)
 
-    walk((), 0)
+    tracer = Tracer(space)
+    trees = [_DecisionTree(rule, tracer) for rule in RULES]
+    walk((), 0, [(tree, tree.root) for tree in trees])
     return Legal(tuple(points), removed, math.prod(sizes))
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A rule, asked once for each different value of what it reads."""
+class _Step:
+    """A rule reads a coordinate; what it does next depends on the value."""
 
-    rule: Rule
-    space: Space
-    read: Callable[[Prefix], Any]
-    _known: dict[Any, bool] = field(default_factory=dict)
-
-    def breaks(self, prefix: Prefix) -> bool:
-        values = self.read(prefix)
-        if values not in self._known:
-            # What comes after the prefix is the base's: the rule does not read it.
-            rest = Point.of(self.space.base)[len(prefix) :]
-            scenario = self.space.scenario(Point(*prefix, *rest))
-            self._known[values] = self.rule.check(scenario) is not None
-        return self._known[values]
+    coordinate: int
+    next: dict[Any, _Step] = field(default_factory=dict)
 
 
-def _by_level(space: Space, levels: Sequence[Sequence[Prefix]]) -> list[list[_Asked]]:
-    """For each level the rules whose coordinates are all known there, and not before."""
-    known = 0
-    asked: list[list[_Asked]] = []
-    rules = [(rule, _coordinates(rule)) for rule in RULES]
-    for choices in levels:
-        before, known = known, known + (len(choices[0]) if choices else 0)
-        first = not asked
-        asked.append(
-            [
-                _Asked(rule, space, _reader(read))
-                for rule, read in rules
-                if (first or max(read, default=-1) >= before) and max(read, default=-1) < known
-            ]
-        )
-    return asked
+_BROKEN, _KEPT = _Step(len(Point._fields)), _Step(len(Point._fields))
+"""The last steps of a rule, which read nothing."""
 
 
-def _coordinates(rule: Rule) -> list[int]:
-    names = _READS.get(rule.code, Point._fields)
-    return [Point._fields.index(name) for name in names]
+class _DecisionTree:
+    """What a rule reads and then returns. Each run of the rule adds a branch.
 
+    A rule is a pure function: what it reads next depends on the values it has read and on nothing
+    else.
+    """
 
-def _reader(coordinates: Sequence[int]) -> Callable[[Prefix], Any]:
-    return itemgetter(*coordinates) if coordinates else lambda prefix: ()
+    def __init__(self, rule: Rule, tracer: Tracer) -> None:
+        self.rule = rule
+        self._tracer = tracer
+        self.root = self._run(())[0]
+
+    def follow(self, step: _Step, prefix: Prefix) -> _Step:
+        """The step after all reads that the prefix of a point answers."""
+        while step.coordinate < len(prefix):
+            following = step.next.get(prefix[step.coordinate])
+            if following is None:
+                following = self._add_branch(step, prefix)
+            step = following
+        return step
+
+    def _add_branch(self, step: _Step, prefix: Prefix) -> _Step:
+        steps = self._run(prefix)
+        place = [one.coordinate for one in steps].index(step.coordinate)
+        for following in steps[place + 1 :]:
+            step.next[prefix[step.coordinate]] = following
+            step = following
+            # The values beyond the prefix are the base's: what follows from them is not known.
+            if step.coordinate >= len(prefix):
+                break
+        return steps[place + 1]
+
+    def _run(self, prefix: Prefix) -> list[_Step]:
+        is_broken, reads = self._tracer.run(self.rule, prefix)
+        return [*map(_Step, reads), _BROKEN if is_broken else _KEPT]

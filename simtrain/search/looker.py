@@ -45,15 +45,14 @@ class Found:
 class Seen:
     """What a search came to see: the best that fit, the best first, and how many there were.
 
-    `nearest` is what misses least, where nothing that was seen fits.
+    `nearest` is the point that misses least, if nothing that was seen fits.
     """
 
     best: tuple[Found, ...]
     num_seen: int
     num_fitting: int
     num_simulated: int
-    nearest: Scenario | None = None
-    nearest_peak_bytes: int = 0
+    nearest: Point | None = None
 
 
 class Looker:
@@ -66,11 +65,10 @@ class Looker:
         self, space: Space, evaluator: Evaluator, objective: Objective, limit_bytes: int
     ) -> None:
         self.space = space
-        self.evaluator = evaluator
         self.objective = objective
         self.limit_bytes = limit_bytes
-        self.peak_bytes = functools.cache(self._peak_bytes)
-        self.evaluation = functools.cache(self._evaluation)
+        self.peak_bytes = functools.cache(lambda one: evaluator.peak_bytes(space.scenario(one)))
+        self.evaluation = functools.cache(lambda one: evaluator.evaluate(space.scenario(one)))
 
     def fits(self, point: Point) -> bool:
         """Whether the point's peak is within the limit."""
@@ -80,18 +78,10 @@ class Looker:
         """What to rank a point that fits by: less is better."""
         return self.objective.key(self.evaluation(point))
 
-    def seen(self, best: Sequence[Point], num_seen: int, num_fitting: int) -> Seen:
-        """What was seen where something fits."""
-        found = (Found(self.space.scenario(point), self.evaluation(point)) for point in best)
-        return Seen(tuple(found), num_seen, num_fitting, self.evaluation.cache_info().currsize)
-
-    def nothing(self, num_seen: int, nearest: Point) -> Seen:
-        """What was seen where nothing fits."""
-        scenario, peak_bytes = self.space.scenario(nearest), self.peak_bytes(nearest)
-        return Seen((), num_seen, 0, 0, scenario, peak_bytes)
-
-    def _peak_bytes(self, point: Point) -> int:
-        return self.evaluator.peak_bytes(self.space.scenario(point))
-
-    def _evaluation(self, point: Point) -> Evaluation:
-        return self.evaluator.evaluate(self.space.scenario(point))
+    def seen(
+        self, best: Sequence[Point], num_seen: int, num_fitting: int, nearest: Point | None = None
+    ) -> Seen:
+        """What was seen, with the best points evaluated."""
+        found = tuple(Found(self.space.scenario(point), self.evaluation(point)) for point in best)
+        num_simulated = self.evaluation.cache_info().currsize
+        return Seen(found, num_seen, num_fitting, num_simulated, nearest)

@@ -94,7 +94,7 @@ def _notes(result: SearchResult) -> list[str]:
         if result.exact
         else f"Not exact: {seen.num_seen / legal:.1%} of the legal ones were looked at."
     )
-    source = [] if result.calibrated else [NOT_CALIBRATED]
+    source = [] if result.profile.calibrated else [NOT_CALIBRATED]
     return [*recompute, *why, counted, *source, certain]
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.report.render import PART_LABELS
 from simtrain.scenario import Scenario
 from simtrain.search.legality import Legal
 from simtrain.search.looker import Found, Seen
 from simtrain.search.objective import Objective
-from simtrain.search.reason import reason
 from simtrain.search.space import Point
-from simtrain.units import Price, format_seconds
+from simtrain.search.words import num_gpus_in_words
+from simtrain.units import Price, format_bytes, format_seconds
 
 _HOUR_S = 3600
+_WORTH_SAYING = 0.005
+"""The least change of a part to mention, as a share of the other's iteration time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class SearchResult:
 
     `exact` says that there is none better; else only `num_seen` of the legal ones were looked at,
     and `num_fitting` counts among these. `reason` says why the first is better than the second.
-    `price` is that of a GPU, if its profile says it, and `calibrated` the profile's.
+    `profile` is the cluster's.
     """
 
     base: Scenario
@@ -33,8 +37,13 @@ class SearchResult:
     seen: Seen
     ranked: tuple[Found, ...]
     exact: bool
-    price: Price | None = None
-    calibrated: bool = True
+    profile: HardwareProfile
+
+    @property
+    def price(self) -> Price | None:
+        """The price of a GPU, if the profile has it."""
+        costs = self.profile.running_costs
+        return costs.price.value if costs and costs.price else None
 
     def __repr__(self) -> str:
         best, counts = self.ranked[0], f"{len(self.legal.points):,} legal configurations"
@@ -70,7 +79,7 @@ class SearchResult:
             "scenario": self.base.name,
             "cluster": self.base.cluster,
             "gpus": list(self.gpus),
-            "calibrated": self.calibrated,
+            "calibrated": self.profile.calibrated,
             "objective": self.objective.value,
             "limit_bytes": self.limit_bytes,
             "currency": self.price.currency if self.price else None,
@@ -106,3 +115,50 @@ def _as_json(found: Found) -> dict[str, Any]:
         "capacity_bytes": evaluation.capacity_bytes,
         "breakdown_s": {name.removesuffix("_s"): seconds for name, seconds in breakdown.items()},
     }
+
+
+def reason(winner: Found, other: Found, objective: Objective) -> str:
+    """In what the winner is better, and which parts of the iteration make the difference.
+
+    Percentages are of the other's iteration time.
+    """
+    key, other_key = objective.key(winner.evaluation), objective.key(other.evaluation)
+    memory = _memory(winner, other)
+    if key == other_key:
+        return "as good in all that counts"
+    if objective is Objective.MEMORY:
+        return memory if key[0] < other_key[0] else f"as small, and {_time(winner, other)}"
+    if key[0] == other_key[0]:
+        return f"as fast, and {memory}"
+    gpus, other_gpus = winner.scenario.num_gpus, other.scenario.num_gpus
+    instead = f"{num_gpus_in_words([gpus])} instead of {other_gpus}, " if gpus != other_gpus else ""
+    return instead + _time(winner, other)
+
+
+def _memory(winner: Found, other: Found) -> str:
+    saved = other.evaluation.peak_bytes - winner.evaluation.peak_bytes
+    return f"{format_bytes(abs(saved))} {'less' if saved >= 0 else 'more'} at the peak"
+
+
+def _time(winner: Found, other: Found) -> str:
+    run, other_run = winner.run, other.run
+    gain = 1 - run.iteration_time_s / other_run.iteration_time_s
+    differences = _differences(winner, other)
+    said = [one for one in differences if abs(one[0]) >= _WORTH_SAYING] or differences[:1]
+    parts = ", ".join(_words(share, label) for share, label in said)
+    return f"{_words(-gain, 'time')}: {parts}"
+
+
+def _differences(winner: Found, other: Found) -> list[tuple[float, str]]:
+    """By how much each part is longer, as a share of the other's iteration, the largest first."""
+    parts, other_parts = asdict(winner.breakdown), asdict(other.breakdown)
+    differences = [
+        ((seconds - other_parts[name]) / other.run.iteration_time_s, PART_LABELS[name])
+        for name, seconds in parts.items()
+    ]
+    return sorted(differences, key=lambda one: -abs(one[0]))
+
+
+def _words(share: float, label: str) -> str:
+    percent = f"{100 * abs(share):.0f}" if abs(share) >= 0.095 else f"{100 * abs(share):.1f}"
+    return f"{percent} % {'less' if share < 0 else 'more'} {label}"

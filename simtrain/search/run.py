@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from simtrain.evaluation import Evaluator
-from simtrain.scenario import Scenario, check_some, check_values
+from simtrain.scenario import Scenario, check_scenario, check_values
+from simtrain.search import problems
 from simtrain.search.bounds import Bounds
 from simtrain.search.exhaustive import exhaustive
-from simtrain.search.legality import OF_THE_BASE, legal_points
+from simtrain.search.legality import legal_points, rules_of_base
 from simtrain.search.looker import Looker, Tell
 from simtrain.search.objective import Objective
-from simtrain.search.problems import (
-    check_counts,
-    check_gpus,
-    memory_limit,
-    none_fits,
-    none_legal,
-    objective_of,
-)
 from simtrain.search.result import SearchResult
 from simtrain.search.sampling import sampled
 from simtrain.search.space import Space
@@ -47,19 +40,19 @@ def search(
         DoesNotFitError: no configuration fits.
     """
     check_values(base)
-    objective = objective_of(objective)
-    check_counts(tuple(gpus), top, max_trials)
+    objective = problems.objective_of(objective)
+    problems.check_counts(tuple(gpus), top, max_trials)
     evaluator = Evaluator()
     profile = evaluator.profile_of(base)
-    check_gpus(gpus, profile)
-    limit_bytes = memory_limit(max_memory, profile)
+    problems.check_gpus(gpus, profile)
+    limit_bytes = problems.memory_limit(max_memory, profile)
     space = Space(base, gpus)
     if max_memory is not None:
         space = space.within(max_memory)
-    check_some(base, OF_THE_BASE)
+    check_scenario(base, rules_of_base(space))
     legal = legal_points(space)
     if not legal.points:
-        raise none_legal(space, legal, profile)
+        raise problems.none_legal(space, legal, profile)
     looker = Looker(space, evaluator, objective, limit_bytes)
     # The runner-up is found even where only the best is asked for: to say why it is not the best.
     at_least = max(top, 2)
@@ -68,19 +61,8 @@ def search(
     else:
         seen = sampled(looker, legal.points, max_trials, at_least, tell)
     if not seen.best:
-        raise none_fits(space, seen, limit_bytes, profile, exact=exact)
-    costs = profile.running_costs
-    price = costs.price.value if costs and costs.price else None
-    best = seen.best[:top]
+        raise problems.none_fits(looker, seen, profile, exact)
+    ranked = seen.best[:top]
     return SearchResult(
-        base=base,
-        gpus=space.gpus,
-        objective=objective,
-        limit_bytes=limit_bytes,
-        legal=legal,
-        seen=seen,
-        ranked=best,
-        exact=exact,
-        price=price,
-        calibrated=profile.calibrated,
+        base, space.gpus, objective, limit_bytes, legal, seen, ranked, exact, profile
     )

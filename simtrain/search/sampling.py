@@ -9,6 +9,7 @@ the estimator is told of it too. Seeds are fixed: the same search finds the same
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,16 +49,14 @@ def sampled(looker: Looker, points: Sequence[Point], num_trials: int, top: int, 
     seen = [point for point in points if point not in unseen]
     fitting = [point for point in seen if looker.fits(point)]
     if not fitting:
-        return looker.nothing(len(seen), min(seen, key=looker.peak_bytes))
+        return looker.seen([], len(seen), 0, min(seen, key=looker.peak_bytes))
     return looker.seen(sorted(fitting, key=looker.key)[:top], len(seen), len(fitting))
 
 
 def _tree(points: Sequence[Point]) -> Tree:
     tree: Tree = {}
     for point in points:
-        below = tree
-        for value in point:
-            below = below.setdefault(value, {})
+        functools.reduce(lambda below, value: below.setdefault(value, {}), point, tree)
     return tree
 
 

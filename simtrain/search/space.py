@@ -7,12 +7,13 @@ divide the global batch, numbers of chunks that divide the layers.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from simtrain.scenario import Batch, MemoryOptions, Parallelism, RecomputePolicy, Scenario
-from simtrain.scenario.schema import ScheduleName
+from simtrain.scenario import RecomputePolicy, Scenario, ScheduleName
+from simtrain.scenario.nearest import divisors
+from simtrain.scenario.section import Section
 from simtrain.studies.choose import is_open
 
 POLICIES = tuple(RecomputePolicy(strategy=name) for name in ("none", "selective", "full"))
@@ -36,31 +37,13 @@ class Point(NamedTuple):
 
     @classmethod
     def of(cls, scenario: Scenario) -> Point:
-        """The configuration that a scenario has."""
-        split = scenario.parallelism
-        return cls(
-            split.tensor,
-            split.pipeline,
-            split.data,
-            split.interleave,
-            scenario.batch.micro,
-            split.sequence_parallel,
-            scenario.memory.zero_stage,
-            scenario.recompute,
-        )
+        """The configuration of a scenario."""
+        return cls(*attrgetter(*FIELDS.values())(scenario))
 
 
-FIELDS: dict[str, tuple[str, ...]] = {
-    "tensor": ("parallelism", "tensor"),
-    "pipeline": ("parallelism", "pipeline"),
-    "data": ("parallelism", "data"),
-    "interleave": ("parallelism", "interleave"),
-    "micro": ("batch", "micro"),
-    "sequence_parallel": ("parallelism", "sequence_parallel"),
-    "zero_stage": ("memory", "zero_stage"),
-    "recompute": ("recompute",),
-}
-"""Where a scenario has each coordinate of a point."""
+_SECTIONS = {"micro": "batch.", "zero_stage": "memory.", "recompute": ""}
+FIELDS = {name: _SECTIONS.get(name, "parallelism.") + name for name in Point._fields}
+"""The field of a scenario for each coordinate of a point."""
 
 
 class Space:
@@ -72,11 +55,19 @@ class Space:
     def __init__(self, base: Scenario, gpus: tuple[int, ...]) -> None:
         self.base = base
         self.gpus = tuple(sorted(set(gpus)))
-        self.held = {name for name, path in FIELDS.items() if _is_overridden(base, path)}
-        self._schedule_is_held = _is_overridden(base, ("schedule",))
-        self._parallelism = functools.cache(self._new_parallelism)
-        self._batch = functools.cache(self._new_batch)
-        self._memory = functools.cache(self._new_memory)
+        self.held = {name for name, field in FIELDS.items() if _is_overridden(base, field)}
+        self._now = Point.of(base)
+        self._schedule_is_held = _is_overridden(base, "schedule")
+        self._section = functools.cache(self._new_section)
+        self.values: dict[str, Any] = {
+            "schedule": self._schedule,
+            "parallelism": {"scatter_gather": self._scatter_gather},
+        }
+        """For each field that differs between points, its value as a function of the point."""
+        for name, path in FIELDS.items():
+            section, _, field = path.partition(".")
+            inside = self.values.setdefault(section, {}) if field else self.values
+            inside[field or section] = attrgetter(name)
 
     def within(self, memory: str) -> Space:
         """The space on GPUs with no more memory than this, which open recompute then fits in."""
@@ -102,70 +93,49 @@ class Space:
 
     def scenario(self, point: Point) -> Scenario:
         """The base at a point, its defaults derived anew; whether it is legal is not asked."""
-        return self.base.model_copy(
-            update={
-                "parallelism": self._parallelism(*point[:4], point.sequence_parallel),
-                "batch": self._batch(point.micro),
-                "memory": self._memory(point.zero_stage),
-                "recompute": point.recompute,
-                "schedule": self._schedule(point.interleave),
-            }
-        )
+        changes = {
+            name: self._section(name, *[value(point) for value in follows.values()])
+            if isinstance(follows, dict)
+            else follows(point)
+            for name, follows in self.values.items()
+        }
+        return self.base.model_copy(update=changes)
 
     def _splits(self, num_gpus: int) -> list[Prefix]:
         """Tensor, pipeline and data whose product is the number of GPUs."""
-        now = Point.of(self.base)
         held = [number for number, name in enumerate(Point._fields[:3]) if name in self.held]
         splits = (
             (tensor, pipeline, num_gpus // (tensor * pipeline))
             for tensor in divisors(num_gpus)
             for pipeline in divisors(num_gpus // tensor)
         )
-        return [split for split in splits if all(split[one] == now[one] for one in held)]
+        return [split for split in splits if all(split[one] == self._now[one] for one in held)]
 
     def _free(self, name: str, values: Iterable[Any]) -> list[Prefix]:
-        now = getattr(Point.of(self.base), name)
-        return [(now,)] if name in self.held else [(value,) for value in values]
+        values = [getattr(self._now, name)] if name in self.held else values
+        return [(value,) for value in values]
 
-    def _new_parallelism(
-        self, tensor: int, pipeline: int, data: int, interleave: int, sequence_parallel: bool
-    ) -> Parallelism:
+    def _new_section(self, name: str, *values: Any) -> Section:
+        section: Section = getattr(self.base, name)
+        return section.model_copy(update=dict(zip(self.values[name], values, strict=True)))
+
+    def _scatter_gather(self, point: Point) -> bool:
+        """On, unless the file turns it off or sequence parallelism splits the output already."""
         split = self.base.parallelism
-        # As by default, but for a file that turns it off.
         is_off = "scatter_gather" in split.model_fields_set and not split.scatter_gather
-        return split.model_copy(
-            update={
-                "tensor": tensor,
-                "pipeline": pipeline,
-                "data": data,
-                "interleave": interleave,
-                "sequence_parallel": sequence_parallel,
-                "scatter_gather": not (sequence_parallel or is_off),
-            }
-        )
+        return not (point.sequence_parallel or is_off)
 
-    def _new_batch(self, micro: int) -> Batch:
-        return self.base.batch.model_copy(update={"micro": micro})
-
-    def _new_memory(self, zero_stage: int) -> MemoryOptions:
-        return self.base.memory.model_copy(update={"zero_stage": zero_stage})
-
-    def _schedule(self, interleave: int) -> ScheduleName:
-        """The schedule that runs so many chunks, unless it was overridden."""
+    def _schedule(self, point: Point) -> ScheduleName:
+        """The schedule that runs the point's number of chunks, unless it was overridden."""
+        is_interleaved, given = point.interleave > 1, self.base.schedule
         if self._schedule_is_held:
-            return self.base.schedule
-        if interleave > 1:
+            return given
+        if is_interleaved:
             return "interleaved"
-        return "1f1b" if self.base.schedule == "interleaved" else self.base.schedule
+        return "1f1b" if given == "interleaved" else given
 
 
-def divisors(number: int) -> list[int]:
-    """The divisors of a number, ascending."""
-    small = [one for one in range(1, math.isqrt(number) + 1) if number % one == 0]
-    return sorted({*small, *(number // one for one in small)})
-
-
-def _is_overridden(scenario: Scenario, path: tuple[str, ...]) -> bool:
-    """Whether the field at a path, or one within it, was set from outside its file."""
-    written = scenario.positions.values.items()
+def _is_overridden(scenario: Scenario, field: str) -> bool:
+    """Whether a field, or one within it, was set from outside its file."""
+    path, written = tuple(field.split(".")), scenario.positions.values.items()
     return any(at.line is None for where, at in written if where[: len(path)] == path)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from shlex import quote
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.search.space import FIELDS, Point
-from simtrain.strict_yaml.document import dotted
+from simtrain.strict_yaml import as_scalar
 
 
 def num_gpus_in_words(numbers: Sequence[int]) -> str:
@@ -16,20 +17,14 @@ def num_gpus_in_words(numbers: Sequence[int]) -> str:
 
 def as_options(point: Point, names: Iterable[str] = Point._fields) -> list[str]:
     """Coordinates of a point, each as `simtrain run --set` takes it in a shell."""
-    return [_quoted(f"{dotted(FIELDS[name])}={_written(getattr(point, name))}") for name in names]
+    return [quote(f"{FIELDS[name]}={_written(getattr(point, name))}") for name in names]
 
 
 def _written(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
     if not isinstance(value, RecomputePolicy):
-        return str(value)
+        return as_scalar(value)
     details = value.model_dump(exclude_defaults=True, exclude={"strategy"})
     if not details:
         return value.strategy
     spelled = {"strategy": value.strategy} | details
     return f"{{{', '.join(f'{name}: {_written(one)}' for name, one in spelled.items())}}}"
-
-
-def _quoted(option: str) -> str:
-    return f"'{option}'" if " " in option else option

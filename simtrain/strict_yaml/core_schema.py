@@ -24,20 +24,6 @@ _MAX_DIGITS = 400
 # "\\ud800" in quotes: Python takes it for text, but no file and no screen does.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# https://yaml.org/spec/1.2.2/#103-core-schema, in the order in which they are tried.
-_PLAIN_SCALARS = (
-    ("null", re.compile(r"null|Null|NULL|~|")),
-    ("bool", re.compile(r"true|True|TRUE|false|False|FALSE")),
-    ("int", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")),
-    (
-        "float",
-        re.compile(
-            r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
-            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
-        ),
-    ),
-)
-
 
 class CoreResolver(VersionedResolver):
     """ruamel's resolver restricted to the core schema, without its YAML 1.1 leftovers."""
@@ -50,19 +36,12 @@ class CoreResolver(VersionedResolver):
         return super().resolve(kind, value, implicit)
 
 
-def _kind_of(text: str) -> str:
-    return next((kind for kind, pattern in _PLAIN_SCALARS if pattern.fullmatch(text)), "str")
-
-
 def _integer(text: str) -> int:
-    _refuse_long(text)
     # Base 0 would read 017 as an error; in YAML 1.2 it is seventeen.
-    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-    return int(text, base)
+    return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
 
 
 def _float(text: str) -> float:
-    _refuse_long(text)
     is_named = text.lstrip("+-").startswith(".") and text[-1].isalpha()
     number = float(text.replace(".", "", 1) if is_named else text)
     if math.isinf(number) and not is_named:
@@ -70,18 +49,30 @@ def _float(text: str) -> float:
     return number
 
 
-def _refuse_long(text: str) -> None:
-    if len(text) > _MAX_DIGITS:
-        raise ValueError(f"is a number of more than {_MAX_DIGITS} digits")
-
-
-_CONSTRUCTORS: dict[str, Callable[[str], Any]] = {
-    "null": lambda _: None,
-    "bool": lambda text: text.lower() == "true",
-    "int": _integer,
-    "float": _float,
-    "str": str,
+# https://yaml.org/spec/1.2.2/#103-core-schema, in the order in which they are tried.
+_PLAIN_SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "null": (r"null|Null|NULL|~|", lambda _: None),
+    "bool": (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _integer),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        _float,
+    ),
 }
+
+
+def _kind_of(text: str) -> str:
+    kinds = (kind for kind, (form, _) in _PLAIN_SCALARS.items() if re.fullmatch(form, text))
+    return next(kinds, "str")
+
+
+def _constructed(kind: str, text: str) -> Any:
+    if kind == "str":
+        return text
+    if kind in ("int", "float") and len(text) > _MAX_DIGITS:
+        raise ValueError(f"is a number of more than {_MAX_DIGITS} digits")
+    return _PLAIN_SCALARS[kind][1](text)
 
 
 class _Builder:
@@ -121,7 +112,7 @@ class _Builder:
         if kind not in ("str", _kind_of(node.value)):
             return self._refuse_tag(node)
         try:
-            return _CONSTRUCTORS[kind](node.value)
+            return _constructed(kind, node.value)
         except ValueError as error:
             shown = node.value if len(node.value) <= 40 else node.value[:40] + "..."
             return self._refuse(node, "E110", f"{shown} {error}", "write a number that fits")
@@ -134,7 +125,8 @@ class _Builder:
                 continue
             where = (*path, name)
             if name in data:
-                self._refuse_duplicate(key_node, where)
+                message = f"{dotted(where)} is given twice, first at {self.keys[where]}"
+                self._refuse(key_node, "E107", message, "keep one of the two")
                 continue
             self.keys[where] = self.at(key_node)
             data[name] = self.build(value_node, where)
@@ -149,14 +141,6 @@ class _Builder:
         written = node.value if isinstance(node, ScalarNode) else "a list or a mapping"
         self._refuse(node, "E109", f"the key {written} is not a name", "write a plain word")
         return None
-
-    def _refuse_duplicate(self, node: Node, path: Path) -> None:
-        self._refuse(
-            node,
-            "E107",
-            f"{dotted(path)} is given twice, first at {self.keys[path]}",
-            "keep one of the two",
-        )
 
     def _refuse_surrogate(self, node: Node) -> None:
         message = "half of a surrogate pair is no character, and cannot be written anywhere"

@@ -17,6 +17,13 @@ def dotted(path: Path) -> str:
     return ".".join(str(part) for part in path)
 
 
+def as_scalar(value: object) -> str:
+    """A plain value as YAML writes it, without quotes: 8, true, null, 1f1b."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Positions:
     """Where each key and each value of a document stands, by path."""
@@ -37,8 +44,8 @@ class Positions:
         """The positions with `place` for `paths`, and without those of what was inside them."""
         keys, values = dict(self.keys), dict(self.values)
         for path in paths:
-            _move(path, {path: place}, keys)
-            _move(path, {path: place}, values)
+            for table in (keys, values):
+                _move(path, {path: place}, table)
         return Positions(keys, values)
 
     def __contains__(self, path: Path) -> bool:
@@ -59,16 +66,11 @@ def section(document: Document, path: Path) -> Document:
     data: Any = document.data
     for part in path:
         data = data.get(part, {})
-    depth = len(path)
-    return Document(
-        data,
-        Positions(
-            *(
-                {where[depth:]: at for where, at in table.items() if where[:depth] == path}
-                for table in (document.positions.keys, document.positions.values)
-            )
-        ),
+    keys, values = (
+        {where[len(path) :]: at for where, at in table.items() if where[: len(path)] == path}
+        for table in (document.positions.keys, document.positions.values)
     )
+    return Document(data, Positions(keys, values))
 
 
 def document_with(path: Path, value: Any, place: Location | None) -> Document:
@@ -121,22 +123,17 @@ def overlay(base: Document, top: Document) -> Document:
     """
     keys, values = dict(base.positions.keys), dict(base.positions.values)
 
-    def merge(under: dict[str, Any], over: dict[str, Any], path: Path) -> dict[str, Any]:
-        merged = dict(under)
-        for name, value in over.items():
-            merged[name] = lay(merged.get(name), value, (*path, name))
-        return merged
-
     def lay(old: Any, new: Any, path: Path) -> Any:
         if isinstance(new, dict) and isinstance(old, dict):
-            return merge(old, new, path)
+            laid = {name: lay(old.get(name), value, (*path, name)) for name, value in new.items()}
+            return old | laid
         if isinstance(new, dict) and old is not None:
             raise InputError([_not_a_section(path, old, top.positions.of_value(path))])
         _move(path, top.positions.keys, keys)
         _move(path, top.positions.values, values)
         return new
 
-    return Document(merge(base.data, top.data, ()), Positions(keys, values))
+    return Document(lay(base.data, top.data, ()), Positions(keys, values))
 
 
 def _move(path: Path, source: Mapping[Path, Location], target: dict[Path, Location]) -> None:

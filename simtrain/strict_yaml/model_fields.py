@@ -6,6 +6,7 @@ import functools
 import types
 import typing
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,12 +17,13 @@ from simtrain.strict_yaml.document import Path
 
 def legal_keys(model_class: type[BaseModel], path: Path) -> list[str]:
     """The keys that the section at `path` may have."""
-    return list(_fields(_annotation_at(model_class, path)))
+    return list(_fields(reduce(_annotation_inside, path, model_class)))
 
 
 def example(model_class: type[BaseModel], path: Path) -> str | None:
     """The first of the examples that the model gives for the field at `path`, if it gives any."""
-    field = _fields(_annotation_at(model_class, path[:-1])).get(str(path[-1])) if path else None
+    section = reduce(_annotation_inside, path[:-1], model_class)
+    field = _fields(section).get(str(path[-1])) if path else None
     return str(field.examples[0]) if field and field.examples else None
 
 
@@ -49,12 +51,6 @@ def data_of(value: Any, *, only_set: bool = False) -> Any:
 def _aliases(model_class: type[BaseModel]) -> dict[str, str]:
     fields = model_class.model_fields.items()
     return {name: field.serialization_alias or name for name, field in fields}
-
-
-def _annotation_at(annotation: Any, path: Path) -> Any:
-    for part in path:
-        annotation = _annotation_inside(annotation, part)
-    return annotation
 
 
 def _annotation_inside(annotation: Any, part: str | int) -> Any:

@@ -44,10 +44,12 @@ def parse_document(text: str, file: str) -> Document:
 
     node = compose(text, locate)
     if node is None:
-        raise _refusal("E105", "the file is empty", Location(file), "write at least one section")
+        raise InputError.of(
+            "E105", "the file is empty", Location(file), "write at least one section"
+        )
     if not isinstance(node, MappingNode):
         place = locate(node.start_mark.line, node.start_mark.column)
-        raise _refusal(
+        raise InputError.of(
             "E108",
             "the file does not hold a mapping of sections",
             place,
@@ -71,17 +73,13 @@ def compose(text: str, locate: Locate) -> Node | None:
     except ReaderError as error:
         place = _place_of_index(text, error.position, locate)
         message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        raise _refusal("E106", message, place, "remove the character") from error
+        raise InputError.of("E106", message, place, "remove the character") from error
     except RecursionError as error:
         place = locate(0, 0)
-        raise _refusal("E106", "nested too deeply to read", place, "flatten it") from error
+        raise InputError.of("E106", "nested too deeply to read", place, "flatten it") from error
     except YAMLError as error:
-        raise _refusal("E106", f"broken YAML: {error}", locate(0, 0), "correct it") from error
+        raise InputError.of("E106", f"broken YAML: {error}", locate(0, 0), "correct it") from error
     return node
-
-
-def _refusal(code: str, message: str, location: Location, fix: str) -> InputError:
-    return InputError([Problem(code, message, location, fix=fix)])
 
 
 def _broken(error: MarkedYAMLError, locate: Locate) -> Problem:
@@ -122,14 +120,14 @@ def _read_text(path: pathlib.Path) -> str:
         content = path.read_bytes()
     except FileNotFoundError as error:
         fix = similar_names_advice(path.name, path.parent)
-        raise _refusal("E101", "no such file", Location(str(path)), fix) from error
+        raise InputError.of("E101", "no such file", Location(str(path)), fix) from error
     except IsADirectoryError as error:
         fix = "name a file inside it"
-        raise _refusal("E102", "is a folder, not a file", Location(str(path)), fix) from error
+        raise InputError.of("E102", "is a folder, not a file", Location(str(path)), fix) from error
     except (OSError, ValueError) as error:
         message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         fix = "check the name and its permissions"
-        raise _refusal("E102", message, Location(str(path)), fix) from error
+        raise InputError.of("E102", message, Location(str(path)), fix) from error
     return _decode(content, str(path))
 
 
@@ -153,4 +151,4 @@ def _decode(content: bytes, file: str) -> str:
         before = _LINE_BREAK.split(content[: error.start].decode("utf-8", "replace"))
         place = Location(file, len(before), len(before[-1]) + 1)
         message = f"the byte 0x{content[error.start]:02X} is not UTF-8 text"
-        raise _refusal("E103", message, place, "save the file in UTF-8") from error
+        raise InputError.of("E103", message, place, "save the file in UTF-8") from error

@@ -11,8 +11,8 @@ from typing import Any, SupportsIndex, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from simtrain.errors import InputError, Location, Problem
-from simtrain.strict_yaml.document import Path, Positions, dotted
+from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.strict_yaml.document import Path, Positions, as_scalar, dotted
 from simtrain.strict_yaml.model_fields import example, legal_keys
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -20,15 +20,8 @@ Model = TypeVar("Model", bound=BaseModel)
 # What pydantic reports only because of something that it has already reported.
 _CONSEQUENCES = frozenset({"default_factory_not_called"})
 _MAX_SHOWN = 40
-_TYPE_NAMES: dict[type, str] = {
-    type(None): "",
-    dict: "",
-    list: "",
-    bool: "the boolean",
-    int: "the integer",
-    float: "the decimal number",
-    str: "the text",
-}
+_WORDS: dict[type, str] = {type(None): "null (nothing written)", dict: "a section", list: "a list"}
+_TYPES = {bool: "boolean", int: "integer", float: "decimal number", str: "text"}
 
 
 class FieldError(ValueError):
@@ -67,52 +60,30 @@ def input_error(
 
     `home` names what holds the data: the file, or the class whose constructor was called.
     """
-    problems = [
-        _explain(
-            _Refusal(
-                model_class=model_class,
-                positions=positions,
-                path=_written_path(data, detail["loc"]),
-                kind=detail["type"],
-                value=detail["input"],
-                message=detail["msg"],
-                context=detail.get("ctx", {}),
-                top=home,
-            )
-        )
-        for detail in error.errors()
-        if detail["type"] not in _CONSEQUENCES
-    ]
-    return InputError(_in_reading_order(problems))
+    problems = []
+    for detail in error.errors():
+        if (kind := detail["type"]) not in _CONSEQUENCES:
+            path = _written_path(data, detail["loc"])
+            refusal = _Refusal(model_class, positions, home, path, detail)
+            problems.append(_EXPLANATIONS.get(kind, _explain_otherwise)(refusal))
+    return InputError(sorted(problems, key=_line_and_column))
 
 
-def _in_reading_order(problems: list[Problem]) -> list[Problem]:
-    """The problems from the top of the file to its end; those without a line come first."""
-
-    def place(problem: Problem) -> tuple[int, int]:
-        location = problem.location or Location("")
-        return location.line or 0, location.column or 0
-
-    return sorted(problems, key=place)
+def _line_and_column(problem: Problem) -> tuple[int, int]:
+    """The key of reading order; problems without a line come first."""
+    location = problem.location or Location("")
+    return location.line or 0, location.column or 0
 
 
 def as_written(value: Any) -> str:
     """A value the way YAML writes it: true, .nan, "text"; cut where it is long."""
-    match value:
-        case None:
-            text = "null (nothing written)"
-        case dict():
-            text = "a section"
-        case list():
-            text = "a list"
-        case bool():
-            text = str(value).lower()
-        case float() if not math.isfinite(value):
-            text = str(value).replace("nan", ".nan").replace("inf", ".inf")
-        case str():
-            text = f'"{value}"'
-        case _:
-            text = str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        text = str(value).replace("nan", ".nan").replace("inf", ".inf")
+    elif isinstance(value, str):
+        text = f'"{value}"'
+    else:
+        words = (words for kind, words in _WORDS.items() if isinstance(value, kind))
+        text = next(words, as_scalar(value))
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
 
 
@@ -132,16 +103,13 @@ def _written_path(data: Any, loc: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """One error of pydantic: the value at `path` that `model_class` refuses, and why."""
+    """One error of pydantic: the value at `path` that `model_class` refuses, and the `detail`."""
 
     model_class: type[BaseModel]
     positions: Positions
-    path: Path
-    kind: str
-    value: Any
-    message: str
-    context: Mapping[str, Any]
     top: str
+    path: Path
+    detail: Mapping[str, Any]
 
     @property
     def name(self) -> str:
@@ -162,7 +130,7 @@ class _Refusal:
 
     @property
     def says(self) -> str:
-        return f"{self.name} is {as_written(self.value)}"
+        return f"{self.name} is {as_written(self.detail['input'])}"
 
     @property
     def example(self) -> str | None:
@@ -173,11 +141,6 @@ class _Refusal:
 
     def at_key(self, code: str, message: str, fix: str | None) -> Problem:
         return Problem(code, message, self.positions.of_key(self.path), fix=fix)
-
-
-def _explain(refusal: _Refusal) -> Problem:
-    explain = _EXPLANATIONS.get(refusal.kind, _explain_otherwise)
-    return explain(refusal)
 
 
 def _explain_unknown_key(refusal: _Refusal) -> Problem:
@@ -196,12 +159,13 @@ def _explain_missing(refusal: _Refusal) -> Problem:
         fix = f"{refusal.home} needs {name + 1} values or more"
         return Problem("E202", f"{refusal.name} is missing", listed, fix=fix)
     if refusal.is_argument:
-        name = refusal.spelled(name)
-        fix = f"write {refusal.home}({name}={shown or '...'}, ...)"
-        return refusal.at_key("E202", f"{name} is missing", fix)
-    line = f"{name}: {shown}" if shown else f"{name}"
-    place = "at the top level" if len(refusal.path) == 1 else f"under {refusal.home}"
-    return refusal.at_key("E202", f"{refusal.name} is missing", f"add {line} {place}")
+        missing = refusal.spelled(name)
+        fix = f"write {refusal.home}({missing}={shown or '...'}, ...)"
+    else:
+        missing = refusal.name
+        place = "at the top level" if len(refusal.path) == 1 else f"under {refusal.home}"
+        fix = f"add {name}{f': {shown}' if shown else ''} {place}"
+    return refusal.at_key("E202", f"{missing} is missing", fix)
 
 
 def _expecting(
@@ -210,11 +174,12 @@ def _expecting(
     """How to explain that a value is of another type; `hint` says what was surely meant."""
 
     def explain(refusal: _Refusal) -> Problem:
-        kind = type(refusal.value)
-        kind_name = _TYPE_NAMES.get(kind, f"the {kind.__name__}")
-        found = f"{kind_name} {as_written(refusal.value)}".strip()
+        value = refusal.detail["input"]
+        kind = type(value)
+        the_type = "" if kind in _WORDS else f"the {_TYPES.get(kind, kind.__name__)} "
+        found = the_type + as_written(value)
         message = f"{refusal.name} must be {expected}, not {found}"
-        meant = hint(refusal.value) or refusal.example
+        meant = hint(value) or refusal.example
         return refusal.at_value("E203", message, f"write {meant or expected}")
 
     return explain
@@ -222,10 +187,10 @@ def _expecting(
 
 def _integer_hint(value: Any) -> str | None:
     """8 for "8" and 8.0, int(8) for an integer of NumPy."""
-    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
-        return f"int({value})"
-    if isinstance(value, bool) or not isinstance(value, (str, float)):
+    if isinstance(value, bool) or not isinstance(value, (str, float, SupportsIndex)):
         return None
+    if isinstance(value, SupportsIndex):
+        return f"int({value})"
     try:
         number = float(value)
     except ValueError:
@@ -245,30 +210,31 @@ def _text_hint(value: Any) -> str | None:
 
 
 def _explain_limit(refusal: _Refusal) -> Problem:
-    limit = refusal.message.removeprefix("Input should be ")
+    limit = refusal.detail["msg"].removeprefix("Input should be ")
     number = limit if limit.startswith("a ") else f"a number {limit}"
     fix = f"write {number}" + (f", such as {refusal.example}" if refusal.example else "")
     return refusal.at_value("E204", f"{refusal.says}, but must be {limit}", fix)
 
 
 def _explain_choice(refusal: _Refusal) -> Problem:
-    choices = refusal.context["expected"].replace("'", "").replace(" or ", ", ")
-    similar = difflib.get_close_matches(str(refusal.value), choices.split(", "), n=1)
-    fix = f"did you mean {similar[0]}?" if similar else f"write one of {choices}"
+    choices = refusal.detail["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+    question = did_you_mean(str(refusal.detail["input"]), choices.split(", "))
+    fix = question.strip() or f"write one of {choices}"
     return refusal.at_value("E205", f"{refusal.says}, but must be one of {choices}", fix)
 
 
 def _explain_value_error(refusal: _Refusal) -> Problem:
-    error = refusal.context["error"]
+    error = refusal.detail["ctx"]["error"]
     if isinstance(error, FieldError):
         refusal = replace(refusal, path=(*refusal.path, *error.path))
     return refusal.at_value("E206", f"{refusal.name}: {error}", getattr(error, "fix", None))
 
 
 def _explain_otherwise(refusal: _Refusal) -> Problem:
-    return refusal.at_value("E207", f"{refusal.says}: {refusal.message}", refusal.example)
+    return refusal.at_value("E207", f"{refusal.says}: {refusal.detail['msg']}", refusal.example)
 
 
+_LIMITS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 _EXPLANATIONS: dict[str, Callable[[_Refusal], Problem]] = {
     "extra_forbidden": _explain_unknown_key,
     "missing": _explain_missing,
@@ -277,13 +243,8 @@ _EXPLANATIONS: dict[str, Callable[[_Refusal], Problem]] = {
     "bool_type": _expecting("true or false", _bool_hint),
     "string_type": _expecting("text", _text_hint),
     "list_type": _expecting("a list"),
-    "model_type": _expecting('a section with "name: value" lines'),
-    "dict_type": _expecting('a section with "name: value" lines'),
-    "greater_than": _explain_limit,
-    "greater_than_equal": _explain_limit,
-    "less_than": _explain_limit,
-    "less_than_equal": _explain_limit,
-    "finite_number": _explain_limit,
+    **dict.fromkeys(("model_type", "dict_type"), _expecting('a section with "name: value" lines')),
+    **dict.fromkeys(_LIMITS, _explain_limit),
     "literal_error": _explain_choice,
     "value_error": _explain_value_error,
 }

@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Generic, Protocol, TypeVar
 
-from simtrain.errors import InputError
+from simtrain.errors import DoesNotFitError, InputError, Problem
 from simtrain.memory.report import MemoryReport
+from simtrain.report.memory_page import gib
+from simtrain.report.result import Result
 from simtrain.scenario import Scenario
-from simtrain.studies.choose import is_open
+from simtrain.strict_yaml import as_scalar
+from simtrain.studies import choose
+from simtrain.units import format_seconds
 
 Change = tuple[str, Any]
 """A field of the scenario and its new value."""
 _FACTORS = (2, 4, 8)
 
 
-class Run(Protocol):
-    """What is asked of a simulated iteration."""
-
-    @property
-    def iteration_time_s(self) -> float:
-        """Seconds of the iteration."""
+class Run(choose.Run, Protocol):
+    """A simulated iteration, and what it holds."""
 
     @property
     def memory(self) -> MemoryReport:
@@ -88,7 +88,7 @@ def _outcome(
     try:
         changed = scenario.replace(dict(changes))
         # What `auto` leaves open is settled, and found to fit or not, by simulating.
-        if not is_open(changed) and not memory_of(changed).fits:
+        if not choose.is_open(changed) and not memory_of(changed).fits:
             return None
         run = simulate(changed)
     except InputError:
@@ -135,8 +135,36 @@ def _changes(scenario: Scenario) -> Iterator[Change]:
 
 
 def _options(changes: tuple[Change, ...]) -> str:
-    return " ".join(f"--set {field}={_written(value)}" for field, value in changes)
+    return " ".join(f"--set {field}={as_scalar(value)}" for field, value in changes)
 
 
-def _written(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def does_not_fit(
+    scenario: Scenario, report: MemoryReport, remedy: Remedy[Result] | None
+) -> DoesNotFitError:
+    """By how much it does not fit, where, what that is made of, and what would make it fit."""
+    fullest = report.fullest
+    parts = [f"{name} {gib(size)}" for name, size in fullest.components_bytes.items()]
+    return DoesNotFitError(
+        [
+            Problem(
+                code="E601",
+                message=f"{scenario.name or 'the scenario'} does not fit: stage {fullest.stage} "
+                f"needs {gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of "
+                f"its GPU, {gib(report.missing_bytes)} GiB too much",
+                reason=f"at its fullest, in {fullest.peak_name}, it holds (GiB) {', '.join(parts)}",
+                fix=f"{_advice(remedy)}, or --allow-oom to simulate it all the same",
+            )
+        ]
+    )
+
+
+def _advice(remedy: Remedy[Result] | None) -> str:
+    if remedy is None:
+        return "none of the changes tried is enough: use GPUs with more memory, or more GPUs"
+    found = remedy.run
+    time = f"{format_seconds(found.iteration_time_s)} on {remedy.scenario.num_gpus} GPUs"
+    chosen = f" ({found.recompute_choice.splitlines()[0]})" if found.recompute_choice else ""
+    return (
+        f"the cheapest change that fits is {remedy.options}{chosen}: "
+        f"{gib(found.memory.fullest.peak_bytes)} GiB, {time}"
+    )

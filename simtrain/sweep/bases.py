@@ -37,7 +37,7 @@ def base_documents(
         location = document.positions.of_value(BASE)
         on_axes.insert(0, (_name(written, location), location))
     for one, location in on_axes:
-        found[one] = _load(one, location, overrides)
+        found[one] = _with_overrides(load_document(find_scenario(one, location)), overrides)
     _refuse_unused_base(document, axes)
     return next(iter(found)), found
 
@@ -45,13 +45,12 @@ def base_documents(
 def _named_on_axes(
     document: Document, axes: Sequence[Axis]
 ) -> Iterator[tuple[str, Location | None]]:
-    for axis in axes:
-        if BASE in axis.paths:
-            for position in range(len(axis)):
-                for path, value in axis.assignments(position):
-                    if path == BASE:
-                        location = location_of(document, axis, position, path)
-                        yield _name(value, location), location
+    for axis in (axis for axis in axes if BASE in axis.paths):
+        for position in range(len(axis)):
+            for path, value in axis.assignments(position):
+                if path == BASE:
+                    location = location_of(document, axis, position, path)
+                    yield _name(value, location), location
 
 
 def _refuse_unused_base(document: Document, axes: Sequence[Axis]) -> None:
@@ -73,10 +72,6 @@ def _name(value: object, location: Location | None) -> str:
     message = f"base must be the name of a scenario, not {as_written(value)}"
     fix = "write a name such as table5_175b_present, or the path of a scenario file"
     raise InputError([Problem("E805", message, location, fix=fix)])
-
-
-def _load(name: str, location: Location | None, overrides: Sequence[str]) -> Document:
-    return _with_overrides(load_document(find_scenario(name, location)), overrides)
 
 
 def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:

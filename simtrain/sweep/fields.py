@@ -39,20 +39,15 @@ def field_path(name: str, location: Location | None) -> Path:
     is_entry = path[0] == _HARDWARE and len(path) > 1 and all(path)
     if is_entry or path == BASE or path in field_paths():
         return path
-    raise InputError([_unknown(name, location)])
-
-
-def _unknown(name: str, location: Location | None) -> Problem:
     similar = nearest_field(name)
     question = f"did you mean {similar}? " if similar else ""
     sections = ", ".join(str(path[0]) for path in field_paths() if len(path) == 1)
-    return Problem(
-        "E802",
-        f'"{name}" names no field of a scenario',
-        location,
-        fix=f"{question}An axis is a field such as parallelism.tensor, of the sections {sections}; "
-        "or a name of your own with labels that each set several fields",
+    message = f'"{name}" names no field of a scenario'
+    fix = (
+        f"{question}An axis is a field such as parallelism.tensor, of the sections {sections}; "
+        "or a name of your own with labels that each set several fields"
     )
+    raise InputError([Problem("E802", message, location, fix=fix)])
 
 
 def nearest_field(name: str) -> str | None:

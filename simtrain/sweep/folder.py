@@ -21,7 +21,7 @@ from typing import Any
 from simtrain.errors import InputError, Location, Problem
 from simtrain.sweep.counts import Counts
 from simtrain.sweep.part import Part, PartError, decoded
-from simtrain.sweep.plan import Plan
+from simtrain.sweep.plan import Plan, version_words
 
 PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
 # What the system says when nothing more can be written, for whatever reason.
@@ -108,7 +108,7 @@ class SweepFolder:
 
     def _refuse_other(self, known: Mapping[str, Any], plan: Plan, part_size: int | None) -> None:
         if known["versions"] != plan.versions:
-            made, now = (_words(versions) for versions in (known["versions"], plan.versions))
+            made, now = (version_words(one) for one in (known["versions"], plan.versions))
             message = f"the results here were made with {made}, this is {now}"
             raise InputError([self._problem("E821", message, _OTHER_FOLDER)])
         if known["hash"] != plan.digest:
@@ -216,10 +216,6 @@ def _checked(known: Any) -> Mapping[str, Any]:
     if (part_size := known["part_size"]) < 1:
         raise ValueError(f"part_size is {part_size}, but must be 1 or more")
     return {name: known[name] for name in types}
-
-
-def _words(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import pathlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -78,12 +78,13 @@ def load_plan(
         ),
     )
     _refuse(
-        *_bad_constants(plan, document.positions),
-        *_bad_constraints(plan, document.positions),
-        *_bad_report(plan, document.positions),
-        *_bad_objective(plan, document.positions),
+        *_bad_expressions(plan, document.positions),
+        *_bad_columns(plan, document.positions),
     )
-    plan = replace(plan, profiles=_digests(check_values(document, axes, base, bases)))
+    clusters = check_values(document, axes, base, bases)
+    files = {name: find_profile(name, place) for name, place in clusters.items()}
+    digests = {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    plan = replace(plan, profiles=digests)
     _check_that_some_point_is_left(plan, document.positions)
     return plan
 
@@ -102,37 +103,32 @@ def _num_points(axes: Sequence[Axis], positions: Positions) -> int:
     return num_points
 
 
-def _bad_constants(plan: Plan, positions: Positions) -> Iterator[Problem]:
-    used = {name for one in _readable(plan) for name in one}
-    for name in plan.constants:
-        place = positions.of_key(("constants", name))
-        if is_field(name) or not name.isidentifier():
-            message = f"the constant {name} has a name that constraints know already"
-            if not name.isidentifier():
-                message = f'"{name}" cannot be the name of a constant'
-            yield Problem("E808", message, place, fix="give it a name of its own: max_gpus")
-        elif name not in used:
-            message = f"the constant {name} is used by no constraint"
-            yield Problem("E808", message, place, fix="use it, or leave it out")
-
-
-def _readable(plan: Plan) -> Iterator[frozenset[str]]:
-    """The names that each constraint uses, of those that can be read."""
-    for text in plan.constraints:
-        try:
-            yield read_constraint(text, plan.constants).names
-        except ConstraintError:
-            # Told by _bad_constraints; which constants it would use is not known.
-            yield frozenset(plan.constants)
-
-
-def _bad_constraints(plan: Plan, positions: Positions) -> Iterator[Problem]:
+def _bad_expressions(plan: Plan, positions: Positions) -> list[Problem]:
+    """Constants that no constraint may or does use, then constraints that cannot be read."""
+    used: set[str] = set()
+    unreadable = []
     for number, text in enumerate(plan.constraints):
         try:
-            read_constraint(text, plan.constants)
+            used |= read_constraint(text, plan.constants).names
         except ConstraintError as error:
-            place = _inside(positions.of_value(("constraints", number)), text, error.offset)
-            yield Problem(error.code, f'the constraint "{text}" {error}', place, fix=error.fix)
+            used |= plan.constants.keys()  # which of them it would use is unknown
+            place = _inside(plan.places[number], text, error.offset)
+            message = f'the constraint "{text}" {error}'
+            unreadable.append(Problem(error.code, message, place, fix=error.fix))
+    bad_constants = []
+    for name in plan.constants:
+        message, fix = "", "give it a name of its own: max_gpus"
+        if not name.isidentifier():
+            message = f'"{name}" cannot be the name of a constant'
+        elif is_field(name):
+            message = f"the constant {name} has a name that constraints know already"
+        elif name not in used:
+            message = f"the constant {name} is used by no constraint"
+            fix = "use it, or leave it out"
+        if message:
+            place = positions.of_key(("constants", name))
+            bad_constants.append(Problem("E808", message, place, fix=fix))
+    return [*bad_constants, *unreadable]
 
 
 def _inside(location: Location | None, text: str, offset: int) -> Location | None:
@@ -146,7 +142,7 @@ def _inside(location: Location | None, text: str, offset: int) -> Location | Non
     return location
 
 
-def _bad_report(plan: Plan, positions: Positions) -> Iterator[Problem]:
+def _bad_columns(plan: Plan, positions: Positions) -> Iterator[Problem]:
     for number, name in enumerate(plan.report):
         place = positions.of_value(("report", number))
         if name not in REPORTABLE:
@@ -154,39 +150,22 @@ def _bad_report(plan: Plan, positions: Positions) -> Iterator[Problem]:
             yield Problem("E809", f'nothing that is reported is called "{name}"', place, fix=fix)
         elif name in plan.report[:number]:
             yield Problem("E809", f"{name} is reported twice", place, fix="keep one of the two")
-
-
-def _bad_objective(plan: Plan, positions: Positions) -> Iterator[Problem]:
     if plan.objective not in OBJECTIVES:
         message = f'points cannot be compared by "{plan.objective}"'
         fix = f"write one of {', '.join(OBJECTIVES)}"
         yield Problem("E809", message, positions.of_value(("objective",)), fix=fix)
 
 
-def _digests(names: Mapping[str, Location | None]) -> dict[str, str]:
-    return {
-        name: hashlib.sha256(find_profile(name, place).read_bytes()).hexdigest()
-        for name, place in names.items()
-    }
-
-
 def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:
-    removed = _removed_before_the_first_left(plan)
-    if removed.total() == plan.num_points:
-        counts = (f'"{plan.constraints[one]}" removed {removed[one]}' for one in sorted(removed))
-        message = f"none of the {plan.num_points} points of the grid satisfies the constraints"
-        fix = "relax one of them, or give the axes other values"
-        place = positions.of_key(("constraints",))
-        _refuse(Problem("E814", message, place, ", ".join(counts), fix))
-
-
-def _removed_before_the_first_left(plan: Plan) -> Counter[int]:
-    """How many points each constraint removes, up to the first that satisfies all of them."""
     constraints = plan.readable_constraints()
     removed: Counter[int] = Counter()
     for index in range(plan.num_points):
         removed_by = first_unsatisfied(plan, constraints, plan.scenario(index), index)
         if removed_by is None:
-            break
+            return
         removed[removed_by] += 1
-    return removed
+    counts = (f'"{plan.constraints[one]}" removed {removed[one]}' for one in sorted(removed))
+    message = f"none of the {plan.num_points} points of the grid satisfies the constraints"
+    fix = "relax one of them, or give the axes other values"
+    place = positions.of_key(("constraints",))
+    _refuse(Problem("E814", message, place, ", ".join(counts), fix))

@@ -11,7 +11,7 @@ from simtrain.errors import InputError, Problem
 from simtrain.strict_yaml import Document, Path
 from simtrain.strict_yaml.document import dotted
 from simtrain.strict_yaml.validation import as_written
-from simtrain.sweep.axes import Axis, FieldAxis, LabelledAxis
+from simtrain.sweep.axes import Axis
 from simtrain.sweep.bases import overlaps
 from simtrain.sweep.fields import field_path, leaves
 from simtrain.sweep.plan import FIXED_COLUMNS, REPORTABLE
@@ -96,9 +96,9 @@ class _Reader:
         find = self.positions.of_key if key else self.positions.of_value
         return InputError([Problem(code, message, find((*self.place, *inside)), fix=fix)])
 
-    def field_axis(self, values: Sequence[Any]) -> FieldAxis:
+    def field_axis(self, values: Sequence[Any]) -> Axis:
         path = field_path(self.name, self.positions.of_key(self.place))
-        return FieldAxis(self.name, path, values)
+        return Axis(self.name, path, values)
 
     def distinct(self, values: list[Any]) -> tuple[Any, ...]:
         for number, value in enumerate(values):
@@ -143,7 +143,7 @@ class _Reader:
         message = f"{kind} of {self.name} must be {count} integers"
         raise self.refuse("E803", message, f"write {kind}: {example}; or a list of values", kind)
 
-    def labelled_axis(self, groups: Mapping[str, Any]) -> LabelledAxis:
+    def labelled_axis(self, groups: Mapping[str, Any]) -> Axis:
         problems: list[Problem] = []
         for label, fields in groups.items():
             if not isinstance(fields, dict) or not fields:
@@ -153,7 +153,7 @@ class _Reader:
         if problems:
             raise InputError(problems)
         read = (self.group(label, fields) for label, fields in groups.items())
-        return LabelledAxis(self.name, tuple(groups), tuple(read))
+        return Axis(self.name, (), tuple(groups), tuple(read))
 
     def group(self, label: str, fields: Mapping[str, Any]) -> tuple[tuple[Path, Any], ...]:
         set_here: list[tuple[Path, Any]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group
@@ -10,11 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from simtrain.scenario import REASONS
+from simtrain.sweep.axes import in_words
 from simtrain.sweep.counts import Best
 from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.query import Answer
 from simtrain.sweep.run import Progress, Shard
+from simtrain.tables import table_of
 from simtrain.units import format_bytes, format_seconds
 
 _MAX_ROWS = 40
@@ -24,7 +27,9 @@ def summary_json(
     plan: Plan, folder: SweepFolder, shard: Shard, progress: Progress
 ) -> dict[str, Any]:
     """The summary as JSON, in full precision."""
-    counts = progress.counts
+    counts, best = progress.counts, progress.counts.best
+    # The point stands second in its object, before what it comes to.
+    point = {"index": best.index, "point": plan.cells(best.index)} if best else {}
     return {
         "name": plan.name,
         "out": str(folder.path),
@@ -39,30 +44,14 @@ def summary_json(
         "does_not_fit": counts.does_not_fit,
         "illegal": dict(counts.illegal),
         "excluded": {plan.constraints[one]: count for one, count in counts.excluded.items()},
-        "best": _best_json(plan, counts.best) if counts.best else None,
-    }
-
-
-def _best_json(plan: Plan, best: Best) -> dict[str, Any]:
-    """The best point: where it is, and what it comes to."""
-    return {
-        "index": best.index,
-        "point": plan.cells(best.index),
-        "objective": best.objective,
-        "value": best.value,
-        "tokens_per_s": best.tokens_per_s,
-        "iteration_time_s": best.iteration_time_s,
-        "mfu": best.mfu,
+        "best": point | asdict(best) if best else None,
     }
 
 
 def summary_page(plan: Plan, folder: SweepFolder, shard: Shard, progress: Progress) -> Group:
     """The summary as it is printed."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(justify="right")
-    table.add_column()
-    for number, words in _lines(plan, progress):
-        table.add_row(f"{number:,}", Text(words))
+    rows = ((f"{number:,}", Text(words)) for number, words in _lines(plan, progress))
+    table = table_of(">", "", rows=rows, box=None, show_header=False, pad_edge=False)
     shared = f", shard {shard}" if shard.count > 1 else ""
     head = f"{plan.name}{shared}: {progress.num_points:,} points in {progress.num_parts:,} parts"
     return Group(Text(head), table, *map(Text, _remarks(plan, folder, progress)))
@@ -81,8 +70,7 @@ def _lines(plan: Plan, progress: Progress) -> Iterator[tuple[int, str]]:
 
 def _remarks(plan: Plan, folder: SweepFolder, progress: Progress) -> Iterator[str]:
     if best := progress.counts.best:
-        point = ", ".join(f"{name}: {value}" for name, value in plan.cells(best.index).items())
-        yield f"{best_words(best)} ({point})"
+        yield f"{best_words(best)} ({in_words(plan.cells(best.index))})"
     if progress.found:
         yield f"{progress.found:,} parts were there already"
     if progress.damaged:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from simtrain.errors import InputError, Problem
 from simtrain.evaluation import Evaluation, Evaluator
 from simtrain.scenario import RULES, Scenario
-from simtrain.sweep.axes import LARGEST, Cell
+from simtrain.sweep.axes import LARGEST, Cell, in_words
 from simtrain.sweep.constraints import Constraint, ConstraintError
 from simtrain.sweep.counts import Best, Counts, better
 from simtrain.sweep.plan import BREAKDOWN, Plan
@@ -80,9 +80,8 @@ def first_unsatisfied(
             if not constraint.holds(scenario):
                 return number
         except ConstraintError as error:
-            where = ", ".join(f"{name}: {value}" for name, value in plan.cells(index).items())
             message = f'the constraint "{plan.constraints[number]}" {error}'
-            reason = f"this is so at point {index}, {where}"
+            reason = f"this is so at point {index}, {in_words(plan.cells(index))}"
             place = plan.places[number]
             raise InputError([Problem(error.code, message, place, reason, error.fix)]) from error
     return None

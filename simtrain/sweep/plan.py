@@ -90,9 +90,10 @@ class Plan:
     def scenario(self, index: int) -> Scenario:
         """The scenario at a point; whether it is legal has not been looked at."""
         places = zip(self.axes, self.positions(index), strict=True)
-        return scenario_with(
-            self, [leaf for axis, position in places for leaf in axis.assignments(position)]
-        )
+        set_here = [one for axis, position in places for one in axis.assignments(position)]
+        base = next((value for path, value in set_here if path == BASE), self.base)
+        laid = [one for one in set_here if one[0] != BASE]
+        return validate(Scenario, _laid_over(self.bases[base], laid), Positions())
 
     def readable_constraints(self) -> tuple[Constraint, ...]:
         """The constraints, ready to be asked; functions, which no other process can be sent."""
@@ -131,13 +132,6 @@ class Plan:
         }
 
 
-def scenario_with(plan: Plan, assignments: Sequence[Assignment]) -> Scenario:
-    """The scenario that a plan starts from, with these fields set."""
-    base = next((value for path, value in assignments if path == BASE), plan.base)
-    laid = [one for one in assignments if one[0] != BASE]
-    return validate(Scenario, _laid_over(plan.bases[base], laid), Positions())
-
-
 def _laid_over(data: Mapping[str, Any], assignments: Sequence[Assignment]) -> dict[str, Any]:
     """A copy of nested data with these values set; what is beside their paths is shared."""
     result = dict(data)
@@ -156,6 +150,11 @@ def _laid_over(data: Mapping[str, Any], assignments: Sequence[Assignment]) -> di
 def versions() -> dict[str, str]:
     """The versions of the programs here that decide about the bytes of a part."""
     return {"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")}
+
+
+def version_words(versions: Mapping[str, str]) -> str:
+    """Versions as messages name them: "simtrain 0.1.0, pyarrow 18.0.0"."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def default_part_size(num_points: int) -> int:

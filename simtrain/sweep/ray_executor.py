@@ -1,7 +1,9 @@
 """Parts computed on a Ray cluster that is there already.
 
 Ray is an extra, and loud: nothing of it is imported before it is asked for, and it is told to keep
-what it has to say to its own logs.
+what it has to say to its own logs. Nodes need simtrain itself. What the sweep starts from is in the
+plan; profiles are sent along, as their files may lie on one machine alone, or differ from one to
+the next.
 """
 
 from __future__ import annotations
@@ -11,14 +13,17 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.sweep.ray_node import Needs, on_node
+from simtrain.hardware.load import give_profile
+from simtrain.resources import find_profile
+from simtrain.sweep.plan import Plan, version_words, versions
 from simtrain.version import VERSION
 
 P = ParamSpec("P")
@@ -35,6 +40,36 @@ _QUIET_AND_BOUNDED = {
     "RAY_gcs_rpc_server_connect_timeout_s": "2",
     "RAY_py_gcs_connect_timeout_s": "5",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Versions that a node must have, by program, and profiles that it is given, by name."""
+
+    versions: Mapping[str, str]
+    profiles: Mapping[str, str]
+
+
+def needs_of(plan: Plan) -> Needs:
+    """What the parts of a plan need, read on the machine that has the files."""
+    texts = {name: find_profile(name).read_text(encoding="utf-8") for name in plan.profiles}
+    return Needs(plan.versions, texts)
+
+
+def on_node(needs: Needs, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function on a node of a cluster.
+
+    Raises:
+        InputError: the node has other versions, whose parts would not be the same bytes.
+    """
+    if (here := versions()) != needs.versions:
+        has, wanted = (version_words(one) for one in (here, needs.versions))
+        message = f"a node of the cluster has {has}; this machine has {wanted}"
+        fix = "install the same versions on every node"
+        raise InputError([Problem("E853", message, fix=fix)])
+    for name, text in needs.profiles.items():
+        give_profile(name, text)
+    return fn(*args, **kwargs)
 
 
 def connect(address: str, needs: Needs) -> RayExecutor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.sweep.axes import Cell
+from simtrain.sweep.axes import in_words
 from simtrain.sweep.counts import Counts
 from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.part import Part, PartError, run_part
@@ -180,7 +180,7 @@ class _Work:
 
     def _cause_of_deaths(self, number: int) -> Problem:
         indices = self.plan.indices(number)
-        ends = (_words(self.plan.cells(index)) for index in (indices[0], indices[-1]))
+        ends = (in_words(self.plan.cells(index)) for index in (indices[0], indices[-1]))
         points = " to ".join(dict.fromkeys(ends))
         message = (
             f"workers died {self.deaths[number]} times with part {number} in hand, which is points "
@@ -192,7 +192,3 @@ class _Work:
             "least memory and shows what happens; what was finished is not done again"
         )
         return Problem("E850", message, Location(str(self.folder.path)), reason, fix)
-
-
-def _words(cells: Mapping[str, Cell]) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in cells.items())

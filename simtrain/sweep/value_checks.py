@@ -12,7 +12,7 @@ from simtrain.errors import InputError, Location, Problem
 from simtrain.hardware.load import profile_of
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Document, document_with, overlay
-from simtrain.sweep.axes import Axis, FieldAxis, location_of
+from simtrain.sweep.axes import Axis, location_of
 from simtrain.sweep.fields import BASE, Assignment
 
 # Fields that decide about the profile; to look at it for every other value would take long.
@@ -50,15 +50,10 @@ def _walk(axes: Sequence[Axis]) -> Iterator[tuple[Axis | None, tuple[int, ...]]]
     first = (0,) * len(axes)
     yield None, first
     for number, axis in enumerate(axes):
-        for position in _telling(axis):
+        # Of a range the last alone: what is between is no worse.
+        start = max(1, len(axis) - 1) if isinstance(axis.values, range) else 1
+        for position in range(start, len(axis)):
             yield axis, (*first[:number], position, *first[number + 1 :])
-
-
-def _telling(axis: Axis) -> Sequence[int]:
-    """All positions after the first; of a range the last alone: what is between is no worse."""
-    if isinstance(axis, FieldAxis) and isinstance(axis.values, range):
-        return range(max(1, len(axis) - 1), len(axis))
-    return range(1, len(axis))
 
 
 def _scenario(

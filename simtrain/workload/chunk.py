@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
 
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.sharding import ROOT
-from simtrain.workload.tape import Block, Microbatch, Parameter, record
+from simtrain.workload.tape import Block, Microbatch, record
 
 
 @hashed_once
@@ -71,16 +71,11 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
     return Parameters(total, root, sum(held.values()), partial_sums)
 
 
-def num_elements(parameters: Iterable[Parameter]) -> int:
-    """Numbers that parameters consist of."""
-    return sum(parameter.elements for parameter in parameters)
-
-
 @functools.lru_cache(maxsize=1024)
 def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
     """Parameters of each unit of a chunk: of its layers by number, and of the root unit."""
     units = [
-        num_elements(record(block, microbatch).parameters)
+        sum(parameter.elements for parameter in record(block, microbatch).parameters)
         for block in chunk.blocks
         if block.is_unit
     ]

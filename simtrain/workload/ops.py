@@ -9,7 +9,6 @@ from typing import Self
 
 from simtrain.workload.work import (
     Collective,
-    CollectiveKind,
     Elementwise,
     FusedAttention,
     Gemm,
@@ -144,16 +143,3 @@ def saved_bytes(ops: Iterable[Op]) -> int:
     """Bytes that the forward ops of one block keep for its backward pass, each tensor once."""
     forward = (op for op in ops if op.phase is Phase.FORWARD)
     return sum({tensor: tensor.num_bytes for op in forward for tensor in op.saves}.values())
-
-
-__all__ = [
-    "CollectiveKind",
-    "Op",
-    "Phase",
-    "Tensor",
-    "collective",
-    "elementwise",
-    "saved_bytes",
-    "total_flops",
-    "total_model_flops",
-]

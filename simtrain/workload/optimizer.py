@@ -115,7 +115,7 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
     fields = (
         () if beside else average(options, number),
         () if beside else data_reduction(options, number),
-        _sequence_parallel_reduction(options, parameters),
+        _reduction_of_partial_sums(options, parameters),
         _embedding_reduction(options, parameters),
         _to_host(options, number),
         _gradient_norm(options, number),
@@ -143,11 +143,10 @@ def data_reduction(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
     return (_collective("gradient reduce-scatter", kind, num_bytes, options.data),)
 
 
-def _sequence_parallel_reduction(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+def _reduction_of_partial_sums(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     if options.partial_sums is None:
         return ()
-    held = options.held(parameters.partial_sums, from_stage=2)
-    num_bytes = held * options.gradient_bytes
+    num_bytes = options.held(parameters.partial_sums, from_stage=2) * options.gradient_bytes
     return (_all_reduce("layer norm gradient all-reduce", num_bytes, options.partial_sums),)
 
 
@@ -159,10 +158,9 @@ def _embedding_reduction(options: StepOptions, parameters: Parameters) -> tuple[
 
 
 def _to_host(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
-    if not options.offloads:
-        return ()
     num_bytes = options.held(num_parameters, from_stage=1) * options.gradient_bytes
-    return (_host("gradients to host", num_bytes, HostResource.LINK),)
+    op = _host("gradients to host", num_bytes, HostResource.LINK)
+    return (op,) if options.offloads else ()
 
 
 def _gradient_norm(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
@@ -183,9 +181,8 @@ def _gradient_norm(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
 
 def _norm_reduction(options: StepOptions) -> tuple[Op, ...]:
     group = options.everyone if options.zero_stage else options.model
-    if group.num_ranks == 1:
-        return ()
-    return (_all_reduce("gradient norm all-reduce", FP32_BYTES, group),)
+    op = _all_reduce("gradient norm all-reduce", FP32_BYTES, group)
+    return (op,) if group.num_ranks > 1 else ()
 
 
 def _update(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
@@ -212,8 +209,7 @@ def _parameter_gather(options: StepOptions, num_parameters: int) -> tuple[Op, ..
     """Every rank gets the parameters that the others updated, unless it holds only its shard."""
     if options.zero_stage not in (1, 2):
         return ()
-    num_bytes = num_parameters * options.element_bytes
-    kind = CollectiveKind.ALL_GATHER
+    num_bytes, kind = num_parameters * options.element_bytes, CollectiveKind.ALL_GATHER
     return (_collective("parameter all-gather", kind, num_bytes, options.data),)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk
 from simtrain.workload.hashing import hashed_once
-from simtrain.workload.issue import OverlapPolicy, Segment, Stream, stream_of
+from simtrain.workload.issue import OverlapPolicy, Segment
 from simtrain.workload.ops import Op
 from simtrain.workload.sharding import Sharding
 from simtrain.workload.tape import Microbatch
@@ -66,20 +66,3 @@ class PassRecord:
     def ops(self) -> Iterator[Op]:
         """All ops in issue order."""
         return chain.from_iterable(segment.ops for segment in self.segments)
-
-    def waits(self) -> list[list[int]]:
-        """For each op, the positions of the ops that it waits for beside those of its stream."""
-        found = [
-            [start + position for position in positions]
-            for segment, start in zip(self.segments, self.starts, strict=True)
-            for positions in segment.waits
-        ]
-        for position, awaited in self.joints:
-            found[position].append(awaited)
-        last_kernel = -1
-        for position, op in enumerate(self.ops):
-            if stream_of(op) is Stream.COMPUTE:
-                last_kernel = position
-            elif last_kernel >= 0:
-                found[position].append(last_kernel)
-        return found

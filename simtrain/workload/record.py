@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk, unit_parameters
 from simtrain.workload.issue import Handle, OverlapPolicy, Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
-from simtrain.workload.passes import Pass, PassOptions, PassRecord
+from simtrain.workload.passes import Pass, PassRecord
 from simtrain.workload.recompute import Unit, units
 from simtrain.workload.segments import (
     KEEP,
@@ -21,7 +20,7 @@ from simtrain.workload.segments import (
     backward_segment,
     forward_segment,
 )
-from simtrain.workload.sharding import ROOT, GradientReductions, ParameterGathers
+from simtrain.workload.sharding import ROOT, ShardedPass
 from simtrain.workload.tape import Block, Microbatch
 from simtrain.workload.work import Collective, CollectiveKind
 
@@ -29,16 +28,13 @@ from simtrain.workload.work import Collective, CollectiveKind
 @functools.lru_cache(maxsize=1024)
 def record_pass(one: Pass) -> PassRecord:
     """Issue the ops of a pass."""
-    builder = _Builder(one.options.overlap)
-    issued = _Forward(one, builder) if one.kind == "F" else _Backward(one, builder, one.kind)
-    issued.issue()
-    batch = one.options.microbatch
-    reductions = issued.reductions.most_elements if issued.reductions else 0
-    return replace(
-        builder.record(),
-        gathered_bytes=issued.gathers.most_elements * batch.element_bytes,
-        bucket_bytes=reductions * batch.gradient_bytes,
-    )
+    recorder = _Recorder(one)
+    if one.kind == "F":
+        recorder.forward()
+    else:
+        recorder.backward(one.kind)
+    shards = recorder.shards
+    return recorder.builder.record(shards.gathered_bytes, shards.bucket_bytes)
 
 
 @dataclass
@@ -94,7 +90,7 @@ class _Builder:
         """Note that a layer's work ends here."""
         self._layer_ends.append(self._position)
 
-    def record(self) -> PassRecord:
+    def record(self, gathered_bytes: int, bucket_bytes: int) -> PassRecord:
         """All that was issued."""
         return PassRecord(
             tuple(self._segments),
@@ -102,6 +98,8 @@ class _Builder:
             tuple(self._owners),
             tuple(self._joints),
             tuple(self._layer_ends),
+            gathered_bytes,
+            bucket_bytes,
         )
 
 
@@ -111,30 +109,27 @@ def _alone(op: Op) -> Segment:
     return Segment((op,), ((),), (), (0,), (op.reads,))
 
 
-class _Runs(dict[tuple[int, Treatment], BlockRun]):
-    """The blocks of a pass under the treatments that they get, each once."""
-
-    def __init__(self, options: PassOptions) -> None:
-        self.options = options
-
-    def of(self, block: Block, treatment: Treatment = KEEP) -> BlockRun:
-        """A block of the chunk, told apart from others by identity."""
-        key = id(block), treatment
-        if key not in self:
-            options = self.options
-            self[key] = BlockRun(block, options.microbatch, options.overlap, treatment)
-        return self[key]
-
-
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Consecutive blocks: one that is no layer, or the layers of a unit of recompute.
-
-    `blocks` come with their places in the chunk.
-    """
+    """Consecutive blocks with their places in the chunk: a unit's layers, or one other block."""
 
     blocks: tuple[tuple[int, Block], ...]
     unit: Unit | None = None
+
+    @property
+    def layers(self) -> list[tuple[int, int, Block]]:
+        """The layers of the unit: number, place, block."""
+        numbers = self.unit.layers if self.unit else ()
+        return [(number, *block) for number, block in zip(numbers, self.blocks, strict=False)]
+
+    @property
+    def others(self) -> tuple[tuple[int, Block], ...]:
+        """Blocks that are no layers."""
+        return () if self.unit else self.blocks
+
+    def treatment(self, layer: int) -> Treatment:
+        """What a layer of the unit drops."""
+        return self.unit.treatment(layer) if self.unit else KEEP
 
 
 @functools.lru_cache(maxsize=512)
@@ -155,119 +150,87 @@ def _parts(chunk: Chunk, recompute: RecomputePolicy) -> tuple[_Part, ...]:
     return tuple(parts)
 
 
-def _gathers(
-    one: Pass, builder: _Builder, phase: Phase, layers: list[int], uses_parameters: bool = True
-) -> ParameterGathers:
-    """The gathers of a pass that uses these layers in this order; none without ZeRO stage 3."""
-    options = one.options
-    sharding, batch = options.sharding, options.microbatch
-    elements = unit_parameters(one.chunk, batch)
-    shards = uses_parameters and sharding is not None and sharding.shards_parameters
-    upcoming = [*([ROOT] if elements[ROOT] else []), *layers] if shards else []
-    return ParameterGathers(
-        builder,
-        sharding.data if sharding else batch.tensor,
-        batch.element_bytes,
-        elements,
-        phase,
-        deque(upcoming),
-        prefetches="dp" in options.overlap.asynchronous,
-    )
+class _Recorder:
+    """Issues a pass part by part."""
 
-
-class _Forward:
-    """Issues a forward pass."""
-
-    reductions = None
-
-    def __init__(self, one: Pass, builder: _Builder) -> None:
-        self.batch, self.builder, self.runs = one.options.microbatch, builder, _Runs(one.options)
+    def __init__(self, one: Pass) -> None:
+        options, batch = one.options, one.options.microbatch
+        self.options, self.batch, self.builder = options, batch, _Builder(options.overlap)
         self.parts = _parts(one.chunk, one.recompute)
-        layers = [*range(one.chunk.num_layers)]
-        self.gathers = _gathers(one, builder, Phase.FORWARD, layers)
+        self._runs: dict[tuple[int, Treatment], BlockRun] = {}
+        used = [*range(one.chunk.num_layers)]
+        if one.kind != "F":
+            parts = reversed(self.parts)
+            used = [n for part in parts if part.unit for n in part.unit.layers_of_backward]
+        self.shards = ShardedPass(
+            self.builder,
+            options.sharding,
+            unit_parameters(one.chunk, batch),
+            batch,
+            # Weight gradients need no parameters.
+            [] if one.kind == "W" else [ROOT, *used],
+            overlaps="dp" in options.overlap.asynchronous,
+            is_forward=one.kind == "F",
+        )
 
-    def issue(self) -> None:
+    def run(self, block: Block, treatment: Treatment = KEEP) -> BlockRun:
+        """A block of the chunk, told apart from others by identity."""
+        key = id(block), treatment
+        if key not in self._runs:
+            self._runs[key] = BlockRun(block, self.batch, self.options.overlap, treatment)
+        return self._runs[key]
+
+    def forward(self) -> None:
         """All parts, first to last; what has parameters finds the root unit gathered."""
         for part in self.parts:
-            if part.unit:
-                self.gathers.need(ROOT)
-                self.layers(part.unit, part.blocks)
-                continue
-            ((place, block),) = part.blocks
-            run = self.runs.of(block)
-            if run.recording.parameters:
-                self.gathers.need(ROOT)
-            self.builder.add(forward_segment(run), place)
+            for number, place, block in part.layers:
+                self.shards.need(ROOT)
+                self.shards.need(number)
+                self.builder.add(forward_segment(self.run(block, part.treatment(number))), place)
+                self.builder.end_layer()
+                self.shards.free(number)
+            if part.unit and part.unit.distribute:
+                self.builder.compute(_split_input(self.batch), part.blocks[0][0])
+            for place, block in part.others:
+                if self.run(block).recording.parameters:
+                    self.shards.need(ROOT)
+                self.builder.add(forward_segment(self.run(block)), place)
 
-    def layers(self, unit: Unit, blocks: tuple[tuple[int, Block], ...]) -> None:
-        """The layers of a unit."""
-        for number, (place, block) in zip(unit.layers, blocks, strict=True):
-            self.gathers.need(number)
-            run = self.runs.of(block, unit.treatment(number))
-            self.builder.add(forward_segment(run), place)
-            self.builder.end_layer()
-            self.gathers.free(number)
-        if unit.distribute:
-            self.builder.compute(_split_input(self.batch), blocks[0][0])
+    def backward(self, kind: BackwardKind) -> None:
+        """All parts, last to first; input gradients (`I`) leave nothing to reduce."""
+        shards = self.shards
+        shards.need(ROOT)
+        if kind != "I":
+            shards.begin(ROOT)
+        for part in reversed(self.parts):
+            if kind != "W":
+                self.run_again(part)
+            for number, place, block in reversed(part.layers):
+                shards.need(number)
+                if kind != "I":
+                    shards.begin(number)
+                run = self.run(block, part.treatment(number))
+                self.builder.add(backward_segment(run, kind), place)
+                self.builder.end_layer()
+                shards.free(number)
+                if kind != "I":
+                    shards.reduce(number)
+            for place, block in part.others:
+                self.builder.add(backward_segment(self.run(block), kind), place)
+        if kind != "I":
+            shards.reduce(ROOT)
+            shards.finish()
 
-
-class _Backward:
-    """Issues a backward pass, or a half of it."""
-
-    def __init__(self, one: Pass, builder: _Builder, kind: BackwardKind) -> None:
-        self.batch, self.builder, self.runs = one.options.microbatch, builder, _Runs(one.options)
-        self.kind, self.parts = kind, _parts(one.chunk, one.recompute)[::-1]
-        used = [n for part in self.parts if part.unit for n in part.unit.layers_of_backward]
-        # Weight gradients need no parameters, and input gradients leave none to reduce.
-        self.gathers = _gathers(one, builder, Phase.INPUT_GRADIENT, used, kind != "W")
-        self.reductions = _reductions(one, builder) if kind != "I" else None
-
-    def issue(self) -> None:
-        """All parts, last to first."""
-        self.gathers.need(ROOT)
-        if self.reductions:
-            self.reductions.begin(ROOT)
-        for part in self.parts:
-            if part.unit:
-                self.layers(part.unit, part.blocks)
-                continue
-            ((place, block),) = part.blocks
-            self.builder.add(backward_segment(self.runs.of(block), self.kind), place)
-        if self.reductions:
-            self.reductions.reduce(ROOT)
-            self.reductions.finish()
-
-    def layers(self, unit: Unit, blocks: tuple[tuple[int, Block], ...]) -> None:
-        """The layers of a unit, once they have been run again if they have to be."""
-        numbered = [
-            (number, place, self.runs.of(block, unit.treatment(number)))
-            for number, (place, block) in zip(unit.layers, blocks, strict=True)
-        ]
-        if unit.again and self.kind != "W":
-            if unit.distribute:
-                self.builder.wait(self.builder.launch(_gather_input(self.batch), blocks[0][0]))
-            for number, place, run in numbered:
-                self.gathers.need(number)
-                self.builder.add(again_segment(run, self.batch.local_bytes), place)
-        for number, place, run in reversed(numbered):
-            self.gathers.need(number)
-            if self.reductions:
-                self.reductions.begin(number)
-            self.builder.add(backward_segment(run, self.kind), place)
-            self.builder.end_layer()
-            self.gathers.free(number)
-            if self.reductions:
-                self.reductions.reduce(number)
-
-
-def _reductions(one: Pass, builder: _Builder) -> GradientReductions | None:
-    """The reductions of a backward pass; none without ZeRO stage 2 or 3."""
-    sharding, batch = one.options.sharding, one.options.microbatch
-    if sharding is None:
-        return None
-    elements = unit_parameters(one.chunk, batch)
-    overlaps = "dp" in one.options.overlap.asynchronous
-    return GradientReductions(builder, sharding.data, batch.gradient_bytes, elements, overlaps)
+    def run_again(self, part: _Part) -> None:
+        """The forward pass of a unit that dropped all; a distributed input is gathered first."""
+        if part.unit is None or not part.unit.again:
+            return
+        if part.unit.distribute:
+            self.builder.wait(self.builder.launch(_gather_input(self.batch), part.blocks[0][0]))
+        for number, place, block in part.layers:
+            self.shards.need(number)
+            run = self.run(block, part.treatment(number))
+            self.builder.add(again_segment(run, self.batch.local_bytes), place)
 
 
 def _input_part(batch: Microbatch) -> Tensor:

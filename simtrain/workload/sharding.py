@@ -11,14 +11,14 @@ the root unit, as FSDP's: gathered first, there for the whole pass, reduced last
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from simtrain.mesh import Group
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
+from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective, CollectiveKind, KernelFamily
 
 ROOT = -1
@@ -46,105 +46,109 @@ class Issues(Protocol):
         """Let whatever is issued next wait for a collective."""
 
 
-@dataclass
-class ParameterGathers:
-    """The gathers of a pass: each unit's before it is used, and the next one's if they hide.
+class ShardedPass:
+    """What a pass exchanges with the other replicas; nothing at all without sharding.
 
-    `elements` are each unit's parameters on this rank, `upcoming` the units in the order in which
-    they are needed. `most_elements` are gathered at the same time.
+    Each unit's parameters are gathered before it is used and, if that overlaps, the next unit's at
+    the same time. Of reductions at most one is under way at a time. `gathered_bytes` and
+    `bucket_bytes` are parameters and gradients that exist whole, at most at the same time.
+
+    Args:
+        order: issues the ops.
+        sharding: what is sharded, if anything.
+        elements: parameters of each unit on this rank.
+        batch: the types of parameters and gradients.
+        used: units in the order in which the pass first needs their parameters.
+        overlaps: gathers and reductions run beside compute.
+        is_forward: a forward pass gathers in another phase than a backward pass.
     """
 
-    order: Issues
-    data: Group
-    element_bytes: int
-    elements: Mapping[int, int]
-    phase: Phase
-    upcoming: deque[int]
-    prefetches: bool
-    most_elements: int = 0
-    _in_flight: Handle | None = None
-    _gathered: set[int] = field(default_factory=set)
+    def __init__(
+        self,
+        order: Issues,
+        sharding: Sharding | None,
+        elements: Mapping[int, int],
+        batch: Microbatch,
+        used: Iterable[int],
+        *,
+        overlaps: bool,
+        is_forward: bool,
+    ) -> None:
+        self.order, self.elements, self.batch, self.overlaps = order, elements, batch, overlaps
+        self.data = sharding.data if sharding else None
+        gathers = sharding is not None and sharding.shards_parameters
+        self.upcoming = [unit for unit in used if elements[unit]] if gathers else []
+        self.phase = Phase.FORWARD if is_forward else Phase.INPUT_GRADIENT
+        self.gathered: set[int] = set()
+        self.whole: set[int] = set()
+        self.gathered_bytes = self.bucket_bytes = 0
+        self._gathering: Handle | None = None
+        self._reducing: tuple[int, Handle | None] | None = None
 
     def need(self, unit: int) -> None:
         """Let what is issued next wait for a unit's parameters, unless it has waited before."""
         if not self.upcoming or self.upcoming[0] != unit:
             return
-        handle = self._in_flight or self._launch()
-        self._in_flight = None
-        self.upcoming.popleft()
-        if self.upcoming and self.prefetches:
-            self._in_flight = self._launch()
+        handle = self._gathering or self._gather()
+        self._gathering = None
+        self.upcoming.pop(0)
+        if self.upcoming and self.overlaps:
+            self._gathering = self._gather()
         self.order.wait(handle)
 
     def free(self, unit: int) -> None:
         """Free a unit's parameters, which nothing in the pass needs any more."""
-        self._gathered.discard(unit)
-
-    def _launch(self) -> Handle | None:
-        self._gathered.add(self.upcoming[0])
-        gathered = sum(self.elements[unit] for unit in self._gathered)
-        self.most_elements = max(self.most_elements, gathered)
-        num_bytes = self.elements[self.upcoming[0]] * self.element_bytes
-        work = Collective(CollectiveKind.ALL_GATHER, num_bytes, self.data)
-        op = collective("parameter gather", work, self.phase, holds_activation=False)
-        return self.order.launch(op)
-
-
-@dataclass
-class GradientReductions:
-    """The reductions of a backward pass, at most one of them under way at a time.
-
-    `most_elements` are gradients that exist whole at the same time. With `overlaps` those of a unit
-    do until its reduction, which runs beside the next unit's backward pass, has ended.
-    """
-
-    order: Issues
-    data: Group
-    gradient_bytes: int
-    elements: Mapping[int, int]
-    overlaps: bool
-    most_elements: int = 0
-    _in_flight: tuple[int, Handle | None] | None = None
-    _whole: set[int] = field(default_factory=set)
+        self.gathered.discard(unit)
 
     def begin(self, unit: int) -> None:
         """Hold a unit's gradients whole, from the first op that computes one of them."""
-        self._whole.add(unit)
-        whole = sum(self.elements[one] for one in self._whole)
-        self.most_elements = max(self.most_elements, whole)
+        if self.data:
+            self.whole.add(unit)
+            held = self._sum(self.whole) * self.batch.gradient_bytes
+            self.bucket_bytes = max(self.bucket_bytes, held)
 
     def reduce(self, unit: int) -> None:
         """Reduce the gradients of a unit, which are complete."""
-        if not self.elements[unit]:
+        elements = self.elements[unit]
+        if self.data is None or not elements:
             return
         self.finish()
-        num_bytes = self.elements[unit] * self.gradient_bytes
+        num_bytes = elements * self.batch.gradient_bytes
         self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
         work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, self.data)
         phase = Phase.WEIGHT_GRADIENT
         op = collective("gradient reduction", work, phase, holds_activation=False)
-        self._in_flight = unit, self.order.launch(op)
+        self._reducing = unit, self.order.launch(op)
         if not self.overlaps:
-            self._whole.discard(unit)
+            self.whole.discard(unit)
 
     def finish(self) -> None:
         """Add what the last reduction brought to the shard that the rank keeps."""
-        if self._in_flight is not None:
-            unit, handle = self._in_flight
+        if self._reducing is not None and self.data is not None:
+            unit, handle = self._reducing
             self.order.wait(handle)
-            self._whole.discard(unit)
-            shard_bytes = -(-self.elements[unit] // self.data.num_ranks) * self.gradient_bytes
+            self.whole.discard(unit)
+            shard = -(-self.elements[unit] // self.data.num_ranks)
+            shard_bytes = shard * self.batch.gradient_bytes
             self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
-            self._in_flight = None
+            self._reducing = None
+
+    def _gather(self) -> Handle | None:
+        assert self.data is not None, "only what is sharded is gathered"
+        unit = self.upcoming[0]
+        self.gathered.add(unit)
+        held = self._sum(self.gathered) * self.batch.element_bytes
+        self.gathered_bytes = max(self.gathered_bytes, held)
+        num_bytes = self.elements[unit] * self.batch.element_bytes
+        work = Collective(CollectiveKind.ALL_GATHER, num_bytes, self.data)
+        op = collective("parameter gather", work, self.phase, holds_activation=False)
+        return self.order.launch(op)
+
+    def _sum(self, units: Iterable[int]) -> int:
+        return sum(self.elements[unit] for unit in units)
 
 
 def _pass_over(name: str, read_bytes: int, write_bytes: int) -> Op:
     """A kernel over gradients, which are no activations."""
-    return elementwise(
-        name,
-        read_bytes,
-        write_bytes,
-        Phase.WEIGHT_GRADIENT,
-        holds_bytes=0,
-        family=KernelFamily.STREAM,
-    )
+    phase, stream = Phase.WEIGHT_GRADIENT, KernelFamily.STREAM
+    return elementwise(name, read_bytes, write_bytes, phase, holds_bytes=0, family=stream)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from simtrain.mesh import Group
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Tensor
+from simtrain.workload.ops import Op, Tensor
 
 Emit = Callable[[IssueOrder], None]
 
@@ -154,6 +154,25 @@ class Tape:
         node = Node(name, inputs, outputs, forward, backward, self._region, deferred_gradient_bytes)
         self.nodes.append(node)
         self.parameters.extend(parameters)
+
+    def kernel(
+        self,
+        x: Tensor,
+        y: Tensor,
+        forward: Op,
+        backward: Op,
+        parameters: tuple[Parameter, ...] = (),
+    ) -> Tensor:
+        """Append a node of one kernel each way; returns its output."""
+        self.record(
+            forward.name,
+            (x,),
+            (y,),
+            lambda order: order.compute(forward),
+            lambda order: order.compute(backward),
+            parameters=parameters,
+        )
+        return y
 
     @contextmanager
     def region(self, name: str) -> Iterator[None]:

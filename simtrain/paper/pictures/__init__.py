@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simtrain.paper.everything import Reproduced
-from simtrain.pictures import writing_to
+from simtrain.paper.entries import Reproduced
+from simtrain.pictures.style import write_picture
 
 
 def write_pictures(target: str, reproduced: Reproduced, folder: Path) -> tuple[Path, ...]:
-    """Write `folder/TARGET.png` and `.svg`; the same numbers always give the same bytes.
+    """Write `folder/TARGET.png` and `.svg`.
 
     Raises:
         InputError: the folder cannot be written to.
     """
     # matplotlib takes longer to import than most commands take to run.
     from simtrain.paper.pictures.drawings import draw
-    from simtrain.pictures.style import save, styled
 
-    with styled(), writing_to(folder):
-        return save(draw(target, reproduced), folder / target)
+    return write_picture(lambda: draw(target, reproduced), folder / target)

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from simtrain.pictures.style import BLACK, SMALL, rule_lines
+from simtrain.pictures.style import BLACK, annotate, rule_lines
 
 _GROUP_WIDTH = 0.84
 _GAP = 0.06
@@ -76,16 +76,5 @@ def _draw_bar(axes: Axes, bar: Bar, x: float, width: float, fills: Mapping[str, 
     if bar.paper is not None:
         axes.plot(x, bar.paper, **_DIAMOND)
     top = max(bottom, bar.paper or 0)
-    axes.annotate(
-        bar.text, (x, top), (0, 5), textcoords="offset points", ha="center", fontsize=SMALL
-    )
-    axes.annotate(
-        bar.name,
-        (x, 0),
-        (0, -4),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        ha="center",
-        va="top",
-        fontsize=SMALL,
-    )
+    annotate(axes, bar.text, (x, top), (0, 5))
+    annotate(axes, bar.name, (x, 0), (0, -4), xycoords=("data", "axes fraction"), va="top")

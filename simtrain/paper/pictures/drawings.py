@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from simtrain.paper.comparison import Comparison
-from simtrain.paper.everything import Reproduced
+from simtrain.paper.entries import Comparison, Reproduced
 from simtrain.paper.kept_microbatches import AppendixC
 from simtrain.paper.pictures.errors import draw_errors
 from simtrain.paper.pictures.layer import draw_fig7, draw_fig8, draw_table2

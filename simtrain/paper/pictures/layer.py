@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from simtrain.paper.activation_shares import SHARES
 from simtrain.paper.entries import Reproduction, Section
-from simtrain.paper.layer_work import ACTIVATIONS
 from simtrain.paper.models import BASELINE
 from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
 from simtrain.paper.pictures.names import NAMES, SHORT
-from simtrain.paper.recompute_times import OVERHEADS, TIMES
 from simtrain.pictures.style import (
     BLACK,
     BLUE,
@@ -18,10 +15,11 @@ from simtrain.pictures.style import (
     GREY,
     ORANGE,
     SKY,
-    SMALL,
     VERMILLION,
+    annotate,
     legend_below,
-    new_figure,
+    new_axes,
+    rule_lines,
 )
 
 _MODEL_MARKERS = {"22B": (SKY, "o"), "175B": (ORANGE, "s"), "530B": (GREEN, "^"), "1T": (BLUE, "v")}
@@ -30,9 +28,8 @@ _MIB = 2**20
 
 def draw_table2(table: Reproduction) -> Figure:
     """Bytes that a layer keeps, on a logarithmic scale: a row a strategy, a marker a model."""
-    section = table.section(ACTIVATIONS)
-    figure = new_figure(7.5, 5.2)
-    axes = figure.subplots()
+    section = table.section("activations")
+    figure, axes = new_axes(7.5, 5.2)
     strategies = section.names("strategy")
     for model in section.names("model"):
         colour, marker = _MODEL_MARKERS[model]
@@ -44,29 +41,23 @@ def draw_table2(table: Reproduction) -> Figure:
         axes.plot(ours, rows, marker, color=colour, mec=BLACK, mew=0.5, ms=5, label=model)
         axes.plot(paper, rows, "|", color=BLACK, ms=8, mew=0.8)
         for value, row in zip(ours, rows, strict=True):
-            axes.annotate(
-                f"{value:,.1f}".removesuffix(".0"),
-                (value, row),
-                (7, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=SMALL,
-            )
+            text = f"{value:,.1f}".removesuffix(".0")
+            annotate(axes, text, (value, row), (7, 0), ha="left", va="center")
     axes.plot([], [], "|", color=BLACK, ms=8, mew=0.8, label="formula of Table 2")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_yticks(range(len(strategies), 0, -1), [_two_lines(NAMES[name]) for name in strategies])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("activations memory of a layer on each GPU, MiB (logarithmic)")
-    axes.grid(axis="x", color=GREY, linewidth=0.5, alpha=0.6)
-    axes.set_title("Table 2: what one transformer layer keeps for its backward pass", loc="left")
+    axes.set_title("Table 2: what one transformer layer keeps for its backward pass")
+    rule_lines(axes, "x")
     legend_below(figure, axes, 5)
     return figure
 
 
 def draw_fig7(shares: Reproduction) -> Figure:
     """Percentages of the baseline, four techniques a model."""
-    section = shares.section(SHARES)
+    section = shares.section("shares")
     fills = {
         NAMES["sequence"]: Fill(SKY),
         NAMES["selective"]: Fill(ORANGE, "//"),
@@ -84,34 +75,28 @@ def draw_fig7(shares: Reproduction) -> Figure:
         ]
         for model in section.names("model")
     }
-    figure = new_figure()
-    axes = figure.subplots()
+    figure, axes = new_axes()
     draw_bars(axes, groups, fills, "formulas of Table 2")
-    axes.set_ylim(0, 100)
-    axes.set_ylabel("activations memory,\n% of the tensor-parallel baseline")
-    axes.set_title("Figure 7: activations memory against tensor parallelism alone", loc="left")
+    axes.set(ylim=(0, 100), ylabel="activations memory,\n% of the tensor-parallel baseline")
+    axes.set_title(shares.title)
     legend_below(figure, axes, 2)
     return figure
 
 
 def draw_fig8(times: Reproduction) -> Figure:
     """Forward, backward and recompute, three strategies a model; the overhead above each bar."""
-    section, overheads = times.section(TIMES), times.section(OVERHEADS)
+    section, overheads = times.section("times"), times.section("overheads")
     fills = {"forward": Fill(SKY), "backward": Fill(BLUE), "recompute": Fill(VERMILLION, "//")}
-
-    groups: dict[str, list[Bar]] = {}
-    for model in section.names("model"):
-        for strategy in section.names("strategy"):
-            bar = _bar(section, overheads, model, strategy)
-            groups.setdefault(model, []).append(bar)
-    figure = new_figure(7.5, 4.6)
-    axes = figure.subplots()
+    strategies = section.names("strategy")
+    groups = {
+        model: [_bar(section, overheads, model, strategy) for strategy in strategies]
+        for model in section.names("model")
+    }
+    figure, axes = new_axes(7.5, 4.6)
     draw_bars(axes, groups, fills, "baseline and the overhead of the paper's text")
     axes.set_ylim(0, 1.12 * max(bar.height for bars in groups.values() for bar in bars))
     axes.set_ylabel("time of a layer, ms")
-    axes.set_title(
-        "Figure 8: one transformer layer, and its overhead over the baseline", loc="left"
-    )
+    axes.set_title("Figure 8: one transformer layer, and its overhead over the baseline")
     legend_below(figure, axes, 4)
     return figure
 

@@ -5,66 +5,59 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from simtrain.paper.entries import Reproduction
-from simtrain.paper.gpu_memory import ACTIVATIONS, EMBEDDINGS, STATES, TOTAL
 from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
 from simtrain.paper.pictures.names import SHORT
-from simtrain.paper.stage_memory import CURVES, DEALLOCATED, KEPT, SPLIT, WHOLE
-from simtrain.paper.zero_example import ALL_STATES, PARTS, SMALL_GPU_GB
-from simtrain.paper.zero_example import STATES as DIVIDED_STATES
+from simtrain.paper.stage_memory import DEALLOCATED, KEPT, SPLIT, WHOLE
+from simtrain.paper.zero_example import ALL_STATES, SMALL_GPU_GB
 from simtrain.pictures.style import (
     BLACK,
     BLUE,
     GREEN,
-    GREY,
     ORANGE,
     SKY,
     SMALL,
     VERMILLION,
+    annotate,
     legend_below,
+    new_axes,
     new_figure,
     rule_lines,
 )
 
 _GIB = 2**30
-_LAYERS, _ENDS, _ACTIVATIONS = (
-    "parameters, gradients, optimizer states",
-    "the same of the embedding",
-    "activations of the first stage",
-)
+_FILLS = {
+    "parameters, gradients, optimizer states": Fill(BLUE),
+    "the same of the embedding": Fill(SKY, "//"),
+    "activations of the first stage": Fill(ORANGE),
+}
 
 
 def draw_fig1(bars: Reproduction) -> Figure:
     """Model states and activations, baseline and present work, against the GPU's memory."""
-    states, ends = bars.section(STATES), bars.section(EMBEDDINGS)
-    activations, totals = bars.section(ACTIVATIONS), bars.section(TOTAL)
+    states, ends = bars.section("states"), bars.section("embeddings")
+    activations, totals = bars.section("activations"), bars.section("totals")
     groups: dict[str, list[Bar]] = {}
-    for model in activations.names("model"):
-        for strategy in activations.names("strategy"):
-            held = activations.entry(model, strategy)
-            read = (states.entry(model).paper or 0) + (held.paper or 0)
-            parts = {
-                _LAYERS: states.value(model) / _GIB,
-                _ENDS: ends.value(model) / _GIB,
-                _ACTIVATIONS: held.simulated / _GIB,
-            }
-            text = f"{sum(parts.values()):.1f}"
-            groups.setdefault(model, []).append(Bar(parts, text, SHORT[strategy], read / _GIB))
-    figure = new_figure()
-    axes = figure.subplots()
-    fills = {_LAYERS: Fill(BLUE), _ENDS: Fill(SKY, "//"), _ACTIVATIONS: Fill(ORANGE)}
-    draw_bars(axes, groups, fills, "the figure, as others read it")
+    for held in activations.entries:
+        model, strategy = held.labels
+        read = (states.entry(model).paper or 0) + (held.paper or 0)
+        sizes = states.value(model), ends.value(model), held.simulated
+        parts = {name: size / _GIB for name, size in zip(_FILLS, sizes, strict=True)}
+        text = f"{sum(parts.values()):.1f}"
+        groups.setdefault(model, []).append(Bar(parts, text, SHORT[strategy], read / _GIB))
+    figure, axes = new_axes()
+    draw_bars(axes, groups, _FILLS, "the figure, as others read it")
     limit = totals.entries[0].limit
     capacity = (limit.lowest if limit else 0) / _GIB
     axes.axhline(capacity, color=VERMILLION, linestyle="--", label=f"A100: {capacity:g} GiB")
     axes.set_ylabel("memory of a GPU, GiB")
-    axes.set_title("Figure 1: model states and activations of each model", loc="left")
+    axes.set_title("Figure 1: model states and activations of each model")
     legend_below(figure, axes, 3)
     return figure
 
 
 def draw_fig9(curves: Reproduction) -> Figure:
     """Activations by stage under both layouts, outputs kept and deallocated."""
-    section = curves.section(CURVES)
+    section = curves.section("curves")
     figure = new_figure(7.5, 3.6)
     panels = figure.subplots(1, 2)
     stages = [int(stage) for stage in section.names("stage")]
@@ -83,9 +76,8 @@ def draw_fig9(curves: Reproduction) -> Figure:
             va="top",
             fontsize=SMALL + 1,
         )
-        axes.set_ylim(0, 1.1 * first[0])
-        axes.set_xlabel("pipeline stage")
-        axes.set_title(layout, loc="left", fontsize=9)
+        axes.set(ylim=(0, 1.1 * first[0]), xlabel="pipeline stage")
+        axes.set_title(layout, fontsize=9)
         rule_lines(axes)
     panels[0].set_ylabel("activations memory, GiB")
     figure.suptitle("Figure 9: activations memory of the 530B model by stage", fontsize=10)
@@ -95,9 +87,8 @@ def draw_fig9(curves: Reproduction) -> Figure:
 
 def draw_zero(example: Reproduction) -> Figure:
     """Bytes of model states on each GPU, by stage and number of replicas."""
-    section = example.section(DIVIDED_STATES)
-    figure = new_figure(7.5, 4.0)
-    axes = figure.subplots()
+    section = example.section("divided")
+    figure, axes = new_axes(7.5, 4.0)
     styles = {
         "0": ("no ZeRO", BLACK, "o"),
         "1": ("stage 1: optimizer states", ORANGE, "s"),
@@ -109,24 +100,15 @@ def draw_zero(example: Reproduction) -> Figure:
         replicas = [int(entry.labels[1]) for entry in entries]
         held = [entry.simulated / 1e9 for entry in entries]
         axes.plot(replicas, held, marker, ls="-", color=colour, ms=5, lw=1.2, label=label)
-        axes.annotate(
-            f"{held[-1]:.2f}",
-            (replicas[-1], held[-1]),
-            (0, 6),
-            textcoords="offset points",
-            ha="center",
-            fontsize=SMALL,
-        )
+        annotate(axes, f"{held[-1]:.2f}", (replicas[-1], held[-1]), (0, 6))
     axes.axhline(SMALL_GPU_GB, color=VERMILLION, ls="--", label=f"a GPU of {SMALL_GPU_GB} GB")
-    paper = example.section(PARTS).entry(ALL_STATES).paper or 0
+    paper = example.section("parts").entry(ALL_STATES).paper or 0
     axes.plot(1, paper / 1e9, "D", ms=6, mfc="white", mec=BLACK, label="the text's 24 GB")
     axes.set_xscale("log", base=2)
     replicas = [int(number) for number in section.names("replicas")]
     axes.set_xticks(replicas, [str(number) for number in replicas])
-    axes.set_ylim(0, 35)
-    axes.set_xlabel("replicas")
-    axes.set_ylabel("model states of a GPU, GB")
-    axes.set_title("ZeRO: model states of GPT-2 1.5B, 16 bytes a parameter", loc="left")
-    axes.grid(color=GREY, linewidth=0.5, alpha=0.6)
+    axes.set(ylim=(0, 35), xlabel="replicas", ylabel="model states of a GPU, GB")
+    axes.set_title("ZeRO: model states of GPT-2 1.5B, 16 bytes a parameter")
+    rule_lines(axes, "both")
     legend_below(figure, axes, 3)
     return figure

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simtrain.workload.blocks.dropout import MASK_BYTES
+from simtrain.workload.blocks.dropout import dropout
+from simtrain.workload.blocks.views import join_views
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.tape import Tape
@@ -26,7 +27,7 @@ def attention(
     num_groups: int | None = None,
     *,
     fused: bool = False,
-    dropout: bool = True,
+    drops_out: bool = True,
 ) -> Tensor:
     """Causal self-attention of this rank's heads.
 
@@ -35,7 +36,7 @@ def attention(
         head_size: channels of a head.
         num_groups: heads of keys and of values on this rank; None for as many as queries have.
         fused: one kernel instead of five.
-        dropout: whether the softmax is dropped out.
+        drops_out: whether the softmax is dropped out.
 
     Returns the output, as wide as the queries.
     """
@@ -44,24 +45,12 @@ def attention(
     heads -= 2 * groups
     query_key = tape.tensor("query and key", qkv.rows, (heads + groups) * head_size)
     value = tape.tensor("value", qkv.rows, groups * head_size, storage=query_key.storage)
-    tape.record(
-        "query, key and value",
-        (qkv,),
-        (query_key, value),
-        lambda order: None,
-        lambda order: order.compute(
-            elementwise(
-                "join query, key and value gradients",
-                *(qkv.num_bytes, qkv.num_bytes),
-                Phase.INPUT_GRADIENT,
-            )
-        ),
-    )
+    join_views(tape, qkv, (query_key, value), "query, key and value")
     sizes = _Core(tape, heads, groups, head_size)
     with tape.region(CORE_ATTENTION):
         if fused:
             return _fused(tape, sizes, query_key, value)
-        return _unfused(tape, sizes, query_key, value, dropout=dropout)
+        return _unfused(tape, sizes, query_key, value, drops_out=drops_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +111,14 @@ def _fused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor) -> Tensor:
     return output
 
 
-def _unfused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor, *, dropout: bool) -> Tensor:
+def _unfused(
+    tape: Tape, core: _Core, query_key: Tensor, value: Tensor, *, drops_out: bool
+) -> Tensor:
     """Five ops that keep the scores."""
     scores = _query_key_product(tape, core, query_key)
     probabilities = _softmax(tape, core, scores)
-    if dropout:
-        probabilities = _softmax_dropout(tape, core, probabilities)
+    if drops_out:
+        probabilities = dropout(tape, probabilities, "softmax dropout")
     return _over_value(tape, core, probabilities, value)
 
 
@@ -157,44 +148,14 @@ def _query_key_product(tape: Tape, core: _Core, query_key: Tensor) -> Tensor:
 
 def _softmax(tape: Tape, core: _Core, scores: Tensor) -> Tensor:
     """Reads below the diagonal only; backward the result overwrites the gradient."""
-    y = _scores(core, "softmax output")
-    size = scores.num_bytes
-    tape.record(
-        "softmax",
-        (scores,),
-        (y,),
-        lambda order: order.compute(
-            elementwise("softmax", size // 2, size, saves=(y,), holds_bytes=2 * size)
-        ),
-        lambda order: order.compute(
-            elementwise(
-                "softmax gradient",
-                *(size, size),
-                Phase.INPUT_GRADIENT,
-                reads=(y,),
-                holds_bytes=2 * size,
-            )
-        ),
+    y, size = _scores(core, "softmax output"), scores.num_bytes
+    name, gradient, held = "softmax gradient", Phase.INPUT_GRADIENT, 2 * size
+    return tape.kernel(
+        scores,
+        y,
+        elementwise("softmax", size // 2, size, saves=(y,), holds_bytes=held),
+        elementwise(name, size, size, gradient, reads=(y,), holds_bytes=held),
     )
-    return y
-
-
-def _softmax_dropout(tape: Tape, core: _Core, x: Tensor) -> Tensor:
-    mask = _scores(core, "softmax dropout mask", MASK_BYTES)
-    y = _scores(core, "softmax dropout output")
-    size, masked = x.num_bytes, x.num_bytes + mask.num_bytes
-    tape.record(
-        "softmax dropout",
-        (x,),
-        (y,),
-        lambda order: order.compute(elementwise("softmax dropout", size, masked, saves=(mask,))),
-        lambda order: order.compute(
-            elementwise(
-                "softmax dropout gradient", masked, size, Phase.INPUT_GRADIENT, reads=(mask,)
-            )
-        ),
-    )
-    return y
 
 
 def _over_value(tape: Tape, core: _Core, probabilities: Tensor, value: Tensor) -> Tensor:

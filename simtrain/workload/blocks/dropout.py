@@ -15,24 +15,13 @@ def dropout(tape: Tape, x: Tensor, name: str) -> Tensor:
     """Dropout alone; saves its mask."""
     y = tape.tensor(f"{name} output", x.rows, x.width)
     mask = tape.tensor(f"{name} mask", x.rows, x.width, MASK_BYTES)
-    tape.record(
-        name,
-        (x,),
-        (y,),
-        lambda order: order.compute(
-            elementwise(name, x.num_bytes, y.num_bytes + mask.num_bytes, saves=(mask,))
-        ),
-        lambda order: order.compute(
-            elementwise(
-                f"{name} gradient",
-                y.num_bytes + mask.num_bytes,
-                x.num_bytes,
-                Phase.INPUT_GRADIENT,
-                reads=(mask,),
-            )
-        ),
+    size, masked, gradient = x.num_bytes, y.num_bytes + mask.num_bytes, Phase.INPUT_GRADIENT
+    return tape.kernel(
+        x,
+        y,
+        elementwise(name, size, masked, saves=(mask,)),
+        elementwise(f"{name} gradient", masked, size, gradient, reads=(mask,)),
     )
-    return y
 
 
 def dropout_add(

@@ -15,56 +15,51 @@ from simtrain.workload.work import Collective, CollectiveKind
 
 def all_gather(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     """The rows of all ranks of a group."""
-    y = tape.tensor(f"{name} output", x.rows * group.num_ranks, x.width, x.element_bytes)
     kinds = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
-    return _exchange(tape, x, y, group, name, kinds, y.num_bytes)
+    return _exchange(tape, x, x.rows * group.num_ranks, group, name, *kinds)
 
 
 def reduce_scatter(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     """This rank's part of the rows, summed over a group."""
-    y = tape.tensor(f"{name} output", x.rows // group.num_ranks, x.width, x.element_bytes)
     kinds = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
-    return _exchange(tape, x, y, group, name, kinds, x.num_bytes)
+    return _exchange(tape, x, x.rows // group.num_ranks, group, name, *kinds)
 
 
 def all_reduce(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     """The sum over a group on every rank of it; backward there is nothing to do (f̄)."""
-    y = tape.tensor(f"{name} output", x.rows, x.width, x.element_bytes)
-    kinds = CollectiveKind.ALL_REDUCE, None
-    return _exchange(tape, x, y, group, name, kinds, x.num_bytes)
+    return _exchange(tape, x, x.rows, group, name, CollectiveKind.ALL_REDUCE, None)
 
 
 def all_to_all(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     """Every rank's part for every other rank of a group."""
-    y = tape.tensor(f"{name} output", x.rows, x.width, x.element_bytes)
-    kinds = CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_TO_ALL
-    return _exchange(tape, x, y, group, name, kinds, x.num_bytes)
+    kind = CollectiveKind.ALL_TO_ALL
+    return _exchange(tape, x, x.rows, group, name, kind, kind)
 
 
 def send(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     """What the rank before sends, each rank of a group to the next at the same time."""
-    y = tape.tensor(f"{name} output", x.rows, x.width, x.element_bytes)
-    kinds = CollectiveKind.SEND, CollectiveKind.SEND
-    return _exchange(tape, x, y, group, name, kinds, x.num_bytes)
+    kind = CollectiveKind.SEND
+    return _exchange(tape, x, x.rows, group, name, kind, kind)
 
 
 def _exchange(
     tape: Tape,
     x: Tensor,
-    y: Tensor,
+    rows: int,
     group: Group,
     name: str,
-    kinds: tuple[CollectiveKind, CollectiveKind | None],
-    array_bytes: int,
+    there: CollectiveKind,
+    back: CollectiveKind | None,
 ) -> Tensor:
-    there, back = kinds
+    y = tape.tensor(f"{name} output", rows, x.width, x.element_bytes)
+    whole_bytes = max(x.num_bytes, y.num_bytes)
 
     def forward(order: IssueOrder) -> None:
-        order.block(collective(name, Collective(there, array_bytes, group)))
+        order.block(collective(name, Collective(there, whole_bytes, group)))
 
     def backward(order: IssueOrder) -> None:
         if back is not None:
-            work = Collective(back, array_bytes, group)
+            work = Collective(back, whole_bytes, group)
             order.block(collective(f"{name} gradient", work, Phase.INPUT_GRADIENT))
 
     tape.record(name, (x,), (y,), forward, backward)

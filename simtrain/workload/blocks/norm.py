@@ -14,16 +14,11 @@ _PARAMETERS = {"layer_norm": 2, "rms_norm": 1}
 
 def norm(tape: Tape, x: Tensor, name: str, kind: Normalization = "layer_norm") -> Tensor:
     """A norm that saves its input."""
-    y = tape.tensor(f"{name} output", x.rows, x.width)
-    size = x.num_bytes
-    tape.record(
-        name,
-        (x,),
-        (y,),
-        lambda order: order.compute(elementwise(name, size, size, saves=(x,))),
-        lambda order: order.compute(
-            elementwise(f"{name} gradient", 2 * size, size, Phase.INPUT_GRADIENT, reads=(x,))
-        ),
-        parameters=(Parameter(_PARAMETERS[kind] * x.width, is_whole=True),),
+    y, size = tape.tensor(f"{name} output", x.rows, x.width), x.num_bytes
+    return tape.kernel(
+        x,
+        y,
+        elementwise(name, size, size, saves=(x,)),
+        elementwise(f"{name} gradient", 2 * size, size, Phase.INPUT_GRADIENT, reads=(x,)),
+        (Parameter(_PARAMETERS[kind] * x.width, is_whole=True),),
     )
-    return y

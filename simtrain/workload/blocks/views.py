@@ -17,10 +17,15 @@ def split(tape: Tape, x: Tensor, shares: tuple[int, ...], name: str) -> tuple[Te
     """
     widths = [x.width * share // sum(shares) for share in shares]
     views = tuple(tape.tensor(f"{name} {i}", x.rows, width) for i, width in enumerate(widths))
+    join_views(tape, x, views, name)
+    return views
+
+
+def join_views(tape: Tape, x: Tensor, views: tuple[Tensor, ...], name: str) -> None:
+    """Record that tensors are views of one, whose gradient a kernel joins from theirs."""
     size = x.num_bytes
     join = elementwise(f"join {name} gradients", size, size, Phase.INPUT_GRADIENT)
     tape.record(name, (x,), views, lambda order: None, lambda order: order.compute(join))
-    return views
 
 
 def concat(tape: Tape, parts: tuple[Tensor, ...], name: str) -> Tensor:

@@ -68,16 +68,9 @@ def _table_gradient(batch: Microbatch, elements: int) -> tuple[Op, ...]:
 def positions(tape: Tape, x: Tensor) -> Tensor:
     """Position embeddings, added to the rows of `x`."""
     y = tape.tensor("embedding output", x.rows, x.width)
-    tape.record(
-        "position embedding",
-        (x,),
-        (y,),
-        lambda order: order.compute(
-            elementwise("position embedding", 2 * x.num_bytes, y.num_bytes)
-        ),
-        lambda order: None,
-        parameters=(Parameter(tape.microbatch.seq_length * x.width),),
-    )
+    op = elementwise("position embedding", 2 * x.num_bytes, y.num_bytes)
+    table = Parameter(tape.microbatch.seq_length * x.width)
+    tape.record(op.name, (x,), (y,), lambda order: order.compute(op), None, parameters=(table,))
     return y
 
 

@@ -1,0 +1,66 @@
+"""What other streams run while a stream is idle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simtrain.engine.compiled import Floats, Ints
+
+
+def idle_seconds(
+    own: Ints,
+    others: Ints,
+    part_of: Ints,
+    queue_starts: Ints,
+    queue: Ints,
+    start_s: Floats,
+    end_s: Floats,
+    makespan_s: float,
+) -> Floats:
+    """Seconds for which streams are idle while others run, by the part that the others count to.
+
+    Args:
+        own: [n], the streams that are idle at times.
+        others: [n, m], for each of them the streams that it may wait for, in the order of their
+            parts. A short row is filled up with the own stream, which never runs in its own gaps.
+        part_of: [n, m], the parts of `others`, from 0 to parts - 1.
+        queue_starts, queue: the tasks of each stream, as in `Queues`.
+        start_s, end_s: of each task.
+        makespan_s: the end of the last gap.
+
+    Returns: [n, parts].
+
+    Walks through the gaps between the tasks of each own stream. At each moment of a gap, the first
+    part that runs something is charged, until that ends or a task of an earlier part starts. Tasks
+    that take no time are passed over.
+    """
+    seconds = np.zeros((len(own), np.max(part_of) + 1))
+    for row in range(len(own)):
+        heads = [queue_starts[other] for other in others[row]]
+        now_s = 0.0
+        own_end = queue_starts[own[row] + 1]
+        for place in range(queue_starts[own[row]], own_end + 1):
+            gap_end_s = start_s[queue[place]] if place < own_end else makespan_s
+            if place < own_end and end_s[queue[place]] == gap_end_s:
+                continue
+            while now_s < gap_end_s:
+                until_s = gap_end_s
+                charged = -1
+                for column in range(len(heads)):
+                    head = heads[column]
+                    end = queue_starts[others[row][column] + 1]
+                    while head < end and end_s[queue[head]] <= max(now_s, start_s[queue[head]]):
+                        head += 1
+                    heads[column] = head
+                    if head < end:
+                        if start_s[queue[head]] <= now_s:
+                            until_s = min(until_s, end_s[queue[head]])
+                            charged = part_of[row][column]
+                            break
+                        until_s = min(until_s, start_s[queue[head]])
+                if charged >= 0:
+                    seconds[row, charged] += until_s - now_s
+                now_s = until_s
+            if place < own_end:
+                now_s = end_s[queue[place]]
+    return seconds

@@ -1,0 +1,81 @@
+"""Puts simulated values beside the values, titles, units and limits of published.yaml."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simtrain.paper.entries import UNITS, Entry, Limit, Reproduction, Section
+from simtrain.strict_yaml import load_document
+
+Ours = Mapping[Any, float | tuple[float, float] | Entry]
+"""Simulated values by label, or by a tuple of labels. A pair has the paper's computed value first.
+
+An Entry brings a limit that is known only to the simulation.
+"""
+
+
+@functools.cache
+def published(target: str) -> dict[str, Any]:
+    """What published.yaml holds of a target: its title, and its sections by name."""
+    found: dict[str, Any] = _file()[target]
+    return found
+
+
+@functools.cache
+def _file() -> dict[str, Any]:
+    return load_document(Path(__file__).with_name("published.yaml")).data
+
+
+def reproduction(target: str, **ours: Ours) -> Reproduction:
+    """A target with our values by section; sections and entries keep their order."""
+    about = published(target)
+    sections = [_section(name, about["sections"][name], values) for name, values in ours.items()]
+    return Reproduction(about["title"], sections)
+
+
+def _section(name: str, about: dict[str, Any], ours: Ours) -> Section:
+    entries = []
+    for label, value in ours.items():
+        labels = (label,) if isinstance(label, str) else label
+        entries.append(value if isinstance(value, Entry) else _entry(about, labels, value))
+    return Section(
+        about["title"],
+        UNITS[about["unit"]],
+        tuple(about["labels"]),
+        tuple(entries),
+        about.get("note", ""),
+        tuple(about.get("across", ())),
+        name,
+    )
+
+
+def _entry(
+    about: dict[str, Any], labels: tuple[str, ...], ours: float | tuple[float, float]
+) -> Entry:
+    unit, rule = UNITS[about["unit"]], about.get("limit")
+    found: Any = about.get("paper", {})
+    scale = 1 if unit.name == "fraction" else unit.scale
+    paper, simulated = ours if isinstance(ours, tuple) else (None, ours)
+    for label in labels:
+        found = found.get(label, {})
+    if isinstance(found, dict):
+        found, rule = found.get("value"), found.get("limit", rule)
+    paper = paper if found is None else found * scale
+    limit = None if paper is None else _limit(rule, paper)
+    return Entry(labels, paper, simulated, limit)
+
+
+def _limit(rule: Any, paper: float) -> Limit | None:
+    match rule:
+        case "exact":
+            return Limit.exactly(paper)
+        case {"near": relative}:
+            return Limit.near(paper, relative)
+        case {"within": difference}:
+            return Limit.within(paper, difference)
+        case dict():
+            return Limit(rule.get("from", float("-inf")), rule.get("to", float("inf")))
+    return None

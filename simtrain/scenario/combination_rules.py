@@ -1,0 +1,145 @@
+"""Combinations of settings that the frameworks refuse, one row each; sources as in `rules`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simtrain.scenario.nearest import near_divisors
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
+from simtrain.scenario.violation import rule_against
+
+
+def numbers_of_ranks(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
+    """Numbers of tensor-parallel ranks over which the heads divide, the nearest first."""
+    heads = scenario.model.num_attention_heads
+    return near_divisors(scenario.parallelism.tensor, heads, at_least)
+
+
+def recomputes(scenario: Scenario) -> bool:
+    """Whether microbatches can be an exception from recompute."""
+    return scenario.recompute.strategy in ("selective", "full")
+
+
+COMBINATION_RULES = [
+    rule_against(
+        "E308",
+        "sequence parallelism splits sequences over the tensor-parallel group",
+        {"parallelism.sequence_parallel": [False], "parallelism.tensor": numbers_of_ranks},
+        lambda one: one.parallelism.tensor < 2 and one.parallelism.sequence_parallel,
+    ),
+    rule_against(
+        "E309",
+        "chunks are interleaved between the stages of a pipeline, and one stage has none",
+        {"parallelism.interleave": [1], "parallelism.pipeline": numbers_of_stages},
+        lambda one: one.parallelism.pipeline < 2 and one.num_chunks != 1,
+    ),
+    rule_against(
+        "E310",
+        "with two stages the next and the previous are one rank, whose batched sends mix",
+        {
+            "parallelism.pipeline": lambda one: numbers_of_stages(one, at_least=3),
+            "overlap.pipeline": [True],
+            "parallelism.interleave": [1],
+        },
+        lambda one: (
+            one.parallelism.pipeline == 2 and one.num_chunks != 1 and not one.overlap.pipeline
+        ),
+        "parallelism.pipeline is 2, but the interleaved schedule with blocking transfers needs "
+        "more than 2 stages",
+        ("parallelism.pipeline", "parallelism.interleave"),
+    ),
+    rule_against(
+        "E312",
+        "the interleaved schedule needs several chunks on each stage",
+        {"schedule": ["1f1b", "gpipe"], "parallelism.interleave": numbers_of_chunks},
+        lambda one: one.schedule == "interleaved" and one.num_chunks < 2,
+    ),
+    rule_against(
+        "E313",
+        "gpipe and 1f1b run one chunk on each stage",
+        {"schedule": ["interleaved"], "parallelism.interleave": [1]},
+        lambda one: one.schedule != "interleaved" and one.num_chunks != 1,
+    ),
+    rule_against(
+        "E314",
+        "under sequence parallelism a stage's output is already split over the ranks",
+        {"parallelism.scatter_gather": [False], "parallelism.sequence_parallel": [False]},
+        lambda one: one.parallelism.sequence_parallel and one.parallelism.scatter_gather,
+        fields=("parallelism.scatter_gather",),
+    ),
+    rule_against(
+        "E315",
+        "gradients are summed in fp32 or in the dtype in which they are computed",
+        {
+            "precision.gradients": lambda one: [one.precision.compute, "fp32"],
+            "precision.compute": [],
+        },
+        lambda one: one.precision.gradients not in ("fp32", one.precision.compute),
+    ),
+    rule_against(
+        "E316",
+        "only the interleaved schedule has asynchronous transfers; the others raise",
+        {"overlap.pipeline": [False], "parallelism.interleave": numbers_of_chunks},
+        lambda one: one.overlap.pipeline and one.schedule != "interleaved",
+        "overlap.pipeline is true with the {one.schedule} schedule",
+        ("overlap.pipeline", "schedule"),
+    ),
+    rule_against(
+        "E320",
+        "a unit's input is distributed over the tensor-parallel ranks",
+        {"recompute.distribute": [False], "parallelism.tensor": numbers_of_ranks},
+        lambda one: one.parallelism.tensor < 2 and one.recompute.distribute,
+    ),
+    rule_against(
+        "E321",
+        "under sequence parallelism a unit's input is already split over the ranks",
+        {"recompute.distribute": [False], "parallelism.sequence_parallel": [False]},
+        lambda one: one.parallelism.sequence_parallel and one.recompute.distribute,
+    ),
+    rule_against(
+        "E322",
+        "microbatches that keep everything are exceptions from a recompute of the others",
+        {"recompute.keep_microbatches": [0], "recompute.strategy": ["selective", "full"]},
+        lambda one: one.recompute.keep_microbatches and not recomputes(one),
+    ),
+    rule_against(
+        "E323",
+        "the schedule of a single stage (forward_backward_no_pipelining) keeps none of them",
+        {"recompute.keep_microbatches": [0], "parallelism.pipeline": numbers_of_stages},
+        lambda one: one.parallelism.pipeline < 2 and one.recompute.keep_microbatches,
+    ),
+    rule_against(
+        "E325",
+        "ZeRO stages 2 and 3 divide gradients that a pipeline still adds to (DeepSpeed)",
+        {"memory.zero_stage": [1, 0], "parallelism.pipeline": [1]},
+        lambda one: one.parallelism.pipeline != 1 and one.memory.zero_stage > 1,
+    ),
+    rule_against(
+        "E326",
+        "ZeRO divides model states over replicas",
+        {
+            "memory.zero_stage": [0],
+            "parallelism.data": lambda one: near_divisors(1, one.batch.global_, at_least=2),
+        },
+        lambda one: one.parallelism.data < 2 and one.memory.zero_stage,
+    ),
+]
+
+NO_HOST_LINK = rule_against(
+    "E329",
+    "its time follows from host_link.bandwidth and host_link.adam_bandwidth, which a profile may "
+    "leave out",
+    {"memory.offload_optimizer": [False], "cluster": []},
+    lambda one: one.memory.offload_optimizer,
+    "memory.offload_optimizer is true, but the profile of {one.cluster} has no host_link",
+)
+NO_FUSED_ATTENTION = rule_against(
+    "E331",
+    "its time follows from the section fused_attention, which a profile may leave out; "
+    "python -m calibrate measure and fit give it",
+    {"attention_backend": ["unfused"], "cluster": []},
+    lambda one: one.attention_backend == "fused",
+    "attention_backend is fused, but the profile of {one.cluster} has no fused_attention",
+)
+"""The rules of clusters whose profile lacks an entry."""
