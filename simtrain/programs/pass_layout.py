@@ -60,7 +60,7 @@ class PassTasks:
         duration_s = np.full(2 * len(streams), machine.launch_s)
         duration_s[1::2] = _op_seconds(segments, machine)
         return cls(
-            _wiring(record, segments, streams, machine.slowdown),
+            _wiring(record, machine.slowdown),
             duration_s,
             streams,
             np.concatenate([segment.is_recompute for segment in segments]),
@@ -164,13 +164,11 @@ def _op_seconds(segments: Sequence[_SegmentArrays], machine: PassMachine) -> Flo
     return np.concatenate([found[segment] for segment in segments])
 
 
-def _wiring(
-    record: PassRecord,
-    segments: Sequence[_SegmentArrays],
-    streams: NDArray[np.int8],
-    slowdown: float,
-) -> Wiring:
+@functools.lru_cache(maxsize=1024)
+def _wiring(record: PassRecord, slowdown: float) -> Wiring:
     """An op waits for its launch and awaited collectives, a collective for the kernel before it."""
+    segments = [_arrays(segment) for segment in record.segments]
+    streams = np.concatenate([segment.stream_of for segment in segments])
     num_ops = len(streams)
     ops = np.arange(num_ops, dtype=np.int32)
     joints = np.array(record.joints, np.int32).reshape(-1, 2)
