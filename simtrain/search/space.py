@@ -105,7 +105,7 @@ class Space:
         """Tensor, pipeline and data whose product is the number of GPUs."""
         held = [number for number, name in enumerate(Point._fields[:3]) if name in self.held]
         splits = (
-            (tensor, pipeline, num_gpus // (tensor * pipeline))
+            (tensor, pipeline, num_gpus // tensor // pipeline)
             for tensor in divisors(num_gpus)
             for pipeline in divisors(num_gpus // tensor)
         )
