@@ -14,6 +14,7 @@ from simtrain.workload.segments import KEEP, Treatment
 
 KEEP_ALL = RecomputePolicy()
 SELECTIVE = Treatment(regions=frozenset({CORE_ATTENTION}))
+DROP, KEEP_INPUT = Treatment(drops_all=True), Treatment(drops_all=True, keeps_input=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,7 @@ class Unit:
     def treatment(self, layer: int) -> Treatment:
         """What a layer of the unit drops."""
         if self.again:
-            keeps_input = layer == self.first and not self.distribute
-            return Treatment(drops_all=True, keeps_input=keeps_input)
+            return KEEP_INPUT if layer == self.first and not self.distribute else DROP
         return KEEP if self.keep_scores else SELECTIVE
 
     @property

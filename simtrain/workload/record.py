@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk, unit_parameters
@@ -109,27 +110,26 @@ def _alone(op: Op) -> Segment:
     return Segment((op,), ((),), (), (0,), (op.reads,))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Part:
     """Consecutive blocks with their places in the chunk: a unit's layers, or one other block."""
 
     blocks: tuple[tuple[int, Block], ...]
     unit: Unit | None = None
 
-    @property
-    def layers(self) -> list[tuple[int, int, Block]]:
-        """The layers of the unit: number, place, block."""
-        numbers = self.unit.layers if self.unit else ()
-        return [(number, *block) for number, block in zip(numbers, self.blocks, strict=False)]
+    @cached_property
+    def layers(self) -> list[tuple[int, int, Block, Treatment]]:
+        """The layers of the unit: number, place, block, what it drops."""
+        unit = self.unit
+        if unit is None:
+            return []
+        numbered = zip(unit.layers, self.blocks, strict=True)
+        return [(number, *block, unit.treatment(number)) for number, block in numbered]
 
     @property
     def others(self) -> tuple[tuple[int, Block], ...]:
         """Blocks that are no layers."""
         return () if self.unit else self.blocks
-
-    def treatment(self, layer: int) -> Treatment:
-        """What a layer of the unit drops."""
-        return self.unit.treatment(layer) if self.unit else KEEP
 
 
 @functools.lru_cache(maxsize=512)
@@ -157,7 +157,7 @@ class _Recorder:
         options, batch = one.options, one.options.microbatch
         self.options, self.batch, self.builder = options, batch, _Builder(options.overlap)
         self.parts = _parts(one.chunk, one.recompute)
-        self._runs: dict[tuple[int, Treatment], BlockRun] = {}
+        self._runs: dict[tuple[int, int], BlockRun] = {}
         used = [*range(one.chunk.num_layers)]
         if one.kind != "F":
             parts = reversed(self.parts)
@@ -174,8 +174,8 @@ class _Recorder:
         )
 
     def run(self, block: Block, treatment: Treatment = KEEP) -> BlockRun:
-        """A block of the chunk, told apart from others by identity."""
-        key = id(block), treatment
+        """A block of the chunk under a treatment, told apart from others by identity."""
+        key = id(block), id(treatment)
         if key not in self._runs:
             self._runs[key] = BlockRun(block, self.batch, self.options.overlap, treatment)
         return self._runs[key]
@@ -183,10 +183,10 @@ class _Recorder:
     def forward(self) -> None:
         """All parts, first to last; what has parameters finds the root unit gathered."""
         for part in self.parts:
-            for number, place, block in part.layers:
+            for number, place, block, treatment in part.layers:
                 self.shards.need(ROOT)
                 self.shards.need(number)
-                self.builder.add(forward_segment(self.run(block, part.treatment(number))), place)
+                self.builder.add(forward_segment(self.run(block, treatment)), place)
                 self.builder.end_layer()
                 self.shards.free(number)
             if part.unit and part.unit.distribute:
@@ -205,12 +205,11 @@ class _Recorder:
         for part in reversed(self.parts):
             if kind != "W":
                 self.run_again(part)
-            for number, place, block in reversed(part.layers):
+            for number, place, block, treatment in reversed(part.layers):
                 shards.need(number)
                 if kind != "I":
                     shards.begin(number)
-                run = self.run(block, part.treatment(number))
-                self.builder.add(backward_segment(run, kind), place)
+                self.builder.add(backward_segment(self.run(block, treatment), kind), place)
                 self.builder.end_layer()
                 shards.free(number)
                 if kind != "I":
@@ -227,9 +226,9 @@ class _Recorder:
             return
         if part.unit.distribute:
             self.builder.wait(self.builder.launch(_gather_input(self.batch), part.blocks[0][0]))
-        for number, place, block in part.layers:
+        for number, place, block, treatment in part.layers:
             self.shards.need(number)
-            run = self.run(block, part.treatment(number))
+            run = self.run(block, treatment)
             self.builder.add(again_segment(run, self.batch.local_bytes), place)
 
 
