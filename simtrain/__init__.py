@@ -8,13 +8,18 @@ For many scenarios `Evaluator` is faster; searches are in `simtrain.search`, wha
 `simtrain.cost`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from simtrain.errors import DoesNotFitError, InputError, SimtrainError
-from simtrain.evaluation import Evaluation, Evaluator
-from simtrain.hardware.load import load_profile
-from simtrain.report.result import Result
-from simtrain.scenario import Scenario, load_scenario
-from simtrain.simulation import simulate
 from simtrain.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from simtrain.evaluation import Evaluation, Evaluator
+    from simtrain.hardware.load import load_profile
+    from simtrain.report.result import Result
+    from simtrain.scenario import Scenario, load_scenario
+    from simtrain.simulation import simulate
 
 __all__ = [
     "DoesNotFitError",
@@ -29,3 +34,25 @@ __all__ = [
     "load_scenario",
     "simulate",
 ]
+
+_MODULES = {
+    "Evaluation": "simtrain.evaluation",
+    "Evaluator": "simtrain.evaluation",
+    "Result": "simtrain.report.result",
+    "Scenario": "simtrain.scenario",
+    "load_profile": "simtrain.hardware.load",
+    "load_scenario": "simtrain.scenario",
+    "simulate": "simtrain.simulation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name at its first use: `simtrain --help` imports this module and needs none."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | _MODULES.keys())

@@ -73,13 +73,11 @@ ROOMS: dict[str, set[str]] = {
         *("plan", "memory", "pictures", "report", "simulation"),
     },
     "commands": {
-        *("errors", "units", "strict_yaml", "resources", "scenario", "pictures", "simulation"),
-        *("engine", "report", "sweep", "plots", "search", "cost"),
+        *("errors", "units", "strict_yaml", "resources", "scenario", "hardware", "schedules"),
+        *("engine", "pictures", "report", "simulation", "sweep", "plots", "search", "cost"),
+        "paper",
     },
-    "cli": {
-        *("errors", "resources", "scenario", "hardware", "schedules", "engine", "pictures"),
-        *("report", "simulation", "paper", "commands"),
-    },
+    "cli": {"errors", "commands"},
 }
 # The front of the package may use all of it.
 FRONT = {"__init__", "__main__"}

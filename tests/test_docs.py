@@ -19,7 +19,7 @@ from pytest import CaptureFixture, MonkeyPatch
 from calibrate.__main__ import app as calibrate_app
 from calibrate.record_file import RecordFile
 from simtrain import paper
-from simtrain.cli import Target
+from simtrain.commands.reproduce import Target
 from simtrain.hardware.load import load_profile
 from simtrain.paper.entries import Comparison, Entry
 from simtrain.resources import list_profiles, list_scenarios, list_sweeps

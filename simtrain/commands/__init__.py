@@ -1,1 +1,4 @@
-"""Commands of the command line, a module each, and what they share."""
+"""Commands of the command line, a module each, and what they share.
+
+A command imports what it needs in its body: help and completion load typer and these modules only.
+"""

@@ -14,10 +14,7 @@ from simtrain.commands.shared import (
     show,
     simulated,
 )
-from simtrain.cost import cost_page, training_cost
 from simtrain.errors import InputError, Location, Problem
-from simtrain.scenario import load_scenario
-from simtrain.units import UnitError, parse_tokens
 
 
 def cost(
@@ -33,6 +30,10 @@ def cost(
 
     Example: simtrain cost table5_175b_present --tokens 300B
     """
+    from simtrain.cost import cost_page, training_cost
+    from simtrain.scenario import load_scenario
+    from simtrain.units import UnitError, parse_tokens
+
     try:
         num_tokens = parse_tokens(tokens)
     except UnitError as error:

@@ -8,9 +8,6 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.shared import JsonOption, OutOption, show, status
-from simtrain.pictures import make_folder
-from simtrain.plots import load_results, write_plots
-from simtrain.plots.page import plots_page
 
 
 def plot(
@@ -33,6 +30,10 @@ def plot(
 
     Example: simtrain plot results --x model.seq_length --y batch.micro --value mfu
     """
+    from simtrain.pictures import make_folder
+    from simtrain.plots import load_results, write_plots
+    from simtrain.plots.page import plots_page
+
     results = load_results(folder, panels)
     target = out or folder / "pictures"
     make_folder(target)

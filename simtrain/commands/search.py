@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simtrain.commands.progress import progress_bar
 from simtrain.commands.shared import JsonOption, ScenarioArgument, SetOption, show
-from simtrain.pictures import make_folder
-from simtrain.scenario import load_unchecked
-from simtrain.search import Objective, SearchResult, search_page, write_scenarios
-from simtrain.search import search as find
+
+if TYPE_CHECKING:
+    from simtrain.search import SearchResult
 
 
 def search(
@@ -22,12 +20,12 @@ def search(
         typer.Option("--gpus", min=1, help="How many GPUs. Repeated: any of these numbers."),
     ],
     objective: Annotated[
-        Objective,
+        Literal["time", "cost", "memory", "tokens_per_s"],
         typer.Option(
             help="What is to be least (tokens_per_s: most). Cost is GPU-seconds of an iteration: "
             "on one number of GPUs it ranks as time does."
         ),
-    ] = Objective.TIME,
+    ] = "time",
     max_memory: Annotated[
         str | None,
         typer.Option("--max-memory", help="Peak of a GPU, such as 40GiB; else all that it has."),
@@ -58,6 +56,12 @@ def search(
 
     Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5
     """
+    from simtrain.commands.progress import progress_bar
+    from simtrain.pictures import make_folder
+    from simtrain.scenario import load_unchecked
+    from simtrain.search import Objective, search_page, write_scenarios
+    from simtrain.search import search as find
+
     loaded = load_unchecked(scenario, overrides or ())
     if out:
         make_folder(out, "scenarios")
@@ -65,7 +69,7 @@ def search(
         result = find(
             loaded,
             tuple(gpus),
-            objective,
+            Objective(objective),
             max_memory=max_memory,
             top=top,
             max_trials=trials,

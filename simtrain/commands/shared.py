@@ -8,16 +8,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from simtrain.engine import Engine
-from simtrain.report.result import Result
-from simtrain.scenario import Scenario
-from simtrain.simulation import simulate, simulate_fitting
+if TYPE_CHECKING:
+    from simtrain.engine import Engine
+    from simtrain.report.result import Result
+    from simtrain.scenario import Scenario
 
 _PLAIN_WIDTH = 120
 
@@ -65,6 +65,8 @@ def simulated(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> R
     Raises:
         DoesNotFitError: it needs more memory than a GPU has, unless `allow_oom` is given.
     """
+    from simtrain.simulation import simulate, simulate_fitting
+
     with status(f"simulating {scenario.name}") as tell:
         if allow_oom:
             return simulate(scenario, engine=engine)

@@ -5,28 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from concurrent.futures import Executor
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from simtrain.commands.shared import JsonOption, SetOption, emit, show, status
-from simtrain.commands.sweep_bar import SweepBar
 from simtrain.errors import InputError, Location, Problem
-from simtrain.resources import find_sweep, list_sweeps
-from simtrain.strict_yaml import load_document
-from simtrain.sweep.executors import local_executor, num_processors
-from simtrain.sweep.folder import SweepFolder
-from simtrain.sweep.load import load_plan
-from simtrain.sweep.page import answer_page, summary_json, summary_page
-from simtrain.sweep.plan import Plan
-from simtrain.sweep.query import query as ask
-from simtrain.sweep.ray_executor import connect, needs_of
-from simtrain.sweep.run import Shard, run_sweep
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from simtrain.sweep.plan import Plan
+    from simtrain.sweep.run import Shard
 
 INTERRUPTED = 130
 _WIDEST = 100_000
@@ -75,6 +69,12 @@ def sweep(
 
     Example: simtrain sweep interleave --out results
     """
+    from simtrain.commands.sweep_bar import SweepBar
+    from simtrain.sweep.folder import SweepFolder
+    from simtrain.sweep.load import load_plan
+    from simtrain.sweep.page import summary_json, summary_page
+    from simtrain.sweep.run import run_sweep
+
     which = _shard(shard)
     with status("reading the sweep"):
         folder = SweepFolder(out)
@@ -99,11 +99,15 @@ def _executor(
 ) -> tuple[Callable[[], Executor], int]:
     """What makes the executor, and how many parts it is given at a time."""
     if name is ExecutorName.RAY:
+        from simtrain.sweep.ray_executor import connect, needs_of
+
         cluster = connect(_address(address), needs_of(plan))
         return lambda: cluster, workers or cluster.num_processors
     if address is not None:
         message, fix = "processes on this machine have no address", "add --executor ray"
         raise InputError([Problem("E854", message, Location("--address"), fix=fix)])
+    from simtrain.sweep.executors import local_executor, num_processors
+
     num_workers = min(workers or num_processors(), len(shard.parts(plan)))
     return partial(local_executor, num_workers), 1 if num_workers < 2 else 2 * num_workers
 
@@ -117,6 +121,8 @@ def _address(address: str | None) -> str:
 
 
 def _shard(text: str) -> Shard:
+    from simtrain.sweep.run import Shard
+
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
     if match and int(match[1]) < int(match[2]):
         return Shard(int(match[1]), int(match[2]))
@@ -130,6 +136,9 @@ def sweeps() -> None:
 
     Example: simtrain sweeps
     """
+    from simtrain.resources import find_sweep, list_sweeps
+    from simtrain.strict_yaml import load_document
+
     for name in list_sweeps():
         description = load_document(find_sweep(name)).data.get("description") or ""
         emit(f"{name}  {description}".rstrip() + "\n")
@@ -145,6 +154,9 @@ def query(
 
     Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
     """
+    from simtrain.sweep.page import answer_page
+    from simtrain.sweep.query import query as ask
+
     answer = ask(folder, sql)
     if as_csv:
         emit(answer.to_csv())

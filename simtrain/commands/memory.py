@@ -1,0 +1,44 @@
+"""`simtrain memory`."""
+
+from __future__ import annotations
+
+import typer
+
+from simtrain.commands.shared import (
+    JsonOption,
+    OutOption,
+    ScenarioArgument,
+    SetOption,
+    show,
+    status,
+)
+
+DOES_NOT_FIT = 3
+
+
+def memory(
+    scenario: ScenarioArgument,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Say what each stage holds at its fullest, in GiB by component; exit code 3 if too much.
+
+    Example: simtrain memory table5_530b_present --set recompute=full --out pictures
+    """
+    from simtrain.pictures import make_folder
+    from simtrain.report.memory_page import memory_page
+    from simtrain.report.memory_picture import write_memory_picture
+    from simtrain.scenario import load_scenario
+    from simtrain.simulation import simulate
+
+    loaded = load_scenario(scenario, overrides or ())
+    if out:
+        make_folder(out)
+    with status(f"simulating {loaded.name}"):
+        result = simulate(loaded)
+        if out:
+            write_memory_picture(result, out)
+    show(as_json, result.memory.to_json, lambda: memory_page(result.memory))
+    if not result.memory.fits:
+        raise typer.Exit(DOES_NOT_FIT)

@@ -1,0 +1,58 @@
+"""`simtrain reproduce`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from simtrain.commands.shared import JsonOption, OutOption, show
+
+THRESHOLD_MISSED = 4
+
+
+class Target(StrEnum):
+    """What of the paper can be reproduced, in its order."""
+
+    TABLE2 = "table2"
+    TABLE4 = "table4"
+    TABLE5 = "table5"
+    DP530B = "dp530b"
+    FIG1 = "fig1"
+    FIG7 = "fig7"
+    FIG8 = "fig8"
+    FIG9 = "fig9"
+    APPENDIX_C = "appendix-c"
+    ZERO = "zero"
+    ALL = "all"
+
+
+def reproduce(
+    target: Annotated[Target, typer.Argument(help="Which of the paper's results.")],
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Put the paper's figures beside ours; exit code 4 when a threshold is missed.
+
+    Example: simtrain reproduce fig7 --out pictures
+    """
+    from simtrain import paper
+    from simtrain.commands.progress import progress_bar
+    from simtrain.paper.pictures import write_pictures
+    from simtrain.paper.render import render
+    from simtrain.pictures import make_folder
+
+    if out:
+        make_folder(out)
+    results: dict[str, paper.Reproduced] = {}
+    with progress_bar() as report:
+        for name in Target if target is Target.ALL else [target]:
+            if name is not Target.ALL:
+                results[name] = paper.reproduce(name, report)
+                if out:
+                    write_pictures(name, results[name], out)
+    result = paper.Everything(results) if target is Target.ALL else results[target]
+    show(as_json, result.to_json, lambda: render(result))
+    if not result.ok:
+        raise typer.Exit(THRESHOLD_MISSED)
