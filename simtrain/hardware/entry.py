@@ -17,7 +17,10 @@ Text = Annotated[str, Field(min_length=1)]
 class Strict(BaseModel):
     """A section: nothing unknown, nothing converted, nothing that is not finite."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    # A file is validated by the profile's validator alone: those of sections are built on demand.
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class Entry(Strict, Generic[Value]):

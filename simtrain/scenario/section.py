@@ -18,9 +18,15 @@ IN_PYTHON = Location("changed in Python")
 class Section(BaseModel):
     """A section: nothing unknown, nothing converted, nothing that is not finite."""
 
-    # Files name fields by their aliases (`global`), Python code by either name.
+    # Files name fields by their aliases (`global`), Python code by either name. A file is validated
+    # by the scenario's validator alone: those of sections are built on demand.
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, validate_by_name=True
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_by_name=True,
+        defer_build=True,
     )
 
     def __init__(self, /, **values: Any) -> None:
