@@ -2,13 +2,12 @@
 
 import pathlib
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
 import pytest
-from command_line import call, spawn
+from command_line import call
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pytest import MonkeyPatch
@@ -176,17 +175,3 @@ def test_a_picture_that_cannot_be_written_is_told(tmp_path: pathlib.Path) -> Non
     outcome = call("reproduce", "table2", "--out", str(tmp_path))
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert "E113 cannot write pictures here: Is a directory" in outcome.stderr
-
-
-def test_what_takes_long_to_import_is_only_imported_where_it_is_used() -> None:
-    """Longer than most commands take to run."""
-    slow = {"matplotlib", "numba", "duckdb", "pyarrow", "optuna", "ray"}
-    code = (
-        "import sys; sys.argv = ['simtrain', 'reproduce', 'table4']\n"
-        "from simtrain.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        f"print({slow} & sys.modules.keys(), file=sys.stderr)"
-    )
-    assert spawn("-c", code).stderr == "set()\n"
-    assert "matplotlib" in sys.modules
