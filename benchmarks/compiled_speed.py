@@ -33,7 +33,7 @@ def executors() -> None:
     """Both executors on the same program, laid out before."""
     scenario = simtrain.load_scenario(LARGEST)
     profile = profile_of(scenario)
-    plan = Plan.of(scenario, profile.cluster.gpus_per_node.value)
+    plan = Plan.of(scenario, profile.cluster.domains)
     seconds = IterationSeconds.of(plan, Machine(DurationModel(profile)))
     pattern, _ = iteration_layout(seconds.structure)
     program = pattern.program(seconds.of_slot)

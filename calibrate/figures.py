@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.entry import Entry
 from simtrain.hardware.links import PointToPoint
-from simtrain.hardware.profile import Cluster, Gpu, HostLink, Memory, RunningCosts
+from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
 from simtrain.units import BytesPerSecond, NonNegativeSeconds
 from simtrain.workload.work import CollectiveKind
 

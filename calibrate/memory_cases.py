@@ -58,7 +58,7 @@ class Case:
     def simulated(self) -> HeldBytes:
         """What simtrain says, without allocator's allowance and Megatron-LM's global buffer."""
         profile = profile_of(self.scenario)
-        plan = Plan.of(self.scenario, profile.cluster.gpus_per_node.value)
+        plan = Plan.of(self.scenario, profile.cluster.domains)
         return _of_gpt(plan, profile) if self.whole else _of_layers(plan)
 
 

@@ -147,7 +147,7 @@ class Evaluator:
 
 
 def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:
-    return Plan.of(scenario, machine.model.profile.cluster.gpus_per_node.value, kept)
+    return Plan.of(scenario, machine.model.profile.cluster.domains, kept)
 
 
 def _run_of(seconds: IterationSeconds, iteration_time_s: float, breakdown: Breakdown | None) -> Run:

@@ -1,8 +1,11 @@
-"""The mesh of ranks: named axes, the groups that communicate along them, and their nodes.
+"""The mesh of ranks: named axes, the groups that communicate along them, and where they lie.
 
-Ranks are numbered in Megatron-LM's order tp-cp-ep-dp-pp (core/parallel_state.py, RankGenerator):
-tensor-parallel ranks are neighbours, pipeline stages are farthest apart. They fill the nodes in
-that order.
+Ranks are numbered along the axes in an order, by default Megatron-LM's tp-cp-ep-dp-pp
+(core/parallel_state.py, RankGenerator): tensor-parallel ranks are neighbours, pipeline stages are
+farthest apart. They fill the nodes in the order of their numbers, and the nodes fill the wider
+levels of the network (leaf, spine) likewise.
+
+A node here is whatever NVLink joins: as in NCCL, an NVLink domain of several nodes is one node.
 """
 
 from __future__ import annotations
@@ -13,33 +16,49 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 Axis = Literal["tp", "cp", "ep", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)
-"""All axes, the one of neighbouring ranks first."""
+"""All axes in Megatron-LM's order, the one of neighbouring ranks first."""
+Domains: TypeAlias = int | tuple[int, ...]
+"""GPUs of a node, or of a node and of each wider level of the network, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Ranks that communicate: all along `axes`, or only the two ends of one axis.
 
-    `ranks_per_node` of its `num_ranks` ranks share the fullest node.
+    `ranks_per_node` of its `num_ranks` ranks share the fullest node, and `ranks_per_level` of them
+    the fullest unit of each wider level.
     """
 
     axes: tuple[Axis, ...]
     num_ranks: int
     ranks_per_node: int
+    ranks_per_level: tuple[int, ...] = ()
 
     @property
     def inside_one_node(self) -> bool:
         """Whether all ranks of the group share one node."""
         return self.ranks_per_node == self.num_ranks
 
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the group, if all are as full as the fullest."""
+        return math.ceil(self.num_ranks / self.ranks_per_node)
+
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Sizes of the axes, and GPUs of a node."""
+    """Sizes of the axes, and GPUs of a node.
+
+    Args:
+        tp, cp, ep, dp, pp: ranks along each axis.
+        gpus_per_node: GPUs that NVLink joins.
+        gpus_per_level: GPUs of each wider level of the network, ascending.
+        order: the axes by which ranks are numbered, the one of neighbouring ranks first.
+    """
 
     tp: int = 1
     cp: int = 1
@@ -47,6 +66,8 @@ class Mesh:
     dp: int = 1
     pp: int = 1
     gpus_per_node: int = 8
+    gpus_per_level: tuple[int, ...] = ()
+    order: tuple[Axis, ...] = AXES
 
     @property
     def num_ranks(self) -> int:
@@ -59,7 +80,7 @@ class Mesh:
 
     def stride(self, axis: Axis) -> int:
         """Distance in rank numbers between neighbours along an axis."""
-        return self.size(*AXES[: AXES.index(axis)])
+        return self.size(*self.order[: self.order.index(axis)])
 
     def group(self, *axes: Axis) -> Group:
         """Ranks that differ in these axes only. Of all such groups, the one on the most nodes."""
@@ -71,12 +92,29 @@ class Mesh:
 
     def share_node(self, stage: int, other: int) -> bool:
         """Whether all transfers between two pipeline stages stay inside a node."""
-        if stage == other:
-            return True
-        ranks_per_stage = self.stride("pp")
-        first = min(stage, other) * ranks_per_stage
-        last = (max(stage, other) + 1) * ranks_per_stage - 1
-        return first // self.gpus_per_node == last // self.gpus_per_node
+        return self.levels_crossed(stage, other) == 0
+
+    def levels_crossed(self, stage: int, other: int) -> int:
+        """How many levels the farthest transfer between two pipeline stages leaves.
+
+        0 inside a node, 1 between nodes of the first wider level, and so on. Each rank sends to the
+        rank at its place in the other stage.
+        """
+        # The ranks of a stage are runs of neighbours, a run for each position along the axes that
+        # come after pp. A run and its peers share a unit if the first rank and the last peer do.
+        run = self.stride("pp")
+        first, last = min(stage, other) * run, (max(stage, other) + 1) * run - 1
+        if last - first < run:
+            return 0
+        starts = range(0, self.num_ranks, run * self.pp) if self.order[-1] != "pp" else (0,)
+        for level, num_gpus in enumerate((self.gpus_per_node, *self.gpus_per_level)):
+            # Runs that start at the same place in a unit lie alike.
+            if all(
+                (start + first) // num_gpus == (start + last) // num_gpus
+                for start in starts[:num_gpus]
+            ):
+                return level
+        return 1 + len(self.gpus_per_level)
 
     def _coordinates(self, axes: Sequence[Axis]) -> list[int]:
         """Rank numbers of all positions along some axes, with position 0 on the others."""
@@ -105,12 +143,21 @@ def _widest(
     """Of the groups with these offsets from their first ranks, the one on the most nodes.
 
     All groups work at the same time and the slowest decides: of several on as many nodes, the one
-    with the fewest ranks on its fullest node. Groups that start at the same place in a node lie
-    alike.
+    with the fewest ranks on its fullest node. So it is for each wider level by itself.
+    """
+    first_ranks = [*starts]
+    levels = (mesh.gpus_per_node, *mesh.gpus_per_level)
+    node, *wider = (_fullest(offsets, first_ranks, num_gpus) for num_gpus in levels)
+    return Group(axes, len(offsets), node, tuple(wider))
+
+
+def _fullest(offsets: Sequence[int], starts: Iterable[int], num_gpus: int) -> int:
+    """Ranks on the fullest unit of the group that lies on the most units of `num_gpus`.
+
+    Groups that start at the same place in a unit lie alike.
     """
     layouts = (
-        Counter((start + offset) // mesh.gpus_per_node for offset in offsets)
-        for start in {start % mesh.gpus_per_node for start in starts}
+        Counter((start + offset) // num_gpus for offset in offsets)
+        for start in {start % num_gpus for start in starts}
     )
-    fullest = min((-len(nodes), max(nodes.values())) for nodes in layouts)[1]
-    return Group(axes, len(offsets), fullest)
+    return min((-len(units), max(units.values())) for units in layouts)[1]

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from simtrain.errors import InputError, Problem
-from simtrain.mesh import Axis, Mesh
+from simtrain.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_forwards
 from simtrain.schedules import build as build_schedule
@@ -82,16 +82,18 @@ class Plan:
     def of(
         cls,
         scenario: Scenario,
-        gpus_per_node: int,
+        domains: Domains,
         kept_per_stage: tuple[int, ...] | None = None,
         layers: Sequence[Block] | None = None,
     ) -> Plan:
-        """Record a scenario; `layers` stand in for those of its GPT.
+        """Record a scenario on a machine with these `domains` (`Cluster.domains`).
+
+        `layers` stand in for those of its GPT.
 
         Raises:
             InputError: there are more or fewer `layers` than the scenario has.
         """
-        mesh, model = scenario.parallelism.mesh(gpus_per_node), gpt_blocks(scenario)
+        mesh, model = scenario.mesh(domains), gpt_blocks(scenario)
         if layers is not None:
             _check_number(scenario, layers)
             ends = (block for block in model.blocks if not block.is_unit)

@@ -46,7 +46,7 @@ def simulate(
     machine = Machine(DurationModel(profile), engine)
 
     def plan_of(one: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
-        return Plan.of(one, profile.cluster.gpus_per_node.value, kept, layers)
+        return Plan.of(one, profile.cluster.domains, kept, layers)
 
     def run(plan: Plan) -> Result:
         return simulate_iteration(plan, machine, engine)
@@ -94,7 +94,7 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
     if is_open(scenario):
         return simulate(scenario, profile).memory
     profile = checked_profile(scenario, profile)
-    return memory_report(Plan.of(scenario, profile.cluster.gpus_per_node.value), profile)
+    return memory_report(Plan.of(scenario, profile.cluster.domains), profile)
 
 
 def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:
@@ -118,6 +118,6 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
 
 def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[PassTime, PassTime]:
     """Forward and backward pass of one layer of a scenario, without embedding and head."""
-    plan = Plan.of(scenario, profile.cluster.gpus_per_node.value)
+    plan = Plan.of(scenario, profile.cluster.domains)
     machine = Machine(DurationModel(profile))
     return machine.time(plan.layers_pass(1, "F")), machine.time(plan.layers_pass(1, "B"))

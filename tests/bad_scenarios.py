@@ -70,7 +70,7 @@ WRONG_VALUES = [
         ":9:1: E201",
         'unknown key "paralelism" in the file',
         'did you mean "parallelism"?',
-        "The keys of the file are name, description, model, parallelism, batch, recompute",
+        "The keys of the file are name, description, model, parallelism, placement",
     ),
     bad(
         "unknown key",
@@ -91,6 +91,13 @@ WRONG_VALUES = [
     bad("missing section", MINIMAL.split("batch")[0], ":1:1: E202", "batch is missing"),
     bad("empty section", adding("overlap:\n"), ":9:1: E203", "overlap must be a section", "null"),
     bad("section is a number", adding("overlap: 3\n"), ":9:10: E203", "not the integer 3"),
+    bad(
+        "an order of no framework",
+        adding("placement: {order: tp-cp-ep-pp}\n"),
+        ":9:20: E205",
+        'placement.order is "tp-cp-ep-pp", but must be one of tp-cp-ep-dp-pp, tp-cp-ep-pp-dp',
+        "did you mean tp-cp-ep-pp-dp?",
+    ),
     bad("section is a list", adding("overlap: [1]\n"), ":9:10: E203", "not a list"),
     bad(
         "a quoted number",

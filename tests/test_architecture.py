@@ -25,7 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "scenario": {"errors", "strict_yaml", "resources", "mesh"},
     "hardware": {"errors", "units", "strict_yaml", "resources", "scenario"},
     "workload": {"mesh", "scenario"},
-    "durations": {"hardware", "workload"},
+    "durations": {"mesh", "hardware", "workload"},
     "schedules": {"errors"},
     "plan": {"errors", "mesh", "scenario", "workload", "schedules"},
     "engine": {"errors"},

@@ -254,7 +254,7 @@ def test_gather_and_scatter_together_are_slower_than_an_all_reduce(num_ranks: in
     assert both > seconds(CollectiveKind.ALL_REDUCE, size, ranks)
 
 
-def transfer(num_bytes: float, *, same_node: bool, num_sharing: int = 1) -> float:
+def transfer(num_bytes: float, *, levels_crossed: int, num_sharing: int = 1) -> float:
     profile = changed(
         a100(),
         intra_node__point_to_point__latency=8 * US,
@@ -262,20 +262,18 @@ def transfer(num_bytes: float, *, same_node: bool, num_sharing: int = 1) -> floa
         inter_node__point_to_point__latency=24 * US,
         inter_node__point_to_point__efficiency=0.8,
     )
-    return transfer_seconds(
-        num_bytes, same_node=same_node, num_sharing=num_sharing, profile=profile
-    )
+    return transfer_seconds(num_bytes, levels_crossed, num_sharing=num_sharing, profile=profile)
 
 
 def test_a_transfer_takes_the_link_that_joins_its_ends() -> None:
     """NVLink at 0.9 of 300 GB/s inside a node; one of eight adapters at 0.8 of 25 GB/s across."""
-    assert transfer(50e6, same_node=True) == pytest.approx(8 * US + 50e6 / 270e9)
-    assert transfer(50e6, same_node=False) == pytest.approx(24 * US + 50e6 / 20e9)
+    assert transfer(50e6, levels_crossed=0) == pytest.approx(8 * US + 50e6 / 270e9)
+    assert transfer(50e6, levels_crossed=1) == pytest.approx(24 * US + 50e6 / 20e9)
 
 
 def test_two_transfers_that_share_an_adapter_take_twice_the_bytes_time() -> None:
-    alone, shared = (transfer(50e6, same_node=False, num_sharing=number) for number in (1, 2))
-    latency_s = transfer(0, same_node=False)
+    alone, shared = (transfer(50e6, levels_crossed=1, num_sharing=number) for number in (1, 2))
+    latency_s = transfer(0, levels_crossed=1)
     assert shared - latency_s == pytest.approx(2 * (alone - latency_s))
 
 
@@ -320,8 +318,8 @@ def test_an_all_to_all_takes_what_a_reduce_scatter_takes() -> None:
 
 def test_a_send_is_a_transfer_to_the_next_rank_of_its_group() -> None:
     assert wire_bytes(collective(CollectiveKind.SEND, 10**8)) == 10**8
-    for ranks, same_node in ((group(4, 4), True), (group(4, 1), False), (group(16, 8), False)):
-        alone = transfer_seconds(10**8, same_node=same_node, num_sharing=1, profile=a100())
+    for ranks, crossed in ((group(4, 4), 0), (group(4, 1), 1), (group(16, 8), 1)):
+        alone = transfer_seconds(10**8, levels_crossed=crossed, num_sharing=1, profile=a100())
         assert seconds(CollectiveKind.SEND, 10**8, ranks) == alone
 
 

@@ -91,5 +91,5 @@ def test_an_all_to_all_is_as_long_as_a_reduce_scatter_and_extrapolated() -> None
 def test_a_send_takes_the_link_that_its_ranks_share(per_node: int) -> None:
     profile = a100()
     work = Collective(CollectiveKind.SEND, 10**8, Group(("cp",), 4, per_node))
-    expected = DurationModel(profile).transfer_s(10**8, same_node=per_node == 4)
+    expected = DurationModel(profile).transfer_s(10**8, levels_crossed=per_node != 4)
     assert collective_seconds(work, profile) == expected

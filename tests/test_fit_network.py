@@ -64,7 +64,7 @@ def test_what_it_predicts_is_what_was_measured(two_nodes: Fit) -> None:
         assert isinstance(record, CollectiveRecord)
         if record.op == "send_recv":
             size = record.array_bytes
-            found = transfer_seconds(size, same_node=False, num_sharing=1, profile=profile)
+            found = transfer_seconds(size, levels_crossed=1, num_sharing=1, profile=profile)
         elif record.op in RING_COLLECTIVES:
             kind = CollectiveKind(record.op)
             op = Collective(kind, record.array_bytes, Group(("dp",), 2, ranks_per_node=1))

@@ -142,10 +142,10 @@ def test_the_wrap_around_is_inside_a_node_only_if_the_pipeline_is(
     }
     for stage, expected in enumerate(inside):
         for stream in (f"link {stage}->{stage + 1}", f"link {stage + 1}->{stage}"):
-            assert slots[stream].same_node is expected
+            assert slots[stream].levels_crossed == (not expected)
     last = pipeline - 1
     for stream in (f"wrap {last}->0", f"wrap 0->{last}"):
-        assert slots[stream].same_node is wraps_inside
+        assert slots[stream].levels_crossed == (not wraps_inside)
 
 
 @pytest.mark.parametrize("sequence", [False, True])

@@ -103,24 +103,21 @@ Position = dict[Axis, int]
 
 
 def positions(mesh: Mesh) -> Iterator[Position]:
-    """The place of each rank along each axis, by its number: tp counts fastest, pp slowest."""
-    for pp in range(mesh.pp):
-        for dp in range(mesh.dp):
-            for ep in range(mesh.ep):
-                for cp in range(mesh.cp):
-                    for tp in range(mesh.tp):
-                        yield {"tp": tp, "cp": cp, "ep": ep, "dp": dp, "pp": pp}
+    """The place of each rank along each axis, by its number: the first axis counts fastest."""
+    slowest_first = mesh.order[::-1]
+    for place in itertools.product(*(range(mesh.size(axis)) for axis in slowest_first)):
+        yield dict(zip(slowest_first, place, strict=True))
 
 
-def nodes_of(mesh: Mesh) -> list[tuple[Position, int]]:
-    """Position and node of each rank."""
-    return [(at, rank // mesh.gpus_per_node) for rank, at in enumerate(positions(mesh))]
+def units_of(mesh: Mesh, num_gpus: int) -> list[tuple[Position, int]]:
+    """Position of each rank, and the number of its unit of so many GPUs."""
+    return [(at, rank // num_gpus) for rank, at in enumerate(positions(mesh))]
 
 
-def groups_of(mesh: Mesh, axes: tuple[Axis, ...]) -> list[list[int]]:
-    """For each group of ranks that differ in these axes only, the nodes of its ranks."""
+def groups_of(mesh: Mesh, axes: tuple[Axis, ...], num_gpus: int) -> list[list[int]]:
+    """For each group of ranks that differ in these axes only, the units of its ranks."""
     groups: dict[tuple[int, ...], list[int]] = {}
-    for at, node in nodes_of(mesh):
+    for at, node in units_of(mesh, num_gpus):
         groups.setdefault(tuple(at[axis] for axis in AXES if axis not in axes), []).append(node)
     return list(groups.values())
 
@@ -152,6 +149,17 @@ MESHES = st.one_of(
         dp=SIZES,
         pp=SIZES,
         gpus_per_node=st.sampled_from([1, 2, 3, 4, 6, 8]),
+        order=st.permutations(AXES).map(tuple),
+    ),
+    st.builds(
+        Mesh,
+        tp=SIZES,
+        cp=SIZES,
+        dp=st.integers(1, 6),
+        pp=SIZES,
+        gpus_per_node=st.just(4),
+        gpus_per_level=st.sampled_from([(8,), (16, 64), (12, 24, 48)]),
+        order=st.permutations(AXES).map(tuple),
     ),
 )
 SOME_AXES = st.lists(st.sampled_from(AXES), min_size=1, max_size=5, unique=True).map(
@@ -172,12 +180,24 @@ def test_ranks_are_numbered_along_the_axes(mesh: Mesh) -> None:
 @given(MESHES, SOME_AXES)
 def test_a_group_is_the_one_on_the_most_nodes(mesh: Mesh, axes: tuple[Axis, ...]) -> None:
     """It is inside one node exactly if all groups along its axes are."""
-    groups, found = groups_of(mesh, axes), mesh.group(*axes)
+    groups, found = groups_of(mesh, axes, mesh.gpus_per_node), mesh.group(*axes)
     assert found.inside_one_node == all(len({*nodes}) == 1 for nodes in groups)
     assert found.axes == axes
     assert found.num_ranks == mesh.size(*axes)
     assert (found.num_ranks, found.ranks_per_node) == slowest(groups)
     assert found.ranks_per_node <= mesh.gpus_per_node
+
+
+@given(MESHES, SOME_AXES)
+def test_a_group_says_how_many_of_its_ranks_share_each_level(
+    mesh: Mesh, axes: tuple[Axis, ...]
+) -> None:
+    """Each level by itself: of the groups on the most units, the one that shares the least."""
+    found = mesh.group(*axes)
+    levels = [slowest(groups_of(mesh, axes, num_gpus))[1] for num_gpus in mesh.gpus_per_level]
+    assert found.ranks_per_level == tuple(levels)
+    shared = (found.ranks_per_node, *found.ranks_per_level)
+    assert all(less <= more for less, more in itertools.pairwise(shared))
 
 
 @given(MESHES, SOME_AXES)
@@ -194,14 +214,14 @@ def test_the_order_in_which_axes_are_named_does_not_matter(
 @given(MESHES)
 def test_a_longer_group_of_axes_has_all_ranks(mesh: Mesh) -> None:
     everyone = mesh.group(*AXES)
-    assert everyone.num_ranks == mesh.num_ranks == len(nodes_of(mesh))
+    assert everyone.num_ranks == mesh.num_ranks == len([*positions(mesh)])
     assert everyone.ranks_per_node == min(mesh.num_ranks, mesh.gpus_per_node)
 
 
 @given(MESHES, st.sampled_from(AXES))
 def test_ends_are_the_first_and_last_rank_of_an_axis(mesh: Mesh, axis: Axis) -> None:
     pairs: dict[tuple[int, ...], list[int]] = {}
-    for at, node in nodes_of(mesh):
+    for at, node in units_of(mesh, mesh.gpus_per_node):
         if at[axis] in (0, mesh.size(axis) - 1):
             rest = tuple(at[other] for other in AXES if other != axis)
             pairs.setdefault(rest, []).append(node)
@@ -213,9 +233,34 @@ def test_ends_are_the_first_and_last_rank_of_an_axis(mesh: Mesh, axis: Axis) -> 
 
 @given(MESHES)
 def test_stages_share_a_node_exactly_if_all_their_ranks_do(mesh: Mesh) -> None:
-    """All transfers between them stay inside a node: each rank sends to the one at its place."""
-    node = {tuple(at.values()): node for at, node in nodes_of(mesh)}
+    """All transfers between them stay inside a node: each rank sends to the one at its place.
+
+    And so it is with each wider level.
+    """
+    levels = (mesh.gpus_per_node, *mesh.gpus_per_level)
+    rank = {tuple(at[axis] for axis in AXES): number for number, at in enumerate(positions(mesh))}
     for stage, other in itertools.product(range(mesh.pp), repeat=2):
         places = itertools.product(range(mesh.tp), range(mesh.cp), range(mesh.ep), range(mesh.dp))
-        same = all(node[*at, stage] == node[*at, other] for at in places)
-        assert mesh.share_node(stage, other) == same
+        pairs = [(rank[*at, stage], rank[*at, other]) for at in places]
+        crossed = sum(any(a // size != b // size for a, b in pairs) for size in levels)
+        assert mesh.levels_crossed(stage, other) == crossed
+        assert mesh.share_node(stage, other) == (crossed == 0)
+
+
+def test_stages_before_replicas_bring_the_stages_together() -> None:
+    """Two stages of two ranks and four replicas on nodes of four GPUs, both ways around."""
+    replicas_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4)
+    stages_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4, order=("tp", "cp", "ep", "pp", "dp"))
+    assert replicas_first.group("dp") == Group(("dp",), 4, 2)
+    assert not replicas_first.share_node(0, 1)
+    assert stages_first.group("dp") == Group(("dp",), 4, 1)
+    assert stages_first.share_node(0, 1)
+
+
+def test_ranks_of_each_level() -> None:
+    """Leaves of four nodes under spines of sixteen: 8 stages of 64 GPUs, a spine for every two."""
+    mesh = Mesh(tp=8, dp=8, pp=8, gpus_per_node=8, gpus_per_level=(32, 128))
+    assert mesh.group("tp") == Group(("tp",), 8, 8, (8, 8))
+    assert mesh.group("dp") == Group(("dp",), 8, 1, (4, 8))
+    assert mesh.group("pp") == Group(("pp",), 8, 1, (1, 2))
+    assert [mesh.levels_crossed(stage, stage + 1) for stage in range(3)] == [2, 3, 2]

@@ -37,6 +37,39 @@ def test_show_has_every_entry_with_unit_and_source() -> None:
         assert words in done.stdout
 
 
+def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
+    """A line for each level, protocol and rule; `check` counts them as it does the others."""
+    levels = "{name: leaf, nodes: 32, oversubscription: 2}"
+    protocol = (
+        "{name: LL, base_latency: 6.6 us, node_step: 0.6 us, network_step: 2.7 us, efficiency: 0.1}"
+    )
+    rules = "{kind: all_reduce, up_to: 4 MiB, algorithm: tree}, {kind: all_gather, algorithm: auto}"
+    text = SHIPPED.replace(
+        "gpu:\n", f"  levels: {{value: [{levels}], source: the operator}}\ngpu:\n", 1
+    )
+    text += (
+        "collectives:\n"
+        f"  tree: {{value: [{protocol}], source: NCCL}}\n"
+        f"  algorithm: {{value: [{rules}], source: the operator}}\n"
+    )
+    path = tmp_path / "levels.yaml"
+    path.write_text(text, encoding="utf-8")
+    shown = call("profile", "show", str(path))
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    page = " ".join(shown.stdout.split())
+    for words in (
+        "leaf: 32 nodes, uplinks 2:1",
+        "all_reduce up to 4 MiB: tree",
+        "all_gather: auto",
+        "LL: 6.6 us, 0.6 us a",
+    ):
+        assert words in page
+    assert "has 50 entries, each with a source" in call("profile", "check", str(path)).stdout
+    data = json.loads(call("profile", "show", str(path), "--json").stdout)["entries"]
+    assert data["cluster.levels"]["value"][0]["nodes"] == 32
+    assert data["collectives.tree"]["value"][0]["network_step"] == pytest.approx(2.7e-6)
+
+
 def test_show_says_that_a_datasheet_is_not_calibrated() -> None:
     done = call("profile", "show", "trn1")
     assert done.stdout.startswith("trn1, not calibrated: a datasheet's numbers\n")

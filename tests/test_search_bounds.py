@@ -71,7 +71,7 @@ def test_the_time_bound_is_the_pipeline_of_kernels() -> None:
     one = base(model={"num_layers": 8}, parallelism={"pipeline": 4, "interleave": 1})
     bounds = Bounds(few, EVALUATOR.profile_of(few))
     slope_s = (bounds.time_s(many) - bounds.time_s(few)) / 8
-    microbatch = microbatch_of(few, few.parallelism.mesh(gpus_per_node=8))
+    microbatch = microbatch_of(few, few.mesh(8))
     layer_s, head_s = bounds._passes_s(microbatch, few.recompute)
     assert slope_s == pytest.approx(2 * layer_s + head_s)
     # With chunks of 2 layers, and not of 1, it is 3 layers more to the last stage and back.

@@ -1,8 +1,11 @@
 """Time of collectives and transfers from their bytes and from the links that they cross.
 
-Inside a node a ring's time is a latency plus its wire bytes over the fraction of the link that a
-measured curve gives for the array's size. Across nodes every step of the ring waits for the
-slowest link, which is the network: each node's adapters are shared by the ranks on it.
+Inside a node a collective's time is a latency plus a ring's wire bytes over the fraction of the
+link that a measured curve gives for the array's size, whatever algorithm the library took when it
+was measured. Across nodes the closed forms of `algorithms` compete; a profile without a section
+`collectives` has rings only, every step of which waits for the network. Each node's adapters are
+shared by the ranks on it, and the uplinks of a wider level by the ranks below them: all groups of
+the job are taken to communicate at the same moment.
 """
 
 from __future__ import annotations
@@ -10,9 +13,23 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import partial
 
+from simtrain.durations.algorithms import (
+    Steps,
+    all_to_all_s,
+    hierarchical_s,
+    ring_bytes,
+    ring_over_nodes_s,
+    ring_passes,
+    switch_s,
+    switch_tree_s,
+    tree_s,
+)
+from simtrain.hardware.algorithms import Protocols, SwitchReduction
 from simtrain.hardware.links import CollectiveCurve, Curves
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.mesh import Group
 from simtrain.workload.ops import Op
 from simtrain.workload.work import Collective, CollectiveKind
 
@@ -24,8 +41,7 @@ def wire_bytes(op: Collective) -> float:
     """
     if op.kind is CollectiveKind.SEND:
         return op.array_bytes
-    passes = 2 if op.kind is CollectiveKind.ALL_REDUCE else 1
-    return passes * (op.group.num_ranks - 1) * op.array_bytes / op.group.num_ranks
+    return ring_bytes(op.kind, op.array_bytes, op.group.num_ranks)
 
 
 def total_wire_bytes(ops: Iterable[Op], *, include_extra: bool = True) -> float:
@@ -43,25 +59,27 @@ def collective_seconds(op: Collective, profile: HardwareProfile) -> float:
     if group.num_ranks == 1:
         return 0.0
     if op.kind is CollectiveKind.SEND:
-        same_node = group.inside_one_node
-        return transfer_seconds(op.array_bytes, same_node=same_node, num_sharing=1, profile=profile)
-    inside_s = _intra_node_seconds(op, min(group.ranks_per_node, group.num_ranks), profile)
+        crossed = _levels_left(group)
+        return transfer_seconds(op.array_bytes, crossed, num_sharing=1, profile=profile)
     if group.inside_one_node:
-        return inside_s
-    return max(inside_s, _inter_node_seconds(op, profile))
+        return _chosen(op, profile, _in_node(op, profile))
+    if op.kind is CollectiveKind.ALL_TO_ALL and _has_all_to_all(profile):
+        return _all_to_all_seconds(op, profile)
+    return _chosen(op, profile, _across_nodes(op, profile))
 
 
 def collective_is_extrapolated(op: Collective, profile: HardwareProfile) -> bool:
     """Whether size or group lie outside the measured curves.
 
-    All groups across nodes do, and all-to-alls, which have no curve of their own.
+    All groups across nodes do, whatever their algorithm, and all-to-alls of a profile that has no
+    curve of them.
     """
     group = op.group
     if not group.inside_one_node:
         return True
     if group.num_ranks == 1 or op.kind is CollectiveKind.SEND:
         return False
-    if op.kind is CollectiveKind.ALL_TO_ALL:
+    if op.kind is CollectiveKind.ALL_TO_ALL and not _has_all_to_all(profile):
         return True
     curves = _curves(op.kind, profile).value
     curve = next((c for c in curves if c.num_ranks == group.num_ranks), None)
@@ -69,16 +87,170 @@ def collective_is_extrapolated(op: Collective, profile: HardwareProfile) -> bool
 
 
 def transfer_seconds(
-    num_bytes: float, *, same_node: bool, num_sharing: int, profile: HardwareProfile
+    num_bytes: float, levels_crossed: int, *, num_sharing: int, profile: HardwareProfile
 ) -> float:
-    """Seconds to send `num_bytes` from one GPU to another, `num_sharing` at a time on its link."""
-    if same_node:
+    """Seconds to send `num_bytes` from one GPU to another, `num_sharing` at a time on its link.
+
+    Args:
+        num_bytes: what is sent.
+        levels_crossed: 0 inside a node, 1 between nodes, more beyond a wider level, whose uplinks
+            all GPUs below them are taken to use (`Mesh.levels_crossed`).
+        num_sharing: transfers of the same GPU at the same time.
+        profile: the machine.
+    """
+    if levels_crossed == 0:
         link = profile.links.point_to_point
         bandwidth = profile.links.bandwidth.value
     else:
         link = profile.network.point_to_point
         bandwidth = profile.adapter_share_bytes_per_s
+        uplinks = profile.cluster.oversubscriptions[: levels_crossed - 1]
+        bandwidth /= max(uplinks, default=1.0)
     return link.latency.value + num_sharing * num_bytes / (bandwidth * link.efficiency.value)
+
+
+def _levels_left(group: Group) -> int:
+    """How many levels do not hold all ranks of a group."""
+    shared = (group.ranks_per_node, *group.ranks_per_level)
+    return sum(ranks < group.num_ranks for ranks in shared)
+
+
+def _chosen(op: Collective, profile: HardwareProfile, seconds: dict[str, float]) -> float:
+    """Seconds of the algorithm that the profile chooses: the fastest, or a ring in its place."""
+    table = profile.collectives
+    choice = "ring" if table is None else table.choice(op.kind.value, op.array_bytes)
+    return min(seconds.values()) if choice == "auto" else seconds.get(choice, seconds["ring"])
+
+
+def _in_node(op: Collective, profile: HardwareProfile) -> dict[str, float]:
+    """Seconds of each algorithm inside a node: as measured, or a switch in larger nodes."""
+    num_ranks, table = op.group.num_ranks, profile.collectives
+    seconds = {"ring": _intra_node_seconds(op, num_ranks, profile)}
+    if op.kind is CollectiveKind.ALL_REDUCE and table and table.switch:
+        reached = _switch_bytes_per_s(table.switch, num_ranks, profile)
+        if reached is not None:
+            latency_s = table.switch.latency.value
+            seconds["switch"] = switch_s(op.array_bytes, num_ranks, latency_s, reached)
+    return seconds
+
+
+def _across_nodes(op: Collective, profile: HardwareProfile) -> dict[str, float]:
+    """Seconds of each algorithm that a group on several nodes may take."""
+    kind, size, group, table = op.kind, op.array_bytes, op.group, profile.collectives
+    inside_s = _intra_node_seconds(op, group.ranks_per_node, profile)
+    rate, step_s = _rate_out_of_a_node(group, profile), profile.network.step_latency.value
+    if table is None or table.ring is None or kind is CollectiveKind.ALL_TO_ALL:
+        seconds = {"ring": max(inside_s, network_seconds(op, step_s, rate))}
+    else:
+        rings_s = (
+            ring_over_nodes_s(kind, size, group, one, rate) for one in _steps(table.ring, step_s)
+        )
+        seconds = {"ring": max(inside_s, min(rings_s))}
+    if table is None or kind is CollectiveKind.ALL_TO_ALL:
+        return seconds
+    if table.hierarchical and group.ranks_per_node > 1:
+        seconds["hierarchical"] = min(
+            hierarchical_s(kind, size, group, one, rate, partial(_of_a_node, op, profile))
+            for one in _steps(table.hierarchical, step_s)
+        )
+    if kind is not CollectiveKind.ALL_REDUCE:
+        return seconds
+    if table.tree:
+        trees_s = (tree_s(size, group, one, rate) for one in _steps(table.tree, step_s))
+        seconds["tree"] = max(inside_s, min(trees_s))
+    if table.switch and group.ranks_per_node > 1:
+        node_s = _switch_node_bytes_s(op, table.switch, profile)
+        latency_s = table.switch.latency.value
+        seconds["switch"] = switch_tree_s(size, group.num_nodes, latency_s, step_s, rate, node_s)
+    return seconds
+
+
+def _steps(protocols: Protocols, step_latency_s: float) -> list[Steps]:
+    """What the steps of an algorithm's protocols take."""
+    return [
+        Steps(
+            one.base_latency,
+            one.node_step,
+            step_latency_s if one.network_step is None else one.network_step,
+            one.efficiency,
+        )
+        for one in protocols.value
+    ]
+
+
+def _of_a_node(op: Collective, profile: HardwareProfile, kind: CollectiveKind) -> float:
+    """A collective of another kind over the same array, of the ranks on one node."""
+    num_ranks = op.group.ranks_per_node
+    one_node = Group(op.group.axes, num_ranks, num_ranks)
+    return _intra_node_seconds(Collective(kind, op.array_bytes, one_node), num_ranks, profile)
+
+
+def _switch_bytes_per_s(
+    switch: SwitchReduction, num_ranks: int, profile: HardwareProfile
+) -> float | None:
+    """What a switch's all-reduce reaches of a GPU's links; None if its node was measured."""
+    if switch.efficiency is None or num_ranks <= profile.links.all_reduce.value[-1].num_ranks:
+        return None
+    return _link_bytes_per_s(profile) * switch.efficiency.value
+
+
+def _switch_node_bytes_s(
+    op: Collective, switch: SwitchReduction, profile: HardwareProfile
+) -> float:
+    """An all-reduce of the ranks on one node without its latency, as measured or by the switch."""
+    num_ranks = op.group.ranks_per_node
+    reached = _switch_bytes_per_s(switch, num_ranks, profile)
+    if reached is not None:
+        return switch_s(op.array_bytes, num_ranks, 0.0, reached)
+    latency_s = curve_for(profile.links.all_reduce.value, num_ranks).latency
+    return _of_a_node(op, profile, CollectiveKind.ALL_REDUCE) - latency_s
+
+
+def _all_to_all_seconds(op: Collective, profile: HardwareProfile) -> float:
+    """An all-to-all over several nodes, each rank with its own share of adapters and uplinks."""
+    group, efficiency = op.group, _network_efficiency(op.group, profile)
+    rate = profile.adapter_share_bytes_per_s * efficiency
+    exits = [(group.ranks_per_node, rate)]
+    exits += [(ranks, rate / times) for ranks, times in _uplinks(group, profile)]
+    latency_s = profile.network.point_to_point.latency.value
+    inside_s = _of_a_node(op, profile, op.kind)
+    return all_to_all_s(op.array_bytes, group.num_ranks, latency_s, exits, inside_s)
+
+
+def _has_all_to_all(profile: HardwareProfile) -> bool:
+    return profile.intra_node is not None and profile.intra_node.all_to_all is not None
+
+
+def _rate_out_of_a_node(group: Group, profile: HardwareProfile) -> float:
+    """Bytes a second at which a group's ranks on a node send to the next node.
+
+    Where a group leaves a wider level, its ranks there together have their share of the uplinks.
+    Rings and trees enter and leave a level as often as a node, so that a group with several nodes
+    below the uplinks needs less than that share.
+    """
+    ranks_per_node = group.ranks_per_node
+    bandwidth = ranks_per_node * profile.adapter_share_bytes_per_s
+    rate = bandwidth * _network_efficiency(group, profile)
+    shares = (ranks / (ranks_per_node * times) for ranks, times in _uplinks(group, profile))
+    return rate * min((1.0, *shares))
+
+
+def _network_efficiency(group: Group, profile: HardwareProfile) -> float:
+    alone = group.ranks_per_node == profile.cluster.nvlink_gpus
+    network = profile.network
+    return (network.whole_node_efficiency if alone else network.concurrent_efficiency).value
+
+
+def _uplinks(group: Group, profile: HardwareProfile) -> list[tuple[int, float]]:
+    """For each wider level that a group leaves, its ranks below the uplinks, oversubscribed so."""
+    # A mesh that was made without the profile's levels would ignore them.
+    levels = zip(group.ranks_per_level, profile.cluster.oversubscriptions, strict=True)
+    return [(ranks, times) for ranks, times in levels if ranks < group.num_ranks]
+
+
+def _link_bytes_per_s(profile: HardwareProfile) -> float:
+    links = profile.links
+    return links.bandwidth.value * links.in_situ_speed.value
 
 
 def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile) -> float:
@@ -86,8 +258,7 @@ def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile
     if num_ranks == 1:
         return 0.0
     curve = curve_for(_curves(op.kind, profile).value, num_ranks)
-    links = profile.links
-    return ring_seconds(op, curve, links.bandwidth.value * links.in_situ_speed.value)
+    return ring_seconds(op, curve, _link_bytes_per_s(profile))
 
 
 def ring_seconds(op: Collective, curve: CollectiveCurve, bandwidth_bytes_per_s: float) -> float:
@@ -96,18 +267,9 @@ def ring_seconds(op: Collective, curve: CollectiveCurve, bandwidth_bytes_per_s: 
     return curve.latency + wire_bytes(op) / reached
 
 
-def _inter_node_seconds(op: Collective, profile: HardwareProfile) -> float:
-    network, ranks_per_node = profile.network, op.group.ranks_per_node
-    bandwidth = ranks_per_node * profile.adapter_share_bytes_per_s
-    alone = ranks_per_node == profile.cluster.gpus_per_node.value
-    efficiency = network.whole_node_efficiency if alone else network.concurrent_efficiency
-    return network_seconds(op, network.step_latency.value, bandwidth * efficiency.value)
-
-
 def network_seconds(op: Collective, step_latency_s: float, bandwidth_bytes_per_s: float) -> float:
     """Every step of the ring waits for the network; its wire bytes leave a node at a bandwidth."""
-    passes = 2 if op.kind is CollectiveKind.ALL_REDUCE else 1
-    latency_s = passes * (op.group.num_ranks - 1) * step_latency_s
+    latency_s = ring_passes(op.kind) * (op.group.num_ranks - 1) * step_latency_s
     return latency_s + wire_bytes(op) / bandwidth_bytes_per_s
 
 
@@ -116,8 +278,8 @@ def _curves(kind: CollectiveKind, profile: HardwareProfile) -> Curves:
         CollectiveKind.ALL_REDUCE: profile.links.all_reduce,
         CollectiveKind.ALL_GATHER: profile.links.all_gather,
         CollectiveKind.REDUCE_SCATTER: profile.links.reduce_scatter,
-        # As many bytes leave each rank, in as many messages.
-        CollectiveKind.ALL_TO_ALL: profile.links.reduce_scatter,
+        # Unless it was measured: as many bytes leave each rank, in as many messages.
+        CollectiveKind.ALL_TO_ALL: profile.links.all_to_all or profile.links.reduce_scatter,
     }[kind]
 
 

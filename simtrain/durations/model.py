@@ -48,10 +48,10 @@ class DurationModel:
             known = self._seconds[work] = self._seconds_of(work)
         return known
 
-    def transfer_s(self, num_bytes: float, same_node: bool, num_sharing: int = 1) -> float:
+    def transfer_s(self, num_bytes: float, levels_crossed: int, num_sharing: int = 1) -> float:
         """Seconds to send bytes from a rank of one stage to its peer of another."""
         return transfer_seconds(
-            num_bytes, same_node=same_node, num_sharing=num_sharing, profile=self.profile
+            num_bytes, levels_crossed, num_sharing=num_sharing, profile=self.profile
         )
 
     def is_extrapolated(self, work: Work) -> bool:

@@ -55,7 +55,8 @@ Curves = Entry[Annotated[list[CollectiveCurve], Field(min_length=1)]]
 class IntraNode(Strict):
     """Links between the GPUs of one node; `bandwidth` is one GPU's, one way.
 
-    `in_situ_speed` is how fast collectives are inside a layer, relative to their curves.
+    `in_situ_speed` is how fast collectives are inside a layer, relative to their curves. Without
+    `all_to_all` an all-to-all takes what a reduce-scatter takes, across nodes too.
     """
 
     bandwidth: Entry[BytesPerSecond]
@@ -64,10 +65,13 @@ class IntraNode(Strict):
     all_reduce: Curves
     all_gather: Curves
     reduce_scatter: Curves
+    all_to_all: Curves | None = None
 
-    @field_validator("all_reduce", "all_gather", "reduce_scatter")
+    @field_validator("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
     @classmethod
-    def _one_curve_a_group_size(cls, entry: Curves) -> Curves:
+    def _one_curve_a_group_size(cls, entry: Curves | None) -> Curves | None:
+        if entry is None:
+            return None
         sizes = [curve.num_ranks for curve in entry.value]
         if sizes != sorted(set(sizes)):
             raise ValueError(f"num_ranks must grow from curve to curve, not {sizes}")

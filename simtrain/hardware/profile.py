@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from simtrain.hardware.algorithms import Collectives
+from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.entry import (
     Count,
     Entry,
@@ -163,18 +165,6 @@ class Overlap(Strict):
     slowdown: Entry[NonNegative]
 
 
-class Cluster(Strict):
-    """How many nodes there are, and how many GPUs each has."""
-
-    gpus_per_node: Entry[Count]
-    num_nodes: Entry[Count]
-
-    @property
-    def num_gpus(self) -> int:
-        """GPUs of the whole cluster."""
-        return self.gpus_per_node.value * self.num_nodes.value
-
-
 NOT_CALIBRATED = "The profile is not calibrated: its numbers are a datasheet's."
 """What is said beside every time that such a profile gave."""
 
@@ -202,6 +192,7 @@ class HardwareProfile(Strict):
     overlap: Overlap
     intra_node: IntraNode | None = None
     inter_node: InterNode | None = None
+    collectives: Collectives | None = None
     running_costs: RunningCosts | None = None
 
     def __repr__(self) -> str:
@@ -211,9 +202,12 @@ class HardwareProfile(Strict):
     @model_validator(mode="after")
     def _linked(self) -> Self:
         """Whoever the cluster puts beside each other has links."""
+        cluster = self.cluster
+        joined = "gpus_per_nvlink_domain" if cluster.gpus_per_nvlink_domain else "gpus_per_node"
+        beyond = cluster.num_nodes.value if cluster.num_gpus > cluster.nvlink_gpus else 1
         needed = (
-            ("intra_node", self.intra_node, "gpus_per_node", self.cluster.gpus_per_node.value),
-            ("inter_node", self.inter_node, "num_nodes", self.cluster.num_nodes.value),
+            ("intra_node", self.intra_node, joined, cluster.nvlink_gpus),
+            ("inter_node", self.inter_node, "num_nodes", beyond),
         )
         for section, links, field, count in needed:
             if links is None and count > 1:
@@ -268,11 +262,22 @@ class HardwareProfile(Strict):
         return self
 
     def _check_links(self) -> None:
-        """No collective is faster than its link."""
+        """No collective is faster than its link, and a switch's efficiency is of some use."""
         if (links := self.intra_node) is None:
             return
-        for kind in ("all_reduce", "all_gather", "reduce_scatter"):
-            best = max(max(curve.efficiency) for curve in getattr(links, kind).value)
+        switch = self.collectives and self.collectives.switch
+        measured, nvlink = links.all_reduce.value[-1].num_ranks, self.cluster.nvlink_gpus
+        if switch and switch.efficiency and nvlink <= measured:
+            raise FieldError(
+                ("collectives", "switch", "efficiency", "value"),
+                f"no node has more GPUs ({nvlink}) than the largest measured all_reduce "
+                f"({measured} ranks), which already has what the library chose",
+                "leave efficiency out, or give cluster.gpus_per_nvlink_domain",
+            )
+        for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+            if (curves := getattr(links, kind)) is None:
+                continue
+            best = max(max(curve.efficiency) for curve in curves.value)
             if best * links.in_situ_speed.value > 1:
                 raise FieldError(
                     ("intra_node", "in_situ_speed", "value"),

@@ -28,4 +28,4 @@ def paper_scenario(model: str, strategy: str, *overrides: str) -> Scenario:
 
 def paper_plan(scenario: Scenario) -> Plan:
     """What an iteration of a scenario does on its cluster."""
-    return Plan.of(scenario, profile_of(scenario).cluster.gpus_per_node.value)
+    return Plan.of(scenario, profile_of(scenario).cluster.domains)

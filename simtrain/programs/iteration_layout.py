@@ -84,7 +84,7 @@ class _Layout:
     def transfer(self, message: Message, num_sends: int) -> TransferSlot:
         first, second = sorted((message.sender, message.receiver))
         wraps = (first, second) == (0, self.structure.num_stages - 1) and second > 1
-        return TransferSlot(self.structure.same_node[second if wraps else first], num_sends)
+        return TransferSlot(self.structure.levels_crossed[second if wraps else first], num_sends)
 
     def keeps(self, action: Action) -> bool:
         return (action.virtual_stage, action.microbatch) in self.kept

@@ -171,7 +171,7 @@ class IterationSeconds:
         split, batch = self.plan.scenario.parallelism, self.plan.microbatch
         divided = split.sequence_parallel or split.scatter_gather
         num_bytes = batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
-        return self.machine.model.transfer_s(num_bytes, slot.same_node, slot.num_sends)
+        return self.machine.model.transfer_s(num_bytes, slot.levels_crossed, slot.num_sends)
 
     def _arrival(self) -> Op:
         """The all-gather of a tensor that each tensor-parallel rank received 1/t of."""

@@ -33,9 +33,9 @@ class PartSlot:
 
 @dataclass(frozen=True, slots=True)
 class TransferSlot:
-    """A message between two stages, on one node or not, with so many sends at once."""
+    """A message between two stages that leaves so many levels, with so many sends at once."""
 
-    same_node: bool
+    levels_crossed: int
     num_sends: int
 
 
@@ -95,14 +95,15 @@ class IterationStructure:
     Args:
         steps: for each stage, the number of its optimizer step among the different ones.
         step_fields: for each different step, its fields (see `workload.optimizer.STEP_FIELDS`).
-        same_node: whether a stage and the next (after the last, the first) share a node.
+        levels_crossed: how many levels a message from a stage to the next (from the last to the
+            first) leaves: 0 inside a node.
         part_layers: the layers of each virtual stage if gradients are reduced as they come.
     """
 
     order: PipelineOrder
     steps: tuple[int, ...]
     step_fields: tuple[frozenset[str], ...]
-    same_node: tuple[bool, ...]
+    levels_crossed: tuple[int, ...]
     overlap: bool
     arrives: bool
     synchronizes: bool
@@ -123,7 +124,7 @@ def structure_of(plan: Plan, *, synchronizes: bool) -> IterationStructure:
         plan.order,
         steps=numbered(plan.stage_parameters),
         step_fields=tuple(map(frozenset, plan.steps)),
-        same_node=tuple(itertools.starmap(mesh.share_node, neighbours)),
+        levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
         overlap=overlaps,
         arrives=split.scatter_gather and split.tensor > 1,
         synchronizes=synchronizes and not overlaps,

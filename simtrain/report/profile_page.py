@@ -13,6 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.hardware.algorithms import Protocol, Rule
+from simtrain.hardware.cluster import Level
 from simtrain.hardware.entry import Entry
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.load import load_profile
@@ -109,8 +111,19 @@ def _shown(shown: ShownEntry) -> str:
             return str(shown.written)
 
 
-def _shown_item(item: Tile | CollectiveCurve) -> str:
-    if isinstance(item, Tile):
-        return f"{item.m} × {item.n}: {item.relative_speed:g}"
+def _shown_item(item: Tile | CollectiveCurve | Level | Protocol | Rule) -> str:
+    match item:
+        case Tile():
+            return f"{item.m} × {item.n}: {item.relative_speed:g}"
+        case Level():
+            return f"{item.name}: {item.nodes} nodes, uplinks {item.oversubscription:g}:1"
+        case Protocol():
+            steps = [f"{item.base_latency * 1e6:g} us", f"{item.node_step * 1e6:g} us a node step"]
+            if item.network_step is not None:
+                steps.append(f"{item.network_step * 1e6:g} us a network step")
+            return f"{item.name}: {', '.join(steps)}, {item.efficiency:.0%}"
+        case Rule():
+            limit = "" if item.up_to is None else f" up to {item.up_to / 2**20:g} MiB"
+            return f"{item.kind}{limit}: {item.algorithm}"
     latency_us, reached = item.latency * 1e6, item.efficiency
     return f"{item.num_ranks} ranks: {latency_us:g} us, {min(reached):.0%} to {max(reached):.0%}"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 
-from simtrain.mesh import Mesh
+from simtrain.mesh import AXES, Axis, Domains, Mesh
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
 from simtrain.strict_yaml import (
     Document,
@@ -32,6 +32,11 @@ SixteenBit = Literal["bf16", "fp16"]
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 Strategy = Literal["none", "selective", "full", "auto"]
 AttentionBackend = Literal["unfused", "fused"]
+RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
+_AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
+    "tp-cp-ep-dp-pp": AXES,
+    "tp-cp-ep-pp-dp": ("tp", "cp", "ep", "pp", "dp"),
+}
 _BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
@@ -89,9 +94,29 @@ class Parallelism(Section):
             return own[stage]
         return (num_layers - sum(own.values())) // (self.pipeline - len(own))
 
-    def mesh(self, gpus_per_node: int = 8) -> Mesh:
-        """The mesh of ranks on nodes of `gpus_per_node` GPUs."""
-        return Mesh(tp=self.tensor, dp=self.data, pp=self.pipeline, gpus_per_node=gpus_per_node)
+    def mesh(self, domains: Domains = 8, order: RankOrder = "tp-cp-ep-dp-pp") -> Mesh:
+        """The mesh of ranks on a machine with these `domains`, numbered in this `order`."""
+        node, *wider = (domains,) if isinstance(domains, int) else domains
+        return Mesh(
+            tp=self.tensor,
+            dp=self.data,
+            pp=self.pipeline,
+            gpus_per_node=node,
+            gpus_per_level=tuple(wider),
+            order=_AXES_IN_ORDER[order],
+        )
+
+
+class Placement(Section):
+    """Which ranks are neighbours, and so share nodes.
+
+    order: the axes by which ranks are numbered, the one of neighbouring ranks first. Megatron-LM
+        has two: its default, in which replicas are nearer to each other than pipeline stages, and
+        that of --use-tp-pp-dp-mapping, in which stages are nearer. The second asks for as many
+        replicas of experts as of the rest (parallel_state.py), which models without experts have.
+    """
+
+    order: RankOrder = Field(default="tp-cp-ep-dp-pp", examples=["tp-cp-ep-pp-dp"])
 
 
 class Batch(Section):
@@ -213,6 +238,7 @@ class Scenario(Section):
     description: str | None = Field(default=None, examples=["What this scenario shows"])
     model: Model
     parallelism: Parallelism = Parallelism()
+    placement: Placement = Placement()
     batch: Batch
     recompute: RecomputePolicy = Field(default=RecomputePolicy(), examples=["selective"])
     memory: MemoryOptions = MemoryOptions()
@@ -288,6 +314,10 @@ class Scenario(Section):
     def hardware_document(self) -> Document:
         """The overrides of the cluster's profile with their positions, to overlay it with."""
         return section(Document({"hardware": self.hardware}, self.positions), ("hardware",))
+
+    def mesh(self, domains: Domains) -> Mesh:
+        """The mesh of ranks on a machine with these `domains` (`Cluster.domains`)."""
+        return self.parallelism.mesh(domains, self.placement.order)
 
     @property
     def num_gpus(self) -> int:

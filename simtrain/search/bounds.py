@@ -82,7 +82,7 @@ class Bounds:
 
     def _rank(self, scenario: Scenario) -> tuple[Microbatch, StepOptions, tuple[Parameters, ...]]:
         """The microbatch of a rank, the options of its step, and each stage's parameters."""
-        mesh = scenario.parallelism.mesh(self.profile.cluster.gpus_per_node.value)
+        mesh = scenario.mesh(self.profile.cluster.domains)
         layers = _stage_layers(scenario.model.num_layers, scenario.parallelism)
         stages = slices(self._model, tuple(own for _, own in layers)).different
         microbatch = microbatch_of(scenario, mesh)

@@ -1,0 +1,75 @@
+"""The order in which ranks fill nodes, from a scenario to its transfers and groups."""
+
+from toys import a100, changed, run, scenario_with
+
+from simtrain.hardware.cluster import Cluster
+from simtrain.plan import Plan
+from simtrain.programs.structure import structure_of
+from simtrain.scenario import Scenario
+from simtrain.simulation import simulate
+
+STAGES_FIRST = "tp-cp-ep-pp-dp"
+
+
+def scenario(order: str | None = None, pipeline: int = 4) -> Scenario:
+    """Stages of two tensor-parallel ranks, eight replicas of them."""
+    sizes = {"num_layers": 8, "hidden_size": 1024, "num_attention_heads": 8, "seq_length": 512}
+    return scenario_with(
+        sizes,
+        parallelism={"tensor": 2, "pipeline": pipeline, "data": 8},
+        batch={"micro": 1, "global": 64},
+        **({} if order is None else {"placement": {"order": order}}),
+    )
+
+
+def plan_of(one: Scenario) -> Plan:
+    return Plan.of(one, a100().cluster.domains)
+
+
+def test_stages_first_keeps_transfers_inside_nodes_and_spreads_replicas() -> None:
+    """Eight GPUs a node: one replica of four stages, or one stage of four replicas."""
+    replicas, stages = plan_of(scenario()), plan_of(scenario(STAGES_FIRST))
+    assert structure_of(replicas, synchronizes=False).levels_crossed == (1, 1, 1, 1)
+    assert structure_of(stages, synchronizes=False).levels_crossed == (0, 0, 0, 0)
+    assert replicas.mesh.group("dp").ranks_per_node == 4
+    assert stages.mesh.group("dp").ranks_per_node == 1
+    assert stages.mesh.group("tp", "pp").inside_one_node
+    assert replicas.mesh.group("tp") == stages.mesh.group("tp")
+
+
+def test_the_default_is_megatrons() -> None:
+    written = scenario("tp-cp-ep-dp-pp")
+    assert run(written).iteration_time_s == run(scenario()).iteration_time_s
+
+
+def test_without_a_pipeline_both_orders_are_one() -> None:
+    both = (run(scenario(order, pipeline=1)) for order in ("tp-cp-ep-dp-pp", STAGES_FIRST))
+    assert len({result.iteration_time_s for result in both}) == 1
+
+
+def test_a_slow_network_asks_for_stages_first_and_its_transfers_are_free_of_it() -> None:
+    """Whatever transfers between nodes take, a pipeline inside nodes does not see it."""
+    slow = changed(a100(), inter_node__point_to_point__latency=1.0)
+    apart, together = (simulate(scenario(order), slow) for order in (None, STAGES_FIRST))
+    assert apart.iteration_time_s > 1.0 > together.iteration_time_s
+    fast = simulate(scenario(STAGES_FIRST), a100())
+    assert together.iteration_time_s == fast.iteration_time_s
+
+
+def test_transfers_and_groups_of_a_job_follow_oversubscribed_levels() -> None:
+    """Each stage is a leaf of two nodes: all transfers leave it, and no gradients do."""
+
+    def seconds(times: float) -> float:
+        leaf = {"name": "leaf", "nodes": 2, "oversubscription": times}
+        written = {"gpus_per_node": 8, "num_nodes": 64, "levels": [leaf]}
+        entries = {name: {"value": value, "source": "a test"} for name, value in written.items()}
+        cluster = Cluster.model_validate(entries)
+        profile = a100().model_copy(update={"cluster": cluster})
+        plan = Plan.of(scenario(), cluster.domains)
+        assert structure_of(plan, synchronizes=False).levels_crossed == (2, 2, 2, 2)
+        assert plan.mesh.group("dp").ranks_per_level == (8,)
+        return simulate(scenario(), profile).iteration_time_s
+
+    plain = simulate(scenario(), a100()).iteration_time_s
+    assert seconds(1.0) == plain
+    assert plain < seconds(4.0) < seconds(16.0)
