@@ -6,12 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from simtrain.hardware.algorithms import Collectives as Algorithms
 from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.entry import Entry
 from simtrain.hardware.links import PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
 from simtrain.units import BytesPerSecond, NonNegativeSeconds
-from simtrain.workload.work import CollectiveKind
+from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
 
 def _tuple(value: Any) -> Any:
@@ -74,6 +75,7 @@ class Datasheet(_Strict):
     host_link: HostLink
     intra_node: IntraNodeSheet
     inter_node: InterNodeSheet
+    collectives: Algorithms | None = None
     running_costs: RunningCosts
 
 
@@ -142,6 +144,12 @@ class Collectives(_Strict):
     all_reduce: Annotated[list[CollectiveCurveFigures], Field(min_length=1)]
     all_gather: Annotated[list[CollectiveCurveFigures], Field(min_length=1)]
     reduce_scatter: Annotated[list[CollectiveCurveFigures], Field(min_length=1)]
+    all_to_all: Annotated[list[CollectiveCurveFigures], Field(min_length=1)] | None = None
+
+    @property
+    def kinds(self) -> tuple[CollectiveKind, ...]:
+        """The kinds that were measured."""
+        return RING_COLLECTIVES + ((CollectiveKind.ALL_TO_ALL,) if self.all_to_all else ())
 
     def of(self, kind: CollectiveKind) -> list[CollectiveCurveFigures]:
         """The curves of one kind of collective."""
@@ -149,6 +157,7 @@ class Collectives(_Strict):
             CollectiveKind.ALL_REDUCE: self.all_reduce,
             CollectiveKind.ALL_GATHER: self.all_gather,
             CollectiveKind.REDUCE_SCATTER: self.reduce_scatter,
+            CollectiveKind.ALL_TO_ALL: self.all_to_all or [],
         }[kind]
 
 

@@ -11,7 +11,7 @@ from calibrate.figures import FiguresOfParts
 from calibrate.memory_fit import fit_kernel_latency, fit_kernels
 from calibrate.residuals import Residuals
 from simtrain.durations.gemm import GemmMachine
-from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
+from simtrain.workload.work import CollectiveKind
 
 Data = dict[str, Any]
 
@@ -31,7 +31,7 @@ def fit_parts(figures: FiguresOfParts) -> Parts:
     """Fit kernels and collectives."""
     fraction, kernels = fit_kernels(figures)
     latency_s, small_kernels = fit_kernel_latency(figures)
-    curves = {kind: fit_collective(figures, kind) for kind in RING_COLLECTIVES}
+    curves = {kind: fit_collective(figures, kind) for kind in figures.collectives.kinds}
     return Parts(fraction, kernels, latency_s, small_kernels, curves)
 
 
@@ -66,6 +66,8 @@ def profile_data(figures: FiguresOfParts, sheet: Data, parts: Parts, gemm: Data)
         "inter_node": sheet["inter_node"],
         "running_costs": sheet["running_costs"],
     }
+    if "collectives" in sheet:
+        data["collectives"] = sheet["collectives"]
     for kind, (points, residuals) in parts.curves.items():
         data["intra_node"][kind.value] = entry(
             points, figures.collectives.source, residuals.summary()

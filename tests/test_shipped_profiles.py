@@ -22,7 +22,7 @@ from simtrain.simulation import simulate_layer
 HOPPERS = ("h100_sxm", "h200_sxm")
 FIGURES = "calibrate/published/{}.yaml"
 VALIDATION = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
 @functools.cache
