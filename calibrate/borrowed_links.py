@@ -48,7 +48,11 @@ class Links:
             cluster["gpus_per_node"] = self._taken(self.data["cluster"]["gpus_per_node"])
         if "inter_node" not in data and "inter_node" in self.data:
             taken["inter_node"] = self.data["inter_node"]
-            cluster["num_nodes"] = self._taken(self.data["cluster"]["num_nodes"])
+            # A network is taken with its levels and with the algorithms that its times are for.
+            borrowed = {name: self.data["cluster"].get(name) for name in ("num_nodes", "levels")}
+            cluster |= {name: self._taken(entry) for name, entry in borrowed.items() if entry}
+            if "collectives" in self.data:
+                taken["collectives"] = self.data["collectives"]
         if not taken:
             return data
         what = " and ".join(taken)

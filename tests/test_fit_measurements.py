@@ -252,6 +252,9 @@ def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
     profile = load_profile(output)
     assert profile == fit_folder(folder, "mine", pathlib.Path("h100_sxm")).profile
     assert "taken over from h100_sxm" in output.read_text(encoding="utf-8")
+    tree = profile.collectives.tree
+    assert tree.value == load_profile("h100_sxm").collectives.tree.value
+    assert tree.source.startswith("taken over from h100_sxm, not measured here: NVIDIA/nccl")
 
 
 @pytest.mark.parametrize(
