@@ -242,7 +242,7 @@ def _network_efficiency(group: Group, profile: HardwareProfile) -> float:
 
 
 def _uplinks(group: Group, profile: HardwareProfile) -> list[tuple[int, float]]:
-    """For each wider level that a group leaves, its ranks below the uplinks, oversubscribed so."""
+    """For each wider level that a group leaves: its ranks there, the uplinks' oversubscription."""
     # A mesh that was made without the profile's levels would ignore them.
     levels = zip(group.ranks_per_level, profile.cluster.oversubscriptions, strict=True)
     return [(ranks, times) for ranks, times in levels if ranks < group.num_ranks]

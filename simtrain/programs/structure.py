@@ -33,7 +33,7 @@ class PartSlot:
 
 @dataclass(frozen=True, slots=True)
 class TransferSlot:
-    """A message between two stages that leaves so many levels, with so many sends at once."""
+    """A message between two stages: how many levels it leaves, and sends at the same time."""
 
     levels_crossed: int
     num_sends: int
