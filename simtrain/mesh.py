@@ -100,21 +100,7 @@ class Mesh:
         0 inside a node, 1 between nodes of the first wider level, and so on. Each rank sends to the
         rank at its place in the other stage.
         """
-        # The ranks of a stage are runs of neighbours, a run for each position along the axes that
-        # come after pp. A run and its peers share a unit if the first rank and the last peer do.
-        run = self.stride("pp")
-        first, last = min(stage, other) * run, (max(stage, other) + 1) * run - 1
-        if last - first < run:
-            return 0
-        starts = range(0, self.num_ranks, run * self.pp) if self.order[-1] != "pp" else (0,)
-        for level, num_gpus in enumerate((self.gpus_per_node, *self.gpus_per_level)):
-            # Runs that start at the same place in a unit lie alike.
-            if all(
-                (start + first) // num_gpus == (start + last) // num_gpus
-                for start in starts[:num_gpus]
-            ):
-                return level
-        return 1 + len(self.gpus_per_level)
+        return _levels_crossed(self, *sorted((stage, other)))
 
     def _coordinates(self, axes: Sequence[Axis]) -> list[int]:
         """Rank numbers of all positions along some axes, with position 0 on the others."""
@@ -131,6 +117,24 @@ def _group(mesh: Mesh, axes: tuple[Axis, ...]) -> Group:
 def _ends(mesh: Mesh, axis: Axis) -> Group:
     last = (getattr(mesh, axis) - 1) * mesh.stride(axis)
     return _widest(mesh, (axis,), sorted({0, last}), mesh._coordinates(_others((axis,))))
+
+
+@functools.lru_cache(maxsize=65536)
+def _levels_crossed(mesh: Mesh, stage: int, other: int) -> int:
+    # The ranks of a stage are runs of neighbours, a run for each position along the axes that
+    # come after pp. A run and its peers share a unit if the first rank and the last peer do.
+    run = mesh.stride("pp")
+    first, last = stage * run, (other + 1) * run - 1
+    if last - first < run:
+        return 0
+    starts = range(0, mesh.num_ranks, run * mesh.pp) if mesh.order[-1] != "pp" else (0,)
+    for level, num_gpus in enumerate((mesh.gpus_per_node, *mesh.gpus_per_level)):
+        # Runs that start at the same place in a unit lie alike.
+        if all(
+            (start + first) // num_gpus == (start + last) // num_gpus for start in starts[:num_gpus]
+        ):
+            return level
+    return 1 + len(mesh.gpus_per_level)
 
 
 def _others(axes: Sequence[Axis]) -> list[Axis]:

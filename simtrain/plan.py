@@ -22,6 +22,7 @@ from simtrain.schedules import build as build_schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk, Parameters, parameters
 from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.optimizer import StepOps, StepOptions, step_ops
 from simtrain.workload.passes import Pass, PassOptions
@@ -61,7 +62,8 @@ class PipelineOrder:
     @property
     def kept(self) -> frozenset[tuple[int, int]]:
         """Virtual stage and microbatch of the forward passes that keep everything."""
-        return kept_passes(self.schedule, self.num_kept)
+        # Most plans keep none: without this, each would build its schedule.
+        return kept_passes(self.schedule, self.num_kept) if any(self.num_kept) else frozenset()
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class Plan:
         overlap = OverlapPolicy(frozenset(axis for axis, hides in axes.items() if hides))
         stage = scenario.memory.zero_stage
         sharding = Sharding(mesh.group("dp"), stage == 3) if stage >= 2 else None
-        return PassOptions(microbatch_of(scenario, mesh), overlap, sharding)
+        return shared(PassOptions(microbatch_of(scenario, mesh), overlap, sharding))
 
     @property
     def microbatch(self) -> Microbatch:
@@ -141,13 +143,7 @@ class Plan:
     @cached_property
     def stage_parameters(self) -> tuple[Parameters, ...]:
         """Parameters of one rank of each stage."""
-        numbers, different = self.slices.numbers, self.slices.different
-        stages = [numbers[stage :: self.mesh.pp] for stage in range(self.mesh.pp)]
-        found = {
-            held: parameters(tuple(different[number] for number in held), self.microbatch)
-            for held in set(stages)
-        }
-        return tuple(found[held] for held in stages)
+        return stage_parameters(self.slices, self.mesh.pp, self.microbatch)
 
     @cached_property
     def step_options(self) -> StepOptions:
@@ -204,7 +200,7 @@ class Plan:
 
     def chunk_pass(self, chunk: Chunk, kind: Kind, keeps: bool) -> Pass:
         """A pass of a chunk, which follows the scenario's recompute or keeps everything."""
-        return Pass(chunk, kind, self.policy(keeps), self.options)
+        return _pass(chunk, kind, self.policy(keeps), self.options)
 
     def layers_pass(self, num_layers: int, kind: Kind) -> Pass:
         """A pass of the model's first layer, so often repeated, without the model's ends."""
@@ -213,7 +209,11 @@ class Plan:
 
     def policy(self, keeps: bool) -> RecomputePolicy:
         """The scenario's recompute, or none for passes that keep everything."""
-        return KEEP_ALL if keeps else self.scenario.recompute
+        return KEEP_ALL if keeps else self._recompute
+
+    @cached_property
+    def _recompute(self) -> RecomputePolicy:
+        return shared(self.scenario.recompute)
 
     @cached_property
     def passes(self) -> dict[tuple[int, Kind, bool], Pass]:
@@ -252,18 +252,24 @@ def numbered(values: Sequence[Any]) -> tuple[int, ...]:
 
 def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
     """A microbatch of a scenario as one rank of the mesh sees it."""
-    return Microbatch(
-        seq_length=scenario.model.seq_length,
-        sequences=scenario.batch.micro,
-        hidden=scenario.model.hidden_size,
-        tensor=mesh.group("tp"),
-        sequence_parallel=scenario.parallelism.sequence_parallel,
-        element_bytes=scenario.compute_bytes,
-        gradient_bytes=scenario.gradient_bytes,
+    return _microbatch(
+        scenario.model.seq_length,
+        scenario.batch.micro,
+        scenario.model.hidden_size,
+        mesh.group("tp"),
+        scenario.parallelism.sequence_parallel,
+        scenario.compute_bytes,
+        scenario.gradient_bytes,
     )
 
 
-@dataclass(frozen=True, slots=True)
+# Equal microbatches and passes are one object, which caches find by identity.
+_microbatch = functools.lru_cache(maxsize=8192)(Microbatch)
+_pass = functools.lru_cache(maxsize=8192)(Pass)
+
+
+@hashed_once
+@dataclass(frozen=True)
 class Slices:
     """A model's chunks: each different one once, and their numbers by virtual stage."""
 
@@ -286,6 +292,19 @@ def slices(model: Chunk, layers: tuple[int, ...], first: Block | None = None) ->
     return Slices(tuple(dict.fromkeys(chunks)), numbered(chunks))
 
 
+@functools.lru_cache(maxsize=4096)
+def stage_parameters(
+    model: Slices, num_stages: int, microbatch: Microbatch
+) -> tuple[Parameters, ...]:
+    """Parameters of one rank of each stage."""
+    stages = [model.numbers[stage::num_stages] for stage in range(num_stages)]
+    found = {
+        held: parameters(tuple(model.different[number] for number in held), microbatch)
+        for held in set(stages)
+    }
+    return tuple(found[held] for held in stages)
+
+
 def chunk_of(blocks: Iterable[Block]) -> Chunk:
     """A chunk of these blocks."""
     return Chunk(tuple((block, len([*same])) for block, same in itertools.groupby(blocks)))
@@ -299,8 +318,6 @@ def schedule_of(name: ScheduleName, p: int, m: int, n: int) -> Schedule:
 
 def kept_passes(schedule: Schedule, num_kept: tuple[int, ...]) -> frozenset[tuple[int, int]]:
     """Virtual stage and microbatch of the forward passes that keep everything on each stage."""
-    if not any(num_kept):
-        return frozenset()
     return frozenset(
         (action.virtual_stage, action.microbatch)
         for actions, number in zip(schedule.ranks, num_kept, strict=True)

@@ -6,6 +6,7 @@ combinations that the training framework refuses in `simtrain.scenario.rules`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -96,15 +97,14 @@ class Parallelism(Section):
 
     def mesh(self, domains: Domains = 8, order: RankOrder = "tp-cp-ep-dp-pp") -> Mesh:
         """The mesh of ranks on a machine with these `domains`, numbered in this `order`."""
-        node, *wider = (domains,) if isinstance(domains, int) else domains
-        return Mesh(
-            tp=self.tensor,
-            dp=self.data,
-            pp=self.pipeline,
-            gpus_per_node=node,
-            gpus_per_level=tuple(wider),
-            order=_AXES_IN_ORDER[order],
-        )
+        return _mesh(self.tensor, self.data, self.pipeline, domains, order)
+
+
+@functools.lru_cache(maxsize=4096)
+def _mesh(tensor: int, data: int, pipeline: int, domains: Domains, order: RankOrder) -> Mesh:
+    node, *wider = (domains,) if isinstance(domains, int) else domains
+    axes = _AXES_IN_ORDER[order]
+    return Mesh(tensor, 1, 1, data, pipeline, node, tuple(wider), axes)
 
 
 class Placement(Section):

@@ -30,7 +30,8 @@ class Chunk:
         return sum(times for block, times in self.runs if block.is_unit)
 
 
-@dataclass(frozen=True, slots=True)
+@hashed_once
+@dataclass(frozen=True)
 class Parameters:
     """Numbers of parameters on one rank.
 

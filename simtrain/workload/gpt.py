@@ -6,6 +6,7 @@ Sources of embedding and head: Megatron-LM's `VocabParallelEmbedding`, `Embeddin
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
@@ -92,13 +93,25 @@ class Head:
 def gpt_blocks(scenario: Scenario) -> Chunk:
     """All blocks of a scenario's GPT, first to last."""
     model = scenario.model
-    layer = TransformerLayer(
-        model.hidden_size,
-        model.num_attention_heads,
-        model.ffn_hidden_size,
+    return _blocks(
+        model.num_layers,
+        (model.hidden_size, model.num_attention_heads, model.ffn_hidden_size),
+        (model.vocab_size, model.tied_embeddings),
         fused_attention=scenario.attention_backend == "fused",
+        in_place_cross_entropy=scenario.memory.in_place_cross_entropy,
     )
-    embedding = Embedding(model.vocab_size, model.tied_embeddings)
-    in_place = scenario.memory.in_place_cross_entropy
-    head = Head(model.vocab_size, model.tied_embeddings, in_place)
-    return Chunk(((embedding, 1), (layer, model.num_layers), (head, 1)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _blocks(
+    num_layers: int,
+    layer: tuple[int, int, int],
+    words: tuple[int, bool],
+    *,
+    fused_attention: bool,
+    in_place_cross_entropy: bool,
+) -> Chunk:
+    """The blocks; of equal models they are one object, whose hash is computed once."""
+    transformer = TransformerLayer(*layer, fused_attention=fused_attention)
+    head = Head(*words, in_place_cross_entropy)
+    return Chunk(((Embedding(*words), 1), (transformer, num_layers), (head, 1)))

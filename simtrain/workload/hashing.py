@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import functools
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -24,3 +25,17 @@ def hashed_once(cls: type[T]) -> type[T]:
     cls.__hash__ = hash_once  # type: ignore[method-assign, assignment]
     cls.__getstate__ = state  # type: ignore[method-assign, assignment]
     return cls
+
+
+def shared(value: T) -> T:
+    """The first value that equals this one.
+
+    Caches compare a shared value with itself by identity, and not field by field.
+    """
+    first: T = _first(value)
+    return first
+
+
+@functools.lru_cache(maxsize=8192)
+def _first(value: Any) -> Any:
+    return value

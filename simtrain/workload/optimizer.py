@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from simtrain.mesh import AXES, Group, Mesh
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import Parameters
+from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.work import (
     FP32_BYTES,
@@ -37,7 +38,8 @@ ADAM_WRITES = 3
 """Master weight, momentum, variance."""
 
 
-@dataclass(frozen=True, slots=True)
+@hashed_once
+@dataclass(frozen=True)
 class StepOptions:
     """All but its parameters that a rank's optimizer step follows from.
 
@@ -67,20 +69,21 @@ class StepOptions:
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
         """The options of a scenario."""
         memory, split = scenario.memory, scenario.parallelism
-        is_tied = scenario.model.tied_embeddings and split.pipeline > 1
         buckets = split.data > 1 and memory.zero_stage < 2 and scenario.overlap.data_parallel
-        return cls(
-            data=mesh.group("dp"),
-            model=mesh.group("tp", "pp"),
-            everyone=mesh.group(*AXES),
-            partial_sums=mesh.group("tp") if split.sequence_parallel else None,
-            tied=mesh.ends("pp") if is_tied else None,
-            zero_stage=memory.zero_stage,
-            offloads=memory.offload_optimizer,
-            element_bytes=scenario.compute_bytes,
-            gradient_bytes=scenario.gradient_bytes,
-            unscales=scenario.precision.compute == "fp16",
-            reduces_beside_backward=buckets,
+        return shared(
+            cls(
+                *_groups(
+                    mesh,
+                    partial_sums=split.sequence_parallel,
+                    tied=scenario.model.tied_embeddings and split.pipeline > 1,
+                ),
+                zero_stage=memory.zero_stage,
+                offloads=memory.offload_optimizer,
+                element_bytes=scenario.compute_bytes,
+                gradient_bytes=scenario.gradient_bytes,
+                unscales=scenario.precision.compute == "fp16",
+                reduces_beside_backward=buckets,
+            )
         )
 
     def held(self, num_parameters: int, *, from_stage: int) -> int:
@@ -88,6 +91,20 @@ class StepOptions:
         if self.zero_stage < from_stage:
             return num_parameters
         return -(-num_parameters // self.data.num_ranks)
+
+
+@functools.lru_cache(maxsize=4096)
+def _groups(
+    mesh: Mesh, *, partial_sums: bool, tied: bool
+) -> tuple[Group, Group, Group, Group | None, Group | None]:
+    """The groups of `StepOptions`, in the order of its fields."""
+    return (
+        mesh.group("dp"),
+        mesh.group("tp", "pp"),
+        mesh.group(*AXES),
+        mesh.group("tp") if partial_sums else None,
+        mesh.ends("pp") if tied else None,
+    )
 
 
 STEP_FIELDS = (

@@ -29,7 +29,8 @@ class PassOptions:
     sharding: Sharding | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@hashed_once
+@dataclass(frozen=True)
 class Pass:
     """A forward or backward pass of a chunk, for one microbatch, under a recompute policy."""
 

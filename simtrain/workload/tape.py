@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from simtrain.mesh import Group
+from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Tensor
 
 Emit = Callable[[IssueOrder], None]
 
 
-@dataclass(frozen=True, slots=True)
+@hashed_once
+@dataclass(frozen=True)
 class Microbatch:
     """What flows from block to block, as one rank sees it: `sequences` × `seq_length` × `hidden`.
 
