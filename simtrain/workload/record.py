@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,7 +24,7 @@ from simtrain.workload.segments import (
     forward_segment,
 )
 from simtrain.workload.sharding import ROOT, ShardedPass
-from simtrain.workload.tape import Block, Microbatch
+from simtrain.workload.tape import Block, Microbatch, record
 from simtrain.workload.work import Collective, CollectiveKind
 
 
@@ -53,15 +55,15 @@ class _Builder:
 
     def add(self, segment: Segment, owner: int = -1) -> None:
         """Issue a segment, whose first ops wait for what is awaited."""
-        start = self._position
-        if self._awaited:
-            # A kernel and what comes before it wait; what comes after it, waits for the kernel.
-            for place, op in enumerate(segment.ops):
-                self._joints.extend((start + place, awaited) for awaited in self._awaited)
-                if stream_of(op) is Stream.COMPUTE:
-                    self._awaited = ()
-                    break
-        self._awaited += tuple(start + place for place in segment.awaited)
+        start, awaited = self._position, self._awaited
+        if awaited:
+            num_waiting, has_kernel = _first_ops(segment)
+            waiting = range(start, start + num_waiting)
+            self._joints.extend(itertools.product(waiting, awaited))
+            if has_kernel:
+                self._awaited = ()
+        if segment.awaited:
+            self._awaited += tuple([start + place for place in segment.awaited])
         self._segments.append(segment)
         self._starts.append(start)
         self._owners.append(owner)
@@ -102,6 +104,18 @@ class _Builder:
             gathered_bytes,
             bucket_bytes,
         )
+
+
+@functools.lru_cache(maxsize=4096)
+def _first_ops(segment: Segment) -> tuple[int, bool]:
+    """How many ops wait for what is awaited before a segment, and whether one is a kernel.
+
+    A kernel and what comes before it wait; what comes after it, waits for the kernel.
+    """
+    for place, op in enumerate(segment.ops):
+        if stream_of(op) is Stream.COMPUTE:
+            return place + 1, True
+    return len(segment.ops), False
 
 
 @functools.lru_cache(maxsize=4096)
@@ -157,28 +171,44 @@ class _Recorder:
         options, batch = one.options, one.options.microbatch
         self.options, self.batch, self.builder = options, batch, _Builder(options.overlap)
         self.parts = _parts(one.chunk, one.recompute)
-        self._runs: dict[tuple[int, int], BlockRun] = {}
-        used = [*range(one.chunk.num_layers)]
-        if one.kind != "F":
-            parts = reversed(self.parts)
-            used = [n for part in parts if part.unit for n in part.unit.layers_of_backward]
+        self._segments: dict[tuple[int, int, bool], Segment] = {}
         self.shards = ShardedPass(
             self.builder,
             options.sharding,
-            unit_parameters(one.chunk, batch),
+            unit_parameters(one.chunk, batch) if options.sharding else {},
             batch,
-            # Weight gradients need no parameters.
-            [] if one.kind == "W" else [ROOT, *used],
+            self.used(one) if options.sharding else [],
             overlaps="dp" in options.overlap.asynchronous,
             is_forward=one.kind == "F",
         )
 
-    def run(self, block: Block, treatment: Treatment = KEEP) -> BlockRun:
-        """A block of the chunk under a treatment, told apart from others by identity."""
-        key = id(block), id(treatment)
-        if key not in self._runs:
-            self._runs[key] = BlockRun(block, self.batch, self.options.overlap, treatment)
-        return self._runs[key]
+    def used(self, one: Pass) -> list[int]:
+        """Units in the order in which the pass first needs their parameters."""
+        if one.kind == "W":
+            return []  # Weight gradients need no parameters.
+        if one.kind == "F":
+            return [ROOT, *range(one.chunk.num_layers)]
+        numbers = [part.unit.layers_of_backward for part in reversed(self.parts) if part.unit]
+        return [ROOT, *itertools.chain.from_iterable(numbers)]
+
+    def segment(
+        self,
+        segment_of: Callable[[BlockRun], Segment],
+        block: Block,
+        treatment: Treatment = KEEP,
+        *,
+        again: bool = False,
+    ) -> Segment:
+        """What `segment_of` gives for a block, which is told apart from others by identity.
+
+        `again` tells the forward pass in a backward pass apart from the backward pass.
+        """
+        key = id(block), id(treatment), again
+        found = self._segments.get(key)
+        if found is None:
+            run = BlockRun(block, self.batch, self.options.overlap, treatment)
+            found = self._segments[key] = segment_of(run)
+        return found
 
     def forward(self) -> None:
         """All parts, first to last; what has parameters finds the root unit gathered."""
@@ -186,19 +216,19 @@ class _Recorder:
             for number, place, block, treatment in part.layers:
                 self.shards.need(ROOT)
                 self.shards.need(number)
-                self.builder.add(forward_segment(self.run(block, treatment)), place)
+                self.builder.add(self.segment(forward_segment, block, treatment), place)
                 self.builder.end_layer()
                 self.shards.free(number)
             if part.unit and part.unit.distribute:
                 self.builder.compute(_split_input(self.batch), part.blocks[0][0])
             for place, block in part.others:
-                if self.run(block).recording.parameters:
+                if record(block, self.batch).parameters:
                     self.shards.need(ROOT)
-                self.builder.add(forward_segment(self.run(block)), place)
+                self.builder.add(self.segment(forward_segment, block), place)
 
     def backward(self, kind: BackwardKind) -> None:
         """All parts, last to first; input gradients (`I`) leave nothing to reduce."""
-        shards = self.shards
+        shards, segment_of = self.shards, functools.partial(backward_segment, kind=kind)
         shards.need(ROOT)
         if kind != "I":
             shards.begin(ROOT)
@@ -209,13 +239,13 @@ class _Recorder:
                 shards.need(number)
                 if kind != "I":
                     shards.begin(number)
-                self.builder.add(backward_segment(self.run(block, treatment), kind), place)
+                self.builder.add(self.segment(segment_of, block, treatment), place)
                 self.builder.end_layer()
                 shards.free(number)
                 if kind != "I":
                     shards.reduce(number)
             for place, block in part.others:
-                self.builder.add(backward_segment(self.run(block), kind), place)
+                self.builder.add(self.segment(segment_of, block), place)
         if kind != "I":
             shards.reduce(ROOT)
             shards.finish()
@@ -226,10 +256,10 @@ class _Recorder:
             return
         if part.unit.distribute:
             self.builder.wait(self.builder.launch(_gather_input(self.batch), part.blocks[0][0]))
+        segment_of = functools.partial(again_segment, waiting_bytes=self.batch.local_bytes)
         for number, place, block, treatment in part.layers:
             self.shards.need(number)
-            run = self.run(block, treatment)
-            self.builder.add(again_segment(run, self.batch.local_bytes), place)
+            self.builder.add(self.segment(segment_of, block, treatment, again=True), place)
 
 
 def _input_part(batch: Microbatch) -> Tensor:

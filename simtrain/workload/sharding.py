@@ -109,11 +109,10 @@ class ShardedPass:
 
     def reduce(self, unit: int) -> None:
         """Reduce the gradients of a unit, which are complete."""
-        elements = self.elements[unit]
-        if self.data is None or not elements:
+        if self.data is None or not self.elements[unit]:
             return
         self.finish()
-        num_bytes = elements * self.batch.gradient_bytes
+        num_bytes = self.elements[unit] * self.batch.gradient_bytes
         self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
         work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, self.data)
         phase = Phase.WEIGHT_GRADIENT
