@@ -20,6 +20,7 @@ from simtrain.scenario import RULES, Scenario
 from simtrain.sweep import Plan, load_plan
 from simtrain.sweep.executors import local_executor
 from simtrain.sweep.folder import SweepFolder
+from simtrain.sweep.points import Points
 from simtrain.sweep.run import Progress, run_sweep
 
 GRID = """\
@@ -98,7 +99,7 @@ def whole(plan: Plan, folder: SweepFolder) -> Progress:
 def split(plan: Plan, indices: Sequence[int]) -> None:
     """What a row costs, step by step, once all that rows share is known."""
     evaluator = Evaluator()
-    scenarios, build_s = timed(plan.scenario, indices)
+    scenarios, build_s = timed(Points(plan).scenario, indices)
     codes, rules_s = timed(broken, scenarios)
     legal = [one for one, code in zip(scenarios, codes, strict=True) if code is None]
     for evaluate in (evaluator.evaluate, evaluator.peak_bytes):

@@ -20,6 +20,7 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.schema import spell_out_recompute
 from simtrain.strict_yaml import apply_overrides, load_document, validate
 from simtrain.sweep import Plan
+from simtrain.sweep.points import Points
 
 # Each value that a field may have here, with what else a file says of its section.
 VALUES: dict[str, list[Any]] = {
@@ -35,13 +36,27 @@ VALUES: dict[str, list[Any]] = {
     "hardware.intra_node": [{"bandwidth": "300 GB/s"}, {"bandwidth": "150 GB/s"}],
     "cluster": ["a100_sxm4_80gb", "h100_sxm"],
 }
+LABELS = {
+    "plain": {"schedule": "gpipe"},
+    "wide": {"parallelism.tensor": 4, "model.seq_length": 1024},
+}
 
 
 @functools.cache
 def wide_plan() -> Plan:
+    return _plan_with(VALUES)
+
+
+@functools.cache
+def labelled_points() -> Points:
+    """Points of axes that set the base, and fields only at some of their values."""
+    return Points(_plan_with(VALUES | {"way": LABELS}))
+
+
+def _plan_with(axes: dict[str, Any]) -> Plan:
     with tempfile.TemporaryDirectory() as folder:
-        axes = "".join(f"  {name}: {json.dumps(values)}\n" for name, values in VALUES.items())
-        return plan_of(pathlib.Path(folder), f"axes:\n{axes}")
+        lines = "".join(f"  {name}: {json.dumps(values)}\n" for name, values in axes.items())
+        return plan_of(pathlib.Path(folder), f"axes:\n{lines}")
 
 
 @given(st.integers(0, math.prod(map(len, VALUES.values())) - 1))
@@ -55,6 +70,16 @@ def test_a_point_is_the_scenario_that_a_file_with_its_values_would_be(index: int
     fresh = validate(Scenario, document.data, document.positions)
     assert scenario.model_dump(exclude={"name"}) == fresh.model_dump(exclude={"name"})
     assert scenario.model_fields_set == fresh.model_fields_set | {"name"}
+
+
+@given(st.integers(0, math.prod(map(len, [*VALUES.values(), LABELS])) - 1))
+def test_points_that_share_sections_are_the_scenarios_of_the_plan(index: int) -> None:
+    """Whichever points were looked at before."""
+    points = labelled_points()
+    scenario, alone = points.scenario(index), points.plan.scenario(index)
+    assert scenario == alone
+    assert scenario.model_fields_set == alone.model_fields_set
+    assert scenario.model_dump() == alone.model_dump()
 
 
 def test_a_section_that_a_base_leaves_empty_can_be_set(tmp_path: pathlib.Path) -> None:

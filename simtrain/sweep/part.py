@@ -21,6 +21,7 @@ from simtrain.sweep.axes import LARGEST, Cell, in_words
 from simtrain.sweep.constraints import Constraint, ConstraintError
 from simtrain.sweep.counts import Best, Counts, better
 from simtrain.sweep.plan import BREAKDOWN, Plan
+from simtrain.sweep.points import Points
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,9 +54,9 @@ def run_part(plan: Plan, number: int) -> Part:
     """
     excluded: Counter[int] = Counter()
     kept: list[tuple[int, Scenario]] = []
-    constraints = plan.readable_constraints()
+    constraints, points = plan.readable_constraints(), Points(plan)
     for index in plan.indices(number):
-        scenario = plan.scenario(index)
+        scenario = points.scenario(index)
         removed_by = first_unsatisfied(plan, constraints, scenario, index)
         if removed_by is None:
             kept.append((index, scenario))
@@ -153,7 +154,9 @@ def _encoded(plan: Plan, number: int, rows: Sequence[Row], counts: Counts) -> by
     about = {"sweep": plan.digest, "part": number, "part_size": plan.part_size}
     text = json.dumps(about | {"counts": counts.to_json()}, sort_keys=True)
     schema = schema_of(plan).with_metadata({_METADATA_KEY: text.encode()})
-    columns = {name: [_storable(row.get(name)) for row in rows] for name in schema.names}
+    columns = {name: [row.get(name) for row in rows] for name in schema.names}
+    for name in _INTEGERS & columns.keys():
+        columns[name] = [*map(_storable, columns[name])]
     return _file_of(pyarrow.table(columns, schema=schema))
 
 
