@@ -1,6 +1,7 @@
 """Points of a sweep: read as a file with their values is, evaluated, and compared."""
 
 import functools
+import gc
 import json
 import math
 import pathlib
@@ -14,12 +15,14 @@ from hypothesis import strategies as st
 from pytest import MonkeyPatch
 from sweep_files import BASE, SMALL, plan_of, rows_of, run, with_axes
 
+from simtrain.errors import InputError
 from simtrain.evaluation import Evaluator
 from simtrain.resources import find_scenario
 from simtrain.scenario import Scenario
 from simtrain.scenario.schema import spell_out_recompute
 from simtrain.strict_yaml import apply_overrides, load_document, validate
 from simtrain.sweep import Plan
+from simtrain.sweep.part import run_part
 from simtrain.sweep.points import Points
 
 # Each value that a field may have here, with what else a file says of its section.
@@ -85,6 +88,23 @@ def test_points_that_share_sections_are_the_scenarios_of_the_plan(index: int) ->
 def test_a_section_that_a_base_leaves_empty_can_be_set(tmp_path: pathlib.Path) -> None:
     text = BASE.replace("base:\n", "base:\n  overlap:\n") + "axes: {overlap.pipeline: [true]}\n"
     assert plan_of(tmp_path, text).scenario(0).overlap.pipeline
+
+
+def test_garbage_collection_is_as_before_a_part(tmp_path: pathlib.Path) -> None:
+    """After an error too: the constraint divides by zero at the second point."""
+    axis = with_axes("parallelism.tensor: [1, 4]")
+    plan = plan_of(tmp_path, f"{axis}constraints: [tensor // (tensor - 4) < 1]\n", part_size=1)
+    try:
+        for switch in (gc.enable, gc.disable):
+            switch()
+            was_enabled = gc.isenabled()
+            run_part(plan, 0)
+            assert gc.isenabled() == was_enabled
+            with pytest.raises(InputError):
+                run_part(plan, 1)
+            assert gc.isenabled() == was_enabled
+    finally:
+        gc.enable()
 
 
 def test_points_that_are_alike_are_evaluated_together(
