@@ -217,8 +217,10 @@ def decoded(plan: Plan, number: int, content: bytes) -> Counts:
     import pyarrow.parquet
 
     try:
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
-        table = file.read()
+        buffer = pyarrow.BufferReader(content)
+        file = pyarrow.parquet.ParquetFile(buffer, page_checksum_verification=True)
+        # Threads of Arrow that still run when the process exits can abort it: start none.
+        table = file.read(use_threads=False)
         about = json.loads(table.schema.metadata[_METADATA_KEY])
         found = about["sweep"], about["part"], about["part_size"]
         counts = Counts.from_json(about["counts"])
