@@ -24,6 +24,7 @@ from benchmarks.compare_speed import compare_speed
 from benchmarks.prediction_changes import WIDTH, Comparison, compare, moved_table, summary_lines
 from benchmarks.random_scenarios import coverage_lines
 from benchmarks.revisions import Revision, checked_out, working_tree
+from benchmarks.speed_probe import WORKLOADS
 
 Records = dict[str, str]
 Pair = tuple[Revision, Revision]
@@ -38,9 +39,9 @@ def main() -> None:
             revisions = old, working_tree()
             print(f"old: {old.name}\nnew: {working_tree().name}", flush=True)
             comparison = _compare_predictions(revisions, options)
-            if options.speed:
+            if options.speed is not None:
                 print(flush=True)
-                compare_speed(*revisions, options.rounds)
+                compare_speed(*revisions, options.rounds, options.speed)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -58,7 +59,13 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the random scenarios (default: 0)")
     parser.add_argument("--sweeps", action="store_true", help="compare the shipped sweeps too")
-    parser.add_argument("--speed", action="store_true", help="compare the speed afterwards")
+    parser.add_argument(
+        "--speed",
+        nargs="*",
+        choices=[*WORKLOADS],
+        metavar="WORKLOAD",
+        help=f"compare the speed afterwards: of everything, or of {', '.join(WORKLOADS)}",
+    )
     parser.add_argument(
         "--rounds", type=int, default=3, metavar="N", help="timed rounds of --speed (default: 3)"
     )

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.table import Table
 
 from benchmarks.prediction_changes import WIDTH
 from benchmarks.revisions import Revision
-from benchmarks.speed_probe import GPUS, TYPICAL, WORKLOADS
+from benchmarks.speed_probe import GPUS, PART_SIZE, TYPICAL, WORKLOADS
 
 Seconds = dict[str, float]
 Timing = Callable[[Revision], Seconds]
@@ -36,8 +36,10 @@ axes:
 NUM_POINTS = 2 * 2 * 4 * 4 * 3 * 3 * 2 * 3
 
 
-def compare_speed(old: Revision, new: Revision, rounds: int) -> None:
+def compare_speed(old: Revision, new: Revision, rounds: int, workloads: Sequence[str] = ()) -> None:
     """Print a table of the seconds in both revisions and of their ratios.
+
+    `workloads` are those of `speed_probe` to time; if none is given, all and the commands.
 
     Each workload runs in a fresh process: in the old revision, the new one, the old one, ... The
     first round of each is not counted, because it compiles and writes caches.
@@ -45,12 +47,15 @@ def compare_speed(old: Revision, new: Revision, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "speed.yaml"
         file.write_text(_SWEEP, encoding="utf-8")
-        timings = [*map(_in_process, WORKLOADS), *_commands(file)]
+        timings = [*map(_in_process, workloads or WORKLOADS)]
+        if not workloads:
+            timings += _commands(file)
         seconds = _alternated(timings, old, new, rounds)
     Console(width=WIDTH, highlight=False).print(_table(seconds))
     for label, (olds, news) in seconds.items():
         if label.startswith("sweep"):
-            rates = " old, ".join(f"{NUM_POINTS / min(times):,.0f}" for times in (olds, news))
+            number = NUM_POINTS if label.startswith("sweep of") else PART_SIZE
+            rates = " old, ".join(f"{number / min(times):,.0f}" for times in (olds, news))
             print(f"{label}: {rates} new points per second (fastest round)")
 
 

@@ -4,8 +4,10 @@
 """
 
 import json
+import pathlib
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -59,10 +61,46 @@ def search() -> Seconds:
     return {"175B, second search()": _median(3, lambda: search(scenario, (GPUS,)))}
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
+_GRID = """\
+base: table5_22b_present
+axes:
+  model.seq_length: [1024, 1152, 1280]
+  batch.global: [64, 128]
+  parallelism.tensor: [1, 2, 4, 8]
+  parallelism.pipeline: [1, 2, 4, 8]
+  parallelism.data: [1, 2, 4, 8]
+  batch.micro: [1, 2, 4]
+  parallelism.interleave: [1, 2, 3]
+  recompute: [none, selective, full]
+  memory.zero_stage: [0, 1]
+"""
+PART_SIZE = 2 * 4 * 4 * 4 * 3 * 3 * 3 * 2
+"""Points of a sequence length."""
+
+
+def sweep() -> Seconds:
+    """Processor time of a sweep: its first part lays out pipelines, which the others share."""
+    from simtrain.sweep import load_plan
+    from simtrain.sweep.part import run_part
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "grid.yaml"
+        file.write_text(_GRID, encoding="utf-8")
+        plan = load_plan(file, part_size=PART_SIZE)
+    first_s, *others_s = (
+        _seconds(partial(run_part, plan, number), time.process_time)
+        for number in range(plan.num_parts)
+    )
+    return {
+        f"sweep, first {PART_SIZE:,} points": first_s,
+        f"sweep, {PART_SIZE:,} more points": statistics.median(others_s),
+    }
+
+
+def _seconds(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
     run()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _median(repetitions: int, run: Callable[[], object]) -> float:
@@ -71,7 +109,7 @@ def _median(repetitions: int, run: Callable[[], object]) -> float:
     return statistics.median(_seconds(run) for _ in range(repetitions))
 
 
-WORKLOADS = {workload.__name__: workload for workload in (cold, warm, evaluator, search)}
+WORKLOADS = {workload.__name__: workload for workload in (cold, warm, evaluator, search, sweep)}
 
 
 def main() -> None:
