@@ -112,6 +112,14 @@ class Evaluator:
         """
         return self._machine(scenario).model.profile
 
+    def machine_of(self, scenario: Scenario) -> Machine:
+        """The machine that times the scenario's passes; it remembers them between scenarios.
+
+        Raises:
+            InputError: as `profile_of`.
+        """
+        return self._machine(scenario)
+
     def _machine(self, scenario: Scenario) -> Machine:
         overrides = repr(scenario.hardware) if scenario.hardware else ""
         key = scenario.cluster, overrides, profile_version(scenario.cluster)

@@ -64,8 +64,17 @@ ROOMS: dict[str, set[str]] = {
     },
     "plots": {"errors", "tables", "strict_yaml", "pictures"},
     "search": {
-        *("errors", "units", "strict_yaml", "scenario", "hardware", "workload"),
-        *("durations", "plan", "memory", "pictures", "report", "studies", "evaluation"),
+        *(
+            "errors",
+            "units",
+            "strict_yaml",
+            "mesh",
+            "scenario",
+            "hardware",
+            "workload",
+            "schedules",
+        ),
+        *("plan", "programs", "memory", "pictures", "report", "studies", "evaluation", "sweep"),
     },
     "cost": {"units", "tables", "scenario", "hardware"},
     "paper": {

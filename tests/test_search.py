@@ -20,10 +20,11 @@ from simtrain.search import Objective, SearchResult, search, write_scenarios
 from simtrain.search.bounds import Bounds
 from simtrain.search.exhaustive import exhaustive
 from simtrain.search.legality import legal_points
-from simtrain.search.looker import Found, Looker
+from simtrain.search.looker import Found, Looker, never
 from simtrain.search.result import reason
 from simtrain.search.sampling import sampled
 from simtrain.search.space import Point, Space
+from simtrain.search.workers import Workers
 from simtrain.units import format_bytes
 
 GIB = 2**30
@@ -42,18 +43,34 @@ def peaks_bytes(scenarios: list[Scenario]) -> list[int]:
     return [EVALUATOR.peak_bytes(scenario) for scenario in scenarios]
 
 
-@pytest.mark.parametrize("objective", [Objective.TIME, Objective.MEMORY])
-def test_the_best_are_those_of_brute_force(objective: Objective) -> None:
-    expected = brute_force("narrow", objective)
-    result = search(BASES["narrow"], (4,), objective, top=7)
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        ("narrow", Objective.TIME),
+        ("narrow", Objective.MEMORY),
+        ("overlapped", Objective.TIME),
+        ("uneven", Objective.MEMORY),
+        ("offloaded", Objective.TOKENS_PER_S),
+    ],
+)
+def test_the_best_are_those_of_brute_force(name: str, objective: Objective) -> None:
+    expected = brute_force(name, objective)
+    result = search(BASES[name], (4,), objective, top=7)
     assert [found.scenario for found in result.ranked] == expected[:7]
     assert result.exact
     assert result.seen.num_seen == result.seen.num_fitting == len(expected)
     assert result.seen.num_simulated < len(expected)
 
 
+class KernelBounds(Bounds):
+    """No pass is timed."""
+
+    def iteration_s(self, scenario: Scenario) -> float:
+        return self.kernels_s(scenario)
+
+
 class StandIn(Evaluator):
-    """Everything fits."""
+    """Nothing is simulated; a peak is its lower bound."""
 
     def __init__(self, bounds: Bounds, told: Callable[[float], float]) -> None:
         super().__init__()
@@ -61,20 +78,27 @@ class StandIn(Evaluator):
         self.seen_s: list[float] = []
 
     def peak_bytes(self, scenario: Scenario) -> int:
-        return 0
+        return self.bounds.peak_bytes(scenario)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
-        self.seen_s.append(self.bounds.time_s(scenario))
+        self.seen_s.append(self.bounds.kernels_s(scenario))
         run = Run(self.told(self.seen_s[-1]), 1.0, 0.5, 0.5, Breakdown())
-        return Evaluation(scenario, 0, 80 * GIB, run)
+        return Evaluation(scenario, self.peak_bytes(scenario), 80 * GIB, run)
 
 
-def large(told: Callable[[float], float]) -> tuple[StandIn, Looker, tuple[Point, ...]]:
+def large(
+    told: Callable[[float], float], limit_bytes: int = 80 * GIB
+) -> tuple[StandIn, Looker, tuple[Point, ...]]:
     """A space of 3,042 points, none of them simulated."""
     searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
-    stand_in = StandIn(Bounds(searched.base, EVALUATOR.profile_of(searched.base)), told)
-    looker = Looker(searched, stand_in, Objective.TIME, 80 * GIB)
+    bounds = KernelBounds(searched.base, EVALUATOR.machine_of(searched.base))
+    stand_in = StandIn(bounds, told)
+    looker = Looker(searched, stand_in, Objective.TIME, limit_bytes, bounds)
     return stand_in, looker, legal_points(searched).points
+
+
+def silent(phase: str, done: int, total: int, best: str) -> None:
+    """Tell nobody."""
 
 
 def test_in_a_large_space_too() -> None:
@@ -84,7 +108,7 @@ def test_in_a_large_space_too() -> None:
         return time_s * (1 + random.Random(time_s).random() / 3)
 
     stand_in, looker, points = large(told)
-    seen = exhaustive(looker, stand_in.bounds, points, 10, lambda what, done, total: None)
+    seen = exhaustive(looker, Workers(looker), points, 10, silent, never)
     fitting = [
         point
         for point in points
@@ -146,8 +170,8 @@ def test_the_optimizer_goes_where_it_is_told_that_it_is_good() -> None:
 
 def _proposed_s(told: Callable[[float], float]) -> list[float]:
     """Seconds of what is proposed where each point's are its lower bound, and told otherwise."""
-    stand_in, looker, points = large(told)
-    assert sampled(looker, points, 40, 1, lambda what, done, total: None).num_seen == 40
+    stand_in, looker, points = large(told, limit_bytes=2**60)
+    assert sampled(looker, points, 40, 1, silent, never).num_seen == 40
     return stand_in.seen_s
 
 

@@ -46,16 +46,34 @@ def search(
             help="If more configurations than this are legal, let an optimizer propose so many.",
         ),
     ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            help="End after this time with the best so far, and say how far it can be from the "
+            "optimum. Ctrl-C does the same; the second one ends at once.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Processes that find memory and bounds. The result is the same with any number. "
+            "Each takes a second to start: worth it for thousands of legal configurations.",
+        ),
+    ] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Find the best way to train a scenario's model and global batch on so many GPUs.
 
     Tensor, pipeline and data parallelism, interleave, microbatch, recompute, sequence parallelism
     and ZeRO stage are searched, all that is legal of them; what --set gives one of them it keeps.
-    Exit code 3 where nothing fits, 2 where nothing is legal.
+    Exit code 0 with a ranking, also if --seconds or Ctrl-C ended the search: the last line says
+    what is proved of it. Exit code 3 where nothing fits, 2 where nothing is legal.
 
-    Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5
+    Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5 --seconds 30
     """
+    from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
     from simtrain.pictures import make_folder
     from simtrain.scenario import load_unchecked
@@ -65,7 +83,7 @@ def search(
     loaded = load_unchecked(scenario, overrides or ())
     if out:
         make_folder(out, "scenarios")
-    with progress_bar() as tell:
+    with progress_bar() as tell, first_interrupt() as interrupted:
         result = find(
             loaded,
             tuple(gpus),
@@ -73,6 +91,9 @@ def search(
             max_memory=max_memory,
             top=top,
             max_trials=trials,
+            workers=workers,
+            seconds=seconds,
+            interrupted=interrupted,
             tell=tell,
         )
     files = write_scenarios(result, out) if out else []

@@ -1,6 +1,6 @@
-"""What a configuration needs at least, without simulating it: its peak, and its iteration time.
+"""Lower bounds of a configuration's peak and of its iteration time, without simulating it.
 
-Neither is ever above what is simulated: what they rule out is ruled out.
+None is ever above what is simulated, so a configuration that a bound rules out cannot win.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import itertools
 import math
 from collections.abc import Iterable
 
-from simtrain.durations.model import DurationModel
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.report import allocator_bytes
 from simtrain.memory.states import model_states
-from simtrain.plan import chunk_of, microbatch_of, slices
-from simtrain.scenario import Parallelism, RecomputePolicy, Scenario
+from simtrain.mesh import Domains
+from simtrain.plan import Plan, chunk_of, microbatch_of, slices
+from simtrain.programs.seconds import Machine
+from simtrain.scenario import Batch, MemoryOptions, Parallelism, RecomputePolicy, Scenario
+from simtrain.search.iteration_bound import iteration_bound_s
+from simtrain.studies.choose import is_open
 from simtrain.workload.chunk import Parameters, parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.issue import BLOCKING
@@ -32,14 +34,19 @@ _ROUNDING = 1 - 1e-9
 
 
 class Bounds:
-    """Lower bounds of legal scenarios that differ from a base as the points of a space do."""
+    """Lower bounds of legal scenarios that differ from a base as the points of a space do.
 
-    def __init__(self, base: Scenario, profile: HardwareProfile) -> None:
-        self.profile = profile
+    Args:
+        base: the scenario around which the space lies.
+        machine: times passes and optimizer steps.
+    """
+
+    def __init__(self, base: Scenario, machine: Machine) -> None:
+        self.machine = machine
         self._model = gpt_blocks(base)
-        self._durations = DurationModel(profile)
+        self._ranks: dict[tuple[Parallelism, MemoryOptions], tuple[int, float]] = {}
+        self._pipelines: dict[tuple[Parallelism, Batch, RecomputePolicy], float] = {}
         self._passes_s = functools.cache(self._kernels_of_passes_s)
-        self._step_s = functools.cache(self._kernels_of_step_s)
 
     def peak_bytes(self, scenario: Scenario) -> int:
         """A lower bound of the peak of the fullest stage: its model states and their allocator.
@@ -47,10 +54,9 @@ class Bounds:
         At every moment a rank holds its parameters, gradients and optimizer states, and whatever
         else it holds adds to them; what the allocator holds beside tensors grows with these.
         """
-        _, options, stages = self._rank(scenario)
-        return max(self._states_bytes(options, one) for one in stages)
+        return self._rank(scenario)[0]
 
-    def time_s(self, scenario: Scenario) -> float:
+    def kernels_s(self, scenario: Scenario) -> float:
         """A lower bound of the iteration time: kernels alone, in a pipeline, then the optimizer.
 
         A stage runs the passes of its m microbatches one after another, and each pass takes at
@@ -68,26 +74,58 @@ class Bounds:
         Where v chunks of p stages are equal, the first two are m w (1 + (p - 1) / (m v)): the
         bubble of the interleaved schedule (Narayanan et al. 2021, Section 2.2.2).
         """
-        microbatch, options, (first, *_) = self._rank(scenario)
-        layer_s, head_s = self._passes_s(microbatch, _certainly_again(scenario.recompute))
-        num_microbatches = scenario.num_microbatches
+        key = scenario.parallelism, scenario.batch, scenario.recompute
+        passes_s = self._pipelines.get(key)
+        if passes_s is None:
+            passes_s = self._pipelines[key] = self._kernels_of_pipeline_s(scenario)
+        return _ROUNDING * (passes_s + self._rank(scenario)[1])
+
+    def iteration_s(self, scenario: Scenario) -> float:
+        """A lower bound of the iteration time that is close to it: see `iteration_bound_s`.
+
+        It times the passes of the scenario. Recompute that is open has the bound of its kernels,
+        because which passes it runs follows from what fits.
+        """
+        kernels_s = self.kernels_s(scenario)
+        if is_open(scenario):
+            return kernels_s
+        plan = Plan.of(scenario, self._domains)
+        return max(kernels_s, _ROUNDING * iteration_bound_s(plan, self.machine))
+
+    @property
+    def _domains(self) -> Domains:
+        return self.machine.model.profile.cluster.domains
+
+    def _rank(self, scenario: Scenario) -> tuple[int, float]:
+        """Bytes of the fullest stage's states, and seconds of the first stage's optimizer step.
+
+        Both follow from a rank's parameters, and those from the split: a microbatch's size has no
+        part in them.
+        """
+        key = scenario.parallelism, scenario.memory
+        found = self._ranks.get(key)
+        if found is None:
+            mesh = scenario.mesh(self._domains)
+            layers = _stage_layers(scenario.model.num_layers, scenario.parallelism)
+            stages = slices(self._model, tuple(own for _, own in layers)).different
+            microbatch, options = microbatch_of(scenario, mesh), StepOptions.of(scenario, mesh)
+            held = [parameters((stage,), microbatch) for stage in stages]
+            peak_bytes = max(self._states_bytes(options, one) for one in held)
+            step_s = self._kernels_of_step_s(options, held[0])
+            found = self._ranks[key] = peak_bytes, step_s
+        return found
+
+    def _kernels_of_pipeline_s(self, scenario: Scenario) -> float:
+        mesh = scenario.mesh(self._domains)
+        policy, num_microbatches = _certainly_again(scenario.recompute), scenario.num_microbatches
+        layer_s, head_s = self._passes_s(microbatch_of(scenario, mesh), policy)
         stages = _stage_layers(scenario.model.num_layers, scenario.parallelism)
         passes_s = max(
             passed * layer_s + num_microbatches * own * layer_s for passed, own in stages
         )
         # The head is on the last stage, which has the most stages before it.
         passed, own = stages[-1]
-        passes_s = max(passes_s, passed * layer_s + num_microbatches * (own * layer_s + head_s))
-        return _ROUNDING * (passes_s + self._step_s(options, first))
-
-    def _rank(self, scenario: Scenario) -> tuple[Microbatch, StepOptions, tuple[Parameters, ...]]:
-        """The microbatch of a rank, the options of its step, and each stage's parameters."""
-        mesh = scenario.mesh(self.profile.cluster.domains)
-        layers = _stage_layers(scenario.model.num_layers, scenario.parallelism)
-        stages = slices(self._model, tuple(own for _, own in layers)).different
-        microbatch = microbatch_of(scenario, mesh)
-        held = tuple(parameters((stage,), microbatch) for stage in stages)
-        return microbatch, StepOptions.of(scenario, mesh), held
+        return max(passes_s, passed * layer_s + num_microbatches * (own * layer_s + head_s))
 
     def _kernels_of_passes_s(
         self, microbatch: Microbatch, recompute: RecomputePolicy
@@ -112,12 +150,12 @@ class Bounds:
 
     def _kernels_s(self, ops: Iterable[Op]) -> float:
         return math.fsum(
-            self._durations.seconds(op.work) for op in ops if not isinstance(op.work, Collective)
+            self.machine.model.seconds(op.work) for op in ops if not isinstance(op.work, Collective)
         )
 
     def _states_bytes(self, options: StepOptions, held: Parameters) -> int:
         states_bytes = model_states(options, held.total).total_bytes
-        return states_bytes + allocator_bytes(self.profile, states_bytes)
+        return states_bytes + allocator_bytes(self.machine.model.profile, states_bytes)
 
 
 @functools.lru_cache(maxsize=4096)

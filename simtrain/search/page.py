@@ -89,13 +89,39 @@ def _notes(result: SearchResult) -> list[str]:
         f"{seen.num_fitting:,} of the {seen.num_seen:,} that were looked at fit; "
         f"{seen.num_simulated:,} had to be simulated."
     )
-    certain = (
-        "None of the others is better."
-        if result.exact
-        else f"Not exact: {seen.num_seen / legal:.1%} of the legal ones were looked at."
-    )
     source = [] if result.profile.calibrated else [NOT_CALIBRATED]
-    return [*recompute, *why, counted, *source, certain]
+    return [*recompute, *why, counted, *source, _certainty(result)]
+
+
+def _certainty(result: SearchResult) -> str:
+    """What is proved of the ranking."""
+    seen, legal = result.seen, len(result.legal.points)
+    why = {"budget": "The search stopped after --seconds. ", "interrupt": "Interrupted. "}
+    stopped = why[seen.stopped] if seen.stopped else ""
+    if result.exact:
+        return f"{stopped}None of the others is better."
+    if seen.bound is None or result.gap is None:
+        return f"{stopped}Not exact: {seen.num_seen / legal:.1%} of the legal ones were looked at."
+    said = f"{stopped}Looked at {seen.num_seen:,} of {legal:,}; "
+    if seen.num_proved:
+        numbers = "number 1" if seen.num_proved == 1 else f"numbers 1 to {seen.num_proved}"
+        return f"{said}no other is better than {numbers}."
+    best = result.ranked[0]
+    limit = {
+        Objective.TIME: "faster than " + format_seconds(seen.bound),
+        Objective.COST: f"cheaper than {seen.bound:.4g} GPU-seconds",
+        Objective.MEMORY: "smaller than " + format_bytes(round(seen.bound)),
+        Objective.TOKENS_PER_S: f"faster than {-seen.bound:,.0f} tokens/s",
+    }[result.objective]
+    found = {
+        Objective.TIME: format_seconds(best.run.iteration_time_s),
+        Objective.COST: f"{best.gpu_seconds:.4g}",
+        Objective.MEMORY: format_bytes(best.evaluation.peak_bytes),
+        Objective.TOKENS_PER_S: f"{best.run.tokens_per_s:,.0f}",
+    }[result.objective]
+    percent = f"{100 * result.gap:.{0 if result.gap >= 0.1 else 1}f} %"
+    gap = f"at most {percent} from the optimum"
+    return f"{said}no other can be {limit} (best found {found}: {gap})."
 
 
 def _recompute_in_detail(ranked: Sequence[Found]) -> dict[str, list[str]]:

@@ -31,21 +31,51 @@ def objective_of(written: Objective | str) -> Objective:
     return Objective(written)
 
 
-def check_counts(gpus: tuple[int, ...], top: int, max_trials: int | None) -> None:
+def check_counts(gpus: tuple[int, ...], top: int, max_trials: int | None, workers: int) -> None:
     """Refuse numbers that count nothing, and no number of GPUs.
 
     Raises:
         InputError: with every number that is not an integer of at least 1.
     """
     trials = () if max_trials is None else (max_trials,)
+    counts = {"gpus": gpus or ((),), "top": (top,), "max_trials": trials, "workers": (workers,)}
     problems = [
         Problem("E834", f"{name} is {value!r}", fix="write a whole number of at least 1")
-        for name, values in {"gpus": gpus or ((),), "top": (top,), "max_trials": trials}.items()
+        for name, values in counts.items()
         for value in values
         if type(value) is not int or value < 1
     ]
     if problems:
         raise InputError(problems)
+
+
+def check_budget(seconds: float | None) -> None:
+    """Refuse a budget that is no time.
+
+    Raises:
+        InputError: it is not a finite number above 0.
+    """
+    is_number = type(seconds) in (int, float)
+    if seconds is None or (is_number and 0 < seconds < math.inf):
+        return
+    fix = "write a number of seconds above 0, or leave it out to search to the end"
+    raise InputError.of("E834", f"seconds is {seconds!r}", fix=fix)
+
+
+def check_alone(workers: int) -> None:
+    """Refuse workers for proposals, each of which follows from the results of those before it.
+
+    Raises:
+        InputError: there is more than one worker.
+    """
+    if workers > 1:
+        raise InputError.of(
+            "E835",
+            f"{workers} workers cannot share proposals",
+            Location("--workers"),
+            "leave out --workers, or leave out --trials to look at every configuration",
+            "each proposal of --trials follows from the results of those before it",
+        )
 
 
 def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile) -> None:
@@ -126,22 +156,27 @@ def _other_gpus(space: Space, profile: HardwareProfile) -> str:
     return num_gpus_in_words(found) if found else "another number of GPUs"
 
 
-def none_fits(looker: Looker, seen: Seen, profile: HardwareProfile, exact: bool) -> DoesNotFitError:
+def none_fits(
+    looker: Looker, seen: Seen, profile: HardwareProfile, num_legal: int
+) -> DoesNotFitError:
     """No configuration fits: the one that misses least, and what would leave it more memory."""
     assert seen.nearest is not None, "if nothing fits, something misses least"
     space, limit_bytes = looker.space, looker.limit_bytes
     peak_bytes = looker.peak_bytes(seen.nearest)
-    ways = ["on more GPUs"] if max(space.gpus) < profile.cluster.num_gpus else []
+    ways = ["for longer"] if seen.stopped else []
+    ways += ["on more GPUs"] if max(space.gpus) < profile.cluster.num_gpus else []
     if profile.host_link is not None and not space.base.memory.offload_optimizer:
         ways.append("with --set memory.offload_optimizer=true")
     needed = math.ceil(peak_bytes / _MIB)
     if limit_bytes < needed * _MIB <= profile.gpu.memory_capacity.value:
         ways.append(f"with --max-memory {needed}MiB")
     ways.append("on a cluster whose GPUs have more memory")
+    message = f"none of {seen.num_seen} legal configurations"
+    message += "" if seen.exact else " that were looked at"
+    unseen = f"; {num_legal - seen.num_seen} were not looked at before the search was stopped"
     return DoesNotFitError.of(
         "E830",
-        f"none of {seen.num_seen} legal configurations{'' if exact else ' that were looked at'} "
-        "fits",
+        f"{message} fits{unseen if seen.stopped else ''}",
         reason=f"the least that is missing is {format_bytes(peak_bytes - limit_bytes)}: "
         f"{' '.join(as_options(seen.nearest))} needs {format_bytes(peak_bytes)} of "
         f"{format_bytes(limit_bytes)}",

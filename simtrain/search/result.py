@@ -24,9 +24,8 @@ _WORTH_SAYING = 0.005
 class SearchResult:
     """The best configurations of a space: `ranked`, the best first, as many as were asked for.
 
-    `exact` says that there is none better; else only `num_seen` of the legal ones were looked at,
-    and `num_fitting` counts among these. `reason` says why the first is better than the second.
-    `profile` is the cluster's.
+    Of the legal ones `seen.num_seen` were looked at, and `seen.num_fitting` counts among these.
+    `reason` says why the first is better than the second. `profile` is the cluster's.
     """
 
     base: Scenario
@@ -36,8 +35,29 @@ class SearchResult:
     legal: Legal
     seen: Seen
     ranked: tuple[Found, ...]
-    exact: bool
     profile: HardwareProfile
+
+    @property
+    def exact(self) -> bool:
+        """Whether no legal configuration that is not ranked is better than one that is."""
+        return self.seen.exact or 0 < len(self.ranked) <= self.seen.num_proved
+
+    @property
+    def num_unseen(self) -> int:
+        """Legal configurations of which it is not known whether they fit."""
+        return len(self.legal.points) - self.seen.num_seen
+
+    @property
+    def gap(self) -> float | None:
+        """By how much the best may miss the optimum, as a share of it; None if it is not bounded.
+
+        With tokens per second, by how much the optimum may exceed the best.
+        """
+        if self.seen.bound is None:
+            return None
+        best = self.objective.key(self.ranked[0].evaluation)[0]
+        ratio = self.seen.bound / best if best < 0 else best / self.seen.bound
+        return ratio - 1
 
     @property
     def price(self) -> Price | None:
@@ -88,12 +108,24 @@ class SearchResult:
             "num_illegal_by_rule": dict(sorted(self.legal.removed.items())),
             "num_seen": self.seen.num_seen,
             "num_fitting": self.seen.num_fitting,
+            "num_bounded": self.seen.num_bounded,
             "num_simulated": self.seen.num_simulated,
             "exact": self.exact,
+            "stopped": self.seen.stopped,
+            "num_unseen": self.num_unseen,
+            **self._bound_json(),
+            "gap": self.gap,
             "reason": self.reason,
             "best": ranked[0],
             "ranked": ranked,
         }
+
+    def _bound_json(self) -> dict[str, float | None]:
+        """What no configuration can be better than, named after the objective's field."""
+        bound, field = self.seen.bound, self.objective.field
+        if self.objective is Objective.TOKENS_PER_S:
+            return {f"upper_bound_{field}": None if bound is None else -bound}
+        return {f"lower_bound_{field}": bound}
 
 
 def _as_json(found: Found) -> dict[str, Any]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from simtrain.evaluation import Evaluator
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.search import problems
-from simtrain.search.bounds import Bounds
 from simtrain.search.exhaustive import exhaustive
 from simtrain.search.legality import legal_points, rules_of_base
-from simtrain.search.looker import Looker, Tell
+from simtrain.search.looker import Looker, Stopped, Tell
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
 from simtrain.search.sampling import sampled
 from simtrain.search.space import Space
+from simtrain.search.workers import Processes, Workers
 
 
 def search(
@@ -23,25 +27,45 @@ def search(
     max_memory: str | None = None,
     top: int = 10,
     max_trials: int | None = None,
-    tell: Tell = lambda what, done, total: None,
+    workers: int = 1,
+    seconds: float | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+    tell: Tell = lambda what, done, total, best: None,
 ) -> SearchResult:
     """The `top` best ways to train a scenario's model and global batch on any of some numbers of
     GPUs.
 
     Fields that were changed since the base was loaded or built (`load_unchecked` with overrides,
-    `Scenario.replace`) keep their values. `max_memory` ("40 GiB") is what the peak of a GPU may not
-    exceed, no more than it has; recompute that stays and is open is chosen to fit in it. Where more
-    than `max_trials` configurations are legal, so many are proposed by an optimizer and looked at;
-    the result is then not exact.
+    `Scenario.replace`) keep their values. Recompute that stays and is open is chosen to fit in
+    `max_memory`.
+
+    Args:
+        base: model, global batch and cluster.
+        gpus: the numbers of GPUs.
+        objective: what is to be least (tokens per second: most).
+        max_memory: what the peak of a GPU may not exceed ("40 GiB"), no more than it has.
+        top: how many to rank.
+        max_trials: if more configurations than this are legal, so many are proposed by an
+            optimizer and looked at; the result is then not exact.
+        workers: processes that find peaks and bounds of configurations; 1 is this process alone.
+            The result is the same with any number of them. A script that asks for several needs
+            `if __name__ == "__main__":`, because they import it.
+        seconds: a budget. When it has been spent, the search ends with the best so far and says
+            what is proved of it. What is under way is finished first, and bounds of all legal
+            configurations are always found.
+        interrupted: asked again and again; True ends the search as a spent budget does.
+        tell: told the phase, how much of it is done, of how much, and the best so far.
 
     Raises:
         InputError: a base with a wrong value or that no split makes legal, too many GPUs for the
             cluster, no legal configuration, no amount of memory, or what is no number or objective.
-        DoesNotFitError: no configuration fits.
+        DoesNotFitError: no configuration fits, or none was found before the search was stopped.
     """
+    start_s = time.monotonic()
     check_values(base)
     objective = problems.objective_of(objective)
-    problems.check_counts(tuple(gpus), top, max_trials)
+    problems.check_counts(tuple(gpus), top, max_trials, workers)
+    problems.check_budget(seconds)
     evaluator = Evaluator()
     profile = evaluator.profile_of(base)
     problems.check_gpus(gpus, profile)
@@ -54,15 +78,37 @@ def search(
     if not legal.points:
         raise problems.none_legal(space, legal, profile)
     looker = Looker(space, evaluator, objective, limit_bytes)
+
+    def stop() -> Stopped | None:
+        if interrupted():
+            return "interrupt"
+        is_spent = seconds is not None and time.monotonic() - start_s >= seconds
+        return "budget" if is_spent else None
+
     # The runner-up is found even where only the best is asked for: to say why it is not the best.
     at_least = max(top, 2)
-    if exact := max_trials is None or len(legal.points) <= max_trials:
-        seen = exhaustive(looker, Bounds(space.base, profile), legal.points, at_least, tell)
+    if max_trials is None or len(legal.points) <= max_trials:
+        with _workers(looker, workers) as crew:
+            seen = exhaustive(looker, crew, legal.points, at_least, tell, stop)
     else:
-        seen = sampled(looker, legal.points, max_trials, at_least, tell)
+        problems.check_alone(workers)
+        seen = sampled(looker, legal.points, max_trials, at_least, tell, stop)
     if not seen.best:
-        raise problems.none_fits(looker, seen, profile, exact)
+        raise problems.none_fits(looker, seen, profile, len(legal.points))
     ranked = seen.best[:top]
-    return SearchResult(
-        base, space.gpus, objective, limit_bytes, legal, seen, ranked, exact, profile
-    )
+    return SearchResult(base, space.gpus, objective, limit_bytes, legal, seen, ranked, profile)
+
+
+@contextmanager
+def _workers(looker: Looker, number: int) -> Iterator[Workers]:
+    """So many workers, of which none outlives the search."""
+    if number == 1:
+        yield Workers(looker)
+        return
+    from simtrain.sweep.executors import local_executor
+
+    executor = local_executor(number)
+    try:
+        yield Processes(looker, executor)
+    finally:
+        executor.shutdown(cancel_futures=True)

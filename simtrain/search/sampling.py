@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from simtrain.search.looker import Looker, Seen, Tell
+from simtrain.search.looker import Looker, Seen, Stop, Tell
 from simtrain.search.space import Point
 
 if TYPE_CHECKING:
@@ -29,16 +29,24 @@ Tree = dict[Any, Any]
 """The legal values of a coordinate, each with the tree of the next one's."""
 
 
-def sampled(looker: Looker, points: Sequence[Point], num_trials: int, top: int, tell: Tell) -> Seen:
-    """Look at so many of the points, fewer than there are, and find the `top` best of these."""
+def sampled(
+    looker: Looker, points: Sequence[Point], num_trials: int, top: int, tell: Tell, stop: Stop
+) -> Seen:
+    """Look at so many of the points, fewer than there are, and find the `top` best of these.
+
+    At least one is looked at before it stops.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=_SEED))
     tree, unseen = _tree(points), dict.fromkeys(points)
     shuffled = random.Random(_SEED).sample(points, len(points))
+    stopped = None
     for number in range(num_trials):
-        tell("trials", number, num_trials)
+        tell("trials", number, num_trials, "")
+        if number and (stopped := stop()):
+            break
         trial, point = _ask(study, tree)
         if point not in unseen:
             study.tell(trial, _told(looker, point))
@@ -49,8 +57,10 @@ def sampled(looker: Looker, points: Sequence[Point], num_trials: int, top: int, 
     seen = [point for point in points if point not in unseen]
     fitting = [point for point in seen if looker.fits(point)]
     if not fitting:
-        return looker.seen([], len(seen), 0, min(seen, key=looker.peak_bytes))
-    return looker.seen(sorted(fitting, key=looker.key)[:top], len(seen), len(fitting))
+        nearest = min(seen, key=looker.peak_bytes)
+        return Seen((), len(seen), 0, len(looker.evaluations), nearest, stopped)
+    best = looker.found(sorted(fitting, key=looker.key)[:top])
+    return Seen(best, len(seen), len(fitting), len(looker.evaluations), stopped=stopped)
 
 
 def _tree(points: Sequence[Point]) -> Tree:

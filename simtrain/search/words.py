@@ -20,6 +20,16 @@ def as_options(point: Point, names: Iterable[str] = Point._fields) -> list[str]:
     return [quote(f"{FIELDS[name]}={_written(getattr(point, name))}") for name in names]
 
 
+def in_short(point: Point) -> str:
+    """A point for the progress bar: "4 x 16 x 8, interleave 3, micro 2, ZeRO 1, selective"."""
+    parts = [f"{point.tensor} x {point.pipeline} x {point.data}"]
+    parts += [f"interleave {point.interleave}"] if point.interleave > 1 else []
+    parts += [f"micro {point.micro}"]
+    parts += ["sequence parallel"] if point.sequence_parallel else []
+    parts += [f"ZeRO {point.zero_stage}"] if point.zero_stage else []
+    return ", ".join([*parts, point.recompute.strategy])
+
+
 def _written(value: object) -> str:
     if not isinstance(value, RecomputePolicy):
         return as_scalar(value)

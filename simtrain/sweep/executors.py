@@ -17,6 +17,9 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_HAS_SIGNAL_MASKS = hasattr(signal, "pthread_sigmask")
+"""False on Windows."""
+
 
 class SerialExecutor(Executor):
     """Computes in this process, each call before `submit` returns."""
@@ -45,6 +48,8 @@ class _Pool(ProcessPoolExecutor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have a worker call a function; it starts one where none is idle."""
+        if not _HAS_SIGNAL_MASKS:
+            return super().submit(fn, *args, **kwargs)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return super().submit(fn, *args, **kwargs)
@@ -54,13 +59,16 @@ class _Pool(ProcessPoolExecutor):
 
 def num_processors() -> int:
     """The processors that this process may run on."""
-    return len(os.sched_getaffinity(0))
+    # Only Linux says which of the processors they are.
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _start_worker() -> None:
     # Ctrl-C reaches workers too: what they have in hand is given up, and only the parent says so.
     signal.signal(signal.SIGINT, lambda *_: os._exit(1))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if _HAS_SIGNAL_MASKS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
