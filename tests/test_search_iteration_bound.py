@@ -5,13 +5,17 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from schedule_strategies import schedules
 from search_spaces import BASES, EVALUATOR, base
 
 from simtrain.evaluation import Evaluator
 from simtrain.plan import Plan
+from simtrain.programs.pass_time import PassTime
 from simtrain.resources import list_scenarios, list_sweeps
 from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
+from simtrain.schedules import Action, Exchange, Message, Schedule, blocking_steps
 from simtrain.search.bounds import Bounds
+from simtrain.search.iteration_bound import _Pipeline
 from simtrain.sweep import load_plan
 
 ANY_SIZE = Evaluator(allow_oom=True, breakdowns=False)
@@ -75,6 +79,41 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     profile = ANY_SIZE.profile_of(scenario)
     assume(profile.host_link is not None or not scenario.memory.offload_optimizer)
     return scenario
+
+
+@given(schedules(), st.booleans())
+def test_exchanges_block_at_least_as_long_as_counted(schedule: Schedule, all_alike: bool) -> None:
+    """Counted one by one; without interleaving, or where all messages are alike, exactly so."""
+    p, v, n = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
+    assume(p > 1)
+    # Two stages share one pair of nodes, whichever way a message goes.
+    alone = [1.0 if all_alike or p == 2 else 1.0 + stage % 3 for stage in range(p)]
+    shared = [2 * time_s for time_s in alone] if not all_alike else alone
+    passes = PassTime(0.0, 0.0, 0.0, 0.0, 0.0, ())
+    no_time_s = [0.0] * (p * v)
+    pipeline = _Pipeline(
+        *(schedule.name, p, v, n, no_time_s, [passes] * (p * v), alone, shared, 0.0, 0.0, True)
+    )
+
+    def message_s(message: Message) -> float:
+        first = min(message.sender, message.receiver)
+        place = p - 1 if message.wraps_around and p > 2 else first
+        return (shared if num_sends[message] > 1 else alone)[place]
+
+    ranks = blocking_steps(schedule)
+    exchanges = [step for steps in ranks for step in steps if isinstance(step, Exchange)]
+    num_sends = {message: len(one.sends) for one in exchanges for message in one.sends}
+    for stage, steps in enumerate(ranks):
+        actions = [place for place, step in enumerate(steps) if isinstance(step, Action)]
+        counted_s = sum(
+            max(map(message_s, (*step.sends, *step.receives)))
+            for step in steps[actions[0] : actions[-1]]
+            if isinstance(step, Exchange)
+        )
+        blocked_s = pipeline.blocked_s(stage)
+        assert blocked_s <= counted_s
+        if all_alike or schedule.name != "interleaved":
+            assert blocked_s == counted_s
 
 
 @settings(max_examples=150)
