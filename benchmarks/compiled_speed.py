@@ -1,4 +1,4 @@
-"""The compiled executor against SimPy on the 1T model, and an evaluator's time for a scenario.
+"""Compiled loops against SimPy on the 1T model, draws of the 175B model, and an evaluator's time.
 
 One process, one core; ratios within one run.
 """
@@ -6,46 +6,68 @@ One process, one core; ratios within one run.
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import simtrain
 from simtrain.durations.model import DurationModel
-from simtrain.engine import simulate
+from simtrain.engine import Program, simulate
 from simtrain.evaluation import Evaluator
 from simtrain.hardware.load import profile_of
 from simtrain.plan import Plan
-from simtrain.programs.iteration_layout import iteration_layout
+from simtrain.programs.iteration_layout import tasks_of
 from simtrain.programs.seconds import IterationSeconds, Machine
 
 LARGEST = "table5_1t_present"
 TYPICAL = "table5_175b_present"
+NUM_DRAWS, SIGMA, SEED = 1000, 0.1, 20_261_122
 
 
 def main() -> None:
     print(f"python {sys.version.split()[0]}")
     executors()
+    draws()
     scenarios()
 
 
 def executors() -> None:
-    """Both executors on the same program, laid out before."""
-    scenario = simtrain.load_scenario(LARGEST)
+    """SimPy and compiled loops on the same program, laid out before."""
+    program = program_of(LARGEST)
+    simpy_s, timeline = best_of(3, lambda: simulate(program, "simpy"))
+    simulate(program, "compiled")  # compiled now, or read from where numba keeps it
+    compiled_s, found = best_of(20, lambda: simulate(program, "compiled"))
+    assert np.array_equal(found.end_s, timeline.end_s)
+    print(
+        f"{LARGEST}, {program.num_tasks:,} tasks: SimPy {simpy_s * 1e3:.0f} ms, "
+        f"compiled {compiled_s * 1e3:.2f} ms, {simpy_s / compiled_s:.0f} times as fast"
+    )
+
+
+def draws() -> None:
+    """Many draws of the durations of an iteration, each task's independent of the others."""
+    program, noise = program_of(TYPICAL), np.random.default_rng(SEED)
+    factors = noise.lognormal(sigma=SIGMA, size=(NUM_DRAWS, program.num_tasks))
+    drawn = replace(program, duration_s=program.duration_s * factors)
+    seconds, timeline = best_of(3, lambda: simulate(drawn, "compiled"))
+    percentiles = np.percentile(timeline.makespans_s, [5, 50, 95])
+    print(
+        f"{TYPICAL}, {NUM_DRAWS:,} draws of {program.num_tasks:,} tasks, "
+        f"lognormal with sigma {SIGMA}: {seconds:.2f} s, "
+        f"{seconds / drawn.duration_s.size * 1e9:.1f} ns for each task of each draw; "
+        f"makespan {simulate(program).makespan_s:.3f} s without noise, 5, 50 and 95 % of draws "
+        f"below {', '.join(f'{value:.3f}' for value in percentiles)} s"
+    )
+
+
+def program_of(name: str) -> Program:
+    """The program of a shipped scenario's iteration."""
+    scenario = simtrain.load_scenario(name)
     profile = profile_of(scenario)
     plan = Plan.of(scenario, profile.cluster.domains)
     seconds = IterationSeconds.of(plan, Machine(DurationModel(profile)))
-    pattern, _ = iteration_layout(seconds.structure)
-    program = pattern.program(seconds.of_slot)
-    durations_s = np.array([task.duration_s for task in program.tasks])
-    simpy_s, timeline = best_of(3, lambda: simulate(program, "simpy"))
-    pattern.wiring.run(durations_s)  # compiled now, or read from where numba keeps it
-    compiled_s, (_, end_s) = best_of(20, lambda: pattern.wiring.run(durations_s))
-    assert np.array_equal(end_s, timeline.end_s)
-    print(
-        f"{LARGEST}, {len(program.tasks)} tasks: SimPy {simpy_s * 1e3:.0f} ms, "
-        f"compiled {compiled_s * 1e3:.2f} ms, {simpy_s / compiled_s:.0f} times as fast"
-    )
+    return tasks_of(seconds.structure).program(seconds.of_part, seconds.adapter_load)
 
 
 def scenarios() -> None:

@@ -24,7 +24,7 @@ def main() -> None:
         start = time.perf_counter()
         result = simtrain.simulate(scenario, engine="simpy")
         times.append(time.perf_counter() - start)
-    num_tasks = len(result.timeline.program.tasks)
+    num_tasks = result.timeline.program.num_tasks
     best = min(times)
     print(f"python {sys.version.split()[0]}, {SCENARIO}: {result.iteration_time_s:.4g} s simulated")
     print(f"simulate(): {', '.join(f'{seconds:.2f}' for seconds in times)} s")

@@ -223,7 +223,7 @@ class TakenOver(_Strict):
     batched_fraction: Entry[Annotated[float, Field(gt=0, le=1)]]
     gemm_in_situ_speed: Entry[Positive]
     collective_in_situ_speed: Entry[Positive]
-    slowdown: Entry[Annotated[float, Field(ge=0)]]
+    slowdown: Entry[Annotated[float, Field(ge=0, le=1)]]
 
 
 class FiguresWithoutLayers(FiguresOfParts):

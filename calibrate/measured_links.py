@@ -112,12 +112,13 @@ def _alone_seconds(record: CollectiveRecord, fit: LinkFit) -> float:
 def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Residuals]:
     """How much longer a product and a collective take beside each other: the median of all.
 
-    Of each record it is the mean of the two, and never below 0.
+    Of each record it is the mean of the two, and never below 0. All in all it is at most 1: what
+    takes longer side by side than one after the other loses to more than the device that it shares.
     """
     found = [
         max(0.0, (_longer(r.compute_alone, r.compute_beside) + _other(r)) / 2) for r in records
     ]
-    slowdown = round_significant(median(found))
+    slowdown = min(1.0, round_significant(median(found)))
     rows = [
         Residual(record.what, 1 + one, 1 + slowdown)
         for record, one in zip(records, found, strict=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simtrain.durations.model import DurationModel
-from simtrain.engine import Engine
+from simtrain.engine import Engine, runs_loops_compiled
+from simtrain.engine import simulate as run_program
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.iteration import simulate_iteration
 from simtrain.memory.report import peak_bytes
 from simtrain.plan import Plan
+from simtrain.programs.iteration_layout import tasks_of
 from simtrain.programs.seconds import IterationSeconds, Machine
 from simtrain.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
 from simtrain.scenario import Scenario
@@ -139,19 +140,14 @@ class Evaluator:
 
     def _run(self, plan: Plan, machine: Machine) -> Run:
         seconds = IterationSeconds.of(plan, machine)
-        if self.engine != "compiled":
-            result = simulate_iteration(plan, machine, self.engine)
-            return _run_of(seconds, result.iteration_time_s, result.breakdown)
-        # Loaded when something is run: numpy takes 0.1 s.
-        from simtrain.programs.arrays import tasks_of
-
         tasks = tasks_of(seconds.structure)
-        start_s, end_s = tasks.run(seconds.of_slot)
+        timeline = run_program(tasks.program(seconds.of_part, seconds.adapter_load), self.engine)
         breakdown = None
         if self.breakdowns:
-            stages = stage_breakdowns(seconds, tasks, start_s, end_s, is_compiled=True)
+            is_compiled = runs_loops_compiled(self.engine, tasks.graph)
+            stages = stage_breakdowns(seconds, tasks, timeline, is_compiled=is_compiled)
             breakdown = mean_breakdown(stages)
-        return _run_of(seconds, float(end_s.max()), breakdown)
+        return _run_of(seconds, timeline.makespan_s, breakdown)
 
 
 def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:

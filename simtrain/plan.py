@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simtrain.errors import InputError, Problem
 from simtrain.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_forwards
+from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_actions
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk, Parameters, parameters
@@ -29,6 +32,8 @@ from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.sharding import Sharding
 from simtrain.workload.tape import Block, Microbatch
+
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +65,9 @@ class PipelineOrder:
         return "F", "B"
 
     @property
-    def kept(self) -> frozenset[tuple[int, int]]:
-        """Virtual stage and microbatch of the forward passes that keep everything."""
-        # Most plans keep none: without this, each would build its schedule.
-        return kept_passes(self.schedule, self.num_kept) if any(self.num_kept) else frozenset()
+    def keeps(self) -> Flags:
+        """Whether each action belongs to a forward pass that keeps everything."""
+        return kept_actions(self.schedule, self.num_kept)
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,12 @@ class Plan:
     @cached_property
     def kept(self) -> frozenset[tuple[int, int]]:
         """Virtual stage and microbatch of the forward passes that keep everything."""
-        return self.order.kept
+        # Most plans keep none: without this, each would build its schedule.
+        if not any(self.order.num_kept):
+            return frozenset()
+        schedule, kept = self.schedule, np.flatnonzero(self.order.keeps)
+        pairs = schedule.virtual_stage[kept].tolist(), schedule.microbatch[kept].tolist()
+        return frozenset(zip(*pairs, strict=True))
 
     @property
     def has_buckets(self) -> bool:
@@ -314,16 +323,6 @@ def chunk_of(blocks: Iterable[Block]) -> Chunk:
 def schedule_of(name: ScheduleName, p: int, m: int, n: int) -> Schedule:
     """As `schedules.build`; the last few are remembered."""
     return build_schedule(name, p, m, n)
-
-
-def kept_passes(schedule: Schedule, num_kept: tuple[int, ...]) -> frozenset[tuple[int, int]]:
-    """Virtual stage and microbatch of the forward passes that keep everything on each stage."""
-    return frozenset(
-        (action.virtual_stage, action.microbatch)
-        for actions, number in zip(schedule.ranks, num_kept, strict=True)
-        if number
-        for action in kept_forwards(actions, number)
-    )
 
 
 def _check_number(scenario: Scenario, layers: Sequence[Block]) -> None:

@@ -90,6 +90,7 @@ BAD_PROFILES = [
     ),
     bad("fraction of zero", "0.76\n", "0\n", "gemm.batched_fraction.value is 0", "greater than 0"),
     bad("negative slowdown", "0.4859", "-0.4859", "overlap.slowdown.value is -0.4859"),
+    bad("slowdown above 1", "0.4859", "1.2", "overlap.slowdown.value is 1.2"),
     bad("tail above one", "0.7498", "1.7498", "gemm.tail_quantization.value is 1.7498"),
     bad(
         "text for a number", "value: 108", "value: many", 'must be an integer, not the text "many"'

@@ -119,7 +119,7 @@ def test_parameters_are_what_a_machine_can_have(fitted: Path) -> None:
         (("latency", "overhead", "issue"), lambda value: 0 <= value < 0.1),
         (("bandwidth",), lambda value: 0 < value < MOST_BYTES_PER_S),
         (("_flops",), lambda value: 1e7 < value < MOST_FLOPS),
-        (("slowdown",), lambda value: 0 <= value < 100),
+        (("slowdown",), lambda value: 0 <= value <= 1),
         (("in_situ_speed",), lambda value: 0.01 < value < 100),
     ):
         of_words = [pair for pair in found if any(word in pair[0] for word in words)]

@@ -47,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "evaluation": {
         *("units", "scenario", "hardware", "durations", "plan", "engine", "programs", "memory"),
-        *("report", "iteration", "studies", "simulation"),
+        *("report", "studies", "simulation"),
     },
     "sweep": {
         *(

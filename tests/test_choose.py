@@ -13,7 +13,7 @@ from simtrain.engine import simulate as run_program
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.report import memory_report
 from simtrain.plan import Plan
-from simtrain.programs.iteration_layout import iteration_layout
+from simtrain.programs.iteration_layout import tasks_of
 from simtrain.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
 from simtrain.schedules import most_outstanding
@@ -34,8 +34,8 @@ def profile_with(capacity: int) -> HardwareProfile:
 
 def time_of(plan: Plan) -> Run:
     seconds = IterationSeconds.of(plan, machine_of(a100()))
-    pattern, _ = iteration_layout(seconds.structure)
-    return Run(run_program(pattern.program(seconds.of_slot)).makespan_s)
+    program = tasks_of(seconds.structure).program(seconds.of_part, seconds.adapter_load)
+    return Run(run_program(program).makespan_s)
 
 
 def peaks(scenario: Scenario, kept: tuple[int, ...] | None = None) -> tuple[int, ...]:
@@ -117,7 +117,7 @@ def test_each_stage_keeps_as_many_as_fit_there() -> None:
     plan = chosen(scenario, capacity).chosen.plan
     kept = plan.kept_per_stage
     assert kept is not None
-    windows = [most_outstanding(actions) for actions in plan.schedule.ranks]
+    windows = most_outstanding(plan.schedule).tolist()
     assert 0 < kept[0] < windows[0]
     assert kept[-1] == windows[-1]
     for stage, (number, window) in enumerate(zip(kept, windows, strict=True)):

@@ -1,8 +1,7 @@
-"""The compiled executor: to the last bit what SimPy finds, on any program and any scenario."""
+"""Compiled loops and an evaluator: to the last bit what SimPy finds, on any scenario and pass."""
 
 import dataclasses
 import math
-import random
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -11,17 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from toys import a100, small, zero
+from toys import a100, plan_of, small, zero
 
+from benchmarks.random_programs import times_by_engine
 from simtrain.durations.model import DurationModel
-from simtrain.engine import DeadlockError, Interference, Program, Task, simulate
 from simtrain.engine.compiled import run_loop
 from simtrain.engine.idle import idle_seconds
 from simtrain.errors import InputError
 from simtrain.evaluation import Evaluator
 from simtrain.memory.report import memory_report, peak_bytes
-from simtrain.plan import Plan
-from simtrain.programs.iteration_layout import iteration_layout
+from simtrain.programs.iteration_layout import tasks_of
 from simtrain.programs.pass_layout import PassMachine, simulate_pass
 from simtrain.programs.seconds import IterationSeconds, Machine, pass_flops
 from simtrain.resources import list_scenarios
@@ -31,80 +29,7 @@ from simtrain.simulation import simulate as simulate_scenario
 from simtrain.workload.ops import total_flops, total_model_flops
 from simtrain.workload.passes import Pass, PassKind
 from simtrain.workload.record import record_pass
-
-# Nothing lasts less than a clock at these times can tell: two streams that meet within one rounding
-# of each other would be told apart by which of them SimPy happens to wake first.
-DURATIONS_S = st.one_of(st.integers(0, 3).map(float), st.floats(1e-9, 3.0))
-
-
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    """Up to 40 tasks on four streams, some of which slow each other."""
-    tasks = []
-    for index in range(draw(st.integers(0, 40))):
-        earlier = st.integers(0, index - 1) if index else st.nothing()
-        after = draw(st.lists(earlier, max_size=3)) if index else []
-        stream, contends = draw(st.sampled_from("abcd")), draw(st.booleans())
-        seconds = draw(DURATIONS_S)
-        tasks.append(Task(f"t{index}", stream, seconds, tuple(after), contends=contends))
-    slowdown = draw(st.floats(0.0, 2.0))
-    interference = draw(
-        st.sampled_from(
-            [
-                {},
-                {"a": Interference(("b", "c"), slowdown)},
-                {"a": Interference(("b", "c"), slowdown), "b": Interference(("a",), slowdown)},
-                {one: Interference((other,), slowdown) for one, other in ("ab", "bc", "ca")},
-            ]
-        )
-    )
-    return Program(tuple(tasks), interference)
-
-
-def assert_same(program: Program) -> None:
-    simpy, compiled = simulate(program, "simpy"), simulate(program, "compiled")
-    assert compiled.start_s == simpy.start_s
-    assert compiled.end_s == simpy.end_s
-
-
-@given(programs())
-@settings(max_examples=250)
-def test_both_executors_agree_to_the_last_bit(program: Program) -> None:
-    assert_same(program)
-
-
-def test_both_agree_where_much_is_side_by_side() -> None:
-    """Long programs, in which roundings would add up."""
-    number = random.Random(7)
-    for _ in range(20):
-        tasks = tuple(
-            Task(
-                f"t{index}",
-                number.choice("abcd"),
-                number.random() ** 4,
-                tuple(number.randrange(index) for _ in range(number.randrange(3)) if index),
-                contends=number.random() < 0.7,
-            )
-            for index in range(300)
-        )
-        both = {"a": Interference(("b", "d"), 0.3), "b": Interference(("a",), 0.7)}
-        assert_same(Program(tasks, both))
-
-
-def test_a_deadlock_is_told_as_simpy_tells_it() -> None:
-    tasks = (Task("early", "a", 1.0, after=(1,)), Task("late", "a", 1.0), Task("on", "b", 1.0))
-    errors = []
-    for engine in ("simpy", "compiled"):
-        with pytest.raises(DeadlockError) as error:
-            simulate(Program(tasks), engine)  # type: ignore[arg-type]
-        errors.append(str(error.value))
-    assert errors[0] == errors[1]
-
-
-def test_an_engine_that_there_is_not_is_refused() -> None:
-    with pytest.raises(InputError, match="E504 engine is 'simpi'\n  fix: write one of auto, simpy"):
-        simulate(Program(()), "simpi")  # type: ignore[arg-type]
-
+from simtrain.workload.work import Collective, Work
 
 SORTED = st.lists(st.integers(0, 60), max_size=20).map(sorted)
 
@@ -121,7 +46,7 @@ def test_idle_time_is_charged_to_the_first_part_that_runs(
     expected = [len(first), len((idle & running[3]) - first)]
     starts = np.cumsum([0, *map(len, tasks)]).astype(np.int32)
     times = np.array([task for queue in tasks for task in queue], float).reshape(-1, 2)
-    arrays = (
+    arrays: tuple[Any, ...] = (
         *(
             np.array(one, np.int32)
             for one in ([0, 0], [[1, 2, 3], [3, 0, 0]], [[0, 0, 1], [1, 0, 0]])
@@ -129,10 +54,10 @@ def test_idle_time_is_charged_to_the_first_part_that_runs(
         *(starts, np.arange(starts[-1], dtype=np.int32)),
         *(times[:, 0].copy(), times[:, 1].copy(), np.float64(makespan)),
     )
-    found = run_loop(idle_seconds, *arrays, is_compiled=False)
+    found = run_loop(idle_seconds, arrays, is_compiled=False)
     assert found[0].tolist() == expected
     assert found[1].tolist() == [0, len(idle & running[3])]
-    assert np.array_equal(run_loop(idle_seconds, *arrays, is_compiled=True), found)
+    assert np.array_equal(run_loop(idle_seconds, arrays, is_compiled=True), found)
 
 
 VARIANTS = {
@@ -175,10 +100,6 @@ VARIANTS = {
         recompute={"strategy": "full", "num_layers": 3, "distribute": True},
     ),
 }
-
-
-def plan_of(scenario: Scenario) -> Plan:
-    return Plan.of(scenario, a100().cluster.gpus_per_node.value)
 
 
 def assert_evaluated(scenario: Scenario, evaluator: Evaluator | None = None) -> None:
@@ -277,12 +198,10 @@ def test_a_shipped_scenario_is_what_simpy_finds(name: str) -> None:
 def test_a_large_scenario_is_what_simpy_finds(name: str) -> None:
     """Task by task."""
     seconds = IterationSeconds.of(plan_of(load_scenario(name)), Machine(DurationModel(a100())))
-    pattern, _ = iteration_layout(seconds.structure)
-    timeline = simulate(pattern.program(seconds.of_slot), "simpy")
-    durations_s = np.array([seconds.of_slot(slot) for slot in pattern.slots])
-    start_s, end_s = pattern.wiring.run(durations_s[np.array(pattern.slot_of)])
-    assert np.array_equal(start_s, timeline.start_s)
-    assert np.array_equal(end_s, timeline.end_s)
+    program = tasks_of(seconds.structure).program(seconds.of_part, seconds.adapter_load)
+    times = times_by_engine(program)
+    for found in times.values():
+        assert all(map(np.array_equal, found, times["simpy"]))
 
 
 def test_what_an_evaluator_remembers_changes_nothing() -> None:
@@ -329,10 +248,14 @@ MODEL = DurationModel(a100())
 
 
 def assert_passes(scenario: Scenario, machine: PassMachine) -> None:
-    """Each pass, compiled, against the same pass run by SimPy, to the last bit."""
+    """Each pass, compiled and as plain loops, against SimPy, to the last bit."""
     for one in any_passes(scenario):
         record = record_pass(one)
-        assert simulate_pass(record, machine, "compiled") == simulate_pass(record, machine)
+        expected = simulate_pass(record, machine, "simpy")
+        assert simulate_pass(record, machine, "compiled") == expected
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("simtrain.engine.run.runs_compiled", lambda num_tasks: False)
+            assert simulate_pass(record, machine) == expected
         ops = [*record.ops]
         assert pass_flops(one) == (total_model_flops(ops), total_flops(ops))
 
@@ -358,7 +281,11 @@ def test_any_compiled_pass_is_what_simpy_finds(
 ) -> None:
     """On hosts that launch kernels at once, quickly and slowly."""
     assume(not any(rule.check(scenario) for rule in RULES))
-    assert_passes(scenario, PassMachine(MODEL.seconds, launch_s, slowdown))
+
+    def load(work: Work) -> float:
+        return slowdown if isinstance(work, Collective) else 1.0
+
+    assert_passes(scenario, PassMachine(MODEL.seconds, launch_s, load))
 
 
 @pytest.mark.parametrize("name", VARIANTS)

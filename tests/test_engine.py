@@ -7,20 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.engine import (
-    DeadlockError,
-    Interference,
-    Program,
-    ProgramBuilder,
-    Span,
-    Task,
-    simulate,
-)
+from simtrain.engine import DeadlockError, Link, Program, Span, Task, Timeline, simulate
 from simtrain.errors import InputError
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Program:
+def task_lists(draw: st.DrawFn) -> list[Task]:
     """Up to 25 tasks of whole seconds on 4 streams; each waits only for earlier ones."""
     tasks = []
     for index in range(draw(st.integers(0, 25))):
@@ -28,33 +20,41 @@ def programs(draw: st.DrawFn) -> Program:
         after = draw(st.lists(earlier, max_size=4)) if index else []
         stream = draw(st.sampled_from("abcd"))
         tasks.append(Task(f"t{index}", stream, draw(st.integers(0, 9)), tuple(after)))
-    return Program(tuple(tasks))
+    return tasks
+
+
+def run(*tasks: Task) -> Timeline:
+    return simulate(Program.of(tasks))
+
+
+def starts(*tasks: Task) -> list[float]:
+    return [float(start_s) for start_s in run(*tasks).start_s]
+
+
+def ends(*tasks: Task) -> list[float]:
+    return [float(end_s) for end_s in run(*tasks).end_s]
 
 
 def test_tasks_queue_on_a_stream_and_wait_across_streams() -> None:
-    builder = ProgramBuilder()
-    gemm = builder.add("gemm", "compute", 2.0)
-    reduce = builder.add("reduce", "network", 3.0, after=(gemm,))
-    builder.add("next gemm", "compute", 1.0)
-    builder.add("use", "compute", 0.5, after=(reduce, gemm))
-    timeline = simulate(builder.build())
-    assert timeline.start_s == (0.0, 2.0, 2.0, 5.0)
-    assert timeline.end_s == (2.0, 5.0, 3.0, 5.5)
+    timeline = run(
+        Task("gemm", "compute", 2.0),
+        Task("reduce", "network", 3.0, after=(0,)),
+        Task("next gemm", "compute", 1.0),
+        Task("use", "compute", 0.5, after=(1, 0)),
+    )
+    assert timeline.start_s.tolist() == [0.0, 2.0, 2.0, 5.0]
+    assert timeline.end_s.tolist() == [2.0, 5.0, 3.0, 5.5]
     assert timeline.makespan_s == 5.5
     assert timeline.busy_s() == {"compute": 3.5, "network": 3.0}
 
 
-def test_a_task_may_wait_for_one_that_is_added_later() -> None:
-    builder = ProgramBuilder()
-    first = builder.add("first", "a", 1.0)
-    later = builder.add("later", "b", 2.0)
-    builder.wait(first, after=(later,))
-    assert simulate(builder.build()).start_s == (2.0, 0.0)
+def test_a_task_may_wait_for_a_later_one() -> None:
+    assert starts(Task("first", "a", 1.0, after=(1,)), Task("later", "b", 2.0)) == [2.0, 0.0]
 
 
 def test_a_blocked_head_holds_up_the_whole_stream() -> None:
     tasks = (Task("slow", "a", 5.0), Task("head", "b", 1.0, after=(0,)), Task("free", "b", 1.0))
-    assert simulate(Program(tasks)).start_s == (0.0, 5.0, 6.0)
+    assert starts(*tasks) == [0.0, 5.0, 6.0]
 
 
 def test_tasks_without_duration_pass_on_the_moment() -> None:
@@ -64,132 +64,155 @@ def test_tasks_without_duration_pass_on_the_moment() -> None:
         Task("relay", "a", 0.0, after=(1,)),
         Task("end", "b", 1.0, after=(2,)),
     )
-    timeline = simulate(Program(tasks))
-    assert timeline.start_s == (0.0, 1.5, 1.5, 1.5)
-    assert timeline.makespan_s == 2.5
+    assert starts(*tasks) == [0.0, 1.5, 1.5, 1.5]
+    assert run(*tasks).makespan_s == 2.5
 
 
 def test_an_empty_program_takes_no_time() -> None:
-    timeline = simulate(Program(()))
+    timeline = run()
     assert (timeline.makespan_s, list(timeline.spans()), timeline.busy_s()) == (0.0, [], {})
 
 
-@given(programs())
+@given(task_lists())
 @settings(max_examples=100)
-def test_the_makespan_is_the_longest_path(program: Program) -> None:
+def test_the_makespan_is_the_longest_path(tasks: list[Task]) -> None:
     # Whole seconds, so sums are exact. The path also runs along each stream's queue.
     end: list[float] = []
     last_on: dict[str, int] = {}
-    for index, task in enumerate(program.tasks):
+    for index, task in enumerate(tasks):
         before = [*task.after, *([last_on[task.stream]] if task.stream in last_on else [])]
         end.append(max((end[other] for other in before), default=0) + task.duration_s)
         last_on[task.stream] = index
-    assert simulate(program).end_s == tuple(end)
+    assert ends(*tasks) == end
 
 
-@given(programs())
+@given(task_lists())
 @settings(max_examples=100)
-def test_no_program_beats_its_busiest_stream_or_its_critical_path(program: Program) -> None:
-    timeline = simulate(program)
+def test_no_program_beats_its_busiest_stream_or_its_critical_path(tasks: list[Task]) -> None:
+    timeline = run(*tasks)
     path: list[float] = []
-    for task in program.tasks:
+    for task in tasks:
         path.append(max((path[other] for other in task.after), default=0) + task.duration_s)
     assert timeline.makespan_s >= max(path, default=0)
     assert timeline.makespan_s >= max(timeline.busy_s().values(), default=0)
-    assert timeline.makespan_s <= sum(task.duration_s for task in program.tasks)
+    assert timeline.makespan_s <= sum(task.duration_s for task in tasks)
 
 
-@given(programs())
+@given(task_lists())
 @settings(max_examples=60)
-def test_the_same_program_gives_the_same_timeline(program: Program) -> None:
-    assert simulate(program) == simulate(Program(program.tasks))
-    assert list(simulate(program).spans()) == list(simulate(program).spans())
+def test_the_same_program_gives_the_same_timeline(tasks: list[Task]) -> None:
+    assert (starts(*tasks), ends(*tasks)) == (starts(*tasks), ends(*tasks))
+    program = Program.of(tasks)
+    assert [*simulate(program).spans()] == [*simulate(program).spans()] == [*run(*tasks).spans()]
 
 
 def test_spans_that_start_together_come_in_the_order_of_the_program() -> None:
     tasks = (Task("z", "b", 1.0), Task("y", "a", 1.0), Task("x", "b", 0.0), Task("w", "c", 2.0))
-    names = [span.name for span in simulate(Program(tasks)).spans()]
+    names = [span.name for span in run(*tasks).spans()]
     assert names == ["z", "y", "w", "x"]
 
 
-SLOWED = {"compute": Interference(("network",), slowdown=0.5)}
+# A kernel takes all of a device. Beside a collective that takes 0.5 of it, both run at 1/1.5.
+
+DEVICE = Link("device", 1.0)
 
 
-def contended(*tasks: Task) -> tuple[float, ...]:
-    return simulate(Program(tasks, SLOWED)).end_s
+def kernel(name: str, stream: str, duration_s: float) -> Task:
+    return Task(name, stream, duration_s, loads=((DEVICE, 1.0),))
 
 
-def test_a_victim_is_slowed_only_while_the_aggressor_runs() -> None:
-    # In the aggressor's 1 s the 2 s GEMM does 1/1.5 = 2/3 s of its work; 4/3 s are left.
-    gemm = Task("gemm", "compute", 2.0)
-    end = contended(gemm, Task("reduce", "network", 1.0, contends=True))
-    assert end == pytest.approx((1 + 4 / 3, 1.0), rel=1e-15)
+def collective(name: str, stream: str, duration_s: float, load: float = 0.5) -> Task:
+    return Task(name, stream, duration_s, loads=((DEVICE, load),))
 
 
-def test_a_victim_that_lives_shorter_than_the_aggressor_is_stretched_throughout() -> None:
-    gemm = Task("gemm", "compute", 2.0)
-    end = contended(gemm, Task("reduce", "network", 8.0, contends=True), Task("g", "compute", 4.0))
-    # 2 s take 3 s; of the next 4 s, 5/1.5 s are done at 8 s.
-    assert end == pytest.approx((3.0, 8.0, 8 + 4 - 5 / 1.5), rel=1e-15)
+def test_a_kernel_and_a_collective_slow_each_other_while_both_run() -> None:
+    # In 1.5 s both do 1 s of their work; the collective has ended, and 1 s of the kernel is left.
+    end = ends(kernel("gemm", "compute", 2.0), collective("reduce", "network", 1.0))
+    assert end == pytest.approx([2.5, 1.5], rel=1e-15)
 
 
-def test_an_aggressor_that_starts_in_the_middle() -> None:
-    # Starts at 1 s for 3 s: of the 4 s, 1 s is done before, 2 s during, 1 s after: ends at 5 s.
-    wait = Task("wait", "network", 1.0)
-    reduce = Task("reduce", "network", 3.0, contends=True)
-    assert contended(Task("gemm", "compute", 4.0), wait, reduce) == pytest.approx((5, 1, 4))
+def test_a_kernel_that_is_shorter_than_the_collective_is_stretched_throughout() -> None:
+    # 2 s take 3 s. Of the collective's 8 s, 6 s are left then; 4 s beside the next kernel take 6 s.
+    end = ends(
+        kernel("gemm", "compute", 2.0),
+        collective("reduce", "network", 8.0),
+        kernel("next gemm", "compute", 4.0),
+    )
+    assert end == pytest.approx([3.0, 11.0, 9.0], rel=1e-15)
 
 
-def test_back_to_back_aggressors_are_one_long_aggressor() -> None:
-    parts = [Task(f"part {i}", "network", 0.25, contends=True) for i in range(4)]
-    whole = Task("whole", "network", 1.0, contends=True)
-    gemm = Task("gemm", "compute", 2.0)
-    assert contended(gemm, *parts)[0] == pytest.approx(contended(gemm, whole)[0], rel=1e-14)
+def test_a_collective_that_starts_in_the_middle() -> None:
+    # Starts at 1 s; its 2 s take 3 s, in which the kernel does 2 s of the 3 s that it has left.
+    end = ends(
+        kernel("gemm", "compute", 4.0),
+        Task("wait", "network", 1.0),
+        collective("reduce", "network", 2.0),
+    )
+    assert end == pytest.approx([5.0, 1.0, 4.0], rel=1e-15)
 
 
-def test_tasks_that_do_not_contend_slow_nobody() -> None:
-    assert contended(Task("gemm", "compute", 2.0), Task("copy", "network", 9.0)) == (2.0, 9.0)
-    assert contended(Task("gemm", "compute", 2.0)) == (2.0,)
+def test_back_to_back_collectives_are_one_long_collective() -> None:
+    parts = [collective(f"part {i}", "network", 0.25) for i in range(4)]
+    whole, gemm = collective("whole", "network", 1.0), kernel("gemm", "compute", 2.0)
+    assert ends(gemm, *parts)[0] == pytest.approx(ends(gemm, whole)[0], rel=1e-14)
 
 
-def test_two_streams_can_slow_each_other() -> None:
+def test_tasks_without_loads_slow_nobody() -> None:
+    gemm = kernel("gemm", "compute", 2.0)
+    assert ends(gemm, Task("copy", "network", 9.0)) == [2.0, 9.0]
+    assert ends(gemm) == [2.0]
+
+
+def test_two_kernels_halve_the_speed_of_each_other() -> None:
     # Side by side both run at 1/2 until the shorter ends at 2 s; then the other has 2 s left.
-    both = {"a": Interference(("b",), 1.0), "b": Interference(("a",), 1.0)}
-    tasks = (Task("short", "a", 1.0, contends=True), Task("long", "b", 3.0, contends=True))
-    assert simulate(Program(tasks, both)).end_s == (2.0, 4.0)
+    assert ends(kernel("short", "a", 1.0), kernel("long", "b", 3.0)) == [2.0, 4.0]
 
 
-def test_two_aggressors_at_once_slow_no_more_than_one() -> None:
-    # Slowed to 2/3 from 0 s to 3 s, where they overlap too: 2 s done, 1 s left.
-    slowed = {"compute": Interference(("network", "fabric"), 0.5)}
-    first = Task("reduce", "network", 2.0, contends=True)
-    wait, second = Task("wait", "fabric", 1.0), Task("gather", "fabric", 2.0, contends=True)
-    program = Program((Task("gemm", "compute", 3.0), first, wait, second), slowed)
-    assert simulate(program).end_s == pytest.approx((4.0, 2.0, 1.0, 3.0), rel=1e-15)
+def test_loads_of_collectives_add_up() -> None:
+    # At first all run at 1/(1 + 2 · 0.5): 2 s of each are done at 4 s, and the gather has ended.
+    # Then 1 s of the reduction takes 1.5 s, and 1 s of the kernel is left at 5.5 s.
+    end = ends(
+        kernel("gemm", "compute", 4.0),
+        collective("reduce", "network", 3.0),
+        collective("gather", "fabric", 2.0),
+    )
+    assert end == pytest.approx([6.5, 5.5, 4.0], rel=1e-15)
+
+
+def test_collectives_that_fit_beside_each_other_do_not_slow_each_other() -> None:
+    # 0.4 + 0.6 is all of the device; a kernel that comes at 1 s makes it 2.
+    tasks = [collective("reduce", "network", 2.0, 0.4), collective("gather", "fabric", 2.0, 0.6)]
+    assert ends(*tasks) == [2.0, 2.0]
+    assert ends(*tasks, Task("wait", "compute", 1.0), kernel("gemm", "compute", 1.0)) == [
+        *(3.0, 3.0),
+        *(1.0, 3.0),
+    ]
 
 
 @given(
     durations_s=st.lists(st.floats(0.01, 3.0), min_size=1, max_size=5),
-    aggressors=st.lists(st.tuples(st.floats(0.01, 3.0), st.booleans()), max_size=5),
-    slowdown=st.floats(0.0, 2.0),
+    others=st.lists(st.tuples(st.floats(0.01, 3.0), st.booleans()), max_size=5),
+    load=st.floats(0.01, 2.0),
 )
 @settings(max_examples=100)
-def test_work_is_conserved_under_interference(
-    durations_s: list[float], aggressors: list[tuple[float, bool]], slowdown: float
+def test_work_is_conserved_beside_collectives(
+    durations_s: list[float], others: list[tuple[float, bool]], load: float
 ) -> None:
-    victims = [Task(f"v{i}", "v", duration_s) for i, duration_s in enumerate(durations_s)]
-    others = [
-        Task(f"a{i}", "a", s, contends=contends) for i, (s, contends) in enumerate(aggressors)
+    """Side by side with a collective, a kernel loses all but 1/(1 + load) of its seconds."""
+    kernels = [kernel(f"v{i}", "v", duration_s) for i, duration_s in enumerate(durations_s)]
+    beside = [
+        Task(f"a{i}", "a", seconds, loads=((DEVICE, load),) if has_load else ())
+        for i, (seconds, has_load) in enumerate(others)
     ]
-    program = Program((*victims, *others), {"v": Interference(("a",), slowdown)})
-    spans = list(map(simulate(program).span, range(len(program.tasks))))
-    slow = [span for span, task in zip(spans, program.tasks, strict=True) if task.contends]
+    tasks = [*kernels, *beside]
+    spans = [*map(run(*tasks).span, range(len(tasks)))]
+    slow = [span for span, task in zip(spans, tasks, strict=True) if task in beside and task.loads]
     for span, duration_s in zip(spans, durations_s, strict=False):
         side_by_side_s = math.fsum(
             max(0.0, min(span.end_s, other.end_s) - max(span.start_s, other.start_s))
             for other in slow
         )
-        lost_s = side_by_side_s * (1 - 1 / (1 + slowdown))
+        lost_s = side_by_side_s * (1 - 1 / (1 + load))
         assert span.duration_s - lost_s == pytest.approx(duration_s, rel=1e-9)
 
 
@@ -203,7 +226,7 @@ def test_a_deadlock_says_who_waits_for_whom() -> None:
         Task("onlooker", "d", 1.0, after=(2, 0)),
     )
     with pytest.raises(DeadlockError) as error:
-        simulate(Program(tasks))
+        run(*tasks)
     assert str(error.value).splitlines() == [
         "deadlock: 3 streams can never go on",
         "  each waits for the next: 'send' on a -> 'first' on b -> 'send' on a",
@@ -218,13 +241,13 @@ def test_a_deadlock_says_who_waits_for_whom() -> None:
 def test_a_task_that_waits_for_its_own_queue_is_a_deadlock() -> None:
     tasks = (Task("early", "a", 1.0, after=(1,)), Task("late", "a", 1.0))
     with pytest.raises(DeadlockError, match="'early' on a waits for 'late' on a, queued behind"):
-        simulate(Program(tasks))
+        run(*tasks)
 
 
 def test_a_large_deadlock_is_shown_in_part_and_known_in_full() -> None:
     ring = tuple(Task(f"t{i}", f"s{i}", 1.0, after=((i + 1) % 40,)) for i in range(40))
     with pytest.raises(DeadlockError) as error:
-        simulate(Program(ring))
+        run(*ring)
     assert str(error.value).endswith("and 24 more streams")
     assert len(error.value.waits) == len(error.value.cycle) == 40
 
@@ -232,7 +255,7 @@ def test_a_large_deadlock_is_shown_in_part_and_known_in_full() -> None:
 @pytest.mark.parametrize("duration_s", [-1.0, -1e-300, math.nan, math.inf, -math.inf])
 def test_a_duration_that_is_none(duration_s: float) -> None:
     with pytest.raises(InputError) as error:
-        Program((Task("gemm", "compute", duration_s),))
+        Program.of([Task("gemm", "compute", duration_s)])
     assert f"E501 task 'gemm' on 'compute' lasts {duration_s!r} s" in str(error.value)
 
 
@@ -246,29 +269,20 @@ def test_a_duration_that_is_none(duration_s: float) -> None:
 )
 def test_a_wait_that_no_task_can_satisfy(other: int, reason: str) -> None:
     with pytest.raises(InputError) as error:
-        Program((Task("gemm", "compute", 1.0, after=(other,)),))
+        Program.of([Task("gemm", "compute", 1.0, after=(other,))])
     assert f"E502 task 'gemm' (number 0) waits for task number {other}" in str(error.value)
     assert reason in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "interference",
-    [
-        Interference(("b",), -0.1),
-        Interference(("b",), math.nan),
-        Interference(("b",), math.inf),
-        Interference(("a",), 0.5),
-    ],
-)
-def test_an_interference_that_cannot_be(interference: Interference) -> None:
-    with pytest.raises(InputError, match="E503 stream 'a' is slowed by"):
-        Program((), {"a": interference})
-
-
 def test_all_problems_of_a_program_are_told() -> None:
-    with pytest.raises(InputError) as error:
-        Program((Task("x", "a", -1.0, after=(7,)), Task("y", "a", math.nan)))
-    assert [problem.code for problem in error.value.problems] == ["E501", "E502", "E501"]
+    """First those of its graph, then those of its durations."""
+    for tasks, code in (
+        ([Task("x", "a", 1.0, after=(7,)), Task("y", "a", 1.0, after=(0, 1))], "E502"),
+        ([Task("x", "a", -1.0), Task("y", "a", math.nan)], "E501"),
+    ):
+        with pytest.raises(InputError) as error:
+            Program.of(tasks)
+        assert [problem.code for problem in error.value.problems] == [code, code]
 
 
 def test_a_timeline_as_text() -> None:
@@ -276,7 +290,7 @@ def test_a_timeline_as_text() -> None:
         Task("0F0", "stage 0", 0.1, kind="forward"),
         Task("0F0 to 1F0", "link 0->1", 0.2, after=(0,), kind="transfer"),
     )
-    text = simulate(Program(tasks)).to_tsv()
+    text = run(*tasks).to_tsv()
     assert text == (
         "start_s\tend_s\tstream\tkind\tname\n"
         "0.0\t0.1\tstage 0\tforward\t0F0\n"
@@ -284,10 +298,10 @@ def test_a_timeline_as_text() -> None:
     )
 
 
-@given(programs())
+@given(task_lists())
 @settings(max_examples=40)
-def test_a_timeline_survives_its_text(program: Program) -> None:
-    timeline = simulate(program)
+def test_a_timeline_survives_its_text(tasks: list[Task]) -> None:
+    timeline = run(*tasks)
     rows = [line.split("\t") for line in timeline.to_tsv().splitlines()[1:]]
     read = [Span(name, stream, kind, float(s), float(e)) for s, e, stream, kind, name in rows]
     assert read == [*timeline.spans()]

@@ -11,9 +11,9 @@ from simtrain.schedules import (
     Action,
     Exchange,
     Message,
+    Messages,
     Schedule,
     Step,
-    asynchronous_messages,
     blocking_steps,
     gpipe,
     interleaved,
@@ -91,7 +91,7 @@ def test_every_result_that_another_rank_needs_travels_once(schedule: Schedule) -
     ]
     sent = Counter((rank, message) for rank, step in exchanges for message in step.sends)
     received = Counter((rank, message) for rank, step in exchanges for message in step.receives)
-    messages = asynchronous_messages(schedule)
+    messages = [*Messages.of(schedule)]
     assert sent == Counter((message.sender, message) for message in messages)
     assert received == Counter((message.receiver, message) for message in messages)
 
@@ -107,18 +107,17 @@ def test_exchanges_leave_the_order_of_actions_alone(schedule: Schedule) -> None:
 
 
 def test_messages_of_two_chunks_on_two_ranks() -> None:
-    messages = {str(m): m for m in asynchronous_messages(interleaved(2, 2, 2))}
+    messages = {str(m): m for m in Messages.of(interleaved(2, 2, 2))}
     forward, wrap = messages["0F0 to 1F0"], messages["1F0 to 2F0"]
     assert forward == Message(Action(0, "F", 0), Action(1, "F", 0), sender=0, receiver=1)
-    assert (forward.wraps_around, wrap.wraps_around) == (False, True)
     assert (wrap.sender, wrap.receiver) == (1, 0)
     back = messages["2B1 to 1B1"]
-    assert (back.sender, back.receiver, back.wraps_around) == (0, 1, True)
+    assert (back.sender, back.receiver) == (0, 1)
     assert (forward.is_activation, back.is_activation) == (True, False)
 
 
 def test_an_input_gradient_travels_before_its_weight_gradient() -> None:
     schedule = Schedule.from_csv("0F0,0B0\n1F0,1I0,1W0\n", "1f1b")
-    assert [str(m) for m in asynchronous_messages(schedule)] == ["0F0 to 1F0", "1I0 to 0B0"]
+    assert [str(m) for m in Messages.of(schedule)] == ["0F0 to 1F0", "1I0 to 0B0"]
     with pytest.raises(InputError, match="E421 1I0 in a schedule with blocking exchanges"):
         blocking_steps(schedule)

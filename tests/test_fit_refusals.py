@@ -105,6 +105,7 @@ def test_the_slowdown_is_the_median_with_its_spread() -> None:
     assert [row.measured for row in residuals.rows] == pytest.approx([1.2, 1.3, 1.7])
     assert residuals.mean_abs_error == pytest.approx((1.3 / 1.2 - 1 + 1 - 1.3 / 1.7) / 3)
     assert fit_slowdown([beside(0.9, 0.9)])[0] == 0.0
+    assert fit_slowdown([beside(2.5, 2.5)])[0] == 1.0
     data = fitted([*alone(), *records]).data["overlap"]["slowdown"]
     assert data["fitted_on"].startswith("3 points, mean |error| 10.6%")
 

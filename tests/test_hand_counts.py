@@ -17,8 +17,8 @@ from toys import (
     shape_of,
 )
 
-from simtrain.programs.iteration_layout import iteration_layout
-from simtrain.programs.structure import TransferSlot, structure_of
+from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.parts import Transfer, structure_of
 from simtrain.scenario import Scenario
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk
@@ -133,19 +133,18 @@ def test_the_wrap_around_is_inside_a_node_only_if_the_pipeline_is(
     tensor: int, pipeline: int, inside: list[bool], wraps_inside: bool
 ) -> None:
     plan = plan_of(ring(tensor, pipeline))
-    builder, _ = iteration_layout(structure_of(plan, synchronizes=False))
-    streams, all_slots = [*builder.streams], [*builder.slots]
-    slots = {
-        streams[stream]: slot
-        for stream, number in zip(builder.stream_of, builder.slot_of, strict=True)
-        if isinstance(slot := all_slots[number], TransferSlot)
+    tasks = tasks_of(structure_of(plan))
+    parts = {
+        tasks.graph.stream(task): part
+        for task, number in enumerate(tasks.part_of)
+        if isinstance(part := tasks.parts[number], Transfer)
     }
     for stage, expected in enumerate(inside):
         for stream in (f"link {stage}->{stage + 1}", f"link {stage + 1}->{stage}"):
-            assert slots[stream].levels_crossed == (not expected)
+            assert parts[stream].levels_crossed == (not expected)
     last = pipeline - 1
     for stream in (f"wrap {last}->0", f"wrap 0->{last}"):
-        assert slots[stream].levels_crossed == (not wraps_inside)
+        assert parts[stream].levels_crossed == (not wraps_inside)
 
 
 @pytest.mark.parametrize("sequence", [False, True])

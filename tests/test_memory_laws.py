@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import small
+from toys import a100, plan_of, small
 
+from simtrain.memory.report import peak_bytes
 from simtrain.simulation import simulate_memory
 
 LENGTHS = st.integers(1, 64).map(lambda number: 512 * number)
@@ -31,3 +32,17 @@ def test_an_unfused_layer_holds_scores_and_the_buffer_of_their_product() -> None
     """Of 2 bytes each 8 heads of 4 · 2048² scores: baddbmm's addend in the global buffer."""
     buffers = simulate_memory(small()).fullest.buffers_bytes
     assert buffers["global memory buffer"] == 2 * 8 * 2048**2
+
+
+def test_a_peak_that_64_bits_cannot_hold_is_exact() -> None:
+    """Eight layers keep 5 bytes of each of 8 s² scores (Korthikanti et al., Section 4.1).
+
+    The other tensors are linear in s, and cancel in A(s) - 2 A(s/2).
+    """
+    whole, half = (
+        small({"pipeline": 1}, model={"seq_length": length}) for length in (2**30, 2**29)
+    )
+    peak, of_half = (simulate_memory(one).fullest.activations_bytes for one in (whole, half))
+    assert peak > 2**63
+    assert peak - 2 * of_half == 8 * 5 * 8 * (2**60 - 2 * 2**58)
+    assert peak_bytes(plan_of(whole), a100()) == simulate_memory(whole).fullest.peak_bytes

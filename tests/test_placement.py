@@ -4,7 +4,7 @@ from toys import a100, changed, run, scenario_with
 
 from simtrain.hardware.cluster import Cluster
 from simtrain.plan import Plan
-from simtrain.programs.structure import structure_of
+from simtrain.programs.parts import structure_of
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
 
@@ -29,8 +29,8 @@ def plan_of(one: Scenario) -> Plan:
 def test_stages_first_keeps_transfers_inside_nodes_and_spreads_replicas() -> None:
     """Eight GPUs a node: one replica of four stages, or one stage of four replicas."""
     replicas, stages = plan_of(scenario()), plan_of(scenario(STAGES_FIRST))
-    assert structure_of(replicas, synchronizes=False).levels_crossed == (1, 1, 1, 1)
-    assert structure_of(stages, synchronizes=False).levels_crossed == (0, 0, 0, 0)
+    assert structure_of(replicas).levels_crossed == (1, 1, 1, 1)
+    assert structure_of(stages).levels_crossed == (0, 0, 0, 0)
     assert replicas.mesh.group("dp").ranks_per_node == 4
     assert stages.mesh.group("dp").ranks_per_node == 1
     assert stages.mesh.group("tp", "pp").inside_one_node
@@ -66,7 +66,7 @@ def test_transfers_and_groups_of_a_job_follow_oversubscribed_levels() -> None:
         cluster = Cluster.model_validate(entries)
         profile = a100().model_copy(update={"cluster": cluster})
         plan = Plan.of(scenario(), cluster.domains)
-        assert structure_of(plan, synchronizes=False).levels_crossed == (2, 2, 2, 2)
+        assert structure_of(plan).levels_crossed == (2, 2, 2, 2)
         assert plan.mesh.group("dp").ranks_per_level == (8,)
         return simulate(scenario(), profile).iteration_time_s
 

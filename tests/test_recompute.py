@@ -33,7 +33,7 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import (
     Action,
     Schedule,
-    kept_forwards,
+    kept_actions,
     most_outstanding,
     num_warmup_forwards,
     one_f_one_b,
@@ -246,25 +246,29 @@ def test_outstanding_is_the_warm_up_and_one_more(schedule: Schedule) -> None:
     """Megatron-LM's max_outstanding_backprops, where there are that many forward passes."""
     forwards = schedule.num_chunks * schedule.num_microbatches
     sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
-    for rank, actions in enumerate(schedule.ranks):
+    for rank, window in enumerate(most_outstanding(schedule)):
         warmup = num_warmup_forwards(schedule.name, rank, *sizes)
-        assert most_outstanding(actions) == min(warmup + 1, forwards)
+        assert window == min(warmup + 1, forwards)
 
 
 @given(st.integers(1, 6), st.integers(1, 20), st.integers(0, 6))
 def test_as_many_are_kept_at_a_time_as_asked(p: int, n: int, num_kept: int) -> None:
     """With one chunk a stage, the window moves: never more, and as many whenever there can be."""
-    for actions in one_f_one_b(p, n).ranks:
-        kept_ones = {action.microbatch for action in kept_forwards(actions, num_kept)}
+    schedule = one_f_one_b(p, n)
+    keeps = iter(kept_actions(schedule, [num_kept] * p))
+    for actions, window in zip(schedule.ranks, most_outstanding(schedule), strict=True):
         signs = {"F": 1, "B": -1}
-        changes = [signs[action.kind] * (action.microbatch in kept_ones) for action in actions]
-        assert max(itertools.accumulate(changes)) == min(num_kept, most_outstanding(actions))
+        changes = [signs[action.kind] * bool(next(keeps)) for action in actions]
+        assert max(itertools.accumulate(changes)) == min(num_kept, window)
 
 
 @given(schedules(), st.integers(0, 8))
 def test_keeping_more_keeps_all_that_was_kept(schedule: Schedule, num_kept: int) -> None:
-    for actions in schedule.ranks:
-        assert kept_forwards(actions, num_kept) <= kept_forwards(actions, num_kept + 1)
+    fewer, more = (
+        kept_actions(schedule, [number] * schedule.num_stages)
+        for number in (num_kept, num_kept + 1)
+    )
+    assert not (fewer & ~more).any()
 
 
 # Time, from the same ops.

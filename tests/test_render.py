@@ -9,7 +9,8 @@ from command_line import call
 from rich.console import Console, RenderableType
 from toys import run, small
 
-from simtrain.engine import Program, Task, Timeline
+from simtrain.engine import Program, Task
+from simtrain.engine import simulate as run_program
 from simtrain.memory.buffers import RECOMPUTED, WORKING
 from simtrain.memory.report import MemoryReport, StageMemory
 from simtrain.memory.states import ModelStates
@@ -50,7 +51,7 @@ def result() -> Result:
     heavy = replace(light, compute_s=6.0, bubble_s=1.99975)
     available_flops = 312 * 10**12 * 16 * 10
     made = run(scenario)
-    timeline = Timeline(Program([Task("iteration", "stage 0", 10.0)]), (0.0,), (10.0,))
+    timeline = run_program(Program.of([Task("iteration", "stage 0", 10.0)]))
     return replace(
         made,
         ran=replace(made.ran, timeline=timeline),

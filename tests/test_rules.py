@@ -120,8 +120,7 @@ def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
         return False
     if kept and kept != "auto":
         sizes = split.pipeline, split.interleave, scenario.num_microbatches
-        first, *_ = build(scenario.schedule, *sizes).ranks
-        if kept > most_outstanding(first):
+        if kept > most_outstanding(build(scenario.schedule, *sizes))[0]:
             return False
     if policy.strategy != "full":
         return (policy.method, policy.num_layers, policy.distribute) == ("uniform", 1, False)

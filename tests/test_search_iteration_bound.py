@@ -96,8 +96,8 @@ def test_exchanges_block_at_least_as_long_as_counted(schedule: Schedule, all_ali
     )
 
     def message_s(message: Message) -> float:
-        first = min(message.sender, message.receiver)
-        place = p - 1 if message.wraps_around and p > 2 else first
+        first, second = sorted((message.sender, message.receiver))
+        place = p - 1 if second > first + 1 else first
         return (shared if num_sends[message] > 1 else alone)[place]
 
     ranks = blocking_steps(schedule)

@@ -3,13 +3,14 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import a100, changed, layer_scenarios, machine_of, plan_of, small, zero
 
 from simtrain.iteration import simulate_iteration
-from simtrain.memory.curve import stage_steps
+from simtrain.memory.replay import Replay
 from simtrain.memory.report import memory_report
 from simtrain.memory.working import pass_memory
 from simtrain.plan import PipelineOrder, Plan
@@ -122,8 +123,8 @@ class _Split(PipelineOrder):
     @property
     def schedule(self) -> Schedule:
         ranks = ("0F0 0F1 0I0 0W0 0I1 0W1", "1F0 1I0 1F1 1I1 1W0 1W1")
-        actions = tuple(tuple(map(Action.parse, rank.split())) for rank in ranks)
-        return Schedule("1f1b", 2, 1, 2, actions)
+        actions = [[*map(Action.parse, rank.split())] for rank in ranks]
+        return Schedule.of("1f1b", 2, 1, 2, actions)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -179,18 +180,16 @@ def test_a_stage_holds_what_its_weight_gradients_need() -> None:
         for chunk in (first, last)
     }
     kept, deferred = sizes[last]
-    after = [step.after_bytes for step in stage_steps(split, 1)]
-    assert after == [kept, deferred, deferred + kept, 2 * deferred, deferred, 0]
+    replay, starts = Replay.of(split), split.schedule.rank_starts[1:-1]
+    on_first, on_last = np.split(replay.after_bytes, starts)
+    assert on_last.tolist() == [kept, deferred, deferred + kept, 2 * deferred, deferred, 0]
     kept, deferred = sizes[first]
-    after = [step.after_bytes for step in stage_steps(split, 0)]
-    assert after == [kept, 2 * kept, kept + deferred, kept, deferred, 0]
+    assert on_first.tolist() == [kept, 2 * kept, kept + deferred, kept, deferred, 0]
     report = memory_report(split, a100())
-    for stage, memory in enumerate(report.stages):
-        steps = [*stage_steps(split, stage)]
-        dynamic = max(step.dynamic_bytes for step in steps)
+    for memory, dynamic in zip(report.stages, np.split(replay.dynamic_bytes, starts), strict=True):
         working = sum(
             size
             for name, size in memory.buffers_bytes.items()
             if name in ("recomputed tensors", "working tensors")
         )
-        assert memory.activations_bytes + working == dynamic
+        assert memory.activations_bytes + working == dynamic.max()

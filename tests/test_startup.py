@@ -27,7 +27,10 @@ HELP = [
 GROUPS: dict[str, tuple[list[str], set[str]]] = {
     "help": (["--help"], set()),
     "help of commands": ([f"{name} --help" for name in HELP], {"pydantic"}),  # typer imports it
-    "files": (["schedule table5_22b_present", "profile check h100_sxm", "sweeps"], {"ruamel"}),
+    "files": (
+        ["schedule table5_22b_present", "profile check h100_sxm", "sweeps"],
+        {"ruamel", "numpy"},
+    ),
     "simulations": (
         [
             "run table5_22b_present",

@@ -217,5 +217,8 @@ def layer_parameters(scenario: Scenario) -> int:
 
 def waits_of(record: PassRecord) -> list[list[int]]:
     """For each op, the positions of the ops that it waits for besides those of its stream."""
-    program, tasks = pass_program(record, PassMachine(lambda work: 0.0, 0.0, 0.0))
-    return [[tasks.index(other) for other in program.tasks[task].after[1:]] for task in tasks]
+    graph = pass_program(record, PassMachine(lambda work: 0.0, 0.0, lambda work: 1.0)).graph
+    # Op i is task 2i + 1; first it waits for its launch.
+    return [
+        [other // 2 for other in graph.waits(task)[1:]] for task in range(1, graph.num_tasks, 2)
+    ]

@@ -109,6 +109,23 @@ def transfer_seconds(
     return link.latency.value + num_sharing * num_bytes / (bandwidth * link.efficiency.value)
 
 
+def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> float:
+    """What a collective takes of a GPU while it runs alone for so many seconds, 1 for all of it.
+
+    Over the links of a node it is the profile's slowdown: kernels beside it run at
+    1/(1 + slowdown) of their speed. A collective that the network holds up moves as many bytes
+    through the GPU's memory and multiprocessors in more time, and takes as much less of them.
+    """
+    slowdown = profile.overlap.slowdown.value
+    if op.group.inside_one_node or profile.intra_node is None:
+        return slowdown
+    if op.kind is CollectiveKind.SEND:
+        at_full_speed_s = transfer_seconds(op.array_bytes, 0, num_sharing=1, profile=profile)
+    else:
+        at_full_speed_s = _intra_node_seconds(op, profile.cluster.nvlink_gpus, profile)
+    return slowdown * min(1.0, at_full_speed_s / seconds)
+
+
 def _levels_left(group: Group) -> int:
     """How many levels do not hold all ranks of a group."""
     shared = (group.ranks_per_node, *group.ranks_per_level)

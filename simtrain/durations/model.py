@@ -13,6 +13,7 @@ from simtrain.durations.attention import (
 from simtrain.durations.collectives import (
     collective_is_extrapolated,
     collective_seconds,
+    device_load,
     transfer_seconds,
 )
 from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
@@ -53,6 +54,12 @@ class DurationModel:
         return transfer_seconds(
             num_bytes, levels_crossed, num_sharing=num_sharing, profile=self.profile
         )
+
+    def device_load(self, work: Work) -> float:
+        """What work takes of a GPU while it runs alone: all of it, but for a collective."""
+        if isinstance(work, Collective):
+            return device_load(work, self.seconds(work), self.profile)
+        return 1.0
 
     def is_extrapolated(self, work: Work) -> bool:
         """Whether the profile has to go beyond what it was fitted on."""

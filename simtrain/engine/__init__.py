@@ -1,23 +1,23 @@
-"""Tasks, streams and what they wait for; SimPy; when each task starts and ends."""
+"""Tasks, streams, links and what they wait for; when each task starts and ends."""
 
-from simtrain.engine.builder import Duration, ProgramBuilder
 from simtrain.engine.deadlock import Blocker, DeadlockError, Wait
-from simtrain.engine.program import Interference, Program, Task
-from simtrain.engine.run import Engine, is_compiled, simulate
+from simtrain.engine.program import Program, Task, TaskGraph
+from simtrain.engine.run import Engine, runs_loops_compiled, simulate
+from simtrain.engine.sharing import Link, Shares
 from simtrain.engine.timeline import Span, Timeline
 
 __all__ = [
     "Blocker",
     "DeadlockError",
-    "Duration",
     "Engine",
-    "Interference",
+    "Link",
     "Program",
-    "ProgramBuilder",
+    "Shares",
     "Span",
     "Task",
+    "TaskGraph",
     "Timeline",
     "Wait",
-    "is_compiled",
+    "runs_loops_compiled",
     "simulate",
 ]

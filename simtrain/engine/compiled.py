@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int32]
+Ints = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+
+LARGE = 200_000
+"""Tasks from which on compiled code repays the third of a second in which numba is loaded."""
 
 
 @functools.cache
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function over arrays, with the functions of this package that it calls.
+    """Compile a function over arrays, with the functions of its module that it calls.
 
-    The machine code is kept on disk. numba takes 0.5 s to load, so it is imported here.
+    The machine code is kept on disk. numba takes a third of a second to load, so it is imported
+    here.
     """
     from numba import njit
     from numba.extending import register_jitable
@@ -30,11 +36,32 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     return njit(cache=True)(loop)
 
 
-def run_loop(loop: Callable[..., Any], *arrays: NDArray[Any], is_compiled: bool) -> Any:
-    """Call a loop with arrays, compiled or as plain Python.
+def runs_compiled(num_tasks: int) -> bool:
+    """Whether loops over so many tasks are faster compiled, loading included."""
+    return "numba" in sys.modules or (num_tasks >= LARGE and has_numba())
+
+
+@functools.cache
+def has_numba() -> bool:
+    """Whether numba is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def run_loop(
+    loop: Callable[..., Any],
+    arrays: tuple[Any, ...],
+    results: tuple[NDArray[Any], ...] = (),
+    *,
+    is_compiled: bool,
+) -> Any:
+    """Call a loop with arrays, and with the arrays that it writes its results to.
 
     Plain Python gets lists, whose elements it reads several times faster than those of arrays.
     """
     if is_compiled:
-        return compiled(loop)(*arrays)
-    return loop(*(array.tolist() for array in arrays))
+        return compiled(loop)(*arrays, *results)
+    lists = [array.tolist() for array in results]
+    returned = loop(*(array.tolist() for array in arrays), *lists)
+    for array, values in zip(results, lists, strict=True):
+        array[...] = values
+    return returned

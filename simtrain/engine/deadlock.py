@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
 
-from simtrain.engine.program import Program
+from simtrain.engine.compiled import Flags
+from simtrain.engine.program import TaskGraph
 from simtrain.errors import SimtrainError
 
 _MAX_STREAMS_SHOWN = 16
@@ -64,24 +64,23 @@ class DeadlockError(SimtrainError):
         return "\n".join(lines)
 
 
-def find_waits(program: Program, end_s: Sequence[float]) -> Iterator[Wait]:
-    """List what the stuck streams wait for, where `end_s` is infinite for unfinished tasks."""
-    tasks = program.tasks
+def find_waits(graph: TaskGraph, is_unfinished: Flags) -> Iterator[Wait]:
+    """List what the stuck streams wait for."""
     left = {
-        stream: [index for index in queue if end_s[index] == inf]
-        for stream, queue in program.queues().items()
+        stream: [index for index in queue if is_unfinished[index]]
+        for stream, queue in graph.queues().items()
     }
 
     def blocker(index: int) -> Blocker:
-        queue = left[tasks[index].stream]
-        names = (tasks[other].name for other in queue[: queue.index(index) + 1])
-        return Blocker(tasks[index].stream, tuple(names))
+        stream = graph.stream(index)
+        queue = left[stream]
+        names = map(graph.name_of, queue[: queue.index(index) + 1])
+        return Blocker(stream, tuple(names))
 
     for stream, queue in left.items():
         if queue:
-            head = tasks[queue[0]]
-            unfinished = [index for index in head.after if end_s[index] == inf]
-            yield Wait(stream, head.name, tuple(map(blocker, unfinished)))
+            unfinished = [index for index in graph.waits(queue[0]) if is_unfinished[index]]
+            yield Wait(stream, graph.name_of(queue[0]), tuple(map(blocker, unfinished)))
 
 
 def _cycle(waits: Sequence[Wait]) -> tuple[Wait, ...]:

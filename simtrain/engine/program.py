@@ -1,9 +1,21 @@
-"""What the engine runs: tasks, the streams they queue on, and what they wait for."""
+"""What the engine runs: tasks, the streams they queue on, what they wait for and what they share.
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+A program is a graph of tasks and their durations, all of them arrays.
+"""
 
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from simtrain.engine.compiled import Floats, Ints, run_loop, runs_compiled
+from simtrain.engine.longest_path import find_order
+from simtrain.engine.sharing import Link, Shares
 from simtrain.errors import InputError, Problem
 
 
@@ -12,8 +24,8 @@ class Task:
     """Something that takes `duration_s` seconds of one stream.
 
     `after` holds the indices, in the program, of the tasks that must have ended before this one
-    starts. `kind` is a label for reports. `contends` marks a task that slows the tasks of a
-    victim stream while it runs (see `Interference`).
+    starts. `kind` is a label for reports. `loads` says what the task takes of each link while it
+    runs at full speed; `weight` is its claim to a link that is full (see `sharing`).
     """
 
     name: str
@@ -21,77 +33,189 @@ class Task:
     duration_s: float
     after: tuple[int, ...] = ()
     kind: str = ""
-    contends: bool = False
+    loads: tuple[tuple[Link, float], ...] = ()
+    weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Interference:
-    """While contending tasks run on `aggressors`, their victim's speed is 1/(1 + slowdown).
+def _no_name(index: int) -> str:
+    return f"task {index}"
 
-    So a collective that occupies multiprocessors slows the GEMM beside it; two of them slow it no
-    more than one. The aggressors themselves are not slowed.
+
+@dataclass(frozen=True, eq=False)
+class TaskGraph:
+    """Tasks on streams and what they wait for: a program without its durations.
+
+    A stream takes its tasks in the order of their indices, one at a time.
+
+    Args:
+        streams: names of the streams, some of which may be without tasks.
+        stream_of: [tasks], the stream of each task by its place in `streams`.
+        after_starts, after: task i waits for `after[after_starts[i]:after_starts[i + 1]]`.
+        kinds, kind_of: task i is of the kind `kinds[kind_of[i]]`.
+        name_of: the name of a task, made when it is read.
+
+    Raises:
+        InputError: a task waits for one that there is not, or for itself (E502).
     """
 
-    aggressors: tuple[str, ...]
-    slowdown: float
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """Tasks in the order in which each stream takes them: a stream is a FIFO, one task at a time.
-
-    `interference` maps a victim stream to what slows it; a stream that runs nothing slows nobody.
-    Raises InputError (E501 to E503) for a duration that is not a finite number >= 0, for a wait
-    that no task can satisfy, and for an impossible interference.
-    """
-
-    tasks: tuple[Task, ...]
-    interference: Mapping[str, Interference] = field(default_factory=dict)
+    streams: tuple[str, ...]
+    stream_of: Ints
+    after_starts: Ints
+    after: Ints
+    kinds: tuple[str, ...] = ("",)
+    kind_of: Any = 0
+    name_of: Callable[[int], str] = _no_name
 
     def __post_init__(self) -> None:
-        problems = [*self._task_problems(), *self._interference_problems()]
-        if problems:
-            raise InputError(problems)
+        waiting = np.repeat(np.arange(self.num_tasks), np.diff(self.after_starts))
+        bad = (self.after < 0) | (self.after >= self.num_tasks) | (self.after == waiting)
+        if bad.any():
+            pairs = zip(waiting[bad].tolist(), self.after[bad].tolist(), strict=True)
+            raise InputError([self._bad_wait(index, other) for index, other in pairs])
 
     def __repr__(self) -> str:
-        return f"<Program: {len(self.tasks):,} tasks on {len(self.queues()):,} streams>"
+        num_used = np.count_nonzero(np.diff(self.queue_starts))
+        return f"<TaskGraph: {self.num_tasks:,} tasks on {num_used:,} streams>"
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks of the program."""
+        return len(self.stream_of)
+
+    @cached_property
+    def queue(self) -> Ints:
+        """The tasks of the first stream in their order, then those of the second, and so on."""
+        return np.argsort(self.stream_of, kind="stable").astype(np.int32)
+
+    @cached_property
+    def queue_starts(self) -> Ints:
+        """Stream s has the tasks `queue[queue_starts[s]:queue_starts[s + 1]]`."""
+        counts = np.bincount(self.stream_of, minlength=len(self.streams))
+        return starts_of(counts)
+
+    @cached_property
+    def previous(self) -> Ints:
+        """The task before each task on its stream; -1 for none."""
+        previous = np.full(self.num_tasks, -1, np.int32)
+        streams = self.stream_of[self.queue]
+        same = streams[1:] == streams[:-1]
+        previous[self.queue[1:][same]] = self.queue[:-1][same]
+        return previous
+
+    @cached_property
+    def order(self) -> Ints:
+        """Tasks, each after all that it waits for; those of a deadlock are left out."""
+        order = np.empty(self.num_tasks, np.int32)
+        arrays = self.queue_starts, self.queue, self.after_starts, self.after
+        is_compiled = runs_compiled(self.num_tasks)
+        return order[: run_loop(find_order, arrays, (order,), is_compiled=is_compiled)].copy()
 
     def queues(self) -> dict[str, list[int]]:
-        """Stream to the indices of its tasks, both in the order of the tasks."""
-        queues: dict[str, list[int]] = {}
-        for index, task in enumerate(self.tasks):
-            queues.setdefault(task.stream, []).append(index)
-        return queues
+        """Stream to the indices of its tasks, streams in the order of their first tasks."""
+        bounds, queue = itertools.pairwise(self.queue_starts.tolist()), self.queue.tolist()
+        queues = {name: queue[slice(*one)] for name, one in zip(self.streams, bounds, strict=True)}
+        used = [(name, tasks) for name, tasks in queues.items() if tasks]
+        return dict(sorted(used, key=lambda one: one[1][0]))
 
-    def _task_problems(self) -> Iterator[Problem]:
-        num_tasks = len(self.tasks)
-        for index, task in enumerate(self.tasks):
-            if not 0 <= task.duration_s < math.inf:
-                yield _bad_duration(task)
-            for other in task.after:
-                if other == index or not 0 <= other < num_tasks:
-                    yield _bad_wait(task, index, other, num_tasks)
+    def stream(self, index: int) -> str:
+        """The name of a task's stream."""
+        return self.streams[int(self.stream_of[index])]
 
-    def _interference_problems(self) -> Iterator[Problem]:
-        for victim, interference in self.interference.items():
-            message = f"stream {victim!r} is slowed by {interference}"
-            if not 0 <= interference.slowdown < math.inf:
-                yield Problem(code="E503", message=message, reason="a slowdown is finite and >= 0")
-            if victim in interference.aggressors:
-                yield Problem(code="E503", message=message, reason="a stream runs one task at once")
+    def kind(self, index: int) -> str:
+        """The kind of a task."""
+        return self.kinds[int(self.kind_of[index])]
 
+    def waits(self, index: int) -> list[int]:
+        """The tasks that a task waits for, beside the one before it on its stream."""
+        waits: list[int] = self.after[
+            self.after_starts[index] : self.after_starts[index + 1]
+        ].tolist()
+        return waits
 
-def _bad_duration(task: Task) -> Problem:
-    return Problem(
-        code="E501",
-        message=f"task {task.name!r} on {task.stream!r} lasts {task.duration_s!r} s",
-        reason="a duration is a finite number of seconds, zero or more",
-    )
+    def _bad_wait(self, index: int, other: int) -> Problem:
+        reason = "a task cannot wait for itself"
+        if other != index:
+            reason = f"the program's tasks are 0 to {self.num_tasks - 1}"
+        message = f"task {self.name_of(index)!r} (number {index}) waits for task number {other}"
+        return Problem(code="E502", message=message, reason=reason)
 
 
-def _bad_wait(task: Task, index: int, other: int, num_tasks: int) -> Problem:
-    reason = "a task cannot wait for itself"
-    if other != index:
-        reason = f"the program's tasks are 0 to {num_tasks - 1}"
-    message = f"task {task.name!r} (number {index}) waits for task number {other}"
-    return Problem(code="E502", message=message, reason=reason)
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A graph of tasks, and how long each takes alone.
+
+    Args:
+        duration_s: [tasks], or [draws, tasks].
+        shares: what tasks take of links; None if they take nothing.
+
+    Raises:
+        InputError: a duration is not a finite number >= 0 (E501).
+    """
+
+    graph: TaskGraph
+    duration_s: Floats
+    shares: Shares | None = None
+
+    def __post_init__(self) -> None:
+        seconds = self.duration_s
+        if not (seconds.min(initial=0.0) >= 0 and seconds.max(initial=0.0) < np.inf):
+            bad = np.argwhere(~((seconds >= 0) & (seconds < np.inf)))
+            raise InputError([self._bad_duration(tuple(place)) for place in bad.tolist()])
+
+    def __repr__(self) -> str:
+        return repr(self.graph).replace("TaskGraph", "Program")
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task]) -> Program:
+        """A program of tasks that are written one by one.
+
+        Raises:
+            InputError: as `TaskGraph` and `Program` do, and for a load or a weight that is none
+                (E503).
+        """
+        tasks = tuple(tasks)
+        graph = TaskGraph(
+            *_numbered([task.stream for task in tasks]),
+            starts_of([len(task.after) for task in tasks]),
+            np.array([*itertools.chain(*(task.after for task in tasks))], np.int32),
+            *_numbered([task.kind for task in tasks]),
+            [task.name for task in tasks].__getitem__,
+        )
+        duration_s = np.array([task.duration_s for task in tasks], np.float64)
+        weights = [task.weight for task in tasks]
+        return cls(graph, duration_s, Shares.of([task.loads for task in tasks], weights))
+
+    @property
+    def num_tasks(self) -> int:
+        """Tasks of the program."""
+        return self.graph.num_tasks
+
+    @property
+    def draws_s(self) -> Floats:
+        """The durations with an axis of draws, of which there may be one."""
+        return np.atleast_2d(self.duration_s)
+
+    def _bad_duration(self, place: tuple[int, ...]) -> Problem:
+        *draw, index = place
+        name, stream = self.graph.name_of(index), self.graph.stream(index)
+        of_draw = f" in draw {draw[0]}" if draw else ""
+        message = f"task {name!r} on {stream!r} lasts {float(self.duration_s[place])!r} s{of_draw}"
+        reason = "a duration is a finite number of seconds, zero or more"
+        return Problem("E501", message, reason=reason)
+
+
+def starts_of(counts: Any) -> Ints:
+    """Where each of some consecutive rows begins, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+
+
+def rows_of(num_rows: int, row_of: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Where each row starts, and the values row after row, those of a row in the order given."""
+    by_row = np.argsort(row_of, kind="stable")
+    return starts_of(np.bincount(row_of, minlength=num_rows)), values[by_row].astype(np.int32)
+
+
+def _numbered(names: list[str]) -> tuple[tuple[str, ...], Ints]:
+    """The different names, and for each name its place among them."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    return tuple(places), np.array([places[name] for name in names], np.int32)

@@ -1,45 +1,70 @@
-"""Runs a program, with SimPy or compiled: both find the same times, to the last bit."""
+"""Runs a program with loops over arrays or with SimPy, which find the same times to the bit."""
 
 from __future__ import annotations
 
-from math import inf
 from typing import Literal, get_args
 
+import numpy as np
+
+from simtrain.engine.compiled import Floats, has_numba, run_loop, runs_compiled
 from simtrain.engine.deadlock import DeadlockError, find_waits
-from simtrain.engine.program import Program
-from simtrain.engine.simulator import simulate_events
+from simtrain.engine.longest_path import find_longest_paths
+from simtrain.engine.program import Program, TaskGraph
+from simtrain.engine.sharing import run_sharing
 from simtrain.engine.timeline import Timeline
 from simtrain.errors import InputError, Problem
 
 Engine = Literal["auto", "simpy", "compiled"]
 
-LARGE = 50_000
-"""Tasks from which on the compiled executor repays being loaded, about half a second."""
-
 
 def simulate(program: Program, engine: Engine = "auto") -> Timeline:
-    """Find when each task starts and ends.
+    """Find when each task starts and ends, in each draw.
 
-    `auto` is SimPy for a small program and compiled for a large one.
+    `compiled` runs loops over arrays that numba compiles, `simpy` is the reference. `auto` is
+    compiled for a large program; for a small one it runs the same loops as plain Python.
 
     Raises:
         DeadlockError: tasks are left that can never start.
-        InputError: there is no such engine.
+        InputError: there is no such engine, or numba is not installed for `compiled`.
+    """
+    start_s, end_s = np.full((2, *program.draws_s.shape), np.inf)
+    if engine == "simpy":
+        from simtrain.engine.simulator import simulate_events
+
+        for draw, duration_s in enumerate(program.draws_s.tolist()):
+            start_s[draw], end_s[draw] = simulate_events(program, duration_s)
+    else:
+        is_compiled = runs_loops_compiled(engine, program.graph)
+        run_loops(program, start_s, end_s, is_compiled=is_compiled)
+    if end_s.max(initial=0.0) == np.inf:
+        is_unfinished = np.isinf(end_s).any(axis=0)
+        raise DeadlockError(tuple(find_waits(program.graph, is_unfinished)))
+    shape = program.duration_s.shape
+    return Timeline(program, start_s.reshape(shape), end_s.reshape(shape))
+
+
+def runs_loops_compiled(engine: Engine, graph: TaskGraph) -> bool:
+    """Whether an engine compiles the loops that run a graph or look at its timeline.
+
+    Raises:
+        InputError: as `simulate`.
     """
     if engine not in get_args(Engine):
         known = ", ".join(get_args(Engine))
         raise InputError([Problem("E504", f"engine is {engine!r}", fix=f"write one of {known}")])
-    if is_compiled(engine, len(program.tasks)):
-        from simtrain.engine.wiring import simulate_compiled
+    if engine == "compiled" and not has_numba():
+        fix = "pip install numba, or write auto, which then runs the same loops uncompiled"
+        raise InputError([Problem("E507", "engine compiled needs numba", fix=fix)])
+    return engine == "compiled" or runs_compiled(graph.num_tasks)
 
-        timeline = simulate_compiled(program)
+
+def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: bool) -> None:
+    """Write the starts and ends of a program's tasks, [draws, tasks], over infinite ones."""
+    graph, duration_s = program.graph, program.draws_s
+    after = graph.after_starts, graph.after
+    if program.shares is None:
+        paths = graph.order, graph.previous, *after, duration_s
+        run_loop(find_longest_paths, paths, (start_s, end_s), is_compiled=is_compiled)
     else:
-        timeline = simulate_events(program)
-    if inf in timeline.end_s:
-        raise DeadlockError(tuple(find_waits(program, timeline.end_s)))
-    return timeline
-
-
-def is_compiled(engine: Engine, num_tasks: int) -> bool:
-    """Whether an engine runs a program of that size, and the analysis of it, compiled."""
-    return engine == "compiled" or (engine == "auto" and num_tasks >= LARGE)
+        shared = graph.queue_starts, graph.queue, *after, *program.shares, duration_s
+        run_loop(run_sharing, shared, (start_s, end_s), is_compiled=is_compiled)

@@ -1,100 +1,130 @@
-"""Runs a program with SimPy: one process per stream."""
+"""Runs a program with SimPy: one process per stream. The reference for the loops over arrays."""
 
-from collections.abc import Generator, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
 from math import inf
 
+import numpy as np
 from simpy import Environment, Event
+from simpy.events import EventPriority
 
-from simtrain.engine.program import Interference, Program
-from simtrain.engine.timeline import Timeline
+from simtrain.engine.program import Program
+from simtrain.engine.sharing import Shares, find_stretches
 
 _Process = Generator[Event, None, None]
 
 
-def simulate_events(program: Program) -> Timeline:
-    """Find when each task starts and ends; a task that can never start is left with infinite times.
+def simulate_events(program: Program, duration_s: list[float]) -> tuple[list[float], list[float]]:
+    """Find when each task starts and ends; infinite for one that can never start.
 
-    A task starts when the task before it on its stream and all tasks in `after` have ended.
-    Which of several tasks with the same start SimPy wakes first follows from the order of the
-    streams' first tasks in the program, then from the order in which they were woken: it is the
-    same in every run, and no time depends on it.
+    A task starts when the task before it on its stream and all that it waits for have ended. Which
+    of several tasks with the same start SimPy wakes first follows from the order of the streams,
+    then from the order in which they were woken: it is the same in every run, and no time depends
+    on it.
     """
-    simulation = _Simulation(program)
-    simulation.run()
-    return Timeline(program, tuple(simulation.start_s), tuple(simulation.end_s))
+    simulation = _Simulation(program, duration_s)
+    simulation.env.run()
+    return simulation.start_s, simulation.end_s
 
 
 class _Simulation:
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, duration_s: list[float]) -> None:
+        graph, shares = program.graph, program.shares
+        self.duration_s = duration_s
         self.env = Environment(initial_time=0.0)
-        self.start_s = [inf] * len(program.tasks)
-        self.end_s = [inf] * len(program.tasks)
+        self.start_s = [inf] * graph.num_tasks
+        self.end_s = [inf] * graph.num_tasks
+        self.after_starts = graph.after_starts.tolist()
+        self.after = graph.after.tolist()
+        self.sharing = _Sharing(self.env, shares) if shares else None
         # Only tasks that another stream is waiting for right now have an event.
         self.awaited: dict[int, Event] = {}
-        self.contenders = {
-            aggressor: _Contender(self.env)
-            for interference in program.interference.values()
-            for aggressor in interference.aggressors
-        }
+        for number, queue in enumerate(np.split(graph.queue, graph.queue_starts[1:-1])):
+            if len(queue):
+                self.env.process(self.run_stream(number, queue.tolist()))
 
-    def run(self) -> None:
-        for stream, queue in self.program.queues().items():
-            self.env.process(self.run_stream(stream, queue))
-        self.env.run()
-
-    def run_stream(self, stream: str, queue: Sequence[int]) -> _Process:
-        env, tasks, start_s, end_s = self.env, self.program.tasks, self.start_s, self.end_s
-        slowed_by = self.program.interference.get(stream)
-        contender = self.contenders.get(stream)
-        for index in queue:
-            task = tasks[index]
-            for other in task.after:
-                if end_s[other] == inf:
+    def run_stream(self, stream: int, queue: list[int]) -> _Process:
+        for task in queue:
+            for other in self.after[self.after_starts[task] : self.after_starts[task + 1]]:
+                if self.end_s[other] == inf:
                     yield self.end_of(other)
-            start_s[index] = env.now
-            if contender is not None:
-                contender.switch(task.contends)
-            if slowed_by is not None:
-                yield from self.work(task.duration_s, slowed_by)
-            elif task.duration_s > 0:
-                yield env.timeout(task.duration_s)
-            if contender is not None:
-                contender.switch(False)
-            end_s[index] = env.now
-            if index in self.awaited:
-                self.awaited.pop(index).succeed()
+            self.start_s[task] = self.env.now
+            if self.sharing and self.sharing.has_loads(task) and self.duration_s[task] > 0:
+                yield self.sharing.start(stream, task, self.duration_s[task])
+            elif self.duration_s[task] > 0:
+                yield self.env.timeout(self.duration_s[task])
+            self.end_s[task] = self.env.now
+            if task in self.awaited:
+                self.awaited.pop(task).succeed()
 
-    def end_of(self, index: int) -> Event:
+    def end_of(self, task: int) -> Event:
         """The event that a waiting stream leaves for the stream that runs the task."""
-        if index not in self.awaited:
-            self.awaited[index] = self.env.event()
-        return self.awaited[index]
-
-    def work(self, duration_s: float, slowed_by: Interference) -> _Process:
-        """Do `duration_s` of work, at the speed that the aggressors leave at each moment."""
-        env = self.env
-        aggressors = [self.contenders[stream] for stream in slowed_by.aggressors]
-        while duration_s > 0:
-            contended = any(aggressor.contends for aggressor in aggressors)
-            stretch = 1 + slowed_by.slowdown if contended else 1.0
-            begun_s = env.now
-            finish = env.timeout(duration_s * stretch)
-            yield env.any_of([finish, *(aggressor.switched for aggressor in aggressors)])
-            if finish.processed:
-                return
-            duration_s -= (env.now - begun_s) / stretch
+        if task not in self.awaited:
+            self.awaited[task] = self.env.event()
+        return self.awaited[task]
 
 
-class _Contender:
-    """Whether a contending task runs on an aggressor stream, and the event of its next change."""
+class _Work:
+    """A running task with loads, and what was left of it when its speed last changed."""
 
-    def __init__(self, env: Environment) -> None:
-        self.contends = False
-        self.switched = env.event()
+    def __init__(self, env: Environment, task: int, duration_s: float) -> None:
+        self.task = task
+        self.left_s, self.begun_s, self.stretch = duration_s, env.now, 1.0
+        self.num_changes = 0
+        self.done = env.event()
 
-    def switch(self, contends: bool) -> None:
-        if contends != self.contends:
-            self.contends = contends
-            switched, self.switched = self.switched, self.switched.env.event()
-            switched.succeed()
+
+class _Settling(Event):
+    """Comes after everything else that happens at this moment."""
+
+    def __init__(self, env: Environment, settle: Callable[[Event], None]) -> None:
+        super().__init__(env)
+        self.callbacks = [settle]
+        self._ok, self._value = True, None
+        env.schedule(self, EventPriority(9))
+
+
+class _Sharing:
+    """The running tasks with loads, by stream."""
+
+    def __init__(self, env: Environment, shares: Shares) -> None:
+        self.env = env
+        self.shares = shares
+        self.running: dict[int, _Work] = {}
+        self.settling: _Settling | None = None
+
+    def has_loads(self, task: int) -> bool:
+        starts = self.shares.load_starts
+        return bool(starts[task] < starts[task + 1])
+
+    def start(self, stream: int, task: int, duration_s: float) -> Event:
+        """Run a task; the event is its end."""
+        work = self.running[stream] = _Work(self.env, task, duration_s)
+        self.change()
+        return work.done
+
+    def change(self) -> None:
+        """Find the speeds anew when all that starts and ends at this moment has done so."""
+        self.settling = self.settling or _Settling(self.env, self.settle)
+
+    def settle(self, settling: Event) -> None:
+        self.settling = None
+        streams = sorted(self.running)
+        tasks, stretches = [self.running[stream].task for stream in streams], [1.0] * len(streams)
+        find_stretches(*self.shares, tasks, stretches)
+        for stream, stretch in zip(streams, stretches, strict=True):
+            work = self.running[stream]
+            if stretch != work.stretch or not work.num_changes:
+                self.env.process(self.work(stream, work, stretch))
+
+    def work(self, stream: int, work: _Work, stretch: float) -> _Process:
+        """Go on at another speed, until the end or the next change."""
+        work.left_s -= (self.env.now - work.begun_s) / work.stretch
+        work.begun_s, work.stretch = self.env.now, stretch
+        work.num_changes = num_changes = work.num_changes + 1
+        yield self.env.timeout(max(work.left_s, 0.0) * stretch)
+        if work.num_changes == num_changes:
+            del self.running[stream]
+            self.change()
+            work.done.succeed()

@@ -160,9 +160,13 @@ class RunningCosts(Strict):
 
 
 class Overlap(Strict):
-    """What running beside each other costs a kernel and a collective."""
+    """What running beside each other costs a kernel and a collective over the links of a node.
 
-    slowdown: Entry[NonNegative]
+    Side by side both run at 1/(1 + slowdown) of their speeds: the collective takes this share of
+    the device, and never more than all of it, as if the two took turns.
+    """
+
+    slowdown: Entry[Annotated[float, Field(ge=0, le=1)]]
 
 
 NOT_CALIBRATED = "The profile is not calibrated: its numbers are a datasheet's."

@@ -35,6 +35,11 @@ class ChunkMemory:
         return {"F": outstanding, "B": -outstanding, "I": deferred - outstanding, "W": -deferred}
 
     @property
+    def beyond_bytes(self) -> int:
+        """The most that a pass holds beyond what is kept."""
+        return max(memory.beyond_bytes for memory in self.passes.values())
+
+    @property
     def buffer_bytes(self) -> int:
         """What the passes need of the framework's global buffer."""
         return max(memory.buffer_bytes for memory in self.passes.values())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import (
@@ -14,9 +16,7 @@ from simtrain.memory.buffers import (
     lasting_buffers,
     step_buffers,
 )
-from simtrain.memory.chunk import ChunkMemory, Load, chunk_memories
-from simtrain.memory.curve import IterationTimeline, stage_steps
-from simtrain.memory.moments import Peak, moments_of
+from simtrain.memory.replay import IterationTimeline, Replay
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.memory.working import PassMemory
 from simtrain.plan import Plan, numbered
@@ -121,29 +121,25 @@ def memory_report(
     plan: Plan, profile: HardwareProfile, ran: IterationTimeline | None = None
 ) -> MemoryReport:
     """The peaks of a plan's stages, with their times if it was run."""
-    memories = chunk_memories(plan)
-    peaks = moments_of(plan.order).peaks(memories)
-    rank = _Rank(plan, profile, memories)
+    rank = _Rank.of(plan, profile)
     return MemoryReport(
         capacity_bytes=profile.gpu.memory_capacity.value,
         stages=tuple(
-            _with_time(_stage_memory(rank, stage, peak), ran) for stage, peak in enumerate(peaks)
+            _stage_memory(rank, stage, place, ran)
+            for stage, place in enumerate(rank.replay.fullest_actions())
         ),
     )
 
 
 def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
     """The peak of the fullest stage, which is all that many questions need."""
-    memories = chunk_memories(plan)
-    steps = numbered(plan.stage_parameters)
+    rank, steps = _Rank.of(plan, profile), numbered(plan.stage_parameters)
     fullest: dict[int, int] = {}
-    stages = moments_of(plan.order).stage_bytes(memories)
-    for step, dynamic in zip(steps, stages, strict=True):
+    for step, dynamic in zip(steps, rank.replay.fullest_bytes().tolist(), strict=True):
         fullest[step] = max(dynamic, fullest.get(step, 0))
-    rank = _Rank(plan, profile, memories)
     return max(
-        max(lasting.total_bytes(fullest[step]), lasting.stepping_bytes)
-        for step in set(steps)
+        max(lasting.total_bytes(dynamic), lasting.stepping_bytes)
+        for step, dynamic in fullest.items()
         for lasting in [rank.lasting(steps.index(step))]
     )
 
@@ -160,28 +156,34 @@ def memory_curve(
     plan: Plan, profile: HardwareProfile, ran: IterationTimeline, stage: int
 ) -> MemoryCurve:
     """What a rank of a stage holds, allocator included, while each action runs and after it."""
-    lasting = _Rank(plan, profile, chunk_memories(plan)).lasting(stage)
-    points = [(0.0, lasting.total_bytes(0))]
-    for step in stage_steps(plan, stage):
-        start_s, end_s = ran.interval_s(step.action)
-        points.append((start_s, lasting.total_bytes(step.dynamic_bytes)))
-        points.append((end_s, lasting.total_bytes(step.after_bytes)))
-    points.append((ran.optimizer_start_s(stage), lasting.stepping_bytes))
-    return MemoryCurve(*zip(*points, strict=True))
+    rank = _Rank.of(plan, profile)
+    lasting, replay = rank.lasting(stage), rank.replay
+    actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
+    held = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
+    times = np.stack(ran.intervals_s(actions), axis=1)
+    held_bytes = map(lasting.total_bytes, [0, *held.ravel().tolist()])
+    return MemoryCurve(
+        (0.0, *times.ravel().tolist(), ran.optimizer_start_s(stage)),
+        (*held_bytes, lasting.stepping_bytes),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """A plan on a machine, and what the passes of its chunks hold."""
+    """A plan on a machine, and what comes and goes on its stages."""
 
     plan: Plan
     profile: HardwareProfile
-    memories: dict[Load, ChunkMemory]
+    replay: Replay
+
+    @classmethod
+    def of(cls, plan: Plan, profile: HardwareProfile) -> _Rank:
+        return cls(plan, profile, Replay.of(plan))
 
     def lasting(self, stage: int) -> _Lasting:
         """What a rank of a stage holds whatever it does."""
         plan, num_parameters = self.plan, self.plan.stage_parameters[stage].total
-        global_bytes = max(memory.buffer_bytes for memory in self.memories.values())
+        global_bytes = max(memory.buffer_bytes for memory in self.replay.memories.values())
         return _Lasting(
             self.profile,
             model_states(plan.step_options, num_parameters),
@@ -211,28 +213,26 @@ class _Lasting:
         return tensors + allocator_bytes(self.profile, tensors)
 
 
-def _with_time(stage: StageMemory, ran: IterationTimeline | None) -> StageMemory:
-    if ran is None:
-        return stage
-    if stage.peak_action is None:
-        return replace(stage, peak_time_s=ran.optimizer_start_s(stage.stage))
-    return replace(stage, peak_time_s=ran.interval_s(stage.peak_action)[0])
-
-
-def _stage_memory(rank: _Rank, stage: int, peak: Peak) -> StageMemory:
+def _stage_memory(
+    rank: _Rank, stage: int, place: int, ran: IterationTimeline | None
+) -> StageMemory:
     """The fullest of the moments of a stage: an action's, or the optimizer step."""
-    lasting = rank.lasting(stage)
-    dynamic_bytes = peak.activations_bytes + peak.memory.beyond_bytes
-    if lasting.stepping_bytes > lasting.total_bytes(dynamic_bytes):
+    lasting, replay = rank.lasting(stage), rank.replay
+    action: Action | None
+    if lasting.stepping_bytes > lasting.total_bytes(int(replay.dynamic_bytes[place])):
         activations, buffers = 0, lasting.stepping
         action, op = None, FP32_GRADIENTS
+        start_s = ran.optimizer_start_s(stage) if ran else None
     else:
-        activations, buffers = peak.activations_bytes, lasting.buffers | _buffers_of(peak.memory)
-        action, op = peak.action, peak.memory.op
+        memory = replay.memory(place)
+        activations = int(replay.running_bytes[place])
+        buffers = lasting.buffers | _buffers_of(memory)
+        action, op = rank.plan.schedule.action(place), memory.op
+        start_s = ran.start_s(place) if ran else None
     tensors = lasting.states.total_bytes + activations + sum(buffers.values())
     named = {name: size for name, size in buffers.items() if size}
     allocator = allocator_bytes(rank.profile, tensors)
-    return StageMemory(stage, lasting.states, activations, named, allocator, action, op)
+    return StageMemory(stage, lasting.states, activations, named, allocator, action, op, start_s)
 
 
 def _buffers_of(memory: PassMemory) -> Buffers:

@@ -51,15 +51,15 @@ def appendix_c(progress: Progress | None = None) -> AppendixC:
         gains[model] = results[model, KEEPING].mfu - results[model, PRESENT_WORK].mfu
         kept |= {(model, name): value for name, value in _kept(results[model, KEEPING].plan)}
     example = simulate(_example())
-    ranks = example.plan.schedule.ranks
+    windows = most_outstanding(example.plan.schedule).tolist()
     found = reproduction(
         "appendix-c",
         utilization={case: result.mfu for case, result in results.items()},
         gains=gains,
         kept=kept,
         windows={
-            str(stage): (max(0, len(ranks) - stage), most_outstanding(actions))
-            for stage, actions in enumerate(ranks)
+            str(stage): (max(0, len(windows) - stage), window)
+            for stage, window in enumerate(windows)
         },
     )
     return AppendixC(found.title, found.sections, tuple(_passes(example)))
@@ -67,7 +67,7 @@ def appendix_c(progress: Progress | None = None) -> AppendixC:
 
 def _kept(plan: Plan) -> Iterator[tuple[str, int]]:
     """Microbatches that keep everything, of all that are outstanding."""
-    outstanding = [most_outstanding(actions) for actions in plan.schedule.ranks]
+    outstanding = most_outstanding(plan.schedule).tolist()
     kept = plan.kept_per_stage or ()
     yield "forward passes outstanding on the first stage", outstanding[0]
     yield "of these, kept", kept[0]
@@ -89,7 +89,8 @@ def _example() -> Scenario:
 
 
 def _passes(example: Result) -> Iterator[Pass]:
-    for stage, actions in enumerate(example.plan.schedule.ranks):
-        for action in actions:
-            keeps = (action.virtual_stage, action.microbatch) in example.plan.kept
-            yield Pass(action, stage, *example.ran.interval_s(action), keeps)
+    schedule, keeps = example.plan.schedule, example.plan.order.keeps.tolist()
+    times = zip(*example.ran.intervals_s(slice(None)), strict=True)
+    for place, (start_s, end_s) in enumerate(times):
+        action, stage = schedule.action(place), int(schedule.rank[place])
+        yield Pass(action, stage, float(start_s), float(end_s), keeps[place])

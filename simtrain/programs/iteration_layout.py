@@ -8,152 +8,354 @@ work was divided over the replicas, the all-gather of the new parameters.
 
 from __future__ import annotations
 
-from simtrain.engine import ProgramBuilder
-from simtrain.programs.pipeline import PipelineCosts, PipelineTasks, add_pipeline, stage_stream
-from simtrain.programs.structure import (
-    ActionSlot,
-    ArrivalSlot,
-    BucketSlot,
-    IterationStructure,
-    MeetingSlot,
-    PartSlot,
-    StepSlot,
-    SynchronizeSlot,
-    TransferSlot,
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from cachetools import LRUCache, cached
+from numpy.typing import NDArray
+
+from simtrain.engine import Program, Shares, TaskGraph, Timeline
+from simtrain.engine.compiled import Floats, Ints, run_loop
+from simtrain.engine.idle import idle_seconds
+from simtrain.engine.program import rows_of, starts_of
+from simtrain.programs.parts import (
+    Arrival,
+    Bucket,
+    Layer,
+    Meeting,
+    Part,
+    PassPart,
+    Step,
+    Structure,
+    Synchronize,
+    Transfer,
 )
-from simtrain.schedules import Action, Message
+from simtrain.programs.pipeline import PipelineTasks, link_streams, stage_streams
+from simtrain.schedules import KINDS, Messages
 
-GRADIENT_NORM = "gradient norm"
+_REMEMBERED = 3_000_000
+"""Tasks, at some sixty bytes each, that are remembered for further scenarios."""
 
-_REDUCTIONS = (
-    # Field of a step, name and kind of its task.
-    ("average", "gradient average", "optimizer"),
-    ("data_reduction", "gradient reduction", "data"),
-    ("sequence_parallel", "layer norm gradient all-reduce", "tensor"),
-)
+_LABELS = {
+    # What a task is: its name, and its kind.
+    "transfer": ("{message}", "transfer"),
+    "forward": ("{action}", "forward"),
+    "backward": ("{action}", "backward"),
+    "synchronize": ("synchronize", "synchronize"),
+    "arrival": ("{message} arrives", "arrival"),
+    "bucket": ("gradients of {action}", "data bucket"),
+    "average": ("gradient average", "optimizer"),
+    "data_reduction": ("gradient reduction", "data"),
+    "sequence_parallel": ("layer norm gradient all-reduce", "tensor"),
+    "embedding": ("embedding gradient all-reduce", "embedding"),
+    "to_host": ("gradients to host", "optimizer"),
+    "norm": ("gradient norm", "optimizer"),
+    "norm_reduction": ("gradient norm all-reduce", "norm"),
+    "update": ("Adam", "optimizer"),
+    "parameter_gather": ("parameter all-gather", "parameter gather"),
+}
+_PLACES = {label: place for place, label in enumerate(_LABELS)}
+_TASK_KINDS = tuple(kind for _, kind in _LABELS.values())
+_FORWARD = KINDS.index("F")
 
 
-def iteration_layout(structure: IterationStructure) -> tuple[ProgramBuilder, PipelineTasks]:
-    """The tasks of an iteration, whose durations are slots, and which of them are the pipeline's.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Names:
+    """The names of tasks, which are made when they are read.
 
-    Each stage computes on a stream of its own. Beside it, `data 3` has the gradient buckets of a
-    stage, `embedding` and `model` the all-reduces for which stages meet.
+    `subject_of[i]` is the message or the action that the name of task i speaks of, if any.
     """
-    layout = _Layout(structure)
-    return layout.builder, layout.lay_out()
+
+    messages: Messages
+    label_of: Ints
+    subject_of: Ints
+
+    def __call__(self, task: int) -> str:
+        name, _ = [*_LABELS.values()][int(self.label_of[task])]
+        subject = int(self.subject_of[task])
+        if "{message}" in name:
+            return name.format(message=self.messages[subject])
+        if "{action}" in name:
+            return name.format(action=self.messages.schedule.action(subject))
+        return name
+
+
+@dataclass(frozen=True, eq=False)
+class IterationTasks:
+    """The tasks of an iteration.
+
+    Each stage computes on a stream of its own, the first of all streams. Beside it, `data 3` has
+    the gradient buckets of a stage, `embedding` and `model` the all-reduces for which stages meet.
+
+    Args:
+        parts, part_of: task i lasts as long as `parts[part_of[i]]`.
+        first, last: [actions], the tasks of each action of the schedule.
+        norms: [stages], the tasks with which the stages' optimizers begin.
+    """
+
+    graph: TaskGraph
+    num_stages: int
+    parts: tuple[Part, ...]
+    part_of: Ints
+    first: Ints
+    last: Ints
+    norms: Ints
+
+    def program(
+        self,
+        seconds: Callable[[Part], float],
+        adapter_load: Callable[[Part], float] = lambda part: 0.0,
+    ) -> Program:
+        """The program in which every part takes so many seconds, and so much of the adapters.
+
+        The ranks of each stage have a share of their nodes' adapters, out and in. Only gradient
+        buckets are there beside transfers: without them nothing has to share.
+        """
+        duration_s, shares = np.array([*map(seconds, self.parts)])[self.part_of], None
+        if any(isinstance(part, Bucket) and adapter_load(part) > 0 for part in self.parts):
+            shares = self._shares(np.array([*map(adapter_load, self.parts)])[self.part_of])
+        return Program(self.graph, duration_s, shares)
+
+    def _shares(self, load: Floats) -> Shares:
+        """What tasks take of the adapters: first those that go out of each stage, then those in."""
+        loaded = np.flatnonzero(load > 0)
+        group, sender = np.divmod(self.graph.stream_of[loaded], self.num_stages)
+        receiver = (sender + np.array([0, 1, -1, 0])[group]) % self.num_stages
+        links = np.stack([sender, self.num_stages + receiver], axis=1).astype(np.int32)
+        weight = 1 / np.where(load > 0, load, 1.0)
+        starts = starts_of(2 * (load > 0))
+        capacity = np.ones(2 * self.num_stages)
+        return Shares(capacity, starts, links.ravel(), np.repeat(load[loaded], 2), weight)
+
+    @cached_property
+    def num_parts(self) -> NDArray[np.int64]:
+        """[stages, parts], how many tasks of each part a stage's own stream has."""
+        shape = self.num_stages, len(self.parts)
+        own = np.flatnonzero(self.graph.stream_of < self.num_stages)
+        numbers = self.graph.stream_of[own] * shape[1] + self.part_of[own]
+        return np.bincount(numbers, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def idle_seconds(self, timeline: Timeline, *, is_compiled: bool) -> Floats:
+        """[stages, 3], seconds for which each stage is idle while something else runs.
+
+        First come transfers and the embedding's all-reduce, then the stage's gradient buckets, then
+        the gradient norm.
+        """
+        tasks = self.graph.queue_starts, self.graph.queue, timeline.start_s, timeline.end_s
+        arrays = *self._waits, *tasks, np.float64(timeline.makespan_s)
+        found: Floats = run_loop(idle_seconds, arrays, is_compiled=is_compiled)
+        return found
+
+    @cached_property
+    def _waits(self) -> tuple[Ints, Ints, Ints]:
+        """Each stage's own stream, those that it may wait for, and the parts of these."""
+        stages = np.arange(self.num_stages, dtype=np.int32)
+        forward, backward, data, embedding = (number * self.num_stages for number in (1, 2, 3, 4))
+        others = (
+            *(forward + stages, forward + np.roll(stages, 1)),
+            *(backward + stages, backward + np.roll(stages, -1)),
+            np.where((stages == 0) | (stages == stages[-1]), embedding, stages),
+            *(data + stages, np.full_like(stages, embedding + 1)),
+        )
+        part_of = np.tile(np.array([0, 0, 0, 0, 0, 1, 2], np.int32), (len(stages), 1))
+        return stages, np.stack(others, axis=1).astype(np.int32), part_of
+
+
+@cached(LRUCache(_REMEMBERED, lambda tasks: tasks.graph.num_tasks))
+def tasks_of(structure: Structure) -> IterationTasks:
+    """The tasks of all iterations of a structure."""
+    return _Layout(structure).lay_out()
 
 
 class _Layout:
-    def __init__(self, structure: IterationStructure) -> None:
-        self.builder = ProgramBuilder()
+    """The tasks that were added so far, in blocks of arrays."""
+
+    def __init__(self, structure: Structure) -> None:
         self.structure = structure
-        self.order = structure.order
-        self.schedule = structure.order.schedule
-        self.kept = structure.order.kept
+        self.order, self.schedule = structure.order, structure.order.schedule
+        self.stages = np.arange(structure.num_stages)
+        self.steps, self.keeps = np.array(structure.steps), structure.order.keeps
+        self.chunk = np.array(self.order.chunks)[self.schedule.virtual_stage]
+        self.num_chunks = max(self.order.chunks) + 1
+        self.numbers: dict[Part, int] = {}
+        self.num_tasks = 0
+        self.columns: list[tuple[Ints, Ints, Ints, Ints]] = []
+        self.waits: list[tuple[Any, Any]] = []
 
-    def lay_out(self) -> PipelineTasks:
+    def lay_out(self) -> IterationTasks:
         """Add all tasks."""
-        structure = self.structure
-        costs = PipelineCosts(
-            action=self.action,
-            transfer=self.transfer,
-            arrival=(lambda message: ArrivalSlot()) if structure.arrives else None,
-            synchronize=SynchronizeSlot if structure.synchronizes else None,
-            parts=self.parts,
-        )
-        pipeline = add_pipeline(self.builder, self.schedule, costs, structure.overlap)
-        stages = range(structure.num_stages)
-        ready = [self.reduce_gradients(stage, pipeline) for stage in stages]
-        self.reduce_embedding(ready)
-        ready = [self.measure_gradients(stage, ready[stage]) for stage in stages]
+        num_stages, pipeline = len(self.stages), self.add_pipeline()
+        # Each stage's last task, and one elsewhere that it also has to wait for (-1 for none).
+        self.last, self.pending = pipeline.own_starts[1:] - 1, np.full(num_stages, -1)
+        self.add_buckets(pipeline)
+        for field in ("average", "data_reduction", "sequence_parallel"):
+            self.add_step(field)
+        holders = self.stages[self.has("embedding")]
+        if len(holders):
+            self.meet("embedding", holders, 4 * num_stages)
+        self.add_step("to_host")
+        norms = self.add_step("norm")
         # Every rank needs the norm of all: nobody steps before the last stage has its gradients.
-        everyone = tuple(task for tasks in ready for task in tasks)
-        slot = MeetingSlot("norm_reduction")
-        agreed = self.builder.add("gradient norm all-reduce", "model", slot, everyone, "norm")
-        for stage in stages:
-            updated = self.step(stage, "update", "Adam", "optimizer", (agreed,))
-            self.step(
-                stage, "parameter_gather", "parameter all-gather", "parameter gather", updated
-            )
-        return pipeline
+        self.meet("norm_reduction", self.stages, 4 * num_stages + 1)
+        self.add_step("update")
+        self.add_step("parameter_gather")
 
-    def action(self, action: Action) -> ActionSlot:
-        chunk = self.order.chunks[action.virtual_stage]
-        return ActionSlot(chunk, action.kind, self.keeps(action))
+        streams, labels, subjects, parts = map(np.concatenate, zip(*self.columns, strict=True))
+        waiting, awaited = map(np.concatenate, zip(*self.waits, strict=True))
+        graph = TaskGraph(
+            (
+                *stage_streams(num_stages),
+                *link_streams(num_stages, 1),
+                *link_streams(num_stages, -1),
+                *(f"data {stage}" for stage in range(num_stages)),
+                *("embedding", "model"),
+            ),
+            streams,
+            *rows_of(self.num_tasks, waiting, awaited),
+            _TASK_KINDS,
+            labels,
+            _Names(pipeline.messages, labels, subjects),
+        )
+        first, last = pipeline.first, pipeline.last
+        return IterationTasks(graph, num_stages, tuple(self.numbers), parts, first, last, norms)
 
-    def transfer(self, message: Message, num_sends: int) -> TransferSlot:
-        first, second = sorted((message.sender, message.receiver))
-        wraps = (first, second) == (0, self.structure.num_stages - 1) and second > 1
-        return TransferSlot(self.structure.levels_crossed[second if wraps else first], num_sends)
+    def add(self, stream: Any, label: Any, subject: Any, part: Any) -> Ints:
+        """Add tasks with these columns, of which one at least is an array; their numbers."""
+        columns = np.broadcast_arrays(stream, label, subject, part)
+        self.columns.append(tuple(column.astype(np.int32) for column in columns))  # type: ignore[arg-type]
+        first, self.num_tasks = self.num_tasks, self.num_tasks + len(columns[0])
+        return np.arange(first, self.num_tasks, dtype=np.int32)
 
-    def keeps(self, action: Action) -> bool:
-        return (action.virtual_stage, action.microbatch) in self.kept
+    def parts(self, codes: Any, part_of: Callable[[int], Part]) -> Ints:
+        """The numbers of parts that are given by codes; each different code is looked at once."""
+        codes = np.asarray(codes)
+        present = np.flatnonzero(np.bincount(codes))
+        numbers = np.zeros(present[-1] + 1 if len(present) else 1, np.int32)
+        for code in present.tolist():
+            numbers[code] = self.numbers.setdefault(part_of(code), len(self.numbers))
+        found: Ints = numbers[codes]
+        return found
 
-    def parts(self, action: Action) -> tuple[PartSlot, ...] | None:
-        """The layers of a last backward pass, if gradients are reduced beside it."""
-        if self.structure.part_layers is None or not self.is_last(action):
-            return None
-        stage, keeps = action.virtual_stage, self.keeps(action)
-        num_layers, chunk = self.structure.part_layers[stage], self.order.chunks[stage]
-        return tuple(PartSlot(chunk, keeps, layer) for layer in range(num_layers))
+    def add_pipeline(self) -> PipelineTasks:
+        """Messages and actions, and what hosts and receivers do between them."""
+        structure, schedule, num_stages = self.structure, self.schedule, len(self.stages)
+        cut, num_parts = self.cut_actions, np.ones(len(schedule.kind), np.int32)
+        if structure.part_layers:
+            num_parts[cut] = np.array(structure.part_layers)[schedule.virtual_stage[cut]]
+        tasks = PipelineTasks.of(
+            schedule, num_parts, overlaps=structure.overlap, arrives=structure.arrives
+        )
+        self.waits.append((tasks.waiting, tasks.awaited))
+        columns = np.empty((4, tasks.num_tasks), np.int32)
 
-    def is_last(self, action: Action) -> bool:
-        """Whether an action is the backward pass of the last microbatch."""
-        return action.kind == "B" and action.microbatch == self.order.num_microbatches - 1
+        def put(where: Any, label: str, subject: Any, part: Ints) -> None:
+            columns[1, where], columns[2, where], columns[3, where] = _PLACES[label], subject, part
 
-    def step(
-        self, stage: int, field: str, name: str, kind: str, ready: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """Add a field of a stage's optimizer step, if the stage has it; what is waited for next."""
-        number = self.structure.steps[stage]
-        if field not in self.structure.step_fields[number]:
-            return ready
-        slot = StepSlot(number, field)
-        return (self.builder.add(name, stage_stream(stage), slot, ready, kind),)
+        sender, goes_back = tasks.messages.sender, 1 - tasks.messages.goes_forward
+        messages, own = np.arange(len(sender)), slice(len(sender), None)
+        columns[0, messages] = (1 + goes_back) * num_stages + sender
+        columns[0, own] = np.repeat(self.stages, np.diff(tasks.own_starts))
+        crossed = np.array(structure.levels_crossed)[(sender - goes_back) % num_stages]
+        num_levels = max(structure.levels_crossed) + 1
+        sends = num_levels * tasks.num_sends + crossed
+        transfers = self.parts(sends, lambda code: Transfer(code % num_levels, code // num_levels))
+        put(messages, "transfer", messages, transfers)
+        for label, is_kind in (
+            ("forward", schedule.kind == _FORWARD),
+            ("backward", schedule.kind != _FORWARD),
+        ):
+            whole = np.flatnonzero(is_kind & ~np.isin(np.arange(len(is_kind)), cut))
+            codes = 2 * (len(KINDS) * self.chunk[whole] + schedule.kind[whole]) + self.keeps[whole]
+            put(tasks.first[whole], label, whole, self.parts(codes, _pass_part))
+        actions, layers = _spread(cut, num_parts[cut])
+        codes = 2 * (layers * self.num_chunks + self.chunk[actions]) + self.keeps[actions]
+        put(tasks.first[actions] + layers, "backward", actions, self.parts(codes, self.layer))
+        put(tasks.synchronizing, "synchronize", -1, self.parts(tasks.num_messages, Synchronize))
+        arrivals = np.zeros(len(tasks.arriving), np.int32)
+        put(tasks.arriving, "arrival", messages[: len(arrivals)], self.parts(arrivals, _arrival))
+        self.add(*columns)
+        return tasks
 
-    def reduce_gradients(self, stage: int, pipeline: PipelineTasks) -> tuple[int, ...]:
-        """Data parallelism, then layer norms; what the stage waits for next."""
-        ready = (*pipeline.last[stage], *self.reduce_buckets(stage, pipeline))
-        for field, name, kind in _REDUCTIONS:
-            ready = self.step(stage, field, name, kind, ready)
-        return ready
-
-    def reduce_buckets(self, stage: int, pipeline: PipelineTasks) -> list[int]:
+    def add_buckets(self, pipeline: PipelineTasks) -> None:
         """One bucket per layer, in the order in which the last microbatch's gradients come.
 
         What is no layer (embedding, final layer norm) goes with the stage's last one.
         """
-        if self.structure.part_layers is None:
-            return []
-        parts = [
-            (action, part, task)
-            for action in filter(self.is_last, self.schedule.ranks[stage])
-            for part, task in enumerate(pipeline.parts[action])
-        ]
-        buckets: list[int] = []
-        for action, part, task in parts:
-            chunk = self.order.chunks[action.virtual_stage]
-            layer = len(pipeline.parts[action]) - 1 - part
-            is_last = len(buckets) == len(parts) - 1
-            slot = BucketSlot(chunk, layer, self.structure.steps[stage], is_last)
-            name = f"gradients of {action}"
-            bucket = self.builder.add(name, f"data {stage}", slot, (task,), "data bucket")
-            buckets.append(bucket)
-        return buckets
-
-    def reduce_embedding(self, ready: list[tuple[int, ...]]) -> None:
-        """Both holders of the tied embedding meet, and go on together."""
-        fields = [self.structure.step_fields[number] for number in self.structure.steps]
-        holders = [stage for stage, present in enumerate(fields) if "embedding" in present]
-        if not holders:
+        cut = self.cut_actions
+        if not len(cut):
             return
-        waits = tuple(task for stage in holders for task in ready[stage])
-        name, slot = "embedding gradient all-reduce", MeetingSlot("embedding")
-        task = self.builder.add(name, "embedding", slot, waits, "embedding")
-        for stage in holders:
-            ready[stage] = (task,)
+        num_layers = pipeline.last[cut] - pipeline.first[cut] + 1
+        actions, layers = _spread(cut, num_layers)
+        stages = self.schedule.rank[actions]
+        is_last = np.append(stages[1:] != stages[:-1], True)
+        layer = np.repeat(num_layers, num_layers) - 1 - layers
+        parts = [
+            Bucket(*one)
+            for one in zip(
+                *(column.tolist() for column in (self.chunk[actions], layer, self.steps[stages])),
+                is_last.tolist(),
+                strict=True,
+            )
+        ]
+        numbers = self.parts(np.arange(len(parts)), parts.__getitem__)
+        buckets = self.add(3 * len(self.stages) + stages, _PLACES["bucket"], actions, numbers)
+        self.waits.append((buckets, pipeline.first[actions] + layers))
+        self.pending[stages[is_last]] = buckets[is_last]
 
-    def measure_gradients(self, stage: int, ready: tuple[int, ...]) -> tuple[int, ...]:
-        """The norm of a stage's gradients, once a host that runs Adam has got them."""
-        ready = self.step(stage, "to_host", "gradients to host", "optimizer", ready)
-        return self.step(stage, "norm", GRADIENT_NORM, "optimizer", ready)
+    def has(self, field: str) -> NDArray[np.bool_]:
+        """Whether each stage's optimizer step has a field."""
+        fields = self.structure.step_fields
+        present: NDArray[np.bool_] = np.array([field in one for one in fields])[self.steps]
+        return present
+
+    def add_step(self, field: str) -> Ints:
+        """Add a field of the optimizer step, on the stages that have it."""
+        stages = self.stages[self.has(field)]
+        parts = self.parts(self.steps[stages], lambda step: Step(step, field))
+        tasks = self.add(stages, _PLACES[field], -1, parts)
+        pending = self.pending[stages]
+        self.waits.append((tasks[pending >= 0], pending[pending >= 0]))
+        self.last[stages], self.pending[stages] = tasks, -1
+        return tasks
+
+    def meet(self, field: str, stages: Ints, stream: int) -> None:
+        """Some stages meet for an all-reduce, and go on together."""
+        (task,) = self.add(
+            [stream], _PLACES[field], -1, self.parts([0], lambda code: Meeting(field))
+        )
+        awaited = np.concatenate([self.last[stages], self.pending[stages]])
+        awaited = awaited[awaited >= 0]
+        self.waits.append((np.full(len(awaited), task), awaited))
+        self.pending[stages] = task
+
+    @cached_property
+    def cut_actions(self) -> Ints:
+        """The last backward passes, whose layers are tasks if gradients are reduced beside them."""
+        schedule = self.schedule
+        is_last = schedule.microbatch == schedule.num_microbatches - 1
+        is_cut = is_last & (schedule.kind == KINDS.index("B"))
+        return np.flatnonzero(is_cut & (self.structure.part_layers is not None)).astype(np.int32)
+
+    def layer(self, code: int) -> Layer:
+        """The layer that a code stands for."""
+        number, chunk = divmod(code // 2, self.num_chunks)
+        return Layer(chunk, bool(code % 2), number)
+
+
+def _pass_part(code: int) -> PassPart:
+    chunk, kind = divmod(code // 2, len(KINDS))
+    return PassPart(chunk, KINDS[kind], bool(code % 2))
+
+
+def _arrival(code: int) -> Arrival:
+    return Arrival()
+
+
+def _spread(values: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Each value as often as its count says, and with it 0, 1, 2, ..."""
+    ends = np.cumsum(counts)
+    number = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+    return np.repeat(values, counts), number

@@ -46,9 +46,9 @@ class PassMachine:
     Args:
         seconds: of an op's work run alone.
         launch_s: seconds in which the host launches one kernel.
-        slowdown: a kernel and a collective side by side run at 1/(1 + slowdown) of their speed.
+        load: what an op's work takes of the device while it runs at full speed, 1 for all of it.
     """
 
     seconds: Callable[[Work], float]
     launch_s: float
-    slowdown: float
+    load: Callable[[Work], float]

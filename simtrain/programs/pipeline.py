@@ -1,195 +1,130 @@
-"""From a pipeline schedule and the seconds of its parts to a program for the engine.
+"""The tasks of a pipeline: the actions of every stage, and the messages between them.
 
-Every rank computes on one stream; every neighbour has a directed link to the next. A blocking
-exchange is a rendezvous: its messages start when both ranks have got to it, and a rank goes on
-when all messages of its exchange have arrived. With overlap a message leaves when its producer
-has ended, and only its consumer waits for it.
+Every stage computes on one stream; every neighbour has a directed link to the next. A blocking
+exchange is a rendezvous: its messages start when both stages have got to it, and a stage goes on
+when all messages of its exchange have arrived and its host has synchronized with them. With overlap
+a message leaves when its producer has ended, and only its consumer waits for it.
 """
 
-import functools
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from simtrain.engine import Duration, ProgramBuilder
-from simtrain.schedules import (
-    Action,
-    Exchange,
-    Message,
-    Schedule,
-    Step,
-    asynchronous_messages,
-    blocking_steps,
-)
+import numpy as np
 
-_KINDS = {"F": "forward", "B": "backward", "I": "backward", "W": "backward"}
+from simtrain.engine.compiled import Ints
+from simtrain.schedules import Messages, Schedule, asynchronous_moments, blocking_moments
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineCosts:
-    """How long the parts of a pipeline last: in seconds, or as slots.
-
-    `action(action)` is the compute of one action. `transfer(message, num_concurrent_sends)` is one
-    message, where the sender has that many sends (itself included) in the same exchange to share
-    its network adapter. `arrival(message)` is what the receiver's compute stream has to do before
-    it can use the message (the all-gather of a scattered tensor); None for nothing.
-    `synchronize(num_messages)` is the host's work for a blocking exchange of so many messages,
-    while the device waits; None for nothing.
-    `parts(action)` are the consecutive parts of an action that others wait for one by one (the
-    layers of a backward pass whose gradients are reduced as they come); None for whole.
-    """
-
-    action: Callable[[Action], Duration]
-    transfer: Callable[[Message, int], Duration]
-    arrival: Callable[[Message], Duration] | None = None
-    synchronize: Callable[[int], Duration] | None = None
-    parts: Callable[[Action], tuple[Duration, ...] | None] = lambda action: None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PipelineTasks:
-    """Task indices of a pipeline within its program.
+    """The tasks of a pipeline: first one a message, then each stage's own in their order.
 
-    `last[rank]` are the tasks after which the rank is done with the pipeline: with blocking
-    exchanges its last send is one of them. `parts` are the tasks of the actions that were cut;
-    in `actions` these stand with their last part.
+    Args:
+        messages: message i is task i.
+        num_sends: [messages], how many messages a sender sends in the same exchange.
+        own_starts: [stages + 1], where each stage's own tasks begin.
+        first, last: [actions], the tasks of each action of the schedule: one, or its parts.
+        synchronizing, num_messages: the tasks in which a host goes through an exchange, and the
+            messages of each.
+        arriving: [messages], the tasks in which receivers gather them; empty if none has to.
+        waiting, awaited: task `waiting[i]` waits for task `awaited[i]`.
     """
 
-    actions: Mapping[Action, int]
-    transfers: Mapping[Message, int]
-    last: tuple[tuple[int, ...], ...]
-    parts: Mapping[Action, tuple[int, ...]]
+    messages: Messages
+    num_sends: Ints
+    own_starts: Ints
+    first: Ints
+    last: Ints
+    synchronizing: Ints
+    num_messages: Ints
+    arriving: Ints
+    waiting: Ints
+    awaited: Ints
+
+    @classmethod
+    def of(
+        cls, schedule: Schedule, num_parts: Ints, *, overlaps: bool, arrives: bool
+    ) -> PipelineTasks:
+        """Lay out a schedule whose actions have so many parts each.
+
+        Raises:
+            InputError: communication blocks, and the schedule splits its backward passes (E421).
+        """
+        messages = Messages.of(schedule)
+        moments = asynchronous_moments(messages) if overlaps else blocking_moments(messages)
+        by_consumer = _inverse(messages.consumer, len(num_parts))
+        send, receive = moments.send, moments.receive
+        # Tasks at each moment of each stage: actions, or an exchange and the arrivals after it.
+        num_moments = moments.starts[-1]
+        meeting = np.bincount(np.concatenate([send, receive]), minlength=num_moments)
+        sizes = np.bincount(moments.action, num_parts, num_moments).astype(np.int32)
+        sizes += (meeting > 0) * (not overlaps)
+        sizes += np.bincount(receive, minlength=num_moments) * arrives
+        begins = (len(messages) + np.cumsum(sizes) - sizes).astype(np.int32)
+
+        second = np.flatnonzero(moments.action[1:] == moments.action[:-1]) + 1
+        first = begins[moments.action]
+        first[second] += num_parts[second - 1]
+        last = first + num_parts - 1
+        arriving = np.empty(len(messages) * arrives, np.int32)
+        if arrives:
+            at = receive[by_consumer]
+            arriving[by_consumer] = begins[at] + (not overlaps)
+            arriving[by_consumer[1:][at[1:] == at[:-1]]] += 1
+        exchanges = np.flatnonzero(meeting)[: 0 if overlaps else None]
+
+        # What a receiver runs next waits for the message: its host, the arrival, or the action.
+        numbers = np.arange(len(messages), dtype=np.int32)
+        waits = [(begins[receive][by_consumer], numbers[by_consumer])]
+        if overlaps:
+            waits.append((numbers, last[messages.producer]))
+        else:
+            waits.append((begins[send], numbers))
+            for stage, moment in ((messages.sender, send), (messages.receiver, receive)):
+                has_begun = begins[moment] > begins[moments.starts[stage]]
+                waits.append((numbers[has_begun], begins[moment][has_begun] - 1))
+        waiting, awaited = map(np.concatenate, zip(*waits, strict=True))
+        return cls(
+            messages,
+            np.ones(len(messages), np.int32) if overlaps else np.bincount(send)[send],
+            np.append(begins, begins[-1] + sizes[-1])[moments.starts],
+            first,
+            last,
+            begins[exchanges],
+            meeting[exchanges],
+            arriving,
+            waiting,
+            awaited,
+        )
+
+    @property
+    def num_tasks(self) -> int:
+        """Messages and all stages' own tasks."""
+        return int(self.own_starts[-1])
 
 
-def add_pipeline(
-    builder: ProgramBuilder, schedule: Schedule, costs: PipelineCosts, overlap: bool
-) -> PipelineTasks:
-    """Add the tasks of a pipeline to a program, with overlapped or blocking communication.
-
-    Streams are `stage 3`, `link 3->4` and, between the last and the first rank, `wrap 7->0`.
-    Kinds are "forward", "backward", "transfer", "arrival" and "synchronize".
-    Raises InputError (E421) for blocking communication of a schedule that splits its backward.
-    """
-    pipeline = _Pipeline(builder, costs)
-    if overlap:
-        return pipeline.add_overlapped(schedule)
-    return pipeline.add_blocking(blocking_steps(schedule))
+def stage_streams(num_stages: int) -> list[str]:
+    """The names of the streams on which stages compute."""
+    return [f"stage {stage}" for stage in range(num_stages)]
 
 
-@functools.cache
-def stage_stream(rank: int) -> str:
-    """Return the name of the stream on which a rank computes."""
-    return f"stage {rank}"
-
-
-def link_stream(message: Message) -> str:
-    """Return the name of the directed link that a message takes.
+def link_streams(num_stages: int, step: int) -> list[str]:
+    """The names of the links on which each stage sends forward (step 1) or backward (-1).
 
     The wrap-around is a link of its own also between two stages, where both directions of the
     pipeline join the same two ranks: Megatron gives one of them another communicator.
     """
-    return _link_stream(message.wraps_around, message.sender, message.receiver)
+    ends = [(stage, stage + step) for stage in range(num_stages)]
+    return [
+        f"{'link' if 0 <= end < num_stages else 'wrap'} {stage}->{end % num_stages}"
+        for stage, end in ends
+    ]
 
 
-@functools.cache
-def _link_stream(wraps_around: bool, sender: int, receiver: int) -> str:
-    return f"{'wrap' if wraps_around else 'link'} {sender}->{receiver}"
-
-
-class _Arrival(NamedTuple):
-    """The name of what a message's receiver does."""
-
-    message: Message
-
-    def __str__(self) -> str:
-        return f"{self.message} arrives"
-
-
-class _Pipeline:
-    """The tasks added so far."""
-
-    def __init__(self, builder: ProgramBuilder, costs: PipelineCosts) -> None:
-        self.builder = builder
-        self.costs = costs
-        self.actions: dict[Action, int] = {}
-        self.transfers: dict[Message, int] = {}
-        self.parts: dict[Action, tuple[int, ...]] = {}
-
-    def add_blocking(self, ranks: tuple[tuple[Step, ...], ...]) -> PipelineTasks:
-        # A link serves its messages in the order of the sender; all have to exist before any
-        # rank can wait for what others send.
-        for steps in ranks:
-            for step in steps:
-                if isinstance(step, Exchange):
-                    for message in step.sends:
-                        self.add_transfer(message, len(step.sends))
-        last = tuple(self.add_blocking_rank(rank, steps) for rank, steps in enumerate(ranks))
-        return PipelineTasks(self.actions, self.transfers, last, self.parts)
-
-    def add_blocking_rank(self, rank: int, steps: tuple[Step, ...]) -> tuple[int, ...]:
-        # `gate` is what must have ended before the rank gets to its next step.
-        gate: tuple[int, ...] = ()
-        for step in steps:
-            if isinstance(step, Action):
-                gate = self.add_action(rank, step, gate)
-            else:
-                gate = self.join(rank, step, gate)
-        return gate
-
-    def join(self, rank: int, exchange: Exchange, gate: tuple[int, ...]) -> tuple[int, ...]:
-        """Let the exchange wait for the rank; return what the rank then waits for."""
-        messages = (*exchange.sends, *exchange.receives)
-        transfers = tuple(self.transfers[message] for message in messages)
-        for transfer in transfers:
-            self.builder.wait(transfer, gate)
-        gate = transfers
-        if self.costs.synchronize is not None:
-            duration = self.costs.synchronize(len(messages))
-            stream = stage_stream(rank)
-            gate = (self.builder.add("synchronize", stream, duration, gate, kind="synchronize"),)
-        for message in exchange.receives:
-            gate = self.add_arrival(rank, message, gate)
-        return gate
-
-    def add_overlapped(self, schedule: Schedule) -> PipelineTasks:
-        messages = asynchronous_messages(schedule)
-        for message in messages:
-            self.add_transfer(message, num_concurrent_sends=1)
-        needed = {message.consumer: message for message in messages}
-        last: list[tuple[int, ...]] = []
-        for rank, actions in enumerate(schedule.ranks):
-            gate: tuple[int, ...] = ()
-            for action in actions:
-                received = self.add_receive(rank, needed[action]) if action in needed else ()
-                gate = self.add_action(rank, action, received)
-            last.append(gate)
-        for message, transfer in self.transfers.items():
-            self.builder.wait(transfer, (self.actions[message.producer],))
-        return PipelineTasks(self.actions, self.transfers, tuple(last), self.parts)
-
-    def add_receive(self, rank: int, message: Message) -> tuple[int, ...]:
-        return self.add_arrival(rank, message, (self.transfers[message],))
-
-    def add_action(self, rank: int, action: Action, gate: tuple[int, ...]) -> tuple[int, ...]:
-        name, stream, kind = action, stage_stream(rank), _KINDS[action.kind]
-        if (parts := self.costs.parts(action)) is not None:
-            tasks = tuple(self.builder.add(name, stream, part, gate, kind) for part in parts)
-            self.parts[action] = tasks
-            task = tasks[-1]
-        else:
-            task = self.builder.add(name, stream, self.costs.action(action), gate, kind)
-        self.actions[action] = task
-        return (task,)
-
-    def add_transfer(self, message: Message, num_concurrent_sends: int) -> None:
-        duration = self.costs.transfer(message, num_concurrent_sends)
-        self.transfers[message] = self.builder.add(
-            message, link_stream(message), duration, kind="transfer"
-        )
-
-    def add_arrival(self, rank: int, message: Message, gate: tuple[int, ...]) -> tuple[int, ...]:
-        if self.costs.arrival is None:
-            return gate
-        duration = self.costs.arrival(message)
-        arrival = _Arrival(message)
-        return (self.builder.add(arrival, stage_stream(rank), duration, gate, kind="arrival"),)
+def _inverse(numbers: Ints, size: int) -> Ints:
+    """The places of different numbers below `size`, the place of the smallest number first."""
+    places = np.full(size, -1, np.int32)
+    places[numbers] = np.arange(len(numbers))
+    found: Ints = places[places >= 0]
+    return found

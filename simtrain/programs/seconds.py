@@ -11,23 +11,24 @@ from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 
+from simtrain.durations.collectives import total_wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.plan import Plan
-from simtrain.programs.pass_time import PassMachine, PassTime
-from simtrain.programs.structure import (
-    ActionSlot,
-    ArrivalSlot,
-    BucketSlot,
-    IterationStructure,
-    MeetingSlot,
-    PartSlot,
-    Slot,
-    StepSlot,
-    SynchronizeSlot,
-    TransferSlot,
+from simtrain.programs.parts import (
+    Arrival,
+    Bucket,
+    Layer,
+    Meeting,
+    Part,
+    PassPart,
+    Step,
+    Structure,
+    Synchronize,
+    Transfer,
     structure_of,
 )
+from simtrain.programs.pass_time import PassMachine, PassTime
 from simtrain.workload.chunk import Parameters, unit_parameters
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Op, collective, total_flops, total_model_flops
@@ -76,9 +77,8 @@ class Machine:
     @property
     def pass_machine(self) -> PassMachine:
         """What decides how long a pass takes."""
-        profile = self.model.profile
-        slowdown = profile.overlap.slowdown.value
-        return PassMachine(self.model.seconds, profile.host.issue.value, slowdown)
+        launch_s = self.model.profile.host.issue.value
+        return PassMachine(self.model.seconds, launch_s, self.model.device_load)
 
     def _run(self, one: Pass) -> PassTime:
         # Loaded with the first pass, since it loads numpy.
@@ -99,39 +99,51 @@ class IterationSeconds:
 
     plan: Plan
     machine: Machine
-    structure: IterationStructure
-    passes: dict[ActionSlot, PassTime]
+    structure: Structure
+    passes: dict[PassPart, PassTime]
     steps: tuple[dict[str, float], ...]
 
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
         """Run each different pass of a plan once."""
-        synchronizes = machine.model.profile.host.issue.value > 0
-        passes = {ActionSlot(*of): machine.time(one) for of, one in plan.passes.items()}
+        passes = {PassPart(*of): machine.time(one) for of, one in plan.passes.items()}
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
-        return cls(plan, machine, structure_of(plan, synchronizes=synchronizes), passes, steps)
+        return cls(plan, machine, structure_of(plan), passes, steps)
 
-    def of_slot(self, slot: Slot) -> float:
-        """How long the tasks of a slot last."""
-        match slot:
-            case ActionSlot():
-                return self.passes[slot].duration_s
-            case PartSlot():
-                return self._part_s(slot)
-            case TransferSlot():
-                return self._transfer_s(slot)
-            case ArrivalSlot():
+    def of_part(self, part: Part) -> float:
+        """How long the tasks of a part last."""
+        match part:
+            case PassPart():
+                return self.passes[part].duration_s
+            case Layer():
+                return self._part_s(part)
+            case Transfer():
+                return self._transfer_s(part)
+            case Arrival():
                 return self.machine.op_seconds([self._arrival()])
-            case SynchronizeSlot(num_messages=number):
+            case Synchronize(num_messages=number):
                 # The host posts each message as it launches a kernel, while the device waits.
                 return number * self.machine.model.profile.host.issue.value
-            case BucketSlot():
-                return self.machine.op_seconds(self._bucket_ops(slot))
-            case StepSlot():
-                return self.steps[slot.step][slot.name]
-            case MeetingSlot(name=name):
+            case Bucket():
+                return self.machine.op_seconds(self._bucket_ops(part))
+            case Step():
+                return self.steps[part.step][part.name]
+            case Meeting(name=name):
                 return max(step.get(name, 0.0) for step in self.steps)
+
+    def adapter_load(self, part: Part) -> float:
+        """What a part takes of a GPU's share of its node's adapters, in each direction, while it
+        runs at full speed; 1 for all of it."""
+        match part:
+            case Transfer(levels_crossed=crossed) if crossed:
+                num_bytes = self._sent_bytes
+            case Bucket() if not (group := self.plan.step_options.data).inside_one_node:
+                # A ring leaves each node once, through the shares of all its ranks there.
+                num_bytes = total_wire_bytes(self._bucket_ops(part)) / group.ranks_per_node
+            case _:
+                return 0.0
+        return num_bytes / self.of_part(part) / self.machine.model.profile.adapter_share_bytes_per_s
 
     def flops(self, *, recompute: bool) -> int:
         """FLOPs of all GPUs in an iteration: all that run, or the paper's count of the model's.
@@ -158,20 +170,24 @@ class IterationSeconds:
         if self.structure.arrives and self.plan.mesh.pp > 1:
             yield self._arrival()
         if self.plan.has_buckets:
-            yield from self._bucket_ops(BucketSlot(0, 0, 0, is_last=False))
+            yield from self._bucket_ops(Bucket(0, 0, 0, is_last=False))
 
-    def _part_s(self, slot: PartSlot) -> float:
+    def _part_s(self, part: Layer) -> float:
         """A layer of a last backward pass; the last takes what follows it too."""
-        time = self.passes[ActionSlot(slot.chunk, "B", slot.keeps)]
+        time = self.passes[PassPart(part.chunk, "B", part.keeps)]
         ends = (0.0, *time.layer_ends_s[:-1], time.duration_s)
-        return ends[slot.number + 1] - ends[slot.number]
+        return ends[part.number + 1] - ends[part.number]
 
-    def _transfer_s(self, slot: TransferSlot) -> float:
+    def _transfer_s(self, part: Transfer) -> float:
         """One rank's part of a stage's output, over the link that the two stages share."""
+        return self.machine.model.transfer_s(self._sent_bytes, part.levels_crossed, part.num_sends)
+
+    @property
+    def _sent_bytes(self) -> float:
+        """What a rank sends of a stage's output."""
         split, batch = self.plan.scenario.parallelism, self.plan.microbatch
         divided = split.sequence_parallel or split.scatter_gather
-        num_bytes = batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
-        return self.machine.model.transfer_s(num_bytes, slot.levels_crossed, slot.num_sends)
+        return batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
 
     def _arrival(self) -> Op:
         """The all-gather of a tensor that each tensor-parallel rank received 1/t of."""
@@ -179,12 +195,12 @@ class IterationSeconds:
         work = Collective(CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor)
         return collective("gather on arrival", work)
 
-    def _bucket_ops(self, slot: BucketSlot) -> tuple[Op, ...]:
+    def _bucket_ops(self, part: Bucket) -> tuple[Op, ...]:
         """A layer's gradients, and after the stage's last layer those of what is no layer."""
         plan = self.plan
-        parameters = [*dict.fromkeys(plan.stage_parameters)][slot.step]
-        layers = unit_parameters(plan.slices.different[slot.chunk], plan.microbatch)
-        number = layers[slot.layer] + (parameters.root if slot.is_last else 0)
+        parameters = [*dict.fromkeys(plan.stage_parameters)][part.step]
+        layers = unit_parameters(plan.slices.different[part.chunk], plan.microbatch)
+        number = layers[part.layer] + (parameters.root if part.is_last else 0)
         options = plan.step_options
         return average(options, number) + data_reduction(options, number)
 

@@ -8,19 +8,19 @@ from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from simtrain.programs.seconds import IterationSeconds
-from simtrain.programs.structure import (
-    ActionSlot,
-    ArrivalSlot,
-    PartSlot,
-    Slot,
-    StepSlot,
-    SynchronizeSlot,
+from simtrain.programs.parts import (
+    Arrival,
+    Layer,
+    Part,
+    PassPart,
+    Step,
+    Synchronize,
 )
+from simtrain.programs.seconds import IterationSeconds
 
 if TYPE_CHECKING:
-    from simtrain.engine.compiled import Floats
-    from simtrain.programs.arrays import IterationTasks
+    from simtrain.engine import Timeline
+    from simtrain.programs.iteration_layout import IterationTasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ _NAMES = [field.name for field in fields(Breakdown)]
 _parts = attrgetter(*_NAMES)
 
 _WAITS = [
-    # What runs while a stage is idle, by the parts of `IterationTasks.others`.
+    # What runs while a stage is idle, as `IterationTasks.idle_seconds` finds it.
     _parts(Breakdown(pipeline_communication_s=1)),
     _parts(Breakdown(data_communication_s=1)),
     _parts(Breakdown(optimizer_s=1)),
@@ -68,35 +68,31 @@ def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
 
 
 def stage_breakdowns(
-    seconds: IterationSeconds,
-    tasks: IterationTasks,
-    start_s: Floats,
-    end_s: Floats,
-    *,
-    is_compiled: bool,
+    seconds: IterationSeconds, tasks: IterationTasks, timeline: Timeline, *, is_compiled: bool
 ) -> tuple[Breakdown, ...]:
-    """One breakdown per stage of an iteration whose tasks start and end at these moments.
+    """One breakdown per stage of an iteration that was run.
 
     While a stage is idle, its time is charged to the first of `_WAITS` that runs elsewhere. The
     rest is bubble.
     """
-    idle_s = tasks.idle_seconds(start_s, end_s, is_compiled=is_compiled)
-    of_slots = [_parts(_of_slot(slot, seconds)) for slot in tasks.slots]
-    parts_s = tasks.num_slots @ of_slots + idle_s @ _WAITS
-    parts_s[:, _NAMES.index("bubble_s")] = (end_s.max() - parts_s.sum(axis=1)).clip(0.0)
+    idle_s = tasks.idle_seconds(timeline, is_compiled=is_compiled)
+    of_parts = [_parts(_of_part(part, seconds)) for part in tasks.parts]
+    parts_s = tasks.num_parts @ of_parts + idle_s @ _WAITS
+    bubble_s = timeline.makespan_s - parts_s.sum(axis=1)
+    parts_s[:, _NAMES.index("bubble_s")] = bubble_s.clip(0.0)
     return tuple(Breakdown(*stage) for stage in parts_s.tolist())
 
 
-def _of_slot(slot: Slot, seconds: IterationSeconds) -> Breakdown:
+def _of_part(part: Part, seconds: IterationSeconds) -> Breakdown:
     """Where the seconds of a task on a stage's own stream go; nothing for another task.
 
     A pass that is cut into layers counts with the first of them.
     """
-    match slot:
-        case PartSlot(number=0):
-            return _of_slot(ActionSlot(slot.chunk, "B", slot.keeps), seconds)
-        case ActionSlot():
-            time = seconds.passes[slot]
+    match part:
+        case Layer(number=0):
+            return _of_part(PassPart(part.chunk, "B", part.keeps), seconds)
+        case PassPart():
+            time = seconds.passes[part]
             return Breakdown(
                 compute_s=time.compute_s,
                 recompute_s=time.recompute_s,
@@ -104,12 +100,12 @@ def _of_slot(slot: Slot, seconds: IterationSeconds) -> Breakdown:
                 tensor_communication_s=time.exposed_communication_s,
                 data_communication_s=time.exposed_data_s,
             )
-        case ArrivalSlot() | SynchronizeSlot():
-            return Breakdown(pipeline_communication_s=seconds.of_slot(slot))
-        case StepSlot(name="data_reduction" | "parameter_gather"):
-            return Breakdown(data_communication_s=seconds.of_slot(slot))
-        case StepSlot(name="sequence_parallel"):
-            return Breakdown(tensor_communication_s=seconds.of_slot(slot))
-        case StepSlot():
-            return Breakdown(optimizer_s=seconds.of_slot(slot))
+        case Arrival() | Synchronize():
+            return Breakdown(pipeline_communication_s=seconds.of_part(part))
+        case Step(name="data_reduction" | "parameter_gather"):
+            return Breakdown(data_communication_s=seconds.of_part(part))
+        case Step(name="sequence_parallel"):
+            return Breakdown(tensor_communication_s=seconds.of_part(part))
+        case Step():
+            return Breakdown(optimizer_s=seconds.of_part(part))
     return Breakdown()

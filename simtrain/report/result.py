@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from simtrain.engine import Timeline
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.curve import IterationTimeline
+from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
 from simtrain.plan import Plan
 from simtrain.report.breakdown import Breakdown, breakdown_by_name, mean_breakdown

@@ -1,11 +1,14 @@
 """In which order each stage acts, and what ranks exchange between their actions."""
 
-from simtrain.schedules.actions import Action, Kind
+from simtrain.schedules.actions import KINDS, Action, Kind
 from simtrain.schedules.exchanges import (
     Exchange,
     Message,
+    Messages,
+    Moments,
     Step,
-    asynchronous_messages,
+    asynchronous_moments,
+    blocking_moments,
     blocking_steps,
 )
 from simtrain.schedules.orders import (
@@ -16,22 +19,26 @@ from simtrain.schedules.orders import (
     one_f_one_b,
 )
 from simtrain.schedules.schedule import Schedule, ScheduleName
-from simtrain.schedules.window import kept_forwards, most_outstanding
+from simtrain.schedules.window import kept_actions, most_outstanding
 
 __all__ = [
+    "KINDS",
     "Action",
     "Exchange",
     "Kind",
     "Message",
+    "Messages",
+    "Moments",
     "Schedule",
     "ScheduleName",
     "Step",
-    "asynchronous_messages",
+    "asynchronous_moments",
+    "blocking_moments",
     "blocking_steps",
     "build",
     "gpipe",
     "interleaved",
-    "kept_forwards",
+    "kept_actions",
     "most_outstanding",
     "num_warmup_forwards",
     "one_f_one_b",

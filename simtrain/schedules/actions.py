@@ -1,11 +1,12 @@
 """One action of a pipeline stage, in the grammar of PyTorch's schedule CSV: `2F0`."""
 
 import re
-from typing import Literal, NamedTuple, Self, cast
+from typing import Literal, NamedTuple, Self, cast, get_args
 
 from simtrain.errors import InputError, Problem
 
 Kind = Literal["F", "B", "I", "W"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _GRAMMAR = re.compile(r"(0|[1-9][0-9]*)([FBIW])(0|[1-9][0-9]*)", re.ASCII)
 

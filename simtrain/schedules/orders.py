@@ -5,12 +5,15 @@ the backwards that are left. They differ in how many forwards warm a rank up and
 which its chunks take their turns.
 """
 
-from itertools import chain
+from __future__ import annotations
+
 from typing import assert_never
 
+import numpy as np
+
 from simtrain.errors import InputError, Problem
-from simtrain.schedules.actions import Action, Kind
-from simtrain.schedules.schedule import Schedule, ScheduleName
+from simtrain.schedules.actions import KINDS
+from simtrain.schedules.schedule import Ints, Schedule, ScheduleName
 
 
 def gpipe(p: int, n: int) -> Schedule:
@@ -42,8 +45,20 @@ def build(schedule_name: ScheduleName, p: int, m: int, n: int) -> Schedule:
     when p does not divide n with it (E413).
     """
     _check_counts(schedule_name, p, m, n)
-    ranks = tuple(_rank_actions(schedule_name, rank, p, m, n) for rank in range(p))
-    return Schedule(schedule_name, p, m, n, ranks)
+    ranks, turns = np.arange(p)[:, None], np.arange(m * n)
+    warmups = np.array([num_warmup_forwards(schedule_name, rank, p, m, n) for rank in range(p)])
+    num_warmup = warmups[:, None]
+    chunk, microbatch = _turns(m, n, p if schedule_name == "interleaved" else n)
+    # Warm-up forwards, then forward and backward in turn, then the backwards that are left.
+    forward = np.where(turns < num_warmup, turns, 2 * turns - num_warmup)
+    backward = np.where(turns < m * n - num_warmup, num_warmup + 2 * turns + 1, m * n + turns)
+    actions = np.empty((3, p, 2 * m * n), np.int32)
+    for place, kind, chunks in ((forward, "F", chunk), (backward, "B", m - 1 - chunk)):
+        actions[0, ranks, place] = chunks * p + ranks
+        actions[1, ranks, place] = KINDS.index(kind)
+        actions[2, ranks, place] = microbatch
+    starts = np.arange(p + 1, dtype=np.int32) * (2 * m * n)
+    return Schedule(schedule_name, p, m, n, starts, *actions.reshape(3, -1))
 
 
 def num_warmup_forwards(schedule_name: ScheduleName, rank: int, p: int, m: int, n: int) -> int:
@@ -63,23 +78,13 @@ def num_warmup_forwards(schedule_name: ScheduleName, rank: int, p: int, m: int, 
             assert_never(schedule_name)
 
 
-def _rank_actions(name: ScheduleName, rank: int, p: int, m: int, n: int) -> tuple[Action, ...]:
-    group = p if name == "interleaved" else n
-    forwards = _turns("F", range(rank, m * p, p), n, group)
-    backwards = _turns("B", range((m - 1) * p + rank, -1, -p), n, group)
-    num_warmup = num_warmup_forwards(name, rank, p, m, n)
-    steady = chain.from_iterable(zip(forwards[num_warmup:], backwards, strict=False))
-    return (*forwards[:num_warmup], *steady, *backwards[len(backwards) - num_warmup :])
+def _turns(m: int, n: int, group: int) -> tuple[Ints, Ints]:
+    """Megatron's schedule table: group by group, each chunk in turn takes the group.
 
-
-def _turns(kind: Kind, virtual_stages: range, n: int, group: int) -> list[Action]:
-    """Megatron's schedule table: group by group, each chunk in turn takes the group."""
-    return [
-        Action(virtual_stage, kind, microbatch)
-        for first in range(0, n, group)
-        for virtual_stage in virtual_stages
-        for microbatch in range(first, first + group)
-    ]
+    Returns the chunk (counted from the first in turn) and the microbatch of each of m n turns.
+    """
+    turns = np.arange(m * n)
+    return turns // group % m, turns // (m * group) * group + turns % group
 
 
 def _check_counts(name: ScheduleName, p: int, m: int, n: int) -> None:

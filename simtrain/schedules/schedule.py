@@ -1,33 +1,89 @@
 """A pipeline schedule: the actions of each rank, in order, and their text form."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
-from typing import Literal, Self
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.schedules.actions import Action
+from simtrain.schedules.actions import KINDS, Action
+
+Ints = NDArray[np.signedinteger[Any]]
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Schedule:
     """The order in which each rank acts.
 
     `name` also settles how ranks talk between their actions (see `exchanges`). Virtual stage v
     lives on rank v mod num_stages and is that rank's chunk v div num_stages.
+
+    Rank r acts from place `rank_starts[r]` up to and without `rank_starts[r + 1]`; action i has
+    `virtual_stage[i]`, `KINDS[kind[i]]` and `microbatch[i]`.
     """
 
     name: ScheduleName
     num_stages: int
     num_chunks: int
     num_microbatches: int
-    ranks: tuple[tuple[Action, ...], ...]
+    rank_starts: Ints = field(repr=False)
+    virtual_stage: Ints = field(repr=False)
+    kind: Ints = field(repr=False)
+    microbatch: Ints = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        name: ScheduleName,
+        num_stages: int,
+        num_chunks: int,
+        num_microbatches: int,
+        ranks: Sequence[Sequence[Action]],
+    ) -> Self:
+        """A schedule whose actions are given one by one."""
+        columns = [
+            (one.virtual_stage, KINDS.index(one.kind), one.microbatch)
+            for rank in ranks
+            for one in rank
+        ]
+        starts = np.cumsum([0, *map(len, ranks)]).astype(np.int32)
+        actions = np.array(columns, np.int32).reshape(-1, 3).T
+        return cls(name, num_stages, num_chunks, num_microbatches, starts, *actions)
 
     def __repr__(self) -> str:
         sizes = f"{self.num_stages} stages, {self.num_chunks} chunks"
         return f"<Schedule {self.name}: {sizes}, {self.num_microbatches} microbatches>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and (self.name, self.ranks) == (other.name, other.ranks)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def ranks(self) -> tuple[tuple[Action, ...], ...]:
+        """The actions of each rank, in order."""
+        starts = self.rank_starts.tolist()
+        actions = [*map(self.action, range(len(self.kind)))]
+        return tuple(tuple(actions[start:end]) for start, end in itertools.pairwise(starts))
+
+    def action(self, place: int) -> Action:
+        """The action at a place."""
+        kind = KINDS[self.kind[place]]
+        return Action(int(self.virtual_stage[place]), kind, int(self.microbatch[place]))
+
+    @cached_property
+    def rank(self) -> Ints:
+        """The rank of each action."""
+        return np.repeat(np.arange(self.num_stages, dtype=np.int32), np.diff(self.rank_starts))
 
     @property
     def num_virtual_stages(self) -> int:
@@ -54,7 +110,7 @@ class Schedule:
         actions = [action for rank in ranks for action in rank]
         if not actions:
             raise InputError([_no_action(file)])
-        schedule = cls(
+        schedule = cls.of(
             name=name,
             num_stages=len(ranks),
             num_chunks=max(action.virtual_stage for action in actions) // len(ranks) + 1,
@@ -72,8 +128,8 @@ class Schedule:
         engine reports a deadlock. Raises InputError (E403 to E407) with the first problem of
         every rank.
         """
-        if len(self.ranks) != self.num_stages:
-            message = f"{self.num_stages} stages, but actions for {len(self.ranks)} ranks"
+        if len(self.rank_starts) - 1 != self.num_stages:
+            message = f"{self.num_stages} stages, but actions for {len(self.rank_starts) - 1} ranks"
             raise InputError([Problem(code="E403", message=message)])
         problems = [
             problem

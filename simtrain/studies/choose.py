@@ -48,8 +48,8 @@ class Trial(Generic[R]):
         if not any(kept):
             return words
         numbers = [
-            f"{number} of {most_outstanding(actions)}"
-            for number, actions in zip(kept, self.plan.schedule.ranks, strict=True)
+            f"{number} of {window}"
+            for number, window in zip(kept, most_outstanding(self.plan.schedule), strict=True)
         ]
         return f"{words}, keeping {numbers[0]} on the first stage, {numbers[-1]} on the last"
 
@@ -150,7 +150,7 @@ class _Search(Generic[R]):
         policy = policy.model_copy(update={"keep_microbatches": "auto"})
         trial = functools.cache(lambda kept: self.trial(policy, kept))
         nothing = trial((0,) * self.scenario.parallelism.pipeline)
-        windows = [most_outstanding(actions) for actions in nothing.plan.schedule.ranks]
+        windows = most_outstanding(nothing.plan.schedule).tolist()
         capacity = nothing.memory.capacity_bytes
         return trial(most_that_fit(windows, lambda kept: trial(kept).memory.peaks_bytes, capacity))
 

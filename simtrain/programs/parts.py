@@ -1,6 +1,7 @@
-"""What decides which tasks an iteration has. Their durations are slots, filled in later.
+"""What an iteration consists of, and what decides how many tasks it has of each part.
 
-Scenarios that differ only in sizes, links or hardware share a structure.
+An iteration has many tasks and few different parts: equal parts take equal seconds. Scenarios that
+differ only in sizes, links or hardware share a structure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from simtrain.schedules import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class ActionSlot:
+class PassPart:
     """A pass of one microbatch on a chunk; `keeps` says that it keeps everything."""
 
     chunk: int
@@ -23,7 +24,7 @@ class ActionSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class PartSlot:
+class Layer:
     """A layer of the last backward pass on a chunk."""
 
     chunk: int
@@ -32,7 +33,7 @@ class PartSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferSlot:
+class Transfer:
     """A message between two stages: how many levels it leaves, and sends at the same time."""
 
     levels_crossed: int
@@ -40,19 +41,19 @@ class TransferSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrivalSlot:
+class Arrival:
     """The all-gather of a scattered message."""
 
 
 @dataclass(frozen=True, slots=True)
-class SynchronizeSlot:
+class Synchronize:
     """The host's work for an exchange of so many messages."""
 
     num_messages: int
 
 
 @dataclass(frozen=True, slots=True)
-class BucketSlot:
+class Bucket:
     """The reduction of a layer's gradients; the stage's last has those of the root unit too."""
 
     chunk: int
@@ -62,7 +63,7 @@ class BucketSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class StepSlot:
+class Step:
     """A field of a stage's optimizer step."""
 
     step: int
@@ -70,26 +71,17 @@ class StepSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class MeetingSlot:
+class Meeting:
     """An all-reduce for which stages meet: "embedding" or "norm_reduction"."""
 
     name: str
 
 
-Slot: TypeAlias = (
-    ActionSlot
-    | PartSlot
-    | TransferSlot
-    | ArrivalSlot
-    | SynchronizeSlot
-    | BucketSlot
-    | StepSlot
-    | MeetingSlot
-)
+Part: TypeAlias = PassPart | Layer | Transfer | Arrival | Synchronize | Bucket | Step | Meeting
 
 
 @dataclass(frozen=True, slots=True)
-class IterationStructure:
+class Structure:
     """All that decides which tasks an iteration has.
 
     Args:
@@ -106,7 +98,6 @@ class IterationStructure:
     levels_crossed: tuple[int, ...]
     overlap: bool
     arrives: bool
-    synchronizes: bool
     part_layers: tuple[int, ...] | None
 
     @property
@@ -115,18 +106,17 @@ class IterationStructure:
         return self.order.num_stages
 
 
-def structure_of(plan: Plan, *, synchronizes: bool) -> IterationStructure:
-    """The structure of a plan; `synchronizes` adds the host's work for blocking exchanges."""
+def structure_of(plan: Plan) -> Structure:
+    """The structure of a plan."""
     split, mesh = plan.scenario.parallelism, plan.mesh
     overlaps, last = plan.scenario.overlap.pipeline, mesh.pp - 1
     neighbours = [(stage, stage + 1) for stage in range(last)] + [(last, 0)]
-    return IterationStructure(
+    return Structure(
         plan.order,
         steps=numbered(plan.stage_parameters),
         step_fields=tuple(map(frozenset, plan.steps)),
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
         overlap=overlaps,
         arrives=split.scatter_gather and split.tensor > 1,
-        synchronizes=synchronizes and not overlaps,
         part_layers=tuple(chunk.num_layers for chunk in plan.chunks) if plan.has_buckets else None,
     )

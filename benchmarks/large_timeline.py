@@ -1,0 +1,58 @@
+"""Two million tasks: the 1T model with ten times its batch, step by step in one process."""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import simtrain
+from simtrain.durations.model import DurationModel
+from simtrain.engine import Program, Task, runs_loops_compiled, simulate
+from simtrain.hardware.load import profile_of
+from simtrain.memory.replay import IterationTimeline
+from simtrain.memory.report import memory_report
+from simtrain.plan import Plan
+from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.seconds import IterationSeconds, Machine
+from simtrain.report.breakdown import stage_breakdowns
+
+SCENARIO = "table5_1t_present"
+BATCH = 5120
+
+T = TypeVar("T")
+
+
+def main() -> None:
+    print(f"python {sys.version.split()[0]}, {SCENARIO} with a global batch of {BATCH:,}")
+    scenario = simtrain.load_scenario(SCENARIO).replace({"batch.global": BATCH})
+    profile = profile_of(scenario)
+    plan = Plan.of(scenario, profile.cluster.domains)
+    step("load numba", lambda: simulate(Program.of([Task("t", "a", 1.0)]), "compiled"))
+    step("build the schedule", lambda: plan.schedule)
+    seconds = step(
+        "time its passes", lambda: IterationSeconds.of(plan, Machine(DurationModel(profile)))
+    )
+    tasks = step("lay out tasks", lambda: tasks_of(seconds.structure))
+    program = tasks.program(seconds.of_part, seconds.adapter_load)
+    timeline = step("run", lambda: simulate(program))
+    step("run again", lambda: simulate(program))
+    is_compiled = runs_loops_compiled("auto", tasks.graph)
+    step("break down", lambda: stage_breakdowns(seconds, tasks, timeline, is_compiled=is_compiled))
+    ran = IterationTimeline(timeline, tasks)
+    step("replay memory", lambda: memory_report(plan, profile, ran))
+    print(f"{program.num_tasks:,} tasks, {timeline.makespan_s:.4g} s simulated")
+
+
+def step(name: str, run: Callable[[], T]) -> T:
+    """Run one step; print its seconds and the most memory that the process has had so far."""
+    start_s = time.perf_counter()
+    result = run()
+    elapsed_s = time.perf_counter() - start_s
+    most_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"{name:<20}{elapsed_s:7.3f} s   peak {most_bytes / 2**20:6.0f} MiB")
+    return result
+
+
+if __name__ == "__main__":
+    main()

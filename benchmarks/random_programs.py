@@ -1,0 +1,112 @@
+"""Random programs with links, sharing and draws: SimPy, compiled and plain loops must agree.
+
+`python -m benchmarks.random_programs 10000` runs that many programs with each of the three, and
+compares all starts and ends to the last bit.
+"""
+
+import argparse
+import random
+import time
+from collections import Counter
+
+import numpy as np
+
+from simtrain.engine import Link, Program, Task, simulate
+from simtrain.engine.compiled import Floats
+from simtrain.engine.run import run_loops
+
+SEED = 20_261_121
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("programs", type=int, nargs="?", default=1000)
+    parser.add_argument("--seed", type=int, default=SEED)
+    arguments = parser.parse_args()
+    number, totals, started_s = random.Random(arguments.seed), Counter[str](), time.perf_counter()
+    for index in range(arguments.programs):
+        program = random_program(number)
+        times = times_by_engine(program)
+        totals["programs"] += 1
+        totals["with links"] += program.shares is not None
+        totals["draws"] += len(program.draws_s)
+        totals["tasks of draws"] += program.draws_s.size
+        start_s, end_s = times["simpy"]
+        with np.errstate(invalid="ignore"):
+            slowed = end_s - start_s > program.draws_s * (1 + 1e-9)
+        totals["of these slowed"] += int(slowed.sum())
+        for engine, found in times.items():
+            if not all(map(np.array_equal, times["simpy"], found)):
+                raise SystemExit(f"program {index} of seed {arguments.seed}: {engine} differs")
+    counts = ", ".join(f"{name} {count:,}" for name, count in totals.items())
+    print(f"{counts}: all equal to the last bit in {time.perf_counter() - started_s:.0f} s")
+
+
+def times_by_engine(program: Program) -> dict[str, tuple[Floats, Floats]]:
+    """Starts and ends, [draws, tasks], as SimPy, compiled and plain loops find them."""
+    timeline, shape = simulate(program, "simpy"), program.draws_s.shape
+    times = {"simpy": (timeline.start_s.reshape(shape), timeline.end_s.reshape(shape))}
+    for name, is_compiled in (("compiled loops", True), ("plain loops", False)):
+        start_s, end_s = np.full((2, *shape), np.inf)
+        run_loops(program, start_s, end_s, is_compiled=is_compiled)
+        times[name] = start_s, end_s
+    return times
+
+
+def random_program(number: random.Random) -> Program:
+    """Up to 200 tasks on up to six streams, up to four links, and up to three draws."""
+    streams = "abcdef"[: number.randint(1, 6)]
+    num_links = number.choice([0, 1, 1, 2, 3, 4])
+    links = [
+        Link(f"link {i}", number.choice([1.0, number.uniform(0.1, 3)])) for i in range(num_links)
+    ]
+    tasks = []
+    for index in range(number.randint(0, number.choice([10, 40, 40, 200]))):
+        after = {number.randrange(index) for _ in range(number.randint(0, 2)) if index}
+        loads = number.sample(links, min(num_links, number.choice([0, 1, 1, 2, 3])))
+        load = number.choice([0.25, 1.0, number.uniform(0.01, 3.0)])
+        tasks.append(
+            Task(
+                f"t{index}",
+                number.choice(streams),
+                _duration_s(number),
+                tuple(after),
+                loads=tuple((link, number.choice([load, 0.5])) for link in loads),
+                weight=number.choice([1.0, 1 / load, number.uniform(0.1, 10)]),
+            )
+        )
+    if number.random() < 0.5:
+        tasks = _by_stream(tasks)
+    program = Program.of(tasks)
+    num_draws = number.choice([0, 0, 1, 2, 3])
+    if not num_draws:
+        return program
+    draws = [[_duration_s(number) for _ in tasks] for _ in range(num_draws)]
+    duration_s = np.array(draws, np.float64).reshape(num_draws, len(tasks))
+    return Program(program.graph, duration_s, program.shares)
+
+
+def _duration_s(number: random.Random) -> float:
+    """Often whole seconds or nothing, so that many tasks end at the same moment."""
+    return number.choice([0.0, 1.0, float(number.randint(0, 3)), 3 * number.random() ** 4])
+
+
+def _by_stream(tasks: list[Task]) -> list[Task]:
+    """The same tasks stream after stream, so that some wait for later ones."""
+    order = sorted(range(len(tasks)), key=lambda index: tasks[index].stream)
+    places = {index: place for place, index in enumerate(order)}
+    return [
+        Task(
+            one.name,
+            one.stream,
+            one.duration_s,
+            tuple(places[other] for other in one.after),
+            loads=one.loads,
+            weight=one.weight,
+        )
+        for one in (tasks[index] for index in order)
+    ]
+
+
+if __name__ == "__main__":
+    main()

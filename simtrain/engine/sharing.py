@@ -1,0 +1,230 @@
+"""Links that tasks share: what runs at the same time takes no more of a link than there is.
+
+A task that runs at full speed takes its load of each of its links. Where the loads together exceed
+a capacity, tasks run slower: all speeds rise together, each in proportion to its task's weight,
+until a link is full, whose tasks then stay at their speeds, or a task has reached full speed
+(progressive filling). These speeds are max-min fair: none can rise without lowering one that is no
+higher for its weight (Bertsekas and Gallager, "Data Networks", Section 6.5.2).
+
+Transfers over a network have loads and capacities in bytes/s, and weights of 1/load, so that they
+get equal bytes/s. Kernels that share a GPU have loads that are fractions of it, and weights of 1,
+so that all are slowed alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from simtrain.engine.compiled import Floats, Ints
+from simtrain.errors import InputError, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Something that several tasks use at the same time, and how much of it there is."""
+
+    name: str
+    capacity: float
+
+
+Loads = tuple[tuple[Link, float], ...]
+"""What a task takes of its links while it runs at full speed."""
+
+
+class Shares(NamedTuple):
+    """The loads of all tasks.
+
+    Task i takes `load[j]` of the link `link[j]`, for j from `load_starts[i]` up to and without
+    `load_starts[i + 1]`.
+    """
+
+    capacity: Floats
+    load_starts: Ints
+    link: Ints
+    load: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, loads: Sequence[Loads], weights: Sequence[float]) -> Shares | None:
+        """The loads and the weight of each task; None if no task has any.
+
+        Raises:
+            InputError: a capacity, a load or a weight is not finite and above 0 (E503).
+        """
+        pairs = [*itertools.chain(*loads)]
+        if not pairs:
+            return None
+        links = {link: place for place, link in enumerate(dict.fromkeys(link for link, _ in pairs))}
+        problems = [
+            *(_problem(f"link {link.name!r} has a capacity", link.capacity) for link in links),
+            *(_problem(f"a task's load of {link.name!r} is", load) for link, load in pairs),
+            *(_problem("a task's weight is", weight) for weight in weights),
+        ]
+        if wrong := [problem for problem in problems if problem]:
+            raise InputError(wrong)
+        return cls(
+            np.array([link.capacity for link in links]),
+            np.cumsum([0, *map(len, loads)]).astype(np.int32),
+            np.array([links[link] for link, _ in pairs], np.int32),
+            np.array([load for _, load in pairs], np.float64),
+            np.array(weights, np.float64),
+        )
+
+
+def _problem(what: str, value: float) -> Problem | None:
+    if 0 < value < math.inf:
+        return None
+    return Problem(
+        "E503",
+        f"{what} {value!r}".replace("capacity ", "capacity of "),
+        reason="it must be finite and above 0",
+    )
+
+
+def find_stretches(
+    capacity: Floats,
+    load_starts: Ints,
+    link: Ints,
+    load: Floats,
+    weight: Floats,
+    tasks: Sequence[int],
+    stretches: list[float],
+) -> None:
+    """Write to `stretches` by how much each of the running `tasks` is slowed, 1 for full speed."""
+    num_links = len(capacity)
+    free = [0.0] * num_links
+    for number in range(num_links):
+        free[number] = capacity[number]
+    num_open = len(tasks)
+    for place in range(len(tasks)):
+        stretches[place] = 0.0
+    while num_open > 0:
+        # The fullest link has the largest claims for what is free of it; a task is at full speed
+        # when the weight that it has left is as large.
+        claims = [0.0] * num_links
+        level = 0.0
+        for place in range(len(tasks)):
+            if stretches[place] == 0.0:
+                task = tasks[place]
+                level = max(level, weight[task])
+                for j in range(load_starts[task], load_starts[task + 1]):
+                    claims[link[j]] += load[j] * weight[task]
+        fullest = -1
+        for number in range(num_links):
+            # Rounding may leave a little less than nothing of a link that is full.
+            claimed = claims[number] / max(free[number], 1e-12 * capacity[number])
+            if claimed > level:
+                level, fullest = claimed, number
+        for place in range(len(tasks)):
+            task = tasks[place]
+            stays = fullest < 0 and weight[task] == level
+            for j in range(load_starts[task], load_starts[task + 1]):
+                stays = stays or link[j] == fullest
+            if stretches[place] == 0.0 and stays:
+                stretches[place] = 1.0 if fullest < 0 else level / weight[task]
+                num_open -= 1
+                for j in range(load_starts[task], load_starts[task + 1]):
+                    free[link[j]] -= load[j] / stretches[place]
+
+
+def run_sharing(
+    queue_starts: Ints,
+    queue: Ints,
+    after_starts: Ints,
+    after: Ints,
+    capacity: Floats,
+    load_starts: Ints,
+    link: Ints,
+    load: Floats,
+    weight: Floats,
+    duration_s: Floats,
+    start_s: Floats,
+    end_s: Floats,
+) -> None:
+    """Find the start and end of each task, which share links; infinite for one that never starts.
+
+    The last three are [draws, tasks]. At each moment all that ends then ends and all that can
+    starts; then what is left of the tasks with loads is brought up to date, and again, until
+    nothing moves any more.
+    """
+    num_streams = len(queue_starts) - 1
+    for draw in range(len(duration_s)):
+        starts, ends, durations = start_s[draw], end_s[draw], duration_s[draw]
+        heads = [queue_starts[stream] for stream in range(num_streams)]
+        running = [-1] * num_streams
+        finish_s = [math.inf] * num_streams
+        # A task with loads had `left_s` of work left at `begun_s`, and is stretched since.
+        left_s, begun_s = [0.0] * num_streams, [0.0] * num_streams
+        stretch = [1.0] * num_streams
+        now_s = 0.0
+        while now_s < math.inf:
+            moved = True
+            while moved:
+                changed = False
+                while moved:
+                    moved = False
+                    for stream in range(num_streams):
+                        while True:
+                            task = running[stream]
+                            if task >= 0:
+                                if finish_s[stream] > now_s:
+                                    break
+                                ends[task] = now_s
+                                running[stream] = -1
+                                finish_s[stream] = math.inf
+                                moved = True
+                                changed |= load_starts[task] < load_starts[task + 1]
+                            if heads[stream] == queue_starts[stream + 1]:
+                                break
+                            task = queue[heads[stream]]
+                            is_ready = True
+                            for place in range(after_starts[task], after_starts[task + 1]):
+                                if ends[after[place]] == math.inf:
+                                    is_ready = False
+                                    break
+                            if not is_ready:
+                                break
+                            heads[stream] += 1
+                            running[stream] = task
+                            moved = True
+                            starts[task] = now_s
+                            finish_s[stream] = now_s + durations[task]
+                            if load_starts[task] < load_starts[task + 1] and durations[task] > 0:
+                                # It does not end before its speed is found.
+                                left_s[stream], begun_s[stream] = durations[task], now_s
+                                finish_s[stream] = stretch[stream] = math.inf
+                                changed = True
+                if changed:
+                    sharing = [
+                        stream
+                        for stream in range(num_streams)
+                        if running[stream] >= 0
+                        and load_starts[running[stream]] < load_starts[running[stream] + 1]
+                    ]
+                    found = [1.0] * len(sharing)
+                    find_stretches(
+                        capacity,
+                        load_starts,
+                        link,
+                        load,
+                        weight,
+                        [running[stream] for stream in sharing],
+                        found,
+                    )
+                    for place in range(len(sharing)):
+                        stream = sharing[place]
+                        if found[place] != stretch[stream]:
+                            left_s[stream] -= (now_s - begun_s[stream]) / stretch[stream]
+                            begun_s[stream] = now_s
+                            stretch[stream] = found[place]
+                            finish_s[stream] = now_s + max(left_s[stream], 0.0) * found[place]
+                            moved |= finish_s[stream] <= now_s
+            now_s = math.inf
+            for stream in range(num_streams):
+                now_s = min(now_s, finish_s[stream])

@@ -1,0 +1,69 @@
+"""Programs of nothing but a pipeline, whose durations are functions of actions and messages."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from simtrain.engine import Program, Task
+from simtrain.programs.pipeline import PipelineTasks, link_streams, stage_streams
+from simtrain.schedules import Action, Message, Schedule
+
+
+@dataclass(frozen=True)
+class PipelineSeconds:
+    """How long the tasks of a pipeline last.
+
+    Args:
+        transfer: of a message, and how many its sender sends in the same exchange.
+        arrival: of a message, at its receiver; None if receivers gather nothing.
+        synchronize: of the number of messages in an exchange.
+    """
+
+    action: Callable[[Action], float]
+    transfer: Callable[[Message, int], float]
+    arrival: Callable[[Message], float] | None = None
+    synchronize: Callable[[int], float] = lambda num_messages: 0.0
+
+
+def pipeline_program(
+    schedule: Schedule, seconds: PipelineSeconds, overlap: bool
+) -> tuple[Program, PipelineTasks]:
+    """The program of a pipeline whose actions are one task each."""
+    num_actions, num_stages = len(schedule.kind), schedule.num_stages
+    tasks = PipelineTasks.of(
+        schedule,
+        np.ones(num_actions, np.int32),
+        overlaps=overlap,
+        arrives=seconds.arrival is not None,
+    )
+    assert np.array_equal(tasks.first, tasks.last)
+    forward, backward = link_streams(num_stages, 1), link_streams(num_stages, -1)
+    streams = [
+        (forward if message.is_activation else backward)[message.sender]
+        for message in tasks.messages
+    ]
+    streams += np.repeat(stage_streams(num_stages), np.diff(tasks.own_starts)).tolist()
+    # Name, kind and seconds of each task.
+    found: dict[int, tuple[str, str, float]] = {}
+    for number, message in enumerate(tasks.messages):
+        duration_s = seconds.transfer(message, int(tasks.num_sends[number]))
+        found[number] = str(message), "transfer", duration_s
+        if seconds.arrival:
+            arrival = f"{message} arrives", "arrival", seconds.arrival(message)
+            found[int(tasks.arriving[number])] = arrival
+    for place, task in enumerate(tasks.first.tolist()):
+        action = schedule.action(place)
+        kind = "forward" if action.kind == "F" else "backward"
+        found[task] = str(action), kind, seconds.action(action)
+    for task, number in zip(tasks.synchronizing.tolist(), tasks.num_messages, strict=True):
+        found[task] = "synchronize", "synchronize", seconds.synchronize(int(number))
+    waits = defaultdict[int, list[int]](list)
+    for waiting, awaited in zip(tasks.waiting.tolist(), tasks.awaited.tolist(), strict=True):
+        waits[waiting].append(awaited)
+    assert sorted(found) == [*range(tasks.num_tasks)]
+    return Program.of(
+        Task(name, streams[number], duration_s, tuple(waits[number]), kind)
+        for number, (name, kind, duration_s) in sorted(found.items())
+    ), tasks

@@ -1,0 +1,89 @@
+"""SimPy, compiled loops and plain loops find the same times to the last bit."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.random_programs import random_program, times_by_engine
+from simtrain.engine import DeadlockError, Link, Program, Task, simulate
+from simtrain.errors import InputError
+
+# Some last less than a clock at these times can tell.
+DURATIONS_S = st.one_of(st.integers(0, 3).map(float), st.floats(0.0, 3.0))
+AMOUNTS = st.one_of(st.sampled_from([0.25, 0.5, 1.0]), st.floats(0.01, 3.0))
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Up to 40 tasks on four streams that share up to three links, in up to three draws."""
+    links = [Link(f"link {i}", draw(AMOUNTS)) for i in range(draw(st.integers(0, 3)))]
+    some_links = st.lists(st.sampled_from(links), unique=True) if links else st.just([])
+    tasks = []
+    for index in range(draw(st.integers(0, 40))):
+        earlier = st.integers(0, index - 1) if index else st.nothing()
+        after = draw(st.lists(earlier, max_size=3)) if index else []
+        stream, weight = draw(st.sampled_from("abcd")), draw(AMOUNTS)
+        loads = tuple((link, draw(AMOUNTS)) for link in draw(some_links))
+        seconds = draw(DURATIONS_S)
+        tasks.append(Task(f"t{index}", stream, seconds, tuple(after), "", loads, weight))
+    program, num_draws = Program.of(tasks), draw(st.integers(0, 3))
+    if not num_draws:
+        return program
+    size = num_draws * len(tasks)
+    draws = np.array(draw(st.lists(DURATIONS_S, min_size=size, max_size=size)))
+    return replace(program, duration_s=draws.reshape(num_draws, len(tasks)))
+
+
+def assert_same(program: Program) -> None:
+    """SimPy, compiled loops and plain loops, to the last bit."""
+    times = times_by_engine(program)
+    for found in times.values():
+        assert all(map(np.array_equal, found, times["simpy"]))
+
+
+@given(programs())
+@settings(max_examples=250)
+def test_all_engines_agree_to_the_last_bit(program: Program) -> None:
+    assert_same(program)
+
+
+def test_all_engines_agree_on_programs_of_the_benchmark() -> None:
+    number = random.Random(7)
+    for _ in range(100):
+        assert_same(random_program(number))
+
+
+def test_all_agree_where_much_is_side_by_side() -> None:
+    """Long programs, in which roundings would add up."""
+    number, device = random.Random(7), Link("device", 1.0)
+    for _ in range(20):
+        tasks = [
+            Task(
+                f"t{index}",
+                number.choice("abcd"),
+                number.random() ** 4,
+                tuple(number.randrange(index) for _ in range(number.randrange(3)) if index),
+                loads=((device, number.choice([0.3, 1.0])),) if number.random() < 0.7 else (),
+            )
+            for index in range(300)
+        ]
+        assert_same(Program.of(tasks))
+
+
+def test_a_deadlock_is_told_as_simpy_tells_it() -> None:
+    tasks = (Task("early", "a", 1.0, after=(1,)), Task("late", "a", 1.0), Task("on", "b", 1.0))
+    errors = []
+    for engine in ("simpy", "compiled"):
+        with pytest.raises(DeadlockError) as error:
+            simulate(Program.of(tasks), engine)  # type: ignore[arg-type]
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+
+
+def test_an_engine_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InputError, match="E504 engine is 'simpi'\n  fix: write one of auto, simpy"):
+        simulate(Program.of(()), "simpi")  # type: ignore[arg-type]

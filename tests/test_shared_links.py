@@ -1,0 +1,350 @@
+"""Links that tasks share max-min fairly: closed forms, textbook examples, and laws."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.engine import Link, Program, Shares, Task, Timeline, simulate
+from simtrain.engine.sharing import find_stretches
+from simtrain.errors import InputError
+
+CLOSE = 1e-9
+"""Relative; what is left of a full link is a difference."""
+
+
+def transfer(name: str, num_bytes: float, rate: float, *links: Link) -> Task:
+    """A task that sends bytes over links, at most `rate` bytes/s; links share bytes/s equally."""
+    loads = tuple((link, rate) for link in links)
+    return Task(name, name, num_bytes / rate, loads=loads, weight=1 / rate)
+
+
+def stretches(shares: Shares, tasks: Sequence[int]) -> list[float]:
+    """By how much each of some tasks is slowed while they all run."""
+    found = [1.0] * len(tasks)
+    find_stretches(*shares, tasks, found)
+    return found
+
+
+def rates(*flows: Task) -> list[float]:
+    """Bytes/s of transfers while they all run."""
+    shares = Shares.of([flow.loads for flow in flows], [flow.weight for flow in flows])
+    assert shares is not None
+    found = stretches(shares, range(len(flows)))
+    return [flow.loads[0][1] / stretch for flow, stretch in zip(flows, found, strict=True)]
+
+
+# Closed forms.
+
+
+@given(st.integers(1, 30), st.floats(0.1, 10.0), st.floats(1e6, 1e12))
+def test_n_equal_flows_take_n_times_as_long(number: int, duration_s: float, rate: float) -> None:
+    link = Link("link", rate)
+    flows = [transfer(f"flow {i}", duration_s * rate, rate, link) for i in range(number)]
+    end_s = simulate(Program.of(flows)).end_s
+    assert end_s == pytest.approx([number * duration_s] * number, rel=1e-12)
+
+
+def test_flows_of_one_link_that_end_one_after_another() -> None:
+    # 1, 2 and 3 bytes at 1 byte/s together: thirds until 3 s, halves until 5 s, all until 6 s.
+    link = Link("link", 1.0)
+    flows = [transfer(f"{size} bytes", size, 1.0, link) for size in (1.0, 2.0, 3.0)]
+    assert simulate(Program.of(flows)).end_s == pytest.approx([3.0, 5.0, 6.0], rel=1e-15)
+
+
+def test_a_flow_that_cannot_use_its_share_leaves_it_to_the_others() -> None:
+    link = Link("link", 1.0)
+    flows = [transfer(f"at most {rate}", 1.0, rate, link) for rate in (0.1, 5.0, 20.0)]
+    assert rates(*flows) == pytest.approx([0.1, 0.45, 0.45], rel=1e-15)
+
+
+def test_a_flow_alone_is_slowed_by_its_slowest_link() -> None:
+    links = [Link("wide", 8.0), Link("narrow", 2.0), Link("half", 4.0)]
+    assert rates(transfer("alone", 1.0, 10.0, *links)) == pytest.approx([2.0], rel=1e-15)
+
+
+@given(st.floats(0.01, 1.0), st.floats(0.1, 10.0))
+def test_a_flow_alone_below_the_capacity_runs_at_full_speed(load: float, weight: float) -> None:
+    task = Task("alone", "a", 0.7, loads=((Link("link", 1.0), load),), weight=weight)
+    assert simulate(Program.of([task])).end_s.tolist() == [0.7]
+
+
+def test_speeds_of_tasks_with_other_weights() -> None:
+    # Speeds of 1 : 3 that fill the link: 0.25 and 0.75 for loads of 1.
+    device = Link("device", 1.0)
+    tasks = [
+        Task(f"weight {weight}", f"{weight}", 1.0, loads=((device, 1.0),), weight=weight)
+        for weight in (1.0, 3.0)
+    ]
+    assert rates(*tasks) == pytest.approx([0.25, 0.75], rel=1e-15)
+
+
+# Bertsekas and Gallager, "Data Networks", Section 6.5.2.
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_a_long_flow_and_a_short_one_on_each_link(number: int) -> None:
+    links = [Link(f"link {i}", 1.0) for i in range(number)]
+    short = [transfer(f"short {i}", 1.0, 1.0, link) for i, link in enumerate(links)]
+    long = transfer("long", 1.0, 1.0, *links)
+    assert rates(long, *short) == pytest.approx([0.5] * (number + 1), rel=1e-15)
+
+
+def test_the_bottlenecks_of_figure_6_12() -> None:
+    # All capacities are 1. Link (2,3) has sessions 2, 3 and 5, link (3,5) has 1 and 5, and link
+    # (4,5) has 4: a third for each of the first, and 1 takes what 5 leaves of its link.
+    one, two, three = Link("(3,5)", 1.0), Link("(2,3)", 1.0), Link("(4,5)", 1.0)
+    paths = [(one,), (two,), (two,), (three,), (two, one)]
+    sessions = [transfer(f"session {i}", 1.0, 1.0, *path) for i, path in enumerate(paths, 1)]
+    assert rates(*sessions) == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1.0, 1 / 3], rel=1e-15)
+
+
+def test_bottlenecks_that_follow_from_others() -> None:
+    # The link of 2 gives 1 each; that of 3 then has 2 left for the third, that of 10 has 8.
+    links = [Link("first", 2.0), Link("second", 3.0), Link("third", 10.0)]
+    paths = [links[:1], links[:2], links[1:], links[2:]]
+    flows = [transfer(f"flow {i}", 1.0, 20.0, *path) for i, path in enumerate(paths)]
+    assert rates(*flows) == pytest.approx([1.0, 1.0, 2.0, 8.0], rel=1e-15)
+
+
+def test_transfers_of_other_rates_share_bytes_and_not_speeds() -> None:
+    link = Link("link", 12.0)
+    flows = [transfer(f"at most {rate}", 1.0, rate, link) for rate in (3.0, 10.0, 40.0)]
+    assert rates(*flows) == pytest.approx([3.0, 4.5, 4.5], rel=1e-15)
+
+
+# Laws.
+
+AMOUNTS = st.floats(0.1, 10.0)
+
+
+@st.composite
+def loaded_tasks(draw: st.DrawFn, max_tasks: int = 12) -> list[Task]:
+    """Tasks on four streams, nearly all with loads, of which some wait for earlier ones."""
+    links = [Link(f"link {i}", draw(AMOUNTS)) for i in range(draw(st.integers(1, 4)))]
+    tasks = []
+    for index in range(draw(st.integers(1, max_tasks))):
+        used = draw(st.lists(st.sampled_from(links), unique=True, min_size=index == 0))
+        loads = tuple((link, draw(AMOUNTS)) for link in used)
+        after = draw(st.lists(st.integers(0, index - 1), max_size=2)) if index else []
+        stream, seconds = draw(st.sampled_from("abcd")), draw(st.floats(0.01, 3.0))
+        task = Task(f"t{index}", stream, seconds, tuple(after), loads=loads, weight=draw(AMOUNTS))
+        tasks.append(task)
+    return tasks
+
+
+def shares_of(tasks: Sequence[Task]) -> Shares:
+    shares = Program.of(tasks).shares
+    assert shares is not None
+    return shares
+
+
+def used_of_links(shares: Shares, tasks: Sequence[int], found: Sequence[float]) -> list[float]:
+    """How much of each link the running tasks take."""
+    used = [0.0] * len(shares.capacity)
+    for task, stretch in zip(tasks, found, strict=True):
+        for place in range(*shares.load_starts[task : task + 2]):
+            used[shares.link[place]] += shares.load[place] / stretch
+    return used
+
+
+@given(loaded_tasks())
+@settings(max_examples=200)
+def test_a_slowed_task_has_a_full_link_on_which_no_other_is_faster_for_its_weight(
+    tasks: list[Task],
+) -> None:
+    """A max-min fair allocation has this bottleneck property, and no other allocation has it."""
+    shares, running = shares_of(tasks), range(len(tasks))
+    found = stretches(shares, running)
+    used = used_of_links(shares, running, found)
+    assert all(stretch >= 1 for stretch in found)
+    assert all(amount <= shares.capacity[link] * (1 + CLOSE) for link, amount in enumerate(used))
+    links = [shares.link[slice(*shares.load_starts[task : task + 2])].tolist() for task in running]
+    speeds = [1 / stretch / shares.weight[task] for task, stretch in enumerate(found)]
+
+    def is_bottleneck(link: int, task: int) -> bool:
+        fastest = max(speeds[other] for other in running if link in links[other])
+        is_full = used[link] >= shares.capacity[link] * (1 - CLOSE)
+        return is_full and speeds[task] >= fastest * (1 - CLOSE)
+
+    for task in running:
+        assert found[task] == 1 or any(is_bottleneck(link, task) for link in links[task])
+
+
+@given(loaded_tasks())
+@settings(max_examples=100)
+def test_work_is_conserved_and_no_link_is_above_its_capacity(tasks: list[Task]) -> None:
+    """Between any two moments, speeds follow from what runs; each task's add up to its work."""
+    program, shares = Program.of(tasks), shares_of(tasks)
+    timeline = simulate(program)
+    moments = sorted({*timeline.start_s.tolist(), *timeline.end_s.tolist()})
+    done_s, carried = [0.0] * len(tasks), np.zeros(len(shares.capacity))
+    for start_s, end_s in itertools.pairwise(moments):
+        runs = (timeline.start_s <= start_s) & (timeline.end_s >= end_s)
+        running = np.flatnonzero(runs).tolist()
+        found = stretches(shares, running)
+        used = np.array(used_of_links(shares, running, found))
+        assert (used <= shares.capacity * (1 + CLOSE)).all()
+        carried += used * (end_s - start_s)
+        for task, stretch in zip(running, found, strict=True):
+            done_s[task] += (end_s - start_s) / stretch
+    alone_s = [task.duration_s for task in tasks]
+    assert done_s == pytest.approx(alone_s, rel=CLOSE, abs=1e-12)
+    num_bytes = used_of_links(shares, range(len(tasks)), [1 / seconds for seconds in alone_s])
+    assert carried == pytest.approx(num_bytes, rel=CLOSE)
+
+
+@given(loaded_tasks())
+@settings(max_examples=100)
+def test_no_task_is_faster_beside_others_than_alone(tasks: list[Task]) -> None:
+    timeline = simulate(Program.of(tasks))
+    alone_s = np.array([task.duration_s for task in tasks])
+    assert (timeline.end_s - timeline.start_s >= alone_s * (1 - CLOSE)).all()
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 3.0), AMOUNTS, AMOUNTS), min_size=1, max_size=8),
+    AMOUNTS,
+    st.floats(1.0, 5.0),
+)
+@settings(max_examples=100)
+def test_more_capacity_never_slows_independent_tasks_of_one_link(
+    sizes: list[tuple[float, float, float]], capacity: float, more: float
+) -> None:
+    """All begin at 0; at every moment each task has done at least as much."""
+
+    def end_s(capacity: float) -> np.ndarray:
+        link = Link("link", capacity)
+        tasks = [
+            Task(f"t{i}", f"s{i}", seconds, loads=((link, load),), weight=weight)
+            for i, (seconds, load, weight) in enumerate(sizes)
+        ]
+        return simulate(Program.of(tasks)).end_s
+
+    assert (end_s(capacity * more) <= end_s(capacity) * (1 + CLOSE)).all()
+
+
+@given(loaded_tasks(), st.floats(0.1, 10.0))
+@settings(max_examples=60)
+def test_only_ratios_of_loads_to_capacities_and_of_weights_count(
+    tasks: list[Task], unit: float
+) -> None:
+    scaled = [
+        replace(
+            task,
+            loads=tuple(
+                (Link(link.name, link.capacity * unit), x * unit) for link, x in task.loads
+            ),
+            weight=task.weight * unit,
+        )
+        for task in tasks
+    ]
+    expected = simulate(Program.of(tasks)).end_s
+    assert simulate(Program.of(scaled)).end_s == pytest.approx(expected, rel=CLOSE)
+
+
+NO_AMOUNTS = [0.0, -1.0, math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("value", NO_AMOUNTS)
+def test_a_load_a_capacity_or_a_weight_that_is_none(value: float) -> None:
+    good, bad = Link("link", 1.0), Link("bad", value)
+    for task, words in (
+        (Task("t", "a", 1.0, loads=((good, value),)), "a task's load of 'link' is"),
+        (Task("t", "a", 1.0, loads=((bad, 1.0),)), "link 'bad' has a capacity of"),
+        (Task("t", "a", 1.0, loads=((good, 1.0),), weight=value), "a task's weight is"),
+    ):
+        with pytest.raises(InputError) as error:
+            Program.of([task])
+        assert f"E503 {words} {value!r}" in str(error.value)
+
+
+def test_all_amounts_that_are_none_are_told() -> None:
+    tasks = [Task("t", "a", 1.0, loads=((Link("link", -1.0), 0.0),), weight=math.nan)]
+    with pytest.raises(InputError) as error:
+        Program.of(tasks)
+    assert [problem.code for problem in error.value.problems] == ["E503"] * 3
+
+
+# Draws.
+
+
+def drawn(tasks: Sequence[Task], draws: list[list[float]]) -> Program:
+    return replace(Program.of(tasks), duration_s=np.array(draws, np.float64))
+
+
+@st.composite
+def draws_of_tasks(draw: st.DrawFn) -> tuple[list[Task], list[list[float]]]:
+    """Tasks with and without loads, and durations of up to four draws."""
+    tasks = draw(loaded_tasks())
+    if draw(st.booleans()):
+        tasks = [replace(task, loads=()) for task in tasks]
+    durations_s = st.lists(st.floats(0.0, 3.0), min_size=len(tasks), max_size=len(tasks))
+    return tasks, draw(st.lists(durations_s, min_size=1, max_size=4))
+
+
+ENGINES = ["simpy", "compiled", "plain loops"]
+
+
+def run(program: Program, engine: str) -> Timeline:
+    if engine != "plain loops":
+        return simulate(program, engine)  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("simtrain.engine.run.runs_compiled", lambda num_tasks: False)
+        return simulate(program)
+
+
+def times(timeline: Timeline) -> tuple[list[float], list[float]]:
+    return timeline.start_s.tolist(), timeline.end_s.tolist()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@given(case=draws_of_tasks())
+@settings(max_examples=60)
+def test_each_draw_runs_as_if_it_were_alone(
+    engine: str, case: tuple[list[Task], list[list[float]]]
+) -> None:
+    tasks, draws = case
+    timeline = run(drawn(tasks, draws), engine)
+    assert timeline.end_s.shape == (len(draws), len(tasks))
+    for number, seconds in enumerate(draws):
+        alone = [replace(task, duration_s=s) for task, s in zip(tasks, seconds, strict=True)]
+        expected = run(Program.of(alone), engine)
+        one = timeline.draw(number)
+        assert times(one) == times(expected)
+        assert times(run(one.program, engine)) == times(expected)
+        assert [*one.spans()] == [*expected.spans()]
+        assert one.makespan_s == timeline.makespans_s[number] == expected.makespan_s
+    assert timeline.makespan_s == max(timeline.makespans_s)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@given(case=draws_of_tasks())
+@settings(max_examples=30)
+def test_equal_draws_have_equal_timelines(
+    engine: str, case: tuple[list[Task], list[list[float]]]
+) -> None:
+    tasks, (seconds, *_) = case
+    timeline = run(drawn(tasks, [seconds] * 3), engine)
+    first, *others = (times(timeline.draw(number)) for number in range(3))
+    assert others == [first, first]
+
+
+def test_a_program_without_draws_has_one_makespan() -> None:
+    timeline = simulate(Program.of([Task("t", "a", 2.0), Task("u", "b", 3.0)]))
+    assert (timeline.makespans_s.tolist(), timeline.makespan_s) == ([3.0], 3.0)
+
+
+def test_a_timeline_of_draws_says_how_many_it_has() -> None:
+    timeline = simulate(drawn([Task("t", "a", 0.0)], [[1.0], [2.0]]))
+    assert repr(timeline) == "<Timeline: <Program: 1 tasks on 1 streams>, 2 draws>"
+
+
+def test_a_duration_that_is_none_names_its_draw() -> None:
+    with pytest.raises(InputError, match="E501 task 't' on 'a' lasts nan s in draw 1"):
+        drawn([Task("t", "a", 0.0)], [[1.0], [math.nan]])
