@@ -9,13 +9,16 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from simtrain.memory.report import allocator_bytes
 from simtrain.memory.states import model_states
+from simtrain.memory.working import pass_memory
 from simtrain.mesh import Domains
 from simtrain.plan import Plan, chunk_of, microbatch_of, slices
 from simtrain.programs.seconds import Machine
 from simtrain.scenario import Batch, MemoryOptions, Parallelism, RecomputePolicy, Scenario
+from simtrain.schedules import num_warmup_forwards
 from simtrain.search.iteration_bound import iteration_bound_s
 from simtrain.studies.choose import is_open
 from simtrain.workload.chunk import Parameters, parameters
@@ -44,17 +47,41 @@ class Bounds:
     def __init__(self, base: Scenario, machine: Machine) -> None:
         self.machine = machine
         self._model = gpt_blocks(base)
-        self._ranks: dict[tuple[Parallelism, MemoryOptions], tuple[int, float]] = {}
+        self._ranks: dict[tuple[Parallelism, MemoryOptions], _Rank] = {}
         self._pipelines: dict[tuple[Parallelism, Batch, RecomputePolicy], float] = {}
         self._passes_s = functools.cache(self._kernels_of_passes_s)
+        self._kept_bytes = functools.cache(self._kept_bytes_of_layer)
 
     def peak_bytes(self, scenario: Scenario) -> int:
-        """A lower bound of the peak of the fullest stage: its model states and their allocator.
+        """A lower bound of the peak of the fullest stage.
 
-        At every moment a rank holds its parameters, gradients and optimizer states, and whatever
-        else it holds adds to them; what the allocator holds beside tensors grows with these.
+        At every moment a rank holds its parameters, gradients and optimizer states. The first
+        stage also keeps the activations of its layers, for as many microbatches and chunks as its
+        schedule warms up with and one more. Whatever else it holds adds to them; what the allocator
+        holds beside tensors grows with these.
         """
-        return self._rank(scenario)[0]
+        fullest, first = self._rank(scenario).states_bytes
+        tensors = max(fullest, first + self._activations_bytes(scenario))
+        return tensors + allocator_bytes(self.machine.model.profile, tensors)
+
+    def _activations_bytes(self, scenario: Scenario) -> int:
+        """A lower bound of the activations that the first stage keeps at its fullest moment."""
+        split, policy = scenario.parallelism, scenario.recompute
+        if is_open(scenario):
+            return 0
+        sizes = split.pipeline, split.interleave, scenario.num_microbatches
+        num_warmup = num_warmup_forwards(scenario.schedule, 0, *sizes)
+        num_outstanding = min(num_warmup + 1, split.interleave * scenario.num_microbatches)
+        # Units of full recompute keep one input for several layers.
+        per_unit = policy.num_layers if policy.strategy == "full" else 1
+        num_units = -(-scenario.layers_of_chunk(0) // per_unit)
+        microbatch = microbatch_of(scenario, scenario.mesh(self._domains))
+        return num_outstanding * num_units * self._kept_bytes(microbatch, policy)
+
+    def _kept_bytes_of_layer(self, microbatch: Microbatch, policy: RecomputePolicy) -> int:
+        layer = next(block for block in self._model.blocks if block.is_unit)
+        one = Pass(chunk_of([layer]), "F", policy, PassOptions(microbatch, BLOCKING))
+        return pass_memory(one).left_bytes
 
     def kernels_s(self, scenario: Scenario) -> float:
         """A lower bound of the iteration time: kernels alone, in a pipeline, then the optimizer.
@@ -78,7 +105,7 @@ class Bounds:
         passes_s = self._pipelines.get(key)
         if passes_s is None:
             passes_s = self._pipelines[key] = self._kernels_of_pipeline_s(scenario)
-        return _ROUNDING * (passes_s + self._rank(scenario)[1])
+        return _ROUNDING * (passes_s + self._rank(scenario).step_s)
 
     def iteration_s(self, scenario: Scenario) -> float:
         """A lower bound of the iteration time that is close to it: see `iteration_bound_s`.
@@ -96,12 +123,8 @@ class Bounds:
     def _domains(self) -> Domains:
         return self.machine.model.profile.cluster.domains
 
-    def _rank(self, scenario: Scenario) -> tuple[int, float]:
-        """Bytes of the fullest stage's states, and seconds of the first stage's optimizer step.
-
-        Both follow from a rank's parameters, and those from the split: a microbatch's size has no
-        part in them.
-        """
+    def _rank(self, scenario: Scenario) -> _Rank:
+        """What follows from the stages' parameters, and so from the split alone."""
         key = scenario.parallelism, scenario.memory
         found = self._ranks.get(key)
         if found is None:
@@ -110,9 +133,9 @@ class Bounds:
             stages = slices(self._model, tuple(own for _, own in layers)).different
             microbatch, options = microbatch_of(scenario, mesh), StepOptions.of(scenario, mesh)
             held = [parameters((stage,), microbatch) for stage in stages]
-            peak_bytes = max(self._states_bytes(options, one) for one in held)
+            states = [model_states(options, one.total).total_bytes for one in held]
             step_s = self._kernels_of_step_s(options, held[0])
-            found = self._ranks[key] = peak_bytes, step_s
+            found = self._ranks[key] = _Rank((max(states), states[0]), step_s)
         return found
 
     def _kernels_of_pipeline_s(self, scenario: Scenario) -> float:
@@ -153,9 +176,14 @@ class Bounds:
             self.machine.model.seconds(op.work) for op in ops if not isinstance(op.work, Collective)
         )
 
-    def _states_bytes(self, options: StepOptions, held: Parameters) -> int:
-        states_bytes = model_states(options, held.total).total_bytes
-        return states_bytes + allocator_bytes(self.machine.model.profile, states_bytes)
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """Bytes of the fullest and the first stage's model states, seconds of the first's kernels of
+    the optimizer step."""
+
+    states_bytes: tuple[int, int]
+    step_s: float
 
 
 @functools.lru_cache(maxsize=4096)

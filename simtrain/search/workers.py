@@ -54,12 +54,9 @@ class Workers:
         Raises:
             StopRequestedError: `stop` says so.
         """
-        for window in _windows(points):
-            looks: dict[Point, Look] = {}
-            for point in sorted(window, key=_neighbours):
-                _check(stop)
-                looks[point] = self.looker.look(point, bounded=bounded)
-            yield from map(looks.__getitem__, window)
+        for point in points:
+            _check(stop)
+            yield self.looker.look(point, bounded=bounded)
 
 
 @dataclass(frozen=True, slots=True)
