@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simtrain.durations.model import DurationModel
-from simtrain.engine import Engine, runs_loops_compiled
+from simtrain.engine import Engine, engine_for_many, runs_loops_compiled
 from simtrain.engine import simulate as run_program
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
@@ -66,14 +66,13 @@ class Evaluation:
 class Evaluator:
     """Evaluates scenarios; `allow_oom` runs what does not fit too.
 
-    Without `breakdowns` a run has none, which takes less time. `engine` is `compiled` unless told
-    otherwise; what it finds differs by no bit but in the breakdown, whose sums are rounded
-    differently.
+    Without `breakdowns` a run has none, which takes less time. Every `engine` finds the same bits;
+    the default is the fastest that is installed.
     """
 
     allow_oom: bool = False
     breakdowns: bool = True
-    engine: Engine = "compiled"
+    engine: Engine = field(default_factory=engine_for_many)
     _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:

@@ -3,10 +3,13 @@
 import os
 import pathlib
 
+import pytest
 from command_line import ROOT
 from toys import small
 
 import simtrain
+from simtrain.engine import compiled, run
+from simtrain.errors import InputError
 
 
 def test_a_profile_that_changed_is_read_again(tmp_path: pathlib.Path) -> None:
@@ -26,3 +29,15 @@ def test_a_profile_that_changed_is_read_again(tmp_path: pathlib.Path) -> None:
     assert before is not None and after is not None
     assert after.iteration_time_s == simtrain.simulate(scenario).iteration_time_s
     assert after.iteration_time_s > before.iteration_time_s
+
+
+def test_without_numba_the_same_loops_run_as_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = small({"sequence_parallel": True})
+    with_numba = simtrain.Evaluator().evaluate(scenario)
+    for module in (compiled, run):
+        monkeypatch.setattr(module, "has_numba", lambda: False)
+    evaluator = simtrain.Evaluator()
+    assert evaluator.engine == "auto"
+    assert evaluator.evaluate(scenario) == with_numba
+    with pytest.raises(InputError, match="E507 engine compiled needs numba\n  fix: pip install"):
+        simtrain.simulate(scenario, engine="compiled")

@@ -2,7 +2,7 @@
 
 from simtrain.engine.deadlock import Blocker, DeadlockError, Wait
 from simtrain.engine.program import Program, Task, TaskGraph
-from simtrain.engine.run import Engine, runs_loops_compiled, simulate
+from simtrain.engine.run import Engine, engine_for_many, runs_loops_compiled, simulate
 from simtrain.engine.sharing import Link, Shares
 from simtrain.engine.timeline import Span, Timeline
 
@@ -18,6 +18,7 @@ __all__ = [
     "TaskGraph",
     "Timeline",
     "Wait",
+    "engine_for_many",
     "runs_loops_compiled",
     "simulate",
 ]

@@ -38,13 +38,17 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
 
 def runs_compiled(num_tasks: int) -> bool:
     """Whether loops over so many tasks are faster compiled, loading included."""
-    return "numba" in sys.modules or (num_tasks >= LARGE and has_numba())
+    return has_numba() and (num_tasks >= LARGE or "numba" in sys.modules)
+
+
+def has_numba() -> bool:
+    """Whether numba is installed."""
+    return _is_installed("numba")
 
 
 @functools.cache
-def has_numba() -> bool:
-    """Whether numba is installed."""
-    return importlib.util.find_spec("numba") is not None
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def run_loop(

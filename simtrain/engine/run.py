@@ -43,6 +43,11 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
     return Timeline(program, start_s.reshape(shape), end_s.reshape(shape))
 
 
+def engine_for_many() -> Engine:
+    """What runs many programs fastest: compiled loops, or without numba the same uncompiled."""
+    return "compiled" if has_numba() else "auto"
+
+
 def runs_loops_compiled(engine: Engine, graph: TaskGraph) -> bool:
     """Whether an engine compiles the loops that run a graph or look at its timeline.
 
