@@ -9,10 +9,22 @@ from statistics import median
 
 from scipy.optimize import minimize
 
-from calibrate.figures import AttentionRates, AttentionTime, FusedAttentionFigures
+from calibrate.figures import (
+    AttentionRate,
+    AttentionRates,
+    AttentionTime,
+    FusedAttentionFigures,
+    HeadSizes,
+    TrainingAttentionFigures,
+)
 from calibrate.parts import Data, entry
 from calibrate.residuals import Residual, Residuals, round_significant
-from simtrain.durations.attention import AttentionMachine, attention_seconds
+from simtrain.durations.attention import (
+    REFERENCE_HEAD_SIZE,
+    AttentionMachine,
+    attention_seconds,
+    narrow_head_slowdown,
+)
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.work import FusedAttention
 
@@ -66,6 +78,83 @@ def published_attention(
         f"that of forward kernels, of {figures.source}: none were timed backward over lengths",
     )
     return data, (forward, backward, elsewhere)
+
+
+def training_attention(
+    figures: TrainingAttentionFigures, profile: HardwareProfile
+) -> tuple[Data, Sequence[Residuals]]:
+    """A profile's section from kernels that were timed both ways over lengths.
+
+    Narrow heads decide no rate, only how much slower they are than heads of 128 channels.
+    """
+    peak, sizes = profile.gpu.peak_flops.value, figures.head_sizes
+    forward = _timed(figures.forward.points)
+    backward = _timed(figures.backward.points, is_backward=True)
+    machine = starting_machine(profile)
+    for timed in (forward, backward):
+        machine = fit_attention(timed, machine, peak)
+    channels = {way: _softmax_channels(sizes, way) for way in ("forward", "backward")}
+    machine = replace(
+        machine,
+        forward_softmax_channels=channels["forward"],
+        backward_softmax_channels=channels["backward"],
+    )
+    shown = (
+        times("fused attention forward", machine, forward),
+        times("fused attention backward", machine, backward),
+    )
+    narrow = [_narrow_heads(sizes, way, channels[way]) for way in channels]
+    other = figures.elsewhere
+    elsewhere = [*_timed(other.forward), *_timed(other.backward, is_backward=True)]
+    data = attention_entries(
+        machine,
+        peak,
+        [op for op, _ in forward],
+        forward=(figures.forward.source, shown[0].summary()),
+        backward=(figures.backward.source, shown[1].summary()),
+    )
+    del data["valid_shapes"]
+    for (way, value), residuals in zip(channels.items(), narrow, strict=True):
+        data[f"{way}_softmax_channels"] = entry(value, sizes.source, residuals.summary())
+    data["valid_shapes"] = entry(
+        _seen_both_ways([op for op, _ in forward], [op for op, _ in backward])
+        | {"head_size": [sizes.narrow, REFERENCE_HEAD_SIZE]},
+        "sizes in the range of the points both forward and backward; head_size: that of the "
+        "points of forward_softmax_channels",
+    )
+    title = "fused attention elsewhere (not fitted)"
+    return data, (*shown, *narrow, times(title, machine, elsewhere))
+
+
+def _softmax_channels(sizes: HeadSizes, way: str) -> float:
+    """The channels that explain the median ratio of narrow to wide heads: a linear equation."""
+    ratio = median(narrow / wide for _, narrow, wide in _pairs(sizes, way))
+    slope = ratio / sizes.narrow - 1 / REFERENCE_HEAD_SIZE
+    return round_significant(max(0.0, (1 - ratio) / slope))
+
+
+def _pairs(sizes: HeadSizes, way: str) -> list[tuple[int, float, float]]:
+    """Tokens, and the rates of narrow and of wide heads."""
+    first = 1 if way == "forward" else 3
+    return [(point[0], point[first], point[first + 1]) for point in sizes.points]
+
+
+def _narrow_heads(sizes: HeadSizes, way: str, channels: float) -> Residuals:
+    slowdown = narrow_head_slowdown(sizes.narrow, channels)
+    rows = [
+        Residual(f"{sizes.narrow} channels, {tokens} tokens", narrow, wide / slowdown)
+        for tokens, narrow, wide in _pairs(sizes, way)
+    ]
+    return Residuals(f"fused attention {way} of narrow heads, from wide", "TFLOP/s", rows)
+
+
+def _seen_both_ways(forward: Sequence[FusedAttention], backward: Sequence[FusedAttention]) -> Data:
+    """The sizes that lie in the range of both ways' points."""
+    seen = {}
+    for name in ("heads", "seq_length"):
+        ways = [[getattr(op, name) for op in ops] for ops in (forward, backward)]
+        seen[name] = [max(map(min, ways)), min(map(max, ways))]
+    return seen
 
 
 def attention_entries(
@@ -141,6 +230,13 @@ def times(title: str, machine: AttentionMachine, timed: Timed) -> Residuals:
         Residual(_name(op), took * 1e6, attention_seconds(op, machine) * 1e6) for op, took in timed
     ]
     return Residuals(title, "us", rows)
+
+
+def _timed(
+    points: Sequence[AttentionRate], *, is_backward: bool = False
+) -> list[tuple[FusedAttention, float]]:
+    ops = (FusedAttention(*point[:3], is_backward) for point in points)
+    return [(op, op.flops / (point[3] * 1e12)) for op, point in zip(ops, points, strict=True)]
 
 
 def _forward(point: AttentionTime | AttentionRates) -> FusedAttention:

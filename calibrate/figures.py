@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from simtrain.durations.attention import REFERENCE_HEAD_SIZE
 from simtrain.hardware.algorithms import Collectives as Algorithms
 from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.entry import Entry
@@ -38,6 +39,12 @@ AttentionTime = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tu
 """Heads of all sequences, tokens, channels of a head, and microseconds forward."""
 AttentionRates = Annotated[tuple[Size, Size, Size, Positive, Positive], BeforeValidator(_tuple)]
 """The same sizes, and TFLOP/s forward and backward, as if the mask left nothing out."""
+AttentionRate = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tuple)]
+"""The same sizes, and TFLOP/s of what the causal mask leaves, one way."""
+HeadSizeRates = Annotated[
+    tuple[Size, Positive, Positive, Positive, Positive], BeforeValidator(_tuple)
+]
+"""Tokens, and TFLOP/s of narrow and of wide heads forward, of narrow and of wide heads backward."""
 LayerTime = Annotated[tuple[Text, Positive, Positive], BeforeValidator(_tuple)]
 """Strategy, milliseconds forward, milliseconds backward with recompute."""
 
@@ -191,6 +198,38 @@ class FusedAttentionFigures(_Strict):
     both_ways: AttentionBothWays
 
 
+class AttentionKernels(_Strict):
+    """Causal fused attention one way, of heads of 128 channels."""
+
+    source: Text
+    points: Annotated[list[AttentionRate], Field(min_length=4)]
+
+
+class HeadSizes(_Strict):
+    """Fused attention of heads of `narrow` and of 128 channels; only their ratio is used."""
+
+    source: Text
+    narrow: Annotated[int, Field(ge=1, lt=REFERENCE_HEAD_SIZE)]
+    points: Annotated[list[HeadSizeRates], Field(min_length=3)]
+
+
+class OtherAttention(_Strict):
+    """Fused attention as others measured it: held against the fit."""
+
+    source: Text
+    forward: Annotated[list[AttentionRate], Field(min_length=1)]
+    backward: list[AttentionRate] = []
+
+
+class TrainingAttentionFigures(_Strict):
+    """Fused attention timed as it trains: both ways, each over lengths."""
+
+    forward: AttentionKernels
+    backward: AttentionKernels
+    head_sizes: HeadSizes
+    elsewhere: OtherAttention
+
+
 class FiguresOfParts(_Strict):
     """What every fit reads: products, kernels and collectives, each by itself."""
 
@@ -204,7 +243,6 @@ class FiguresOfParts(_Strict):
     small_kernels: SmallKernels
     gemm_sustained: SustainedGemms
     collectives: Collectives
-    fused_attention: FusedAttentionFigures | None = None
 
 
 class Figures(FiguresOfParts):
@@ -214,6 +252,7 @@ class Figures(FiguresOfParts):
     gemm_random_data: RandomDataGemms
     all_reduce_elsewhere: OtherTimes
     layer: LayerFigures
+    fused_attention: FusedAttentionFigures | None = None
 
 
 class TakenOver(_Strict):
@@ -232,3 +271,4 @@ class FiguresWithoutLayers(FiguresOfParts):
     all_reduce_elsewhere: OtherTimes
     gemm_elsewhere: RandomDataGemms
     taken_over: TakenOver
+    fused_attention: TrainingAttentionFigures | None = None

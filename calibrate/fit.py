@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from calibrate.attention_fit import published_attention
 from calibrate.collective_fit import other_times
-from calibrate.figures import Figures, FiguresOfParts
+from calibrate.figures import Figures
 from calibrate.gemm_fit import GemmFit, fit_gemm
 from calibrate.layer_fit import Expected, LayerFit, fit_layer
 from calibrate.measured_unused import Unused
@@ -66,14 +66,14 @@ def fit_profile(path: pathlib.Path) -> Fit:
     collectives = [residuals for _, residuals in curves.values()]
     products = (gemm.sustained, gemm.shapes, gemm.layouts, gemm.batched, gemm.random_data)
     shown = (kernels, parts.small_kernels, *products, *collectives, elsewhere, layers.residuals)
-    return with_attention(Fit(data, shown), figures)
-
-
-def with_attention(fit: Fit, figures: FiguresOfParts) -> Fit:
-    """The fit with the section `fused_attention`, where the figures have kernels of it."""
+    fit = Fit(data, shown)
     if figures.fused_attention is None:
         return fit
-    section, residuals = published_attention(figures.fused_attention, fit.profile)
+    return with_attention(fit, *published_attention(figures.fused_attention, fit.profile))
+
+
+def with_attention(fit: Fit, section: Data, residuals: Sequence[Residuals]) -> Fit:
+    """The fit with a section `fused_attention`, and how far it is from its figures."""
     return Fit(fit.data | {"fused_attention": section}, (*fit.residuals, *residuals))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pathlib
 
+from calibrate.attention_fit import training_attention
 from calibrate.collective_fit import other_times
 from calibrate.figures import FiguresWithoutLayers
 from calibrate.fit import Fit, fit_profile, with_attention
@@ -55,7 +56,10 @@ def _fit_without_layers(document: Document) -> Fit:
         *(curve_residuals for _, curve_residuals in parts.curves.values()),
         other_times(figures, parts.curves[CollectiveKind.ALL_REDUCE][0]),
     )
-    return with_attention(Fit(_with_taken_over(data, taken_over), residuals), figures)
+    fit = Fit(_with_taken_over(data, taken_over), residuals)
+    if figures.fused_attention is None:
+        return fit
+    return with_attention(fit, *training_attention(figures.fused_attention, fit.profile))
 
 
 def _with_taken_over(data: Data, taken_over: Data) -> Data:

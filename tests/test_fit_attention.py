@@ -8,12 +8,16 @@ from measured_records import alone, header, took
 from test_validate import HEADER, layer, layer_record
 from toys import a100, small
 
+from calibrate.attention_fit import training_attention
+from calibrate.figures import AttentionKernels, HeadSizes, OtherAttention, TrainingAttentionFigures
 from calibrate.fit import Fit
 from calibrate.measured_fit import fit_measurements
 from calibrate.records import AttentionRecord, Measurement
 from calibrate.validation import Limits, validate_profile
 from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.errors import InputError
+from simtrain.hardware.entry import Entry
+from simtrain.hardware.profile import FusedAttention as FusedAttentionSection
 from simtrain.simulation import simulate
 from simtrain.workload.work import FusedAttention
 
@@ -93,6 +97,50 @@ def test_a_kernel_above_the_datasheets_peak_is_refused() -> None:
     fast = record(64, 8192, faster=3.0)
     with pytest.raises(InputError, match=r"E721 fused attention of 64 heads of 8192 × 64 ran at"):
         fitted(*(record(*shape) for shape in SHAPES[:-1]), fast)
+
+
+def published(softmax_channels: float) -> TrainingAttentionFigures:
+    """What `MACHINE` would publish, with narrow heads at the given cost of a softmax."""
+
+    def points(*, is_backward: bool) -> list[tuple[int, int, int, float]]:
+        ops = [FusedAttention(*shape, 128, is_backward) for shape in SHAPES]
+        return [
+            (op.heads, op.seq_length, 128, op.flops / attention_seconds(op, MACHINE) / 1e12)
+            for op in ops
+        ]
+
+    ratio = (1 + softmax_channels / 128) / (1 + softmax_channels / 64)
+    rates = [(tokens, ratio * 90.0, 90.0, 80.0, 80.0) for tokens in (512, 1024, 2048)]
+    return TrainingAttentionFigures(
+        forward=AttentionKernels(source="a paper", points=points(is_backward=False)),
+        backward=AttentionKernels(source="a paper", points=points(is_backward=True)[3:]),
+        head_sizes=HeadSizes(source="another", narrow=64, points=rates),
+        elsewhere=OtherAttention(source="a third", forward=points(is_backward=False)[:1]),
+    )
+
+
+def test_a_known_kernel_is_found_again_from_published_rates() -> None:
+    machine = a100().model_copy(update={"fused_attention": None})
+    memory = {
+        "fused_bandwidth": Entry(value=1.5e12, source="made up"),
+        "kernel_latency": Entry(value=3e-6, source="made up"),
+    }
+    memory_bound = machine.memory_bound.model_copy(update=memory)
+    profile = machine.model_copy(update={"memory_bound": memory_bound})
+    data, residuals = training_attention(published(50.0), profile)
+    kernel = FusedAttentionSection.model_validate(data)
+    assert kernel.forward_efficiency.value == pytest.approx(180 / 312, rel=0.01)
+    assert kernel.backward_efficiency.value == pytest.approx(150 / 312, rel=0.01)
+    assert kernel.forward_half_length.value == pytest.approx(700, rel=0.03)
+    assert kernel.backward_half_length.value == pytest.approx(1200, rel=0.03)
+    assert kernel.forward_softmax_channels is not None
+    assert kernel.forward_softmax_channels.value == pytest.approx(50, rel=0.001)
+    assert kernel.backward_softmax_channels is not None
+    assert kernel.backward_softmax_channels.value == 0
+    seen = kernel.valid_shapes.value
+    # Backward was timed from 16 heads on.
+    assert (seen.heads, seen.seq_length, seen.head_size) == ((16, 64), (1024, 8192), (64, 128))
+    assert all(each.max_abs_error < 0.01 for each in residuals)
 
 
 FUSED = layer_record(layer("none") | {"attention_backend": "fused"})

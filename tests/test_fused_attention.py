@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from scenario_texts import MINIMAL, fixes_of
 from toys import (
@@ -30,6 +31,7 @@ from simtrain.durations.attention import (
     AttentionMachine,
     attention_is_extrapolated,
     attention_seconds,
+    narrow_head_slowdown,
 )
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
@@ -185,6 +187,30 @@ def test_moving_the_tensors_is_the_least_it_can_take() -> None:
 
 
 @pytest.mark.parametrize(
+    ("size", "slowdown"), [(64, 3 / 2), (96, 7 / 6), (128, 1.0), (160, 1.0), (256, 1.0)]
+)
+def test_narrow_heads_by_hand(size: int, slowdown: float) -> None:
+    """A softmax that costs 128 channels: (1 + 128/d) / 2 times as long for each FLOP."""
+    assert narrow_head_slowdown(size, 128.0) == pytest.approx(slowdown)
+    assert narrow_head_slowdown(size, 0.0) == 1.0
+    work = FusedAttention(64, 4000, size, is_backward=True)
+    narrow = dataclasses.replace(MACHINE, backward_softmax_channels=128.0)
+    alone = attention_seconds(work, MACHINE) - MACHINE.latency_s
+    assert attention_seconds(work, narrow) == pytest.approx(MACHINE.latency_s + slowdown * alone)
+
+
+@given(size=st.integers(8, 255), channels=st.floats(0, 1000))
+def test_a_wider_head_never_takes_less_time_and_never_more_for_each_flop(
+    size: int, channels: float
+) -> None:
+    machine = dataclasses.replace(MACHINE, forward_softmax_channels=channels)
+    narrow, wide = (FusedAttention(64, 4096, each) for each in (size, size + 1))
+    seconds = [attention_seconds(each, machine) for each in (narrow, wide)]
+    assert seconds[0] <= seconds[1] * (1 + 1e-12)
+    assert seconds[1] / wide.flops <= seconds[0] / narrow.flops * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
     ("heads", "length", "size", "outside"),
     [(8, 1024, 128, False), (64, 16384, 128, False), (7, 1024, 128, True), (8, 1024, 96, True)],
 )
@@ -265,9 +291,9 @@ def test_heads_at_the_limits_are_taken(heads: int) -> None:
 
 
 def test_a_profile_without_the_kernel_says_so(tmp_path: pathlib.Path) -> None:
-    message = told(MINIMAL + "attention_backend: fused\ncluster: h100_sxm\n", tmp_path / "x.yaml")
+    message = told(MINIMAL + "attention_backend: fused\ncluster: trn1\n", tmp_path / "x.yaml")
     assert "x.yaml:9:20: E331 attention_backend is fused" in message
-    assert "the profile of h100_sxm has no fused_attention" in message
+    assert "the profile of trn1 has no fused_attention" in message
     assert "fix: write attention_backend: unfused" in message
 
 

@@ -101,13 +101,16 @@ class FusedAttention(Strict):
     """How fast fused attention is, as fractions of the peak that long sequences come near to.
 
     Where a sequence has as many tokens as the half length and heads are many, it reaches half of
-    them (`costs.attention`).
+    them. Efficiencies are those of heads of 128 channels; with `softmax_channels` narrower heads
+    are slower (`durations.attention`).
     """
 
     forward_efficiency: Entry[Fraction]
     forward_half_length: Entry[NonNegative]
     backward_efficiency: Entry[Fraction]
     backward_half_length: Entry[NonNegative]
+    forward_softmax_channels: Entry[NonNegative] | None = None
+    backward_softmax_channels: Entry[NonNegative] | None = None
     valid_shapes: Entry[AttentionRange]
 
 
