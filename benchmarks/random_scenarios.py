@@ -22,8 +22,7 @@ Values = dict[str, Any]
 DEFAULT = "default"
 """The value that `coverage` counts for a field that a scenario leaves out."""
 
-# Fused attention is drawn on the A100 alone, as earlier revisions refuse it on the other clusters;
-# trn1 has neither it nor a host link.
+# Fused attention is mostly drawn on the A100; trn1 has neither it nor a host link.
 _FUSED_CLUSTER = "a100_sxm4_80gb"
 _CLUSTERS = (*[_FUSED_CLUSTER] * 7, "h100_sxm", "h200_sxm", "trn1")
 # Small memories make `auto` choose; 2.1 GiB of each are outside tensors.

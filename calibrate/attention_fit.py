@@ -16,6 +16,7 @@ from calibrate.figures import (
     FusedAttentionFigures,
     HeadSizes,
     TrainingAttentionFigures,
+    TrainingRate,
 )
 from calibrate.parts import Data, entry
 from calibrate.residuals import Residual, Residuals, round_significant
@@ -106,19 +107,17 @@ def training_attention(
     narrow = [_narrow_heads(sizes, way, channels[way]) for way in channels]
     other = figures.elsewhere
     elsewhere = [*_timed(other.forward), *_timed(other.backward, is_backward=True)]
-    data = attention_entries(
+    data = _rate_entries(
         machine,
         peak,
-        [op for op, _ in forward],
         forward=(figures.forward.source, shown[0].summary()),
         backward=(figures.backward.source, shown[1].summary()),
     )
-    del data["valid_shapes"]
     for (way, value), residuals in zip(channels.items(), narrow, strict=True):
         data[f"{way}_softmax_channels"] = entry(value, sizes.source, residuals.summary())
+    seen = {name: list(both) for name, both in figures.seen_both_ways().items()}
     data["valid_shapes"] = entry(
-        _seen_both_ways([op for op, _ in forward], [op for op, _ in backward])
-        | {"head_size": [sizes.narrow, REFERENCE_HEAD_SIZE]},
+        seen | {"head_size": [sizes.narrow, REFERENCE_HEAD_SIZE]},
         "sizes in the range of the points both forward and backward; head_size: that of the "
         "points of forward_softmax_channels",
     )
@@ -128,33 +127,18 @@ def training_attention(
 
 def _softmax_channels(sizes: HeadSizes, way: str) -> float:
     """The channels that explain the median ratio of narrow to wide heads: a linear equation."""
-    ratio = median(narrow / wide for _, narrow, wide in _pairs(sizes, way))
+    ratio = median(narrow / wide for _, narrow, wide in sizes.pairs(way))
     slope = ratio / sizes.narrow - 1 / REFERENCE_HEAD_SIZE
     return round_significant(max(0.0, (1 - ratio) / slope))
-
-
-def _pairs(sizes: HeadSizes, way: str) -> list[tuple[int, float, float]]:
-    """Tokens, and the rates of narrow and of wide heads."""
-    first = 1 if way == "forward" else 3
-    return [(point[0], point[first], point[first + 1]) for point in sizes.points]
 
 
 def _narrow_heads(sizes: HeadSizes, way: str, channels: float) -> Residuals:
     slowdown = narrow_head_slowdown(sizes.narrow, channels)
     rows = [
         Residual(f"{sizes.narrow} channels, {tokens} tokens", narrow, wide / slowdown)
-        for tokens, narrow, wide in _pairs(sizes, way)
+        for tokens, narrow, wide in sizes.pairs(way)
     ]
     return Residuals(f"fused attention {way} of narrow heads, from wide", "TFLOP/s", rows)
-
-
-def _seen_both_ways(forward: Sequence[FusedAttention], backward: Sequence[FusedAttention]) -> Data:
-    """The sizes that lie in the range of both ways' points."""
-    seen = {}
-    for name in ("heads", "seq_length"):
-        ways = [[getattr(op, name) for op in ops] for ops in (forward, backward)]
-        seen[name] = [max(map(min, ways)), min(map(max, ways))]
-    return seen
 
 
 def attention_entries(
@@ -171,6 +155,21 @@ def attention_entries(
     """
     axes = ("heads", "seq_length", "head_size")
     seen = {name: [getattr(op, name) for op in ops] for name in axes}
+    return _rate_entries(machine, peak_flops, forward=forward, backward=backward) | {
+        "valid_shapes": entry(
+            {name: [min(sizes), max(sizes)] for name, sizes in seen.items()},
+            f"the range of the points of {forward[0]}",
+        )
+    }
+
+
+def _rate_entries(
+    machine: AttentionMachine,
+    peak_flops: float,
+    *,
+    forward: tuple[str, str],
+    backward: tuple[str, str],
+) -> Data:
     return {
         "forward_efficiency": entry(
             round_significant(machine.forward_flops / peak_flops), *forward
@@ -180,10 +179,6 @@ def attention_entries(
             round_significant(machine.backward_flops / peak_flops), *backward
         ),
         "backward_half_length": entry(machine.backward_half_length, *backward),
-        "valid_shapes": entry(
-            {name: [min(sizes), max(sizes)] for name, sizes in seen.items()},
-            f"the range of the points of {forward[0]}",
-        ),
     }
 
 
@@ -233,7 +228,7 @@ def times(title: str, machine: AttentionMachine, timed: Timed) -> Residuals:
 
 
 def _timed(
-    points: Sequence[AttentionRate], *, is_backward: bool = False
+    points: Sequence[AttentionRate | TrainingRate], *, is_backward: bool = False
 ) -> list[tuple[FusedAttention, float]]:
     ops = (FusedAttention(*point[:3], is_backward) for point in points)
     return [(op, op.flops / (point[3] * 1e12)) for op, point in zip(ops, points, strict=True)]

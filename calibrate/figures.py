@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from statistics import median
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from simtrain.durations.attention import REFERENCE_HEAD_SIZE
 from simtrain.hardware.algorithms import Collectives as Algorithms
@@ -41,6 +42,8 @@ AttentionRates = Annotated[tuple[Size, Size, Size, Positive, Positive], BeforeVa
 """The same sizes, and TFLOP/s forward and backward, as if the mask left nothing out."""
 AttentionRate = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tuple)]
 """The same sizes, and TFLOP/s of what the causal mask leaves, one way."""
+TrainingRate = Annotated[tuple[Size, Size, Literal[128], Positive], BeforeValidator(_tuple)]
+"""The same of heads of 128 channels (`REFERENCE_HEAD_SIZE`)."""
 HeadSizeRates = Annotated[
     tuple[Size, Positive, Positive, Positive, Positive], BeforeValidator(_tuple)
 ]
@@ -202,7 +205,7 @@ class AttentionKernels(_Strict):
     """Causal fused attention one way, of heads of 128 channels."""
 
     source: Text
-    points: Annotated[list[AttentionRate], Field(min_length=4)]
+    points: Annotated[list[TrainingRate], Field(min_length=4)]
 
 
 class HeadSizes(_Strict):
@@ -211,6 +214,25 @@ class HeadSizes(_Strict):
     source: Text
     narrow: Annotated[int, Field(ge=1, lt=REFERENCE_HEAD_SIZE)]
     points: Annotated[list[HeadSizeRates], Field(min_length=3)]
+
+    def pairs(self, way: str) -> list[tuple[int, float, float]]:
+        """Tokens, and the rates of narrow and of wide heads, forward or backward."""
+        first = 1 if way == "forward" else 3
+        return [(point[0], point[first], point[first + 1]) for point in self.points]
+
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        """Heads that only lack channels lose less than channels: exponentials do not shrink."""
+        least = self.narrow / REFERENCE_HEAD_SIZE
+        for way in ("forward", "backward"):
+            ratio = median(narrow / wide for _, narrow, wide in self.pairs(way))
+            if ratio <= least:
+                raise ValueError(
+                    f"has narrow heads at {ratio:.3g} of the wide ones' rate {way} in the median, "
+                    f"but a head of {self.narrow} channels takes no longer than one of "
+                    f"{REFERENCE_HEAD_SIZE}: the ratio is above {least:.3g}"
+                )
+        return self
 
 
 class OtherAttention(_Strict):
@@ -228,6 +250,22 @@ class TrainingAttentionFigures(_Strict):
     backward: AttentionKernels
     head_sizes: HeadSizes
     elsewhere: OtherAttention
+
+    def seen_both_ways(self) -> dict[str, tuple[int, int]]:
+        """The heads and tokens that lie in the range of the points of both ways."""
+        ways = self.forward.points, self.backward.points
+        sizes = {
+            "heads": [[heads for heads, *_ in points] for points in ways],
+            "seq_length": [[tokens for _, tokens, *_ in points] for points in ways],
+        }
+        return {name: (max(map(min, both)), min(map(max, both))) for name, both in sizes.items()}
+
+    @model_validator(mode="after")
+    def _overlapping(self) -> Self:
+        for name, (low, high) in self.seen_both_ways().items():
+            if low > high:
+                raise ValueError(f"has no {name} in the range of both forward and backward points")
+        return self
 
 
 class FiguresOfParts(_Strict):

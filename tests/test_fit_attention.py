@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 from measured_records import alone, header, took
+from pydantic import ValidationError
 from test_validate import HEADER, layer, layer_record
 from toys import a100, small
 
@@ -141,6 +142,14 @@ def test_a_known_kernel_is_found_again_from_published_rates() -> None:
     # Backward was timed from 16 heads on.
     assert (seen.heads, seen.seq_length, seen.head_size) == ((16, 64), (1024, 8192), (64, 128))
     assert all(each.max_abs_error < 0.01 for each in residuals)
+
+
+def test_kernels_without_a_shape_that_was_timed_both_ways_are_refused() -> None:
+    figures = published(50.0)
+    points = [(point[0], 100 * point[1], *point[2:]) for point in figures.backward.points]
+    data = figures.model_dump() | {"backward": {"source": "a paper", "points": points}}
+    with pytest.raises(ValidationError, match="no seq_length in the range of both"):
+        TrainingAttentionFigures.model_validate(data)
 
 
 FUSED = layer_record(layer("none") | {"attention_backend": "fused"})

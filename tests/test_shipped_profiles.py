@@ -146,6 +146,8 @@ def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
         ("taken_over:\n", "not_taken:\n", 'E201 unknown key "not_taken"'),
         ("value: 0.4859,", "value: -1,", "taken_over.slowdown.value is -1, but must be"),
         ("- [1024, 5120, 8192, 636.3]", "- [1024, 5120, 8192, 0]", "must be greater than 0"),
+        ("- [192, 1024, 128, 181.6]", "- [192, 1024, 96, 181.6]", "is 96, but must be one of 128"),
+        ("    narrow: 64", "    narrow: 110", "narrow heads at 0.719 of the wide ones' rate"),
     ],
 )
 def test_nothing_is_taken_over_in_silence(
