@@ -13,6 +13,7 @@ from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.entry import Entry
 from simtrain.hardware.links import PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
+from simtrain.strict_yaml import FieldError
 from simtrain.units import BytesPerSecond, NonNegativeSeconds
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
@@ -227,10 +228,12 @@ class HeadSizes(_Strict):
         for way in ("forward", "backward"):
             ratio = median(narrow / wide for _, narrow, wide in self.pairs(way))
             if ratio <= least:
-                raise ValueError(
-                    f"has narrow heads at {ratio:.3g} of the wide ones' rate {way} in the median, "
-                    f"but a head of {self.narrow} channels takes no longer than one of "
-                    f"{REFERENCE_HEAD_SIZE}: the ratio is above {least:.3g}"
+                raise FieldError(
+                    ("points",),
+                    f"{way} the rate of narrow heads is {ratio:.3g} of the wide ones' in median, "
+                    f"but must be above {least:.3g}: a head of {self.narrow} channels never "
+                    f"takes longer than one of {REFERENCE_HEAD_SIZE}",
+                    "correct the rates, or write the channels of the narrow heads as narrow",
                 )
         return self
 
@@ -264,7 +267,11 @@ class TrainingAttentionFigures(_Strict):
     def _overlapping(self) -> Self:
         for name, (low, high) in self.seen_both_ways().items():
             if low > high:
-                raise ValueError(f"has no {name} in the range of both forward and backward points")
+                raise FieldError(
+                    ("backward", "points"),
+                    f"no {name} lies in the range of both the forward and the backward points",
+                    "give points of common shapes both ways",
+                )
         return self
 
 

@@ -148,7 +148,7 @@ def test_kernels_without_a_shape_that_was_timed_both_ways_are_refused() -> None:
     figures = published(50.0)
     points = [(point[0], 100 * point[1], *point[2:]) for point in figures.backward.points]
     data = figures.model_dump() | {"backward": {"source": "a paper", "points": points}}
-    with pytest.raises(ValidationError, match="no seq_length in the range of both"):
+    with pytest.raises(ValidationError, match="no seq_length lies in the range of both"):
         TrainingAttentionFigures.model_validate(data)
 
 

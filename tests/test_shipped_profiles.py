@@ -147,7 +147,7 @@ def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
         ("value: 0.4859,", "value: -1,", "taken_over.slowdown.value is -1, but must be"),
         ("- [1024, 5120, 8192, 636.3]", "- [1024, 5120, 8192, 0]", "must be greater than 0"),
         ("- [192, 1024, 128, 181.6]", "- [192, 1024, 96, 181.6]", "is 96, but must be one of 128"),
-        ("    narrow: 64", "    narrow: 110", "narrow heads at 0.719 of the wide ones' rate"),
+        ("    narrow: 64", "    narrow: 110", "is 0.719 of the wide ones' in median"),
     ],
 )
 def test_nothing_is_taken_over_in_silence(
