@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.errors import InputError, Problem
-from simtrain.mesh import Axis, Domains, Mesh
+from simtrain.mesh import Axis, Domains, Group, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_actions
 from simtrain.schedules import build as build_schedule
@@ -148,6 +148,13 @@ class Plan:
     def stage_parameters(self) -> tuple[Parameters, ...]:
         """Parameters of one rank of each stage."""
         return stage_parameters(self.slices, self.mesh.pp, self.microbatch)
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model, those that blocks share counted once."""
+        alone = Group(("tp",), 1, ranks_per_node=1)
+        whole = replace(self.microbatch, tensor=alone, sequence_parallel=False)
+        return parameters((self.model,), whole).total
 
     @cached_property
     def step_options(self) -> StepOptions:

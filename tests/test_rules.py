@@ -48,6 +48,8 @@ ANY_SCENARIO = with_some(
             },
             ffn_hidden_size=of(96, 192, 50),
             vocab_size=of(4800, 9600, 50257),
+            num_query_groups=of(24, 8, 8, 7, 1),
+            kv_channels=of(8, 64, 320, 5),
         ),
         "batch": with_some({"micro": of(1, 2, 1, 3), "global": of(48, 96, 192, 50)}),
         "parallelism": with_some(
@@ -85,9 +87,13 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
     """The legality of Megatron-LM written a second time, as the quotients that must be whole."""
     model, split, batch = scenario.model, scenario.parallelism, scenario.batch
     interleaved = scenario.schedule == "interleaved"
+    has_channels = "kv_channels" in model.model_fields_set
+    cuts = (split.scatter_gather and split.pipeline > 1) or scenario.recompute.distribute
     whole = [
-        (model.num_attention_heads, split.tensor),
-        (model.hidden_size, model.num_attention_heads),
+        (model.num_query_groups, split.tensor),
+        (model.num_attention_heads, model.num_query_groups),
+        (model.hidden_size, 1 if has_channels else model.num_attention_heads),
+        (model.seq_length * batch.micro * model.hidden_size, split.tensor if cuts else 1),
         (model.ffn_hidden_size, split.tensor),
         (model.vocab_size, split.tensor),
         (batch.global_, batch.micro * split.data * (split.pipeline if interleaved else 1)),
@@ -96,7 +102,7 @@ def is_legal_by_hand(scenario: Scenario) -> bool:
     fewest_stages = 1
     if interleaved:
         fewest_stages = 2 if scenario.overlap.pipeline else 3
-    channels = model.hidden_size / model.num_attention_heads
+    channels = model.kv_channels
     highest_zero_stage = 3 if split.pipeline == 1 else 1
     return (
         all(number % parts == 0 for number, parts in whole)
@@ -192,7 +198,7 @@ def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
     assert codes == sorted(codes)
     every_rule = (*RULES, size_rule(8, 1), NO_HOST_LINK, NO_FUSED_ATTENTION)
-    assert len({rule.code for rule in every_rule}) == len(every_rule) == 32
+    assert len({rule.code for rule in every_rule}) == len(every_rule) == 35
     assert all(rule.reason for rule in every_rule)
 
 

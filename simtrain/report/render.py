@@ -39,6 +39,7 @@ def _headline(result: Result) -> Table:
     settings = [scenario.strategy, scenario.schedule, *fused]
     rows = (
         ("scenario", f"{scenario.name} ({', '.join(settings)})"),
+        ("parameters", f"{result.num_parameters:,}"),
         ("cluster", f"{result.profile.name}, GPUs used: {scenario.num_gpus}"),
         ("iteration time", f"{result.iteration_time_s:.4g} s"),
         ("tokens per second", f"{result.tokens_per_s:,.0f}"),

@@ -89,6 +89,11 @@ class Result:
         return tokens / self.iteration_time_s
 
     @property
+    def num_parameters(self) -> int:
+        """Parameters of the whole model, not divided over any ranks."""
+        return self.plan.num_parameters
+
+    @property
     def num_simulated_ranks(self) -> int:
         """Ranks with a stream of their own; their tensor and data peers do the same."""
         return self.scenario.parallelism.pipeline
@@ -105,6 +110,7 @@ class Result:
         return {
             "scenario": self.scenario.name or "unnamed",
             "iteration time": format_seconds(self.iteration_time_s),
+            "parameters": f"{self.num_parameters:,}",
             "MFU": f"{self.mfu:.1%}",
             "HFU": f"{self.hfu:.1%}",
             "GPUs": f"{self.scenario.num_gpus:,} of {self.profile.name}",
@@ -148,6 +154,7 @@ class Result:
             "strategy": self.scenario.strategy,
             "attention_backend": self.scenario.attention_backend,
             "cluster": self.profile.name,
+            "num_parameters": self.num_parameters,
             "num_gpus": self.scenario.num_gpus,
             "num_simulated_ranks": self.num_simulated_ranks,
             "iteration_time_s": self.iteration_time_s,

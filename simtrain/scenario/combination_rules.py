@@ -11,9 +11,9 @@ from simtrain.scenario.violation import rule_against
 
 
 def numbers_of_ranks(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
-    """Numbers of tensor-parallel ranks over which the heads divide, the nearest first."""
-    heads = scenario.model.num_attention_heads
-    return near_divisors(scenario.parallelism.tensor, heads, at_least)
+    """Numbers of tensor-parallel ranks over which the query groups divide, the nearest first."""
+    groups = scenario.model.num_query_groups
+    return near_divisors(scenario.parallelism.tensor, groups, at_least)
 
 
 def recomputes(scenario: Scenario) -> bool:

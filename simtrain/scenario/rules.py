@@ -5,10 +5,8 @@ Megatron-LM's arguments.py, transformer_config.py and pipeline_parallel/schedule
 pipeline DeepSpeed's runtime/pipe/engine.py; a function that raises elsewhere is named. Both
 frameworks accept some settings that they never read; these are refused too: no setting is ignored.
 
-Two settings need no rule. A stage's output (s x b x h elements) always splits into t parts for
-`scatter_gather`, as E301 and E302 make h a multiple of t. Selective recompute may run the fused
-kernel again: Megatron-LM checkpoints the core of attention whatever computes it
-(core/transformer/attention.py).
+One setting needs no rule. Selective recompute may run the fused kernel again: Megatron-LM
+checkpoints the core of attention whatever computes it (core/transformer/attention.py).
 """
 
 from __future__ import annotations
@@ -40,6 +38,8 @@ def _heads_split_by_tensor(scenario: Scenario) -> Violation | None:
 
 @_rule("E302", "every attention head has the same whole number of channels")
 def _hidden_split_by_heads(scenario: Scenario) -> Violation | None:
+    if "kv_channels" in scenario.model.model_fields_set:
+        return None
     return _does_not_divide("model.num_attention_heads", "model.hidden_size", scenario)
 
 
@@ -51,6 +51,33 @@ def _does_not_divide(divisor: str, number: str, scenario: Scenario) -> Violation
         f"{divisor} is {part}, which does not divide {number} ({whole})",
         {divisor: near_divisors(part, whole), number: near_multiples(whole, part)},
     )
+
+
+@_rule("E333", "every group of queries shares one head of keys and one of values")
+def _heads_split_by_groups(scenario: Scenario) -> Violation | None:
+    return _does_not_divide("model.num_query_groups", "model.num_attention_heads", scenario)
+
+
+@_rule("E334", "tensor parallelism gives each rank whole query groups (transformer_config.py)")
+def _groups_split_by_tensor(scenario: Scenario) -> Violation | None:
+    model = scenario.model
+    if model.num_query_groups == model.num_attention_heads or _heads_split_by_tensor(scenario):
+        return None
+    return _does_not_divide("parallelism.tensor", "model.num_query_groups", scenario)
+
+
+@_rule("E335", "each tensor-parallel rank sends or keeps 1/t of an activation")
+def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
+    split = scenario.parallelism
+    sends = split.scatter_gather and split.pipeline > 1
+    elements = scenario.model.seq_length * scenario.batch.micro * scenario.model.hidden_size
+    if not (sends or scenario.recompute.distribute) or elements % split.tensor == 0:
+        return None
+    if _heads_split_by_tensor(scenario) or _hidden_split_by_heads(scenario):
+        return None
+    switch = "parallelism.scatter_gather" if sends else "recompute.distribute"
+    more = f" while {switch} is true, nor the tokens of a microbatch times it"
+    return _not_divided_by_tensor("model.hidden_size", scenario, more, {switch: [False]})
 
 
 @_rule("E303", "tensor parallelism splits the MLP's weights by columns (core's divide())")
@@ -203,14 +230,18 @@ def _most_outstanding(scenario: Scenario) -> int:
 
 @_rule("E330", "fused kernels take heads of 8, 16, ... 256 channels (FlashAttention-2, cuDNN)")
 def _fused_heads(scenario: Scenario) -> Violation | None:
-    hidden, heads = scenario.model.hidden_size, scenario.model.num_attention_heads
-    channels = hidden // heads
+    model = scenario.model
+    hidden, heads, channels = model.hidden_size, model.num_attention_heads, model.kv_channels
     is_taken = channels <= _MOST_CHANNELS and channels % _CHANNELS_STEP == 0
-    if scenario.attention_backend != "fused" or hidden % heads or is_taken:
+    if scenario.attention_backend != "fused" or is_taken or _hidden_split_by_heads(scenario):
         return None
+    message = f"attention_backend is fused, but heads have {channels} channels"
+    if "kv_channels" in model.model_fields_set:
+        nearest = [*near_multiples(min(channels, _MOST_CHANNELS), _CHANNELS_STEP)]
+        nearest = [_MOST_CHANNELS, *nearest] if channels > _MOST_CHANNELS else nearest
+        return Violation(message, {"attention_backend": ["unfused"], "model.kv_channels": nearest})
     return Violation(
-        f"attention_backend is fused, but heads have {channels} channels "
-        f"(model.hidden_size {hidden} / model.num_attention_heads {heads})",
+        f"{message} (model.hidden_size {hidden} / model.num_attention_heads {heads})",
         {
             "attention_backend": ["unfused"],
             "model.num_attention_heads": near_divisors(heads, hidden),

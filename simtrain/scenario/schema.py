@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 
 from simtrain.mesh import AXES, Axis, Domains, Mesh
+from simtrain.scenario.model import MAX_COUNT, Count, Model
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
 from simtrain.strict_yaml import (
     Document,
@@ -25,10 +26,6 @@ from simtrain.strict_yaml import (
     with_value,
 )
 
-# NCCL and MPI count ranks and CUDA counts grid blocks in 32-bit integers.
-MAX_COUNT = 2**31 - 1
-Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
-
 SixteenBit = Literal["bf16", "fp16"]
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 Strategy = Literal["none", "selective", "full", "auto"]
@@ -39,20 +36,6 @@ _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
     "tp-cp-ep-pp-dp": ("tp", "cp", "ep", "pp", "dp"),
 }
 _BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4}
-
-
-class Model(Section):
-    """A GPT-style transformer; `vocab_size` is the padded one."""
-
-    num_layers: Count = Field(examples=[48])
-    hidden_size: Count = Field(examples=[6144])
-    num_attention_heads: Count = Field(examples=[64])
-    ffn_hidden_size: Count = Field(
-        default_factory=lambda model: 4 * model["hidden_size"], examples=[24576]
-    )
-    seq_length: Count = Field(examples=[2048])
-    vocab_size: Count = Field(default=51200, examples=[51200])
-    tied_embeddings: bool = Field(default=True, examples=["true"])
 
 
 class Parallelism(Section):
@@ -272,6 +255,7 @@ class Scenario(Section):
                 dict or an object (`Parallelism(tensor=4)`), replaces the whole old section.
 
         Defaults that follow from other fields (`schedule`, `model.ffn_hidden_size`,
+        `model.num_query_groups`, `model.kv_channels`, `model.qkv_biases`,
         `parallelism.scatter_gather`) are derived anew. The rules of the framework are not checked;
         `simulate` and `check_scenario` do that.
 

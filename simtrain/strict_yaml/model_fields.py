@@ -20,6 +20,14 @@ def legal_keys(model_class: type[BaseModel], path: Path) -> list[str]:
     return list(_fields(reduce(_annotation_inside, path, model_class)))
 
 
+def other_names(model_class: type[BaseModel], path: Path) -> Mapping[str, str]:
+    """What the section at `path` says to write instead of names that other programs use."""
+    names: Mapping[str, str] = getattr(
+        reduce(_annotation_inside, path, model_class), "other_names", {}
+    )
+    return names
+
+
 def example(model_class: type[BaseModel], path: Path) -> str | None:
     """The first of the examples that the model gives for the field at `path`, if it gives any."""
     section = reduce(_annotation_inside, path[:-1], model_class)

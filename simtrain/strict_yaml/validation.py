@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.strict_yaml.document import Path, Positions, as_scalar, dotted
-from simtrain.strict_yaml.model_fields import example, legal_keys
+from simtrain.strict_yaml.model_fields import example, legal_keys, other_names
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -148,6 +148,8 @@ def _explain_unknown_key(refusal: _Refusal) -> Problem:
     legal = [refusal.spelled(name) for name in legal_keys(refusal.model_class, refusal.path[:-1])]
     similar = difflib.get_close_matches(key, legal, n=1)
     question = f'did you mean "{similar[0]}"? ' if similar else ""
+    if instead := other_names(refusal.model_class, refusal.path[:-1]).get(key):
+        question = f"write {instead}. "
     fix = f"{question}The keys of {refusal.home} are {', '.join(legal)}"
     return refusal.at_key("E201", f'unknown key "{key}" in {refusal.home}', fix)
 

@@ -1,4 +1,7 @@
-"""The blocks of a GPT, as the paper draws them (Figures 2 to 6).
+"""The blocks of a dense transformer; by default the paper's GPT (Figures 2 to 6).
+
+Grouped queries: Ainslie et al. 2023; gated MLPs: Shazeer 2020; RMS norms: Zhang and Sennrich 2019;
+squared ReLU: So et al. 2021.
 
 Sources of embedding and head: Megatron-LM's `VocabParallelEmbedding`, `Embedding`,
 `parallel_lm_logits` and `vocab_parallel_cross_entropy`.
@@ -10,8 +13,10 @@ import functools
 from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
+from simtrain.scenario.model import Activation, Normalization
 from simtrain.workload.blocks import (
     activation,
+    add,
     attention,
     column_linear,
     cross_entropy,
@@ -30,11 +35,18 @@ WORD_EMBEDDINGS = "word embeddings"
 """The parameter that a tied model's embedding and output layer share."""
 
 
+_ACTIVATIONS = {"gelu": "GeLU", "swiglu": "SwiGLU", "geglu": "GeGLU", "squared_relu": "ReLU²"}
+_GATED = ("swiglu", "geglu")
+_NORMS = {"layer_norm": "layer norm", "rms_norm": "RMS norm"}
+
+
 @dataclass(frozen=True, slots=True)
 class TransformerLayer:
-    """Attention and MLP, one after the other, each with a layer norm before and dropout after.
+    """Attention and MLP, one after the other, each with a norm before and dropout after.
 
-    `hidden`, `heads` and `ffn` are those of the whole layer.
+    `hidden`, `heads`, `groups` (heads of keys and values; None: as many as of queries) and `ffn`
+    are those of the whole layer; a head has `channels` (None: hidden / heads). The others are the
+    fields of a scenario's model.
     """
 
     hidden: int
@@ -42,76 +54,136 @@ class TransformerLayer:
     ffn: int
     fused_attention: bool = False
     is_unit: bool = True
+    groups: int | None = None
+    channels: int | None = None
+    activation: Activation = "gelu"
+    normalization: Normalization = "layer_norm"
+    qk_norm: bool = False
+    rope: bool = False
+    biases: bool = True
+    qkv_biases: bool = True
+    hidden_dropout: bool = True
+    attention_dropout: bool = True
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """From the layer's input to its output."""
-        y = norm(tape, x, "attention layer norm")
-        qkv = column_linear(tape, y, 3 * self.hidden, "QKV", "attention")
-        context = attention(tape, qkv, self.hidden // self.heads, fused=self.fused_attention)
-        y = row_linear(tape, context, "projection", "attention")
-        x = dropout_add(tape, y, x, "attention")
+        return self._mlp(tape, self._attention(tape, x))
 
-        y = norm(tape, x, "MLP layer norm")
-        names = "h→4h", "MLP"
-        y = column_linear(tape, y, self.ffn, *names, skip_bias_add=True, output_name="GeLU input")
-        y = activation(tape, y, "bias and GeLU", biased="h→4h", output_name="GeLU output")
-        y = row_linear(tape, y, "4h→h", "MLP")
-        return dropout_add(tape, y, x, "MLP")
+    def _attention(self, tape: Tape, x: Tensor) -> Tensor:
+        groups = self.groups or self.heads
+        channels = self.channels or self.hidden // self.heads
+        y = norm(tape, x, f"attention {_NORMS[self.normalization]}", self.normalization)
+        width = (self.heads + 2 * groups) * channels
+        qkv = column_linear(tape, y, width, "QKV", "attention", bias=self.qkv_biases)
+        context = attention(
+            tape,
+            qkv,
+            channels,
+            groups // tape.microbatch.tensor.num_ranks,
+            fused=self.fused_attention,
+            drops_out=self.attention_dropout,
+            head_norm=self.normalization if self.qk_norm else None,
+            rope=self.rope,
+        )
+        y = row_linear(tape, context, "projection", "attention", bias=self.biases)
+        return self._add(tape, y, x, "attention")
+
+    def _mlp(self, tape: Tape, x: Tensor) -> Tensor:
+        gated, name = self.activation in _GATED, _ACTIVATIONS[self.activation]
+        up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
+        y = norm(tape, x, f"MLP {_NORMS[self.normalization]}", self.normalization)
+        y = column_linear(
+            tape,
+            y,
+            (1 + gated) * self.ffn,
+            up,
+            "MLP",
+            bias=self.biases,
+            skip_bias_add=True,
+            output_name=f"{name} input",
+        )
+        biased = up if self.biases else ""
+        kernel = f"bias and {name}" if biased else name
+        y = activation(tape, y, kernel, gated=gated, biased=biased, output_name=f"{name} output")
+        y = row_linear(tape, y, down, "MLP", bias=self.biases)
+        return self._add(tape, y, x, "MLP")
+
+    def _add(self, tape: Tape, y: Tensor, residual: Tensor, label: str) -> Tensor:
+        combine = dropout_add if self.hidden_dropout else add
+        return combine(tape, y, residual, label, bias=self.biases)
 
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """Word and position embeddings of the first stage, and their dropout."""
+    """Word and learned position embeddings of the first stage, and their dropout."""
 
     vocab: int
     tied: bool
     is_unit: bool = False
+    learned_positions: bool = True
+    drops_out: bool = True
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """From tokens to the first layer's input."""
-        words = look_up(tape, self.vocab, tied=WORD_EMBEDDINGS if self.tied else "")
-        return dropout(tape, positions(tape, words), "embedding dropout")
+        y = look_up(tape, self.vocab, tied=WORD_EMBEDDINGS if self.tied else "")
+        if self.learned_positions:
+            y = positions(tape, y)
+        return dropout(tape, y, "embedding dropout") if self.drops_out else y
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The final layer norm, the output layer and the loss."""
+    """The final norm, the output layer and the loss."""
 
     vocab: int
     tied: bool
     in_place_cross_entropy: bool = True
     is_unit: bool = False
+    normalization: Normalization = "layer_norm"
 
     def forward(self, tape: Tape, x: Tensor) -> None:
         """From the last layer's output to the loss."""
-        y = norm(tape, x, "final layer norm")
+        y = norm(tape, x, f"final {_NORMS[self.normalization]}", self.normalization)
         tied = WORD_EMBEDDINGS if self.tied else ""
         logits = column_linear(tape, y, self.vocab, "logits", "output layer", bias=False, tied=tied)
         cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)
 
 
 def gpt_blocks(scenario: Scenario) -> Chunk:
-    """All blocks of a scenario's GPT, first to last."""
+    """All blocks of a scenario's model, first to last."""
     model = scenario.model
-    return _blocks(
-        model.num_layers,
-        (model.hidden_size, model.num_attention_heads, model.ffn_hidden_size),
-        (model.vocab_size, model.tied_embeddings),
+    layer = TransformerLayer(
+        model.hidden_size,
+        model.num_attention_heads,
+        model.ffn_hidden_size,
         fused_attention=scenario.attention_backend == "fused",
-        in_place_cross_entropy=scenario.memory.in_place_cross_entropy,
+        groups=model.num_query_groups,
+        channels=model.kv_channels,
+        activation=model.activation,
+        normalization=model.normalization,
+        qk_norm=model.qk_norm,
+        rope=model.position_embedding == "rope",
+        biases=model.biases,
+        qkv_biases=model.qkv_biases,
+        hidden_dropout=model.hidden_dropout > 0,
+        attention_dropout=model.attention_dropout > 0,
     )
+    embedding = Embedding(
+        model.vocab_size,
+        model.tied_embeddings,
+        learned_positions=model.position_embedding == "learned",
+        drops_out=model.hidden_dropout > 0,
+    )
+    head = Head(
+        model.vocab_size,
+        model.tied_embeddings,
+        scenario.memory.in_place_cross_entropy,
+        normalization=model.normalization,
+    )
+    return _blocks(embedding, layer, model.num_layers, head)
 
 
 @functools.lru_cache(maxsize=1024)
-def _blocks(
-    num_layers: int,
-    layer: tuple[int, int, int],
-    words: tuple[int, bool],
-    *,
-    fused_attention: bool,
-    in_place_cross_entropy: bool,
-) -> Chunk:
+def _blocks(embedding: Embedding, layer: TransformerLayer, num_layers: int, head: Head) -> Chunk:
     """The blocks; of equal models they are one object, whose hash is computed once."""
-    transformer = TransformerLayer(*layer, fused_attention=fused_attention)
-    head = Head(*words, in_place_cross_entropy)
-    return Chunk(((Embedding(*words), 1), (transformer, num_layers), (head, 1)))
+    return Chunk(((embedding, 1), (layer, num_layers), (head, 1)))

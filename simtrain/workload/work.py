@@ -53,7 +53,8 @@ class FusedAttention:
     """The core of causal self-attention in one kernel, forward or backward (FlashAttention).
 
     `heads` are those of all sequences of a microbatch on this rank, each of `seq_length` tokens
-    with `head_size` channels. Forward are two products (QKᵀ, attention over V), backward five: QKᵀ
+    with `head_size` channels; `kv_heads` are those of keys and of values, which groups of queries
+    share (None: as many). Forward are two products (QKᵀ, attention over V), backward five: QKᵀ
     again and the gradients of V, of the scores, of Q and of K (Dao et al. 2022, Algorithms 2 and
     4). Scores never leave the multiprocessors, dropout is drawn again from its seed, and of the
     softmax only a row's log-sum-exp is kept (Dao 2023, Section 3.1). Blocks above the diagonal are
@@ -65,6 +66,7 @@ class FusedAttention:
     head_size: int
     is_backward: bool = False
     element_bytes: int = 2
+    kv_heads: int | None = None
 
     @property
     def flops(self) -> int:
@@ -82,7 +84,7 @@ class FusedAttention:
     @property
     def moved_bytes(self) -> int:
         """Q, K, V and output once, backward their gradients too; and log-sum-exp."""
-        return (2 if self.is_backward else 1) * 4 * self.tensor_bytes + self.log_sum_exp_bytes
+        return (2 if self.is_backward else 1) * self.tensors_bytes + self.log_sum_exp_bytes
 
     @property
     def log_sum_exp_bytes(self) -> int:
@@ -90,9 +92,10 @@ class FusedAttention:
         return FP32_BYTES * self.heads * self.seq_length
 
     @property
-    def tensor_bytes(self) -> int:
-        """Bytes of Q, K, V or the output."""
-        return self.element_bytes * self.heads * self.seq_length * self.head_size
+    def tensors_bytes(self) -> int:
+        """Bytes of Q, K, V and the output together."""
+        kv_heads = self.heads if self.kv_heads is None else self.kv_heads
+        return 2 * (self.heads + kv_heads) * self.element_bytes * self.seq_length * self.head_size
 
     @property
     def workspace_bytes(self) -> int:

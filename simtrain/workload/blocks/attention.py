@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.dropout import dropout
+from simtrain.workload.blocks.heads import head_norms, rotary
 from simtrain.workload.blocks.views import join_views
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
@@ -28,6 +30,8 @@ def attention(
     *,
     fused: bool = False,
     drops_out: bool = True,
+    head_norm: Normalization | None = None,
+    rope: bool = False,
 ) -> Tensor:
     """Causal self-attention of this rank's heads.
 
@@ -37,6 +41,8 @@ def attention(
         num_groups: heads of keys and of values on this rank; None for as many as queries have.
         fused: one kernel instead of five.
         drops_out: whether the softmax is dropped out.
+        head_norm: the norm over the channels of each head of queries and of keys.
+        rope: whether queries and keys are rotated.
 
     Returns the output, as wide as the queries.
     """
@@ -46,6 +52,10 @@ def attention(
     query_key = tape.tensor("query and key", qkv.rows, (heads + groups) * head_size)
     value = tape.tensor("value", qkv.rows, groups * head_size, storage=query_key.storage)
     join_views(tape, qkv, (query_key, value), "query, key and value")
+    if head_norm:
+        query_key = head_norms(tape, query_key, heads, groups, head_norm)
+    if rope:
+        query_key = rotary(tape, query_key, heads, groups)
     sizes = _Core(tape, heads, groups, head_size)
     with tape.region(CORE_ATTENTION):
         if fused:
@@ -88,22 +98,23 @@ def _fused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor) -> Tensor:
     """One kernel; its backward reads its output, which the projection keeps anyway."""
     batch = tape.microbatch
     heads = batch.sequences * core.heads
+    kv_heads = None if core.groups == core.heads else batch.sequences * core.groups
     output = core.output()
     log_sum_exp = tape.tensor("softmax log-sum-exp", heads * batch.seq_length, 1, FP32_BYTES)
     saved = query_key, value, output, log_sum_exp
 
     def kernel(*, is_backward: bool) -> FusedAttention:
         sizes = heads, batch.seq_length, core.head_size
-        return FusedAttention(*sizes, is_backward, batch.element_bytes)
+        return FusedAttention(*sizes, is_backward, batch.element_bytes, kv_heads)
 
     def forward(order: IssueOrder) -> None:
         work = kernel(is_backward=False)
-        held = 4 * work.tensor_bytes + work.log_sum_exp_bytes
+        held = work.tensors_bytes + work.log_sum_exp_bytes
         order.compute(Op("fused attention", work, Phase.FORWARD, saved, holds_bytes=held))
 
     def backward(order: IssueOrder) -> None:
         work = kernel(is_backward=True)
-        held = 8 * work.tensor_bytes + work.workspace_bytes + work.log_sum_exp_bytes
+        held = 2 * work.tensors_bytes + work.workspace_bytes + work.log_sum_exp_bytes
         name, phase = "fused attention gradient", Phase.INPUT_GRADIENT
         order.compute(Op(name, work, phase, reads=saved, holds_bytes=held))
 

@@ -62,8 +62,8 @@ def dropout_add(
     return y
 
 
-def add(tape: Tape, x: Tensor, residual: Tensor, label: str) -> Tensor:
-    """The sum of two tensors, whose gradients are that of the sum."""
+def add(tape: Tape, x: Tensor, residual: Tensor, label: str, *, bias: bool = False) -> Tensor:
+    """The sum of two tensors, and of a bias, in one kernel; their gradients are that of the sum."""
     y = tape.tensor(f"{label} sum", x.rows, x.width)
     read_bytes = x.num_bytes + residual.num_bytes
     # The residual is the input of the block's norm, and saved.
@@ -72,5 +72,10 @@ def add(tape: Tape, x: Tensor, residual: Tensor, label: str) -> Tensor:
     def forward(order: IssueOrder) -> None:
         order.compute(elementwise(f"{label} sum", read_bytes, y.num_bytes, holds_bytes=held))
 
-    tape.record(label, (x, residual), (y,), forward, lambda order: None)
+    def backward(order: IssueOrder) -> None:
+        if bias:
+            order.compute(bias_gradient(f"{label} sum", x.num_bytes, x.width * x.element_bytes))
+
+    deferred = x.num_bytes if bias else 0
+    tape.record(label, (x, residual), (y,), forward, backward, deferred_gradient_bytes=deferred)
     return y

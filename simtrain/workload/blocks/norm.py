@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from simtrain.scenario.model import Normalization
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Parameter, Tape
 
-Normalization = Literal["layer_norm", "rms_norm"]
 _PARAMETERS = {"layer_norm": 2, "rms_norm": 1}
 """Vectors as wide as the input: a weight, and of layer norm a bias."""
 
@@ -20,5 +18,10 @@ def norm(tape: Tape, x: Tensor, name: str, kind: Normalization = "layer_norm") -
         y,
         elementwise(name, size, size, saves=(x,)),
         elementwise(f"{name} gradient", 2 * size, size, Phase.INPUT_GRADIENT, reads=(x,)),
-        (Parameter(_PARAMETERS[kind] * x.width, is_whole=True),),
+        (Parameter(norm_parameters(kind, x.width), is_whole=True),),
     )
+
+
+def norm_parameters(kind: Normalization, width: int) -> int:
+    """Parameters of a norm over `width` numbers."""
+    return _PARAMETERS[kind] * width

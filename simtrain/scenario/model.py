@@ -1,0 +1,63 @@
+"""The section of a scenario that says what is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from simtrain.scenario.other_names import OTHER_NAMES
+from simtrain.scenario.section import Section
+
+# NCCL and MPI count ranks and CUDA counts grid blocks in 32-bit integers.
+MAX_COUNT = 2**31 - 1
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+
+Activation = Literal["gelu", "swiglu", "geglu", "squared_relu"]
+Normalization = Literal["layer_norm", "rms_norm"]
+PositionEmbedding = Literal["learned", "rope", "none"]
+DropoutRate = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Model(Section):
+    """A dense transformer; the defaults are the paper's GPT.
+
+    ffn_hidden_size: columns of the first product of the MLP, 4 x hidden_size if not given. A gated
+        activation (swiglu, geglu) has two such products, gate and up, of this size each.
+    num_query_groups: heads of keys and of values.
+    kv_channels: channels of a head of queries, keys or values.
+    vocab_size: the padded vocabulary.
+    qk_norm: a norm over the channels of each head of queries and of keys.
+    biases: of all products with weights, except the output layer. `qkv_biases` are those of the
+        product that computes queries, keys and values.
+    hidden_dropout, attention_dropout: 0 has neither kernel nor mask; any other rate takes the same
+        time and memory.
+    """
+
+    other_names: ClassVar[Mapping[str, str]] = OTHER_NAMES
+
+    num_layers: Count = Field(examples=[48])
+    hidden_size: Count = Field(examples=[6144])
+    num_attention_heads: Count = Field(examples=[64])
+    ffn_hidden_size: Count = Field(
+        default_factory=lambda model: 4 * model["hidden_size"], examples=[24576]
+    )
+    seq_length: Count = Field(examples=[2048])
+    vocab_size: Count = Field(default=51200, examples=[51200])
+    tied_embeddings: bool = Field(default=True, examples=["true"])
+    num_query_groups: Count = Field(
+        default_factory=lambda model: model["num_attention_heads"], examples=[8]
+    )
+    kv_channels: Count = Field(
+        default_factory=lambda model: model["hidden_size"] // model["num_attention_heads"],
+        examples=[128],
+    )
+    activation: Activation = Field(default="gelu", examples=["swiglu"])
+    normalization: Normalization = Field(default="layer_norm", examples=["rms_norm"])
+    qk_norm: bool = Field(default=False, examples=["true"])
+    position_embedding: PositionEmbedding = Field(default="learned", examples=["rope"])
+    biases: bool = Field(default=True, examples=["false"])
+    qkv_biases: bool = Field(default_factory=lambda model: model["biases"], examples=["true"])
+    hidden_dropout: DropoutRate = Field(default=0.1, examples=[0])
+    attention_dropout: DropoutRate = Field(default=0.1, examples=[0])

@@ -1,0 +1,53 @@
+"""Names of Megatron-LM's arguments and Hugging Face's configurations, and what replaces them."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+_GATED = "activation: swiglu, whose ffn_hidden_size counts the gate and the values once"
+_UNTIED = "tied_embeddings, which means the opposite"
+_NO_TIME = "nothing: it changes neither time nor memory"
+
+OTHER_NAMES = MappingProxyType(
+    {
+        # Megatron-LM
+        "group_query_attention": "num_query_groups alone, without a switch",
+        "swiglu": _GATED,
+        "gated_linear_unit": _GATED,
+        "activation_func": "activation",
+        "squared_relu": "activation: squared_relu",
+        "untie_embeddings_and_output_weights": _UNTIED,
+        "disable_bias_linear": "biases, which means the opposite",
+        "add_bias_linear": "biases",
+        "add_qkv_bias": "qkv_biases",
+        "qk_layernorm": "qk_norm",
+        "position_embedding_type": "position_embedding",
+        "use_rotary_position_embeddings": "position_embedding: rope",
+        "rotary_base": _NO_TIME,
+        "padded_vocab_size": "vocab_size",
+        "layernorm_epsilon": _NO_TIME,
+        "norm_epsilon": _NO_TIME,
+        "encoder_num_layers": "num_layers",
+        # Hugging Face
+        "num_hidden_layers": "num_layers",
+        "n_layer": "num_layers",
+        "n_head": "num_attention_heads",
+        "n_embd": "hidden_size",
+        "num_key_value_heads": "num_query_groups",
+        "head_dim": "kv_channels",
+        "intermediate_size": "ffn_hidden_size",
+        "hidden_act": "activation (silu with a gate is swiglu, relu2 is squared_relu)",
+        "activation_function": "activation",
+        "rms_norm_eps": "normalization: rms_norm; its epsilon changes neither time nor memory",
+        "layer_norm_eps": _NO_TIME,
+        "tie_word_embeddings": "tied_embeddings",
+        "max_position_embeddings": "seq_length, the length of the sequences trained on",
+        "max_sequence_length": "seq_length",
+        "rope_theta": _NO_TIME,
+        "attention_bias": "qkv_biases for queries, keys and values, biases for all products",
+        "mlp_bias": "biases",
+        "hidden_dropout_prob": "hidden_dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+    }
+)
+"""Foreign names of the fields of `model`, each with what to write instead."""
