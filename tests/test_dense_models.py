@@ -154,7 +154,10 @@ def test_flops_by_hand(scenario: Scenario) -> None:
 
 @given(dense())
 def test_saved_bytes_by_hand(scenario: Scenario) -> None:
-    """Inputs of norms and products, Q, K, V, context, the activation's ends, masks, scores."""
+    """Inputs of norms and products, Q, K, V, context, the activation's ends, masks, scores.
+
+    Unfused, keys and values of groups are repeated for each head.
+    """
     m, split = scenario.model, scenario.parallelism
     tokens = m.seq_length * scenario.batch.micro
     a, g, c = m.num_attention_heads, m.num_query_groups, m.kv_channels
@@ -168,6 +171,7 @@ def test_saved_bytes_by_hand(scenario: Scenario) -> None:
         divided += 4 * rows
     else:
         divided += rows * m.seq_length * (5 if m.attention_dropout else 2)
+        divided += 2 * 2 * tokens * a * c if g < a else 0
     expected = Fraction(local, split.tensor if split.sequence_parallel else 1)
     memory = pass_memory(plan_of(scenario).layers_pass(1, "F"))
     assert memory.left_bytes == expected + Fraction(divided, split.tensor)
@@ -250,6 +254,15 @@ def test_fused_attention_moves_keys_and_values_of_groups_alone() -> None:
     alone = FusedAttention(8, 64, 16)
     assert FusedAttention(8, 64, 16, kv_heads=8).moved_bytes == alone.moved_bytes
     assert FusedAttention(8, 64, 16, kv_heads=2).flops == alone.flops
+
+
+def test_unfused_attention_repeats_keys_and_values() -> None:
+    """From 1 group of 16 channels on a rank to its 4 heads, and back by sums; 128 tokens."""
+    unfused = llama().replace({"attention_backend": "unfused"})
+    group = 128 * 16 * 2
+    names = [f"repeated {what}{end}" for what in ("keys", "values") for end in ("", " gradient")]
+    assert moved(unfused, "repeated") == dict.fromkeys(names, group + 4 * group)
+    assert not moved(unfused.replace({"model.num_query_groups": 8}), "repeated")
 
 
 def test_without_dropout_there_are_no_masks_and_no_kernels() -> None:

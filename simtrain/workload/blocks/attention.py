@@ -76,6 +76,28 @@ class _Core:
         batch = self.tape.microbatch
         return self.tape.tensor("attention output", batch.tokens, self.heads * self.head_size)
 
+    def repeated(self, name: str) -> Tensor | None:
+        """Keys or values, once for each head of a group; None if every head has its own.
+
+        The copy that Megatron-LM's DotProductAttention makes by repeat_interleave.
+        """
+        if self.groups == self.heads:
+            return None
+        batch = self.tape.microbatch
+        return self.tape.tensor(f"repeated {name}", batch.tokens, self.heads * self.head_size)
+
+    def repeat(self, y: Tensor, saves: tuple[Tensor, ...] = ()) -> Op:
+        """Copy keys or values of the groups into `y`."""
+        return elementwise(y.name, self._group_bytes(y), y.num_bytes, saves=saves)
+
+    def repeat_gradient(self, y: Tensor, reads: tuple[Tensor, ...] = ()) -> Op:
+        """Sum the gradient of `y` over the heads of each group."""
+        sizes, phase = (y.num_bytes, self._group_bytes(y)), Phase.INPUT_GRADIENT
+        return elementwise(f"{y.name} gradient", *sizes, phase, reads=reads)
+
+    def _group_bytes(self, y: Tensor) -> int:
+        return y.num_bytes * self.groups // self.heads
+
     def product(
         self,
         name: str,
@@ -141,17 +163,22 @@ def _scores(core: _Core, name: str, element_bytes: int | None = None) -> Tensor:
 
 def _query_key_product(tape: Tape, core: _Core, query_key: Tensor) -> Tensor:
     """QKᵀ; `baddbmm` asks for an addend of the scores' size, and ignores it."""
-    scores = _scores(core, "scores")
+    scores, keys = _scores(core, "scores"), core.repeated("keys")
     s, d = tape.microbatch.seq_length, core.head_size
+    saved = (query_key, keys) if keys else (query_key,)
 
     def forward(order: IssueOrder) -> None:
-        op = core.product("QKᵀ", (s, s, d), Phase.FORWARD, saves=(query_key,))
+        if keys:
+            order.compute(core.repeat(keys))
+        op = core.product("QKᵀ", (s, s, d), Phase.FORWARD, saves=saved)
         order.compute(op.replace(buffer_bytes=scores.num_bytes))
 
     def backward(order: IssueOrder) -> None:
-        phase, reads = Phase.INPUT_GRADIENT, (query_key,)
-        order.compute(core.product("QKᵀ query gradient", (s, d, s), phase, reads=reads))
-        order.compute(core.product("QKᵀ key gradient", (s, d, s), phase, reads=reads))
+        phase = Phase.INPUT_GRADIENT
+        order.compute(core.product("QKᵀ query gradient", (s, d, s), phase, reads=saved))
+        order.compute(core.product("QKᵀ key gradient", (s, d, s), phase, reads=(query_key,)))
+        if keys:
+            order.compute(core.repeat_gradient(keys))
 
     tape.record("QKᵀ", (query_key,), (scores,), forward, backward)
     return scores
@@ -170,21 +197,29 @@ def _softmax(tape: Tape, core: _Core, scores: Tensor) -> Tensor:
 
 
 def _over_value(tape: Tape, core: _Core, probabilities: Tensor, value: Tensor) -> Tensor:
-    """Attention over V, whose heads are then merged; both gradients come from one node."""
-    output = core.output()
+    """Attention over V, whose heads are then merged; both gradients come from one node.
+
+    Values that are repeated stay too: they are views of what keeps the queries.
+    """
+    output, values = core.output(), core.repeated("values")
     s, d = tape.microbatch.seq_length, core.head_size
+    operand = values or value
 
     def forward(order: IssueOrder) -> None:
-        saves = value, probabilities
+        if values:
+            order.compute(core.repeat(values, saves=(value,)))
+        saves = operand, probabilities
         order.compute(core.product("attention over V", (s, d, s), Phase.FORWARD, saves=saves))
         order.compute(elementwise("merge heads", output.num_bytes, output.num_bytes))
 
     def backward(order: IssueOrder) -> None:
         phase = Phase.INPUT_GRADIENT
         name = "attention over V scores gradient"
-        order.compute(core.product(name, (s, s, d), phase, reads=(value,)))
+        order.compute(core.product(name, (s, s, d), phase, reads=(operand,)))
         name = "attention over V value gradient"
         order.compute(core.product(name, (s, d, s), phase, reads=(probabilities,)))
+        if values:
+            order.compute(core.repeat_gradient(values, reads=(value,)))
 
     tape.record("attention over V", (probabilities, value), (output,), forward, backward)
     return output
