@@ -153,6 +153,11 @@ def any_scenarios(draw: st.DrawFn, *, shards_gradients: bool = False) -> Scenari
                 "num_attention_heads": 16,
                 "seq_length": one_of(512, 1024),
                 "tied_embeddings": one_of(True, False),
+                "num_query_groups": one_of(8, 16),
+                "activation": one_of("gelu", "swiglu"),
+                "qk_norm": one_of(False, False, True),
+                "position_embedding": one_of("learned", "rope"),
+                "hidden_dropout": one_of(0, 0.1),
             },
             "parallelism": {
                 "tensor": (tensor := one_of(1, 2, 8)),

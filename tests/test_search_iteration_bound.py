@@ -47,6 +47,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "hidden_size": draw(st.sampled_from([256, 1024])),
             "vocab_size": draw(st.sampled_from([1024, 100_000])),
             "tied_embeddings": draw(st.booleans()),
+            "position_embedding": draw(st.sampled_from(["learned", "rope"])),
         },
         parallelism={
             "tensor": (tensor := draw(st.sampled_from([1, 2, 4]))),

@@ -18,7 +18,9 @@ def head_norms(
 ) -> Tensor:
     """Norms over the channels of each head, with one weight for queries and one for keys.
 
-    Save their input (Megatron-LM's q_layernorm and k_layernorm).
+    Save their input (Megatron-LM's q_layernorm and k_layernorm). Each rank sees its own heads, so
+    that the weights' gradients are partial sums even without sequence parallelism; their reduction,
+    of two vectors a layer in an iteration, is counted under sequence parallelism alone.
     """
     weight = Parameter(norm_parameters(kind, query_key.width // (heads + groups)), is_whole=True)
     parameters, saves = (weight, weight), (query_key,)
