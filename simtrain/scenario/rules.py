@@ -58,7 +58,7 @@ def _heads_split_by_groups(scenario: Scenario) -> Violation | None:
     return _does_not_divide("model.num_query_groups", "model.num_attention_heads", scenario)
 
 
-@_rule("E334", "tensor parallelism gives each rank whole query groups (transformer_config.py)")
+@_rule("E334", "each rank has query groups of its own; groups shared by ranks are not simulated")
 def _groups_split_by_tensor(scenario: Scenario) -> Violation | None:
     model = scenario.model
     if model.num_query_groups == model.num_attention_heads or _heads_split_by_tensor(scenario):
