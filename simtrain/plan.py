@@ -23,15 +23,23 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_actions
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.batch import GetBatch
-from simtrain.workload.chunk import Chunk, Parameters, parameters
+from simtrain.workload.chunk import Chunk, Parameters, parameters, unit_parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.optimizer import StepOps, StepOptions, step_ops
+from simtrain.workload.ops import Op, collective
+from simtrain.workload.optimizer import (
+    StepOps,
+    StepOptions,
+    average,
+    data_reduction,
+    step_ops,
+)
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.sharding import Sharding
 from simtrain.workload.tape import Block, Microbatch
+from simtrain.workload.work import Collective, CollectiveKind
 
 Flags = NDArray[np.bool_]
 
@@ -204,6 +212,32 @@ class Plan:
     def has_buckets(self) -> bool:
         """Whether gradients are reduced layer by layer beside the last backward pass."""
         return self.step_options.reduces_beside_backward
+
+    @property
+    def sent_bytes(self) -> float:
+        """What a rank sends of a stage's output: its part, if the stage's ranks divide it."""
+        split, batch = self.scenario.parallelism, self.microbatch
+        divided = split.sequence_parallel or split.scatter_gather
+        return batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
+
+    @cached_property
+    def arrival(self) -> Op | None:
+        """The all-gather of a tensor that each tensor-parallel rank received 1/t of, if any."""
+        batch = self.microbatch
+        if not self.scenario.parallelism.scatter_gather or batch.tensor.num_ranks == 1:
+            return None
+        work = Collective(CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor)
+        return collective("gather on arrival", work)
+
+    def bucket_ops(self, chunk: int, layer: int, held: Parameters | None) -> tuple[Op, ...]:
+        """The reduction of a layer's gradients.
+
+        `chunk` is the layer's among the different ones. The stage's last bucket reduces what is no
+        layer too: `held` is what the stage holds, None for another bucket.
+        """
+        number = unit_parameters(self.slices.different[chunk], self.microbatch)[layer]
+        number += held.root if held else 0
+        return average(self.step_options, number) + data_reduction(self.step_options, number)
 
     def pass_of(self, action: Action) -> Pass:
         """The pass that an action runs."""

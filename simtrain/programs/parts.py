@@ -108,8 +108,7 @@ class Structure:
 
 def structure_of(plan: Plan) -> Structure:
     """The structure of a plan."""
-    split, mesh = plan.scenario.parallelism, plan.mesh
-    overlaps, last = plan.scenario.overlap.pipeline, mesh.pp - 1
+    mesh, overlaps, last = plan.mesh, plan.scenario.overlap.pipeline, plan.mesh.pp - 1
     neighbours = [(stage, stage + 1) for stage in range(last)] + [(last, 0)]
     return Structure(
         plan.order,
@@ -117,6 +116,6 @@ def structure_of(plan: Plan) -> Structure:
         step_fields=tuple(map(frozenset, plan.steps)),
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
         overlap=overlaps,
-        arrives=split.scatter_gather and split.tensor > 1,
+        arrives=plan.arrival is not None,
         part_layers=tuple(chunk.num_layers for chunk in plan.chunks) if plan.has_buckets else None,
     )

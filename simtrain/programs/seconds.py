@@ -29,13 +29,12 @@ from simtrain.programs.parts import (
     structure_of,
 )
 from simtrain.programs.pass_time import PassMachine, PassTime
-from simtrain.workload.chunk import Parameters, unit_parameters
+from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment
-from simtrain.workload.ops import Op, collective, total_flops, total_model_flops
-from simtrain.workload.optimizer import StepOptions, average, data_reduction, step_ops
+from simtrain.workload.ops import Op, total_flops, total_model_flops
+from simtrain.workload.optimizer import StepOptions, step_ops
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
-from simtrain.workload.work import Collective, CollectiveKind
 
 _REMEMBERED = 8192
 """Passes and steps whose seconds a machine remembers."""
@@ -121,7 +120,7 @@ class IterationSeconds:
             case Transfer():
                 return self._transfer_s(part)
             case Arrival():
-                return self.machine.op_seconds([self._arrival()])
+                return self.machine.op_seconds(filter(None, [self.plan.arrival]))
             case Synchronize(num_messages=number):
                 # The host posts each message as it launches a kernel, while the device waits.
                 return number * self.machine.model.profile.host.issue.value
@@ -137,7 +136,7 @@ class IterationSeconds:
         runs at full speed; 1 for all of it."""
         match part:
             case Transfer(levels_crossed=crossed) if crossed:
-                num_bytes = self._sent_bytes
+                num_bytes = self.plan.sent_bytes
             case Bucket() if not (group := self.plan.step_options.data).inside_one_node:
                 # A ring leaves each node once, through the shares of all its ranks there.
                 num_bytes = total_wire_bytes(self._bucket_ops(part)) / group.ranks_per_node
@@ -167,8 +166,8 @@ class IterationSeconds:
                 yield from segment.ops
         for step in self.plan.steps:
             yield from itertools.chain.from_iterable(step.values())
-        if self.structure.arrives and self.plan.mesh.pp > 1:
-            yield self._arrival()
+        if self.plan.arrival and self.plan.mesh.pp > 1:
+            yield self.plan.arrival
         if self.plan.has_buckets:
             yield from self._bucket_ops(Bucket(0, 0, 0, is_last=False))
 
@@ -178,31 +177,15 @@ class IterationSeconds:
         ends = (0.0, *time.layer_ends_s[:-1], time.duration_s)
         return ends[part.number + 1] - ends[part.number]
 
+    def _bucket_ops(self, part: Bucket) -> tuple[Op, ...]:
+        held = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
+        return self.plan.bucket_ops(part.chunk, part.layer, held if part.is_last else None)
+
     def _transfer_s(self, part: Transfer) -> float:
         """One rank's part of a stage's output, over the link that the two stages share."""
-        return self.machine.model.transfer_s(self._sent_bytes, part.levels_crossed, part.num_sends)
-
-    @property
-    def _sent_bytes(self) -> float:
-        """What a rank sends of a stage's output."""
-        split, batch = self.plan.scenario.parallelism, self.plan.microbatch
-        divided = split.sequence_parallel or split.scatter_gather
-        return batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
-
-    def _arrival(self) -> Op:
-        """The all-gather of a tensor that each tensor-parallel rank received 1/t of."""
-        batch = self.plan.microbatch
-        work = Collective(CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor)
-        return collective("gather on arrival", work)
-
-    def _bucket_ops(self, part: Bucket) -> tuple[Op, ...]:
-        """A layer's gradients, and after the stage's last layer those of what is no layer."""
-        plan = self.plan
-        parameters = [*dict.fromkeys(plan.stage_parameters)][part.step]
-        layers = unit_parameters(plan.slices.different[part.chunk], plan.microbatch)
-        number = layers[part.layer] + (parameters.root if part.is_last else 0)
-        options = plan.step_options
-        return average(options, number) + data_reduction(options, number)
+        return self.machine.model.transfer_s(
+            self.plan.sent_bytes, part.levels_crossed, part.num_sends
+        )
 
 
 @functools.lru_cache(maxsize=4096)

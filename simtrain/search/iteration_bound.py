@@ -14,9 +14,6 @@ from simtrain.plan import Plan
 from simtrain.programs.pass_time import PassTime
 from simtrain.programs.seconds import Machine
 from simtrain.schedules import ScheduleName, num_warmup_forwards
-from simtrain.workload.chunk import unit_parameters
-from simtrain.workload.optimizer import average, data_reduction
-from simtrain.workload.work import Collective, CollectiveKind
 
 
 def iteration_bound_s(plan: Plan, machine: Machine) -> float:
@@ -73,7 +70,7 @@ class _Pipeline:
 
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> _Pipeline:
-        scenario, mesh, batch = plan.scenario, plan.mesh, plan.microbatch
+        scenario, mesh = plan.scenario, plan.mesh
         split, model = scenario.parallelism, machine.model
         keeps = (False, True) if scenario.recompute.keep_microbatches else (False,)
         forward, backward = (
@@ -83,15 +80,10 @@ class _Pipeline:
             ]
             for kind in ("F", "B")
         )
-        # As `IterationSeconds` has them: one rank's part of a stage's output, gathered on arrival.
-        divided = split.sequence_parallel or split.scatter_gather
-        num_bytes = batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
-        gather = Collective(CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor)
-        arrives = split.scatter_gather and split.tensor > 1
         stages = range(mesh.pp)
         crossed = [mesh.levels_crossed(stage, (stage + 1) % mesh.pp) for stage in stages]
         alone, shared = (
-            {levels: model.transfer_s(num_bytes, levels, number) for levels in set(crossed)}
+            {levels: model.transfer_s(plan.sent_bytes, levels, number) for levels in set(crossed)}
             for number in (1, 2)
         )
         blocks = not scenario.overlap.pipeline
@@ -105,7 +97,7 @@ class _Pipeline:
             [alone[levels] for levels in crossed],
             [shared[levels] for levels in crossed],
             model.profile.host.issue.value if blocks else 0.0,
-            model.seconds(gather) if arrives else 0.0,
+            model.seconds(plan.arrival.work) if plan.arrival else 0.0,
             blocks,
         )
 
@@ -236,13 +228,11 @@ def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]
         number = plan.slices.numbers[stage]
         if (number, held) not in found:
             backward = pipeline.backward[stage]
-            layers = unit_parameters(plan.slices.different[number], plan.microbatch)
             end_s = 0.0
             ends_s = (*backward.layer_ends_s[:-1], backward.duration_s)
             for place, part_end_s in enumerate(ends_s):
                 layer = len(ends_s) - 1 - place
-                size = layers[layer] + (held.root if layer == 0 else 0)
-                ops = average(plan.step_options, size) + data_reduction(plan.step_options, size)
+                ops = plan.bucket_ops(number, layer, None if layer else held)
                 end_s = max(end_s, part_end_s) + machine.op_seconds(ops)
             found[number, held] = end_s - backward.duration_s
         stages.append(found[number, held])
