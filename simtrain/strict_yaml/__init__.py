@@ -16,8 +16,8 @@ from simtrain.strict_yaml.document import (
     with_value,
 )
 from simtrain.strict_yaml.model_fields import data_of
-from simtrain.strict_yaml.overrides import apply_overrides
-from simtrain.strict_yaml.reading import load_document, parse_document
+from simtrain.strict_yaml.overrides import apply_overrides, path_of
+from simtrain.strict_yaml.reading import load_document, parse_document, read_text
 from simtrain.strict_yaml.validation import FieldError, input_error, validate
 
 __all__ = [
@@ -34,7 +34,9 @@ __all__ = [
     "load_document",
     "overlay",
     "parse_document",
+    "path_of",
     "paths_in",
+    "read_text",
     "section",
     "validate",
     "with_value",

@@ -27,7 +27,7 @@ def load_document(path: str | pathlib.Path) -> Document:
         InputError: the file is missing, unreadable, not UTF-8, empty or broken; it holds several
             documents, duplicate keys, anchors or tags; its root is not a mapping.
     """
-    return parse_document(_read_text(pathlib.Path(path)), str(path))
+    return parse_document(read_text(pathlib.Path(path)), str(path))
 
 
 def parse_document(text: str, file: str) -> Document:
@@ -115,7 +115,12 @@ def _place_of_index(text: str, index: int, locate: Locate) -> Location:
     return locate(len(before) - 1, len(before[-1]))
 
 
-def _read_text(path: pathlib.Path) -> str:
+def read_text(path: pathlib.Path) -> str:
+    """The text of a file.
+
+    Raises:
+        InputError: the file is missing, unreadable or not UTF-8.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
