@@ -13,6 +13,7 @@ import sys
 import typer
 
 from simtrain.commands.cost import cost
+from simtrain.commands.importing import import_app
 from simtrain.commands.memory import memory
 from simtrain.commands.plot import plot
 from simtrain.commands.profile import profile_app
@@ -32,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(profile_app, name="profile")
+app.add_typer(import_app, name="import")
 for command in (
     *(cost, sweep, sweeps, query, plot, search, run),
     *(memory, reproduce, schedule, scenarios),

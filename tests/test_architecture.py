@@ -81,10 +81,11 @@ ROOMS: dict[str, set[str]] = {
         *("tables", "strict_yaml", "scenario", "hardware", "workload", "durations", "schedules"),
         *("plan", "memory", "pictures", "report", "simulation"),
     },
+    "importing": {"errors", "strict_yaml", "scenario"},
     "commands": {
         *("errors", "units", "strict_yaml", "resources", "scenario", "hardware", "schedules"),
         *("engine", "pictures", "report", "simulation", "sweep", "plots", "search", "cost"),
-        "paper",
+        *("paper", "importing"),
     },
     "cli": {"errors", "commands"},
 }

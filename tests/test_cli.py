@@ -255,7 +255,7 @@ OF_SWEEPS = {"sweep", "sweeps", "query", "plot"}
 def test_the_commands() -> None:
     of_profiles = {f"profile {name}" for name in ("list", "show", "check")}
     others = {"run", "memory", "reproduce", "schedule", "scenarios", "cost", "search"} | OF_SWEEPS
-    assert set(commands()) == others | of_profiles
+    assert set(commands()) == others | of_profiles | {"import megatron", "import hf"}
 
 
 @pytest.mark.parametrize("name", commands())

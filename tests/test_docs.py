@@ -70,8 +70,9 @@ def marked(name: str) -> str:
 def newcomer(tmp_path: pathlib.Path, monkeypatch: MonkeyPatch) -> pathlib.Path:
     """A folder with the files that the README tells to write, as the working directory."""
     for block in blocks("README.md"):
-        if block.language == "yaml":
-            name = block.text.split("\n")[0].removeprefix("# ")
+        if block.language in ("yaml", "bash", "json"):
+            first = block.text.split("\n")[0]
+            name = "config.json" if block.language == "json" else first.removeprefix("# ")
             (tmp_path / name).write_text(block.text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -89,7 +90,7 @@ def test_every_command_is_shown() -> None:
     shown = {command.split()[1] for command in commands("simtrain ")}
     assert shown == {
         *("run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost", "search"),
-        *("sweep", "sweeps", "query", "plot"),
+        *("sweep", "sweeps", "query", "plot", "import"),
     }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == {target.value for target in Target}
@@ -215,6 +216,14 @@ def test_fused_attention_says_what_its_command_prints() -> None:
     )
     said = f"an iteration takes {fused:.2f} s instead of {unfused:.2f} s:"
     assert said in " ".join(section.split())
+
+
+@pytest.mark.usefixtures("newcomer")
+def test_the_import_notes_what_the_readme_says() -> None:
+    section = text_of("README.md").partition("## From a training script")[2]
+    (said,) = re.findall(r"would change, here\n`(.*)`", section)
+    outcome = call("import", "megatron", "train.sh")
+    assert f"\n# - {said}\n" in outcome.stdout
 
 
 # ------------------------------------------------------------------------- the project around it

@@ -1,0 +1,197 @@
+"""From Hugging Face's config.json to a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary, set_counts
+from simtrain.importing.hugging_face_keys import (
+    FAMILIES,
+    GATED_ACTIVATIONS,
+    NOT_MODELLED,
+    PLAIN_ACTIVATIONS,
+    WITHOUT_EFFECT,
+    Family,
+)
+from simtrain.scenario import Scenario
+from simtrain.strict_yaml import Document, as_scalar, load_document
+
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
+
+
+def import_hugging_face(file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
+    """The scenario of a config.json, and the text of its file.
+
+    Args:
+        file: the config.
+        overrides: fields to set, such as "parallelism.tensor=8".
+
+    Raises:
+        InputError: what cannot be read; other model types; unknown keys; values that no scenario
+            can have.
+    """
+    # JSON is YAML, whose reader knows lines.
+    document = load_document(file)
+    mapping = _Mapping(document, _family(document, file), file, tuple(overrides))
+    return mapping.draft.finished(mapping.required)
+
+
+def _family(document: Document, file: str) -> Family:
+    kind = document.data.get("model_type")
+    if kind in FAMILIES:
+        return FAMILIES[kind]
+    place = document.positions.of_value(("model_type",)) or Location(file)
+    keys = [key for key in document.data if key in NOT_MODELLED]
+    has = f"; not modelled of it: {', '.join(keys)}" if keys else ""
+    raise InputError.of(
+        "E877",
+        f'model_type is "{kind}", which cannot be imported{has}' if kind else "no model_type",
+        place,
+        f"{did_you_mean(str(kind), FAMILIES)}These can be: {', '.join(FAMILIES)}",
+        "a model that was taken for another would have another time and memory",
+    )
+
+
+class _Mapping:
+    """The fields of a scenario from the keys of a config."""
+
+    def __init__(
+        self, document: Document, family: Family, file: str, overrides: tuple[str, ...]
+    ) -> None:
+        self.document, self.family = document, family
+        self.draft = Draft(file, f"Hugging Face's config in {file}", overrides)
+        self.keys = {field: key for key, field in reversed([*family.mapped.items()])}
+        self._refuse_unknown_keys()
+        self.required = {
+            f"model.{name}": f'"{self.keys[f"model.{name}"]}"'
+            for name in ("num_layers", "hidden_size", "num_attention_heads", "seq_length")
+        }
+        self._model()
+        split = self.draft.override("parallelism.tensor") or 1
+        self._vocabulary(split)
+        set_counts(self.draft)
+        self.draft.set("attention_backend", "fused", DEFAULT)
+        dtype = _DTYPES.get(str(self.value("precision.compute")))
+        if dtype:
+            self.set("precision.compute", dtype)
+        else:
+            self.draft.set("precision.compute", "bf16", DEFAULT)
+        self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
+        self._notes()
+
+    def _refuse_unknown_keys(self) -> None:
+        known = {*self.family.mapped, *NOT_MODELLED, *WITHOUT_EFFECT}
+        problems = [
+            Problem(
+                "E871",
+                f'"{key}" is no known key of this model\'s config',
+                self.document.positions.of_key((key,)),
+                reason="a key that was ignored could change the time or the memory",
+                fix=f"{did_you_mean(key, sorted(known))}Remove it if it changes neither time nor "
+                "memory",
+            )
+            for key in self.document.data
+            if key not in known
+        ]
+        if problems:
+            raise InputError(problems)
+
+    def key(self, field: str) -> str | None:
+        """The key that gives a field, if the config has it."""
+        keys = (key for key, mapped in self.family.mapped.items() if mapped == field)
+        return next((key for key in keys if self.document.data.get(key) is not None), None)
+
+    def value(self, field: str) -> Any:
+        """The value of a field's key, or the default of the family."""
+        if key := self.key(field):
+            return self.document.data[key]
+        keys = (key for key, mapped in self.family.mapped.items() if mapped == field)
+        return next(
+            (self.family.defaults[key] for key in keys if key in self.family.defaults), None
+        )
+
+    def set(self, field: str, value: Any, otherwise: str = "default of transformers") -> None:
+        """Set a field with the line of its key."""
+        key = self.key(field)
+        place = self.document.positions.of_value((key,)) if key else None
+        line = f", line {place.line}" if place else ""
+        self.draft.set(field, value, f"{key}{line}" if key else otherwise, place)
+
+    def _model(self) -> None:
+        fixed = dict(self.family.fixed)
+        for name in ("num_layers", "hidden_size", "num_attention_heads"):
+            if (value := self.value(f"model.{name}")) is not None:
+                self.set(f"model.{name}", value)
+        for name in ("num_query_groups", "kv_channels"):
+            if (value := self.value(f"model.{name}")) is not None:
+                self.set(f"model.{name}", value)
+        hidden = self.value("model.hidden_size")
+        if (ffn := self.value("model.ffn_hidden_size")) is not None:
+            self.set("model.ffn_hidden_size", ffn)
+        elif isinstance(hidden, int):
+            self.draft.set("model.ffn_hidden_size", 4 * hidden, "default of transformers: 4 h")
+        if (length := self.value("model.seq_length")) is not None:
+            self.set("model.seq_length", length)
+            self.draft.append("model.seq_length", "the longest that the model takes")
+        self.set("model.tied_embeddings", self.value("model.tied_embeddings"))
+        self._activation()
+        attention = self.document.data.get("attention_bias")
+        mlp = self.document.data.get("mlp_bias")
+        if attention is not None:
+            fixed["qkv_biases"] = attention
+            fixed["biases"] = bool(attention and (mlp or fixed["biases"]))
+        if bool(attention) != bool(mlp) and not fixed["biases"]:
+            kind = "attention" if attention else "MLP"
+            self.draft.note(f"biases of the {kind} alone", "some more elementwise work")
+        for name, value in fixed.items():
+            self.set(f"model.{name}", value, f"as all of {self.document.data['model_type']}")
+        for name in ("hidden_dropout", "attention_dropout"):
+            dropout = self.value(f"model.{name}")
+            self.set(f"model.{name}", float(dropout or 0))
+
+    def _activation(self) -> None:
+        is_gated = self.family.fixed["normalization"] == "rms_norm"
+        known = GATED_ACTIVATIONS if is_gated else PLAIN_ACTIVATIONS
+        written = self.value("model.activation")
+        if written not in known:
+            key = self.key("model.activation") or ""
+            raise InputError.of(
+                "E878",
+                f"{key} is {as_scalar(written)}, which is not modelled",
+                self.document.positions.of_value((key,)),
+                f"write one of {', '.join(known)}",
+            )
+        self.set("model.activation", known[written])
+
+    def _vocabulary(self, tensor: int) -> None:
+        if isinstance(tokens := self.value("model.vocab_size"), int):
+            padded, comment = padded_vocabulary(tokens, 128 * tensor)
+            self.set("model.vocab_size", padded)
+            self.draft.append("model.vocab_size", comment)
+
+    def _notes(self) -> None:
+        data = self.document.data
+        for key, effect in NOT_MODELLED.items():
+            value = data.get(key)
+            written = {True: "True", False: "False"}.get(value) if isinstance(value, bool) else None
+            written = written or str(value)
+            if key in data and effect.applies(written) and not self._is_neutral(key, value):
+                place = self.document.positions.of_key((key,))
+                self.draft.note(f"{key} {as_scalar(value)}", effect.text, place)
+        if data["model_type"] == "gpt_neox" and "use_parallel_residual" not in data:
+            effect = NOT_MODELLED["use_parallel_residual"]
+            self.draft.note("use_parallel_residual (default of transformers)", effect.text)
+
+    def _is_neutral(self, key: str, value: Any) -> bool:
+        """Whether a key that is not modelled changes nothing here."""
+        data = self.document.data
+        match key:
+            case "sliding_window":
+                length = self.value("model.seq_length")
+                is_long = isinstance(length, int) and isinstance(value, int) and value >= length
+                return is_long or data.get("use_sliding_window") is False
+            case "layer_types":
+                return isinstance(value, list) and set(value) == {"full_attention"}
+        return False

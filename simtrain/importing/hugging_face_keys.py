@@ -1,0 +1,153 @@
+"""What the keys of Hugging Face's config.json are to a scenario, by model type.
+
+Source: the configuration classes of transformers (models/*/configuration_*.py), whose defaults
+stand here where a config may leave a key out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simtrain.importing.megatron_arguments import Effect
+
+_MAPPED = {
+    "num_hidden_layers": "model.num_layers",
+    "hidden_size": "model.hidden_size",
+    "num_attention_heads": "model.num_attention_heads",
+    "num_key_value_heads": "model.num_query_groups",
+    "head_dim": "model.kv_channels",
+    "intermediate_size": "model.ffn_hidden_size",
+    "max_position_embeddings": "model.seq_length",
+    "vocab_size": "model.vocab_size",
+    "tie_word_embeddings": "model.tied_embeddings",
+    "hidden_act": "model.activation",
+    "hidden_activation": "model.activation",
+    "attention_bias": "model.qkv_biases",
+    "mlp_bias": "model.biases",
+    "attention_dropout": "model.attention_dropout",
+    "hidden_dropout": "model.hidden_dropout",
+    "torch_dtype": "precision.compute",
+    "dtype": "precision.compute",
+}
+_MAPPED_GPT2 = {
+    "n_layer": "model.num_layers",
+    "n_embd": "model.hidden_size",
+    "n_head": "model.num_attention_heads",
+    "n_inner": "model.ffn_hidden_size",
+    "n_positions": "model.seq_length",
+    "vocab_size": "model.vocab_size",
+    "tie_word_embeddings": "model.tied_embeddings",
+    "activation_function": "model.activation",
+    "attn_pdrop": "model.attention_dropout",
+    "resid_pdrop": "model.hidden_dropout",
+    "torch_dtype": "precision.compute",
+    "dtype": "precision.compute",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The models of one `model_type`.
+
+    defaults: of keys that a config may leave out.
+    fixed: fields of the model that all of the family have.
+    """
+
+    defaults: dict[str, Any]
+    fixed: dict[str, Any]
+    mapped: Mapping[str, str] = field(default_factory=lambda: _MAPPED)
+
+
+_GATED = {
+    "normalization": "rms_norm",
+    "position_embedding": "rope",
+    "qk_norm": False,
+    "biases": False,
+    "qkv_biases": False,
+}
+_UNTIED = {"tie_word_embeddings": False, "hidden_act": "silu"}
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family(_UNTIED, _GATED),
+    "mistral": Family(_UNTIED | {"num_key_value_heads": 8}, _GATED),
+    "qwen2": Family(_UNTIED, _GATED | {"qkv_biases": True}),
+    "qwen3": Family(_UNTIED | {"head_dim": 128}, _GATED | {"qk_norm": True}),
+    "gemma": Family({"tie_word_embeddings": True, "hidden_act": "gelu", "head_dim": 256}, _GATED),
+    "gpt2": Family(
+        {
+            "tie_word_embeddings": True,
+            "activation_function": "gelu_new",
+            "attn_pdrop": 0.1,
+            "resid_pdrop": 0.1,
+        },
+        {
+            "normalization": "layer_norm",
+            "position_embedding": "learned",
+            "qk_norm": False,
+            "biases": True,
+            "qkv_biases": True,
+        },
+        _MAPPED_GPT2,
+    ),
+    "gpt_neox": Family(
+        {"tie_word_embeddings": False, "hidden_act": "gelu"},
+        {
+            "normalization": "layer_norm",
+            "position_embedding": "rope",
+            "qk_norm": False,
+            "biases": True,
+            "qkv_biases": True,
+        },
+    ),
+}
+
+_GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
+GATED_ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", **dict.fromkeys(_GELUS, "geglu")}
+PLAIN_ACTIVATIONS = {**dict.fromkeys(_GELUS, "gelu"), "relu2": "squared_relu"}
+
+_EXPERTS = Effect("experts instead of one MLP: other weights, products and all-to-alls")
+_LATENT = Effect("low-rank queries, keys and values: other weights, products and activations")
+_WINDOW = Effect("attention within a window: less work in the attention core")
+NOT_MODELLED: dict[str, Effect] = {
+    **dict.fromkeys(
+        (
+            *("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts"),
+            *("num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"),
+            *("first_k_dense_replace", "moe_layer_freq", "decoder_sparse_step"),
+        ),
+        _EXPERTS,
+    ),
+    **dict.fromkeys(
+        ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"),
+        _LATENT,
+    ),
+    "num_nextn_predict_layers": Effect("more layers behind the last one", ("0",)),
+    "sliding_window": _WINDOW,
+    "use_sliding_window": _WINDOW,
+    "layer_types": Effect("layers that differ from each other"),
+    "use_parallel_residual": Effect(
+        "attention and MLP read the same input: their collectives are one, and one norm is shared"
+    ),
+    "rotary_pct": Effect("fewer channels are rotated", ("1.0", "1")),
+    "partial_rotary_factor": Effect("fewer channels are rotated", ("1.0", "1")),
+    "add_cross_attention": Effect("attention to an encoder"),
+    "quantization_config": Effect("quantized weights"),
+}
+
+_WITHOUT_EFFECT = """
+    model_type architectures _name_or_path name_or_path transformers_version auto_map _commit_hash
+    bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id tokenizer_class
+    initializer_range initializer_factor rms_norm_eps layer_norm_eps layer_norm_epsilon use_cache
+    rope_theta rope_scaling rope_parameters rotary_emb_base pretraining_tp max_window_layers
+    unsloth_version classifier_dropout embd_pdrop n_ctx n_special predict_special_tokens
+    reorder_and_upcast_attn scale_attn_weights scale_attn_by_inverse_layer_idx summary_activation
+    summary_first_dropout summary_proj_to_labels summary_type summary_use_proj task_specific_params
+    output_past is_decoder is_encoder_decoder output_attentions output_hidden_states return_dict
+    id2label label2id problem_type finetuning_task chunk_size_feed_forward attn_implementation
+    _attn_implementation gradient_checkpointing router_aux_loss_coef router_jitter_noise
+    output_router_logits norm_topk_prob scoring_func topk_method topk_group n_group aux_loss_alpha
+    routed_scaling_factor seq_aux ep_size mlp_only_layers
+"""
+WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())

@@ -1,0 +1,372 @@
+"""From the arguments of Megatron-LM to a scenario.
+
+Defaults are those of Megatron-LM's arguments.py and transformer_config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simtrain.errors import InputError, Location
+from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
+from simtrain.importing.megatron_arguments import DETAILS, NOT_MODELLED
+from simtrain.importing.megatron_values import Reader, converted, wrong
+from simtrain.importing.shell import unknown_name
+from simtrain.importing.source import TEXT, Argument, Source, read_source
+from simtrain.scenario import Scenario
+
+_REQUIRED = {
+    "model.num_layers": "--num-layers",
+    "model.hidden_size": "--hidden-size",
+    "model.num_attention_heads": "--num-attention-heads",
+    "model.seq_length": "--seq-length",
+}
+_NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
+_POSITIONS = {"learned_absolute": "learned", "rope": "rope", "none": "none"}
+_BACKENDS = {"auto": "fused", "flash": "fused", "fused": "fused", "unfused": "unfused"}
+_BACKENDS["local"] = "unfused"
+# The vocabulary of GPT-2, which GPT2BPETokenizer reads from its files.
+_GPT2_TOKENS = 50257
+
+
+def import_megatron(text_or_file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
+    """The scenario of Megatron-LM's arguments, and the text of its file.
+
+    Args:
+        text_or_file: the arguments, or a file with them, a shell script or a log.
+        overrides: fields to set, such as "cluster=h100_sxm".
+
+    Raises:
+        InputError: what cannot be read; unknown arguments; values and combinations that
+            Megatron-LM refuses.
+    """
+    mapping = _Mapping(read_source(text_or_file), tuple(overrides))
+    return mapping.draft.finished(_REQUIRED)
+
+
+class _Mapping(Reader):
+    """The fields of a scenario, section by section, from the arguments that were given."""
+
+    def __init__(self, source: Source, overrides: tuple[str, ...]) -> None:
+        super().__init__(source)
+        where = "" if source.file == TEXT else f" in {source.file}"
+        self.draft = Draft(source.file, f"Megatron-LM's arguments{where}", overrides)
+        self.tensor = self._split("parallelism.tensor", "tensor_model_parallel_size")
+        self.pipeline = self._split("parallelism.pipeline", "pipeline_model_parallel_size")
+        self.context = self.integer("context_parallel_size") or 1
+        self.layers = self.integer("num_layers") or self.integer("encoder_num_layers")
+        self._model()
+        self._vocabulary()
+        self._parallelism()
+        self._stages()
+        data = self._replicas()
+        self._batch(data)
+        self._recompute()
+        self._memory(data)
+        self._attention()
+        self._precision()
+        self._overlap()
+        self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
+        self._notes()
+
+    def _split(self, field: str, name: str) -> int:
+        return self.draft.override(field) or self.integer(name) or 1
+
+    def set(self, field: str, value: object, *names: str, otherwise: str = "") -> None:
+        """Set a field that follows from arguments."""
+        comment = self.origin(*names, otherwise=otherwise or "default of Megatron-LM")
+        self.draft.set(field, value, comment, self.place(*names))
+
+    # ------------------------------------------------------------------------------- sections
+
+    def _model(self) -> None:
+        hidden, heads = self.integer("hidden_size"), self.integer("num_attention_heads")
+        if self.layers is not None:
+            self.set("model.num_layers", self.layers, self.first_given("num_layers"))
+        if hidden is not None:
+            self.set("model.hidden_size", hidden, "hidden_size")
+        if heads is not None:
+            self.set("model.num_attention_heads", heads, "num_attention_heads")
+            groups = self.integer("num_query_groups") or 1
+            names = ("group_query_attention", "num_query_groups")
+            if self.flag("group_query_attention"):
+                self.set("model.num_query_groups", groups, *names)
+        if channels := self.integer("kv_channels"):
+            self.set("model.kv_channels", channels, "kv_channels")
+        swiglu = self.flag("swiglu")
+        if ffn := self.integer("ffn_hidden_size"):
+            self.set("model.ffn_hidden_size", ffn, "ffn_hidden_size")
+        elif hidden is not None:
+            # Rounded to 64 as in arguments.py, so that a gated MLP is as large as a plain one.
+            ffn = int((4 * hidden * 2 / 3) / 64) * 64 if swiglu else 4 * hidden
+            rule = "default with --swiglu: 8/3 h, in whole 64s" if swiglu else "default: 4 h"
+            self.draft.set("model.ffn_hidden_size", ffn, rule)
+        if seq_length := self.integer("seq_length") or self.integer("encoder_seq_length"):
+            self.set("model.seq_length", seq_length, self.first_given("seq_length"))
+        tied = not self.flag("untie_embeddings_and_output_weights")
+        self.set("model.tied_embeddings", tied, "untie_embeddings_and_output_weights")
+        squared = "squared_relu" if self.flag("squared_relu") else "gelu"
+        self.set("model.activation", "swiglu" if swiglu else squared, "swiglu", "squared_relu")
+        norm = self.choice("normalization", _NORMS, "LayerNorm")
+        self.set("model.normalization", norm, "normalization")
+        self.set("model.qk_norm", self.flag("qk_layernorm"), "qk_layernorm")
+        rotary = self.flag("use_rotary_position_embeddings")
+        self.positions = self.choice(
+            "position_embedding_type", _POSITIONS, "rope" if rotary else "learned_absolute"
+        )
+        names = ("position_embedding_type", "use_rotary_position_embeddings")
+        self.set("model.position_embedding", self.positions, *names)
+        biases = self.flag("add_bias_linear", True)
+        self.set("model.biases", biases, "add_bias_linear")
+        qkv = biases or self.flag("add_qkv_bias")
+        self.set("model.qkv_biases", qkv, "add_bias_linear", "add_qkv_bias")
+        for name in ("hidden_dropout", "attention_dropout"):
+            dropout = self.decimal(name)
+            self.set(f"model.{name}", 0.1 if dropout is None else dropout, name)
+
+    def _vocabulary(self) -> None:
+        """The vocabulary as Megatron-LM pads it: a multiple of 128 x tensor parallelism."""
+        if padded := self.integer("padded_vocab_size"):
+            self.set("model.vocab_size", padded, "padded_vocab_size")
+            return
+        tokens = self.integer("vocab_size")
+        tokenizer = self.given("tokenizer_type")
+        # pretrain_gpt.py takes GPT-2's tokenizer unless another one is given.
+        kind = tokenizer.value if tokenizer else "GPT2BPETokenizer"
+        if tokens is None and kind != "GPT2BPETokenizer":
+            text = "the size of the tokenizer's vocabulary is not in the source"
+            self.draft.note(kind, f"{text}: 51200 stands for it", self.place("tokenizer_type"))
+            self.draft.set("model.vocab_size", 51200, DEFAULT)
+            return
+        if tokens is None:
+            tokens = _GPT2_TOKENS
+        elif kind == "NullTokenizer":
+            tokens += 1  # The end of a document (_NullTokenizer in tokenizer.py).
+        unit = (self.integer("make_vocab_size_divisible_by") or 128) * self.tensor
+        names = ("vocab_size", "tokenizer_type", "make_vocab_size_divisible_by")
+        padded, comment = padded_vocabulary(tokens, unit)
+        self.set("model.vocab_size", padded, *names, otherwise="default: GPT2BPETokenizer")
+        self.draft.append("model.vocab_size", comment)
+
+    def _parallelism(self) -> None:
+        self.set("parallelism.tensor", self.tensor, "tensor_model_parallel_size")
+        sequence = self.flag("sequence_parallel")
+        if sequence and self.tensor == 1:
+            comment = "Megatron-LM drops --sequence-parallel on one rank"
+            self.draft.set("parallelism.sequence_parallel", False, comment)
+        else:
+            self.set("parallelism.sequence_parallel", sequence, "sequence_parallel")
+        self.set("parallelism.pipeline", self.pipeline, "pipeline_model_parallel_size")
+        # Since 2023 every rank sends the whole output (p2p_communication.py); a flag of before is
+        # printed by older versions, or was switched off.
+        scatters = self.source.is_printed and self.flag("scatter_gather_tensors_in_pipeline")
+        self.draft.set(
+            "parallelism.scatter_gather",
+            scatters and not sequence,
+            self.origin("scatter_gather_tensors_in_pipeline", otherwise="default since 2023"),
+        )
+        if self.flag("use_tp_pp_dp_mapping"):
+            self.set("placement.order", "tp-cp-ep-pp-dp", "use_tp_pp_dp_mapping")
+
+    def _stages(self) -> None:
+        """Chunks, and stages with a number of layers of their own."""
+        chunks = self._chunks()
+        ends = {
+            "first": (
+                "decoder_first_pipeline_num_layers",
+                "account_for_embedding_in_pipeline_split",
+            ),
+            "last": ("decoder_last_pipeline_num_layers", "account_for_loss_in_pipeline_split"),
+        }
+        accounted = {end: self.flag(account) for end, (_, account) in ends.items()}
+        slots = (self.layers or 0) + sum(accounted.values())
+        for end, (own, account) in ends.items():
+            field = f"parallelism.{end}_stage_layers"
+            if layers := self.integer(own):
+                self.set(field, layers, own)
+            elif accounted[end] and chunks > 1:
+                argument = self.source.arguments[account]
+                text = "one chunk of the stage has a layer less"
+                self.draft.note(argument.words, text, argument.place)
+            elif accounted[end] and self.pipeline > 1 and slots % self.pipeline == 0:
+                self.set(field, slots // self.pipeline - 1, account)
+            elif accounted[end] and self.pipeline > 1:
+                argument = self.source.arguments[account]
+                raise wrong(argument, f"leaves {slots} slots to {self.pipeline} stages")
+
+    def _chunks(self) -> int:
+        names = (
+            "num_layers_per_virtual_pipeline_stage",
+            "num_virtual_stages_per_pipeline_rank",
+            "virtual_pipeline_model_parallel_size",
+        )
+        per_chunk, per_rank, printed = map(self.integer, names)
+        chunks = per_rank or printed or 1
+        if per_chunk and self.layers and not (per_rank or printed):
+            chunks, rest = divmod(self.layers, self.pipeline * per_chunk)
+            if rest or not chunks:
+                argument = self.source.arguments[names[0]]
+                raise wrong(argument, f"does not cut {self.layers} layers into equal chunks")
+        if chunks > 1:
+            self.set("parallelism.interleave", chunks, *names)
+        return chunks
+
+    def _replicas(self) -> int:
+        """Replicas of the model, from the number of ranks."""
+        if data := self.draft.override("parallelism.data"):
+            self.draft.set("parallelism.data", data, "--set")
+            return data
+        world, names = self._world()
+        if world is None:
+            data = self.integer("data_parallel_size") or 1
+            self.set("parallelism.data", data, "data_parallel_size", otherwise=DEFAULT)
+            return data
+        ranks = self.tensor * self.pipeline * self.context
+        if world % ranks:
+            raise InputError.of(
+                "E872",
+                f"{world} GPUs ({names}) are no multiple of tensor x pipeline x context "
+                f"parallelism, {self.tensor} x {self.pipeline} x {self.context} = {ranks}",
+                self._launcher_place(),
+                f"launch a multiple of {ranks}, or give --set parallelism.data=...",
+                "each replica of the model needs all of these ranks",
+            )
+        comment = f"{names}: {world} GPUs / {ranks} a replica"
+        self.draft.set("parallelism.data", world // ranks, comment, self._launcher_place())
+        return world // ranks
+
+    def _launcher_place(self) -> Location | None:
+        launcher = self.source.launcher.values()
+        return next((one.place for one in launcher), self.place("world_size"))
+
+    def _world(self) -> tuple[int | None, str]:
+        if world := self.integer("world_size"):
+            return world, self.origin("world_size")
+        launcher = [self.source.launcher.get(name) for name in ("nproc_per_node", "nnodes")]
+        counts = [
+            converted(one, int, "an integer")
+            for one in launcher
+            if one and not unknown_name(one.value)
+        ]
+        if len(counts) < 2:
+            return None, ""
+        return counts[0] * counts[1], " x ".join(one.spelled for one in launcher if one)
+
+    def _batch(self, data: int) -> None:
+        micro = self.draft.override("batch.micro") or self.integer("micro_batch_size")
+        self.set("batch.micro", micro or 1, "micro_batch_size", otherwise=DEFAULT)
+        if total := self.integer("global_batch_size"):
+            self.set("batch.global", total, "global_batch_size")
+        else:
+            comment = "default of Megatron-LM: micro x data"
+            self.draft.set("batch.global", (micro or 1) * data, comment)
+
+    def _recompute(self) -> None:
+        names = ("recompute_granularity", "recompute_activations")
+        granularity = "selective" if self.flag("recompute_activations") else "none"
+        strategies = {"full": "full", "selective": "selective", "none": "none"}
+        strategy = self.choice("recompute_granularity", strategies, granularity)
+        self.set("recompute.strategy", strategy, *names)
+        modules = self.known("recompute_modules")
+        if strategy == "selective" and modules and "core_attn" not in modules.value.split():
+            # Only what is in the list is recomputed; other modules are not modelled.
+            comment = f"{self.origin('recompute_modules')}: not the attention core"
+            self.draft.set("recompute.strategy", "none", comment, modules.place)
+        if strategy == "full":
+            method = self.choice(
+                "recompute_method", {"uniform": "uniform", "block": "block"}, "uniform"
+            )
+            self.set("recompute.method", method, "recompute_method")
+            layers = self.integer("recompute_num_layers")
+            self.set("recompute.num_layers", layers or 1, "recompute_num_layers")
+            if self.flag("distribute_saved_activations"):
+                self.set("recompute.distribute", True, "distribute_saved_activations")
+        name = "num_microbatches_with_partial_activation_checkpoints"
+        if kept := self.integer(name):
+            self.set("recompute.keep_microbatches", kept, name)
+
+    def _memory(self, data: int) -> None:
+        shards = self.flag("use_distributed_optimizer")
+        if shards and data == 1:
+            comment = "--use-distributed-optimizer has nothing to divide over one replica"
+            self.draft.set("memory.zero_stage", 0, comment)
+        else:
+            self.set("memory.zero_stage", int(shards), "use_distributed_optimizer")
+        if self.flag("optimizer_cpu_offload"):
+            self.set("memory.offload_optimizer", True, "optimizer_cpu_offload")
+
+    def _attention(self) -> None:
+        names = ("attention_backend", "use_flash_attn", "transformer_impl")
+        backend = self.choice("attention_backend", _BACKENDS, "auto")
+        implementation = self.known("transformer_impl")
+        is_local = implementation is not None and implementation.value == "local"
+        if is_local and not self.given("attention_backend"):
+            backend = "fused" if self.flag("use_flash_attn") else "unfused"
+        otherwise = "default of Megatron-LM: auto, a fused kernel"
+        self.set("attention_backend", backend, *names, otherwise=otherwise)
+
+    def _precision(self) -> None:
+        bf16, fp16 = self.flag("bf16"), self.flag("fp16")
+        if bf16 or fp16:
+            self.set("precision.compute", "bf16" if bf16 else "fp16", "bf16" if bf16 else "fp16")
+        else:
+            text = "the source trains in fp32: slower products, twice the bytes; this is bf16"
+            self.draft.note("neither --bf16 nor --fp16", text)
+            self.draft.set("precision.compute", "bf16", "not the source's fp32")
+        names = ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16")
+        accumulates = self.flag(names[0]) or not fp16
+        gradients = "fp32" if accumulates else "fp16"
+        if bf16 and self.flag("grad_reduce_in_bf16"):
+            gradients = "bf16"
+        otherwise = f"default of Megatron-LM with {'--fp16' if fp16 else '--bf16'}"
+        self.set("precision.gradients", gradients, *names, otherwise=otherwise)
+
+    def _overlap(self) -> None:
+        interleaves = "interleave" in self.draft.data["parallelism"]
+        overlaps = interleaves and self.flag("overlap_p2p_comm", True)
+        otherwise = f"default of Megatron-LM {'with' if interleaves else 'without'} virtual stages"
+        self.set("overlap.pipeline", overlaps, "overlap_p2p_comm", otherwise=otherwise)
+        reduces = self.flag("overlap_grad_reduce")
+        self.set("overlap.data_parallel", reduces, "overlap_grad_reduce")
+
+    # ---------------------------------------------------------------------------------- notes
+
+    def _notes(self) -> None:
+        """Note the arguments that are not modelled and change something, with their details."""
+        details: dict[str, list[str]] = {}
+        for name, argument in self.source.arguments.items():
+            if name in DETAILS and not self.source.is_printed:
+                details.setdefault(DETAILS[name], []).append(argument.spelled)
+        for name, argument in self.source.arguments.items():
+            if name not in NOT_MODELLED or self._is_neutral(argument):
+                continue
+            refined = f" (with {', '.join(details[name])})" if name in details else ""
+            self.draft.note(argument.words, NOT_MODELLED[name].text + refined, argument.place)
+
+    def _is_neutral(self, argument: Argument) -> bool:
+        """Whether an argument that is not modelled changes nothing here."""
+        value = argument.value
+        if not NOT_MODELLED[argument.name].applies(value):
+            return True
+        is_fused: bool = self.draft.data["attention_backend"] == "fused"
+        is_rotary = self.positions == "rope"
+        match argument.name:
+            case "max_position_embeddings":
+                length = self.given(self.first_given("seq_length"))
+                is_learned = self.positions == "learned"
+                return not is_learned or length is None or value == length.value
+            case "bias_gelu_fusion":
+                return self.flag("swiglu") or not self.flag("add_bias_linear", True)
+            case "bias_swiglu_fusion":
+                return not self.flag("swiglu")
+            case "apply_rope_fusion":
+                return not is_rotary
+            case "masked_softmax_fusion":
+                return is_fused
+            case "attention_softmax_in_fp32" | "apply_query_key_layer_scaling":
+                return is_fused
+            case "microbatch_group_size_per_vp_stage":
+                return value == str(self.pipeline)
+            case "overlap_param_gather":
+                return not self.flag("use_distributed_optimizer")
+        return False

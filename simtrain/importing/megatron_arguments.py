@@ -1,0 +1,329 @@
+"""What each argument of Megatron-LM is to a scenario: mapped, without effect, or not modelled.
+
+Names are those of Megatron-LM's printed arguments: `--disable-bias-linear` is `add_bias_linear`
+set to False. Source: megatron/training/arguments.py of Megatron-LM (2025, core 0.15), and arguments
+that older scripts have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simtrain.importing.megatron_without_effect import WITHOUT_EFFECT
+
+MAPPED: dict[str, str] = {
+    "num_layers": "model.num_layers",
+    "encoder_num_layers": "model.num_layers",
+    "hidden_size": "model.hidden_size",
+    "ffn_hidden_size": "model.ffn_hidden_size",
+    "num_attention_heads": "model.num_attention_heads",
+    "group_query_attention": "model.num_query_groups",
+    "num_query_groups": "model.num_query_groups",
+    "kv_channels": "model.kv_channels",
+    "seq_length": "model.seq_length",
+    "encoder_seq_length": "model.seq_length",
+    "vocab_size": "model.vocab_size",
+    "padded_vocab_size": "model.vocab_size",
+    "make_vocab_size_divisible_by": "model.vocab_size",
+    "tokenizer_type": "model.vocab_size",
+    "swiglu": "model.activation",
+    "squared_relu": "model.activation",
+    "normalization": "model.normalization",
+    "qk_layernorm": "model.qk_norm",
+    "position_embedding_type": "model.position_embedding",
+    "use_rotary_position_embeddings": "model.position_embedding",
+    "add_bias_linear": "model.biases",
+    "add_qkv_bias": "model.qkv_biases",
+    "hidden_dropout": "model.hidden_dropout",
+    "attention_dropout": "model.attention_dropout",
+    "untie_embeddings_and_output_weights": "model.tied_embeddings",
+    "tensor_model_parallel_size": "parallelism.tensor",
+    "sequence_parallel": "parallelism.sequence_parallel",
+    "pipeline_model_parallel_size": "parallelism.pipeline",
+    "num_layers_per_virtual_pipeline_stage": "parallelism.interleave",
+    "num_virtual_stages_per_pipeline_rank": "parallelism.interleave",
+    "virtual_pipeline_model_parallel_size": "parallelism.interleave",
+    "decoder_first_pipeline_num_layers": "parallelism.first_stage_layers",
+    "decoder_last_pipeline_num_layers": "parallelism.last_stage_layers",
+    "account_for_embedding_in_pipeline_split": "parallelism.first_stage_layers",
+    "account_for_loss_in_pipeline_split": "parallelism.last_stage_layers",
+    "world_size": "parallelism.data",
+    "data_parallel_size": "parallelism.data",
+    "scatter_gather_tensors_in_pipeline": "parallelism.scatter_gather",
+    "use_tp_pp_dp_mapping": "placement.order",
+    "micro_batch_size": "batch.micro",
+    "global_batch_size": "batch.global",
+    "recompute_activations": "recompute.strategy",
+    "recompute_granularity": "recompute.strategy",
+    "recompute_method": "recompute.method",
+    "recompute_num_layers": "recompute.num_layers",
+    "distribute_saved_activations": "recompute.distribute",
+    "num_microbatches_with_partial_activation_checkpoints": "recompute.keep_microbatches",
+    "use_distributed_optimizer": "memory.zero_stage",
+    "optimizer_cpu_offload": "memory.offload_optimizer",
+    "attention_backend": "attention_backend",
+    "use_flash_attn": "attention_backend",
+    "transformer_impl": "attention_backend",
+    "bf16": "precision.compute",
+    "fp16": "precision.compute",
+    "accumulate_allreduce_grads_in_fp32": "precision.gradients",
+    "grad_reduce_in_bf16": "precision.gradients",
+    "overlap_p2p_comm": "overlap.pipeline",
+    "overlap_grad_reduce": "overlap.data_parallel",
+}
+"""The field that an argument sets, alone or together with others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an argument that is not modelled changes.
+
+    neutral: the values with which it changes nothing, beside None, [], and False (unless True is
+        one of them).
+    active: if given, the only values with which it changes something.
+    details: arguments that only refine this one, and change nothing without it.
+    """
+
+    text: str
+    neutral: tuple[str, ...] = ()
+    details: str = ""
+    active: tuple[str, ...] = ()
+
+    def applies(self, value: str) -> bool:
+        """Whether the argument with this value changes something."""
+        if self.active:
+            return value in self.active
+        off = () if "True" in self.neutral else ("False",)
+        return value not in (*self.neutral, *off, "None", "[]", "")
+
+
+_KERNEL = "other kernels, which read and write more of the activations: slower"
+NOT_MODELLED: dict[str, Effect] = {
+    # Model.
+    "num_experts": Effect(
+        "a router and experts instead of one MLP: other weights, products and all-to-alls",
+        details="""
+        moe_layer_freq moe_ffn_hidden_size moe_shared_expert_intermediate_size moe_grouped_gemm
+        moe_shared_expert_overlap moe_use_legacy_grouped_gemm moe_layer_recompute moe_extended_tp
+        moe_use_upcycling moe_upcycling_granularity moe_router_load_balancing_type moe_router_dtype
+        moe_router_fusion moe_router_score_function moe_router_topk moe_router_pre_softmax
+        moe_router_num_groups moe_router_group_topk moe_router_topk_scaling_factor
+        moe_router_enable_expert_bias moe_router_bias_update_rate moe_router_force_load_balancing
+        moe_router_padding_for_fp8 moe_aux_loss_coeff moe_z_loss_coeff moe_input_jitter_eps
+        moe_per_layer_logging moe_token_dispatcher_type moe_enable_deepep moe_deepep_num_sms
+        moe_permute_fusion moe_expert_capacity_factor moe_pad_expert_input_to_capacity
+        moe_token_drop_policy moe_apply_probs_on_input overlap_moe_expert_parallel_comm
+        moe_pad_experts_for_cuda_graph_inference expert_model_parallel_size
+        expert_tensor_parallel_size use_fused_weighted_squared_relu""",
+    ),
+    "multi_latent_attention": Effect(
+        "low-rank queries, keys and values: other weights, products and saved activations",
+        details="""
+        q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim rotary_scaling_factor
+        mscale mscale_all_dim cache_mla_latents""",
+    ),
+    "mtp_num_layers": Effect(
+        "more layers and heads behind the last layer: more time and memory on the last stage",
+        details="mtp_loss_scaling_factor",
+    ),
+    "quick_geglu": Effect(
+        "a gated MLP: half as many products again",
+        details="activation_func_clamp_value glu_linear_offset",
+    ),
+    "openai_gelu": Effect(_KERNEL),
+    "max_position_embeddings": Effect("the table of learned positions has other rows: memory"),
+    "relative_attention_num_buckets": Effect("a bias of relative positions", ("32",)),
+    "window_size": Effect(
+        "attention within a window: less work in the attention core",
+        details="window_attn_skip_freq",
+    ),
+    "softmax_type": Effect("one more weight for each head", ("vanilla",)),
+    "qk_l2_norm": Effect("queries and keys are normalized: more elementwise work"),
+    "apply_residual_connection_post_layernorm": Effect("more saved activations"),
+    "no_rope_freq": Effect("layers without rotary embeddings"),
+    "rotary_percent": Effect("fewer channels are rotated", ("1.0", "1")),
+    "decoder_num_layers": Effect("a decoder beside the encoder"),
+    "vocab_extra_ids": Effect("more rows of the embedding", ("0",)),
+    "heterogeneous_layers_config_path": Effect("layers that differ from each other"),
+    "heterogeneous_layers_config_encoded_json": Effect("layers that differ from each other"),
+    "spec": Effect("layers of another make"),
+    "hybrid_attention_ratio": Effect("Mamba layers instead of transformer layers", ("0.0",)),
+    "hybrid_mlp_ratio": Effect("Mamba layers instead of transformer layers", ("0.0",)),
+    "hybrid_override_pattern": Effect("Mamba layers instead of transformer layers"),
+    "is_hybrid_model": Effect(
+        "Mamba layers instead of transformer layers",
+        details="""
+        mamba_state_dim mamba_head_dim mamba_num_groups mamba_num_heads disable_mamba_mem_eff_path
+        """,
+    ),
+    "retro_add_retriever": Effect(
+        "a retrieval encoder and cross attention",
+        details="""
+        retro_project_dir retro_cyclic_train_iters retro_encoder_layers retro_encoder_hidden_dropout
+        retro_encoder_attention_dropout retro_num_neighbors retro_num_retrieved_chunks
+        retro_attention_gate retro_verify_neighbor_count""",
+    ),
+    "perform_rl_step": Effect(
+        "generation of samples within the iteration",
+        details="""
+        rl_prompts_per_eval rl_offload_optimizer_during_inference rl_partial_rollouts
+        rl_offload_kv_cache_during_training rl_remove_kv_cache_during_training rl_reset_cuda_graphs
+        rl_inference_logprobs_is_correction rl_importance_sampling_truncation_coef
+        rl_calculate_intra_group_similarity rl_use_sequence_packing rl_sequence_packing_bin_size
+        rl_sequence_packing_algo grpo_prompts_per_step grpo_group_size grpo_iterations
+        grpo_clamp_eps_lower grpo_clamp_eps_upper grpo_kl_beta grpo_entropy_term_weight
+        grpo_filter_groups_with_same_reward grpo_default_temperature grpo_default_top_p
+        langrl_inference_server_type langrl_inference_server_conversation_template
+        langrl_external_server langrl_env_config""",
+    ),
+    "use_legacy_models": Effect("the older layers, with other kernels"),
+    # Precision.
+    "fp8": Effect(
+        "products in fp8: faster; weights and saved inputs of products in 8 bits: less memory",
+        details="""
+        fp8_margin fp8_interval fp8_amax_history_len fp8_amax_compute_algo fp8_wgrad fp8_recipe
+        fp8_param fp8_param_gather first_last_layers_bf16 num_layers_at_start_in_bf16
+        num_layers_at_end_in_bf16 keep_fp8_transpose_cache reuse_grad_buf_for_mxfp8_param_ag""",
+    ),
+    "fp4": Effect(
+        "products in fp4: faster; less memory",
+        details="fp4_recipe fp4_param fp4_param_gather fp4_quantizer_factory",
+    ),
+    "kitchen_config_file": Effect("quantized products"),
+    "kitchen_recipe_number": Effect("quantized products"),
+    "fp32_residual_connection": Effect("residuals in fp32: more bytes to read, write and save"),
+    "attention_softmax_in_fp32": Effect("an fp32 softmax where attention is unfused: slower"),
+    "apply_query_key_layer_scaling": Effect("an fp32 softmax where attention is unfused: slower"),
+    "fp16_lm_cross_entropy": Effect("the loss in fp16: half of the logits' memory"),
+    "use_precision_aware_optimizer": Effect(
+        "optimizer states in other types: less memory",
+        details="main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype",
+    ),
+    # Kernels.
+    "masked_softmax_fusion": Effect(_KERNEL, ("True",)),
+    "bias_gelu_fusion": Effect(_KERNEL, ("True",)),
+    "bias_swiglu_fusion": Effect(_KERNEL, ("True",)),
+    "bias_dropout_fusion": Effect(_KERNEL, ("True",)),
+    "apply_rope_fusion": Effect(_KERNEL, ("True",)),
+    "gradient_accumulation_fusion": Effect(
+        "gradients are added by kernels of their own", ("True",)
+    ),
+    "no_persist_layer_norm": Effect(_KERNEL),
+    "use_te_activation_func": Effect("another kernel for the activation"),
+    "cross_entropy_loss_fusion": Effect(
+        "fewer kernels and copies of the logits: less time and memory on the last stage",
+        details="cross_entropy_fusion_impl",
+    ),
+    "deterministic_mode": Effect("deterministic kernels: slower"),
+    "enable_cuda_graph": Effect("no launches of single kernels: small kernels are faster"),
+    "external_cuda_graph": Effect("no launches of single kernels: small kernels are faster"),
+    "cuda_graph_impl": Effect(
+        "no launches of single kernels: small kernels are faster",
+        ("none",),
+        "cuda_graph_scope cuda_graph_warmup_steps",
+    ),
+    # Parallelism and communication.
+    "context_parallel_size": Effect(
+        "sequences are split over so many ranks: less memory, and keys and values are exchanged",
+        ("1",),
+        "cp_comm_type hierarchical_context_parallel_sizes",
+    ),
+    "pipeline_model_parallel_layout": Effect("layers are on other stages"),
+    "pipeline_model_parallel_split_rank": Effect("encoder and decoder on stages of their own"),
+    "microbatch_group_size_per_vp_stage": Effect("another order of the interleaved schedule"),
+    "overlap_p2p_comm_warmup_flush": Effect("transfers in warm-up and cool-down are hidden too"),
+    "defer_embedding_wgrad_compute": Effect(
+        "the head's weight gradient fills bubbles of the last stage",
+        details="wgrad_deferral_limit",
+    ),
+    "delay_wgrad_compute": Effect("weight gradients are computed later"),
+    "tp_comm_overlap": Effect(
+        "tensor-parallel collectives are hidden in the forward pass too: faster",
+        details="""
+        tp_comm_overlap_cfg tp_comm_overlap_ag tp_comm_overlap_rs tp_comm_overlap_rs_dgrad
+        tp_comm_bulk_dgrad tp_comm_bulk_wgrad tp_comm_split_ag tp_comm_split_rs
+        tp_comm_bootstrap_backend""",
+    ),
+    "overlap_param_gather": Effect("the gather of parameters is hidden behind the forward pass"),
+    "overlap_param_gather_with_optimizer_step": Effect("a gather is hidden behind the optimizer"),
+    "align_grad_reduce": Effect("stages start to reduce gradients at other moments", ("True",)),
+    "align_param_gather": Effect("stages start to gather at other moments", ("True", "False")),
+    "ddp_num_buckets": Effect("gradient buckets of another size"),
+    "ddp_bucket_size": Effect("gradient buckets of another size"),
+    "ddp_reduce_scatter_with_fp32_accumulation": Effect("all-to-alls reduce the gradients"),
+    "num_distributed_optimizer_instances": Effect(
+        "optimizer states are kept several times", ("1",)
+    ),
+    "use_nccl_ub": Effect("NCCL needs fewer SMs beside kernels"),
+    "nccl_ub": Effect("NCCL needs fewer SMs beside kernels"),
+    "use_sharp": Effect("switches reduce: faster collectives", details="sharp_enabled_group"),
+    "symmetric_ar_type": Effect("other all-reduce kernels"),
+    "nccl_communicator_config_path": Effect("NCCL with other numbers of SMs"),
+    "pipeline_model_parallel_comm_backend": Effect("transfers by another library", ("nccl",)),
+    "use_ring_exchange_p2p": Effect("transfers by another library"),
+    "distributed_backend": Effect("another library for all communication", ("nccl",)),
+    "use_megatron_fsdp": Effect(
+        "parameters or gradients are divided too (compare memory.zero_stage 2 and 3)",
+        details="""
+        data_parallel_sharding_strategy fsdp_double_buffer suggested_communication_unit_size
+        enable_full_sharding_in_hsdp init_model_with_meta_device use_custom_fsdp""",
+    ),
+    "use_torch_fsdp2": Effect(
+        "parameters are divided too (compare memory.zero_stage 3)",
+        details="torch_fsdp2_reshard_after_forward",
+    ),
+    # Batch, memory and optimizer.
+    "yaml_cfg": Effect("arguments in another file, which is not read"),
+    "use_checkpoint_args": Effect("the model's arguments are those of the checkpoint"),
+    "use_mp_args_from_checkpoint_args": Effect("the split is that of the checkpoint"),
+    "variable_seq_lengths": Effect("microbatches of different lengths"),
+    "rampup_batch_size": Effect("the first iterations have smaller batches"),
+    "decoder_seq_length": Effect("sequences of the decoder have another length"),
+    "recompute_modules": Effect("modules beside the attention core are recomputed", ("core_attn",)),
+    "cpu_offloading_num_layers": Effect("activations of layers are kept by the host", ("0",)),
+    "optimizer_offload_fraction": Effect("the rest of the states stay on the GPU", ("1.0", "1")),
+    "overlap_cpu_optimizer_d2h_h2d": Effect("copies to and from the host are hidden"),
+    "use_torch_optimizer_for_cpu_offload": Effect("another Adam on the host"),
+    "optimizer": Effect(
+        "an optimizer with other states and another step",
+        ("adam",),
+        """
+        sgd_momentum muon_momentum muon_split_qkv muon_use_nesterov muon_scale_mode
+        muon_fp32_matmul_prec muon_num_ns_steps muon_tp_mode muon_extra_scale_factor""",
+    ),
+    "empty_unused_memory_level": Effect("the allocator starts anew each iteration: slower", ("0",)),
+    "check_weight_hash_across_dp_replicas_interval": Effect("weights are compared now and then"),
+    "clip_grad": Effect("no norm of gradients, and no barrier in it", active=("0", "0.0")),
+    "timing_log_level": Effect("timers that synchronize: slower", active=("1", "2")),
+    "log_params_norm": Effect("one more norm of all parameters in iterations that are logged"),
+    "log_num_zeros_in_grad": Effect("one more pass over the gradients"),
+}
+
+DETAILS: dict[str, str] = {
+    detail: name for name, effect in NOT_MODELLED.items() for detail in effect.details.split()
+}
+"""The arguments that only refine another one, and that one."""
+
+KNOWN = MAPPED.keys() | NOT_MODELLED.keys() | DETAILS.keys() | WITHOUT_EFFECT
+
+# Flags that are not spelled as the printed argument; False: the flag switches it off. Other flags
+# that begin with "no-" or "disable-" switch off the argument after it.
+_GROUP_SIZE = "microbatch_group_size_per_vp_stage"
+SPELLINGS: dict[str, tuple[str, bool]] = {
+    "fp8_format": ("fp8", True),
+    "fp4_format": ("fp4", True),
+    "microbatch_group_size_per_virtual_pipeline_stage": (_GROUP_SIZE, True),
+    "no_overlap_p2p_communication": ("overlap_p2p_comm", False),
+    "overlap_p2p_communication_warmup_flush": ("overlap_p2p_comm_warmup_flush", True),
+    "disable_bias_linear": ("add_bias_linear", False),
+    "no_position_embedding": ("add_position_embedding", False),
+    "no_rope_fusion": ("apply_rope_fusion", False),
+    "no_initialization": ("perform_initialization", False),
+    "no_one_logger": ("enable_one_logger", False),
+    "disable_msc": ("enable_msc", False),
+    "disable_gloo_process_groups": ("enable_gloo_process_groups", False),
+    "muon_no_split_qkv": ("muon_split_qkv", False),
+    "torch_fsdp2_no_reshard_after_forward": ("torch_fsdp2_reshard_after_forward", False),
+    "retro_no_verify_neighbor_count": ("retro_verify_neighbor_count", False),
+    "bert_no_binary_head": ("bert_binary_head", False),
+}

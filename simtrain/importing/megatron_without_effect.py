@@ -1,0 +1,96 @@
+"""The arguments of Megatron-LM without effect; `megatron_arguments` has the others."""
+
+from __future__ import annotations
+
+_WITHOUT_EFFECT = """
+    train_iters train_samples exit_interval exit_duration_in_mins exit_signal_handler seed
+    iterations_to_skip lr lr_decay_style lr_wsd_decay_style lr_decay_iters lr_decay_samples
+    lr_wsd_decay_samples lr_wsd_decay_iters lr_warmup_fraction lr_warmup_iters lr_warmup_samples
+    lr_warmup_init min_lr override_opt_param_scheduler use_checkpoint_opt_param_scheduler
+    decoupled_lr decoupled_min_lr weight_decay start_weight_decay end_weight_decay
+    weight_decay_incr_style adam_beta1 adam_beta2 adam_eps init_method_std
+    embedding_init_method_std init_method_xavier_uniform data_parallel_random_init loss_scale
+    initial_loss_scale min_loss_scale loss_scale_window hysteresis calculate_per_token_loss
+    disable_bf16_reduced_precision_matmul bert_binary_head
+
+    norm_epsilon layernorm_epsilon apply_layernorm_1p rotary_base rotary_interleaved
+    rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor rope_type
+    mrope_section add_position_embedding relative_attention_max_distance onnx_safe
+
+    data_path train_data_path valid_data_path test_data_path data_args_path per_split_data_args_path
+    data_cache_path split mock_data mmap_bin_files num_workers num_dataset_builder_threads
+    dataloader_type reset_position_ids reset_attention_mask eod_mask_loss sample_rate mask_prob
+    short_seq_prob create_attention_mask_in_dataloader object_storage_cache_path
+    mid_level_dataset_surplus allow_ambiguous_pad_tokens retriever_seq_length enable_msc
+    vocab_file merge_file tokenizer_model tokenizer_metadata tiktoken_pattern
+    tiktoken_num_special_tokens tiktoken_special_tokens legacy_tokenizer trust_remote_code
+    full_validation multiple_validation_sets eval_iters eval_interval test_mode skip_train
+    sft sft_tokenizer_prompt_format
+
+    save save_interval persistent_save_interval save_retain_interval no_save_optim no_save_rng load
+    no_load_optim load_main_params_from_ckpt no_load_rng strict_fsdp_dtensor_load finetune
+    non_persistent_save_interval non_persistent_ckpt_type non_persistent_global_ckpt_dir
+    non_persistent_local_ckpt_dir non_persistent_local_ckpt_algo pretrained_checkpoint ckpt_step
+    perform_initialization
+    use_tokenizer_model_from_checkpoint_args exit_on_missing_checkpoint use_dist_ckpt
+    use_dist_ckpt_deprecated use_persistent_ckpt_worker auto_detect_ckpt_format dist_ckpt_format
+    dist_ckpt_format_deprecated ckpt_format ckpt_convert_format ckpt_convert_save
+    ckpt_convert_update_legacy_dist_opt_format ckpt_fully_parallel_save
+    ckpt_fully_parallel_save_deprecated async_save ckpt_fully_parallel_load
+    ckpt_assume_constant_structure dist_ckpt_strictness dist_ckpt_save_pre_mcore_014
+    dist_ckpt_optim_fully_reshardable distrib_optim_fully_reshardable_mem_efficient replication
+    replication_jump replication_factor adlr_autoresume adlr_autoresume_interval
+
+    log_interval log_throughput log_progress log_energy timing_log_option
+    barrier_with_L1_time barrier_with_level_1_timing tensorboard_dir tensorboard_log_interval
+    tensorboard_queue_size log_timers_to_tensorboard log_loss_scale_to_tensorboard
+    log_validation_ppl_to_tensorboard log_memory_to_tensorboard log_world_size_to_tensorboard
+    log_learning_rate_to_tensorboard log_batch_size_to_tensorboard
+    wandb_project wandb_entity wandb_exp_name wandb_save_dir logging_level enable_one_logger
+    one_logger one_logger_project one_logger_run_name one_logger_async app_tag_run_name
+    app_tag_run_version config_logger_dir log_straggler disable_straggler_on_startup
+    straggler_ctrlr_port straggler_minmax_count run_workload_inspector_server profile
+    profile_step_start profile_step_end profile_ranks use_pytorch_profiler record_memory_history
+    memory_snapshot_path result_rejected_tracker_filename dump_param_to_param_group_map
+    check_for_nan_in_loss_and_grad check_for_spiky_loss check_for_large_grads error_injection_rate
+    error_injection_type rerun_mode enable_ft_package calc_ft_timeouts inprocess_restart
+    inprocess_max_iterations inprocess_monitor_thread_interval inprocess_monitor_process_interval
+    inprocess_progress_watchdog_interval inprocess_heartbeat_interval inprocess_soft_timeout
+    inprocess_hard_timeout inprocess_heartbeat_timeout inprocess_barrier_timeout
+    inprocess_completion_timeout inprocess_last_call_wait inprocess_termination_grace_time
+    inprocess_granularity inprocess_active_world_size inprocess_empty_cuda_cache
+
+    rank local_rank lazy_mpu_init distributed_timeout_minutes distributed_timeout_seconds_after_init
+    enable_gloo_process_groups high_priority_stream_groups use_cpu_initialization te_rng_tracker
+    inference_rng_tracker async_tensor_model_parallel_allreduce gradient_reduce_div_fusion
+    ddp_average_in_collective ddp_pad_buckets_for_high_nccl_busbw disable_symmetric_registration
+    clone_scatter_output_in_embedding pin_cpu_grads pin_cpu_params manual_gc manual_gc_interval
+    manual_gc_eval train_sync_interval decrease_batch_size_if_needed use_mcore_models
+    deprecated_use_mcore_models enable_experimental params_dtype
+    consumed_train_samples consumed_valid_samples skipped_train_samples iteration
+    transformer_pipeline_model_parallel_size
+
+    ict_head_size biencoder_projection_dim biencoder_shared_query_context_model ict_load bert_load
+    titles_data_path query_in_block_prob use_one_sent_docs evidence_data_path
+    retriever_report_topk_accuracies retriever_score_scaling block_data_path embedding_path
+    indexer_batch_size indexer_log_interval num_classes img_h img_w num_channels patch_dim
+    classes_fraction data_per_class_fraction data_sharding head_lr_mult vision_pretraining
+    vision_pretraining_type vision_backbone_type swin_backbone_type mask_type mask_factor
+    iter_per_epoch dino_local_img_size dino_local_crops_number dino_head_hidden_size
+    dino_bottleneck_size dino_freeze_last_layer dino_norm_last_layer dino_warmup_teacher_temp
+    dino_teacher_temp dino_warmup_teacher_temp_epochs
+
+    inference_batch_times_seqlen_threshold max_tokens_to_oom output_bert_embeddings
+    bert_embedder_type flash_decode use_legacy_static_engine inference_max_requests
+    inference_max_seq_length inference_max_batch_size inference_dynamic_batching
+    inference_dynamic_batching_buffer_size_gb inference_dynamic_batching_block_size
+    inference_dynamic_batching_buffer_guaranteed_fraction
+    inference_dynamic_batching_buffer_overflow_factor
+    inference_dynamic_batching_max_requests_override inference_dynamic_batching_max_tokens_override
+    inference_dynamic_batching_num_cuda_graphs
+    inference_dynamic_batching_track_paused_request_events decode_only_cuda_graphs
+    inference_dynamic_batching_unified_memory_level nccl_all_reduce_for_prefill
+    mlp_chunks_for_prefill disable_chunked_prefill inference_wandb_logging_step_interval
+"""
+WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
+"""Arguments that change no second and no byte of a training iteration as simtrain has it."""

@@ -1,0 +1,291 @@
+"""Cut a shell script into commands and words; `shell` says what the words stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+from simtrain.errors import InputError, Location
+
+_OPERATORS = ("&&", "||", ";;", ";", "|", "&", "(", ")", "\n")
+_ENDS_WORD = set(" \t\n;|&()<>")
+_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]")
+_REDIRECTION = re.compile(r"(?:\d*[<>]+|&>+)&?[ \t]*")
+_BRACES = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(\[[@*]\])?(?:(:?[-=])(.*)|(.*))", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Characters as they are written, with their offsets."""
+
+    text: list[tuple[str, int]]
+    quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """What is replaced: a variable `name`, an arithmetic formula or the output of a command.
+
+    several: a quoted array whose elements stay words (`"${A[@]}"`).
+    elements: "[@]" for all elements of an array.
+    is_unreadable: a form of `${...}` that is not read, such as `${A%x}`.
+    """
+
+    kind: OneOf["variable", "arithmetic", "command"]
+    name: str
+    offset: int
+    quoted: bool
+    several: bool = False
+    default: Word | None = None
+    is_unreadable: bool = False
+    elements: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word's pieces, and for an array its elements."""
+
+    pieces: list[Literal | Expansion]
+    offset: int
+    elements: list[Word] | None = None
+
+    @property
+    def literal(self) -> str | None:
+        """The word, if all of it is written as it is, without quotes."""
+        if any(isinstance(piece, Expansion) or piece.quoted for piece in self.pieces):
+            return None
+        return self.start
+
+    @property
+    def start(self) -> str:
+        """What the word begins with that is written as it is, without quotes."""
+        first = self.pieces[0] if self.pieces else None
+        if not isinstance(first, Literal) or first.quoted:
+            return ""
+        return "".join(char for char, _ in first.text)
+
+    def without(self, length: int) -> Word:
+        """The word without the first characters of its first piece."""
+        first, *rest = self.pieces
+        kept = [Literal(first.text[length:])] if isinstance(first, Literal) else [first]
+        return Word([*kept, *rest], self.offset, self.elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The words of a simple command, and the operator after it."""
+
+    words: list[Word]
+    operator: str
+    defines_function: bool = False
+
+
+def commands_of(script: str, file: str) -> Iterator[Command]:
+    """The commands of a script, in the order in which they are written.
+
+    Raises:
+        InputError: a quote or a bracket that does not end.
+    """
+    return _Reader(script, file).commands()
+
+
+def location_of(script: str, file: str, offset: int) -> Location:
+    """The place of an offset in the script."""
+    line = script.count("\n", 0, offset)
+    column = offset - (script.rfind("\n", 0, offset) + 1)
+    return Location(file, line + 1, column + 1, script.split("\n")[line])
+
+
+class _Reader:
+    def __init__(self, script: str, file: str, start: int = 0) -> None:
+        self.script, self.file, self.at = script, file, start
+
+    def commands(self) -> Iterator[Command]:
+        words: list[Word] = []
+        in_test = False
+        while (token := self._next(in_test)) is not None:
+            if isinstance(token, Word):
+                words.append(token)
+                in_test = token.literal == "[[" or (in_test and token.literal != "]]")
+            elif token == "(" and len(words) == 1 and self.script[self.at : self.at + 1] == ")":
+                self.at += 1
+                yield Command([], "\n", defines_function=True)
+                words = []
+                self._skip_opening_brace()
+            else:
+                yield Command(words, token)
+                words = []
+        yield Command(words, "\n")
+
+    def _skip_opening_brace(self) -> None:
+        if found := re.compile(r"\s*\{").match(self.script, self.at):
+            self.at = found.end()
+
+    def _next(self, in_test: bool = False) -> Word | str | None:
+        """The next word or operator; None at the end."""
+        script = self.script
+        while self.at < len(script):
+            char = script[self.at]
+            if script.startswith("\\\n", self.at):
+                self.at += 2
+            elif char in " \t\r":
+                self.at += 1
+            elif char == "#":
+                self.at = self._end_of_line()
+            elif not in_test and (found := _REDIRECTION.match(script, self.at)):
+                self.at = found.end()
+                self._skip_file()
+            else:
+                break
+        else:
+            return None
+        for one in _OPERATORS:
+            if script.startswith(one, self.at):
+                start = self.at
+                self.at += len(one)
+                if in_test and one in ("&&", "||"):
+                    return Word([Literal([(char, start) for char in one])], start)
+                return one
+        return self._word(_ENDS_WORD - set("<>()") if in_test else _ENDS_WORD)
+
+    def _end_of_line(self) -> int:
+        end = self.script.find("\n", self.at)
+        return len(self.script) if end < 0 else end
+
+    def _skip_file(self) -> None:
+        """Pass the word after `>`."""
+        if self.at < len(self.script) and self.script[self.at] not in _ENDS_WORD:
+            self._word(_ENDS_WORD)
+
+    def _word(self, ends: set[str]) -> Word:
+        script, start = self.script, self.at
+        pieces: list[Literal | Expansion] = []
+        while self.at < len(script) and script[self.at] not in ends:
+            char = script[self.at]
+            if char == "'":
+                end = self._find("'", self.at + 1)
+                pieces.append(Literal(self._chars(self.at + 1, end), quoted=True))
+                self.at = end + 1
+            elif char == '"':
+                pieces += self._double_quoted()
+            elif char == "\\":
+                if script[self.at + 1 : self.at + 2] != "\n":
+                    pieces.append(Literal(self._chars(self.at + 1, self.at + 2), quoted=True))
+                self.at += 2
+            elif char in "$`":
+                pieces.append(self._expansion(quoted=False))
+            else:
+                pieces.append(Literal([(char, self.at)]))
+                self.at += 1
+        elements = None
+        if script[self.at : self.at + 1] == "(" and script[self.at - 1] == "=":
+            elements = self._elements()
+        return Word(_merged(pieces), start, elements)
+
+    def _elements(self) -> list[Word]:
+        opening = self.at
+        self.at += 1
+        elements: list[Word] = []
+        while (token := self._next()) != ")":
+            if token is None:
+                raise self._unended("(", opening)
+            if isinstance(token, Word):
+                elements.append(token)
+        return elements
+
+    def _double_quoted(self) -> list[Literal | Expansion]:
+        opening = self.at
+        self.at += 1
+        # An empty piece: "" is a word.
+        pieces: list[Literal | Expansion] = [Literal([], quoted=True)]
+        while self.at < len(self.script) and (char := self.script[self.at]) != '"':
+            if char in "$`":
+                pieces.append(self._expansion(quoted=True))
+                continue
+            if char == "\\":
+                self.at += 1
+                if self.script[self.at : self.at + 1] == "\n":
+                    self.at += 1
+                    continue
+            pieces.append(Literal(self._chars(self.at, self.at + 1), quoted=True))
+            self.at += 1
+        if self.at >= len(self.script):
+            raise self._unended('"', opening)
+        self.at += 1
+        return pieces
+
+    def _expansion(self, quoted: bool) -> Literal | Expansion:
+        script, start = self.script, self.at
+        if script[start] == "`":
+            end = self._find("`", start + 1)
+            self.at = end + 1
+            return Expansion("command", script[start + 1 : end], start, quoted)
+        if script.startswith("$((", start):
+            end = self._find("))", start + 3)
+            self.at = end + 2
+            return Expansion("arithmetic", script[start + 3 : end], start, quoted)
+        if script.startswith("$(", start):
+            end = self._closing("(", ")", start + 1)
+            self.at = end + 1
+            return Expansion("command", script[start + 2 : end], start, quoted)
+        if script.startswith("${", start):
+            end = self._closing("{", "}", start + 1)
+            self.at = end + 1
+            return self._braces(start, end, quoted)
+        if found := _NAME.match(script, start + 1):
+            self.at = found.end()
+            return Expansion("variable", found[0], start, quoted, several=found[0] == "@")
+        self.at += 1
+        return Literal([("$", start)], quoted)
+
+    def _braces(self, start: int, end: int, quoted: bool) -> Expansion:
+        found = _BRACES.fullmatch(self.script, start + 2, end)
+        if not found:
+            name = self.script[start + 2 : end]
+            return Expansion("variable", name, start, quoted, is_unreadable=True)
+        default = None
+        if found[3]:
+            inside = _Reader(self.script[:end], self.file, found.start(4))
+            default = inside._word(set())
+        several = quoted and found[2] == "[@]"
+        elements = "[@]" if found[2] else ""
+        return Expansion(
+            "variable", found[1], start, quoted, several, default, bool(found[5]), elements
+        )
+
+    def _chars(self, start: int, end: int) -> list[tuple[str, int]]:
+        return [(char, start + index) for index, char in enumerate(self.script[start:end])]
+
+    def _find(self, what: str, start: int) -> int:
+        end = self.script.find(what, start)
+        if end < 0:
+            raise self._unended(self.script[self.at], self.at)
+        return end
+
+    def _closing(self, opening: str, closing: str, start: int) -> int:
+        depth = 0
+        for at in range(start, len(self.script)):
+            depth += {opening: 1, closing: -1}.get(self.script[at], 0)
+            if depth == 0:
+                return at
+        raise self._unended(opening, start)
+
+    def _unended(self, what: str, offset: int) -> InputError:
+        place = location_of(self.script, self.file, offset)
+        fix = "end it, or import the arguments alone, as one text"
+        return InputError.of("E876", f"the {what} that begins here does not end", place, fix)
+
+
+def _merged(pieces: list[Literal | Expansion]) -> list[Literal | Expansion]:
+    """The pieces with neighbouring characters in one."""
+    merged: list[Literal | Expansion] = []
+    for piece in pieces:
+        last = merged[-1] if merged else None
+        alike = isinstance(piece, Literal) and isinstance(last, Literal)
+        if alike and piece.quoted == last.quoted:  # type: ignore[union-attr]
+            merged[-1] = Literal(last.text + piece.text, piece.quoted)  # type: ignore[union-attr]
+        else:
+            merged.append(piece)
+    return merged

@@ -1,0 +1,226 @@
+"""The arguments of Megatron-LM in a text, a file of arguments, a shell script, or a printed log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.importing.megatron_arguments import KNOWN, SPELLINGS
+from simtrain.importing.shell import Text, split, string, unknown_name, words_of_commands
+from simtrain.importing.shell_words import location_of
+from simtrain.strict_yaml import read_text
+
+TEXT = "the arguments"
+"""What stands for a file where the arguments themselves are given."""
+
+_PRINTED = re.compile(r"^(.*?)-{5,} (?:end of )?arguments -{5,}[ \t]*$", re.MULTILINE)
+_PRINTED_LINE = re.compile(r"([A-Za-z]\w*) \.* ?(.*?)\s*$")
+_LAUNCHER = re.compile(r"--?(nproc[-_]per[-_]node|nnodes)")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument that was given: its printed name, as it was spelled, its value and its place.
+
+    value: words with a blank between them; "True" or "False" for a flag. Unknown values of a script
+        are marked as by `simtrain.importing.shell`.
+    """
+
+    name: str
+    spelled: str
+    value: str
+    place: Location
+
+    @property
+    def words(self) -> str:
+        """The argument as it is written: --tensor-model-parallel-size 8."""
+        is_flag = self.spelled.startswith("--") and self.value in ("True", "False")
+        return self.spelled if is_flag else f"{self.spelled} {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The arguments of Megatron-LM, and of the launcher (`nproc_per_node`, `nnodes`)."""
+
+    file: str
+    arguments: dict[str, Argument]
+    launcher: dict[str, Argument]
+    is_printed: bool = False
+
+
+def read_source(text_or_file: str) -> Source:
+    """Read arguments; a text that begins with "--" is no file's name.
+
+    Raises:
+        InputError: a file that cannot be read, or holds no arguments; unknown arguments, all of
+            them at once.
+    """
+    if text_or_file.lstrip().startswith("--") or " --" in text_or_file:
+        text, file = text_or_file, TEXT
+    else:
+        text, file = read_text(Path(text_or_file)).replace("\r\n", "\n"), text_or_file
+    if _PRINTED.search(text):
+        return _source(file, _printed(text, file), {}, is_printed=True)
+    if not _begins_with_argument(text):
+        launcher, words = _training_command(text, file)
+        return _source(file, _given(words, text, file), _launched(launcher, text, file))
+    # Without comments and line breaks all of it is one command.
+    line = _without_comments(text).replace("\\\n", " \n").replace("\n", " ")
+    words = [word for words in words_of_commands(line, file) for word in words]
+    return _source(file, _given(words, text, file), {})
+
+
+def _begins_with_argument(text: str) -> bool:
+    lines = (line.strip() for line in text.split("\n"))
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return first.startswith("--")
+
+
+def _without_comments(text: str) -> str:
+    """The text with blanks for its comments, so that offsets stay."""
+    return re.sub(r"(?<!\S)#[^\n]*", lambda found: " " * len(found[0]), text)
+
+
+def _printed(text: str, file: str) -> Iterator[Argument]:
+    """The arguments between the lines that Megatron-LM prints around them.
+
+    A line may begin with what a launcher adds to each, such as "0: ".
+    """
+    start, *ends = _PRINTED.finditer(text)
+    prefix = start[1].strip()
+    end = ends[0].start() if ends else len(text)
+    first_line = text.count("\n", 0, start.end())
+    for number, line in enumerate(text[start.end() : end].split("\n"), start=first_line + 1):
+        written = line.strip().removeprefix(prefix).strip()
+        if found := _PRINTED_LINE.fullmatch(written):
+            value = re.sub(r"[\[\]',]+", " ", found[2]).strip()
+            place = Location(file, number, line.index(written) + 1, line)
+            yield Argument(found[1], found[1], value, place)
+
+
+def _training_command(script: str, file: str) -> tuple[list[Text], list[Text]]:
+    """The words of the launcher and of Megatron-LM in the one command that starts it."""
+    found = []
+    for words in words_of_commands(script, file):
+        # `bash -c "torchrun ..."` and `eval "$COMMAND"`: the command is one word.
+        words = [part for word in words for part in _parts(word)]
+        at = next((at for at, word in enumerate(words) if string(word).endswith(".py")), -1)
+        if string(words[0]) not in ("echo", "printf") and any(map(_is_megatron, words[at + 1 :])):
+            found.append((words[: at + 1], words[at + 1 :]))
+    if len(found) == 1:
+        return found[0]
+    message = f"{len(found) or 'no'} commands have arguments of Megatron-LM"
+    fix = "name the script that starts torchrun, or import the arguments alone, as one text"
+    raise InputError.of("E875", message, Location(file), fix)
+
+
+def _parts(word: Text) -> list[Text]:
+    text = string(word)
+    return split(word) if ".py" in text and " --" in text else [word]
+
+
+def _is_megatron(word: Text) -> bool:
+    return string(word).startswith("--") and _named(string(word).partition("=")[0])[0] in KNOWN
+
+
+def _named(flag: str) -> tuple[str, bool]:
+    """The printed name of a flag, and the value of the flag alone."""
+    name = flag.removeprefix("--").replace("-", "_")
+    if name in SPELLINGS:
+        return SPELLINGS[name]
+    if name not in KNOWN:
+        for prefix in ("no_", "disable_"):
+            if (positive := name.removeprefix(prefix)) != name and positive in KNOWN:
+                return positive, False
+    return name, True
+
+
+def _given(words: Iterable[Text], text: str, file: str) -> Iterator[Argument]:
+    """The arguments in words: flags that begin with "--", each with the values after it."""
+    flags: list[tuple[Text, list[str]]] = []
+    for word in words:
+        written = string(word)
+        if written.startswith("--"):
+            flag, equals, value = written.partition("=")
+            flags.append((word[: len(flag)], [value] * bool(equals)))
+        elif not flags or not _can_be_value(written, *flags[-1]):
+            raise _loose(written, _place(text, file, word))
+        elif written != "\\":
+            flags[-1][1].append(written)
+    for flag_text, values in flags:
+        name, value_alone = _named(string(flag_text))
+        value = " ".join(values) if values else str(value_alone)
+        yield Argument(name, string(flag_text), value, _place(text, file, flag_text))
+
+
+def _can_be_value(written: str, flag: Text, values: list[str]) -> bool:
+    """Whether a word can belong to a flag; an unknown one could be arguments of its own."""
+    unknown = unknown_name(written)
+    is_list = string(flag).endswith("data-path")
+    return unknown is None or is_list or (not values and not unknown.endswith("[@]"))
+
+
+def _loose(written: str, place: Location) -> InputError:
+    if unknown := unknown_name(written):
+        return unknown_value(f"{unknown} stands among the arguments", unknown, place)
+    fix = 'begin arguments with "--", and quote values with blanks'
+    return InputError.of("E871", f'"{written}" belongs to no argument', place, fix)
+
+
+def unknown_value(message: str, name: str, place: Location | None) -> InputError:
+    """The error of a value that a script leaves open."""
+    return InputError.of(
+        "E874",
+        f"{message}, and the file does not say what it is",
+        place,
+        f"set {name.removesuffix('[@]')} at the top of the file, without a condition on other "
+        "files or programs, or import the arguments alone, as one text",
+    )
+
+
+def _place(text: str, file: str, word: Text) -> Location:
+    return Location(TEXT) if file == TEXT else location_of(text, file, word[0][1] if word else 0)
+
+
+def _launched(words: list[Text], text: str, file: str) -> dict[str, Argument]:
+    """The launcher's arguments that say how many ranks there are; all others are passed over."""
+    found: dict[str, Argument] = {}
+    for word, following in zip(words, [*words[1:], []], strict=True):
+        flag, equals, value = string(word).partition("=")
+        if match := _LAUNCHER.fullmatch(flag):
+            name = match[1].replace("-", "_")
+            value = value if equals else string(following)
+            found[name] = Argument(name, flag, value, _place(text, file, word))
+    return found
+
+
+def _source(
+    file: str,
+    given: Iterable[Argument],
+    launcher: dict[str, Argument],
+    is_printed: bool = False,
+) -> Source:
+    arguments = {argument.name: argument for argument in given}
+    if problems := [_unknown(one) for one in arguments.values() if one.name not in KNOWN]:
+        raise InputError(problems)
+    if not arguments:
+        raise InputError.of("E875", "there are no arguments", Location(file), "give some")
+    return Source(file, arguments, launcher, is_printed)
+
+
+def _unknown(argument: Argument) -> Problem:
+    flags = {f"--{name.replace('_', '-')}" for name in KNOWN | SPELLINGS.keys()}
+    if argument.spelled.startswith("--no-"):
+        flags |= {f"--no-{name.replace('_', '-')}" for name in KNOWN}
+    known = flags if argument.spelled.startswith("--") else KNOWN
+    return Problem(
+        "E871",
+        f"{argument.spelled} is no known argument of Megatron-LM",
+        argument.place,
+        reason="an argument that was ignored could change the time or the memory",
+        fix=f"{did_you_mean(argument.spelled, sorted(known))}Remove it if it changes neither time "
+        "nor memory",
+    )

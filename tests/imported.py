@@ -1,0 +1,154 @@
+"""What the tests of `simtrain import` share: sources in the style of training scripts."""
+
+from pathlib import Path
+
+from simtrain.importing import import_megatron
+
+BASE = (
+    "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 "
+    "--max-position-embeddings 2048 --bf16"
+)
+
+GPT = """\
+#!/bin/bash
+# A GPT on two nodes.
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPUS_PER_NODE=8
+NNODES=${NNODES:-2}
+WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))
+CHECKPOINTS=$1 #<path>
+
+DISTRIBUTED_ARGS="--nproc_per_node $GPUS_PER_NODE --nnodes $NNODES --master_port 6000"
+
+MODEL_ARGS="
+    --num-layers 48 \\
+    --hidden-size 6144 \\
+    --num-attention-heads 64 \\
+    --seq-length 2048 \\
+    --max-position-embeddings 2048
+"
+
+python -m torch.distributed.launch $DISTRIBUTED_ARGS pretrain_gpt.py \\
+    $MODEL_ARGS \\
+    --tensor-model-parallel-size 4 \\
+    --pipeline-model-parallel-size 2 \\
+    --sequence-parallel \\
+    --micro-batch-size 2 --global-batch-size 64 \\
+    --fp16 --accumulate-allreduce-grads-in-fp32 \\
+    --recompute-granularity full --recompute-method block --recompute-num-layers 3 \\
+    --attention-backend unfused \\
+    --lr 1.0e-4 --train-iters 100 \\
+    --save $CHECKPOINTS >& log.txt
+"""
+GPT_SCENARIO = """\
+# Imported by simtrain from Megatron-LM's arguments in run.sh.
+model:
+  num_layers: 48                  # --num-layers, line 12
+  hidden_size: 6144               # --hidden-size, line 13
+  num_attention_heads: 64         # --num-attention-heads, line 14
+  ffn_hidden_size: 24576          # default: 4 h
+  seq_length: 2048                # --seq-length, line 15
+  tied_embeddings: true           # default of Megatron-LM
+  activation: gelu                # default of Megatron-LM
+  normalization: layer_norm       # default of Megatron-LM
+  qk_norm: false                  # default of Megatron-LM
+  position_embedding: learned     # default of Megatron-LM
+  biases: true                    # default of Megatron-LM
+  qkv_biases: true                # default of Megatron-LM
+  hidden_dropout: 0.1             # default of Megatron-LM
+  attention_dropout: 0.1          # default of Megatron-LM
+  vocab_size: 50688               # default: GPT2BPETokenizer: 50257 tokens, padded
+parallelism:
+  tensor: 4                       # --tensor-model-parallel-size, line 21
+  sequence_parallel: true         # --sequence-parallel, line 23
+  pipeline: 2                     # --pipeline-model-parallel-size, line 22
+  scatter_gather: false           # default since 2023
+  data: 2                         # --nproc_per_node x --nnodes: 16 GPUs / 8 a replica
+batch:
+  micro: 2                        # --micro-batch-size, line 24
+  global: 64                      # --global-batch-size, line 24
+recompute:
+  strategy: full                  # --recompute-granularity, line 26
+  method: block                   # --recompute-method, line 26
+  num_layers: 3                   # --recompute-num-layers, line 26
+memory:
+  zero_stage: 0                   # default of Megatron-LM
+attention_backend: unfused        # --attention-backend, line 27
+precision:
+  compute: fp16                   # --fp16, line 25
+  gradients: fp32                 # --accumulate-allreduce-grads-in-fp32, line 25
+overlap:
+  pipeline: false                 # default of Megatron-LM without virtual stages
+  data_parallel: false            # default of Megatron-LM
+cluster: a100_sxm4_80gb           # default: the source does not say
+"""
+
+LLAMA = """\
+#!/bin/bash
+OUT=${1:-"checkpoints"}
+TOKENIZER=${2:-"MOCK"} # a file, or MOCK
+PRECISION="fp8"
+TP=2
+LAUNCH=(
+    --nproc_per_node 8   # GPUs
+    --nnodes 1
+)
+MODEL=(
+    --use-mcore-models
+    --num-layers 32
+    --hidden-size 4096
+    --ffn-hidden-size 14336
+    --num-attention-heads 32
+    --group-query-attention
+    --num-query-groups 8
+    --kv-channels 128
+    --seq-length 8192
+    --max-position-embeddings 131072
+    --position-embedding-type rope
+    --rotary-base 500000
+    --normalization RMSNorm
+    --swiglu
+    --disable-bias-linear
+    --untie-embeddings-and-output-weights
+    --attention-dropout 0.0
+    --hidden-dropout 0.0
+    # --qk-layernorm
+)
+PRECISION_ARGS=()
+if [[ "$PRECISION" == "fp8" ]]; then
+    PRECISION_ARGS+=(
+        "--fp8-format hybrid"
+        "--fp8-amax-history-len 1024"
+    )
+elif [ "$PRECISION" = bf16 ]; then
+    PRECISION_ARGS+=(--deterministic-mode)
+fi
+if [[ "$TOKENIZER" == "MOCK" ]] || [[ -z "$TOKENIZER" ]]; then
+    DATA=("--mock-data" "--tokenizer-type NullTokenizer" "--vocab-size 128255" "--split '99,1,0'")
+else
+    DATA=("--tokenizer-model $TOKENIZER")
+fi
+if [ ! -f pretrain_gpt.py ]; then
+    echo "start this in the folder of Megatron-LM"
+    exit 1
+fi
+torchrun ${LAUNCH[@]} pretrain_gpt.py \\
+    ${MODEL[@]} ${PRECISION_ARGS[@]} ${DATA[@]} \\
+    --tensor-model-parallel-size $TP --sequence-parallel \\
+    --micro-batch-size 1 --global-batch-size 128 \\
+    --bf16 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \\
+    --recompute-activations --save "$OUT" 2>&1 | tee log.txt
+
+set +x
+"""
+
+
+def text_of(source: str, *overrides: str) -> str:
+    """The file that is written."""
+    return import_megatron(source, overrides)[1]
+
+
+def written(name: str, text: str) -> str:
+    """The name of a file with this text."""
+    Path(name).write_text(text, encoding="utf-8")
+    return name
