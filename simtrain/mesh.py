@@ -90,10 +90,6 @@ class Mesh:
         """First and last rank along an axis, such as the stages that hold a tied embedding."""
         return _ends(self, axis)
 
-    def share_node(self, stage: int, other: int) -> bool:
-        """Whether all transfers between two pipeline stages stay inside a node."""
-        return self.levels_crossed(stage, other) == 0
-
     def levels_crossed(self, stage: int, other: int) -> int:
         """How many levels the farthest transfer between two pipeline stages leaves.
 

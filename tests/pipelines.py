@@ -41,7 +41,7 @@ def pipeline_program(
     assert np.array_equal(tasks.first, tasks.last)
     forward, backward = link_streams(num_stages, 1), link_streams(num_stages, -1)
     streams = [
-        (forward if message.is_activation else backward)[message.sender]
+        (forward if message.producer.kind == "F" else backward)[message.sender]
         for message in tasks.messages
     ]
     streams += np.repeat(stage_streams(num_stages), np.diff(tasks.own_starts)).tolist()

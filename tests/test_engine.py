@@ -100,6 +100,16 @@ def test_no_program_beats_its_busiest_stream_or_its_critical_path(tasks: list[Ta
 
 @given(task_lists())
 @settings(max_examples=60)
+def test_the_critical_path_fills_the_makespan(tasks: list[Task]) -> None:
+    timeline = simulate(Program.of(tasks))
+    path = timeline.critical_path()
+    ends = [0.0, *(span.end_s for span in path)]
+    assert [span.start_s for span in path] == ends[:-1]
+    assert ends[-1] == timeline.makespan_s
+
+
+@given(task_lists())
+@settings(max_examples=60)
 def test_the_same_program_gives_the_same_timeline(tasks: list[Task]) -> None:
     assert (starts(*tasks), ends(*tasks)) == (starts(*tasks), ends(*tasks))
     program = Program.of(tasks)

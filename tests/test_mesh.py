@@ -74,7 +74,8 @@ def test_groups_of_long_contexts_and_experts(
     ],
 )
 def test_stages_that_share_a_node(mesh: Mesh, share: list[bool]) -> None:
-    assert [mesh.share_node(*pair) for pair in itertools.pairwise(range(mesh.pp))] == share
+    pairs = itertools.pairwise(range(mesh.pp))
+    assert [mesh.levels_crossed(*pair) == 0 for pair in pairs] == share
 
 
 def test_first_and_last_stage_meet_inside_a_node_only_if_the_pipeline_fits() -> None:
@@ -244,7 +245,6 @@ def test_stages_share_a_node_exactly_if_all_their_ranks_do(mesh: Mesh) -> None:
         pairs = [(rank[*at, stage], rank[*at, other]) for at in places]
         crossed = sum(any(a // size != b // size for a, b in pairs) for size in levels)
         assert mesh.levels_crossed(stage, other) == crossed
-        assert mesh.share_node(stage, other) == (crossed == 0)
 
 
 def test_stages_before_replicas_bring_the_stages_together() -> None:
@@ -252,9 +252,9 @@ def test_stages_before_replicas_bring_the_stages_together() -> None:
     replicas_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4)
     stages_first = Mesh(tp=2, dp=4, pp=2, gpus_per_node=4, order=("tp", "cp", "ep", "pp", "dp"))
     assert replicas_first.group("dp") == Group(("dp",), 4, 2)
-    assert not replicas_first.share_node(0, 1)
+    assert replicas_first.levels_crossed(0, 1) > 0
     assert stages_first.group("dp") == Group(("dp",), 4, 1)
-    assert stages_first.share_node(0, 1)
+    assert stages_first.levels_crossed(0, 1) == 0
 
 
 def test_ranks_of_each_level() -> None:

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 LARGE = 200_000
-"""Tasks from which on compiled code repays the third of a second in which numba is loaded."""
+"""Tasks for which plain Python takes as long as numba takes to load, some half a second."""
 
 
 @functools.cache

@@ -62,7 +62,7 @@ class Shares(NamedTuple):
             return None
         links = {link: place for place, link in enumerate(dict.fromkeys(link for link, _ in pairs))}
         problems = [
-            *(_problem(f"link {link.name!r} has a capacity", link.capacity) for link in links),
+            *(_problem(f"link {link.name!r} has a capacity of", link.capacity) for link in links),
             *(_problem(f"a task's load of {link.name!r} is", load) for link, load in pairs),
             *(_problem("a task's weight is", weight) for weight in weights),
         ]
@@ -80,11 +80,7 @@ class Shares(NamedTuple):
 def _problem(what: str, value: float) -> Problem | None:
     if 0 < value < math.inf:
         return None
-    return Problem(
-        "E503",
-        f"{what} {value!r}".replace("capacity ", "capacity of "),
-        reason="it must be finite and above 0",
-    )
+    return Problem("E503", f"{what} {value!r}", reason="it must be finite and above 0")
 
 
 def find_stretches(

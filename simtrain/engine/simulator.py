@@ -45,6 +45,7 @@ class _Simulation:
                 self.env.process(self.run_stream(number, queue.tolist()))
 
     def run_stream(self, stream: int, queue: list[int]) -> _Process:
+        """Run the tasks of a stream one after another, each when what it waits for has ended."""
         for task in queue:
             for other in self.after[self.after_starts[task] : self.after_starts[task + 1]]:
                 if self.end_s[other] == inf:
@@ -95,6 +96,7 @@ class _Sharing:
         self.settling: _Settling | None = None
 
     def has_loads(self, task: int) -> bool:
+        """Whether a task takes anything of a link."""
         starts = self.shares.load_starts
         return bool(starts[task] < starts[task + 1])
 
@@ -109,6 +111,7 @@ class _Sharing:
         self.settling = self.settling or _Settling(self.env, self.settle)
 
     def settle(self, settling: Event) -> None:
+        """Let tasks whose speed has changed go on at the new one."""
         self.settling = None
         streams = sorted(self.running)
         tasks, stretches = [self.running[stream].task for stream in streams], [1.0] * len(streams)

@@ -37,11 +37,6 @@ class Message(NamedTuple):
     def __str__(self) -> str:
         return f"{self.producer} to {self.consumer}"
 
-    @property
-    def is_activation(self) -> bool:
-        """True for the output of a forward, False for an input gradient."""
-        return self.producer.kind == "F"
-
 
 @dataclass(frozen=True, slots=True)
 class Exchange:

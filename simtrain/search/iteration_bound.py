@@ -70,6 +70,7 @@ class _Pipeline:
 
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> _Pipeline:
+        """Time the passes and messages of a plan."""
         scenario, mesh = plan.scenario, plan.mesh
         split, model = scenario.parallelism, machine.model
         keeps = (False, True) if scenario.recompute.keep_microbatches else (False,)
