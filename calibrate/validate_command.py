@@ -16,7 +16,7 @@ from calibrate.validation_page import left_out, part_table, verdict
 from calibrate.validation_picture import write_validation_picture
 from simtrain.errors import SimtrainError
 from simtrain.hardware.load import load_profile
-from simtrain.pictures import make_folder
+from simtrain.output_folder import make_folder
 
 _MISSED = 4
 """Exit code: an error above its stated threshold."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrate.validation import Limits, Validation
-from simtrain.pictures import writing_to
+from simtrain.output_folder import writing_to
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ def write_validation_picture(
         InputError: the folder cannot be written to.
     """
     # matplotlib takes longer to import than most commands take to run.
-    from simtrain.pictures.style import save, styled
+    from simtrain.figures.style import save, styled
 
     with styled(), writing_to(folder):
         return save(draw_validation(validation, limits), folder / "validation")
@@ -30,7 +30,7 @@ def write_validation_picture(
 
 def draw_validation(validation: Validation, limits: Limits) -> Figure:
     """Times of layers and iterations, log-log, with the bands of the layers' limits."""
-    from simtrain.pictures import style
+    from simtrain.figures import style
 
     figure = style.new_figure(5.0, 5.0)
     axes = figure.subplots()
@@ -48,7 +48,7 @@ def draw_validation(validation: Validation, limits: Limits) -> Figure:
 
 
 def _draw_bands(axes: Axes, span_ms: tuple[float, float], limits: Limits) -> None:
-    from simtrain.pictures import style
+    from simtrain.figures import style
 
     for limit, alpha in ((limits.layers_worst, 0.25), (limits.layers_mean, 0.45)):
         low, high = ([end * factor for end in span_ms] for factor in (1 - limit, 1 + limit))
@@ -58,7 +58,7 @@ def _draw_bands(axes: Axes, span_ms: tuple[float, float], limits: Limits) -> Non
 
 
 def _draw_marks(axes: Axes, validation: Validation) -> None:
-    from simtrain.pictures import style
+    from simtrain.figures import style
 
     marks = {
         "forward": ("o", style.BLUE),

@@ -14,8 +14,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+GIB = 2**30
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": GIB, "Ti": 2**40, "Pi": 2**50}
 # The micro sign and the Greek mu look alike and both are typed.
 _FRACTIONS = {"": 1, "m": 10**3, "u": 10**6, "\u00b5": 10**6, "\u03bc": 10**6, "n": 10**9}
 
@@ -227,8 +228,13 @@ def format_seconds(duration_s: float) -> str:
 
 def format_bytes(num_bytes: float) -> str:
     """An amount of memory for reading: four digits and a binary prefix, "79.15 GiB"."""
-    prefixes = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+    prefixes = (("TiB", 2**40), ("GiB", GIB), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
     return _format(num_bytes, prefixes)
+
+
+def gib(num_bytes: float) -> str:
+    """An amount of memory as a number of GiB, for columns: "79.15"."""
+    return f"{num_bytes / GIB:.2f}"
 
 
 def format_energy(energy_j: float) -> str:

@@ -12,13 +12,13 @@ from command_line import ROOT
 
 PACKAGE = ROOT / "simtrain"
 # Used by many rooms; the sentence in docs/design.md leaves them out.
-LOWEST = {"version", "errors", "units", "tables", "strict_yaml", "resources", "mesh"}
+LOWEST = {"version", "errors", "units", "output_folder", "strict_yaml", "resources", "mesh"}
 # Each room and the rooms that it imports, all of them above it.
 ROOMS: dict[str, set[str]] = {
     "version": set(),
     "errors": set(),
     "units": set(),
-    "tables": set(),
+    "output_folder": {"errors"},
     "strict_yaml": {"errors"},
     "resources": {"errors"},
     "mesh": set(),
@@ -31,10 +31,10 @@ ROOMS: dict[str, set[str]] = {
     "engine": {"errors"},
     "programs": {"workload", "durations", "schedules", "plan", "engine"},
     "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},
-    "pictures": {"errors"},
+    "figures": {"output_folder"},
     "report": {
-        *("errors", "units", "tables", "strict_yaml", "resources", "scenario", "hardware"),
-        *("plan", "engine", "programs", "memory", "pictures"),
+        *("errors", "units", "scenario", "hardware", "plan", "engine", "programs", "memory"),
+        "figures",
     },
     "iteration": {"plan", "engine", "programs", "memory", "report"},
     "studies": {
@@ -50,42 +50,29 @@ ROOMS: dict[str, set[str]] = {
         *("report", "studies", "simulation"),
     },
     "sweep": {
-        *(
-            "version",
-            "errors",
-            "units",
-            "tables",
-            "strict_yaml",
-            "resources",
-            "scenario",
-            "hardware",
-        ),
-        *("report", "evaluation"),
+        *("version", "errors", "strict_yaml", "resources", "scenario", "hardware", "report"),
+        "evaluation",
     },
-    "plots": {"errors", "tables", "strict_yaml", "pictures"},
+    "plots": {"errors", "units", "strict_yaml", "figures"},
     "search": {
-        *(
-            "errors",
-            "units",
-            "strict_yaml",
-            "mesh",
-            "scenario",
-            "hardware",
-            "workload",
-            "schedules",
-        ),
-        *("plan", "programs", "memory", "pictures", "report", "studies", "evaluation", "sweep"),
+        *("errors", "units", "output_folder", "strict_yaml", "mesh", "scenario", "hardware"),
+        *("workload", "schedules", "plan", "programs", "memory", "report", "studies"),
+        *("evaluation", "sweep"),
     },
-    "cost": {"units", "tables", "scenario", "hardware"},
+    "cost": {"scenario", "hardware"},
     "paper": {
-        *("tables", "strict_yaml", "scenario", "hardware", "workload", "durations", "schedules"),
-        *("plan", "memory", "pictures", "report", "simulation"),
+        *("units", "strict_yaml", "scenario", "hardware", "workload", "durations", "schedules"),
+        *("plan", "memory", "figures", "report", "simulation"),
+    },
+    "pages": {
+        *("units", "strict_yaml", "resources", "scenario", "hardware", "memory", "report"),
+        *("studies", "sweep", "plots", "search", "cost", "paper"),
     },
     "importing": {"errors", "strict_yaml", "scenario"},
     "commands": {
-        *("errors", "units", "strict_yaml", "resources", "scenario", "hardware", "schedules"),
-        *("engine", "pictures", "report", "simulation", "sweep", "plots", "search", "cost"),
-        *("paper", "importing"),
+        *("errors", "units", "output_folder", "strict_yaml", "resources", "scenario", "hardware"),
+        *("schedules", "engine", "report", "simulation", "sweep", "plots", "search", "cost"),
+        *("paper", "pages", "importing"),
     },
     "cli": {"errors", "commands"},
 }
@@ -93,7 +80,7 @@ ROOMS: dict[str, set[str]] = {
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
     *("scenario", "hardware", "workload", "durations", "schedules", "plan", "memory"),
-    *("pictures", "simulation"),
+    *("figures", "simulation"),
 }
 # What is imported of extras, and where.
 EXTRAS = {"simtrain/sweep/ray_executor.py": {"ray"}, "simtrain/report/frames.py": {"pandas"}}

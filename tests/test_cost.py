@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 from toys import a100, scenario_with
 
-from simtrain.cost import TrainingCost, cost_page, training_cost
+from simtrain.cost import TrainingCost, training_cost
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
+from simtrain.pages.cost_page import cost_page
 from simtrain.resources import find_profile, list_profiles
 from simtrain.scenario import Scenario
 

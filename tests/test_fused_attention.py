@@ -36,7 +36,7 @@ from simtrain.durations.attention import (
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.memory.working import pass_memory
-from simtrain.report.render import render
+from simtrain.pages.result_page import result_page
 from simtrain.scenario import Scenario, load_scenario
 from simtrain.simulation import simulate, simulate_layer
 from simtrain.strict_yaml import Document, Positions
@@ -237,7 +237,7 @@ def test_a_layer_is_faster_and_says_where_it_is_extrapolated() -> None:
 def test_the_report_says_what_computes_attention() -> None:
     result = simulate(small(**FUSED))
     console = Console(record=True, width=120, file=io.StringIO())
-    console.print(render(result))
+    console.print(result_page(result))
     assert "(baseline, 1f1b, fused attention)" in console.export_text()
     assert result.to_dict()["attention_backend"] == "fused"
 

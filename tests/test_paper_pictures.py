@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 from pytest import MonkeyPatch
 
 from simtrain import paper
+from simtrain.figures.style import styled
 from simtrain.paper.entries import Comparison, Entry
 from simtrain.paper.kept_microbatches import AppendixC
 from simtrain.paper.kept_microbatches import _example as example
 from simtrain.paper.kept_microbatches import _passes as passes
 from simtrain.paper.pictures import write_pictures
 from simtrain.paper.pictures.drawings import draw
-from simtrain.pictures.style import styled
 from simtrain.simulation import simulate
 
 TARGETS = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")

@@ -12,7 +12,7 @@ from made_results import GIB, nothing, ran, row, write_results
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from simtrain.pictures.style import styled
+from simtrain.figures.style import styled
 from simtrain.plots import Results, load_results
 from simtrain.plots.heat_map import draw_heat_map, heat_map
 from simtrain.plots.pareto import draw_pareto, pareto

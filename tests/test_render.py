@@ -14,14 +14,14 @@ from simtrain.engine import simulate as run_program
 from simtrain.memory.buffers import RECOMPUTED, WORKING
 from simtrain.memory.report import MemoryReport, StageMemory
 from simtrain.memory.states import ModelStates
+from simtrain.pages.memory_page import memory_page
+from simtrain.pages.paper_page import paper_page, times_verdict
+from simtrain.pages.result_page import result_page
 from simtrain.paper.entries import Comparison, Entry, Limit
-from simtrain.paper.render import render as render_comparison
-from simtrain.paper.render import verdict
 from simtrain.report.breakdown import Breakdown
-from simtrain.report.memory_page import GIB, memory_page
-from simtrain.report.render import render as render_result
 from simtrain.report.result import Result
 from simtrain.schedules import Action
+from simtrain.units import GIB
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -88,11 +88,11 @@ def comparison(simulated_s: float) -> Comparison:
 
 
 PAGES = {
-    "run_report": lambda: render_result(result()),
+    "run_report": lambda: result_page(result()),
     "memory_report": lambda: memory_page(result().memory),
     "memory_too_much": lambda: memory_page(replace(result().memory, capacity_bytes=52 * GIB)),
-    "comparison_ok": lambda: render_comparison(comparison(1.98)),
-    "comparison_failed": lambda: render_comparison(comparison(2.1)),
+    "comparison_ok": lambda: paper_page(comparison(1.98)),
+    "comparison_failed": lambda: paper_page(comparison(2.1)),
 }
 
 
@@ -110,7 +110,7 @@ def test_the_numbers_of_the_golden_report() -> None:
 
 def test_every_rank_simulated_and_nothing_extrapolated() -> None:
     alone = small({"tensor": 1, "pipeline": 1}).model_copy(update={"name": "alone"})
-    text = page(render_result(replace(run(alone), extrapolated=())))
+    text = page(result_page(replace(run(alone), extrapolated=())))
     *_, note, closing = text.splitlines()
     assert note == "Every rank simulated."
     assert closing.startswith("OK: stage 0 needs ")
@@ -128,7 +128,7 @@ def test_every_rank_simulated_and_nothing_extrapolated() -> None:
 def test_the_closing_line(simulated_s: float, closing: str) -> None:
     """Whether ours is faster or slower than the paper's; gains are no part of the verdict."""
     made = comparison(simulated_s)
-    assert str(verdict(made)) == closing
+    assert str(times_verdict(made)) == closing
     assert made.ok == closing.startswith("OK") == (not made.misses)
     assert [gain.is_within for gain in made.gains] == [True, False]
 

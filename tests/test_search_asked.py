@@ -11,8 +11,9 @@ from search_spaces import BASES, EVALUATOR, base, holding
 import simtrain
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.evaluation import Evaluator
+from simtrain.pages.search_page import search_page
 from simtrain.scenario import RecomputePolicy, Scenario, load_unchecked
-from simtrain.search import Objective, SearchResult, search, search_page, write_scenarios
+from simtrain.search import Objective, SearchResult, search, write_scenarios
 from simtrain.search.words import num_gpus_in_words
 
 FILE = """\

@@ -19,7 +19,8 @@ from search_spaces import BASES, every
 import simtrain
 from simtrain.commands.interrupts import first_interrupt
 from simtrain.errors import DoesNotFitError, InputError
-from simtrain.search import Objective, SearchResult, search, search_page
+from simtrain.pages.search_page import search_page
+from simtrain.search import Objective, SearchResult, search
 from simtrain.search.looker import never
 from simtrain.search.workers import Processes, StopRequestedError
 

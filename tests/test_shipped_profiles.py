@@ -14,7 +14,7 @@ from calibrate.residuals import Residuals
 from simtrain.errors import InputError
 from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile
-from simtrain.report.profile_page import load_page
+from simtrain.pages.profile_page import load_page
 from simtrain.resources import find_profile, list_profiles
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate_layer

@@ -268,7 +268,7 @@ KINDS = "png", "svg"
 
 def test_a_mark_for_each_time_at_what_was_measured() -> None:
     from calibrate.validation_picture import draw_validation
-    from simtrain.pictures.style import styled
+    from simtrain.figures.style import styled
 
     found = validate_profile(a100(), HEADER, simulated_records(), Limits())
     with styled():

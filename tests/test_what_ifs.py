@@ -15,7 +15,7 @@ from made_results import ran, row, write_results
 from pytest import MonkeyPatch
 from what_if_tables import LINK_AXES, TABLES, Row, percent, share, winners
 
-from simtrain.pictures import style
+from simtrain.figures import style
 from simtrain.resources import list_sweeps
 from simtrain.scenario import RULES, Scenario
 from simtrain.sweep import Plan, load_plan, run_part

@@ -30,7 +30,8 @@ def cost(
 
     Example: simtrain cost table5_175b_present --tokens 300B
     """
-    from simtrain.cost import cost_page, training_cost
+    from simtrain.cost import training_cost
+    from simtrain.pages.cost_page import cost_page
     from simtrain.scenario import load_scenario
     from simtrain.units import UnitError, parse_tokens
 

@@ -62,7 +62,7 @@ def import_the_config(
 
 
 def _write(text: str, out: Path | None) -> None:
-    from simtrain.pictures import writing_to
+    from simtrain.output_folder import writing_to
 
     if out is None:
         emit(text)

@@ -26,8 +26,8 @@ def memory(
 
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
-    from simtrain.pictures import make_folder
-    from simtrain.report.memory_page import memory_page
+    from simtrain.output_folder import make_folder
+    from simtrain.pages.memory_page import memory_page
     from simtrain.report.memory_picture import write_memory_picture
     from simtrain.scenario import load_scenario
     from simtrain.simulation import simulate

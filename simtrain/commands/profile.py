@@ -36,7 +36,7 @@ def show_profile(profile: ProfileArgument, as_json: JsonOption = False) -> None:
 
     Example: simtrain profile show h100_sxm
     """
-    from simtrain.report.profile_page import load_page, profile_page
+    from simtrain.pages.profile_page import load_page, profile_page
 
     page = load_page(profile)
     show(as_json, page.to_json, lambda: profile_page(page))
@@ -51,7 +51,7 @@ def check(profile: ProfileArgument) -> None:
 
     Example: simtrain profile check my_cluster.yaml
     """
-    from simtrain.report.profile_page import load_page
+    from simtrain.pages.profile_page import load_page
 
     page = load_page(profile)
     fitted = sum(shown.entry.fitted_on is not None for shown in page.entries)

@@ -39,9 +39,9 @@ def reproduce(
     """
     from simtrain import paper
     from simtrain.commands.progress import progress_bar
+    from simtrain.output_folder import make_folder
+    from simtrain.pages.paper_page import paper_page
     from simtrain.paper.pictures import write_pictures
-    from simtrain.paper.render import render
-    from simtrain.pictures import make_folder
 
     if out:
         make_folder(out)
@@ -53,6 +53,6 @@ def reproduce(
                 if out:
                     write_pictures(name, results[name], out)
     result = paper.Everything(results) if target is Target.ALL else results[target]
-    show(as_json, result.to_json, lambda: render(result))
+    show(as_json, result.to_json, lambda: paper_page(result))
     if not result.ok:
         raise typer.Exit(THRESHOLD_MISSED)

@@ -32,8 +32,8 @@ def run(
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
     """
-    from simtrain.report.render import render
+    from simtrain.pages.result_page import result_page
     from simtrain.scenario import load_scenario
 
     result = simulated(load_scenario(scenario, overrides or ()), allow_oom, engine)
-    show(as_json, result.to_dict, lambda: render(result))
+    show(as_json, result.to_dict, lambda: result_page(result))

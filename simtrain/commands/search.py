@@ -75,9 +75,10 @@ def search(
     """
     from simtrain.commands.interrupts import first_interrupt
     from simtrain.commands.progress import progress_bar
-    from simtrain.pictures import make_folder
+    from simtrain.output_folder import make_folder
+    from simtrain.pages.search_page import search_page
     from simtrain.scenario import load_unchecked
-    from simtrain.search import Objective, search_page, write_scenarios
+    from simtrain.search import Objective, write_scenarios
     from simtrain.search import search as find
 
     loaded = load_unchecked(scenario, overrides or ())

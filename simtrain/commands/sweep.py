@@ -70,9 +70,9 @@ def sweep(
     Example: simtrain sweep interleave --out results
     """
     from simtrain.commands.sweep_bar import SweepBar
+    from simtrain.pages.sweep_page import summary_json, summary_page
     from simtrain.sweep.folder import SweepFolder
     from simtrain.sweep.load import load_plan
-    from simtrain.sweep.page import summary_json, summary_page
     from simtrain.sweep.run import run_sweep
 
     which = _shard(shard)
@@ -154,7 +154,7 @@ def query(
 
     Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
     """
-    from simtrain.sweep.page import answer_page
+    from simtrain.pages.sweep_page import answer_page
     from simtrain.sweep.query import query as ask
 
     answer = ask(folder, sql)

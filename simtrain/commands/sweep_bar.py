@@ -15,7 +15,7 @@ from rich.progress import (
 from rich.text import Text
 
 from simtrain.commands.progress import stderr_bar
-from simtrain.sweep.page import best_words
+from simtrain.pages.sweep_page import best_words
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.run import Progress as SweepProgress
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simtrain.pictures.style import write_picture
+from simtrain.figures.style import write_picture
 from simtrain.plots.heat_map import draw_heat_map, heat_map
 from simtrain.plots.pareto import Pareto, draw_pareto, pareto
 from simtrain.plots.results import Results, check_name

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simtrain.pictures import style
+from simtrain.figures import style
 from simtrain.plots.panels import panels_of
 from simtrain.plots.quantities import label_of, shown, title_of
 from simtrain.plots.results import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simtrain.pictures import style
+from simtrain.figures import style
 from simtrain.plots.results import Results
 
 if TYPE_CHECKING:

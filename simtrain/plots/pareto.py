@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simtrain.pictures import style
+from simtrain.figures import style
 from simtrain.plots.panels import panels_of
 from simtrain.plots.results import Cell, Results, short_words
 from simtrain.strict_yaml import as_scalar
+from simtrain.units import GIB
 
 if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_GIB = 2**30
 _NEEDED = ("peak_bytes", "iteration_time_s", "tokens_per_s", "num_gpus")
 _MANY_POINTS = 2000
 _MOST_NUMBERED = 12
@@ -90,11 +90,11 @@ def draw_pareto(picture: Pareto) -> Figure:
 def _draw_panel(axes: Axes, picture: Pareto, panel: Cell) -> None:
     rows, front = picture.of_panel(panel), picture.front(panel)
     many = rows.num_rows > _MANY_POINTS
-    sizes = [num_bytes / _GIB for num_bytes in rows["peak_bytes"].to_pylist()]
+    sizes = [num_bytes / GIB for num_bytes in rows["peak_bytes"].to_pylist()]
     axes.scatter(
         sizes, rows["time"].to_pylist(), 12, color=style.GREY, linewidths=0, rasterized=many
     )
-    sizes = [row["peak_bytes"] / _GIB for row in front]
+    sizes = [row["peak_bytes"] / GIB for row in front]
     times = [row["time"] for row in front]
     axes.step(sizes, times, where="post", color=style.BLUE, linewidth=1)
     axes.plot(sizes, times, "o", color=style.BLUE, markersize=4)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_GIB = 2**30
+from simtrain.units import GIB
+
 _LONGEST_LABEL = 24
 _QUANTITIES: dict[str, tuple[str, Callable[[float], str]]] = {
     "tokens_per_s": ("tokens per second", lambda value: _thousands(value)),
     "mfu": ("model FLOPs utilization", lambda value: f"{value:.1%}"),
     "hfu": ("hardware FLOPs utilization", lambda value: f"{value:.1%}"),
     "iteration_time_s": ("iteration time, s", lambda value: _few_digits(value, 4)),
-    "peak_bytes": ("peak memory, GiB", lambda value: _few_digits(value / _GIB)),
+    "peak_bytes": ("peak memory, GiB", lambda value: _few_digits(value / GIB)),
 }
 
 

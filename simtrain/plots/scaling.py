@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simtrain.pictures import style
+from simtrain.figures import style
 from simtrain.plots.results import Cell, Results, best, short_words
 from simtrain.strict_yaml import as_scalar
 

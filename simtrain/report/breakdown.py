@@ -45,6 +45,19 @@ class Breakdown:
         return math.fsum(getattr(self, field.name) for field in fields(self))
 
 
+PART_LABELS = {
+    "compute_s": "compute",
+    "recompute_s": "recompute",
+    "launch_s": "waiting for kernel launches",
+    "tensor_communication_s": "exposed tensor-parallel communication",
+    "pipeline_communication_s": "exposed pipeline communication",
+    "data_communication_s": "exposed data-parallel communication",
+    "bubble_s": "bubble",
+    "optimizer_s": "optimizer",
+}
+"""What pages call the parts, in their order."""
+
+
 def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
     """Seconds by cause: compute, recompute, ..., bubble, optimizer."""
     return {name.removesuffix("_s"): seconds for name, seconds in asdict(breakdown).items()}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simtrain.figures import style
 from simtrain.memory.report import COMPONENTS
-from simtrain.pictures import style
-from simtrain.report.memory_page import GIB
 from simtrain.report.result import Result
+from simtrain.units import GIB
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

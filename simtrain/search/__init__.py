@@ -2,8 +2,7 @@
 
 from simtrain.search.files import write_scenarios
 from simtrain.search.objective import Objective
-from simtrain.search.page import search_page
 from simtrain.search.result import SearchResult
 from simtrain.search.run import search
 
-__all__ = ["Objective", "SearchResult", "search", "search_page", "write_scenarios"]
+__all__ = ["Objective", "SearchResult", "search", "write_scenarios"]

@@ -9,7 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from simtrain.errors import InputError, Location
-from simtrain.pictures import make_folder, writing_to
+from simtrain.output_folder import make_folder, writing_to
 from simtrain.scenario import Scenario
 from simtrain.search.looker import Found
 from simtrain.search.result import SearchResult

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.report.render import PART_LABELS
+from simtrain.report.breakdown import PART_LABELS
 from simtrain.scenario import Scenario
 from simtrain.search.legality import Legal
 from simtrain.search.looker import Found, Seen

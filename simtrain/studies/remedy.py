@@ -14,12 +14,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from simtrain.errors import DoesNotFitError, InputError, Problem
 from simtrain.memory.report import MemoryReport
-from simtrain.report.memory_page import gib
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import as_scalar
 from simtrain.studies import choose
-from simtrain.units import format_seconds
+from simtrain.units import format_seconds, gib
 
 Change = tuple[str, Any]
 """A field of the scenario and its new value."""

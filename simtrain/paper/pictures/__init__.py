@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from simtrain.figures.style import write_picture
 from simtrain.paper.entries import Reproduced
-from simtrain.pictures.style import write_picture
 
 
 def write_pictures(target: str, reproduced: Reproduced, folder: Path) -> tuple[Path, ...]:

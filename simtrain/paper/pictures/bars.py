@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from simtrain.pictures.style import BLACK, annotate, rule_lines
+from simtrain.figures.style import BLACK, annotate, rule_lines
 
 _GROUP_WIDTH = 0.84
 _GAP = 0.06

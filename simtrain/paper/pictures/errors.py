@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
+from simtrain.figures.style import BLACK, BLUE, VERMILLION, annotate, new_axes, rule_lines
 from simtrain.paper.entries import Comparison, Entry
-from simtrain.pictures.style import BLACK, BLUE, VERMILLION, annotate, new_axes, rule_lines
 
 
 def draw_errors(comparison: Comparison) -> Figure:

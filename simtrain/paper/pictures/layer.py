@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from simtrain.paper.entries import Reproduction, Section
-from simtrain.paper.models import BASELINE
-from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
-from simtrain.paper.pictures.names import NAMES, SHORT
-from simtrain.pictures.style import (
+from simtrain.figures.style import (
     BLACK,
     BLUE,
     GREEN,
@@ -21,6 +17,10 @@ from simtrain.pictures.style import (
     new_axes,
     rule_lines,
 )
+from simtrain.paper.entries import Reproduction, Section
+from simtrain.paper.models import BASELINE
+from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
+from simtrain.paper.pictures.names import NAMES, SHORT
 
 _MODEL_MARKERS = {"22B": (SKY, "o"), "175B": (ORANGE, "s"), "530B": (GREEN, "^"), "1T": (BLUE, "v")}
 _MIB = 2**20

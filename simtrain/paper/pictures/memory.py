@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from simtrain.paper.entries import Reproduction
-from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
-from simtrain.paper.pictures.names import SHORT
-from simtrain.paper.stage_memory import DEALLOCATED, KEPT, SPLIT, WHOLE
-from simtrain.paper.zero_example import ALL_STATES, SMALL_GPU_GB
-from simtrain.pictures.style import (
+from simtrain.figures.style import (
     BLACK,
     BLUE,
     GREEN,
@@ -23,8 +18,13 @@ from simtrain.pictures.style import (
     new_figure,
     rule_lines,
 )
+from simtrain.paper.entries import Reproduction
+from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
+from simtrain.paper.pictures.names import SHORT
+from simtrain.paper.stage_memory import DEALLOCATED, KEPT, SPLIT, WHOLE
+from simtrain.paper.zero_example import ALL_STATES, SMALL_GPU_GB
+from simtrain.units import GIB
 
-_GIB = 2**30
 _FILLS = {
     "parameters, gradients, optimizer states": Fill(BLUE),
     "the same of the embedding": Fill(SKY, "//"),
@@ -41,13 +41,13 @@ def draw_fig1(bars: Reproduction) -> Figure:
         model, strategy = held.labels
         read = (states.entry(model).paper or 0) + (held.paper or 0)
         sizes = states.value(model), ends.value(model), held.simulated
-        parts = {name: size / _GIB for name, size in zip(_FILLS, sizes, strict=True)}
+        parts = {name: size / GIB for name, size in zip(_FILLS, sizes, strict=True)}
         text = f"{sum(parts.values()):.1f}"
-        groups.setdefault(model, []).append(Bar(parts, text, SHORT[strategy], read / _GIB))
+        groups.setdefault(model, []).append(Bar(parts, text, SHORT[strategy], read / GIB))
     figure, axes = new_axes()
     draw_bars(axes, groups, _FILLS, "the figure, as others read it")
     limit = totals.entries[0].limit
-    capacity = (limit.lowest if limit else 0) / _GIB
+    capacity = (limit.lowest if limit else 0) / GIB
     axes.axhline(capacity, color=VERMILLION, linestyle="--", label=f"A100: {capacity:g} GiB")
     axes.set_ylabel("memory of a GPU, GiB")
     axes.set_title("Figure 1: model states and activations of each model")
@@ -63,10 +63,10 @@ def draw_fig9(curves: Reproduction) -> Figure:
     stages = [int(stage) for stage in section.names("stage")]
     for axes, layout in zip(panels, (WHOLE, SPLIT), strict=True):
         for outputs, colour, marker in ((KEPT, VERMILLION, "s"), (DEALLOCATED, BLUE, "o")):
-            held = [section.value(layout, outputs, str(stage)) / _GIB for stage in stages]
+            held = [section.value(layout, outputs, str(stage)) / GIB for stage in stages]
             label = f"outputs {outputs}"
             axes.plot(stages, held, marker, ls="-", color=colour, ms=3, lw=1, label=label)
-        first = [section.value(layout, outputs, "0") / _GIB for outputs in (KEPT, DEALLOCATED)]
+        first = [section.value(layout, outputs, "0") / GIB for outputs in (KEPT, DEALLOCATED)]
         axes.text(
             0.97,
             0.95,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from simtrain.figures.style import BLACK, GREEN, ORANGE, SKY, SMALL, YELLOW, new_axes
 from simtrain.paper.kept_microbatches import AppendixC
-from simtrain.pictures.style import BLACK, GREEN, ORANGE, SKY, SMALL, YELLOW, new_axes
 
 _FILLS = {
     ("F", False): (SKY, "", "forward, keeps its input only"),

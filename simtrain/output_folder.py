@@ -1,4 +1,4 @@
-"""Writing pictures, PNG and SVG."""
+"""Folders that commands write to."""
 
 from __future__ import annotations
 

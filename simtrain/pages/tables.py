@@ -42,6 +42,11 @@ def bar(share: float) -> str:
     return "█" * round(_BAR_WIDTH * share)
 
 
+def verdict(is_ok: bool, words: str, failure: str = "FAILED") -> Text:
+    """The closing line of a page: OK or a failure, and words on it."""
+    return Text(f"OK: {words}", "bold green") if is_ok else Text(f"{failure}: {words}", "bold red")
+
+
 def notes(texts: Iterable[str]) -> list[Text]:
     """Remarks below the tables."""
     return [Text(text, style="dim") for text in texts]

@@ -8,13 +8,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.pages.tables import table_of
 from simtrain.plots.draw import Plots
 from simtrain.plots.pareto import Pareto
 from simtrain.plots.results import Cell
 from simtrain.strict_yaml import as_scalar
-from simtrain.tables import table_of
-
-_GIB = 2**30
+from simtrain.units import gib
 
 
 def plots_page(plots: Plots) -> RenderableType:
@@ -39,6 +38,5 @@ def _front_table(pareto: Pareto, panel: Cell) -> Table:
     axes = pareto.results.varying()
     for number, row in enumerate(pareto.front(panel), start=1):
         where = ", ".join(f"{name}: {as_scalar(row[name])}" for name in axes)
-        size, time = f"{row['peak_bytes'] / _GIB:.2f}", f"{row['time']:.4g}"
-        table.add_row(str(number), size, time, Text(where))
+        table.add_row(str(number), gib(row["peak_bytes"]), f"{row['time']:.4g}", Text(where))
     return table

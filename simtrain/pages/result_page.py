@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from simtrain.hardware.profile import NOT_CALIBRATED
-from simtrain.report.breakdown import Breakdown
-from simtrain.report.memory_page import memory_verdict, peaks_table
+from simtrain.pages.memory_page import memory_verdict, peaks_table
+from simtrain.pages.tables import bar, notes, properties, table_of
+from simtrain.report.breakdown import PART_LABELS
 from simtrain.report.result import Result
-from simtrain.tables import bar, notes, properties, table_of
 from simtrain.units import format_seconds
 
-PART_LABELS = {
-    "compute_s": "compute",
-    "recompute_s": "recompute",
-    "launch_s": "waiting for kernel launches",
-    "tensor_communication_s": "exposed tensor-parallel communication",
-    "pipeline_communication_s": "exposed pipeline communication",
-    "data_communication_s": "exposed data-parallel communication",
-    "bubble_s": "bubble",
-    "optimizer_s": "optimizer",
-}
 
-
-def render(result: Result) -> RenderableType:
+def result_page(result: Result) -> RenderableType:
     """The report of `simtrain run`."""
     parts = (_headline(result), _breakdown_table(result), peaks_table(result.memory))
     spaced = (item for part in parts for item in (part, ""))
@@ -53,11 +40,11 @@ def _breakdown_table(result: Result) -> Table:
     headings = ("part", ">time", ">%", ">least to most of a stage", "")
     table = table_of(*headings, title="Where the time goes, mean over the stages")
     mean, total_s = result.breakdown, result.iteration_time_s
-    for field in fields(Breakdown):
-        seconds = getattr(mean, field.name)
-        of_stages = [getattr(stage, field.name) for stage in result.stages]
+    for name, label in PART_LABELS.items():
+        seconds = getattr(mean, name)
+        of_stages = [getattr(stage, name) for stage in result.stages]
         table.add_row(
-            PART_LABELS[field.name],
+            label,
             format_seconds(seconds),
             f"{seconds / total_s:.1%}",
             f"{format_seconds(min(of_stages))} to {format_seconds(max(of_stages))}",

@@ -10,6 +10,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.pages.tables import table_of, verdict
 from simtrain.paper.entries import (
     Comparison,
     Entry,
@@ -19,13 +20,12 @@ from simtrain.paper.entries import (
     Section,
     Unit,
 )
-from simtrain.tables import table_of
 
 Column = tuple[str, Callable[[Entry], str]]
 """The heading of a column (see `table_of`), and its cell for an entry."""
 
 
-def render(reproduced: Reproduced | Everything) -> RenderableType:
+def paper_page(reproduced: Reproduced | Everything) -> RenderableType:
     """The page of `simtrain reproduce`."""
     if isinstance(reproduced, Everything):
         return _everything(reproduced)
@@ -34,20 +34,16 @@ def render(reproduced: Reproduced | Everything) -> RenderableType:
     return _reproduction(reproduced)
 
 
-def _closing(ok: bool, words: str) -> Text:
-    return Text(f"OK: {words}", "bold green") if ok else Text(f"FAILED: {words}", "bold red")
-
-
 def _everything(everything: Everything) -> Group:
     """The pages of all targets, and a verdict on them."""
     pages: list[RenderableType] = []
     for name, result in everything.targets.items():
-        pages += [Rule(name, align="left", style="dim"), render(result), ""]
+        pages += [Rule(name, align="left", style="dim"), paper_page(result), ""]
     failed = [name for name, result in everything.targets.items() if not result.ok]
     words = f"all {len(everything.targets)} targets"
     if failed:
         words = f"{', '.join(failed)} ({len(failed)} of {len(everything.targets)} targets)"
-    return Group(*pages, _closing(not failed, words))
+    return Group(*pages, verdict(not failed, words))
 
 
 def _comparison(comparison: Comparison) -> Group:
@@ -59,21 +55,21 @@ def _comparison(comparison: Comparison) -> Group:
         gains = comparison.throughput
         column = ("", partial(_gain_remark, 100 * comparison.gain_threshold))
         parts.append(_table(gains, column, title=gains.title))
-    return Group(*parts, verdict(comparison))
+    return Group(*parts, times_verdict(comparison))
 
 
 def _gain_remark(points: float, gain: Entry) -> str:
     return "" if gain.is_within else f"[yellow]more than {points:.1f} points off"
 
 
-def verdict(comparison: Comparison) -> Text:
+def times_verdict(comparison: Comparison) -> Text:
     """The closing line, one even where it is FAILED."""
     mean, largest = comparison.mean_abs_error, comparison.max_abs_error
     words = (
         f"mean |error| {mean:.2%} (at most {comparison.mean_threshold:.1%}), "
         f"largest {largest:.2%} (at most {comparison.max_threshold:.1%})"
     )
-    return _closing(comparison.ok, words)
+    return verdict(comparison.ok, words)
 
 
 def _fact_order(name: str) -> tuple[str, bool]:
@@ -109,7 +105,7 @@ def _reproduction(reproduction: Reproduction) -> Group:
     words = f"all {judged} figures that are judged within their limits"
     if missed:
         words = f"{missed} of {judged} figures beyond their limits"
-    return Group(*parts, _closing(not missed, words))
+    return Group(*parts, verdict(not missed, words))
 
 
 def _allowed(unit: Unit, entry: Entry) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from simtrain.pictures import writing_to
+from simtrain.output_folder import writing_to
 
 # matplotlib takes longer to import than most commands take to run: only functions import it.
 if TYPE_CHECKING:

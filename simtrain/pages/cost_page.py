@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 
 from simtrain.cost.training import ASSUMPTIONS, HOUR_S, TrainingCost
 from simtrain.hardware.profile import NOT_CALIBRATED
-from simtrain.tables import notes, properties
+from simtrain.pages.tables import notes, properties
 from simtrain.units import format_energy, format_seconds
 
 _DAY_S = 86_400

@@ -17,10 +17,9 @@ from simtrain.memory.buffers import (
     WORKING,
 )
 from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
-from simtrain.tables import bar, table_of
-from simtrain.units import format_seconds
+from simtrain.pages.tables import bar, table_of, verdict
+from simtrain.units import format_seconds, gib
 
-GIB = 2**30
 _MEANINGS = {
     RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
     WORKING: "activations and gradients that come and go, here in {op}",
@@ -61,16 +60,10 @@ def peaks_table(report: MemoryReport) -> Table:
 def memory_verdict(report: MemoryReport) -> Text:
     """The closing line: whether it fits, and how much is free or missing."""
     fullest, free = report.fullest, -report.missing_bytes
-    where = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB of"
-    capacity = f"{gib(report.capacity_bytes)} GiB"
-    if report.fits:
-        return Text(f"OK: {where} {capacity}, {gib(free)} GiB free", style="bold green")
-    return Text(f"DOES NOT FIT: {where} {capacity}, {gib(-free)} GiB too much", style="bold red")
-
-
-def gib(num_bytes: int) -> str:
-    """Bytes as a number of GiB."""
-    return f"{num_bytes / GIB:.2f}"
+    needs = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB"
+    rest = f"{gib(free)} GiB free" if report.fits else f"{gib(-free)} GiB too much"
+    words = f"{needs} of {gib(report.capacity_bytes)} GiB, {rest}"
+    return verdict(report.fits, words, failure="DOES NOT FIT")
 
 
 def _components_table(report: MemoryReport) -> Table:

@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.pages.tables import table_of
 from simtrain.scenario import REASONS
 from simtrain.sweep.axes import in_words
 from simtrain.sweep.counts import Best
@@ -17,7 +18,6 @@ from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.query import Answer
 from simtrain.sweep.run import Progress, Shard
-from simtrain.tables import table_of
 from simtrain.units import format_bytes, format_seconds
 
 _MAX_ROWS = 40

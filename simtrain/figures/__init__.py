@@ -1,0 +1,1 @@
+"""Figures, drawn with matplotlib and written as PNG and SVG."""
