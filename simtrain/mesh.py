@@ -86,6 +86,14 @@ class Mesh:
         """Ranks that differ in these axes only. Of all such groups, the one on the most nodes."""
         return _group(self, axes)
 
+    @property
+    def data_group(self) -> Group:
+        """Ranks with the same parameters, which sum their gradients: replicas and their context.
+
+        Megatron-LM's data-parallel group "with context parallelism".
+        """
+        return self.group("cp", "dp")
+
     def ends(self, axis: Axis) -> Group:
         """First and last rank along an axis, such as the stages that hold a tied embedding."""
         return _ends(self, axis)

@@ -124,11 +124,12 @@ class Plan:
         scenario, mesh = self.scenario, self.mesh
         axes: dict[Axis, bool] = {
             "tp": scenario.overlap.tensor_parallel,
+            "cp": True,
             "dp": scenario.overlap.data_parallel,
         }
         overlap = OverlapPolicy(frozenset(axis for axis, hides in axes.items() if hides))
         stage = scenario.memory.zero_stage
-        sharding = Sharding(mesh.group("dp"), stage == 3) if stage >= 2 else None
+        sharding = Sharding(mesh.data_group, stage == 3) if stage >= 2 else None
         return shared(PassOptions(microbatch_of(scenario, mesh), overlap, sharding))
 
     @property

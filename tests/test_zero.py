@@ -48,7 +48,7 @@ def passes(scenario: Scenario) -> list[tuple[Op, ...]]:
 def to_replicas(ops: Iterable[Op]) -> Iterator[Collective]:
     """The collectives over data parallelism."""
     for op in ops:
-        if isinstance(op.work, Collective) and op.work.group.axes == ("dp",):
+        if isinstance(op.work, Collective) and op.work.group.axes == ("cp", "dp"):
             yield op.work
 
 

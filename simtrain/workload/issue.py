@@ -30,7 +30,7 @@ def stream_of(op: Op) -> Stream:
     """The stream on which an op runs."""
     if not isinstance(op.work, Collective):
         return Stream.COMPUTE
-    return Stream.DATA if op.work.group.axes == ("dp",) else Stream.COMMUNICATION
+    return Stream.DATA if "dp" in op.work.group.axes else Stream.COMMUNICATION
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ class StepOptions:
     """All but its parameters that a rank's optimizer step follows from.
 
     Args:
-        data, model, everyone: replicas; the ranks of one replica; all ranks.
+        data, model, everyone: ranks with the same parameters (`Mesh.data_group`); the ranks that
+            together hold all of them; all ranks.
         partial_sums: the group that sums gradients of parameters that its ranks hold whole, if
             sequence parallelism leaves partial sums.
         tied: the two stages that hold the same parameters, if there are two.
@@ -69,7 +70,7 @@ class StepOptions:
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
         """The options of a scenario."""
         memory, split = scenario.memory, scenario.parallelism
-        buckets = split.data > 1 and memory.zero_stage < 2 and scenario.overlap.data_parallel
+        reduces = mesh.data_group.num_ranks > 1 and memory.zero_stage < 2
         return shared(
             cls(
                 *_groups(
@@ -82,7 +83,7 @@ class StepOptions:
                 element_bytes=scenario.compute_bytes,
                 gradient_bytes=scenario.gradient_bytes,
                 unscales=scenario.precision.compute == "fp16",
-                reduces_beside_backward=buckets,
+                reduces_beside_backward=reduces and scenario.overlap.data_parallel,
             )
         )
 
@@ -99,7 +100,7 @@ def _groups(
 ) -> tuple[Group, Group, Group, Group | None, Group | None]:
     """The groups of `StepOptions`, in the order of its fields."""
     return (
-        mesh.group("dp"),
+        mesh.data_group,
         mesh.group("tp", "pp"),
         mesh.group(*AXES),
         mesh.group("tp") if partial_sums else None,
