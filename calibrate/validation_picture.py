@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrate.validation import Limits, Validation
-from simtrain.output_folder import writing_to
+from simtrain.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,17 +21,11 @@ def write_validation_picture(
     Raises:
         InputError: the folder cannot be written to.
     """
-    # matplotlib takes longer to import than most commands take to run.
-    from simtrain.figures.style import save, styled
-
-    with styled(), writing_to(folder):
-        return save(draw_validation(validation, limits), folder / "validation")
+    return style.write_figure(lambda: draw_validation(validation, limits), folder / "validation")
 
 
 def draw_validation(validation: Validation, limits: Limits) -> Figure:
     """Times of layers and iterations, log-log, with the bands of the layers' limits."""
-    from simtrain.figures import style
-
     figure = style.new_figure(5.0, 5.0)
     axes = figure.subplots()
     axes.set_title(f"{validation.profile}, measured on {validation.device}", loc="left", fontsize=9)
@@ -48,8 +42,6 @@ def draw_validation(validation: Validation, limits: Limits) -> Figure:
 
 
 def _draw_bands(axes: Axes, span_ms: tuple[float, float], limits: Limits) -> None:
-    from simtrain.figures import style
-
     for limit, alpha in ((limits.layers_worst, 0.25), (limits.layers_mean, 0.45)):
         low, high = ([end * factor for end in span_ms] for factor in (1 - limit, 1 + limit))
         label = f"±{100 * limit:.3g} %"
@@ -58,8 +50,6 @@ def _draw_bands(axes: Axes, span_ms: tuple[float, float], limits: Limits) -> Non
 
 
 def _draw_marks(axes: Axes, validation: Validation) -> None:
-    from simtrain.figures import style
-
     marks = {
         "forward": ("o", style.BLUE),
         "backward": ("s", style.VERMILLION),

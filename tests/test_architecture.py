@@ -31,10 +31,8 @@ ROOMS: dict[str, set[str]] = {
     "engine": {"errors"},
     "programs": {"workload", "durations", "schedules", "plan", "engine"},
     "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},
-    "figures": {"output_folder"},
     "report": {
         *("errors", "units", "scenario", "hardware", "plan", "engine", "programs", "memory"),
-        "figures",
     },
     "iteration": {"plan", "engine", "programs", "memory", "report"},
     "studies": {
@@ -53,7 +51,6 @@ ROOMS: dict[str, set[str]] = {
         *("version", "errors", "strict_yaml", "resources", "scenario", "hardware", "report"),
         "evaluation",
     },
-    "plots": {"errors", "units", "strict_yaml", "figures"},
     "search": {
         *("errors", "units", "output_folder", "strict_yaml", "mesh", "scenario", "hardware"),
         *("workload", "schedules", "plan", "programs", "memory", "report", "studies"),
@@ -61,18 +58,21 @@ ROOMS: dict[str, set[str]] = {
     },
     "cost": {"scenario", "hardware"},
     "paper": {
-        *("units", "strict_yaml", "scenario", "hardware", "workload", "durations", "schedules"),
-        *("plan", "memory", "figures", "report", "simulation"),
+        *("strict_yaml", "scenario", "hardware", "workload", "durations", "schedules", "plan"),
+        *("memory", "report", "simulation"),
+    },
+    "figures": {
+        *("errors", "units", "output_folder", "strict_yaml", "memory", "report", "paper"),
     },
     "pages": {
         *("units", "strict_yaml", "resources", "scenario", "hardware", "memory", "report"),
-        *("studies", "sweep", "plots", "search", "cost", "paper"),
+        *("studies", "sweep", "search", "cost", "paper", "figures"),
     },
     "importing": {"errors", "strict_yaml", "scenario"},
     "commands": {
         *("errors", "units", "output_folder", "strict_yaml", "resources", "scenario", "hardware"),
-        *("schedules", "engine", "report", "simulation", "sweep", "plots", "search", "cost"),
-        *("paper", "pages", "importing"),
+        *("schedules", "engine", "report", "simulation", "sweep", "search", "cost", "paper"),
+        *("figures", "pages", "importing"),
     },
     "cli": {"errors", "commands"},
 }

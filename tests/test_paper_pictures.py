@@ -13,13 +13,12 @@ from matplotlib.figure import Figure
 from pytest import MonkeyPatch
 
 from simtrain import paper
+from simtrain.figures.paper import draw, write_paper_figure
 from simtrain.figures.style import styled
 from simtrain.paper.entries import Comparison, Entry
 from simtrain.paper.kept_microbatches import AppendixC
 from simtrain.paper.kept_microbatches import _example as example
 from simtrain.paper.kept_microbatches import _passes as passes
-from simtrain.paper.pictures import write_pictures
-from simtrain.paper.pictures.drawings import draw
 from simtrain.simulation import simulate
 
 TARGETS = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
@@ -59,7 +58,7 @@ def test_png_and_svg_are_written_twice_the_same(
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-        written = write_pictures(target, known[target], folder)
+        written = write_paper_figure(target, known[target], folder)
         assert written == (folder / f"{target}.png", folder / f"{target}.svg")
     for kind in ("png", "svg"):
         one, two = ((folder / f"{target}.{kind}").read_bytes() for folder in folders)
@@ -122,10 +121,10 @@ def test_the_users_own_style_changes_nothing(
 ) -> None:
     import matplotlib
 
-    write_pictures("fig7", known["fig7"], tmp_path)
+    write_paper_figure("fig7", known["fig7"], tmp_path)
     before = (tmp_path / "fig7.svg").read_bytes()
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):
-        write_pictures("fig7", known["fig7"], tmp_path)
+        write_paper_figure("fig7", known["fig7"], tmp_path)
         assert matplotlib.rcParams["font.size"] == 30
     assert (tmp_path / "fig7.svg").read_bytes() == before
 

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from simtrain.figures.style import styled
-from simtrain.plots import Results, load_results
-from simtrain.plots.heat_map import draw_heat_map, heat_map
-from simtrain.plots.pareto import draw_pareto, pareto
-from simtrain.plots.quantities import shown
-from simtrain.plots.scaling import draw_scaling, scaling
+from simtrain.figures.sweep import Results, load_results
+from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
+from simtrain.figures.sweep.pareto import draw_pareto, pareto
+from simtrain.figures.sweep.quantities import shown
+from simtrain.figures.sweep.scaling import draw_scaling, scaling
 
 # Rates by recompute and microbatch: recompute matters most, the colour of the paint nothing.
 RATES = {("none", 1): 300.0, ("none", 2): 400.0, ("full", 1): 100.0, ("full", 2): 120.0}

@@ -26,9 +26,9 @@ def memory(
 
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
+    from simtrain.figures.iteration_memory import write_memory_figure
     from simtrain.output_folder import make_folder
     from simtrain.pages.memory_page import memory_page
-    from simtrain.report.memory_picture import write_memory_picture
     from simtrain.scenario import load_scenario
     from simtrain.simulation import simulate
 
@@ -38,7 +38,7 @@ def memory(
     with status(f"simulating {loaded.name}"):
         result = simulate(loaded)
         if out:
-            write_memory_picture(result, out)
+            write_memory_figure(result, out)
     show(as_json, result.memory.to_json, lambda: memory_page(result.memory))
     if not result.memory.fits:
         raise typer.Exit(DOES_NOT_FIT)

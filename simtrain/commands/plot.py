@@ -30,9 +30,9 @@ def plot(
 
     Example: simtrain plot results --x model.seq_length --y batch.micro --value mfu
     """
+    from simtrain.figures.sweep import load_results, write_plots
     from simtrain.output_folder import make_folder
     from simtrain.pages.plots_page import plots_page
-    from simtrain.plots import load_results, write_plots
 
     results = load_results(folder, panels)
     target = out or folder / "pictures"

@@ -39,9 +39,9 @@ def reproduce(
     """
     from simtrain import paper
     from simtrain.commands.progress import progress_bar
+    from simtrain.figures.paper import write_paper_figure
     from simtrain.output_folder import make_folder
     from simtrain.pages.paper_page import paper_page
-    from simtrain.paper.pictures import write_pictures
 
     if out:
         make_folder(out)
@@ -51,7 +51,7 @@ def reproduce(
             if name is not Target.ALL:
                 results[name] = paper.reproduce(name, report)
                 if out:
-                    write_pictures(name, results[name], out)
+                    write_paper_figure(name, results[name], out)
     result = paper.Everything(results) if target is Target.ALL else results[target]
     show(as_json, result.to_json, lambda: paper_page(result))
     if not result.ok:

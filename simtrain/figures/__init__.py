@@ -1,1 +1,4 @@
-"""Figures, drawn with matplotlib and written as PNG and SVG."""
+"""Figures, drawn with matplotlib and written as PNG and SVG.
+
+matplotlib takes longer to import than most commands take to run: only functions import it.
+"""

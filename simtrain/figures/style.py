@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from simtrain.output_folder import writing_to
 
-# matplotlib takes longer to import than most commands take to run: only functions import it.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -95,21 +94,15 @@ def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
-def write_picture(draw: Callable[[], Figure], path: Path) -> tuple[Path, ...]:
+def write_figure(draw: Callable[[], Figure], path: Path) -> tuple[Path, ...]:
     """Write `path.png` and `path.svg` in our style; equal numbers give equal bytes.
 
     Raises:
         InputError: the folder cannot be written to.
     """
+    files = {path.with_name(f"{path.name}.{kind}"): _NO_DATE[kind] for kind in _NO_DATE}
     with styled(), writing_to(path.parent):
-        return save(draw(), path)
-
-
-def save(figure: Figure, path: Path) -> tuple[Path, ...]:
-    """Write PNG and SVG without date or version, so that equal pictures are equal files."""
-    written = []
-    for kind, metadata in _NO_DATE.items():
-        target = path.with_name(f"{path.name}.{kind}")
-        figure.savefig(target, dpi=_DOTS_PER_INCH, metadata=metadata)
-        written.append(target)
-    return tuple(written)
+        figure = draw()
+        for file, metadata in files.items():
+            figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
+    return tuple(files)

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.figures.sweep.draw import Plots
+from simtrain.figures.sweep.pareto import Pareto
+from simtrain.figures.sweep.results import Cell
 from simtrain.pages.tables import table_of
-from simtrain.plots.draw import Plots
-from simtrain.plots.pareto import Pareto
-from simtrain.plots.results import Cell
 from simtrain.strict_yaml import as_scalar
 from simtrain.units import gib
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simtrain.figures import style
-from simtrain.plots.panels import panels_of
-from simtrain.plots.results import Cell, Results, short_words
+from simtrain.figures.sweep.panels import panels_of
+from simtrain.figures.sweep.results import Cell, Results, short_words
 from simtrain.strict_yaml import as_scalar
 from simtrain.units import GIB
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from simtrain.figures.style import BLACK, BLUE, VERMILLION, annotate, new_axes, rule_lines
 from simtrain.paper.entries import Comparison, Entry
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def draw_errors(comparison: Comparison) -> Figure:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def write_memory_picture(result: Result, folder: Path) -> tuple[Path, ...]:
+def write_memory_figure(result: Result, folder: Path) -> tuple[Path, ...]:
     """Write `folder/memory.png` and `.svg`.
 
     Raises:
         InputError: the folder cannot be written to.
     """
-    return style.write_picture(lambda: _draw(result), folder / "memory")
+    return style.write_figure(lambda: _draw(result), folder / "memory")
 
 
 def _draw(result: Result) -> Figure:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from typing import TYPE_CHECKING
 
 from simtrain.figures.style import BLACK, GREEN, ORANGE, SKY, SMALL, YELLOW, new_axes
 from simtrain.paper.kept_microbatches import AppendixC
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _FILLS = {
     ("F", False): (SKY, "", "forward, keeps its input only"),
@@ -18,6 +20,8 @@ _FILLS = {
 
 def draw_window(appendix: AppendixC) -> Figure:
     """The timeline of the example, a row a stage, microbatches numbered from 1."""
+    from matplotlib.patches import Patch
+
     figure, axes = new_axes(7.5, 2.9)
     stages = sorted({one.stage for one in appendix.example})
     for one in appendix.example:

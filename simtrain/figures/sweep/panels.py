@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simtrain.figures import style
-from simtrain.plots.results import Results
+from simtrain.figures.sweep.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, Any
 
 from simtrain.figures.style import BLACK, annotate, rule_lines
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _GROUP_WIDTH = 0.84
 _GAP = 0.06

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simtrain.figures.style import write_picture
-from simtrain.plots.heat_map import draw_heat_map, heat_map
-from simtrain.plots.pareto import Pareto, draw_pareto, pareto
-from simtrain.plots.results import Results, check_name
-from simtrain.plots.scaling import Scaling, draw_scaling, scaling
+from simtrain.figures.style import write_figure
+from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
+from simtrain.figures.sweep.pareto import Pareto, draw_pareto, pareto
+from simtrain.figures.sweep.results import Results, check_name
+from simtrain.figures.sweep.scaling import Scaling, draw_scaling, scaling
 
 _WHY_NOT = {
     "heat_map": "fewer than two axes vary",
@@ -63,11 +63,11 @@ def write_plots(
     heat, front, curves = heat_map(results, column, x, y), pareto(results), scaling(results)
     files: list[Path] = []
     if heat:
-        files += write_picture(lambda: draw_heat_map(heat), folder / "heat_map")
+        files += write_figure(lambda: draw_heat_map(heat), folder / "heat_map")
     if front:
-        files += write_picture(lambda: draw_pareto(front), folder / "pareto")
+        files += write_figure(lambda: draw_pareto(front), folder / "pareto")
     if curves:
-        files += write_picture(lambda: draw_scaling(curves), folder / "scaling")
+        files += write_figure(lambda: draw_scaling(curves), folder / "scaling")
     pictures = {"heat_map": heat, "pareto": front, "scaling": curves}
     left_out = {name: _WHY_NOT[name] for name, picture in pictures.items() if picture is None}
     return Plots(tuple(files), column, front, curves, left_out)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
+from simtrain.figures.paper.bars import Bar, Fill, draw_bars
+from simtrain.figures.paper.names import NAMES, SHORT
 from simtrain.figures.style import (
     BLACK,
     BLUE,
@@ -19,8 +21,9 @@ from simtrain.figures.style import (
 )
 from simtrain.paper.entries import Reproduction, Section
 from simtrain.paper.models import BASELINE
-from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
-from simtrain.paper.pictures.names import NAMES, SHORT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MODEL_MARKERS = {"22B": (SKY, "o"), "175B": (ORANGE, "s"), "530B": (GREEN, "^"), "1T": (BLUE, "v")}
 _MIB = 2**20

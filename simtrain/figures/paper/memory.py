@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
+from simtrain.figures.paper.bars import Bar, Fill, draw_bars
+from simtrain.figures.paper.names import SHORT
 from simtrain.figures.style import (
     BLACK,
     BLUE,
@@ -19,11 +21,12 @@ from simtrain.figures.style import (
     rule_lines,
 )
 from simtrain.paper.entries import Reproduction
-from simtrain.paper.pictures.bars import Bar, Fill, draw_bars
-from simtrain.paper.pictures.names import SHORT
 from simtrain.paper.stage_memory import DEALLOCATED, KEPT, SPLIT, WHOLE
 from simtrain.paper.zero_example import ALL_STATES, SMALL_GPU_GB
 from simtrain.units import GIB
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _FILLS = {
     "parameters, gradients, optimizer states": Fill(BLUE),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simtrain.figures import style
-from simtrain.plots.results import Cell, Results, best, short_words
+from simtrain.figures.sweep.results import Cell, Results, best, short_words
 from simtrain.strict_yaml import as_scalar
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simtrain.figures import style
-from simtrain.plots.panels import panels_of
-from simtrain.plots.quantities import label_of, shown, title_of
-from simtrain.plots.results import (
+from simtrain.figures.sweep.panels import panels_of
+from simtrain.figures.sweep.quantities import label_of, shown, title_of
+from simtrain.figures.sweep.results import (
     DOES_NOT_FIT,
     LARGER_IS_BETTER,
     Cell,

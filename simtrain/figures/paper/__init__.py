@@ -1,0 +1,43 @@
+"""Figures of the paper's reproduced tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simtrain.figures.paper.errors import draw_errors
+from simtrain.figures.paper.layer import draw_fig7, draw_fig8, draw_table2
+from simtrain.figures.paper.memory import draw_fig1, draw_fig9, draw_zero
+from simtrain.figures.paper.window import draw_window
+from simtrain.figures.style import write_figure
+from simtrain.paper import Comparison, Reproduced
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_DRAWINGS: dict[str, Callable[[Any], Figure]] = {
+    "table2": draw_table2,
+    "fig1": draw_fig1,
+    "fig7": draw_fig7,
+    "fig8": draw_fig8,
+    "fig9": draw_fig9,
+    "appendix-c": draw_window,
+    "zero": draw_zero,
+}
+
+
+def draw(target: str, reproduced: Reproduced) -> Figure:
+    """The figure of a target."""
+    if isinstance(reproduced, Comparison):
+        return draw_errors(reproduced)
+    return _DRAWINGS[target](reproduced)
+
+
+def write_paper_figure(target: str, reproduced: Reproduced, folder: Path) -> tuple[Path, ...]:
+    """Write `folder/TARGET.png` and `.svg`.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    return write_figure(lambda: draw(target, reproduced), folder / target)

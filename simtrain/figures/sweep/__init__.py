@@ -1,0 +1,6 @@
+"""Figures of a sweep's results: heat maps, the front of time against memory, scaling curves."""
+
+from simtrain.figures.sweep.draw import Plots, write_plots
+from simtrain.figures.sweep.results import Results, load_results
+
+__all__ = ["Plots", "Results", "load_results", "write_plots"]
