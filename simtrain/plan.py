@@ -23,7 +23,7 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_actions
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.batch import GetBatch
-from simtrain.workload.chunk import Chunk, Parameters, parameters, unit_parameters
+from simtrain.workload.chunk import Chunk, Parameters, parameters, unit_experts, unit_parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.issue import OverlapPolicy
@@ -236,9 +236,11 @@ class Plan:
         `chunk` is the layer's among the different ones. The stage's last bucket reduces what is no
         layer too: `held` is what the stage holds, None for another bucket.
         """
-        number = unit_parameters(self.slices.different[chunk], self.microbatch)[layer]
+        where = self.slices.different[chunk], self.microbatch
+        number, experts = unit_parameters(*where)[layer], unit_experts(*where)[layer]
         number += held.root if held else 0
-        return average(self.step_options, number) + data_reduction(self.step_options, number)
+        options = self.step_options
+        return average(options, number) + data_reduction(options, number, experts)
 
     def pass_of(self, action: Action) -> Pass:
         """The pass that an action runs."""

@@ -52,11 +52,13 @@ def _whole_bytes(one: Pass) -> tuple[int, int]:
     return record.gathered_bytes, record.bucket_bytes
 
 
-def step_buffers(plan: Plan, num_parameters: int, global_bytes: int) -> Buffers:
-    """Bytes of what is there while the optimizer steps."""
+def step_buffers(
+    plan: Plan, num_parameters: int, global_bytes: int, num_expert: int = 0
+) -> Buffers:
+    """Bytes of what is there while the optimizer steps; `num_expert` parameters are experts'."""
     options = plan.step_options
     copied = options.gradient_bytes != FP32_BYTES and not options.offloads
-    held = options.held(num_parameters, from_stage=1)
+    held = options.held(num_parameters, num_expert, from_stage=1)
     return {
         GLOBAL: global_bytes,
         FP32_GRADIENTS: held * FP32_BYTES if copied else 0,

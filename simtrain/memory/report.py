@@ -182,13 +182,14 @@ class _Rank:
 
     def lasting(self, stage: int) -> _Lasting:
         """What a rank of a stage holds whatever it does."""
-        plan, num_parameters = self.plan, self.plan.stage_parameters[stage].total
+        plan, parameters = self.plan, self.plan.stage_parameters[stage]
+        total, experts = parameters.total, parameters.experts
         global_bytes = max(memory.buffer_bytes for memory in self.replay.memories.values())
         return _Lasting(
             self.profile,
-            model_states(plan.step_options, num_parameters),
+            model_states(plan.step_options, total, experts),
             lasting_buffers(plan, global_bytes),
-            step_buffers(plan, num_parameters, global_bytes),
+            step_buffers(plan, total, global_bytes, experts),
         )
 
 

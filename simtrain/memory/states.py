@@ -29,11 +29,14 @@ class ModelStates:
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
-def model_states(options: StepOptions, num_parameters: int) -> ModelStates:
-    """States of `num_parameters` on each rank of a stage, as ZeRO and offload leave them there."""
+def model_states(options: StepOptions, num_parameters: int, num_expert: int = 0) -> ModelStates:
+    """States of `num_parameters` on each rank of a stage, as ZeRO and offload leave them there.
+
+    `num_expert` of the parameters belong to experts.
+    """
 
     def held(from_stage: int) -> int:
-        return options.held(num_parameters, from_stage=from_stage)
+        return options.held(num_parameters, num_expert, from_stage=from_stage)
 
     return ModelStates(
         parameters_bytes=options.element_bytes * held(3),

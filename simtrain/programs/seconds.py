@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 
-from simtrain.durations.collectives import total_wire_bytes
+from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.plan import Plan
@@ -35,6 +35,7 @@ from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import StepOptions, step_ops
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective
 
 _REMEMBERED = 8192
 """Passes and steps whose seconds a machine remembers."""
@@ -137,11 +138,12 @@ class IterationSeconds:
         match part:
             case Transfer(levels_crossed=crossed) if crossed:
                 num_bytes = self.plan.sent_bytes
-            case Bucket() if not (group := self.plan.step_options.data).inside_one_node:
-                # A ring leaves each node once, through the shares of all its ranks there.
-                num_bytes = total_wire_bytes(self._bucket_ops(part)) / group.ranks_per_node
+            case Bucket():
+                num_bytes = math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
             case _:
-                return 0.0
+                num_bytes = 0.0
+        if not num_bytes:
+            return 0.0
         return num_bytes / self.of_part(part) / self.machine.model.profile.adapter_share_bytes_per_s
 
     def flops(self, *, recompute: bool) -> int:
@@ -186,6 +188,16 @@ class IterationSeconds:
         return self.machine.model.transfer_s(
             self.plan.sent_bytes, part.levels_crossed, part.num_sends
         )
+
+
+def _bytes_out_of_a_node(op: Op) -> float:
+    """What a rank's share of its node's adapters sends of a collective over several nodes.
+
+    A ring leaves each node once, through the shares of all its ranks there.
+    """
+    if not isinstance(op.work, Collective) or op.work.group.inside_one_node:
+        return 0.0
+    return wire_bytes(op.work) / op.work.group.ranks_per_node
 
 
 @functools.lru_cache(maxsize=4096)

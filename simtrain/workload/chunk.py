@@ -41,12 +41,14 @@ class Parameters:
         tied: those that another stage holds too.
         partial_sums: those that every tensor-parallel rank holds whole. Under sequence parallelism
             their gradients are partial sums.
+        experts: those of experts, which have replicas of their own.
     """
 
     total: int
     root: int
     tied: int
     partial_sums: int
+    experts: int = 0
 
     @property
     def layers(self) -> int:
@@ -58,7 +60,7 @@ class Parameters:
 def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
     """Parameters of a rank that holds these chunks; a tied parameter is held once."""
     held: dict[str, int] = {}
-    total = root = partial_sums = 0
+    total = root = partial_sums = experts = 0
     for block, times in chain.from_iterable(chunk.runs for chunk in chunks):
         for parameter in record(block, microbatch).parameters:
             number = times * parameter.elements
@@ -69,7 +71,8 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
             total += number
             root += 0 if block.is_unit else number
             partial_sums += number if parameter.is_whole else 0
-    return Parameters(total, root, sum(held.values()), partial_sums)
+            experts += number if parameter.is_expert else 0
+    return Parameters(total, root, sum(held.values()), partial_sums, experts)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -81,3 +84,13 @@ def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
         if block.is_unit
     ]
     return {ROOT: parameters((chunk,), microbatch).root} | dict(enumerate(units))
+
+
+@functools.lru_cache(maxsize=1024)
+def unit_experts(chunk: Chunk, microbatch: Microbatch) -> tuple[int, ...]:
+    """Of the parameters of each layer of a chunk, those of experts."""
+    return tuple(
+        sum(one.elements for one in record(block, microbatch).parameters if one.is_expert)
+        for block in chunk.blocks
+        if block.is_unit
+    )

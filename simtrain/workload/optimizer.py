@@ -9,6 +9,9 @@ are divided by the number of replicas and reduce-scattered, each rank measures, 
 its shard, and the new parameters are all-gathered in the compute type. Stages 2 and 3 have reduced
 their gradients in the backward passes (`workload.sharding`); stage 3 gathers parameters there too.
 
+Parameters of experts have replicas of their own. What is done over replicas is done once for them
+and once for all others, each over its group (Megatron-LM's expert-data-parallel group).
+
 An offloaded optimizer (Ren et al., "ZeRO-Offload", 2021) has its states on the host: the rank's
 shard of the gradients goes there, the host clips and runs Adam, and the parameters come back.
 """
@@ -52,6 +55,8 @@ class StepOptions:
         zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
         unscales: gradients come from scaled losses (fp16).
         reduces_beside_backward: in buckets, beside the last backward pass.
+        expert_data, expert_model: as `data` and `model`, of the parameters of experts; None if the
+            model has none.
     """
 
     data: Group
@@ -65,6 +70,8 @@ class StepOptions:
     gradient_bytes: int
     unscales: bool
     reduces_beside_backward: bool
+    expert_data: Group | None = None
+    expert_model: Group | None = None
 
     @classmethod
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
@@ -87,11 +94,23 @@ class StepOptions:
             )
         )
 
-    def held(self, num_parameters: int, *, from_stage: int) -> int:
-        """Of states that ZeRO shards from a stage on, those of the rank with the largest shard."""
+    def held(self, num_parameters: int, num_expert: int = 0, *, from_stage: int) -> int:
+        """Of states that ZeRO shards from a stage on, those of the rank with the largest shard.
+
+        `num_expert` of the parameters belong to experts.
+        """
         if self.zero_stage < from_stage:
             return num_parameters
-        return -(-num_parameters // self.data.num_ranks)
+        return sum(
+            -(-number // group.num_ranks)
+            for number, group in self.over_replicas(num_parameters, num_expert)
+        )
+
+    def over_replicas(self, num_parameters: int, num_expert: int) -> list[tuple[int, Group]]:
+        """Numbers of parameters with the groups of ranks that hold the same ones."""
+        if self.expert_data is None or not num_expert:
+            return [(num_parameters, self.data)]
+        return [(num_parameters - num_expert, self.data), (num_expert, self.expert_data)]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -129,17 +148,17 @@ StepOps = dict[str, tuple[Op, ...]]
 def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
     """The step of a rank with these parameters; groups of one have nothing to reduce."""
     beside = options.zero_stage >= 2 or options.reduces_beside_backward
-    number = parameters.total
+    numbers = number, _ = parameters.total, parameters.experts
     fields = (
         () if beside else average(options, number),
-        () if beside else data_reduction(options, number),
+        () if beside else data_reduction(options, *numbers),
         _reduction_of_partial_sums(options, parameters),
         _embedding_reduction(options, parameters),
-        _to_host(options, number),
-        _gradient_norm(options, number),
-        _norm_reduction(options),
-        _update(options, number),
-        _parameter_gather(options, number),
+        _to_host(options, parameters),
+        _gradient_norm(options, parameters),
+        _norm_reduction(options, parameters),
+        _update(options, parameters),
+        _parameter_gather(options, parameters),
     )
     return {name: ops for name, ops in zip(STEP_FIELDS, fields, strict=True) if ops}
 
@@ -150,15 +169,18 @@ def average(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
     return (_stream("gradient average", num_bytes, num_bytes),)
 
 
-def data_reduction(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
+def data_reduction(
+    options: StepOptions, num_parameters: int, num_expert: int = 0
+) -> tuple[Op, ...]:
     """Sum over the replicas, where there are several: whole on each, or each its shard (ZeRO 1)."""
-    if options.data.num_ranks == 1:
-        return ()
-    num_bytes = num_parameters * options.gradient_bytes
-    if options.zero_stage == 0:
-        return (_all_reduce("gradient all-reduce", num_bytes, options.data),)
-    kind = CollectiveKind.REDUCE_SCATTER
-    return (_collective("gradient reduce-scatter", kind, num_bytes, options.data),)
+    kind, name = CollectiveKind.ALL_REDUCE, "gradient all-reduce"
+    if options.zero_stage:
+        kind, name = CollectiveKind.REDUCE_SCATTER, "gradient reduce-scatter"
+    return tuple(
+        _collective(name, kind, number * options.gradient_bytes, group)
+        for number, group in options.over_replicas(num_parameters, num_expert)
+        if group.num_ranks > 1
+    )
 
 
 def _reduction_of_partial_sums(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
@@ -175,18 +197,18 @@ def _embedding_reduction(options: StepOptions, parameters: Parameters) -> tuple[
     return (_all_reduce("embedding gradient all-reduce", num_bytes, options.tied),)
 
 
-def _to_host(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
-    num_bytes = options.held(num_parameters, from_stage=1) * options.gradient_bytes
+def _to_host(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+    num_bytes = _held(options, parameters, from_stage=1) * options.gradient_bytes
     op = _host("gradients to host", num_bytes, HostResource.LINK)
     return (op,) if options.offloads else ()
 
 
-def _gradient_norm(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
+def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     """Gradients to fp32 where they are not, unscaled where losses are scaled, and their norm.
 
     A host that runs Adam converts and unscales what it gets.
     """
-    held = options.held(num_parameters, from_stage=1)
+    held = _held(options, parameters, from_stage=1)
     fp32, given = held * FP32_BYTES, held * options.gradient_bytes
     ops: list[Op] = []
     if options.gradient_bytes != FP32_BYTES and not options.offloads:
@@ -197,16 +219,21 @@ def _gradient_norm(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
     return tuple(ops)
 
 
-def _norm_reduction(options: StepOptions) -> tuple[Op, ...]:
-    group = options.everyone if options.zero_stage else options.model
-    op = _all_reduce("gradient norm all-reduce", FP32_BYTES, group)
-    return (op,) if group.num_ranks > 1 else ()
+def _norm_reduction(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+    """The norm over all ranks that share the gradients out; experts have a norm of their own."""
+    groups = [options.model]
+    if parameters.experts and options.expert_model:
+        groups.append(options.expert_model)
+    if options.zero_stage:
+        groups = [options.everyone] * len(groups)
+    name = "gradient norm all-reduce"
+    return tuple(_all_reduce(name, FP32_BYTES, one) for one in groups if one.num_ranks > 1)
 
 
-def _update(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
-    held = options.held(num_parameters, from_stage=1)
+def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+    held = _held(options, parameters, from_stage=1)
     fp32, model = held * FP32_BYTES, held * options.element_bytes
-    gradients = options.held(num_parameters, from_stage=2) * options.gradient_bytes
+    gradients = _held(options, parameters, from_stage=2) * options.gradient_bytes
     zero = _stream("gradient zero", 0, gradients)
     if options.offloads:
         moved = (ADAM_READS + ADAM_WRITES) * fp32
@@ -223,12 +250,20 @@ def _update(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
     )
 
 
-def _parameter_gather(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
+def _parameter_gather(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     """Every rank gets the parameters that the others updated, unless it holds only its shard."""
     if options.zero_stage not in (1, 2):
         return ()
-    num_bytes, kind = num_parameters * options.element_bytes, CollectiveKind.ALL_GATHER
-    return (_collective("parameter all-gather", kind, num_bytes, options.data),)
+    name, kind = "parameter all-gather", CollectiveKind.ALL_GATHER
+    return tuple(
+        _collective(name, kind, number * options.element_bytes, group)
+        for number, group in options.over_replicas(parameters.total, parameters.experts)
+        if group.num_ranks > 1
+    )
+
+
+def _held(options: StepOptions, parameters: Parameters, *, from_stage: int) -> int:
+    return options.held(parameters.total, parameters.experts, from_stage=from_stage)
 
 
 def _stream(name: str, read_bytes: int, write_bytes: int) -> Op:

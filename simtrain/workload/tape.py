@@ -68,11 +68,14 @@ class Parameter:
         is_whole: every tensor-parallel rank holds all of it. Under sequence parallelism its
             gradient is then a partial sum, to be reduced over the group.
         tied: the name under which other blocks hold the same parameter.
+        is_expert: it belongs to an expert, whose replicas are fewer than those of other parameters
+            if experts are divided over ranks.
     """
 
     elements: int
     is_whole: bool = False
     tied: str = ""
+    is_expert: bool = False
 
 
 class Block(Protocol):
