@@ -68,7 +68,8 @@ ROOMS: dict[str, set[str]] = {
         *("units", "strict_yaml", "resources", "scenario", "hardware", "memory", "report"),
         *("studies", "sweep", "search", "cost", "paper", "figures"),
     },
-    "importing": {"errors", "strict_yaml", "scenario"},
+    "models": {"errors", "resources", "scenario"},
+    "importing": {"errors", "strict_yaml", "scenario", "models"},
     "commands": {
         *("errors", "units", "output_folder", "strict_yaml", "resources", "scenario", "hardware"),
         *("schedules", "engine", "report", "simulation", "sweep", "search", "cost", "paper"),

@@ -254,8 +254,9 @@ OF_SWEEPS = {"sweep", "sweeps", "query", "plot"}
 
 def test_the_commands() -> None:
     of_profiles = {f"profile {name}" for name in ("list", "show", "check")}
+    imports = {f"import {source}" for source in ("megatron", "hf", "torchtitan")}
     others = {"run", "memory", "reproduce", "schedule", "scenarios", "cost", "search"} | OF_SWEEPS
-    assert set(commands()) == others | of_profiles | {"import megatron", "import hf"}
+    assert set(commands()) == others | of_profiles | imports
 
 
 @pytest.mark.parametrize("name", commands())

@@ -70,7 +70,7 @@ def marked(name: str) -> str:
 def newcomer(tmp_path: pathlib.Path, monkeypatch: MonkeyPatch) -> pathlib.Path:
     """A folder with the files that the README tells to write, as the working directory."""
     for block in blocks("README.md"):
-        if block.language in ("yaml", "bash", "json"):
+        if block.language in ("yaml", "bash", "json", "toml"):
             first = block.text.split("\n")[0]
             name = "config.json" if block.language == "json" else first.removeprefix("# ")
             (tmp_path / name).write_text(block.text, encoding="utf-8")

@@ -20,7 +20,7 @@ SLOW = {
     *("ray", "ruamel", "scipy", "simpy", "torch"),
 }
 HELP = [
-    *("import", "import hf", "import megatron"),
+    *("import", "import hf", "import megatron", "import torchtitan"),
     *("cost", "memory", "plot", "profile", "profile check", "profile list", "profile show"),
     *("query", "reproduce", "run", "scenarios", "schedule", "search", "sweep", "sweeps"),
 ]

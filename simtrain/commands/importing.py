@@ -1,4 +1,4 @@
-"""`simtrain import`: `megatron` and `hf`."""
+"""`simtrain import`: `megatron`, `hf` and `torchtitan`."""
 
 from __future__ import annotations
 
@@ -59,6 +59,24 @@ def import_the_config(
     from simtrain.importing import import_hugging_face
 
     _write(import_hugging_face(config, overrides or ())[1], out)
+
+
+@import_app.command("torchtitan")
+def import_the_job(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The TOML file of a job.")],
+    out: OutOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Write the scenario of a job of torchtitan, each field with the key that it comes from.
+
+    A job does not say how many GPUs it runs on: --set parallelism.data does, if its sharding degree
+    is -1. The sizes of a flavor are those of the shipped scenario of the model.
+
+    Example: simtrain import torchtitan job.toml --set parallelism.data=16 --set cluster=h100_sxm
+    """
+    from simtrain.importing import import_torchtitan
+
+    _write(import_torchtitan(job, overrides or ())[1], out)
 
 
 def _write(text: str, out: Path | None) -> None:

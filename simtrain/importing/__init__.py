@@ -1,6 +1,7 @@
-"""Scenarios from other programs' files: Megatron-LM's arguments, Hugging Face's configs."""
+"""Scenarios from other programs' files: of Megatron-LM, Hugging Face and torchtitan."""
 
 from simtrain.importing.hugging_face import import_hugging_face
 from simtrain.importing.megatron import import_megatron
+from simtrain.importing.torchtitan import import_torchtitan
 
-__all__ = ["import_hugging_face", "import_megatron"]
+__all__ = ["import_hugging_face", "import_megatron", "import_torchtitan"]

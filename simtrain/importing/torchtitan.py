@@ -1,0 +1,290 @@
+"""From a job of torchtitan, a TOML file, to a scenario.
+
+Defaults are those of torchtitan's job_config.py. What a job always does there: sequence parallelism
+beside tensor parallelism, fused attention, gradients reduced in fp32 beside the backward pass.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from simtrain import models
+from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.importing.draft import DEFAULT, Draft
+from simtrain.importing.torchtitan_keys import (
+    DEFAULTS,
+    DETAILS,
+    MAPPED,
+    MODELS,
+    NOT_MODELLED,
+    SCHEDULES,
+    WITHOUT_EFFECT,
+    WITHOUT_EFFECT_SECTIONS,
+)
+from simtrain.scenario import Scenario
+from simtrain.strict_yaml import as_scalar, read_text
+
+_ALWAYS = "as torchtitan always does"
+_DTYPES = {"bfloat16": "bf16"}
+_HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
+_KEY = re.compile(r"\s*([\w-]+)\s*=")
+
+
+def import_torchtitan(file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
+    """The scenario of a job, and the text of its file.
+
+    Args:
+        file: the job's TOML file.
+        overrides: fields to set, such as "parallelism.data=16".
+
+    Raises:
+        InputError: what cannot be read; unknown keys, models and schedules; a number of ranks that
+            the file leaves open; combinations that no scenario can have.
+    """
+    mapping = _Mapping(_Job(file), tuple(overrides))
+    return mapping.draft.finished({})
+
+
+class _Job:
+    """The values of a job by `section.key`, with their lines and defaults."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        text = read_text(Path(file))
+        try:
+            sections = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            fix = "correct the file, so that torchtitan can read it"
+            raise InputError.of("E875", f"no TOML: {error}", Location(file), fix) from None
+        self.values: dict[str, Any] = {}
+        for section, keys in sections.items():
+            inside = keys.items() if isinstance(keys, dict) else {"": keys}.items()
+            self.values |= {f"{section}.{key}".rstrip("."): value for key, value in inside}
+        self.places = dict(_places(text, file))
+        self._refuse_unknown()
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of a key, or its default."""
+        return self.values.get(key, DEFAULTS.get(key))
+
+    def count(self, key: str, *, or_rest: bool = False) -> int:
+        """The value of a key that is a positive integer, or also -1 if `or_rest`.
+
+        Raises:
+            InputError: it is something else.
+        """
+        value = self[key]
+        if type(value) is int and (value >= 1 or (or_rest and value == -1)):
+            return value
+        also = ", or -1" if or_rest else ""
+        raise self.wrong(key, f"must be a positive integer{also}", f"write 1 or more{also}")
+
+    def place(self, key: str) -> Location:
+        """Where a key stands."""
+        return self.places.get(key) or Location(self.file)
+
+    def origin(self, *keys: str) -> str:
+        """A comment: the keys that were given, with their lines."""
+        given = [key for key in keys if key in self.values]
+        lines = ", ".join(str(self.place(key).line) for key in given)
+        return f"{', '.join(given)}, line {lines}" if given else "default of torchtitan"
+
+    def wrong(self, key: str, what: str, fix: str) -> InputError:
+        """The error of a value."""
+        message = f"{key} is {as_scalar(self[key])}: it {what}"
+        return InputError.of("E872", message, self.place(key), fix)
+
+    def _refuse_unknown(self) -> None:
+        known = {*MAPPED, *NOT_MODELLED, *WITHOUT_EFFECT}
+        passed_over = {*WITHOUT_EFFECT_SECTIONS, *DETAILS}
+        problems = [
+            Problem(
+                "E871",
+                f"{key} is no known key of a torchtitan job",
+                self.place(key),
+                reason="a key that was ignored could change the time or the memory",
+                fix=f"{did_you_mean(key, sorted(known))}Remove it if it changes neither time nor "
+                "memory",
+            )
+            for key in self.values
+            if key not in known and key.partition(".")[0] not in passed_over
+        ]
+        if problems:
+            raise InputError(problems)
+
+
+def _places(text: str, file: str) -> Iterable[tuple[str, Location]]:
+    """The line of each key; tomllib does not say."""
+    section = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if header := _HEADER.match(line):
+            section = header[1]
+        elif key := _KEY.match(line):
+            yield f"{section}.{key[1]}".lstrip("."), Location(file, number, key.start(1) + 1, line)
+
+
+class _Mapping:
+    """The fields of a scenario, section by section, from the keys of a job."""
+
+    def __init__(self, job: _Job, overrides: tuple[str, ...]) -> None:
+        self.job, self.draft = job, Draft(job.file, f"torchtitan's job in {job.file}", overrides)
+        self.tensor = job.count("parallelism.tensor_parallel_degree")
+        self.pipeline = job.count("parallelism.pipeline_parallel_degree")
+        self._model()
+        self._parallelism()
+        self._batch(self._replicas())
+        self._recompute()
+        self.draft.set("attention_backend", "fused", _ALWAYS)
+        self._precision()
+        self.draft.set("overlap.data_parallel", True, _ALWAYS)
+        self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
+        self._notes()
+
+    def set(self, field: str, value: Any, *keys: str) -> None:
+        """Set a field that follows from keys."""
+        given = next((key for key in keys if key in self.job.values), None)
+        place = self.job.place(given) if given else None
+        self.draft.set(field, value, self.job.origin(*keys), place)
+
+    def _model(self) -> None:
+        keys = "model.name", "model.flavor"
+        name, flavor = (self.job[key] for key in keys)
+        if (name, flavor) not in MODELS:
+            known = ", ".join(" ".join(pair) for pair in MODELS)
+            raise InputError.of(
+                "E877",
+                f"the flavor {flavor} of {name} cannot be imported",
+                self.job.place("model.flavor"),
+                f"these can be: {known}; or import the model from its config.json with "
+                "simtrain import hf",
+                "simtrain has the sizes of some models only",
+            )
+        shipped = MODELS[name, flavor]
+        sizes = getattr(models, shipped).model_dump(exclude_unset=True)
+        for field, value in sizes.items():
+            if field != "seq_length":
+                self.draft.set(f"model.{field}", value, f"{name} {flavor}: {shipped}")
+        self.set("model.seq_length", self.job.count("training.seq_len"), "training.seq_len")
+
+    def _parallelism(self) -> None:
+        self.set("parallelism.tensor", self.tensor, "parallelism.tensor_parallel_degree")
+        if self.tensor > 1:
+            self.draft.set("parallelism.sequence_parallel", True, f"{_ALWAYS} beside tensor")
+        self.set("parallelism.pipeline", self.pipeline, "parallelism.pipeline_parallel_degree")
+        self.draft.set("parallelism.scatter_gather", False, _ALWAYS)
+        if self.pipeline == 1:
+            return
+        key = "parallelism.pipeline_parallel_schedule"
+        schedule = SCHEDULES.get(str(self.job[key]).lower())
+        if schedule is None:
+            fix = "write 1F1B, Interleaved1F1B or GPipe"
+            raise self.job.wrong(key, "is not modelled", fix)
+        self.set("schedule", schedule, key)
+        key = "parallelism.pipeline_parallel_layers_per_stage"
+        if schedule == "interleaved":
+            self.set("parallelism.interleave", self._chunks(key), key)
+
+    def _chunks(self, key: str) -> int:
+        """Stages of a rank; without the number of their layers PyTorch takes two."""
+        if key not in self.job.values:
+            return 2
+        layers: int = self.draft.data["model"]["num_layers"]
+        chunks, rest = divmod(layers, self.pipeline * self.job.count(key))
+        if rest or not chunks:
+            fix = f"write a divisor of {layers} / {self.pipeline} layers"
+            raise self.job.wrong(key, f"does not cut {layers} layers into equal stages", fix)
+        return chunks
+
+    def _replicas(self) -> int:
+        """Data-parallel ranks, and whether the model is sharded over them."""
+        keys = (
+            "parallelism.data_parallel_replicate_degree",
+            "parallelism.data_parallel_shard_degree",
+        )
+        replicate = self.job.count(keys[0])
+        shard = self.job.count(keys[1], or_rest=True)
+        data = self.draft.override("parallelism.data")
+        if shard == -1 and data is None:
+            raise InputError.of(
+                "E872",
+                f"{keys[1]} is -1, all ranks that are left, but no file says how many there are",
+                self.job.place(keys[1]),
+                "give them with --set parallelism.data=16",
+            )
+        if shard == -1 and data is not None:
+            shard = max(1, data // replicate)
+        data = data or replicate * shard
+        self.set("parallelism.data", data, *keys)
+        self.set("memory.zero_stage", 3 if shard > 1 else 0, keys[1])
+        if replicate > 1 and shard > 1:
+            text = "parameters are sharded over all replicas here, and over a part of them there"
+            self.draft.note(f"{keys[0]} {replicate}", text, self.job.place(keys[0]))
+        return data
+
+    def _batch(self, data: int) -> None:
+        local_key = "training.batch_size"
+        if local_key not in self.job.values:
+            local_key = "training.local_batch_size"
+        local = self.job.count(local_key)
+        if self.pipeline > 1:
+            key = "parallelism.pipeline_parallel_microbatch_size"
+            self.set("batch.micro", self.job.count(key), key)
+        else:
+            self.set("batch.micro", local, local_key)
+        total = self.job.count("training.global_batch_size", or_rest=True)
+        if total == -1:
+            self.set("batch.global", local * data, local_key)
+            self.draft.append("batch.global", f"{local} x {data} data-parallel ranks")
+        else:
+            self.set("batch.global", total, "training.global_batch_size")
+
+    def _recompute(self) -> None:
+        keys = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+        mode, option = (self.job[key] for key in keys)
+        if mode not in ("none", "full", "selective"):
+            raise self.job.wrong(keys[0], "is not modelled", "write none, full or selective")
+        if mode != "selective":
+            self.set("recompute.strategy", mode, keys[0])
+            return
+        if not str(option).isdecimal() or int(option) == 0:
+            self.draft.set("recompute.strategy", "none", f"not torchtitan's {mode} {option}")
+            text = "all but every second product and the attention is computed again: less memory"
+            self.draft.note(f"{keys[1]} {option}", text, self.job.place(keys[1]))
+            return
+        every = int(option)
+        layers: int = self.draft.data["model"]["num_layers"]
+        chunks = self.pipeline * self.draft.data["parallelism"].get("interleave", 1)
+        self.set("recompute.strategy", "full", *keys)
+        if every > 1:
+            self.set("recompute.method", "block", *keys)
+            self.set("recompute.num_layers", max(1, layers // chunks // every), *keys)
+            self.draft.append("recompute.num_layers", f"of each chunk one layer in {every}")
+
+    def _precision(self) -> None:
+        key = "training.mixed_precision_param"
+        if self.job[key] in _DTYPES:
+            self.set("precision.compute", _DTYPES[self.job[key]], key)
+        else:
+            self.draft.set("precision.compute", "bf16", f"not the job's {self.job[key]}")
+            text = "slower products, twice the bytes"
+            self.draft.note(f"{key} {self.job[key]}", text, self.job.place(key))
+        self.draft.set("precision.gradients", "fp32", _ALWAYS)
+        if self.draft.data["memory"]["zero_stage"]:
+            text = "the shards of parameters are the fp32 master weights: two bytes less each"
+            self.draft.note("FSDP", text)
+
+    def _notes(self) -> None:
+        for key, effect in NOT_MODELLED.items():
+            if key in self.job.values and effect.applies(_python(value := self.job[key])):
+                refined = [one for one in self.job.values if DETAILS.get(one.split(".")[0]) == key]
+                details = f" (with {', '.join(refined)})" if refined else ""
+                place = self.job.place(key)
+                self.draft.note(f"{key} {_python(value)}", effect.text + details, place)
+
+
+def _python(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)

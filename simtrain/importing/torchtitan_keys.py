@@ -1,0 +1,116 @@
+"""What the keys of a torchtitan job are to a scenario, as `section.key`.
+
+Source: torchtitan/config/job_config.py and models/*/__init__.py of pytorch/torchtitan (2025).
+"""
+
+from __future__ import annotations
+
+from simtrain.importing.megatron_arguments import Effect
+
+MODELS = {
+    ("llama3", "8B"): "llama3_8b",
+    ("llama3", "70B"): "llama3_70b",
+    ("llama3", "405B"): "llama3_405b",
+    ("qwen3", "8B"): "qwen3_8b",
+    ("qwen3", "32B"): "qwen3_32b",
+}
+"""The shipped scenario that has the model of a name and a flavor."""
+
+SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved"}
+"""PyTorch's names of pipeline schedules, in lower case."""
+
+DEFAULTS = {
+    "model.name": "llama3",
+    "model.flavor": "debugmodel",
+    "optimizer.name": "AdamW",
+    "optimizer.implementation": "fused",
+    "training.local_batch_size": 8,
+    "training.global_batch_size": -1,
+    "training.seq_len": 2048,
+    "training.mixed_precision_param": "bfloat16",
+    "parallelism.data_parallel_replicate_degree": 1,
+    "parallelism.data_parallel_shard_degree": -1,
+    "parallelism.fsdp_reshard_after_forward": "default",
+    "parallelism.tensor_parallel_degree": 1,
+    "parallelism.pipeline_parallel_degree": 1,
+    "parallelism.pipeline_parallel_schedule": "1F1B",
+    "parallelism.pipeline_parallel_microbatch_size": 1,
+    "activation_checkpoint.mode": "selective",
+    "activation_checkpoint.selective_ac_option": "2",
+}
+
+MAPPED: dict[str, str] = {
+    "model.name": "model",
+    "model.flavor": "model",
+    "training.local_batch_size": "batch.micro",
+    "training.batch_size": "batch.micro",
+    "training.global_batch_size": "batch.global",
+    "training.seq_len": "model.seq_length",
+    "training.mixed_precision_param": "precision.compute",
+    "parallelism.data_parallel_replicate_degree": "parallelism.data",
+    "parallelism.data_parallel_shard_degree": "memory.zero_stage",
+    "parallelism.tensor_parallel_degree": "parallelism.tensor",
+    "parallelism.pipeline_parallel_degree": "parallelism.pipeline",
+    "parallelism.pipeline_parallel_schedule": "schedule",
+    "parallelism.pipeline_parallel_layers_per_stage": "parallelism.interleave",
+    "parallelism.pipeline_parallel_microbatch_size": "batch.micro",
+    "activation_checkpoint.mode": "recompute.strategy",
+    "activation_checkpoint.selective_ac_option": "recompute.num_layers",
+}
+
+NOT_MODELLED: dict[str, Effect] = {
+    "model.converters": Effect("products in 8 bits are faster, and keep less", ("[]", "")),
+    "optimizer.name": Effect("another optimizer has other states", ("AdamW", "Adam")),
+    "optimizer.implementation": Effect("a kernel for each parameter", ("fused", "foreach")),
+    "optimizer.early_step_in_backward": Effect(
+        "the optimizer steps within the backward pass, which frees gradients", ("False",)
+    ),
+    "training.enable_cpu_offload": Effect(
+        "parameters, gradients and optimizer states live on the host", ("False",)
+    ),
+    "training.compile": Effect("fused elementwise kernels, fewer launches", ("False",)),
+    "compile.enable": Effect("fused elementwise kernels, fewer launches", ("False",)),
+    "parallelism.fsdp_reshard_after_forward": Effect(
+        "parameters stay gathered between the forward and the backward pass", ("default", "always")
+    ),
+    "parallelism.enable_async_tensor_parallel": Effect(
+        "tensor-parallel collectives overlap with products, chunk by chunk", ("False",)
+    ),
+    "parallelism.disable_loss_parallel": Effect(
+        "the logits are gathered before the loss", ("False",)
+    ),
+    "parallelism.context_parallel_degree": Effect("sequences are split over ranks", ("1",)),
+    "parallelism.expert_parallel_degree": Effect("experts are split over ranks", ("1",)),
+    "parallelism.pipeline_parallel_split_points": Effect("stages of other sizes", ("[]",)),
+    "parallelism.pipeline_parallel_schedule_csv": Effect("an order of its own", ("",)),
+    "parallelism.enable_compiled_autograd": Effect("a compiled backward pass", ("False",)),
+    "fault_tolerance.enable": Effect("replicas join and leave while training", ("False",)),
+    "validation.enabled": Effect("forward passes between iterations", ("False",)),
+}
+
+DETAILS = {
+    "float8": "model.converters",
+    "mx": "model.converters",
+    "quantize": "model.converters",
+    "fault_tolerance": "fault_tolerance.enable",
+    "validation": "validation.enabled",
+}
+"""Sections whose keys only refine one key, and change nothing without it."""
+
+_SECTIONS = (
+    "job profiling metrics lr_scheduler checkpoint comm memory_estimation experimental debug"
+)
+WITHOUT_EFFECT_SECTIONS = frozenset(_SECTIONS.split())
+"""Sections whose keys change neither the time nor the memory of an iteration."""
+
+_WITHOUT_EFFECT = """
+    model.tokenizer_path model.print_after_conversion model.hf_assets_path model.norm_type
+    optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.weight_decay
+    training.dataset training.dataset_path training.max_norm training.steps training.gc_freq
+    training.gc_debug training.seed training.deterministic training.mixed_precision_reduce
+    parallelism.context_parallel_rotate_method training.warmup_steps training.dtype
+    compile.components
+    activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns
+    activation_checkpoint.early_stop
+"""
+WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
