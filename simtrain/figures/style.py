@@ -100,9 +100,15 @@ def write_figure(draw: Callable[[], Figure], path: Path) -> tuple[Path, ...]:
     Raises:
         InputError: the folder cannot be written to.
     """
-    files = {path.with_name(f"{path.name}.{kind}"): _NO_DATE[kind] for kind in _NO_DATE}
     with styled(), writing_to(path.parent):
-        figure = draw()
-        for file, metadata in files.items():
-            figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
-    return tuple(files)
+        return save(draw(), path)
+
+
+def save(figure: Figure, path: Path) -> tuple[Path, ...]:
+    """Write PNG and SVG without date or version, so that equal figures are equal files."""
+    written = []
+    for kind, metadata in _NO_DATE.items():
+        target = path.with_name(f"{path.name}.{kind}")
+        figure.savefig(target, dpi=_DOTS_PER_INCH, metadata=metadata)
+        written.append(target)
+    return tuple(written)
