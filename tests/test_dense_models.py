@@ -6,8 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from dense_models import CHOICES, dense
 from hypothesis import given
-from hypothesis import strategies as st
 from scenario_texts import MINIMAL, edited
 from toys import plan_of, scenario_with, small
 
@@ -60,47 +60,6 @@ def test_a_shipped_model_fits_on_its_cluster(name: str) -> None:
 # --------------------------------------------------------------------------- layers of every kind
 
 
-@st.composite
-def dense(draw: st.DrawFn) -> Scenario:
-    """One layer of any legal dense model on any number of ranks."""
-    t = draw(st.sampled_from([1, 2, 4]))
-    groups = t * draw(st.integers(1, 3))
-    heads = groups * draw(st.integers(1, 4))
-    sequence = t > 1 and draw(st.booleans())
-    model: dict[str, Any] = {
-        "num_layers": 1,
-        "hidden_size": t * draw(st.integers(1, 100)),
-        "num_attention_heads": heads,
-        "num_query_groups": groups,
-        "kv_channels": 8 * draw(st.integers(1, 32)),
-        "ffn_hidden_size": t * draw(st.integers(1, 100)),
-        "seq_length": t * draw(st.integers(1, 50)),
-        "vocab_size": 128 * t,
-    }
-    for field, values in CHOICES.items():
-        if draw(st.booleans()):
-            model[field] = draw(st.sampled_from(values))
-    return scenario_with(
-        model,
-        batch={"micro": draw(st.integers(1, 3)), "global": 6},
-        parallelism={"tensor": t, "sequence_parallel": sequence},
-        attention_backend=draw(st.sampled_from(["fused", "unfused"])),
-    )
-
-
-CHOICES: dict[str, list[Any]] = {
-    "activation": ["gelu", "swiglu", "geglu", "squared_relu"],
-    "normalization": ["layer_norm", "rms_norm"],
-    "qk_norm": [False, True],
-    "position_embedding": ["learned", "rope", "none"],
-    "biases": [False, True],
-    "qkv_biases": [False, True],
-    "hidden_dropout": [0, 0.0, 0.1, 0.5],
-    "attention_dropout": [0, 0.2],
-    "tied_embeddings": [False, True],
-}
-
-
 def ops_of(scenario: Scenario, kind: Any) -> list[Op]:
     return [*record_pass(plan_of(scenario).layers_pass(1, kind)).ops]
 
@@ -120,7 +79,8 @@ def vectors_by_hand(scenario: Scenario) -> tuple[int, int]:
     up = m.ffn_hidden_size * (2 if m.activation in ("swiglu", "geglu") else 1)
     divided = (outputs if m.qkv_biases else 0) + (up if m.biases else 0)
     of_norm = 2 if m.normalization == "layer_norm" else 1
-    whole = of_norm * (2 * m.hidden_size + (2 * m.kv_channels if m.qk_norm else 0))
+    norms = 1 if m.parallel_attention_mlp == "one_norm" else 2
+    whole = of_norm * (norms * m.hidden_size + (2 * m.kv_channels if m.qk_norm else 0))
     return divided, whole + (2 * m.hidden_size if m.biases else 0)
 
 
@@ -162,8 +122,12 @@ def test_saved_bytes_by_hand(scenario: Scenario) -> None:
     tokens = m.seq_length * scenario.batch.micro
     a, g, c = m.num_attention_heads, m.num_query_groups, m.kv_channels
     gated = m.activation in ("swiglu", "geglu")
-    mask = 2 if m.hidden_dropout else 0
-    local = tokens * m.hidden_size * (4 * 2 + mask)
+    # Inputs and outputs of norms, and masks: attention's output with residual is one of them only
+    # if the MLP comes after it.
+    kept, masks = {"none": (4, 2), "one_norm": (2, 1), "two_norms": (3, 1)}[
+        m.parallel_attention_mlp
+    ]
+    local = tokens * m.hidden_size * (kept * 2 + (masks if m.hidden_dropout else 0))
     rows = a * tokens
     divided = 2 * tokens * (2 * (a + g) * c + (a + g) * c * m.qk_norm)
     divided += 2 * tokens * m.ffn_hidden_size * (3 if gated else 2)
@@ -279,6 +243,20 @@ def first_pass(plan: Plan, kind: Any) -> Any:
     return plan.chunk_pass(plan.chunks[0], kind, keeps=False)
 
 
+@pytest.mark.parametrize("norms", ["one_norm", "two_norms"])
+@pytest.mark.parametrize("dropout", [0, 0.1])
+def test_parallel_attention_and_mlp_are_added_by_one_kernel(norms: str, dropout: float) -> None:
+    """128 tokens of 96 channels: two branches and the input in, their sum (and a mask) out."""
+    one = llama(parallel_attention_mlp=norms, hidden_dropout=dropout)
+    size, mask = 128 * 96 * 2, 128 * 96 if dropout else 0
+    sums = {name: size for name, size in moved(one, "attention and MLP ").items()}
+    kernel = "dropout and residual" if dropout else "sum"
+    gradient = {"attention and MLP dropout gradient": 2 * size + mask} if dropout else {}
+    assert sums == {f"attention and MLP {kernel}": 4 * size + mask} | gradient
+    # Both read the norm's output, or the input: two gradients and that of the residual are summed.
+    assert len(moved(one, "residual sum")) == 2
+
+
 @pytest.mark.parametrize("field", ["hidden_dropout", "attention_dropout"])
 def test_rates_of_dropout_take_the_same_time(field: str) -> None:
     tenth, half, none = (
@@ -323,6 +301,7 @@ def told(text: str, folder: pathlib.Path) -> str:
         ("rms_norm_eps: 1.0e-5", "normalization: rms_norm"),
         ("num_hidden_layers: 32", "num_layers"),
         ("head_dim: 128", "kv_channels"),
+        ("parallel_attn: true", "parallel_attention_mlp: one_norm or two_norms"),
         ("max_position_embeddings: 8192", "seq_length"),
     ],
 )

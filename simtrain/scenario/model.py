@@ -17,6 +17,7 @@ Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Activation = Literal["gelu", "swiglu", "geglu", "squared_relu"]
 Normalization = Literal["layer_norm", "rms_norm"]
 PositionEmbedding = Literal["learned", "rope", "none"]
+ParallelAttentionMlp = Literal["none", "one_norm", "two_norms"]
 DropoutRate = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -31,6 +32,10 @@ class Model(Section):
     qk_norm: a norm over the channels of each head of queries and of keys.
     biases: of all products with weights, except the output layer. `qkv_biases` are those of the
         product that computes queries, keys and values.
+    parallel_attention_mlp: whether attention and MLP read the same input and are added to it by one
+        sum (Transformer Engine's argument of this name), with one norm for both (GPT-J, Cohere,
+        Falcon-7B) or one each (GPT-NeoX, Falcon-40B), or follow each other (none). Each keeps its
+        own collectives, as in Transformer Engine.
     hidden_dropout, attention_dropout: 0 has neither kernel nor mask; any other rate takes the same
         time and memory.
     """
@@ -59,5 +64,6 @@ class Model(Section):
     position_embedding: PositionEmbedding = Field(default="learned", examples=["rope"])
     biases: bool = Field(default=True, examples=["false"])
     qkv_biases: bool = Field(default_factory=lambda model: model["biases"], examples=["true"])
+    parallel_attention_mlp: ParallelAttentionMlp = Field(default="none", examples=["one_norm"])
     hidden_dropout: DropoutRate = Field(default=0.1, examples=[0])
     attention_dropout: DropoutRate = Field(default=0.1, examples=[0])

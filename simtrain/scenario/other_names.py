@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 _GATED = "activation: swiglu, whose ffn_hidden_size counts the gate and the values once"
 _UNTIED = "tied_embeddings, which means the opposite"
+_PARALLEL = "parallel_attention_mlp: one_norm or two_norms"
 _NO_TIME = "nothing: it changes neither time nor memory"
 
 OTHER_NAMES = MappingProxyType(
@@ -24,6 +25,7 @@ OTHER_NAMES = MappingProxyType(
         "position_embedding_type": "position_embedding",
         "use_rotary_position_embeddings": "position_embedding: rope",
         "rotary_base": _NO_TIME,
+        "parallel_attention": _PARALLEL,
         "padded_vocab_size": "vocab_size",
         "layernorm_epsilon": _NO_TIME,
         "norm_epsilon": _NO_TIME,
@@ -44,6 +46,9 @@ OTHER_NAMES = MappingProxyType(
         "max_position_embeddings": "seq_length, the length of the sequences trained on",
         "max_sequence_length": "seq_length",
         "rope_theta": _NO_TIME,
+        "parallel_attn": _PARALLEL,
+        "num_ln_in_parallel_attn": _PARALLEL,
+        "use_parallel_residual": _PARALLEL,
         "attention_bias": "qkv_biases for queries, keys and values, biases for all products",
         "mlp_bias": "biases",
         "hidden_dropout_prob": "hidden_dropout",

@@ -13,7 +13,7 @@ import functools
 from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
-from simtrain.scenario.model import Activation, Normalization
+from simtrain.scenario.model import Activation, Normalization, ParallelAttentionMlp
 from simtrain.workload.blocks import (
     activation,
     add,
@@ -42,7 +42,7 @@ _NORMS = {"layer_norm": "layer norm", "rms_norm": "RMS norm"}
 
 @dataclass(frozen=True, slots=True)
 class TransformerLayer:
-    """Attention and MLP, one after the other, each with a norm before and dropout after.
+    """Attention and MLP, each with a norm before and dropout after, or both beside each other.
 
     `hidden`, `heads`, `groups` (heads of keys and values; None: as many as of queries) and `ffn`
     are those of the whole layer; a head has `channels` (None: hidden / heads). The others are the
@@ -64,17 +64,28 @@ class TransformerLayer:
     qkv_biases: bool = True
     hidden_dropout: bool = True
     attention_dropout: bool = True
+    parallel_attention_mlp: ParallelAttentionMlp = "none"
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """From the layer's input to its output."""
-        return self._mlp(tape, self._attention(tape, x))
+        given = self._norm(tape, x, "attention")
+        y = self._attention(tape, given)
+        if self.parallel_attention_mlp == "none":
+            x = self._add(tape, (y,), x, "attention")
+            y = self._mlp(tape, self._norm(tape, x, "MLP"))
+            return self._add(tape, (y,), x, "MLP")
+        if self.parallel_attention_mlp == "two_norms":
+            given = self._norm(tape, x, "MLP")
+        return self._add(tape, (y, self._mlp(tape, given)), x, "attention and MLP")
+
+    def _norm(self, tape: Tape, x: Tensor, label: str) -> Tensor:
+        return norm(tape, x, f"{label} {_NORMS[self.normalization]}", self.normalization)
 
     def _attention(self, tape: Tape, x: Tensor) -> Tensor:
         groups = self.groups or self.heads
         channels = self.channels or self.hidden // self.heads
-        y = norm(tape, x, f"attention {_NORMS[self.normalization]}", self.normalization)
         width = (self.heads + 2 * groups) * channels
-        qkv = column_linear(tape, y, width, "QKV", "attention", bias=self.qkv_biases)
+        qkv = column_linear(tape, x, width, "QKV", "attention", bias=self.qkv_biases)
         context = attention(
             tape,
             qkv,
@@ -85,16 +96,14 @@ class TransformerLayer:
             head_norm=self.normalization if self.qk_norm else None,
             rope=self.rope,
         )
-        y = row_linear(tape, context, "projection", "attention", bias=self.biases)
-        return self._add(tape, y, x, "attention")
+        return row_linear(tape, context, "projection", "attention", bias=self.biases)
 
     def _mlp(self, tape: Tape, x: Tensor) -> Tensor:
         gated, name = self.activation in _GATED, _ACTIVATIONS[self.activation]
         up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
-        y = norm(tape, x, f"MLP {_NORMS[self.normalization]}", self.normalization)
         y = column_linear(
             tape,
-            y,
+            x,
             (1 + gated) * self.ffn,
             up,
             "MLP",
@@ -105,12 +114,13 @@ class TransformerLayer:
         biased = up if self.biases else ""
         kernel = f"bias and {name}" if biased else name
         y = activation(tape, y, kernel, gated=gated, biased=biased, output_name=f"{name} output")
-        y = row_linear(tape, y, down, "MLP", bias=self.biases)
-        return self._add(tape, y, x, "MLP")
+        return row_linear(tape, y, down, "MLP", bias=self.biases)
 
-    def _add(self, tape: Tape, y: Tensor, residual: Tensor, label: str) -> Tensor:
+    def _add(
+        self, tape: Tape, branches: tuple[Tensor, ...], residual: Tensor, label: str
+    ) -> Tensor:
         combine = dropout_add if self.hidden_dropout else add
-        return combine(tape, y, residual, label, bias=self.biases)
+        return combine(tape, branches, residual, label, bias=self.biases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +177,7 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         qkv_biases=model.qkv_biases,
         hidden_dropout=model.hidden_dropout > 0,
         attention_dropout=model.attention_dropout > 0,
+        parallel_attention_mlp=model.parallel_attention_mlp,
     )
     embedding = Embedding(
         model.vocab_size,

@@ -172,9 +172,13 @@ class _Backward:
                 self.reading(self.order.position - 1, gradient)
 
     def gradients_of_inputs(self, place: int, node: Node, first: int) -> None:
-        """Sum the gradient of each input, and hold it unless the next node to run takes it."""
+        """Sum the gradient of each input, and hold it unless the next node to run takes it.
+
+        Without an op, the gradients of inputs as large as the output are one tensor, its gradient.
+        """
         if self.kind == "W":
             return
+        shared: dict[int, Tensor] = {}
         for tensor in node.inputs:
             holder = first
             if tensor in self.waiting:
@@ -182,7 +186,10 @@ class _Backward:
                 holder = self.order.position - 1
             earlier = [user for user in self.users[tensor] if self.index(user) < place]
             if earlier or self.producer.get(tensor, place - 1) != place - 1:
-                gradient = self.waiting[tensor] = _gradient(tensor, self.recording)
+                gradient = _gradient(tensor, self.recording)
+                if holder == self.order.position:
+                    gradient = shared.setdefault(tensor.num_bytes, gradient)
+                self.waiting[tensor] = gradient
                 if holder < self.order.position:
                     self.saving(holder, gradient)
                 else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simtrain.workload.blocks.linear import bias_gradient
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Phase, Tensor, elementwise
-from simtrain.workload.tape import Tape
+from simtrain.workload.ops import Op, Phase, Tensor, elementwise
+from simtrain.workload.tape import Emit, Tape
 
 MASK_BYTES = 1
 """A dropout mask keeps one byte an element (paper, Section 4)."""
@@ -25,57 +25,89 @@ def dropout(tape: Tape, x: Tensor, name: str) -> Tensor:
 
 
 def dropout_add(
-    tape: Tape, x: Tensor, residual: Tensor, label: str, *, bias: bool = True
+    tape: Tape,
+    branches: Tensor | tuple[Tensor, ...],
+    residual: Tensor,
+    label: str,
+    *,
+    bias: bool = True,
 ) -> Tensor:
-    """Bias, dropout and residual in one kernel (Megatron's `bias_dropout_add_fused_train`)."""
-    y = tape.tensor(f"{label} output with residual", x.rows, x.width)
-    mask = tape.tensor(f"{label} dropout mask", x.rows, x.width, MASK_BYTES)
+    """Bias, dropout and residual in one kernel (Megatron's `bias_dropout_add_fused_train`).
 
-    def forward(order: IssueOrder) -> None:
-        order.compute(
-            elementwise(
-                f"{label} dropout and residual",
-                x.num_bytes + residual.num_bytes,
-                y.num_bytes + mask.num_bytes,
-                saves=(mask,),
-                # Of what it reads, the residual is the input of the block's norm, and saved.
-                holds_bytes=x.num_bytes + y.num_bytes + mask.num_bytes,
-            )
-        )
+    Several `branches` are summed before the dropout, in the same kernel, as Transformer Engine does
+    with those of parallel attention and MLP. Each has its bias.
+    """
+    branches = branches if isinstance(branches, tuple) else (branches,)
+    y = tape.tensor(f"{label} output with residual", residual.rows, residual.width)
+    mask = tape.tensor(f"{label} dropout mask", residual.rows, residual.width, MASK_BYTES)
+    size, given = y.num_bytes, sum(branch.num_bytes for branch in branches)
+    masked = size + mask.num_bytes
+    # Of what it reads, the residual is the input of the block's norm, and saved.
+    op = elementwise(
+        f"{label} dropout and residual",
+        given + residual.num_bytes,
+        masked,
+        saves=(mask,),
+        holds_bytes=given + masked,
+    )
 
     def backward(order: IssueOrder) -> None:
-        read_bytes = y.num_bytes + mask.num_bytes
         name, phase = f"{label} dropout gradient", Phase.INPUT_GRADIENT
-        order.compute(elementwise(name, read_bytes, x.num_bytes, phase, reads=(mask,)))
+        order.compute(elementwise(name, masked, size, phase, reads=(mask,)))
         if bias:
-            width_bytes = x.width * x.element_bytes
-            order.compute(bias_gradient(f"{label} dropout", x.num_bytes, width_bytes))
+            _bias_gradients(order, f"{label} dropout", branches)
 
+    return _sum(tape, branches, residual, y, op, backward, label=label, bias=bias)
+
+
+def add(
+    tape: Tape,
+    branches: Tensor | tuple[Tensor, ...],
+    residual: Tensor,
+    label: str,
+    *,
+    bias: bool = False,
+) -> Tensor:
+    """The sum of tensors, and of their biases, in one kernel; their gradients are the sum's."""
+    branches = branches if isinstance(branches, tuple) else (branches,)
+    y = tape.tensor(f"{label} sum", residual.rows, residual.width)
+    given = sum(branch.num_bytes for branch in branches)
+    # The residual is the input of the block's norm, and saved.
+    op = elementwise(
+        f"{label} sum", given + residual.num_bytes, y.num_bytes, holds_bytes=given + y.num_bytes
+    )
+
+    def backward(order: IssueOrder) -> None:
+        if bias:
+            _bias_gradients(order, f"{label} sum", branches)
+
+    return _sum(tape, branches, residual, y, op, backward, label=label, bias=bias)
+
+
+def _bias_gradients(order: IssueOrder, name: str, branches: tuple[Tensor, ...]) -> None:
+    for branch in branches:
+        order.compute(bias_gradient(name, branch.num_bytes, branch.width * branch.element_bytes))
+
+
+def _sum(
+    tape: Tape,
+    branches: tuple[Tensor, ...],
+    residual: Tensor,
+    y: Tensor,
+    op: Op,
+    backward: Emit,
+    *,
+    label: str,
+    bias: bool,
+) -> Tensor:
+    deferred = y.num_bytes if bias else 0
+    inputs = (*branches, residual)
     tape.record(
         label,
-        (x, residual),
+        inputs,
         (y,),
-        forward,
+        lambda order: order.compute(op),
         backward,
-        deferred_gradient_bytes=x.num_bytes if bias else 0,
+        deferred_gradient_bytes=deferred,
     )
-    return y
-
-
-def add(tape: Tape, x: Tensor, residual: Tensor, label: str, *, bias: bool = False) -> Tensor:
-    """The sum of two tensors, and of a bias, in one kernel; their gradients are that of the sum."""
-    y = tape.tensor(f"{label} sum", x.rows, x.width)
-    read_bytes = x.num_bytes + residual.num_bytes
-    # The residual is the input of the block's norm, and saved.
-    held = x.num_bytes + y.num_bytes
-
-    def forward(order: IssueOrder) -> None:
-        order.compute(elementwise(f"{label} sum", read_bytes, y.num_bytes, holds_bytes=held))
-
-    def backward(order: IssueOrder) -> None:
-        if bias:
-            order.compute(bias_gradient(f"{label} sum", x.num_bytes, x.width * x.element_bytes))
-
-    deferred = x.num_bytes if bias else 0
-    tape.record(label, (x, residual), (y,), forward, backward, deferred_gradient_bytes=deferred)
     return y
