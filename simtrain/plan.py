@@ -23,7 +23,8 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_actions
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.batch import GetBatch
-from simtrain.workload.chunk import Chunk, Parameters, parameters, unit_experts, unit_parameters
+from simtrain.workload.buckets import Buckets, buckets_of
+from simtrain.workload.chunk import Chunk, Parameters, parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.issue import OverlapPolicy
@@ -33,6 +34,7 @@ from simtrain.workload.optimizer import (
     StepOptions,
     average,
     data_reduction,
+    parameter_gather,
     step_ops,
 )
 from simtrain.workload.passes import Pass, PassOptions
@@ -211,8 +213,14 @@ class Plan:
 
     @property
     def has_buckets(self) -> bool:
-        """Whether gradients are reduced layer by layer beside the last backward pass."""
+        """Whether gradients are reduced in buckets beside the last backward pass."""
         return self.step_options.reduces_beside_backward
+
+    @cached_property
+    def buckets(self) -> tuple[Buckets, ...]:
+        """The buckets of each different chunk."""
+        rule = self.scenario.overlap.gradient_buckets
+        return buckets_of(self.slices.different, self.microbatch, rule, self.mesh.dp)
 
     @property
     def sent_bytes(self) -> float:
@@ -230,16 +238,19 @@ class Plan:
         work = Collective(CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor)
         return collective("gather on arrival", work)
 
-    def bucket_ops(self, chunk: int, layer: int, held: Parameters | None) -> tuple[Op, ...]:
-        """The reduction of a layer's gradients.
+    def bucket_ops(
+        self, chunk: int, bucket: int, held: Parameters | None, *, gathers: bool = False
+    ) -> tuple[Op, ...]:
+        """The reduction of a bucket's gradients, or the gather of its parameters.
 
-        `chunk` is the layer's among the different ones. The stage's last bucket reduces what is no
-        layer too: `held` is what the stage holds, None for another bucket.
+        `chunk` is the bucket's among the different ones, and `bucket` its number in the order of
+        the backward pass. `held` is what the stage holds if this is its last bucket, else None.
         """
-        where = self.slices.different[chunk], self.microbatch
-        number, experts = unit_parameters(*where)[layer], unit_experts(*where)[layer]
-        number += held.root if held else 0
-        options = self.step_options
+        buckets, options = self.buckets[chunk], self.step_options
+        number, experts = buckets.parameters[bucket], buckets.experts[bucket]
+        number += held.root if held and not buckets.holds_root else 0
+        if gathers:
+            return parameter_gather(options, number, experts)
         return average(options, number) + data_reduction(options, number, experts)
 
     def pass_of(self, action: Action) -> Pass:

@@ -101,6 +101,14 @@ MAPPED_EXAMPLES = {
     "overlap_p2p_comm": "--pipeline-model-parallel-size 4 --global-batch-size 4 "
     "--num-virtual-stages-per-pipeline-rank 2 --no-overlap-p2p-communication",
     "overlap_grad_reduce": "--overlap-grad-reduce",
+    "overlap_param_gather": "--world-size 2 --use-distributed-optimizer --overlap-grad-reduce "
+    "--overlap-param-gather",
+    "align_grad_reduce": "--world-size 4 --pipeline-model-parallel-size 2 --overlap-grad-reduce "
+    "--no-align-grad-reduce",
+    "align_param_gather": "--world-size 8 --pipeline-model-parallel-size 4 --global-batch-size 8 "
+    "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
+    "--num-virtual-stages-per-pipeline-rank 2 --align-param-gather",
+    "ddp_bucket_size": "--world-size 2 --overlap-grad-reduce --ddp-bucket-size 10000000",
 }
 
 
@@ -211,7 +219,8 @@ def test_a_modern_script_is_mapped_and_says_what_is_not() -> None:
     assert scenario.recompute.strategy == "selective"
     assert "# - --fp8-format hybrid, line 34: products in fp8" in text
     assert "(with --fp8-amax-history-len)" in text
-    assert "# - --overlap-param-gather, line 53: the gather" in text
+    assert scenario.overlap.parameter_gather
+    assert scenario.overlap.gradient_buckets == "megatron"
     assert "--max-position-embeddings" not in text  # No table of rotary positions is learned.
 
 

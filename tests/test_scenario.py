@@ -67,6 +67,10 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "tensor_parallel": True,
         "pipeline": False,
         "data_parallel": False,
+        "parameter_gather": False,
+        "gradient_buckets": "layer",
+        "align_gradient_reduction": False,
+        "align_parameter_gather": False,
     }
 
 

@@ -41,6 +41,10 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     """Legal scenarios, most of them of several stages, of every kind that has tasks of its own."""
     interleave = draw(st.sampled_from([1, 1, 2, 3]))
     overlap = {name: draw(st.booleans()) for name in ("data_parallel", "tensor_parallel")}
+    zero_stage = draw(st.sampled_from([0, 1, 2, 3]))
+    if overlap["data_parallel"] and zero_stage < 2:
+        overlap["parameter_gather"] = zero_stage == 1 and draw(st.booleans())
+        overlap["gradient_buckets"] = draw(st.sampled_from(["layer", "megatron", 1_000_000]))
     scenario = pipeline(
         model={
             "num_layers": 12,
@@ -63,7 +67,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         schedule="interleaved" if interleave > 1 else draw(st.sampled_from(["1f1b", "gpipe"])),
         overlap=overlap | {"pipeline": interleave > 1 and draw(st.booleans())},
         memory={
-            "zero_stage": draw(st.sampled_from([0, 1, 2, 3])),
+            "zero_stage": zero_stage,
             "offload_optimizer": draw(st.booleans()),
         },
         cluster=draw(st.sampled_from(["a100_sxm4_80gb", "h100_sxm"])),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.megatron_arguments import DETAILS, NOT_MODELLED
+from simtrain.importing.megatron_data_parallel import set_overlap
 from simtrain.importing.megatron_values import Reader, converted, wrong
 from simtrain.importing.shell import unknown_name
 from simtrain.importing.source import TEXT, Argument, Source, read_source
@@ -326,8 +327,7 @@ class _Mapping(Reader):
         overlaps = interleaves and self.flag("overlap_p2p_comm", True)
         otherwise = f"default of Megatron-LM {'with' if interleaves else 'without'} virtual stages"
         self.set("overlap.pipeline", overlaps, "overlap_p2p_comm", otherwise=otherwise)
-        reduces = self.flag("overlap_grad_reduce")
-        self.set("overlap.data_parallel", reduces, "overlap_grad_reduce")
+        set_overlap(self)
 
     # ---------------------------------------------------------------------------------- notes
 
@@ -367,6 +367,4 @@ class _Mapping(Reader):
                 return is_fused
             case "microbatch_group_size_per_vp_stage":
                 return value == str(self.pipeline)
-            case "overlap_param_gather":
-                return not self.flag("use_distributed_optimizer")
         return False

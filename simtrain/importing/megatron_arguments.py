@@ -70,6 +70,10 @@ MAPPED: dict[str, str] = {
     "grad_reduce_in_bf16": "precision.gradients",
     "overlap_p2p_comm": "overlap.pipeline",
     "overlap_grad_reduce": "overlap.data_parallel",
+    "overlap_param_gather": "overlap.parameter_gather",
+    "align_grad_reduce": "overlap.align_gradient_reduction",
+    "align_param_gather": "overlap.align_parameter_gather",
+    "ddp_bucket_size": "overlap.gradient_buckets",
 }
 """The field that an argument sets, alone or together with others."""
 
@@ -244,12 +248,8 @@ NOT_MODELLED: dict[str, Effect] = {
         tp_comm_bulk_dgrad tp_comm_bulk_wgrad tp_comm_split_ag tp_comm_split_rs
         tp_comm_bootstrap_backend""",
     ),
-    "overlap_param_gather": Effect("the gather of parameters is hidden behind the forward pass"),
     "overlap_param_gather_with_optimizer_step": Effect("a gather is hidden behind the optimizer"),
-    "align_grad_reduce": Effect("stages start to reduce gradients at other moments", ("True",)),
-    "align_param_gather": Effect("stages start to gather at other moments", ("True", "False")),
     "ddp_num_buckets": Effect("gradient buckets of another size"),
-    "ddp_bucket_size": Effect("gradient buckets of another size"),
     "ddp_reduce_scatter_with_fp32_accumulation": Effect("all-to-alls reduce the gradients"),
     "num_distributed_optimizer_instances": Effect(
         "optimizer states are kept several times", ("1",)

@@ -3,13 +3,15 @@
 The order after the pipeline is that of Megatron-LM's `finalize_model_grads` and optimizer: reduce
 over data parallelism, then layer norms over tensor parallelism, then the tied embedding over
 first and last stage; then the gradient norm, for which every stage waits; then Adam, and, if its
-work was divided over the replicas, the all-gather of the new parameters.
+work was divided over the replicas, the all-gather of the new parameters. If that all-gather is
+hidden behind the forward passes of the next iteration, every iteration begins with the gathers that
+the one before it has left, and so do its tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,13 +23,20 @@ from simtrain.engine import Program, Shares, TaskGraph, Timeline
 from simtrain.engine.compiled import Floats, Ints, run_loop
 from simtrain.engine.idle import idle_seconds
 from simtrain.engine.program import rows_of, starts_of
+from simtrain.programs.bucket_layout import (
+    Spans,
+    aligned_gather_waits,
+    aligned_reduction_starts,
+    gather_waits,
+    spread,
+)
 from simtrain.programs.parts import (
     Arrival,
     Bucket,
-    Layer,
     Meeting,
     Part,
     PassPart,
+    Span,
     Step,
     Structure,
     Synchronize,
@@ -46,6 +55,7 @@ _LABELS = {
     "backward": ("{action}", "backward"),
     "synchronize": ("synchronize", "synchronize"),
     "arrival": ("{message} arrives", "arrival"),
+    "gather": ("parameters of {action}", "data bucket"),
     "bucket": ("gradients of {action}", "data bucket"),
     "average": ("gradient average", "optimizer"),
     "data_reduction": ("gradient reduction", "data"),
@@ -88,7 +98,7 @@ class IterationTasks:
     """The tasks of an iteration.
 
     Each stage computes on a stream of its own, the first of all streams. Beside it, `data 3` has
-    the gradient buckets of a stage, `embedding` and `model` the all-reduces for which stages meet.
+    the buckets of a stage, `embedding` and `model` the all-reduces for which stages meet.
 
     Args:
         parts, part_of: task i lasts as long as `parts[part_of[i]]`.
@@ -111,8 +121,8 @@ class IterationTasks:
     ) -> Program:
         """The program in which every part takes so many seconds, and so much of the adapters.
 
-        The ranks of each stage have a share of their nodes' adapters, out and in. Only gradient
-        buckets are there beside transfers: without them nothing has to share.
+        The ranks of each stage have a share of their nodes' adapters, out and in. Only buckets
+        are there beside transfers: without them nothing has to share.
         """
         duration_s, shares = np.array([*map(seconds, self.parts)])[self.part_of], None
         if any(isinstance(part, Bucket) and adapter_load(part) > 0 for part in self.parts):
@@ -141,7 +151,7 @@ class IterationTasks:
     def idle_seconds(self, timeline: Timeline, *, is_compiled: bool) -> Floats:
         """[stages, 3], seconds for which each stage is idle while something else runs.
 
-        First come transfers and the embedding's all-reduce, then the stage's gradient buckets, then
+        First come transfers and the embedding's all-reduce, then the stage's buckets, then
         the gradient norm.
         """
         tasks = self.graph.queue_starts, self.graph.queue, timeline.start_s, timeline.end_s
@@ -190,7 +200,8 @@ class _Layout:
         num_stages, pipeline = len(self.stages), self.add_pipeline()
         # Each stage's last task, and one elsewhere that it also has to wait for (-1 for none).
         self.last, self.pending = pipeline.own_starts[1:] - 1, np.full(num_stages, -1)
-        self.add_buckets(pipeline)
+        self.add_gathers(pipeline)
+        self.add_reductions(pipeline)
         for field in ("average", "data_reduction", "sequence_parallel"):
             self.add_step(field)
         holders = self.stages[self.has("embedding")]
@@ -242,9 +253,10 @@ class _Layout:
     def add_pipeline(self) -> PipelineTasks:
         """Messages and actions, and what hosts and receivers do between them."""
         structure, schedule, num_stages = self.structure, self.schedule, len(self.stages)
-        cut, num_parts = self.cut_actions, np.ones(len(schedule.kind), np.int32)
-        if structure.part_layers:
-            num_parts[cut] = np.array(structure.part_layers)[schedule.virtual_stage[cut]]
+        reduced, gathered = self.last_backwards, self.first_forwards
+        cut, num_parts = np.concatenate([reduced, gathered]), np.ones(len(schedule.kind), np.int32)
+        if structure.num_buckets:
+            num_parts[cut] = np.array(structure.num_buckets)[schedule.virtual_stage[cut]]
         tasks = PipelineTasks.of(
             schedule, num_parts, overlaps=structure.overlap, arrives=structure.arrives
         )
@@ -270,40 +282,54 @@ class _Layout:
             whole = np.flatnonzero(is_kind & ~np.isin(np.arange(len(is_kind)), cut))
             codes = 2 * (len(KINDS) * self.chunk[whole] + schedule.kind[whole]) + self.keeps[whole]
             put(tasks.first[whole], label, whole, self.parts(codes, _pass_part))
-        actions, layers = _spread(cut, num_parts[cut])
-        codes = 2 * (layers * self.num_chunks + self.chunk[actions]) + self.keeps[actions]
-        put(tasks.first[actions] + layers, "backward", actions, self.parts(codes, self.layer))
+        for label, cut, span in (
+            ("backward", reduced, self.backward_span),
+            ("forward", gathered, self.forward_span),
+        ):
+            actions, numbers = spread(cut, num_parts[cut])
+            codes = 2 * (numbers * self.num_chunks + self.chunk[actions]) + self.keeps[actions]
+            put(tasks.first[actions] + numbers, label, actions, self.parts(codes, span))
         put(tasks.synchronizing, "synchronize", -1, self.parts(tasks.num_messages, Synchronize))
         arrivals = np.zeros(len(tasks.arriving), np.int32)
         put(tasks.arriving, "arrival", messages[: len(arrivals)], self.parts(arrivals, _arrival))
         self.add(*columns)
         return tasks
 
-    def add_buckets(self, pipeline: PipelineTasks) -> None:
-        """One bucket per layer, in the order in which the last microbatch's gradients come.
-
-        What is no layer (embedding, final layer norm) goes with the stage's last one.
-        """
-        cut = self.cut_actions
-        if not len(cut):
+    def add_gathers(self, pipeline: PipelineTasks) -> None:
+        """Gather the parameters of each bucket before the first forward pass that needs them."""
+        if not len(self.first_forwards):
             return
-        num_layers = pipeline.last[cut] - pipeline.first[cut] + 1
-        actions, layers = _spread(cut, num_layers)
-        stages = self.schedule.rank[actions]
-        is_last = np.append(stages[1:] != stages[:-1], True)
-        layer = np.repeat(num_layers, num_layers) - 1 - layers
-        parts = [
-            Bucket(*one)
-            for one in zip(
-                *(column.tolist() for column in (self.chunk[actions], layer, self.steps[stages])),
-                is_last.tolist(),
-                strict=True,
-            )
-        ]
-        numbers = self.parts(np.arange(len(parts)), parts.__getitem__)
-        buckets = self.add(3 * len(self.stages) + stages, _PLACES["bucket"], actions, numbers)
-        self.waits.append((buckets, pipeline.first[actions] + layers))
-        self.pending[stages[is_last]] = buckets[is_last]
+        is_aligned = self.structure.aligns_gather
+        spans = Spans.of(self.schedule, pipeline, self.first_forwards, is_reversed=is_aligned)
+        is_last = (spans.numbers == 0) & spans.is_of_first_chunk
+        numbers = pipeline.last[spans.actions] - spans.tasks
+        gathers = self.add_bucket_tasks("gather", spans, numbers, is_last)
+        self.waits.append((spans.tasks, gathers))
+        waits_of = aligned_gather_waits if is_aligned else gather_waits
+        self.waits += waits_of(pipeline, spans, gathers)
+
+    def add_reductions(self, pipeline: PipelineTasks) -> None:
+        """Reduce the gradients of each bucket when the last microbatch's are complete."""
+        if not len(self.last_backwards):
+            return
+        spans = Spans.of(self.schedule, pipeline, self.last_backwards)
+        is_last = np.append(spans.stages[1:] != spans.stages[:-1], True)
+        buckets = self.add_bucket_tasks("bucket", spans, spans.numbers, is_last)
+        awaited = spans.tasks
+        if self.structure.aligns_reduction:
+            awaited = aligned_reduction_starts(pipeline, spans)
+        self.waits.append((buckets, awaited))
+        self.pending[spans.stages[is_last]] = buckets[is_last]
+
+    def add_bucket_tasks(
+        self, label: str, spans: Spans, numbers: Ints, is_last: NDArray[np.bool_]
+    ) -> Ints:
+        """Add what stages exchange with other replicas for the buckets of some spans."""
+        stages, gathers = spans.stages, np.full(len(numbers), label == "gather")
+        columns = self.chunk[spans.actions], numbers, self.steps[stages], is_last, gathers
+        parts = [Bucket(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]
+        part_of = self.parts(np.arange(len(parts)), parts.__getitem__)
+        return self.add(3 * len(self.stages) + stages, _PLACES[label], spans.actions, part_of)
 
     def has(self, field: str) -> NDArray[np.bool_]:
         """Whether each stage's optimizer step has a field."""
@@ -332,17 +358,27 @@ class _Layout:
         self.pending[stages] = task
 
     @cached_property
-    def cut_actions(self) -> Ints:
-        """The last backward passes, whose layers are tasks if gradients are reduced beside them."""
+    def last_backwards(self) -> Ints:
+        """The last backward passes, cut into spans if gradients are reduced beside them."""
         schedule = self.schedule
         is_last = schedule.microbatch == schedule.num_microbatches - 1
         is_cut = is_last & (schedule.kind == KINDS.index("B"))
-        return np.flatnonzero(is_cut & (self.structure.part_layers is not None)).astype(np.int32)
+        return np.flatnonzero(is_cut & (self.structure.num_buckets is not None)).astype(np.int32)
 
-    def layer(self, code: int) -> Layer:
-        """The layer that a code stands for."""
+    @cached_property
+    def first_forwards(self) -> Ints:
+        """The first forward passes, cut into spans if parameters are gathered beside them."""
+        is_cut = (self.schedule.microbatch == 0) & (self.schedule.kind == _FORWARD)
+        return np.flatnonzero(is_cut & self.structure.gathers).astype(np.int32)
+
+    def backward_span(self, code: int) -> Span:
+        """The span of a backward pass that a code stands for."""
         number, chunk = divmod(code // 2, self.num_chunks)
-        return Layer(chunk, bool(code % 2), number)
+        return Span(chunk, "B", bool(code % 2), number)
+
+    def forward_span(self, code: int) -> Span:
+        """The span of a forward pass that a code stands for."""
+        return replace(self.backward_span(code), kind="F")
 
 
 def _pass_part(code: int) -> PassPart:
@@ -352,10 +388,3 @@ def _pass_part(code: int) -> PassPart:
 
 def _arrival(code: int) -> Arrival:
     return Arrival()
-
-
-def _spread(values: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Each value as often as its count says, and with it 0, 1, 2, ..."""
-    ends = np.cumsum(counts)
-    number = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
-    return np.repeat(values, counts), number

@@ -24,10 +24,14 @@ class PassPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer of the last backward pass on a chunk."""
+class Span:
+    """The layers of a bucket in the last backward pass on a chunk, or in the first forward pass.
+
+    `number` counts in the order in which the pass runs them.
+    """
 
     chunk: int
+    kind: Kind
     keeps: bool
     number: int
 
@@ -54,12 +58,17 @@ class Synchronize:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The reduction of a layer's gradients; the stage's last has those of the root unit too."""
+    """The reduction of a bucket's gradients, or the gather of its parameters.
+
+    `number` counts in the order of the backward pass. `is_last` says that the bucket is the last
+    one of its stage in that order.
+    """
 
     chunk: int
-    layer: int
+    number: int
     step: int
     is_last: bool
+    gathers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class Meeting:
     name: str
 
 
-Part: TypeAlias = PassPart | Layer | Transfer | Arrival | Synchronize | Bucket | Step | Meeting
+Part: TypeAlias = PassPart | Span | Transfer | Arrival | Synchronize | Bucket | Step | Meeting
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,9 @@ class Structure:
         step_fields: for each different step, its fields (see `workload.optimizer.STEP_FIELDS`).
         levels_crossed: how many levels a message from a stage to the next (from the last to the
             first) leaves: 0 inside a node.
-        part_layers: the layers of each virtual stage if gradients are reduced as they come.
+        num_buckets: the buckets of each virtual stage if gradients are reduced as they come.
+        gathers: parameters are gathered in the same buckets, beside the first forward passes.
+        aligns_reduction, aligns_gather: all stages begin at about the same time.
     """
 
     order: PipelineOrder
@@ -98,7 +109,10 @@ class Structure:
     levels_crossed: tuple[int, ...]
     overlap: bool
     arrives: bool
-    part_layers: tuple[int, ...] | None
+    num_buckets: tuple[int, ...] | None
+    gathers: bool
+    aligns_reduction: bool
+    aligns_gather: bool
 
     @property
     def num_stages(self) -> int:
@@ -108,14 +122,21 @@ class Structure:
 
 def structure_of(plan: Plan) -> Structure:
     """The structure of a plan."""
-    mesh, overlaps, last = plan.mesh, plan.scenario.overlap.pipeline, plan.mesh.pp - 1
+    mesh, overlap, last = plan.mesh, plan.scenario.overlap, plan.mesh.pp - 1
     neighbours = [(stage, stage + 1) for stage in range(last)] + [(last, 0)]
     return Structure(
         plan.order,
         steps=numbered(plan.stage_parameters),
         step_fields=tuple(map(frozenset, plan.steps)),
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
-        overlap=overlaps,
+        overlap=overlap.pipeline,
         arrives=plan.arrival is not None,
-        part_layers=tuple(chunk.num_layers for chunk in plan.chunks) if plan.has_buckets else None,
+        num_buckets=_num_buckets(plan) if plan.has_buckets else None,
+        gathers=plan.step_options.gathers_beside_forward,
+        aligns_reduction=plan.has_buckets and overlap.align_gradient_reduction,
+        aligns_gather=overlap.align_parameter_gather,
     )
+
+
+def _num_buckets(plan: Plan) -> tuple[int, ...]:
+    return tuple(len(plan.buckets[number].parameters) for number in plan.slices.numbers)

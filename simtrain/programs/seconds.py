@@ -18,10 +18,10 @@ from simtrain.plan import Plan
 from simtrain.programs.parts import (
     Arrival,
     Bucket,
-    Layer,
     Meeting,
     Part,
     PassPart,
+    Span,
     Step,
     Structure,
     Synchronize,
@@ -116,7 +116,7 @@ class IterationSeconds:
         match part:
             case PassPart():
                 return self.passes[part].duration_s
-            case Layer():
+            case Span():
                 return self._part_s(part)
             case Transfer():
                 return self._transfer_s(part)
@@ -172,16 +172,23 @@ class IterationSeconds:
             yield self.plan.arrival
         if self.plan.has_buckets:
             yield from self._bucket_ops(Bucket(0, 0, 0, is_last=False))
+        if self.plan.step_options.gathers_beside_forward:
+            yield from self._bucket_ops(Bucket(0, 0, 0, is_last=False, gathers=True))
 
-    def _part_s(self, part: Layer) -> float:
-        """A layer of a last backward pass; the last takes what follows it too."""
-        time = self.passes[PassPart(part.chunk, "B", part.keeps)]
-        ends = (0.0, *time.layer_ends_s[:-1], time.duration_s)
-        return ends[part.number + 1] - ends[part.number]
+    def _part_s(self, part: Span) -> float:
+        """The layers of a bucket; the last bucket of the pass takes what follows them too."""
+        time = self.passes[PassPart(part.chunk, part.kind, part.keeps)]
+        ends_s = (0.0, *time.layer_ends_s[:-1], time.duration_s)
+        layers = self.plan.buckets[part.chunk].num_layers
+        if part.kind == "F":
+            layers = layers[::-1]
+        first = sum(layers[: part.number])
+        return ends_s[first + layers[part.number]] - ends_s[first]
 
     def _bucket_ops(self, part: Bucket) -> tuple[Op, ...]:
         held = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
-        return self.plan.bucket_ops(part.chunk, part.layer, held if part.is_last else None)
+        last = held if part.is_last else None
+        return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)
 
     def _transfer_s(self, part: Transfer) -> float:
         """One rank's part of a stage's output, over the link that the two stages share."""

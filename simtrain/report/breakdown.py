@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from simtrain.programs.parts import (
     Arrival,
-    Layer,
     Part,
     PassPart,
+    Span,
     Step,
     Synchronize,
 )
@@ -99,11 +99,11 @@ def stage_breakdowns(
 def _of_part(part: Part, seconds: IterationSeconds) -> Breakdown:
     """Where the seconds of a task on a stage's own stream go; nothing for another task.
 
-    A pass that is cut into layers counts with the first of them.
+    A pass that is cut into spans counts with the first of them.
     """
     match part:
-        case Layer(number=0):
-            return _of_part(PassPart(part.chunk, "B", part.keeps), seconds)
+        case Span(number=0):
+            return _of_part(PassPart(part.chunk, part.kind, part.keeps), seconds)
         case PassPart():
             time = seconds.passes[part]
             return Breakdown(

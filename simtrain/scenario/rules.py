@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
 from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ranks, recomputes
+from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
@@ -27,7 +28,7 @@ _MOST_CHANNELS, _CHANNELS_STEP = 256, 8
 _FULL_ONLY: dict[str, object] = {"method": "uniform", "num_layers": 1, "distribute": False}
 """The fields of `recompute` that only the strategy full has, with their defaults."""
 
-_RULES: list[Rule] = [*STAGE_RULES, *COMBINATION_RULES]
+_RULES: list[Rule] = [*STAGE_RULES, *COMBINATION_RULES, *DATA_PARALLEL_RULES]
 _rule = registering(_RULES)
 
 

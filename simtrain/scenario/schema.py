@@ -117,6 +117,14 @@ _CountOrAuto = Annotated[
 ]
 
 
+# A number of parameters, or a rule by name.
+_BucketRule = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_COUNT), Tag("count")]
+    | Annotated[Literal["layer", "megatron"], Tag("rule")],
+    Discriminator(lambda value: "rule" if isinstance(value, str) else "count"),
+]
+
+
 class RecomputePolicy(Section):
     """Which activations are dropped in the forward pass and computed again in the backward.
 
@@ -179,11 +187,27 @@ class Overlap(Section):
     tensor_parallel: the collectives of the backward pass behind the gradient products.
     pipeline: asynchronous transfers between stages, instead of blocking ones.
     data_parallel: the gradient reduction behind the backward pass, instead of after it.
+    parameter_gather: with the distributed optimizer (memory.zero_stage 1), the gather of the new
+        parameters behind the first forward passes of the next iteration, instead of after the
+        optimizer (--overlap-param-gather). Iterations are simulated from one optimizer step to the
+        next, so that the gathers stand at their start.
+    gradient_buckets: which gradients are reduced together, and which parameters are gathered
+        together. layer: those of each layer. megatron: on the first chunk of the first stage at
+        least max(40M, 1M x data) parameters, every other chunk as one bucket. A number: as
+        megatron, with at least so many parameters (--ddp-bucket-size).
+    align_gradient_reduction: all stages start to reduce the gradients of a chunk at about the same
+        time (Megatron-LM's default; --no-align-grad-reduce turns it off).
+    align_parameter_gather: all stages start to gather the parameters of a chunk at about the same
+        time, and ahead of its first forward pass (--align-param-gather).
     """
 
     tensor_parallel: bool = Field(default=True, examples=["true"])
     pipeline: bool = Field(default=False, examples=["true"])
     data_parallel: bool = Field(default=False, examples=["true"])
+    parameter_gather: bool = Field(default=False, examples=["true"])
+    gradient_buckets: _BucketRule = Field(default="layer", examples=["megatron or 40000000"])
+    align_gradient_reduction: bool = Field(default=False, examples=["true"])
+    align_parameter_gather: bool = Field(default=False, examples=["true"])
 
 
 def spell_out_recompute(document: Document) -> Document:

@@ -220,7 +220,7 @@ def _with_step_s(
 def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]:
     """For each stage, by how much its gradients' buckets end after its last backward pass.
 
-    The buckets of that pass follow one another, each after its layer. The stage's parameters that
+    The buckets of that pass follow one another, each after its layers. The stage's parameters that
     belong to no layer are in its last one.
     """
     found: dict[tuple[object, ...], float] = {}
@@ -231,10 +231,11 @@ def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]
             backward = pipeline.backward[stage]
             end_s = 0.0
             ends_s = (*backward.layer_ends_s[:-1], backward.duration_s)
-            for place, part_end_s in enumerate(ends_s):
-                layer = len(ends_s) - 1 - place
-                ops = plan.bucket_ops(number, layer, None if layer else held)
-                end_s = max(end_s, part_end_s) + machine.op_seconds(ops)
+            layer_ends = plan.buckets[number].layer_ends
+            for bucket, num_layers in enumerate(layer_ends):
+                is_last = num_layers == layer_ends[-1]
+                ops = plan.bucket_ops(number, bucket, held if is_last else None)
+                end_s = max(end_s, ends_s[num_layers - 1]) + machine.op_seconds(ops)
             found[number, held] = end_s - backward.duration_s
         stages.append(found[number, held])
     return stages

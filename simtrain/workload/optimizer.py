@@ -55,6 +55,7 @@ class StepOptions:
         zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
         unscales: gradients come from scaled losses (fp16).
         reduces_beside_backward: in buckets, beside the last backward pass.
+        gathers_beside_forward: parameters in the same buckets, beside the first forward pass.
         expert_data, expert_model: as `data` and `model`, of the parameters of experts; None if the
             model has none.
     """
@@ -70,6 +71,7 @@ class StepOptions:
     gradient_bytes: int
     unscales: bool
     reduces_beside_backward: bool
+    gathers_beside_forward: bool
     expert_data: Group | None = None
     expert_model: Group | None = None
 
@@ -78,6 +80,7 @@ class StepOptions:
         """The options of a scenario."""
         memory, split = scenario.memory, scenario.parallelism
         reduces = mesh.data_group.num_ranks > 1 and memory.zero_stage < 2
+        buckets = reduces and scenario.overlap.data_parallel
         return shared(
             cls(
                 *_groups(
@@ -90,7 +93,8 @@ class StepOptions:
                 element_bytes=scenario.compute_bytes,
                 gradient_bytes=scenario.gradient_bytes,
                 unscales=scenario.precision.compute == "fp16",
-                reduces_beside_backward=reduces and scenario.overlap.data_parallel,
+                reduces_beside_backward=buckets,
+                gathers_beside_forward=buckets and scenario.overlap.parameter_gather,
             )
         )
 
@@ -158,7 +162,7 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
         _gradient_norm(options, parameters),
         _norm_reduction(options, parameters),
         _update(options, parameters),
-        _parameter_gather(options, parameters),
+        () if options.gathers_beside_forward else parameter_gather(options, *numbers),
     )
     return {name: ops for name, ops in zip(STEP_FIELDS, fields, strict=True) if ops}
 
@@ -250,14 +254,16 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     )
 
 
-def _parameter_gather(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+def parameter_gather(
+    options: StepOptions, num_parameters: int, num_expert: int = 0
+) -> tuple[Op, ...]:
     """Every rank gets the parameters that the others updated, unless it holds only its shard."""
     if options.zero_stage not in (1, 2):
         return ()
     name, kind = "parameter all-gather", CollectiveKind.ALL_GATHER
     return tuple(
         _collective(name, kind, number * options.element_bytes, group)
-        for number, group in options.over_replicas(parameters.total, parameters.experts)
+        for number, group in options.over_replicas(num_parameters, num_expert)
         if group.num_ranks > 1
     )
 
