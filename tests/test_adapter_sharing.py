@@ -64,8 +64,7 @@ def test_no_adapter_carries_more_than_it_can(adapter: float) -> None:
     for start_s, end_s in itertools.pairwise(moments):
         runs = (timeline.start_s <= start_s) & (timeline.end_s >= end_s)
         running = np.flatnonzero(runs).tolist()
-        found = [1.0] * len(running)
-        find_stretches(*shares, running, found)
+        found = find_stretches(*shares, running)
         used = np.zeros(len(shares.capacity))
         for task, stretch in zip(running, found, strict=True):
             places = slice(*shares.load_starts[task : task + 2])

@@ -26,9 +26,7 @@ def transfer(name: str, num_bytes: float, rate: float, *links: Link) -> Task:
 
 def stretches(shares: Shares, tasks: Sequence[int]) -> list[float]:
     """By how much each of some tasks is slowed while they all run."""
-    found = [1.0] * len(tasks)
-    find_stretches(*shares, tasks, found)
-    return found
+    return find_stretches(*shares, tasks)
 
 
 def rates(*flows: Task) -> list[float]:

@@ -90,24 +90,19 @@ def find_stretches(
     load: Floats,
     weight: Floats,
     tasks: Sequence[int],
-    stretches: list[float],
-) -> None:
-    """Write to `stretches` by how much each of the running `tasks` is slowed, 1 for full speed."""
+) -> list[float]:
+    """By how much each of the running `tasks` is slowed, 1 for full speed."""
     num_links = len(capacity)
-    free = [0.0] * num_links
-    for number in range(num_links):
-        free[number] = capacity[number]
+    free = [capacity[number] for number in range(num_links)]
+    stretches = [0.0] * len(tasks)
     num_open = len(tasks)
-    for place in range(len(tasks)):
-        stretches[place] = 0.0
     while num_open > 0:
         # The fullest link has the largest claims for what is free of it; a task is at full speed
         # when the weight that it has left is as large.
         claims = [0.0] * num_links
         level = 0.0
-        for place in range(len(tasks)):
+        for place, task in enumerate(tasks):
             if stretches[place] == 0.0:
-                task = tasks[place]
                 level = max(level, weight[task])
                 for j in range(load_starts[task], load_starts[task + 1]):
                     claims[link[j]] += load[j] * weight[task]
@@ -117,8 +112,7 @@ def find_stretches(
             claimed = claims[number] / max(free[number], 1e-12 * capacity[number])
             if claimed > level:
                 level, fullest = claimed, number
-        for place in range(len(tasks)):
-            task = tasks[place]
+        for place, task in enumerate(tasks):
             stays = fullest < 0 and weight[task] == level
             for j in range(load_starts[task], load_starts[task + 1]):
                 stays = stays or link[j] == fullest
@@ -127,6 +121,7 @@ def find_stretches(
                 num_open -= 1
                 for j in range(load_starts[task], load_starts[task + 1]):
                     free[link[j]] -= load[j] / stretches[place]
+    return stretches
 
 
 def run_sharing(
@@ -143,84 +138,64 @@ def run_sharing(
     start_s: Floats,
     end_s: Floats,
 ) -> None:
-    """Find the start and end of each task, which share links; infinite for one that never starts.
+    """Write the start and end of each task to the last two, where they are infinite.
 
-    The last three are [draws, tasks]. At each moment all that ends then ends and all that can
-    starts; then what is left of the tasks with loads is brought up to date, and again, until
-    nothing moves any more.
+    The last three are [draws, tasks]. At each moment, everything that ends then ends and everything
+    that can starts, until nothing moves. If tasks with loads are among them, the speeds of all
+    tasks with loads are found anew. The next moment is the earliest end.
     """
-    num_streams = len(queue_starts) - 1
+    streams = range(len(queue_starts) - 1)
     for draw in range(len(duration_s)):
         starts, ends, durations = start_s[draw], end_s[draw], duration_s[draw]
-        heads = [queue_starts[stream] for stream in range(num_streams)]
-        running = [-1] * num_streams
-        finish_s = [math.inf] * num_streams
+        heads = [queue_starts[stream] for stream in streams]
+        running = [-1 for _ in streams]
+        finish_s = [math.inf for _ in streams]
         # A task with loads had `left_s` of work left at `begun_s`, and is stretched since.
-        left_s, begun_s = [0.0] * num_streams, [0.0] * num_streams
-        stretch = [1.0] * num_streams
+        left_s, begun_s = [0.0 for _ in streams], [0.0 for _ in streams]
+        stretch = [1.0 for _ in streams]
         now_s = 0.0
         while now_s < math.inf:
-            moved = True
+            moved, changed = True, False
             while moved:
-                changed = False
-                while moved:
-                    moved = False
-                    for stream in range(num_streams):
-                        while True:
-                            task = running[stream]
-                            if task >= 0:
-                                if finish_s[stream] > now_s:
-                                    break
-                                ends[task] = now_s
-                                running[stream] = -1
-                                finish_s[stream] = math.inf
-                                moved = True
-                                changed |= load_starts[task] < load_starts[task + 1]
-                            if heads[stream] == queue_starts[stream + 1]:
-                                break
-                            task = queue[heads[stream]]
-                            is_ready = True
-                            for place in range(after_starts[task], after_starts[task + 1]):
-                                if ends[after[place]] == math.inf:
-                                    is_ready = False
-                                    break
-                            if not is_ready:
-                                break
-                            heads[stream] += 1
-                            running[stream] = task
-                            moved = True
-                            starts[task] = now_s
-                            finish_s[stream] = now_s + durations[task]
-                            if load_starts[task] < load_starts[task + 1] and durations[task] > 0:
-                                # It does not end before its speed is found.
-                                left_s[stream], begun_s[stream] = durations[task], now_s
-                                finish_s[stream] = stretch[stream] = math.inf
-                                changed = True
-                if changed:
-                    sharing = [
-                        stream
-                        for stream in range(num_streams)
-                        if running[stream] >= 0
-                        and load_starts[running[stream]] < load_starts[running[stream] + 1]
-                    ]
-                    found = [1.0] * len(sharing)
-                    find_stretches(
-                        capacity,
-                        load_starts,
-                        link,
-                        load,
-                        weight,
-                        [running[stream] for stream in sharing],
-                        found,
-                    )
-                    for place in range(len(sharing)):
-                        stream = sharing[place]
-                        if found[place] != stretch[stream]:
-                            left_s[stream] -= (now_s - begun_s[stream]) / stretch[stream]
-                            begun_s[stream] = now_s
-                            stretch[stream] = found[place]
-                            finish_s[stream] = now_s + max(left_s[stream], 0.0) * found[place]
-                            moved |= finish_s[stream] <= now_s
+                moved = False
+                for stream in streams:
+                    task = running[stream]
+                    if finish_s[stream] <= now_s:
+                        ends[task] = now_s
+                        running[stream], finish_s[stream] = -1, math.inf
+                        moved = True
+                        changed |= load_starts[task] < load_starts[task + 1]
+                for stream in streams:
+                    if running[stream] >= 0 or heads[stream] == queue_starts[stream + 1]:
+                        continue
+                    task = queue[heads[stream]]
+                    for place in range(after_starts[task], after_starts[task + 1]):
+                        if ends[after[place]] == math.inf:
+                            break
+                    else:
+                        heads[stream] += 1
+                        running[stream], starts[task] = task, now_s
+                        finish_s[stream] = now_s + durations[task]
+                        moved = True
+                        if load_starts[task] < load_starts[task + 1] and durations[task] > 0:
+                            # It does not end before its speed is found.
+                            left_s[stream], begun_s[stream] = durations[task], now_s
+                            finish_s[stream] = stretch[stream] = math.inf
+                            changed = True
+            if changed:
+                sharing = [
+                    stream
+                    for stream in streams
+                    if running[stream] >= 0
+                    and load_starts[running[stream]] < load_starts[running[stream] + 1]
+                ]
+                tasks = [running[stream] for stream in sharing]
+                found = find_stretches(capacity, load_starts, link, load, weight, tasks)
+                for place, stream in enumerate(sharing):
+                    if found[place] != stretch[stream]:
+                        left_s[stream] -= (now_s - begun_s[stream]) / stretch[stream]
+                        begun_s[stream], stretch[stream] = now_s, found[place]
+                        finish_s[stream] = now_s + max(left_s[stream], 0.0) * found[place]
             now_s = math.inf
-            for stream in range(num_streams):
+            for stream in streams:
                 now_s = min(now_s, finish_s[stream])

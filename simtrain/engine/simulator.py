@@ -114,8 +114,7 @@ class _Sharing:
         """Let tasks whose speed has changed go on at the new one."""
         self.settling = None
         streams = sorted(self.running)
-        tasks, stretches = [self.running[stream].task for stream in streams], [1.0] * len(streams)
-        find_stretches(*self.shares, tasks, stretches)
+        stretches = find_stretches(*self.shares, [self.running[stream].task for stream in streams])
         for stream, stretch in zip(streams, stretches, strict=True):
             work = self.running[stream]
             if stretch != work.stretch or not work.num_changes:
