@@ -18,7 +18,6 @@ from simtrain.memory.buffers import (
 )
 from simtrain.memory.replay import IterationTimeline, Replay
 from simtrain.memory.states import ModelStates, model_states
-from simtrain.memory.working import PassMemory
 from simtrain.plan import Plan, numbered
 from simtrain.schedules import Action
 
@@ -121,27 +120,25 @@ def memory_report(
     plan: Plan, profile: HardwareProfile, ran: IterationTimeline | None = None
 ) -> MemoryReport:
     """The peaks of a plan's stages, with their times if it was run."""
-    rank = _Rank.of(plan, profile)
-    return MemoryReport(
-        capacity_bytes=profile.gpu.memory_capacity.value,
-        stages=tuple(
-            _stage_memory(rank, stage, place, ran)
-            for stage, place in enumerate(rank.replay.fullest_actions())
-        ),
+    replay = Replay.of(plan)
+    stages = tuple(
+        _stage_memory(_Rank.of(plan, profile, replay, stage), plan, replay, place, ran)
+        for stage, place in enumerate(replay.fullest_actions())
     )
+    return MemoryReport(profile.gpu.memory_capacity.value, stages)
 
 
 def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
     """The peak of the fullest stage, which is all that many questions need."""
-    rank, steps = _Rank.of(plan, profile), numbered(plan.stage_parameters)
+    replay, steps = Replay.of(plan), numbered(plan.stage_parameters)
     fullest: dict[int, int] = {}
-    for step, dynamic in zip(steps, rank.replay.fullest_bytes().tolist(), strict=True):
+    for step, dynamic in zip(steps, replay.fullest_bytes().tolist(), strict=True):
         fullest[step] = max(dynamic, fullest.get(step, 0))
-    return max(
-        max(lasting.total_bytes(dynamic), lasting.stepping_bytes)
-        for step, dynamic in fullest.items()
-        for lasting in [rank.lasting(steps.index(step))]
-    )
+    peak = 0
+    for step, dynamic in fullest.items():
+        rank = _Rank.of(plan, profile, replay, steps.index(step))
+        peak = max(peak, rank.running_bytes(dynamic), rank.stepping_bytes)
+    return peak
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,91 +153,77 @@ def memory_curve(
     plan: Plan, profile: HardwareProfile, ran: IterationTimeline, stage: int
 ) -> MemoryCurve:
     """What a rank of a stage holds, allocator included, while each action runs and after it."""
-    rank = _Rank.of(plan, profile)
-    lasting, replay = rank.lasting(stage), rank.replay
+    replay = Replay.of(plan)
+    rank = _Rank.of(plan, profile, replay, stage)
     actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
-    held = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
+    dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
     times = np.stack(ran.intervals_s(actions), axis=1)
-    held_bytes = map(lasting.total_bytes, [0, *held.ravel().tolist()])
     return MemoryCurve(
         (0.0, *times.ravel().tolist(), ran.optimizer_start_s(stage)),
-        (*held_bytes, lasting.stepping_bytes),
+        (*map(rank.running_bytes, [0, *dynamic.ravel().tolist()]), rank.stepping_bytes),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """A plan on a machine, and what comes and goes on its stages."""
+    """What a rank of a stage holds whatever it runs, and its buffers while the optimizer steps."""
 
-    plan: Plan
     profile: HardwareProfile
-    replay: Replay
+    stage: int
+    states: ModelStates
+    buffers: Buffers
+    step_buffers: Buffers
 
     @classmethod
-    def of(cls, plan: Plan, profile: HardwareProfile) -> _Rank:
-        return cls(plan, profile, Replay.of(plan))
-
-    def lasting(self, stage: int) -> _Lasting:
-        """What a rank of a stage holds whatever it does."""
-        plan, parameters = self.plan, self.plan.stage_parameters[stage]
+    def of(cls, plan: Plan, profile: HardwareProfile, replay: Replay, stage: int) -> _Rank:
+        parameters = plan.stage_parameters[stage]
         total, experts = parameters.total, parameters.experts
-        global_bytes = max(memory.buffer_bytes for memory in self.replay.memories.values())
-        return _Lasting(
-            self.profile,
+        global_bytes = max(memory.buffer_bytes for memory in replay.memories.values())
+        return cls(
+            profile,
+            stage,
             model_states(plan.step_options, total, experts),
             lasting_buffers(plan, global_bytes),
             step_buffers(plan, total, global_bytes, experts),
         )
 
-
-@dataclass(frozen=True, slots=True)
-class _Lasting:
-    """What a stage's rank holds whatever it does, and while the optimizer steps."""
-
-    profile: HardwareProfile
-    states: ModelStates
-    buffers: Buffers
-    stepping: Buffers
-
-    def total_bytes(self, dynamic_bytes: int) -> int:
-        """All that the rank holds, the allocator included, beside what comes and goes."""
-        tensors = self.states.total_bytes + sum(self.buffers.values()) + dynamic_bytes
-        return tensors + allocator_bytes(self.profile, tensors)
+    def running_bytes(self, dynamic_bytes: int) -> int:
+        """All that it holds, allocator included, when `dynamic_bytes` come and go."""
+        return self._total_bytes(sum(self.buffers.values()) + dynamic_bytes)
 
     @property
     def stepping_bytes(self) -> int:
         """The same while the optimizer steps."""
-        tensors = self.states.total_bytes + sum(self.stepping.values())
+        return self._total_bytes(sum(self.step_buffers.values()))
+
+    def _total_bytes(self, further_bytes: int) -> int:
+        tensors = self.states.total_bytes + further_bytes
         return tensors + allocator_bytes(self.profile, tensors)
+
+    def memory(self, activations: int, buffers: Buffers, *peak: Any) -> StageMemory:
+        """What it holds at a moment that the last fields of `StageMemory` describe."""
+        tensors = self.states.total_bytes + activations + sum(buffers.values())
+        named = {name: size for name, size in buffers.items() if size}
+        allocator = allocator_bytes(self.profile, tensors)
+        return StageMemory(self.stage, self.states, activations, named, allocator, *peak)
 
 
 def _stage_memory(
-    rank: _Rank, stage: int, place: int, ran: IterationTimeline | None
+    rank: _Rank, plan: Plan, replay: Replay, place: int, ran: IterationTimeline | None
 ) -> StageMemory:
-    """The fullest of the moments of a stage: an action's, or the optimizer step."""
-    lasting, replay = rank.lasting(stage), rank.replay
-    action: Action | None
-    if lasting.stepping_bytes > lasting.total_bytes(int(replay.dynamic_bytes[place])):
-        activations, buffers = 0, lasting.stepping
-        action, op = None, FP32_GRADIENTS
-        start_s = ran.optimizer_start_s(stage) if ran else None
-    else:
-        memory = replay.memory(place)
-        activations = int(replay.running_bytes[place])
-        buffers = lasting.buffers | _buffers_of(memory)
-        action, op = rank.plan.schedule.action(place), memory.op
-        start_s = ran.start_s(place) if ran else None
-    tensors = lasting.states.total_bytes + activations + sum(buffers.values())
-    named = {name: size for name, size in buffers.items() if size}
-    allocator = allocator_bytes(rank.profile, tensors)
-    return StageMemory(stage, lasting.states, activations, named, allocator, action, op, start_s)
-
-
-def _buffers_of(memory: PassMemory) -> Buffers:
-    return {
-        RECOMPUTED: memory.recomputed_bytes,
-        WORKING: memory.beyond_bytes - memory.recomputed_bytes,
-    }
+    """The fuller of two moments of a stage: its fullest action's, and the optimizer step."""
+    memory = replay.memory(place)
+    working = memory.beyond_bytes - memory.recomputed_bytes
+    running = rank.memory(
+        int(replay.running_bytes[place]),
+        rank.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working},
+        plan.schedule.action(place),
+        memory.op,
+        ran.start_s(place) if ran else None,
+    )
+    step_start_s = ran.optimizer_start_s(rank.stage) if ran else None
+    stepping = rank.memory(0, rank.step_buffers, None, FP32_GRADIENTS, step_start_s)
+    return max(running, stepping, key=lambda moment: moment.peak_bytes)
 
 
 def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:
