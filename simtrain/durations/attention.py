@@ -11,6 +11,13 @@ multiprocessor waits for half of such a block in the mean. So the time is that o
 
 and at least what moving the tensors takes; the kernel's latency comes on top.
 
+With a window of w tokens the rows are as long in the mean as the causal rows of a sequence of
+l = 2w - w²/s, which stands for s below the half length; the longest have w keys, w/s of those
+before; and blocks at the far edge are masked in half like those on the diagonal, which is a half
+length of their 128 keys more:
+
+    1 + (half length + 128) / l + w/s · multiprocessors · block rows / (heads · l)
+
 Each score also takes an exponential, which the products of a narrow head cannot hide: an H100 has
 989 TFLOP/s for products and 3.9 TFLOP/s for special functions (Shah et al. 2024), so that an
 exponential takes as long as the products of 63 channels forward and of 25 backward. Rates are those
@@ -77,8 +84,12 @@ def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
     else:
         rate, half_length = machine.forward_flops, machine.forward_half_length
         softmax_channels = machine.forward_softmax_channels
-    per_row = half_length + machine.num_sms * _BLOCK_ROWS / op.heads
-    compute_s = op.flops / rate * (1 + per_row / op.seq_length)
+    per_row, row_length = machine.num_sms * _BLOCK_ROWS / op.heads, float(op.seq_length)
+    if op.window is not None and op.window < op.seq_length:
+        half_length += _BLOCK_ROWS
+        per_row *= op.window / op.seq_length
+        row_length = op.band / op.seq_length
+    compute_s = op.flops / rate * (1 + (half_length + per_row) / row_length)
     compute_s *= narrow_head_slowdown(op.head_size, softmax_channels)
     return machine.latency_s + max(compute_s, op.moved_bytes / machine.memory_bytes_per_s)
 
@@ -90,7 +101,9 @@ def narrow_head_slowdown(head_size: int, softmax_channels: float) -> float:
 
 
 def attention_is_extrapolated(op: FusedAttentionOp, seen: AttentionRange) -> bool:
-    """Whether the shape lies outside what the profile's fit has seen."""
+    """Whether the shape lies outside what the profile's fit has seen, as a window does."""
+    if op.window is not None and op.window < op.seq_length:
+        return True
     sizes = (
         (op.heads, seen.heads),
         (op.seq_length, seen.seq_length),

@@ -30,6 +30,8 @@ class Model(Section):
     kv_channels: channels of a head of queries, keys or values.
     vocab_size: the padded vocabulary.
     qk_norm: a norm over the channels of each head of queries and of keys.
+    attention_window: tokens that a query attends to, itself and those before it, or all (null).
+        Megatron-LM's --window-size w,0 is w + 1 here, Hugging Face's sliding_window is the same.
     biases: of all products with weights, except the output layer. `qkv_biases` are those of the
         product that computes queries, keys and values.
     parallel_attention_mlp: whether attention and MLP read the same input and are added to it by one
@@ -61,6 +63,7 @@ class Model(Section):
     activation: Activation = Field(default="gelu", examples=["swiglu"])
     normalization: Normalization = Field(default="layer_norm", examples=["rms_norm"])
     qk_norm: bool = Field(default=False, examples=["true"])
+    attention_window: Count | None = Field(default=None, examples=[4096])
     position_embedding: PositionEmbedding = Field(default="learned", examples=["rope"])
     biases: bool = Field(default=True, examples=["false"])
     qkv_biases: bool = Field(default_factory=lambda model: model["biases"], examples=["true"])

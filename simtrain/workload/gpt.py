@@ -64,6 +64,7 @@ class TransformerLayer:
     qkv_biases: bool = True
     hidden_dropout: bool = True
     attention_dropout: bool = True
+    window: int | None = None
     parallel_attention_mlp: ParallelAttentionMlp = "none"
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
@@ -95,6 +96,7 @@ class TransformerLayer:
             drops_out=self.attention_dropout,
             head_norm=self.normalization if self.qk_norm else None,
             rope=self.rope,
+            window=self.window,
         )
         return row_linear(tape, context, "projection", "attention", bias=self.biases)
 
@@ -177,6 +179,7 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         qkv_biases=model.qkv_biases,
         hidden_dropout=model.hidden_dropout > 0,
         attention_dropout=model.attention_dropout > 0,
+        window=model.attention_window,
         parallel_attention_mlp=model.parallel_attention_mlp,
     )
     embedding = Embedding(

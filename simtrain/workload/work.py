@@ -54,11 +54,14 @@ class FusedAttention:
 
     `heads` are those of all sequences of a microbatch on this rank, each of `seq_length` tokens
     with `head_size` channels; `kv_heads` are those of keys and of values, which groups of queries
-    share (None: as many). Forward are two products (QKᵀ, attention over V), backward five: QKᵀ
-    again and the gradients of V, of the scores, of Q and of K (Dao et al. 2022, Algorithms 2 and
-    4). Scores never leave the multiprocessors, dropout is drawn again from its seed, and of the
-    softmax only a row's log-sum-exp is kept (Dao 2023, Section 3.1). Blocks above the diagonal are
-    left out, which halves the products.
+    share (None: as many); heads of values have `value_size` channels (None: as many). A query
+    attends to itself and the tokens before it, within a `window` of so many tokens (None: to all).
+
+    Forward are two products (QKᵀ, attention over V), backward five: QKᵀ again and the gradients of
+    V, of the scores, of Q and of K (Dao et al. 2022, Algorithms 2 and 4). Scores never leave the
+    multiprocessors, dropout is drawn again from its seed, and of the softmax only a row's
+    log-sum-exp is kept (Dao 2023, Section 3.1). Blocks above the diagonal and before the window are
+    left out: what remains is the area of a band, that of the triangle without a window.
     """
 
     heads: int
@@ -67,19 +70,36 @@ class FusedAttention:
     is_backward: bool = False
     element_bytes: int = 2
     kv_heads: int | None = None
+    value_size: int | None = None
+    window: int | None = None
 
     @property
     def flops(self) -> int:
         """What the kernel computes, as Dao 2023 counts it (Section 4.1).
 
-        2 · s² · d a head and product, halved by the causal mask.
+        2 · s² · d a head and product, halved by the causal mask; s² - (s - w)² for s² with a
+        window w.
         """
-        return (5 if self.is_backward else 2) * self._product_flops // 2
+        size, value = self.head_size, self.channels_of_value
+        channels = 3 * size + 2 * value if self.is_backward else size + value
+        return self.heads * self.band * channels
 
     @property
     def model_flops(self) -> int:
         """The paper's count (Appendix A): whole products, and of the backward pass the four."""
-        return (4 if self.is_backward else 2) * self._product_flops
+        channels = self.head_size + self.channels_of_value
+        return (4 if self.is_backward else 2) * self.heads * self.band * channels
+
+    @property
+    def band(self) -> int:
+        """Twice the scores of a head that the mask leaves: s² without a window."""
+        masked = 0 if self.window is None else max(0, self.seq_length - self.window)
+        return self.seq_length**2 - masked**2
+
+    @property
+    def channels_of_value(self) -> int:
+        """Channels of a head of values and of the output."""
+        return self.head_size if self.value_size is None else self.value_size
 
     @property
     def moved_bytes(self) -> int:
@@ -95,7 +115,8 @@ class FusedAttention:
     def tensors_bytes(self) -> int:
         """Bytes of Q, K, V and the output together."""
         kv_heads = self.heads if self.kv_heads is None else self.kv_heads
-        return 2 * (self.heads + kv_heads) * self.element_bytes * self.seq_length * self.head_size
+        channels = self.head_size + self.channels_of_value
+        return (self.heads + kv_heads) * channels * self.element_bytes * self.seq_length
 
     @property
     def workspace_bytes(self) -> int:
@@ -105,10 +126,6 @@ class FusedAttention:
         product of output and its gradient (`softmax_d`).
         """
         return FP32_BYTES * self.heads * self.seq_length * self.head_size + self.log_sum_exp_bytes
-
-    @property
-    def _product_flops(self) -> int:
-        return 2 * self.heads * self.seq_length**2 * self.head_size
 
 
 class KernelFamily(StrEnum):

@@ -32,6 +32,7 @@ def attention(
     drops_out: bool = True,
     head_norm: Normalization | None = None,
     rope: bool = False,
+    window: int | None = None,
 ) -> Tensor:
     """Causal self-attention of this rank's heads.
 
@@ -43,6 +44,8 @@ def attention(
         drops_out: whether the softmax is dropped out.
         head_norm: the norm over the channels of each head of queries and of keys.
         rope: whether queries and keys are rotated.
+        window: tokens that a query attends to, itself among them; None for all. Five ops compute
+            the scores of all tokens all the same.
 
     Returns the output, as wide as the queries.
     """
@@ -59,7 +62,7 @@ def attention(
     sizes = _Core(tape, heads, groups, head_size)
     with tape.region(CORE_ATTENTION):
         if fused:
-            return _fused(tape, sizes, query_key, value)
+            return _fused(tape, sizes, query_key, value, window)
         return _unfused(tape, sizes, query_key, value, drops_out=drops_out)
 
 
@@ -116,7 +119,7 @@ class _Core:
         return Op(name, work, phase, saves, reads, held, buffer_bytes=buffer_bytes)
 
 
-def _fused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor) -> Tensor:
+def _fused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor, window: int | None) -> Tensor:
     """One kernel; its backward reads its output, which the projection keeps anyway."""
     batch = tape.microbatch
     heads = batch.sequences * core.heads
@@ -127,7 +130,8 @@ def _fused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor) -> Tensor:
 
     def kernel(*, is_backward: bool) -> FusedAttention:
         sizes = heads, batch.seq_length, core.head_size
-        return FusedAttention(*sizes, is_backward, batch.element_bytes, kv_heads)
+        size = batch.element_bytes
+        return FusedAttention(*sizes, is_backward, size, kv_heads, window=window)
 
     def forward(order: IssueOrder) -> None:
         work = kernel(is_backward=False)
