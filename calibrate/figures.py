@@ -14,7 +14,7 @@ from simtrain.hardware.entry import Entry
 from simtrain.hardware.links import PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
 from simtrain.strict_yaml import FieldError
-from simtrain.units import BytesPerSecond, NonNegativeSeconds
+from simtrain.units import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
 
@@ -27,6 +27,9 @@ Positive = Annotated[float, Field(gt=0)]
 Text = Annotated[str, Field(min_length=1)]
 Product = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tuple)]
 """m, n, k and TFLOP/s."""
+PairedProduct = Annotated[tuple[Size, Size, Size, Positive, Positive], BeforeValidator(_tuple)]
+"""m, n, k, TFLOP/s, and TFLOP/s of the 16-bit product of the same run."""
+Dtype = Literal["fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
 Layout = Literal["TN", "NN", "NT"]
 LayoutProduct = Annotated[tuple[Size, Size, Size, Layout, Positive], BeforeValidator(_tuple)]
 SmallKernelTime = Annotated[tuple[Size, Positive], BeforeValidator(_tuple)]
@@ -95,6 +98,22 @@ class Gemms(_Strict):
 
     source: Text
     points: Annotated[list[Product], Field(min_length=20)]
+
+
+class DtypeProducts(_Strict):
+    """Measured products of a further data type; without points they follow from the peak.
+
+    A time has `num_casts` kernels before the product, which read and write `cast_bytes` for each
+    element of the first operand. Products of `sustained_from` FLOPs run long enough for power to
+    limit the clock.
+    """
+
+    peak_flops: Entry[FlopsPerSecond]
+    source: str = ""
+    num_casts: Annotated[int, Field(ge=1)] = 1
+    cast_bytes: Annotated[int, Field(ge=1)] = 1
+    sustained_from: Positive = 6e11
+    points: list[PairedProduct] = []
 
 
 class SustainedGemms(_Strict):
@@ -284,6 +303,7 @@ class FiguresOfParts(_Strict):
     datasheet: Datasheet
     gemm: Gemms
     gemm_batched: BatchedGemms
+    gemm_by_dtype: dict[Dtype, DtypeProducts] = {}
     kernels: Kernels
     small_kernels: SmallKernels
     gemm_sustained: SustainedGemms

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from calibrate.attention_fit import published_attention
 from calibrate.collective_fit import other_times
+from calibrate.dtype_fit import fit_dtypes, with_dtypes
 from calibrate.figures import Figures
 from calibrate.gemm_fit import GemmFit, fit_gemm
 from calibrate.layer_fit import Expected, LayerFit, fit_layer
@@ -52,7 +53,9 @@ def fit_profile(path: pathlib.Path) -> Fit:
     figures = validate(Figures, document.data, document.positions)
     parts = fit_parts(figures)
     gemm = fit_gemm(figures, parts.fraction)
-    data = profile_data(figures, document.data["datasheet"], parts, _gemm_entries(figures, gemm))
+    entries = _gemm_entries(figures, gemm)
+    by_dtype, further = fit_dtypes(figures, parts, gemm.machine, entries)
+    data = profile_data(figures, document.data["datasheet"], parts, entries)
     curves, kernels = parts.curves, parts.kernels
     elsewhere = other_times(figures, curves[CollectiveKind.ALL_REDUCE][0])
     layers = fit_layer(
@@ -62,9 +65,9 @@ def fit_profile(path: pathlib.Path) -> Fit:
         kernels=Expected(1.0, kernels.mean_abs_error),
         collectives=Expected(1.0, elsewhere.mean_abs_error),
     )
-    data = _with_layer_fit(data, figures, layers)
+    data = with_dtypes(_with_layer_fit(data, figures, layers), by_dtype)
     collectives = [residuals for _, residuals in curves.values()]
-    products = (gemm.sustained, gemm.shapes, gemm.layouts, gemm.batched, gemm.random_data)
+    products = (gemm.sustained, gemm.shapes, gemm.layouts, gemm.batched, gemm.random_data, *further)
     shown = (kernels, parts.small_kernels, *products, *collectives, elsewhere, layers.residuals)
     fit = Fit(data, shown)
     if figures.fused_attention is None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeVar
 
 from scipy.optimize import minimize
 
@@ -24,6 +25,7 @@ from simtrain.workload.work import FP32_BYTES, Gemm
 
 TILES = ((256, 128), (128, 128), (256, 64), (128, 64), (64, 64))
 """Tiles that libraries have, the first of which the others' speeds are relative to."""
+Machine = TypeVar("Machine")
 _START_TFLOPS = 270.0
 """Where the search for the A100's fit starts."""
 
@@ -107,7 +109,7 @@ def _fit_shapes(
     memory = memory_fraction * figures.datasheet.gpu.memory_bandwidth.value
     num_sms = figures.datasheet.gpu.num_sms.value
     machine = minimise(
-        lambda x: tiled_machine(x, num_sms, memory), start, [(_op(p), p[3]) for p in points]
+        lambda x: tiled_machine(x, num_sms, memory), start, [(_op(p), p[3]) for p in points], tflops
     )
     sustained = median(point[3] for point in figures.gemm_sustained.points) * 1e12
     return machine.replace(sustained_flops=round_significant(sustained))
@@ -121,7 +123,7 @@ def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachin
     def machine(x: Sequence[float]) -> GemmMachine:
         return shapes.replace(mainloop_flops=x[0] * 1e12, accumulate_overhead_s=x[1] * 1e-6)
 
-    fitted = minimise(machine, (245.0, 5.0), ops)
+    fitted = minimise(machine, (245.0, 5.0), ops, tflops)
     overhead_s = round_significant(fitted.accumulate_overhead_s)
     rows = [Residual(name_of(op), rate, tflops(op, fitted)) for op, rate in ops]
     return (
@@ -164,17 +166,18 @@ def _batched_residuals(title: str, figures: FiguresOfParts, card: GemmMachine) -
 
 
 def minimise(
-    machine: Callable[[Sequence[float]], GemmMachine],
+    machine: Callable[[Sequence[float]], Machine],
     start: Sequence[float],
     ops: Sequence[tuple[BlasGemm, float]],
-) -> GemmMachine:
+    rate_of: Callable[[BlasGemm, Machine], float],
+) -> Machine:
     """The machine of the positive numbers that best explain the TFLOP/s of `ops`."""
 
     def loss(x: Sequence[float]) -> float:
         if min(x) <= 0:
             return math.inf
         candidate = machine(x)
-        errors = (abs(math.log(tflops(op, candidate) / rate)) for op, rate in ops)
+        errors = (abs(math.log(rate_of(op, candidate) / rate)) for op, rate in ops)
         return math.fsum(errors) / len(ops)
 
     result = minimize(

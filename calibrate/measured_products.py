@@ -103,6 +103,7 @@ def _fit_shapes(
         lambda x: tiled_machine(x, num_sms, memory, peak_flops).replace(sustained_flops=sustained),
         (1.05 * best_tflops, 0.7, overhead_us, *speeds),
         _rated(timed),
+        tflops,
     )
 
 
@@ -112,7 +113,10 @@ def _fit_accumulation(timed: Timed, machine: GemmMachine) -> GemmMachine:
         return machine
     start_us = max(machine.tile_overhead_s * 1e6, 1e-3)
     fitted = minimise(
-        lambda x: machine.replace(accumulate_overhead_s=x[0] * 1e-6), (start_us,), _rated(timed)
+        lambda x: machine.replace(accumulate_overhead_s=x[0] * 1e-6),
+        (start_us,),
+        _rated(timed),
+        tflops,
     )
     overhead_s = round_significant(fitted.accumulate_overhead_s)
     return machine.replace(accumulate_overhead_s=overhead_s)
@@ -130,7 +134,7 @@ def _fit_batched(timed: Timed, machine: GemmMachine) -> GemmMachine:
         return machine.replace(batched_fraction=min(x[0], 1.0), memory_bytes_per_s=memory)
 
     starts = itertools.product((0.5, 0.9), repeat=2)
-    machines = [minimise(found, start, _rated(timed)) for start in starts]
+    machines = [minimise(found, start, _rated(timed), tflops) for start in starts]
     return min(machines, key=lambda fitted: _times("", fitted, timed).mean_abs_error)
 
 

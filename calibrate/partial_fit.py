@@ -11,6 +11,7 @@ import pathlib
 
 from calibrate.attention_fit import training_attention
 from calibrate.collective_fit import other_times
+from calibrate.dtype_fit import fit_dtypes, with_dtypes
 from calibrate.figures import FiguresWithoutLayers
 from calibrate.fit import Fit, fit_profile, with_attention
 from calibrate.gemm_fit import fit_gemm_without_layers, gemm_residuals
@@ -44,10 +45,12 @@ def _fit_without_layers(document: Document) -> Fit:
         shapes=products.shapes,
         sustained=products.sustained,
     )
+    by_dtype, further = fit_dtypes(figures, parts, products.machine, gemm)
     data = profile_data(figures, document.data["datasheet"], parts, gemm)
     residuals = (
         *(parts.kernels, parts.small_kernels),
         *(products.sustained, products.shapes, products.batched),
+        *further,
         gemm_residuals(
             "matrix products measured elsewhere (not fitted)",
             products.machine,
@@ -56,7 +59,7 @@ def _fit_without_layers(document: Document) -> Fit:
         *(curve_residuals for _, curve_residuals in parts.curves.values()),
         other_times(figures, parts.curves[CollectiveKind.ALL_REDUCE][0]),
     )
-    fit = Fit(_with_taken_over(data, taken_over), residuals)
+    fit = Fit(with_dtypes(_with_taken_over(data, taken_over), by_dtype), residuals)
     if figures.fused_attention is None:
         return fit
     return with_attention(fit, *training_attention(figures.fused_attention, fit.profile))

@@ -86,12 +86,11 @@ def gemm_entries(
 ) -> Data:
     """The entries of matrix products, but for their speed in situ."""
     source, fitted_on = figures.gemm.source, shapes.summary()
-    tiles = [tile.model_dump() for tile in machine.tiles]
     return {
         "mainloop_flops": entry(f"{machine.mainloop_flops / 1e12:.4g} TFLOP/s", source, fitted_on),
         "tail_quantization": entry(machine.tail_quantization, source, fitted_on),
         "tile_overhead": entry(f"{machine.tile_overhead_s * 1e6:.4g} us", source, fitted_on),
-        "tiles": entry(tiles, source, fitted_on),
+        "tiles": entry([tile.model_dump() for tile in machine.tiles], source, fitted_on),
         "accumulate_overhead": accumulate_overhead,
         "sustained_flops": entry(
             f"{machine.sustained_flops / 1e12:.4g} TFLOP/s",
@@ -99,14 +98,14 @@ def gemm_entries(
             sustained.summary(),
         ),
         "batched_fraction": batched_fraction,
-        "valid_shapes": _range([point[:3] for point in figures.gemm.points], source),
-        "valid_batched_shapes": _range(
+        "valid_shapes": valid_range([point[:3] for point in figures.gemm.points], source),
+        "valid_batched_shapes": valid_range(
             [point[1:4] for point in figures.gemm_batched.points], figures.gemm_batched.source
         ),
     }
 
 
-def _range(shapes: Sequence[tuple[int, int, int]], source: str) -> Data:
+def valid_range(shapes: Sequence[tuple[int, int, int]], source: str) -> Data:
     """The sizes between which products were measured."""
     axes = zip("mnk", zip(*shapes, strict=True), strict=True)
     seen = {name: [min(sizes), max(sizes)] for name, sizes in axes}

@@ -174,6 +174,7 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         if isinstance(node, ast.Assert)
     ]
     assert found == [
+        ("simtrain/durations/gemm.py", "rates is not None"),
         ("simtrain/durations/host.py", "link is not None"),
         ("simtrain/durations/model.py", "kernel is not None"),
         ("simtrain/errors.py", "self.problems"),

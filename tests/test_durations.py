@@ -125,7 +125,7 @@ def test_accumulating_is_never_faster(op: Gemm) -> None:
 
 
 def test_shapes_outside_the_fit_are_extrapolated() -> None:
-    model = a100().gemm
+    model = a100()
     assert not gemm_is_extrapolated(Gemm(8192, 6144, 6144), model)
     assert gemm_is_extrapolated(Gemm(8192, 6144, 64), model)
     assert not gemm_is_extrapolated(Gemm(2048, 2048, 64, batch=32), model)

@@ -64,7 +64,7 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
         "LL: 6.6 us, 0.6 us a",
     ):
         assert words in page
-    assert "has 50 entries, each with a source" in call("profile", "check", str(path)).stdout
+    assert "has 56 entries, each with a source" in call("profile", "check", str(path)).stdout
     data = json.loads(call("profile", "show", str(path), "--json").stdout)["entries"]
     assert data["cluster.levels"]["value"][0]["nodes"] == 32
     assert data["collectives.tree"]["value"][0]["network_step"] == pytest.approx(2.7e-6)
@@ -102,7 +102,7 @@ def test_check_accepts_what_is_shipped(name: str) -> None:
 
 def test_check_counts() -> None:
     assert call("profile", "check", "a100_sxm4_80gb").stdout == (
-        "OK: a100_sxm4_80gb has 47 entries, each with a source, 18 of them fitted; calibrated\n"
+        "OK: a100_sxm4_80gb has 53 entries, each with a source, 18 of them fitted; calibrated\n"
     )
 
 

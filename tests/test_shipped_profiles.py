@@ -3,6 +3,8 @@
 import functools
 import json
 import pathlib
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from command_line import ROOT, call
 from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residuals
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.errors import InputError
 from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile
@@ -18,6 +21,7 @@ from simtrain.pages.profile_page import load_page
 from simtrain.resources import find_profile, list_profiles
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate_layer
+from simtrain.workload.work import Gemm, ProductType
 
 HOPPERS = ("h100_sxm", "h200_sxm")
 FITTED = (*HOPPERS, "b200_sxm")
@@ -89,6 +93,32 @@ def test_the_fit_gives_the_shipped_profile(name: str) -> None:
     assert together.max_abs_error <= 0.09
 
 
+def layer_products_s(dtype: ProductType, product: Callable[[int, int, int], Gemm]) -> float:
+    """The four products of a layer of 4096 channels (ffn 16384) and 15872 tokens, on an H200."""
+    machine = GemmMachine.of(load_profile("h200_sxm"), dtype)
+    size = 2 if dtype == "bf16" else 1
+    shapes = ((12288, 4096), (4096, 4096), (16384, 4096), (4096, 16384))
+    ops = (product(15872, n, k) for n, k in shapes)
+    return sum(gemm_seconds(replace(op, dtype=dtype, element_bytes=size), machine) for op in ops)
+
+
+def test_fp8_gains_what_transformer_engine_measured() -> None:
+    """In no fit: docs/examples/gemm_profiling at commit d0067d0da, pre-quantized, H200 NVL, ms."""
+    passes = (
+        (lambda m, n, k: Gemm(m, n, k), 10.632, 5.577),
+        (lambda m, n, k: Gemm(m, k, n), 10.747, 5.661),
+        (lambda m, n, k: Gemm(n, k, m), 10.530, 5.547),
+    )
+    measured, ours = [], []
+    for product, bf16_ms, fp8_ms in passes:
+        measured.append(bf16_ms / fp8_ms)
+        ours.append(layer_products_s("bf16", product) / layer_products_s("fp8", product))
+    for gains in (measured, ours):
+        first, second, third = (f"{gain:.2f}" for gain in gains)
+        assert f"{first}, {second} and {third} times as fast" in " ".join(VALIDATION.split())
+    assert ours == pytest.approx(measured, rel=0.04)
+
+
 @pytest.mark.parametrize("name", HOPPERS)
 def test_the_iteration_that_the_validation_quotes(name: str) -> None:
     done = call("run", "table5_22b_present", "--set", f"cluster={name}", "--json")
@@ -125,6 +155,16 @@ def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
         *("gemm.tiles", "gemm.sustained_flops"),
         *("memory_bound.fused_bandwidth", "memory_bound.kernel_latency"),
         *(f"intra_node.{kind}" for kind in COLLECTIVES),
+        *(
+            f"gemm.by_dtype.{dtype}.{number}"
+            for dtype in (("fp8", "fp8_block") if name in HOPPERS else ())
+            for number in (
+                "mainloop_flops",
+                "sustained_flops",
+                "tail_quantization",
+                "tile_overhead",
+            )
+        ),
         *(
             f"fused_attention.{way}_{number}"
             for way in ("forward", "backward")

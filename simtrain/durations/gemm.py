@@ -15,8 +15,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from simtrain.hardware.profile import GemmModel, HardwareProfile, Tile
-from simtrain.workload.work import Gemm
+from simtrain.hardware.profile import HardwareProfile, Tile
+from simtrain.workload.work import Gemm, ProductType
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,20 @@ class GemmMachine:
     tiles: tuple[Tile, ...]
 
     @classmethod
-    def of(cls, profile: HardwareProfile) -> Self:
-        """A profile's machine, at the speed that products have inside a layer."""
-        model = profile.gemm
+    def of(cls, profile: HardwareProfile, dtype: ProductType = "bf16") -> Self:
+        """A profile's machine, at the speed that products of a data type have inside a layer."""
+        model, rates = profile.gemm, profile.product_rates(dtype)
+        assert rates is not None, "a scenario is checked against its profile before"
         moving = model.operand_bandwidth or profile.memory_bound.fused_bandwidth
         return cls(
             num_sms=profile.gpu.num_sms.value,
             memory_bytes_per_s=moving.value,
-            mainloop_flops=model.mainloop_flops.value * model.in_situ_speed.value,
-            tail_quantization=model.tail_quantization.value,
-            tile_overhead_s=model.tile_overhead.value,
+            mainloop_flops=rates.mainloop_flops.value * model.in_situ_speed.value,
+            tail_quantization=(rates.tail_quantization or model.tail_quantization).value,
+            tile_overhead_s=(rates.tile_overhead or model.tile_overhead).value,
             accumulate_overhead_s=model.accumulate_overhead.value,
             batched_fraction=model.batched_fraction.value,
-            sustained_flops=model.sustained_flops.value,
+            sustained_flops=rates.sustained_flops.value,
             tiles=tuple(model.tiles.value),
         )
 
@@ -64,9 +65,15 @@ def gemm_seconds(op: Gemm, machine: GemmMachine) -> float:
     return max(tiled_s, sustained_s, op.moved_bytes / machine.memory_bytes_per_s)
 
 
-def gemm_is_extrapolated(op: Gemm, model: GemmModel) -> bool:
-    """Whether the shape lies outside what the profile's fit has seen."""
-    seen = (model.valid_shapes if op.batch == 1 else model.valid_batched_shapes).value
+def gemm_is_extrapolated(op: Gemm, profile: HardwareProfile) -> bool:
+    """Whether the shape lies outside what the profile's fit of this data type has seen."""
+    rates = profile.product_rates(op.dtype)
+    valid = rates.valid_shapes if rates else None
+    if op.batch > 1:
+        valid = profile.gemm.valid_batched_shapes if op.dtype == "bf16" else None
+    if valid is None:
+        return True
+    seen = valid.value
     pairs = ((op.m, seen.m), (op.n, seen.n), (op.k, seen.k))
     return any(not low <= size <= high for size, (low, high) in pairs)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from simtrain.durations.attention import (
     AttentionMachine,
@@ -26,6 +25,7 @@ from simtrain.workload.work import (
     Gemm,
     HostWork,
     KernelFamily,
+    ProductType,
     Work,
 )
 
@@ -36,11 +36,14 @@ class DurationModel:
 
     profile: HardwareProfile
     _seconds: dict[Work, float] = field(default_factory=dict)
+    _machines: dict[ProductType, GemmMachine] = field(default_factory=dict)
 
-    @cached_property
-    def gemm_machine(self) -> GemmMachine:
-        """The profile's numbers for matrix products."""
-        return GemmMachine.of(self.profile)
+    def gemm_machine(self, dtype: ProductType) -> GemmMachine:
+        """The profile's numbers for matrix products of a data type."""
+        found = self._machines.get(dtype)
+        if found is None:
+            found = self._machines[dtype] = GemmMachine.of(self.profile, dtype)
+        return found
 
     def seconds(self, work: Work) -> float:
         """Seconds of some work."""
@@ -65,7 +68,7 @@ class DurationModel:
         """Whether the profile has to go beyond what it was fitted on."""
         match work:
             case Gemm():
-                return gemm_is_extrapolated(work, self.profile.gemm)
+                return gemm_is_extrapolated(work, self.profile)
             case FusedAttention():
                 kernel = self.profile.fused_attention
                 return kernel is not None and attention_is_extrapolated(
@@ -78,7 +81,7 @@ class DurationModel:
     def _seconds_of(self, work: Work) -> float:
         match work:
             case Gemm():
-                return gemm_seconds(work, self.gemm_machine)
+                return gemm_seconds(work, self.gemm_machine(work.dtype))
             case FusedAttention():
                 kernel = self.profile.fused_attention
                 assert kernel is not None, "a scenario is checked against its profile before"

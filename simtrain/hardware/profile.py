@@ -78,10 +78,41 @@ class AttentionRange(Ranges):
     head_size: tuple[Count, Count]
 
 
+class DtypeGemm(Strict):
+    """How fast products of a further data type are.
+
+    What is left out is as of 16-bit products. Without `valid_shapes` all shapes are extrapolated.
+    """
+
+    peak_flops: Entry[FlopsPerSecond]
+    mainloop_flops: Entry[FlopsPerSecond]
+    sustained_flops: Entry[FlopsPerSecond]
+    tail_quantization: Entry[Annotated[float, Field(ge=0, le=1)]] | None = None
+    tile_overhead: Entry[NonNegativeSeconds] | None = None
+    valid_shapes: Entry[ShapeRange] | None = None
+
+
+class GemmByDtype(Strict):
+    """Products of further data types, of those that the GPU multiplies.
+
+    fp8: numbers with one scale a tensor.
+    fp8_block: with one scale for each 1 x 128 or 128 x 128 block.
+    mxfp8: with one scale for each 32 numbers.
+    tf32, fp32: 32-bit numbers, on tensor cores and beside them.
+    """
+
+    fp8: DtypeGemm | None = None
+    fp8_block: DtypeGemm | None = None
+    mxfp8: DtypeGemm | None = None
+    tf32: DtypeGemm | None = None
+    fp32: DtypeGemm | None = None
+
+
 class GemmModel(Strict):
     """How long a matrix product takes: tiles in waves over the multiprocessors (`costs.gemm`).
 
-    Operands and results move at `operand_bandwidth`, or else at that of fused kernels.
+    Operands and results move at `operand_bandwidth`, or else at that of fused kernels. Products are
+    of 16-bit numbers; `by_dtype` has those of other data types.
     """
 
     mainloop_flops: Entry[FlopsPerSecond]
@@ -95,6 +126,7 @@ class GemmModel(Strict):
     operand_bandwidth: Entry[BytesPerSecond] | None = None
     valid_shapes: Entry[ShapeRange]
     valid_batched_shapes: Entry[ShapeRange]
+    by_dtype: GemmByDtype = GemmByDtype()
 
 
 class FusedAttention(Strict):
@@ -226,23 +258,11 @@ class HardwareProfile(Strict):
 
     @model_validator(mode="after")
     def _physical(self) -> Self:
-        peak = self.gpu.peak_flops.value
-        reached = self.gemm.mainloop_flops.value * self.gemm.in_situ_speed.value
-        if reached > peak:
-            raise FieldError(
-                ("gemm", "mainloop_flops", "value"),
-                f"times gemm.in_situ_speed it is {reached:.4g} FLOP/s, above gpu.peak_flops "
-                f"{peak:.4g}",
-                "no product is faster than the peak: lower this or gemm.in_situ_speed, or correct "
-                "the peak of this data type",
-            )
-        sustained = self.gemm.sustained_flops.value
-        if sustained > peak:
-            raise FieldError(
-                ("gemm", "sustained_flops", "value"),
-                f"{sustained:.4g} FLOP/s is above gpu.peak_flops {peak:.4g}",
-                f"write at most {peak / 1e12:.4g} TFLOP/s, or correct the peak of this data type",
-            )
+        self._check_products(self.gemm, ("gemm",), self.gpu.peak_flops.value, "gpu.peak_flops")
+        for dtype, rates in self.gemm.by_dtype:
+            if rates:
+                where = ("gemm", "by_dtype", dtype)
+                self._check_products(rates, where, rates.peak_flops.value, "its peak_flops")
         reserve, capacity = self.memory.allocator_reserve.value, self.gpu.memory_capacity.value
         if reserve >= capacity:
             raise FieldError(
@@ -267,6 +287,27 @@ class HardwareProfile(Strict):
                 message = f"{entry.value:.4g} bytes/s is above gpu.memory_bandwidth {memory:.4g}"
                 raise FieldError((section, name, "value"), message, fix)
         return self
+
+    def _check_products(
+        self, rates: GemmModel | DtypeGemm, where: tuple[str, ...], peak: float, peak_name: str
+    ) -> None:
+        """No product is faster than the peak of its data type."""
+        reached = rates.mainloop_flops.value * self.gemm.in_situ_speed.value
+        if reached > peak:
+            raise FieldError(
+                (*where, "mainloop_flops", "value"),
+                f"times gemm.in_situ_speed it is {reached:.4g} FLOP/s, above {peak_name} "
+                f"{peak:.4g}",
+                "no product is faster than the peak: lower this or gemm.in_situ_speed, or correct "
+                "the peak of this data type",
+            )
+        sustained = rates.sustained_flops.value
+        if sustained > peak:
+            raise FieldError(
+                (*where, "sustained_flops", "value"),
+                f"{sustained:.4g} FLOP/s is above {peak_name} {peak:.4g}",
+                f"write at most {peak / 1e12:.4g} TFLOP/s, or correct the peak of this data type",
+            )
 
     def _check_links(self) -> None:
         """No collective is faster than its link, and a switch's efficiency is of some use."""
@@ -309,6 +350,20 @@ class HardwareProfile(Strict):
     def calibration(self) -> str:
         """Whether it is calibrated, in words."""
         return "calibrated" if self.calibrated else "not calibrated"
+
+    def product_rates(self, dtype: str) -> GemmModel | DtypeGemm | None:
+        """How fast products of a data type are; None if the profile does not say."""
+        if dtype == "bf16":
+            return self.gemm
+        found: DtypeGemm | None = getattr(self.gemm.by_dtype, dtype)
+        return found
+
+    def peak_flops(self, dtype: str) -> float | None:
+        """The peak of a data type's products, in FLOP/s; None if the profile does not say."""
+        if dtype == "bf16":
+            return self.gpu.peak_flops.value
+        rates = self.product_rates(dtype)
+        return rates.peak_flops.value if isinstance(rates, DtypeGemm) else None
 
     @property
     def adapter_share_bytes_per_s(self) -> float:

@@ -72,7 +72,7 @@ def _entries(
             section, *rest = (*path, name)
             yield ShownEntry(section, ".".join(rest), written[name]["value"], value)
         elif isinstance(value, BaseModel):
-            yield from _entries(value, written[name], (*path, name))
+            yield from _entries(value, written.get(name, {}), (*path, name))
 
 
 def profile_page(page: ProfilePage) -> RenderableType:

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from simtrain.mesh import Group
 
 FP32_BYTES = 4
+
+ProductType = Literal["bf16", "fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
+"""What a product multiplies, which decides its rate.
+
+bf16 stands for both 16-bit types. Numbers in fp8 have one scale a tensor, or one for each block of
+1 × 128 or 128 × 128 (fp8_block), or for each 32 (mxfp8). tf32 multiplies fp32 numbers on tensor
+cores.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,7 @@ class Gemm:
     element_bytes: int = 2
     output_element_bytes: int = 2
     accumulate: bool = False
+    dtype: ProductType = "bf16"
 
     @property
     def flops(self) -> int:
