@@ -242,7 +242,7 @@ def test_a_layer_run_again_holds_its_forward_pass_and_a_gradient(scenario: Scena
     )
     _, live = replay(forward, {}, counts_left=True)
     again = dataclasses.replace(
-        backward, segments=backward.segments[:1], starts=(0,), owners=backward.owners[:1]
+        backward, segments=backward.segments[:1], owners=backward.owners[:1]
     )
     assert {op.phase for op in again.ops} == {Phase.RECOMPUTE}
     memory, _ = replay(again, live, counts_left=False)

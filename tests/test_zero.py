@@ -297,7 +297,7 @@ def test_a_layer_has_its_parameters_before_it_runs(
         ops = list(zip(record.ops, tasks, strict=True))
         _, *gathers = (task for op, task in ops if op.name == "parameter gather")
         first: dict[int, int] = {}
-        for owner, start in zip(record.owners, record.starts, strict=True):
+        for owner, start in zip(record.owners, record.starts[:-1], strict=True):
             if owner >= 0 and blocks[owner].is_unit:
                 first.setdefault(owner, tasks[start])
         needed = sorted(first, key=lambda layer: first[layer])

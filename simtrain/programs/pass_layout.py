@@ -78,7 +78,7 @@ def _time(record: PassRecord, timeline: Timeline, *, is_compiled: bool) -> PassT
     tasks = graph.queue_starts, graph.queue, start_s, end_s, np.float64(makespan_s)
     idle_s = run_loop(idle_seconds, (*waits, *tasks), is_compiled=is_compiled)
     exposed_s, data_s = idle_s[0].tolist()
-    last_ops = np.array(record.layer_ends, np.int32) - 1
+    last_ops = np.array(record.starts)[[*record.layer_ends]] - 1
     return PassTime(
         compute_s,
         recompute_s,
@@ -151,8 +151,8 @@ def _layout(record: PassRecord) -> _PassLayout:
         for name in ("stream_of", "phase_of")
     )
     ops = np.arange(len(streams), dtype=np.int32)
-    joints = np.array(record.joints, np.int32).reshape(-1, 2)
-    starts = np.repeat(record.starts, [len(segment.waiting) for segment in segments])
+    joints = np.array([*record.joints()], np.int32).reshape(-1, 2)
+    starts = np.repeat(record.starts[:-1], [len(segment.waiting) for segment in segments])
     waiting = np.concatenate([segment.waiting for segment in segments]) + starts
     awaited = np.concatenate([segment.awaited for segment in segments]) + starts
     waiting = np.concatenate([waiting, joints[:, 0]])

@@ -5,7 +5,6 @@ Source: Megatron-LM's core/recompute.py and tensor_parallel/random.py (`Checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simtrain.scenario import RecomputePolicy
@@ -41,11 +40,6 @@ class Unit:
     def layers(self) -> range:
         """Numbers of its layers in the chunk."""
         return range(self.first, self.first + self.num_layers)
-
-    @property
-    def layers_of_backward(self) -> Sequence[int]:
-        """Numbers of its layers in the order in which the backward pass first runs them."""
-        return self.layers if self.again else self.layers[::-1]
 
 
 def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.chunk import Chunk, unit_parameters
-from simtrain.workload.issue import Handle, OverlapPolicy, Segment, Stream, stream_of
+from simtrain.workload.issue import Handle, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
-from simtrain.workload.passes import Pass, PassRecord
+from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.recompute import Unit, units
 from simtrain.workload.segments import (
     KEEP,
-    BackwardKind,
     BlockRun,
     Treatment,
     again_segment,
     backward_segment,
     forward_segment,
 )
-from simtrain.workload.sharding import ROOT, ShardedPass
+from simtrain.workload.sharding import ROOT, ShardedPass, Sharding
 from simtrain.workload.tape import Block, Microbatch, record
 from simtrain.workload.work import Collective, CollectiveKind
 
@@ -31,122 +29,132 @@ from simtrain.workload.work import Collective, CollectiveKind
 @functools.lru_cache(maxsize=1024)
 def record_pass(one: Pass) -> PassRecord:
     """Issue the ops of a pass."""
-    recorder = _Recorder(one)
-    if one.kind == "F":
-        recorder.forward()
-    else:
-        recorder.backward(one.kind)
-    shards = recorder.shards
-    return recorder.builder.record(shards.gathered_bytes, shards.bucket_bytes)
+    steps = _steps(one.chunk, one.kind, one.recompute)
+    segments = [source.segment(one.kind, one.options) for source in steps.sources]
+    if one.options.sharding:
+        return _sharded(one, one.options.sharding, steps, segments)
+    issued = tuple([segments[step.source] for step in steps.steps])
+    return PassRecord(issued, steps.owners, steps.layer_ends)
 
 
-@dataclass
-class _Builder:
-    """Puts segments and single ops one after another."""
+class _Role(Enum):
+    """What a step does for its block."""
 
-    overlap: OverlapPolicy
-    _segments: list[Segment] = field(default_factory=list)
-    _starts: list[int] = field(default_factory=list)
-    _owners: list[int] = field(default_factory=list)
-    _joints: list[tuple[int, int]] = field(default_factory=list)
-    _layer_ends: list[int] = field(default_factory=list)
-    _position: int = 0
-    _awaited: tuple[int, ...] = ()
-
-    def add(self, segment: Segment, owner: int = -1) -> None:
-        """Issue a segment, whose first ops wait for what is awaited."""
-        start, awaited = self._position, self._awaited
-        if awaited:
-            num_waiting, has_kernel = _first_ops(segment)
-            waiting = range(start, start + num_waiting)
-            self._joints.extend(itertools.product(waiting, awaited))
-            if has_kernel:
-                self._awaited = ()
-        if segment.awaited:
-            self._awaited += tuple([start + place for place in segment.awaited])
-        self._segments.append(segment)
-        self._starts.append(start)
-        self._owners.append(owner)
-        self._position += len(segment.ops)
-
-    def compute(self, op: Op, owner: int = -1) -> None:
-        """Run a kernel."""
-        self.add(_alone(op), owner)
-
-    def launch(self, op: Op, owner: int = -1) -> Handle | None:
-        """Start a collective; a rank alone has none."""
-        assert isinstance(op.work, Collective), "only collectives are launched"
-        if op.work.group.num_ranks == 1:
-            return None
-        self.add(_alone(op), owner)
-        handle = Handle(self._position - 1)
-        if not self.overlap.hides(op):
-            self.wait(handle)
-        return handle
-
-    def wait(self, handle: Handle | None) -> None:
-        """Let whatever is issued next wait for a collective."""
-        if handle is not None and handle.position not in self._awaited:
-            self._awaited += (handle.position,)
-
-    def end_layer(self) -> None:
-        """Note that a layer's work ends here."""
-        self._layer_ends.append(self._position)
-
-    def record(self, gathered_bytes: int, bucket_bytes: int) -> PassRecord:
-        """All that was issued."""
-        return PassRecord(
-            tuple(self._segments),
-            tuple(self._starts),
-            tuple(self._owners),
-            tuple(self._joints),
-            tuple(self._layer_ends),
-            gathered_bytes,
-            bucket_bytes,
-        )
+    RUN = "the pass itself"
+    RUN_AGAIN = "the forward pass again, within a backward pass"
+    SPLIT_INPUT = "keep this rank's part of its unit's input"
+    GATHER_INPUT = "gather the parts of its unit's input"
 
 
-@functools.lru_cache(maxsize=4096)
-def _first_ops(segment: Segment) -> tuple[int, bool]:
-    """How many ops wait for what is awaited before a segment, and whether one is a kernel.
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a segment follows from, beside the kind and the options of its pass."""
 
-    A kernel and what comes before it wait; what comes after it, waits for the kernel.
+    block: Block
+    role: _Role = _Role.RUN
+    treatment: Treatment = KEEP
+
+    def segment(self, kind: PassKind, options: PassOptions) -> Segment:
+        """The segment in a pass."""
+        batch = options.microbatch
+        run = BlockRun(self.block, batch, options.overlap, self.treatment)
+        match self.role:
+            case _Role.RUN:
+                return forward_segment(run) if kind == "F" else backward_segment(run, kind)
+            case _Role.RUN_AGAIN:
+                return again_segment(run, batch.local_bytes)
+            case _Role.SPLIT_INPUT:
+                return _alone(_split_input(batch))
+            case _Role.GATHER_INPUT:
+                return replace(_alone(_gather_input(batch)), awaited=(0,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A segment of a pass.
+
+    Args:
+        source: the number of its source among the different ones.
+        place: the place of its block in the chunk.
+        layer: the number of the layer that it runs, None if it runs none.
+        ends_layer: whether that layer's work ends with it.
     """
-    for place, op in enumerate(segment.ops):
-        if stream_of(op) is Stream.COMPUTE:
-            return place + 1, True
-    return len(segment.ops), False
+
+    source: int
+    place: int
+    layer: int | None
+    ends_layer: bool
 
 
-@functools.lru_cache(maxsize=4096)
-def _alone(op: Op) -> Segment:
-    """A segment of one op, after which nothing reads what it reads."""
-    return Segment((op,), ((),), (), (0,), (op.reads,))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """What a pass runs, block by block; `owners` and `layer_ends` as in a record without ZeRO."""
+
+    sources: tuple[_Source, ...]
+    steps: tuple[_Step, ...]
+    owners: tuple[int, ...]
+    layer_ends: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@functools.lru_cache(maxsize=1024)
+def _steps(chunk: Chunk, kind: PassKind, recompute: RecomputePolicy) -> _Steps:
+    """The steps of a pass of a chunk, whatever its microbatch."""
+    numbers: dict[_Source, int] = {}
+    steps = []
+    parts = _parts(chunk, recompute)
+    for part in parts if kind == "F" else reversed(parts):
+        for place, layer, source in part.forward() if kind == "F" else part.backward(kind):
+            number = numbers.setdefault(source, len(numbers))
+            ends_layer = layer is not None and source.role is _Role.RUN
+            steps.append(_Step(number, place, layer, ends_layer))
+    owners = tuple([step.place for step in steps])
+    ends = tuple([end for end, step in enumerate(steps, 1) if step.ends_layer])
+    return _Steps(tuple(numbers), tuple(steps), owners, ends)
+
+
+_PlacedSource = tuple[int, int | None, _Source]
+"""The place of a block in its chunk, the number of the layer that is run, and the source."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Part:
     """Consecutive blocks with their places in the chunk: a unit's layers, or one other block."""
 
     blocks: tuple[tuple[int, Block], ...]
     unit: Unit | None = None
 
-    @cached_property
-    def layers(self) -> list[tuple[int, int, Block, Treatment]]:
-        """The layers of the unit: number, place, block, what it drops."""
-        unit = self.unit
-        if unit is None:
-            return []
-        numbered = zip(unit.layers, self.blocks, strict=True)
-        return [(number, *block, unit.treatment(number)) for number, block in numbered]
+    def forward(self) -> Iterator[_PlacedSource]:
+        """The steps of a forward pass."""
+        yield from self._run()
+        if self.unit and self.unit.distribute:
+            yield self._of_first(_Role.SPLIT_INPUT)
 
-    @property
-    def others(self) -> tuple[tuple[int, Block], ...]:
-        """Blocks that are no layers."""
-        return () if self.unit else self.blocks
+    def backward(self, kind: PassKind) -> Iterator[_PlacedSource]:
+        """The steps of a backward pass: a unit that dropped all is run again first, first to last.
+
+        Weight gradients (`W`) find what input gradients (`I`) have run again.
+        """
+        if self.unit and self.unit.again and kind != "W":
+            if self.unit.distribute:
+                yield self._of_first(_Role.GATHER_INPUT)
+            for (place, block), layer in zip(self.blocks, self.unit.layers, strict=True):
+                treatment = self.unit.treatment(layer)
+                yield place, layer, _Source(block, _Role.RUN_AGAIN, treatment)
+        yield from reversed([*self._run()])
+
+    def _run(self) -> Iterator[_PlacedSource]:
+        if self.unit is None:
+            for place, block in self.blocks:
+                yield place, None, _Source(block)
+            return
+        for (place, block), layer in zip(self.blocks, self.unit.layers, strict=True):
+            yield place, layer, _Source(block, treatment=self.unit.treatment(layer))
+
+    def _of_first(self, role: _Role) -> _PlacedSource:
+        place, block = self.blocks[0]
+        return place, None, _Source(block, role)
 
 
-@functools.lru_cache(maxsize=512)
 def _parts(chunk: Chunk, recompute: RecomputePolicy) -> tuple[_Part, ...]:
     """The chunk's blocks in order, its layers by units of recompute."""
     numbered = [*enumerate(chunk.blocks)]
@@ -164,102 +172,104 @@ def _parts(chunk: Chunk, recompute: RecomputePolicy) -> tuple[_Part, ...]:
     return tuple(parts)
 
 
-class _Recorder:
-    """Issues a pass part by part."""
+def _sharded(
+    one: Pass, sharding: Sharding, steps: _Steps, segments: Sequence[Segment]
+) -> PassRecord:
+    """A pass of segments, each with a source, and what ZeRO exchanges between them.
 
-    def __init__(self, one: Pass) -> None:
-        options, batch = one.options, one.options.microbatch
-        self.options, self.batch, self.builder = options, batch, _Builder(options.overlap)
-        self.parts = _parts(one.chunk, one.recompute)
-        self._segments: dict[tuple[int, int, bool], Segment] = {}
-        self.shards = ShardedPass(
-            self.builder,
-            options.sharding,
-            unit_parameters(one.chunk, batch) if options.sharding else {},
-            batch,
-            self.used(one) if options.sharding else [],
-            overlaps="dp" in options.overlap.asynchronous,
-            is_forward=one.kind == "F",
+    What has parameters finds those of the root unit gathered. Input gradients (`I`) leave nothing
+    to reduce, and weight gradients (`W`) need no parameters.
+    """
+    batch, overlap, is_forward = one.options.microbatch, one.options.overlap, one.kind == "F"
+    builder, reduces = _Builder(overlap), one.kind in ("B", "W")
+    layers = dict.fromkeys([step.layer for step in steps.steps if step.layer is not None])
+    shards = ShardedPass(
+        builder,
+        sharding,
+        unit_parameters(one.chunk, batch),
+        batch,
+        [] if one.kind == "W" else [ROOT, *layers],
+        overlaps="dp" in overlap.asynchronous,
+        is_forward=is_forward,
+    )
+    if not is_forward:
+        shards.need(ROOT)
+    if reduces:
+        shards.begin(ROOT)
+    for step in steps.steps:
+        if record(steps.sources[step.source].block, batch).parameters:
+            shards.need(ROOT)
+        if step.layer is not None:
+            shards.need(step.layer)
+            if reduces and step.ends_layer:
+                shards.begin(step.layer)
+        builder.add(segments[step.source], step.place)
+        if step.layer is not None and step.ends_layer:
+            builder.end_layer()
+            shards.free(step.layer)
+            if reduces:
+                shards.reduce(step.layer)
+    if reduces:
+        shards.reduce(ROOT)
+        shards.finish()
+    return builder.record(shards.gathered_bytes, shards.bucket_bytes)
+
+
+@dataclass
+class _Builder:
+    """Puts segments and single ops one after another."""
+
+    overlap: OverlapPolicy
+    segments: list[Segment] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    waits: list[tuple[int, int]] = field(default_factory=list)
+    layer_ends: list[int] = field(default_factory=list)
+
+    def add(self, segment: Segment, owner: int = -1) -> None:
+        """Issue a segment."""
+        self.segments.append(segment)
+        self.owners.append(owner)
+
+    def compute(self, op: Op) -> None:
+        """Run a kernel."""
+        self.add(_alone(op))
+
+    def launch(self, op: Op) -> Handle | None:
+        """Start a collective; a rank alone has none."""
+        assert isinstance(op.work, Collective), "only collectives are launched"
+        if op.work.group.num_ranks == 1:
+            return None
+        self.add(_alone(op))
+        handle = Handle(len(self.segments) - 1)
+        if not self.overlap.hides(op):
+            self.wait(handle)
+        return handle
+
+    def wait(self, handle: Handle | None) -> None:
+        """Let whatever is issued next wait for a collective."""
+        if handle is not None:
+            self.waits.append((len(self.segments), handle.position))
+
+    def end_layer(self) -> None:
+        """Note that a layer's work ends here."""
+        self.layer_ends.append(len(self.segments))
+
+    def record(self, gathered_bytes: int, bucket_bytes: int) -> PassRecord:
+        """All that was issued."""
+        return PassRecord(
+            tuple(self.segments),
+            tuple(self.owners),
+            tuple(self.layer_ends),
+            tuple(self.waits),
+            gathered_bytes,
+            bucket_bytes,
         )
 
-    def used(self, one: Pass) -> list[int]:
-        """Units in the order in which the pass first needs their parameters."""
-        if one.kind == "W":
-            return []  # Weight gradients need no parameters.
-        if one.kind == "F":
-            return [ROOT, *range(one.chunk.num_layers)]
-        numbers = [part.unit.layers_of_backward for part in reversed(self.parts) if part.unit]
-        return [ROOT, *itertools.chain.from_iterable(numbers)]
 
-    def segment(
-        self,
-        segment_of: Callable[[BlockRun], Segment],
-        block: Block,
-        treatment: Treatment = KEEP,
-        *,
-        again: bool = False,
-    ) -> Segment:
-        """What `segment_of` gives for a block, which is told apart from others by identity.
-
-        `again` tells the forward pass in a backward pass apart from the backward pass.
-        """
-        key = id(block), id(treatment), again
-        found = self._segments.get(key)
-        if found is None:
-            run = BlockRun(block, self.batch, self.options.overlap, treatment)
-            found = self._segments[key] = segment_of(run)
-        return found
-
-    def forward(self) -> None:
-        """All parts, first to last; what has parameters finds the root unit gathered."""
-        for part in self.parts:
-            for number, place, block, treatment in part.layers:
-                self.shards.need(ROOT)
-                self.shards.need(number)
-                self.builder.add(self.segment(forward_segment, block, treatment), place)
-                self.builder.end_layer()
-                self.shards.free(number)
-            if part.unit and part.unit.distribute:
-                self.builder.compute(_split_input(self.batch), part.blocks[0][0])
-            for place, block in part.others:
-                if record(block, self.batch).parameters:
-                    self.shards.need(ROOT)
-                self.builder.add(self.segment(forward_segment, block), place)
-
-    def backward(self, kind: BackwardKind) -> None:
-        """All parts, last to first; input gradients (`I`) leave nothing to reduce."""
-        shards, segment_of = self.shards, functools.partial(backward_segment, kind=kind)
-        shards.need(ROOT)
-        if kind != "I":
-            shards.begin(ROOT)
-        for part in reversed(self.parts):
-            if kind != "W":
-                self.run_again(part)
-            for number, place, block, treatment in reversed(part.layers):
-                shards.need(number)
-                if kind != "I":
-                    shards.begin(number)
-                self.builder.add(self.segment(segment_of, block, treatment), place)
-                self.builder.end_layer()
-                shards.free(number)
-                if kind != "I":
-                    shards.reduce(number)
-            for place, block in part.others:
-                self.builder.add(self.segment(segment_of, block), place)
-        if kind != "I":
-            shards.reduce(ROOT)
-            shards.finish()
-
-    def run_again(self, part: _Part) -> None:
-        """The forward pass of a unit that dropped all; a distributed input is gathered first."""
-        if part.unit is None or not part.unit.again:
-            return
-        if part.unit.distribute:
-            self.builder.wait(self.builder.launch(_gather_input(self.batch), part.blocks[0][0]))
-        segment_of = functools.partial(again_segment, waiting_bytes=self.batch.local_bytes)
-        for number, place, block, treatment in part.layers:
-            self.shards.need(number)
-            self.builder.add(self.segment(segment_of, block, treatment, again=True), place)
+@functools.lru_cache(maxsize=4096)
+def _alone(op: Op) -> Segment:
+    """A segment of one op, after which nothing reads what it reads."""
+    return Segment((op,), ((),), (), (0,), (op.reads,))
 
 
 def _input_part(batch: Microbatch) -> Tensor:
