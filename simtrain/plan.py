@@ -124,15 +124,10 @@ class Plan:
     def options(self) -> PassOptions:
         """What all passes share."""
         scenario, mesh = self.scenario, self.mesh
-        axes: dict[Axis, bool] = {
-            "tp": scenario.overlap.tensor_parallel,
-            "cp": True,
-            "dp": scenario.overlap.data_parallel,
-        }
-        overlap = OverlapPolicy(frozenset(axis for axis, hides in axes.items() if hides))
         stage = scenario.memory.zero_stage
         sharding = Sharding(mesh.data_group, stage == 3) if stage >= 2 else None
-        return shared(PassOptions(microbatch_of(scenario, mesh), overlap, sharding))
+        options = PassOptions(microbatch_of(scenario, mesh), overlap_of(scenario), sharding)
+        return shared(options)
 
     @property
     def microbatch(self) -> Microbatch:
@@ -325,6 +320,16 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         scenario.compute_bytes,
         scenario.gradient_bytes,
     )
+
+
+def overlap_of(scenario: Scenario) -> OverlapPolicy:
+    """Which collectives of a scenario are asynchronous."""
+    axes: dict[Axis, bool] = {
+        "tp": scenario.overlap.tensor_parallel,
+        "cp": True,
+        "dp": scenario.overlap.data_parallel,
+    }
+    return OverlapPolicy(frozenset(axis for axis, hides in axes.items() if hides))
 
 
 # Equal microbatches and passes are one object, which caches find by identity.

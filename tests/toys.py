@@ -20,7 +20,7 @@ from simtrain.simulation import simulate
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk, unit_parameters
 from simtrain.workload.gpt import gpt_blocks
-from simtrain.workload.issue import BLOCKING, OverlapPolicy
+from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.ops import Op, saved_bytes
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.record import record_pass
@@ -150,7 +150,7 @@ def pass_with(
         overlaps: whether tensor-parallel collectives are asynchronous.
     """
     policy = scenario.recompute if recompute is None else recompute
-    overlap = OverlapPolicy() if overlaps else BLOCKING
+    overlap = OverlapPolicy() if overlaps else OverlapPolicy(frozenset())
     return Pass(chunk, kind, policy, PassOptions(plan_of(scenario).microbatch, overlap))
 
 

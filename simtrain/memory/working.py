@@ -12,7 +12,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simtrain.workload.issue import BLOCKING, Segment
+from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Op, Phase, Tensor
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.record import record_pass
@@ -46,10 +46,11 @@ class PassMemory:
 def pass_memory(one: Pass) -> PassMemory:
     """What a pass holds; a backward pass starts with what its forward pass leaves.
 
-    What ZeRO gathers and reduces within a pass are no activations (`memory.buffers` has them), and
-    the order of ops is the same whatever overlaps.
+    What ZeRO gathers and reduces within a pass are no activations (`memory.buffers` has them).
     """
-    options = PassOptions(one.options.microbatch, BLOCKING)
+    options = one.options
+    if options.sharding:
+        options = PassOptions(options.microbatch, options.overlap)
     return _replayed(Pass(one.chunk, one.kind, one.recompute, options))[0]
 
 

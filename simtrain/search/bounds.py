@@ -15,7 +15,7 @@ from simtrain.memory.report import allocator_bytes
 from simtrain.memory.states import model_states
 from simtrain.memory.working import pass_memory
 from simtrain.mesh import Domains
-from simtrain.plan import Plan, chunk_of, microbatch_of, slices
+from simtrain.plan import Plan, chunk_of, microbatch_of, overlap_of, slices
 from simtrain.programs.seconds import Machine
 from simtrain.scenario import Batch, MemoryOptions, Parallelism, RecomputePolicy, Scenario
 from simtrain.schedules import num_warmup_forwards
@@ -23,7 +23,6 @@ from simtrain.search.iteration_bound import iteration_bound_s
 from simtrain.studies.choose import is_open
 from simtrain.workload.chunk import Parameters, parameters
 from simtrain.workload.gpt import gpt_blocks
-from simtrain.workload.issue import BLOCKING
 from simtrain.workload.ops import Op
 from simtrain.workload.optimizer import StepOptions, step_ops
 from simtrain.workload.passes import Pass, PassOptions
@@ -46,7 +45,7 @@ class Bounds:
 
     def __init__(self, base: Scenario, machine: Machine) -> None:
         self.machine = machine
-        self._model = gpt_blocks(base)
+        self._model, self._overlap = gpt_blocks(base), overlap_of(base)
         self._ranks: dict[tuple[Parallelism, MemoryOptions], _Rank] = {}
         self._pipelines: dict[tuple[Parallelism, Batch, RecomputePolicy], float] = {}
         self._passes_s = functools.cache(self._kernels_of_passes_s)
@@ -80,7 +79,7 @@ class Bounds:
 
     def _kept_bytes_of_layer(self, microbatch: Microbatch, policy: RecomputePolicy) -> int:
         layer = next(block for block in self._model.blocks if block.is_unit)
-        one = Pass(chunk_of([layer]), "F", policy, PassOptions(microbatch, BLOCKING))
+        one = Pass(chunk_of([layer]), "F", policy, PassOptions(microbatch, self._overlap))
         return pass_memory(one).left_bytes
 
     def kernels_s(self, scenario: Scenario) -> float:
@@ -156,7 +155,7 @@ class Bounds:
         """Seconds of the kernels of a layer, and of the head, for a microbatch both ways."""
         blocks = [*self._model.blocks]
         layer = next(block for block in blocks if block.is_unit)
-        options = PassOptions(microbatch, BLOCKING)
+        options = PassOptions(microbatch, self._overlap)
         layer_s, head_s = (
             math.fsum(
                 self._kernels_s(record_pass(Pass(chunk_of([block]), kind, recompute, options)).ops)

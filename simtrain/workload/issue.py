@@ -44,9 +44,6 @@ class OverlapPolicy:
         return isinstance(op.work, Collective) and self.asynchronous >= set(op.work.group.axes)
 
 
-BLOCKING = OverlapPolicy(frozenset())
-
-
 @dataclass(frozen=True, slots=True)
 class Handle:
     """A collective in flight, by its position in the issue order."""
