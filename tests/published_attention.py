@@ -21,6 +21,14 @@ WINDOW = {
 heads of 64 channels, 8 of keys and values."""
 
 
+LATENT = {8192: (4.278, 16.162), 4096: (1.148, 4.424), 2048: (0.33, 1.271)}
+"""The same of one sequence: 128 heads of 192 channels, values of 128, deterministic backward."""
+
+
+def latent_kernel(length: int, is_backward: bool) -> FusedAttention:
+    return FusedAttention(128, length, 192, is_backward, value_size=128)
+
+
 def window_kernel(length: int, is_backward: bool) -> FusedAttention:
     return FusedAttention(2 * 64, length, 64, is_backward, kv_heads=2 * 8, window=1024)
 

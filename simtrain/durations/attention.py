@@ -24,6 +24,7 @@ exponential takes as long as the products of 63 channels forward and of 25 backw
 of heads of 128 channels. If the softmax of a score costs as much as the products of c channels,
 heads of d < 128 channels take (1 + c/d) / (1 + c/128) times as long for each FLOP. Wider heads keep
 the rate: FlashAttention-3 gains 4 % from 128 to 256 channels under a causal mask of 16k tokens.
+Where heads of values have another size, d is the mean of the products' channels.
 """
 
 from __future__ import annotations
@@ -90,11 +91,11 @@ def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
         per_row *= op.window / op.seq_length
         row_length = op.band / op.seq_length
     compute_s = op.flops / rate * (1 + (half_length + per_row) / row_length)
-    compute_s *= narrow_head_slowdown(op.head_size, softmax_channels)
+    compute_s *= narrow_head_slowdown(op.mean_channels, softmax_channels)
     return machine.latency_s + max(compute_s, op.moved_bytes / machine.memory_bytes_per_s)
 
 
-def narrow_head_slowdown(head_size: int, softmax_channels: float) -> float:
+def narrow_head_slowdown(head_size: float, softmax_channels: float) -> float:
     """How many times as long a FLOP of heads of this size takes as one of 128 channels."""
     narrow = min(head_size, REFERENCE_HEAD_SIZE)
     return (1 + softmax_channels / narrow) / (1 + softmax_channels / REFERENCE_HEAD_SIZE)
@@ -108,5 +109,6 @@ def attention_is_extrapolated(op: FusedAttentionOp, seen: AttentionRange) -> boo
         (op.heads, seen.heads),
         (op.seq_length, seen.seq_length),
         (op.head_size, seen.head_size),
+        (op.channels_of_value, seen.head_size),
     )
     return any(not low <= size <= high for size, (low, high) in sizes)

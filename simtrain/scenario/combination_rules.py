@@ -124,15 +124,6 @@ COMBINATION_RULES = [
         },
         lambda one: one.parallelism.data < 2 and one.memory.zero_stage,
     ),
-    rule_against(
-        "E340",
-        "Megatron-LM's unfused attention computes the scores of all tokens, and its fused softmax "
-        "has no window (fused_softmax.py)",
-        {"attention_backend": ["fused"], "model.attention_window": [None]},
-        lambda one: one.attention_backend == "unfused" and one.model.attention_window,
-        "model.attention_window is {one.model.attention_window} while attention_backend is unfused",
-        ("model.attention_window", "attention_backend"),
-    ),
 ]
 
 NO_HOST_LINK = rule_against(

@@ -21,6 +21,32 @@ ParallelAttentionMlp = Literal["none", "one_norm", "two_norms"]
 DropoutRate = Annotated[float, Field(ge=0, lt=1)]
 
 
+class LatentAttention(Section):
+    """Multi-head latent attention (DeepSeek-V2 and V3), with Megatron-LM's names.
+
+    Queries, keys and values are projected up from latents. `model.qk_norm` is the norm of the
+    latents. Heads of queries and keys have channels with and without a position; the position is
+    always rotated, whatever `model.position_embedding` adds to the input.
+
+    q_lora_rank: channels of the queries' latent; null projects queries from the hidden size.
+    kv_lora_rank: channels of the latent of keys and values.
+    qk_head_dim: channels of a head of queries or keys without position.
+    qk_pos_emb_head_dim: rotated channels of a head; those of keys are shared by all heads.
+    v_head_dim: channels of a head of values.
+    """
+
+    q_lora_rank: Count | None = Field(default=None, examples=[1536])
+    kv_lora_rank: Count = Field(examples=[512])
+    qk_head_dim: Count = Field(default=128, examples=[128])
+    qk_pos_emb_head_dim: Count = Field(default=64, examples=[64])
+    v_head_dim: Count = Field(default=128, examples=[128])
+
+    @property
+    def query_size(self) -> int:
+        """Channels of a head of queries or keys."""
+        return self.qk_head_dim + self.qk_pos_emb_head_dim
+
+
 class Model(Section):
     """A dense transformer; the defaults are the paper's GPT.
 
@@ -30,6 +56,8 @@ class Model(Section):
     kv_channels: channels of a head of queries, keys or values.
     vocab_size: the padded vocabulary.
     qk_norm: a norm over the channels of each head of queries and of keys.
+    latent_attention: queries, keys and values come from latents (Megatron-LM's
+        --multi-latent-attention); then there are neither query groups nor kv_channels.
     attention_window: tokens that a query attends to, itself and those before it, or all (null).
         Megatron-LM's --window-size w,0 is w + 1 here, Hugging Face's sliding_window is the same.
     biases: of all products with weights, except the output layer. `qkv_biases` are those of the
@@ -63,6 +91,7 @@ class Model(Section):
     activation: Activation = Field(default="gelu", examples=["swiglu"])
     normalization: Normalization = Field(default="layer_norm", examples=["rms_norm"])
     qk_norm: bool = Field(default=False, examples=["true"])
+    latent_attention: LatentAttention | None = Field(default=None, examples=["{kv_lora_rank: 512}"])
     attention_window: Count | None = Field(default=None, examples=[4096])
     position_embedding: PositionEmbedding = Field(default="learned", examples=["rope"])
     biases: bool = Field(default=True, examples=["false"])

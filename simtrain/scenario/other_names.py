@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 _GATED = "activation: swiglu, whose ffn_hidden_size counts the gate and the values once"
 _UNTIED = "tied_embeddings, which means the opposite"
+_LATENT = "latent_attention: {kv_lora_rank: ...} with q_lora_rank and sizes of heads"
 _PARALLEL = "parallel_attention_mlp: one_norm or two_norms"
 _NO_TIME = "nothing: it changes neither time nor memory"
 
@@ -26,6 +27,9 @@ OTHER_NAMES = MappingProxyType(
         "use_rotary_position_embeddings": "position_embedding: rope",
         "rotary_base": _NO_TIME,
         "parallel_attention": _PARALLEL,
+        "multi_latent_attention": _LATENT,
+        **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_head_dim", "v_head_dim"), _LATENT),
+        "qk_pos_emb_head_dim": _LATENT,
         "window_size": "attention_window: one more than the tokens before a query",
         "padded_vocab_size": "vocab_size",
         "layernorm_epsilon": _NO_TIME,
@@ -47,6 +51,8 @@ OTHER_NAMES = MappingProxyType(
         "max_position_embeddings": "seq_length, the length of the sequences trained on",
         "max_sequence_length": "seq_length",
         "rope_theta": _NO_TIME,
+        "qk_nope_head_dim": "latent_attention: {qk_head_dim: ...}",
+        "qk_rope_head_dim": "latent_attention: {qk_pos_emb_head_dim: ...}",
         "sliding_window": "attention_window",
         "parallel_attn": _PARALLEL,
         "num_ln_in_parallel_attn": _PARALLEL,

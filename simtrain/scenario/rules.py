@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
+from simtrain.scenario.attention_rules import ATTENTION_RULES
 from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ranks, recomputes
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
@@ -24,11 +25,10 @@ from simtrain.scenario.violation import Rule, Violation, registering
 # Megatron's --make-vocab-size-divisible-by.
 _VOCAB_DIVISOR = 128
 _MOST_PASSES = 1_000_000
-_MOST_CHANNELS, _CHANNELS_STEP = 256, 8
 _FULL_ONLY: dict[str, object] = {"method": "uniform", "num_layers": 1, "distribute": False}
 """The fields of `recompute` that only the strategy full has, with their defaults."""
 
-_RULES: list[Rule] = [*STAGE_RULES, *COMBINATION_RULES, *DATA_PARALLEL_RULES]
+_RULES: list[Rule] = [*ATTENTION_RULES, *STAGE_RULES, *COMBINATION_RULES, *DATA_PARALLEL_RULES]
 _rule = registering(_RULES)
 
 
@@ -39,7 +39,8 @@ def _heads_split_by_tensor(scenario: Scenario) -> Violation | None:
 
 @_rule("E302", "every attention head has the same whole number of channels")
 def _hidden_split_by_heads(scenario: Scenario) -> Violation | None:
-    if "kv_channels" in scenario.model.model_fields_set:
+    model = scenario.model
+    if "kv_channels" in model.model_fields_set or model.latent_attention:
         return None
     return _does_not_divide("model.num_attention_heads", "model.hidden_size", scenario)
 
@@ -227,28 +228,6 @@ def _most_outstanding(scenario: Scenario) -> int:
             return min(stages, forwards)
         case "interleaved":
             return min(2 * (stages - 1) + (chunks - 1) * stages + 1, forwards)
-
-
-@_rule("E330", "fused kernels take heads of 8, 16, ... 256 channels (FlashAttention-2, cuDNN)")
-def _fused_heads(scenario: Scenario) -> Violation | None:
-    model = scenario.model
-    hidden, heads, channels = model.hidden_size, model.num_attention_heads, model.kv_channels
-    is_taken = channels <= _MOST_CHANNELS and channels % _CHANNELS_STEP == 0
-    if scenario.attention_backend != "fused" or is_taken or _hidden_split_by_heads(scenario):
-        return None
-    message = f"attention_backend is fused, but heads have {channels} channels"
-    if "kv_channels" in model.model_fields_set:
-        nearest = [*near_multiples(min(channels, _MOST_CHANNELS), _CHANNELS_STEP)]
-        nearest = [_MOST_CHANNELS, *nearest] if channels > _MOST_CHANNELS else nearest
-        return Violation(message, {"attention_backend": ["unfused"], "model.kv_channels": nearest})
-    return Violation(
-        f"{message} (model.hidden_size {hidden} / model.num_attention_heads {heads})",
-        {
-            "attention_backend": ["unfused"],
-            "model.num_attention_heads": near_divisors(heads, hidden),
-            "model.hidden_size": [],
-        },
-    )
 
 
 @_rule("E332", "simtrain lays out every pass of every stage, each some hundred bytes")

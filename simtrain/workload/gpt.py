@@ -13,7 +13,7 @@ import functools
 from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
-from simtrain.scenario.model import Activation, Normalization, ParallelAttentionMlp
+from simtrain.scenario.model import Activation, LatentAttention, Normalization, ParallelAttentionMlp
 from simtrain.workload.blocks import (
     activation,
     add,
@@ -22,6 +22,7 @@ from simtrain.workload.blocks import (
     cross_entropy,
     dropout,
     dropout_add,
+    latent_attention,
     look_up,
     norm,
     positions,
@@ -65,6 +66,7 @@ class TransformerLayer:
     hidden_dropout: bool = True
     attention_dropout: bool = True
     window: int | None = None
+    latent_attention: LatentAttention | None = None
     parallel_attention_mlp: ParallelAttentionMlp = "none"
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
@@ -83,11 +85,27 @@ class TransformerLayer:
         return norm(tape, x, f"{label} {_NORMS[self.normalization]}", self.normalization)
 
     def _attention(self, tape: Tape, x: Tensor) -> Tensor:
+        if self.latent_attention is None:
+            context = self._heads(tape, x)
+        else:
+            context = latent_attention(
+                tape,
+                x,
+                self.heads,
+                self.latent_attention,
+                latent_norm=self.normalization if self.qk_norm else None,
+                fused=self.fused_attention,
+                drops_out=self.attention_dropout,
+                window=self.window,
+            )
+        return row_linear(tape, context, "projection", "attention", bias=self.biases)
+
+    def _heads(self, tape: Tape, x: Tensor) -> Tensor:
         groups = self.groups or self.heads
         channels = self.channels or self.hidden // self.heads
         width = (self.heads + 2 * groups) * channels
         qkv = column_linear(tape, x, width, "QKV", "attention", bias=self.qkv_biases)
-        context = attention(
+        return attention(
             tape,
             qkv,
             channels,
@@ -98,7 +116,6 @@ class TransformerLayer:
             rope=self.rope,
             window=self.window,
         )
-        return row_linear(tape, context, "projection", "attention", bias=self.biases)
 
     def _mlp(self, tape: Tape, x: Tensor) -> Tensor:
         gated, name = self.activation in _GATED, _ACTIVATIONS[self.activation]
@@ -180,6 +197,7 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         hidden_dropout=model.hidden_dropout > 0,
         attention_dropout=model.attention_dropout > 0,
         window=model.attention_window,
+        latent_attention=model.latent_attention,
         parallel_attention_mlp=model.parallel_attention_mlp,
     )
     embedding = Embedding(

@@ -28,6 +28,7 @@ class Gemm:
 
     `accumulate` marks a weight gradient added into an fp32 buffer by the product itself
     (Megatron's `wgrad_gemm_accum_fp32`), which reads and writes C at `output_element_bytes`.
+    `copies` is the number of ranks that compute the same product, which a model needs once.
     """
 
     m: int
@@ -38,6 +39,7 @@ class Gemm:
     output_element_bytes: int = 2
     accumulate: bool = False
     dtype: ProductType = "bf16"
+    copies: int = 1
 
     @property
     def flops(self) -> int:
@@ -46,8 +48,8 @@ class Gemm:
 
     @property
     def model_flops(self) -> int:
-        """The paper's count: all FLOPs."""
-        return self.flops
+        """The paper's count: all FLOPs, those of copies once."""
+        return self.flops // self.copies
 
     @property
     def moved_bytes(self) -> int:
@@ -89,9 +91,18 @@ class FusedAttention:
         2 · s² · d a head and product, halved by the causal mask; s² - (s - w)² for s² with a
         window w.
         """
+        return self.heads * self.band * self._channels
+
+    @property
+    def mean_channels(self) -> float:
+        """Channels of a product in the mean: those of the heads if all have as many."""
+        return self._channels / (5 if self.is_backward else 2)
+
+    @property
+    def _channels(self) -> int:
+        """Sum over the products."""
         size, value = self.head_size, self.channels_of_value
-        channels = 3 * size + 2 * value if self.is_backward else size + value
-        return self.heads * self.band * channels
+        return 3 * size + 2 * value if self.is_backward else size + value
 
     @property
     def model_flops(self) -> int:

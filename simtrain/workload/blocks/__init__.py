@@ -10,7 +10,8 @@ from simtrain.workload.blocks.exchange import (
     reduce_scatter,
     send,
 )
-from simtrain.workload.blocks.linear import column_linear, row_linear
+from simtrain.workload.blocks.latent_attention import latent_attention
+from simtrain.workload.blocks.linear import column_linear, replicated_linear, row_linear
 from simtrain.workload.blocks.norm import norm
 from simtrain.workload.blocks.views import concat, split
 from simtrain.workload.blocks.vocabulary import cross_entropy, look_up, positions
@@ -28,10 +29,12 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "dropout_add",
+    "latent_attention",
     "look_up",
     "norm",
     "positions",
     "reduce_scatter",
+    "replicated_linear",
     "row_linear",
     "send",
     "split",

@@ -59,35 +59,39 @@ def attention(
         query_key = head_norms(tape, query_key, heads, groups, head_norm)
     if rope:
         query_key = rotary(tape, query_key, heads, groups)
-    sizes = _Core(tape, heads, groups, head_size)
-    with tape.region(CORE_ATTENTION):
-        if fused:
-            return _fused(tape, sizes, query_key, value, window)
-        return _unfused(tape, sizes, query_key, value, drops_out=drops_out)
+    core = Core(tape, heads, groups, head_size, head_size, window)
+    return core_attention(core, (query_key,), value, fused=fused, drops_out=drops_out)
 
 
 @dataclass(frozen=True, slots=True)
-class _Core:
-    """Heads of queries and of keys on this rank, and the products of one head each."""
+class Core:
+    """Heads of queries and of keys on this rank, and the products of one head each.
+
+    A head of queries or keys has `head_size` channels, one of values `value_size`. `window` is
+    that of `attention`.
+    """
 
     tape: Tape
     heads: int
     groups: int
     head_size: int
+    value_size: int
+    window: int | None = None
 
     def output(self) -> Tensor:
+        """A tensor for the output: a head of values for each head of queries."""
         batch = self.tape.microbatch
-        return self.tape.tensor("attention output", batch.tokens, self.heads * self.head_size)
+        return self.tape.tensor("attention output", batch.tokens, self.heads * self.value_size)
 
-    def repeated(self, name: str) -> Tensor | None:
+    def repeated(self, name: str, size: int) -> Tensor | None:
         """Keys or values, once for each head of a group; None if every head has its own.
 
-        The copy that Megatron-LM's DotProductAttention makes by repeat_interleave.
+        A head has `size` channels. Megatron-LM's DotProductAttention copies by repeat_interleave.
         """
         if self.groups == self.heads:
             return None
         batch = self.tape.microbatch
-        return self.tape.tensor(f"repeated {name}", batch.tokens, self.heads * self.head_size)
+        return self.tape.tensor(f"repeated {name}", batch.tokens, self.heads * size)
 
     def repeat(self, y: Tensor, saves: tuple[Tensor, ...] = ()) -> Op:
         """Copy keys or values of the groups into `y`."""
@@ -119,19 +123,42 @@ class _Core:
         return Op(name, work, phase, saves, reads, held, buffer_bytes=buffer_bytes)
 
 
-def _fused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor, window: int | None) -> Tensor:
+def core_attention(
+    core: Core,
+    query_key: tuple[Tensor, ...],
+    value: Tensor,
+    *,
+    fused: bool,
+    drops_out: bool,
+) -> Tensor:
+    """The core, of queries and keys side by side in one tensor or in two."""
+    with core.tape.region(CORE_ATTENTION):
+        if fused:
+            return _fused(core, query_key, value)
+        return _unfused(core, query_key, value, drops_out=drops_out)
+
+
+def _fused(core: Core, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:
     """One kernel; its backward reads its output, which the projection keeps anyway."""
-    batch = tape.microbatch
+    tape, batch = core.tape, core.tape.microbatch
     heads = batch.sequences * core.heads
     kv_heads = None if core.groups == core.heads else batch.sequences * core.groups
+    value_size = None if core.value_size == core.head_size else core.value_size
     output = core.output()
     log_sum_exp = tape.tensor("softmax log-sum-exp", heads * batch.seq_length, 1, FP32_BYTES)
-    saved = query_key, value, output, log_sum_exp
+    saved = *query_key, value, output, log_sum_exp
 
     def kernel(*, is_backward: bool) -> FusedAttention:
-        sizes = heads, batch.seq_length, core.head_size
-        size = batch.element_bytes
-        return FusedAttention(*sizes, is_backward, size, kv_heads, window=window)
+        return FusedAttention(
+            heads,
+            batch.seq_length,
+            core.head_size,
+            is_backward,
+            batch.element_bytes,
+            kv_heads,
+            value_size,
+            core.window,
+        )
 
     def forward(order: IssueOrder) -> None:
         work = kernel(is_backward=False)
@@ -144,32 +171,32 @@ def _fused(tape: Tape, core: _Core, query_key: Tensor, value: Tensor, window: in
         name, phase = "fused attention gradient", Phase.INPUT_GRADIENT
         order.compute(Op(name, work, phase, reads=saved, holds_bytes=held))
 
-    tape.record("fused attention", (query_key, value), (output,), forward, backward)
+    tape.record("fused attention", (*query_key, value), (output,), forward, backward)
     return output
 
 
 def _unfused(
-    tape: Tape, core: _Core, query_key: Tensor, value: Tensor, *, drops_out: bool
+    core: Core, query_key: tuple[Tensor, ...], value: Tensor, *, drops_out: bool
 ) -> Tensor:
     """Five ops that keep the scores."""
-    scores = _query_key_product(tape, core, query_key)
-    probabilities = _softmax(tape, core, scores)
+    scores = _query_key_product(core, query_key)
+    probabilities = _softmax(core, scores)
     if drops_out:
-        probabilities = dropout(tape, probabilities, "softmax dropout")
-    return _over_value(tape, core, probabilities, value)
+        probabilities = dropout(core.tape, probabilities, "softmax dropout")
+    return _over_value(core, probabilities, value)
 
 
-def _scores(core: _Core, name: str, element_bytes: int | None = None) -> Tensor:
+def _scores(core: Core, name: str, element_bytes: int | None = None) -> Tensor:
     batch = core.tape.microbatch
     rows = batch.sequences * core.heads * batch.seq_length
     return core.tape.tensor(name, rows, batch.seq_length, element_bytes)
 
 
-def _query_key_product(tape: Tape, core: _Core, query_key: Tensor) -> Tensor:
+def _query_key_product(core: Core, query_key: tuple[Tensor, ...]) -> Tensor:
     """QKᵀ; `baddbmm` asks for an addend of the scores' size, and ignores it."""
-    scores, keys = _scores(core, "scores"), core.repeated("keys")
-    s, d = tape.microbatch.seq_length, core.head_size
-    saved = (query_key, keys) if keys else (query_key,)
+    scores, keys = _scores(core, "scores"), core.repeated("keys", core.head_size)
+    s, d = core.tape.microbatch.seq_length, core.head_size
+    saved = (*query_key, keys) if keys else query_key
 
     def forward(order: IssueOrder) -> None:
         if keys:
@@ -180,19 +207,19 @@ def _query_key_product(tape: Tape, core: _Core, query_key: Tensor) -> Tensor:
     def backward(order: IssueOrder) -> None:
         phase = Phase.INPUT_GRADIENT
         order.compute(core.product("QKᵀ query gradient", (s, d, s), phase, reads=saved))
-        order.compute(core.product("QKᵀ key gradient", (s, d, s), phase, reads=(query_key,)))
+        order.compute(core.product("QKᵀ key gradient", (s, d, s), phase, reads=query_key))
         if keys:
             order.compute(core.repeat_gradient(keys))
 
-    tape.record("QKᵀ", (query_key,), (scores,), forward, backward)
+    core.tape.record("QKᵀ", query_key, (scores,), forward, backward)
     return scores
 
 
-def _softmax(tape: Tape, core: _Core, scores: Tensor) -> Tensor:
+def _softmax(core: Core, scores: Tensor) -> Tensor:
     """Reads below the diagonal only; backward the result overwrites the gradient."""
     y, size = _scores(core, "softmax output"), scores.num_bytes
     name, gradient, held = "softmax gradient", Phase.INPUT_GRADIENT, 2 * size
-    return tape.kernel(
+    return core.tape.kernel(
         scores,
         y,
         elementwise("softmax", size // 2, size, saves=(y,), holds_bytes=held),
@@ -200,13 +227,13 @@ def _softmax(tape: Tape, core: _Core, scores: Tensor) -> Tensor:
     )
 
 
-def _over_value(tape: Tape, core: _Core, probabilities: Tensor, value: Tensor) -> Tensor:
+def _over_value(core: Core, probabilities: Tensor, value: Tensor) -> Tensor:
     """Attention over V, whose heads are then merged; both gradients come from one node.
 
     Values that are repeated stay too: they are views of what keeps the queries.
     """
-    output, values = core.output(), core.repeated("values")
-    s, d = tape.microbatch.seq_length, core.head_size
+    output, values = core.output(), core.repeated("values", core.value_size)
+    s, d = core.tape.microbatch.seq_length, core.value_size
     operand = values or value
 
     def forward(order: IssueOrder) -> None:
@@ -225,5 +252,5 @@ def _over_value(tape: Tape, core: _Core, probabilities: Tensor, value: Tensor) -
         if values:
             order.compute(core.repeat_gradient(values, reads=(value,)))
 
-    tape.record("attention over V", (probabilities, value), (output,), forward, backward)
+    core.tape.record("attention over V", (probabilities, value), (output,), forward, backward)
     return output

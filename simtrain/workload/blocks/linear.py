@@ -18,26 +18,36 @@ from simtrain.workload.work import Collective, CollectiveKind, Gemm
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """The three products of a weight of `inputs` × `outputs` elements on this rank."""
+    """The three products of a weight of `inputs` × `outputs` elements on this rank.
+
+    `tokens` are the rows of its input: all of the microbatch unless given. `copies` is the number
+    of ranks that compute the same.
+    """
 
     name: str
     inputs: int
     outputs: int
     microbatch: Microbatch
+    tokens: int | None = None
+    copies: int = 1
+
+    @property
+    def _rows(self) -> int:
+        return self.microbatch.tokens if self.tokens is None else self.tokens
 
     def forward(self, saves: tuple[Tensor, ...]) -> Op:
         """Y = X A: tokens × inputs times inputs × outputs.
 
         X is saved, or a gathered copy of what is saved, so only Y exists beside saved tensors.
         """
-        rows, size = self.microbatch.tokens, self.microbatch.element_bytes
+        rows, size = self._rows, self.microbatch.element_bytes
         held = size * rows * self.outputs
         work = self._product(rows, self.outputs, self.inputs)
         return Op(self.name, work, Phase.FORWARD, saves, holds_bytes=held, counts_saved=False)
 
     def input_gradient(self) -> Op:
         """dX = dY Aᵀ."""
-        rows, size = self.microbatch.tokens, self.microbatch.element_bytes
+        rows, size = self._rows, self.microbatch.element_bytes
         held = size * rows * (self.outputs + self.inputs)
         work = self._product(rows, self.inputs, self.outputs)
         name, phase = f"{self.name} input gradient", Phase.INPUT_GRADIENT
@@ -48,7 +58,7 @@ class Products:
 
         It runs when dX, as large as X, has just been computed.
         """
-        rows, size = self.microbatch.tokens, self.microbatch.element_bytes
+        rows, size = self._rows, self.microbatch.element_bytes
         work = Gemm(
             self.outputs,
             self.inputs,
@@ -56,6 +66,7 @@ class Products:
             element_bytes=size,
             output_element_bytes=self.microbatch.gradient_bytes,
             accumulate=True,
+            copies=self.copies,
         )
         held = size * rows * (self.outputs + self.inputs)
         name, phase = f"{self.name} weight gradient", Phase.WEIGHT_GRADIENT
@@ -63,7 +74,7 @@ class Products:
 
     def _product(self, m: int, n: int, k: int) -> Gemm:
         size = self.microbatch.element_bytes
-        return Gemm(m, n, k, element_bytes=size, output_element_bytes=size)
+        return Gemm(m, n, k, element_bytes=size, output_element_bytes=size, copies=self.copies)
 
 
 def column_linear(
@@ -163,6 +174,33 @@ def row_linear(
         backward,
         parameters=_parameters(products, bias=bias, whole_bias=True),
         deferred_gradient_bytes=whole_bytes,
+    )
+    return y
+
+
+def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
+    """A linear layer whose weight is whole on every tensor-parallel rank; it has no bias.
+
+    Each rank computes the rows of its input: under sequence parallelism its own tokens, whose
+    weight gradient is a partial sum, else all tokens as every other rank. Nothing is communicated.
+    """
+    batch = tape.microbatch
+    copies = 1 if batch.sequence_parallel else batch.tensor.num_ranks
+    products = Products(name, x.width, outputs, batch, x.rows, copies)
+    y = tape.tensor(f"{name} output", x.rows, outputs)
+
+    def backward(order: IssueOrder) -> None:
+        order.compute(products.input_gradient())
+        order.compute(products.weight_gradient(x))
+
+    tape.record(
+        name,
+        (x,),
+        (y,),
+        lambda order: order.compute(products.forward(saves=(x,))),
+        backward,
+        parameters=(Parameter(x.width * outputs, is_whole=True),),
+        deferred_gradient_bytes=y.num_bytes,
     )
     return y
 

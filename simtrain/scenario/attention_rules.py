@@ -1,0 +1,121 @@
+"""What Megatron-LM and the kernels refuse of attention, and what they accept nearby.
+
+Sources: FlashAttention-2 and cuDNN for heads; Megatron-LM's arguments.py,
+transformer/multi_latent_attention.py and transformer/dot_product_attention.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+
+ATTENTION_RULES: list[Rule] = [
+    rule_against(
+        "E340",
+        "Megatron-LM's unfused attention computes the scores of all tokens, and its fused softmax "
+        "has no window (fused_softmax.py)",
+        {"attention_backend": ["fused"], "model.attention_window": [None]},
+        lambda one: one.attention_backend == "unfused" and one.model.attention_window,
+        "model.attention_window is {one.model.attention_window} while attention_backend is unfused",
+        ("model.attention_window", "attention_backend"),
+    ),
+    rule_against(
+        "E341",
+        "Megatron-LM's unfused attention takes no latent attention (DotProductAttention has no "
+        "k_channels)",
+        {"attention_backend": ["fused"], "model.latent_attention": [None]},
+        lambda one: one.attention_backend == "unfused" and one.model.latent_attention,
+        "model.latent_attention is set while attention_backend is unfused",
+        ("model.latent_attention", "attention_backend"),
+    ),
+    rule_against(
+        "E342",
+        "every head has keys and values of its own from the latent (Megatron-LM's arguments.py)",
+        {
+            "model.num_query_groups": lambda one: [one.model.num_attention_heads],
+            "model.latent_attention": [None],
+        },
+        lambda one: (
+            one.model.latent_attention
+            and one.model.num_query_groups != one.model.num_attention_heads
+        ),
+        "model.num_query_groups is {one.model.num_query_groups} together with "
+        "model.latent_attention",
+    ),
+]
+_rule = registering(ATTENTION_RULES)
+
+_MOST_CHANNELS, _CHANNELS_STEP = 256, 8
+
+
+@_rule("E330", "fused kernels take heads of 8, 16, ... 256 channels (FlashAttention-2, cuDNN)")
+def _fused_heads(scenario: Scenario) -> Violation | None:
+    model = scenario.model
+    if scenario.attention_backend != "fused":
+        return None
+    if model.latent_attention:
+        return _latent_heads(scenario)
+    hidden, heads, channels = model.hidden_size, model.num_attention_heads, model.kv_channels
+    has_channels = "kv_channels" in model.model_fields_set
+    if _is_taken(channels) or not (has_channels or hidden % heads == 0):
+        return None
+    message = f"attention_backend is fused, but heads have {channels} channels"
+    if has_channels:
+        values = {"model.kv_channels": _near_channels(channels)}
+        return Violation(message, {"attention_backend": ["unfused"], **values})
+    return Violation(
+        f"{message} (model.hidden_size {hidden} / model.num_attention_heads {heads})",
+        {
+            "attention_backend": ["unfused"],
+            "model.num_attention_heads": near_divisors(heads, hidden),
+            "model.hidden_size": [],
+        },
+    )
+
+
+def _latent_heads(scenario: Scenario) -> Violation | None:
+    latent, section = scenario.model.latent_attention, "model.latent_attention"
+    if latent is None or (_is_taken(latent.query_size) and _is_taken(latent.v_head_dim)):
+        return None
+    rotated = latent.qk_pos_emb_head_dim
+    of_query = (near - rotated for near in _near_channels(latent.query_size))
+    values: Mapping[str, list[int]] = {
+        f"{section}.qk_head_dim": [size for size in of_query if size > 0],
+        f"{section}.v_head_dim": _near_channels(latent.v_head_dim),
+    }
+    return Violation(
+        f"heads of queries and keys have {latent.query_size} channels ({section}.qk_head_dim + "
+        f"qk_pos_emb_head_dim), those of values {latent.v_head_dim}",
+        values,
+    )
+
+
+def _is_taken(channels: int) -> bool:
+    return channels <= _MOST_CHANNELS and channels % _CHANNELS_STEP == 0
+
+
+def _near_channels(channels: int) -> list[int]:
+    near = [*near_multiples(min(channels, _MOST_CHANNELS), _CHANNELS_STEP)]
+    return [_MOST_CHANNELS, *near] if channels > _MOST_CHANNELS else near
+
+
+@_rule("E343", "latent attention has products without biases and heads of its own size")
+def _latent_attention_reads(scenario: Scenario) -> Violation | None:
+    model = scenario.model
+    names = [
+        f"model.{name}"
+        for name in ("kv_channels", "qkv_biases")
+        if name in model.model_fields_set and getattr(model, name)
+    ]
+    if model.latent_attention is None or not names:
+        return None
+    verb = "is" if len(names) == 1 else "are"
+    return Violation(
+        f"{' and '.join(names)} {verb} set together with model.latent_attention, which does not "
+        "read it",
+        {"model.qkv_biases": [False], "model.latent_attention": [None]},
+        (*names, "model.latent_attention"),
+    )

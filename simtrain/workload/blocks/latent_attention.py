@@ -1,0 +1,99 @@
+"""Multi-head latent attention (DeepSeek-AI 2024): queries, keys and values come from latents.
+
+Source: Megatron-LM's core/transformer/multi_latent_attention.py with Transformer Engine. The down
+projections are whole on every tensor-parallel rank and see its own tokens (TELinear, duplicated).
+Under sequence parallelism the up projections gather the latents, which are narrower than the hidden
+size, and the rotated part of the keys, which all heads share, is gathered too. Rotation is that of
+the fused kernels (fused_mla_yarn_rope_apply.py): queries in place, keys and values into tensors of
+their own.
+"""
+
+from __future__ import annotations
+
+from simtrain.scenario.model import LatentAttention, Normalization
+from simtrain.workload.blocks.attention import Core, core_attention
+from simtrain.workload.blocks.exchange import all_gather
+from simtrain.workload.blocks.linear import column_linear, replicated_linear
+from simtrain.workload.blocks.norm import norm
+from simtrain.workload.blocks.views import split
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.ops import Phase, Tensor, elementwise
+from simtrain.workload.tape import Tape
+
+
+def latent_attention(
+    tape: Tape,
+    x: Tensor,
+    num_heads: int,
+    sizes: LatentAttention,
+    *,
+    latent_norm: Normalization | None,
+    fused: bool = False,
+    drops_out: bool = True,
+    window: int | None = None,
+) -> Tensor:
+    """Causal self-attention of this rank's heads.
+
+    Args:
+        x: this rank's tokens, of whole width.
+        num_heads: of all ranks.
+        sizes: ranks of the latents, channels of a head.
+        latent_norm: the norm over each latent, or None.
+        fused, drops_out, window: as of `attention`.
+
+    Returns the output of this rank's heads, for all tokens.
+    """
+    query_size, kv_rank = sizes.query_size, sizes.kv_lora_rank
+    query_latent = x
+    if sizes.q_lora_rank:
+        query_latent = replicated_linear(tape, x, sizes.q_lora_rank, "query down")
+    down = replicated_linear(tape, x, kv_rank + sizes.qk_pos_emb_head_dim, "key and value down")
+    shares = kv_rank, sizes.qk_pos_emb_head_dim
+    kv_latent, position = split(tape, down, shares, "key and value latent")
+    if tape.microbatch.sequence_parallel:
+        position = all_gather(tape, position, tape.microbatch.tensor, "key position gather")
+    if latent_norm and sizes.q_lora_rank:
+        query_latent = norm(tape, query_latent, "query latent norm", latent_norm)
+    if latent_norm:
+        kv_latent = norm(tape, kv_latent, "key and value latent norm", latent_norm)
+    query = column_linear(tape, query_latent, num_heads * query_size, "query up", bias=False)
+    width = num_heads * (sizes.qk_head_dim + sizes.v_head_dim)
+    key_value = column_linear(tape, kv_latent, width, "key and value up", bias=False)
+    heads = num_heads // tape.microbatch.tensor.num_ranks
+    query = _rotated_query(tape, query, heads, sizes)
+    key, value = _key_and_value(tape, key_value, position, heads, sizes)
+    core = Core(tape, heads, heads, query_size, sizes.v_head_dim, window)
+    return core_attention(core, (query, key), value, fused=fused, drops_out=drops_out)
+
+
+def _rotated_query(tape: Tape, query: Tensor, heads: int, sizes: LatentAttention) -> Tensor:
+    """Rotate the positional channels of each head in place."""
+    y = tape.tensor("rotated query", query.rows, query.width)
+    part = query.num_bytes * sizes.qk_pos_emb_head_dim // sizes.query_size
+    held = query.num_bytes
+    name, phase = "query rotation", Phase.INPUT_GRADIENT
+    return tape.kernel(
+        query,
+        y,
+        elementwise(name, part, part, holds_bytes=held),
+        elementwise(f"{name} gradient", part, part, phase, holds_bytes=held),
+    )
+
+
+def _key_and_value(
+    tape: Tape, key_value: Tensor, position: Tensor, heads: int, sizes: LatentAttention
+) -> tuple[Tensor, Tensor]:
+    """Keys with the rotated part that heads share, and values."""
+    key = tape.tensor("key", key_value.rows, heads * sizes.query_size)
+    value = tape.tensor("value", key_value.rows, heads * sizes.v_head_dim)
+    given, made = key_value.num_bytes + position.num_bytes, key.num_bytes + value.num_bytes
+    name, phase = "key rotation", Phase.INPUT_GRADIENT
+
+    def forward(order: IssueOrder) -> None:
+        order.compute(elementwise(name, given, made))
+
+    def backward(order: IssueOrder) -> None:
+        order.compute(elementwise(f"{name} gradient", made, given, phase))
+
+    tape.record(name, (key_value, position), (key, value), forward, backward)
+    return key, value
