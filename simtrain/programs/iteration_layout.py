@@ -11,7 +11,7 @@ the one before it has left, and so do its tasks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -189,7 +189,6 @@ class _Layout:
         self.stages = np.arange(structure.num_stages)
         self.steps, self.keeps = np.array(structure.steps), structure.order.keeps
         self.chunk = np.array(self.order.chunks)[self.schedule.virtual_stage]
-        self.num_chunks = max(self.order.chunks) + 1
         self.numbers: dict[Part, int] = {}
         self.num_tasks = 0
         self.columns: list[tuple[Ints, Ints, Ints, Ints]] = []
@@ -240,21 +239,23 @@ class _Layout:
         first, self.num_tasks = self.num_tasks, self.num_tasks + len(columns[0])
         return np.arange(first, self.num_tasks, dtype=np.int32)
 
-    def parts(self, codes: Any, part_of: Callable[[int], Part]) -> Ints:
-        """The numbers of parts that are given by codes; each different code is looked at once."""
-        codes = np.asarray(codes)
-        present = np.flatnonzero(np.bincount(codes))
-        numbers = np.zeros(present[-1] + 1 if len(present) else 1, np.int32)
-        for code in present.tolist():
-            numbers[code] = self.numbers.setdefault(part_of(code), len(self.numbers))
+    def parts(self, make: Callable[..., Part], *columns: NDArray[Any]) -> Ints:
+        """The number of each row's part. Each different row is made into a part once, in order."""
+        shape = [int(column.max(initial=0)) + 1 for column in columns]
+        codes = np.ravel_multi_index([column.astype(np.intp) for column in columns], shape)
+        count = np.bincount(codes)
+        numbers, present = np.zeros(len(count), np.int32), np.flatnonzero(count)
+        rows = np.stack(np.unravel_index(present, shape), axis=1).tolist()
+        for code, row in zip(present.tolist(), rows, strict=True):
+            numbers[code] = self.numbers.setdefault(make(*row), len(self.numbers))
         found: Ints = numbers[codes]
         return found
 
     def add_pipeline(self) -> PipelineTasks:
         """Messages and actions, and what hosts and receivers do between them."""
         structure, schedule, num_stages = self.structure, self.schedule, len(self.stages)
-        reduced, gathered = self.last_backwards, self.first_forwards
-        cut, num_parts = np.concatenate([reduced, gathered]), np.ones(len(schedule.kind), np.int32)
+        cut = np.concatenate([self.last_backwards, self.first_forwards])
+        num_parts = np.ones(len(schedule.kind), np.int32)
         if structure.num_buckets:
             num_parts[cut] = np.array(structure.num_buckets)[schedule.virtual_stage[cut]]
         tasks = PipelineTasks.of(
@@ -263,35 +264,33 @@ class _Layout:
         self.waits.append((tasks.waiting, tasks.awaited))
         columns = np.empty((4, tasks.num_tasks), np.int32)
 
-        def put(where: Any, label: str, subject: Any, part: Ints) -> None:
-            columns[1, where], columns[2, where], columns[3, where] = _PLACES[label], subject, part
+        def put(where: Any, label: Any, subject: Any, part: Ints) -> None:
+            columns[1, where], columns[2, where], columns[3, where] = label, subject, part
 
         sender, goes_back = tasks.messages.sender, 1 - tasks.messages.goes_forward
         messages, own = np.arange(len(sender)), slice(len(sender), None)
         columns[0, messages] = (1 + goes_back) * num_stages + sender
         columns[0, own] = np.repeat(self.stages, np.diff(tasks.own_starts))
         crossed = np.array(structure.levels_crossed)[(sender - goes_back) % num_stages]
-        num_levels = max(structure.levels_crossed) + 1
-        sends = num_levels * tasks.num_sends + crossed
-        transfers = self.parts(sends, lambda code: Transfer(code % num_levels, code // num_levels))
-        put(messages, "transfer", messages, transfers)
-        for label, is_kind in (
-            ("forward", schedule.kind == _FORWARD),
-            ("backward", schedule.kind != _FORWARD),
-        ):
-            whole = np.flatnonzero(is_kind & ~np.isin(np.arange(len(is_kind)), cut))
-            codes = 2 * (len(KINDS) * self.chunk[whole] + schedule.kind[whole]) + self.keeps[whole]
-            put(tasks.first[whole], label, whole, self.parts(codes, _pass_part))
-        for label, cut, span in (
-            ("backward", reduced, self.backward_span),
-            ("forward", gathered, self.forward_span),
-        ):
-            actions, numbers = spread(cut, num_parts[cut])
-            codes = 2 * (numbers * self.num_chunks + self.chunk[actions]) + self.keeps[actions]
-            put(tasks.first[actions] + numbers, label, actions, self.parts(codes, span))
-        put(tasks.synchronizing, "synchronize", -1, self.parts(tasks.num_messages, Synchronize))
-        arrivals = np.zeros(len(tasks.arriving), np.int32)
-        put(tasks.arriving, "arrival", messages[: len(arrivals)], self.parts(arrivals, _arrival))
+        transfers = self.parts(_transfer, tasks.num_sends, crossed)
+        put(messages, _PLACES["transfer"], messages, transfers)
+
+        is_forward, passes = schedule.kind == _FORWARD, (self.chunk, schedule.kind, self.keeps)
+        label = np.where(is_forward, _PLACES["forward"], _PLACES["backward"])
+        whole = np.delete(np.arange(len(label)), cut)
+        # Forward passes are the first parts.
+        parts = self.parts(_pass_part, *(column[whole] for column in (~is_forward, *passes)))
+        put(tasks.first[whole], label[whole], whole, parts)
+        actions, numbers = spread(cut, num_parts[cut])
+        # Spans of backward passes are the first.
+        spans = is_forward[actions], numbers, *(column[actions] for column in passes)
+        put(tasks.first[actions] + numbers, label[actions], actions, self.parts(_span, *spans))
+
+        synchronizing = self.parts(Synchronize, tasks.num_messages)
+        put(tasks.synchronizing, _PLACES["synchronize"], -1, synchronizing)
+        arrived = messages[: len(tasks.arriving)]
+        arrivals = self.parts(lambda _: Arrival(), np.zeros_like(arrived))
+        put(tasks.arriving, _PLACES["arrival"], arrived, arrivals)
         self.add(*columns)
         return tasks
 
@@ -325,11 +324,13 @@ class _Layout:
         self, label: str, spans: Spans, numbers: Ints, is_last: NDArray[np.bool_]
     ) -> Ints:
         """Add what stages exchange with other replicas for the buckets of some spans."""
-        stages, gathers = spans.stages, np.full(len(numbers), label == "gather")
-        columns = self.chunk[spans.actions], numbers, self.steps[stages], is_last, gathers
-        parts = [Bucket(*one) for one in zip(*(column.tolist() for column in columns), strict=True)]
-        part_of = self.parts(np.arange(len(parts)), parts.__getitem__)
-        return self.add(3 * len(self.stages) + stages, _PLACES[label], spans.actions, part_of)
+
+        def bucket(chunk: int, number: int, step: int, is_last: int) -> Bucket:
+            return Bucket(chunk, number, step, bool(is_last), gathers=label == "gather")
+
+        stages, chunks = spans.stages, self.chunk[spans.actions]
+        parts = self.parts(bucket, chunks, numbers, self.steps[stages], is_last)
+        return self.add(3 * len(self.stages) + stages, _PLACES[label], spans.actions, parts)
 
     def has(self, field: str) -> NDArray[np.bool_]:
         """Whether each stage's optimizer step has a field."""
@@ -340,7 +341,7 @@ class _Layout:
     def add_step(self, field: str) -> Ints:
         """Add a field of the optimizer step, on the stages that have it."""
         stages = self.stages[self.has(field)]
-        parts = self.parts(self.steps[stages], lambda step: Step(step, field))
+        parts = self.parts(lambda step: Step(step, field), self.steps[stages])
         tasks = self.add(stages, _PLACES[field], -1, parts)
         pending = self.pending[stages]
         self.waits.append((tasks[pending >= 0], pending[pending >= 0]))
@@ -349,9 +350,8 @@ class _Layout:
 
     def meet(self, field: str, stages: Ints, stream: int) -> None:
         """Some stages meet for an all-reduce, and go on together."""
-        (task,) = self.add(
-            [stream], _PLACES[field], -1, self.parts([0], lambda code: Meeting(field))
-        )
+        part = self.numbers.setdefault(Meeting(field), len(self.numbers))
+        (task,) = self.add([stream], _PLACES[field], -1, part)
         awaited = np.concatenate([self.last[stages], self.pending[stages]])
         awaited = awaited[awaited >= 0]
         self.waits.append((np.full(len(awaited), task), awaited))
@@ -371,20 +371,14 @@ class _Layout:
         is_cut = (self.schedule.microbatch == 0) & (self.schedule.kind == _FORWARD)
         return np.flatnonzero(is_cut & self.structure.gathers).astype(np.int32)
 
-    def backward_span(self, code: int) -> Span:
-        """The span of a backward pass that a code stands for."""
-        number, chunk = divmod(code // 2, self.num_chunks)
-        return Span(chunk, "B", bool(code % 2), number)
 
-    def forward_span(self, code: int) -> Span:
-        """The span of a forward pass that a code stands for."""
-        return replace(self.backward_span(code), kind="F")
+def _transfer(num_sends: int, levels_crossed: int) -> Transfer:
+    return Transfer(levels_crossed, num_sends)
 
 
-def _pass_part(code: int) -> PassPart:
-    chunk, kind = divmod(code // 2, len(KINDS))
-    return PassPart(chunk, KINDS[kind], bool(code % 2))
+def _pass_part(is_backward: int, chunk: int, kind: int, keeps: int) -> PassPart:
+    return PassPart(chunk, KINDS[kind], bool(keeps))
 
 
-def _arrival(code: int) -> Arrival:
-    return Arrival()
+def _span(is_forward: int, number: int, chunk: int, kind: int, keeps: int) -> Span:
+    return Span(chunk, KINDS[kind], bool(keeps), number)
