@@ -10,6 +10,7 @@ from rich.table import Table
 from calibrate.fit import Fit
 from calibrate.measured_unused import Unused
 from calibrate.residuals import Residuals
+from simtrain.pages.tables import table_of
 
 _SHOWN_ROWS = 20
 
@@ -33,24 +34,15 @@ def _table(residuals: Residuals) -> Table:
     title = f"{residuals.title}: {residuals.summary()}"
     if len(shown) < len(residuals.rows):
         title += f" (the worst {len(shown)} shown)"
-    table = Table(title=title, title_justify="left")
-    table.add_column("figure")
-    for name in ("measured", "fitted"):
-        table.add_column(f"{name}\n{residuals.unit}", justify="right")
-    table.add_column("error\n%", justify="right")
-    for row in shown:
-        table.add_row(
-            row.name, f"{row.measured:.4g}", f"{row.fitted:.4g}", f"{100 * row.error:+.1f}"
-        )
-    return table
+    headings = "figure", f">measured\n{residuals.unit}", f">fitted\n{residuals.unit}", ">error\n%"
+    rows = [
+        (row.name, f"{row.measured:.4g}", f"{row.fitted:.4g}", f"{100 * row.error:+.1f}")
+        for row in shown
+    ]
+    return table_of(*headings, title=title, rows=rows)
 
 
 def _unused_table(unused: Sequence[Unused]) -> Table:
-    table = Table(title="measured, not used by this profile", title_justify="left")
-    for name in ("what", "records", "sizes", "reached at most", "why not used"):
-        table.add_column(name, justify="right" if name == "records" else "left")
-    for series in unused:
-        table.add_row(
-            series.what, str(series.num_records), series.sizes, series.reached, series.why
-        )
-    return table
+    rows = [(one.what, str(one.num_records), one.sizes, one.reached, one.why) for one in unused]
+    headings = "what", ">records", "sizes", "reached at most", "why not used"
+    return table_of(*headings, title="measured, not used by this profile", rows=rows)

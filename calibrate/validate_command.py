@@ -12,7 +12,7 @@ from rich.console import Console
 
 from calibrate.record_file import read_records
 from calibrate.validation import Limits, Validation, validate_profile
-from calibrate.validation_page import left_out, part_table, verdict
+from calibrate.validation_page import left_out, part_table, validation_verdict
 from calibrate.validation_picture import write_validation_picture
 from simtrain.errors import SimtrainError
 from simtrain.hardware.load import load_profile
@@ -77,4 +77,4 @@ def _show(validation: Validation, *, as_json: bool) -> None:
     for part in validation.parts:
         console.print(part_table(part))
     console.print(left_out(validation), soft_wrap=True)
-    console.print(verdict(validation), soft_wrap=True)
+    console.print(validation_verdict(validation), soft_wrap=True)

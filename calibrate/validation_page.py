@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrate.validation import Part, Row, Validation
+from simtrain.pages.tables import table_of, verdict
 
 _UNITS = {"s": ("ms", 1e3), "bytes": ("GiB", 2.0**-30)}
 
@@ -13,14 +14,10 @@ _UNITS = {"s": ("ms", 1e3), "bytes": ("GiB", 2.0**-30)}
 def part_table(part: Part) -> Table:
     """Predicted beside measured, a row for each."""
     unit, scale = _UNITS[part.unit]
-    table = Table(title=f"{part.title}: {part_summary(part)}", title_justify="left")
-    for name in ("what was run", "strategy", ""):
-        table.add_column(name)
-    for head in (f"measured\n{unit}", f"predicted\n{unit}", "error\n%"):
-        table.add_column(head, justify="right")
-    for row in part.rows:
-        table.add_row(row.name, row.strategy, row.what, *_numbers(row, scale))
-    return table
+    numbers = (f">measured\n{unit}", f">predicted\n{unit}", ">error\n%")
+    rows = [[row.name, row.strategy, row.what, *_numbers(row, scale)] for row in part.rows]
+    title = f"{part.title}: {part_summary(part)}"
+    return table_of("what was run", "strategy", "", *numbers, title=title, rows=rows)
 
 
 def part_summary(part: Part) -> str:
@@ -40,14 +37,13 @@ def left_out(validation: Validation) -> str:
     )
 
 
-def verdict(validation: Validation) -> Text:
+def validation_verdict(validation: Validation) -> Text:
     """The closing line; it names the parts that missed their limits."""
     counts = ", ".join(f"{len(part.rows)} {_COUNTED[part.title]}" for part in validation.parts)
     missed = [part.title for part in validation.parts if not part.ok]
     end = f"; above the limit: {', '.join(missed)}" if missed else ""
-    word, style = ("FAILED", "bold red") if missed else ("OK", "bold green")
-    text = f"{word}: {validation.profile} on {validation.device}: {counts}{end}"
-    return Text(text, style=style)
+    words = f"{validation.profile} on {validation.device}: {counts}{end}"
+    return verdict(not missed, words)
 
 
 _COUNTED = {"layers": "layer passes", "iterations": "iterations", "memory": "memory peaks"}

@@ -81,7 +81,7 @@ ROOMS: dict[str, set[str]] = {
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
     *("scenario", "hardware", "workload", "durations", "schedules", "plan", "memory"),
-    *("figures", "simulation"),
+    *("figures", "pages", "simulation"),
 }
 # What is imported of extras, and where.
 EXTRAS = {"simtrain/sweep/ray_executor.py": {"ray"}, "simtrain/report/frames.py": {"pandas"}}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from simtrain.hardware.profile import NOT_CALIBRATED
+from simtrain.pages.tables import table_of
 from simtrain.search.looker import Found
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
@@ -23,19 +24,13 @@ _TEXTS = (_RECOMPUTE, _SEQUENCE)
 
 def search_page(result: SearchResult) -> RenderableType:
     """The report of `simtrain search`."""
+    found = [_row(one, result) for one in result.ranked]
+    headings = (">", *(name if name in _TEXTS else f">{name}" for name in found[0]))
+    rows = [[Text(str(rank)), *map(Text, row.values())] for rank, row in enumerate(found, start=1)]
+    title = Text(_title(result), style="bold")
     # Narrow enough for 80 columns.
-    table = Table(
-        title=Text(_title(result), style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-    )
-    rows = [_row(found, result) for found in result.ranked]
-    table.add_column("", justify="right")
-    for column in rows[0]:
-        table.add_column(column, justify="left" if column in _TEXTS else "right", no_wrap=True)
-    for rank, row in enumerate(rows, start=1):
-        table.add_row(str(rank), *map(Text, row.values()))
+    narrow: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": 0}
+    table = table_of(*headings, title=title, rows=rows, no_wrap=True, **narrow)
     return Group(table, *map(Text, _notes(result)))
 
 

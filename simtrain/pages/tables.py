@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -16,13 +16,14 @@ def table_of(
     *headings: str,
     title: str | Text | None = None,
     rows: Iterable[Sequence[RenderableType]] = (),
+    no_wrap: bool = False,
     **settings: Any,
 ) -> Table:
     """A table; the column of a heading that begins with ">" is aligned to the right."""
     table = Table(title=title, title_justify="left", **settings)
     for heading in headings:
-        right = heading.startswith(">")
-        table.add_column(heading.removeprefix(">"), justify="right" if right else "left")
+        justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
+        table.add_column(heading.removeprefix(">"), justify=justify, no_wrap=no_wrap)
     for row in rows:
         table.add_row(*row)
     return table
