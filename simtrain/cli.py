@@ -60,6 +60,10 @@ def main() -> None:
     except SimtrainError as error:
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    finally:
+        # The process ends here. Python would first search all that is left for cycles, which takes
+        # a fifth of a search.
+        gc.freeze()
 
 
 if __name__ == "__main__":
