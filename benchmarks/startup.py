@@ -18,7 +18,9 @@ COMMANDS = [
     "memory table5_22b_present",
     "run table5_22b_present",
     "run table5_175b_present",
+    "run table5_1t_present",
     "search gpt2_1_5b --gpus 1",
+    "search table5_175b_present --gpus 64 --json",
 ]
 
 
