@@ -86,6 +86,13 @@ class Mesh:
         """Ranks that differ in these axes only. Of all such groups, the one on the most nodes."""
         return _group(self, axes)
 
+    def split_group(self, axis: Axis, num_inner: int) -> tuple[Group, Group]:
+        """The groups of an axis that is cut into parts of `num_inner` neighbours.
+
+        First the ranks of a part, then those at the same place in each part.
+        """
+        return _split_group(self, axis, num_inner)
+
     @property
     def data_group(self) -> Group:
         """Ranks with the same parameters, which sum their gradients: replicas and their context.
@@ -115,6 +122,19 @@ class Mesh:
 @functools.lru_cache(maxsize=4096)
 def _group(mesh: Mesh, axes: tuple[Axis, ...]) -> Group:
     return _widest(mesh, axes, mesh._coordinates(axes), mesh._coordinates(_others(axes)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _split_group(mesh: Mesh, axis: Axis, num_inner: int) -> tuple[Group, Group]:
+    part = num_inner * mesh.stride(axis)
+    inner = range(0, part, mesh.stride(axis))
+    outer = range(0, getattr(mesh, axis) * mesh.stride(axis), part)
+    others = mesh._coordinates(_others((axis,)))
+    inside, across = (
+        _widest(mesh, (axis,), offsets, [start + place for start in others for place in along])
+        for offsets, along in ((inner, outer), (outer, inner))
+    )
+    return inside, across
 
 
 @functools.lru_cache(maxsize=4096)

@@ -40,7 +40,7 @@ from simtrain.workload.optimizer import (
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.sharding import Sharding
-from simtrain.workload.tape import Block, Microbatch
+from simtrain.workload.tape import Block, Context, Microbatch
 from simtrain.workload.work import Collective, CollectiveKind
 
 Flags = NDArray[np.bool_]
@@ -312,13 +312,14 @@ def numbered(values: Sequence[Any]) -> tuple[int, ...]:
 def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
     """A microbatch of a scenario as one rank of the mesh sees it."""
     return _microbatch(
-        scenario.model.seq_length,
+        scenario.model.seq_length // mesh.cp,
         scenario.batch.micro,
         scenario.model.hidden_size,
         mesh.group("tp"),
         scenario.parallelism.sequence_parallel,
         scenario.compute_bytes,
         scenario.gradient_bytes,
+        Context.of(scenario.parallelism, mesh),
     )
 
 

@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "mesh": set(),
     "scenario": {"errors", "strict_yaml", "resources", "mesh"},
     "hardware": {"errors", "units", "strict_yaml", "resources", "scenario"},
-    "workload": {"mesh", "scenario"},
+    "workload": {"errors", "mesh", "scenario"},
     "durations": {"mesh", "hardware", "workload"},
     "schedules": {"errors"},
     "plan": {"errors", "mesh", "scenario", "workload", "schedules"},

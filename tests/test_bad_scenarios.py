@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from bad_context import BAD_CONTEXT
 from bad_data_parallel import BAD_DATA_PARALLEL
 from bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, Bad, adding
 from bad_stages import BAD_STAGES
@@ -11,7 +12,7 @@ from scenario_texts import MINIMAL
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
 
-ALL = UNREADABLE + WRONG_VALUES + ILLEGAL + BAD_STAGES + BAD_DATA_PARALLEL
+ALL = UNREADABLE + WRONG_VALUES + ILLEGAL + BAD_STAGES + BAD_CONTEXT + BAD_DATA_PARALLEL
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)

@@ -45,6 +45,9 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "first_stage_layers": None,
         "last_stage_layers": None,
         "data": 1,
+        "context": 1,
+        "context_communication": "p2p",
+        "context_a2a": None,
         "scatter_gather": True,
     }
     assert scenario.schedule == "1f1b"

@@ -154,7 +154,7 @@ class IterationSeconds:
         per_replica = sum(
             times * pass_flops(one)[int(recompute)] for one, times in self.plan.different_passes()
         )
-        return per_replica * self.plan.mesh.size("tp", "dp")
+        return per_replica * self.plan.mesh.size("tp", "cp", "dp")
 
     def extrapolated(self) -> tuple[str, ...]:
         """Names of the ops that lie outside what the profile was fitted on."""

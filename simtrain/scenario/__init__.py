@@ -3,13 +3,12 @@
 from simtrain.scenario.check import REASONS, check_cluster, check_scenario, check_values
 from simtrain.scenario.load import load_scenario, load_unchecked
 from simtrain.scenario.model import Model
+from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import (
     Batch,
     MemoryOptions,
     Overlap,
-    Parallelism,
-    Placement,
     Precision,
     RecomputePolicy,
     Scenario,

@@ -117,12 +117,12 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E326",
-        "ZeRO divides model states over replicas",
+        "ZeRO divides model states over replicas and their context-parallel ranks",
         {
             "memory.zero_stage": [0],
             "parallelism.data": lambda one: near_divisors(1, one.batch.global_, at_least=2),
         },
-        lambda one: one.parallelism.data < 2 and one.memory.zero_stage,
+        lambda one: one.parallelism.data * one.parallelism.context < 2 and one.memory.zero_stage,
     ),
 ]
 

@@ -16,6 +16,7 @@ from operator import attrgetter
 
 from simtrain.scenario.attention_rules import ATTENTION_RULES
 from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ranks, recomputes
+from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ranks
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
@@ -28,7 +29,13 @@ _MOST_PASSES = 1_000_000
 _FULL_ONLY: dict[str, object] = {"method": "uniform", "num_layers": 1, "distribute": False}
 """The fields of `recompute` that only the strategy full has, with their defaults."""
 
-_RULES: list[Rule] = [*ATTENTION_RULES, *STAGE_RULES, *COMBINATION_RULES, *DATA_PARALLEL_RULES]
+_RULES: list[Rule] = [
+    *ATTENTION_RULES,
+    *STAGE_RULES,
+    *CONTEXT_RULES,
+    *COMBINATION_RULES,
+    *DATA_PARALLEL_RULES,
+]
 _rule = registering(_RULES)
 
 
@@ -72,7 +79,8 @@ def _groups_split_by_tensor(scenario: Scenario) -> Violation | None:
 def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
     sends = split.scatter_gather and split.pipeline > 1
-    elements = scenario.model.seq_length * scenario.batch.micro * scenario.model.hidden_size
+    tokens = scenario.model.seq_length // split.context * scenario.batch.micro
+    elements = tokens * scenario.model.hidden_size
     if not (sends or scenario.recompute.distribute) or elements % split.tensor == 0:
         return None
     if _heads_split_by_tensor(scenario) or _hidden_split_by_heads(scenario):
@@ -257,12 +265,14 @@ def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
         if scenario.num_gpus <= available:
             return None
         split = scenario.parallelism
+        axes = ["tensor", *(["context"] if split.context > 1 else []), "pipeline", "data"]
+        sizes = " x ".join(str(getattr(split, axis)) for axis in axes)
         return Violation(
-            f"parallelism.tensor x pipeline x data is {split.tensor} x {split.pipeline} x "
-            f"{split.data} = {scenario.num_gpus} GPUs, but the cluster has {available} "
-            f"({num_nodes} nodes of {gpus_per_node})",
+            f"parallelism.{' x '.join(axes)} is {sizes} = {scenario.num_gpus} GPUs, but the "
+            f"cluster has {available} ({num_nodes} nodes of {gpus_per_node})",
             {
                 "parallelism.data": near_divisors(split.data, scenario.batch.global_),
+                "parallelism.context": numbers_of_context_ranks(scenario),
                 "parallelism.pipeline": numbers_of_stages(scenario, at_least=1),
                 "parallelism.tensor": numbers_of_ranks(scenario, at_least=1),
             },

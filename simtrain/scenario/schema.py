@@ -6,14 +6,14 @@ combinations that the training framework refuses in `simtrain.scenario.rules`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 
-from simtrain.mesh import AXES, Axis, Domains, Mesh
+from simtrain.mesh import Domains, Mesh
 from simtrain.scenario.model import MAX_COUNT, Count, Model
+from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
 from simtrain.strict_yaml import (
     Document,
@@ -30,76 +30,7 @@ SixteenBit = Literal["bf16", "fp16"]
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 Strategy = Literal["none", "selective", "full", "auto"]
 AttentionBackend = Literal["unfused", "fused"]
-RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
-_AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
-    "tp-cp-ep-dp-pp": AXES,
-    "tp-cp-ep-pp-dp": ("tp", "cp", "ep", "pp", "dp"),
-}
 _BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4}
-
-
-class Parallelism(Section):
-    """How the model is split: tensor x pipeline x data GPUs, `interleave` chunks per stage.
-
-    `first_stage_layers` and `last_stage_layers` give these stages a number of layers of their own
-    (Megatron-LM's --decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers);
-    the other stages share the rest evenly, as all do where neither is given.
-
-    `scatter_gather` is Megatron's scatter_gather_tensors_in_pipeline of 2022: each tensor-parallel
-    rank sends 1/t of a stage's output and the receivers all-gather it. Under sequence parallelism
-    the output is already split, so it is then off.
-    """
-
-    tensor: Count = Field(default=1, examples=[8])
-    sequence_parallel: bool = Field(default=False, examples=["true"])
-    pipeline: Count = Field(default=1, examples=[8])
-    interleave: Count = Field(default=1, examples=[3])
-    first_stage_layers: Count | None = Field(default=None, examples=[5])
-    last_stage_layers: Count | None = Field(default=None, examples=[5])
-    data: Count = Field(default=1, examples=[8])
-    scatter_gather: bool = Field(
-        default_factory=lambda parallelism: not parallelism["sequence_parallel"],
-        examples=["false"],
-    )
-
-    @property
-    def own_stage_layers(self) -> dict[int, int]:
-        """Layers of the stages that have a number of their own, by stage.
-
-        A single stage holds all layers, whatever is written.
-        """
-        ends = {0: self.first_stage_layers, self.pipeline - 1: self.last_stage_layers}
-        return {stage: own for stage, own in ends.items() if own and self.pipeline > 1}
-
-    def layers_of_stage(self, stage: int, num_layers: int) -> int:
-        """Of `num_layers` those of a stage: its own number, or its share of what those leave."""
-        own = self.own_stage_layers
-        if stage in own:
-            return own[stage]
-        return (num_layers - sum(own.values())) // (self.pipeline - len(own))
-
-    def mesh(self, domains: Domains = 8, order: RankOrder = "tp-cp-ep-dp-pp") -> Mesh:
-        """The mesh of ranks on a machine with these `domains`, numbered in this `order`."""
-        return _mesh(self.tensor, self.data, self.pipeline, domains, order)
-
-
-@functools.lru_cache(maxsize=4096)
-def _mesh(tensor: int, data: int, pipeline: int, domains: Domains, order: RankOrder) -> Mesh:
-    node, *wider = (domains,) if isinstance(domains, int) else domains
-    axes = _AXES_IN_ORDER[order]
-    return Mesh(tensor, 1, 1, data, pipeline, node, tuple(wider), axes)
-
-
-class Placement(Section):
-    """Which ranks are neighbours, and so share nodes.
-
-    order: the axes by which ranks are numbered, the one of neighbouring ranks first. Megatron-LM
-        has two: its default, in which replicas are nearer to each other than pipeline stages, and
-        that of --use-tp-pp-dp-mapping, in which stages are nearer. The second asks for as many
-        replicas of experts as of the rest (parallel_state.py), which models without experts have.
-    """
-
-    order: RankOrder = Field(default="tp-cp-ep-dp-pp", examples=["tp-cp-ep-pp-dp"])
 
 
 class Batch(Section):
@@ -329,7 +260,7 @@ class Scenario(Section):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of all replicas: tensor x pipeline x data."""
+        """GPUs of all replicas: tensor x context x pipeline x data."""
         return self.parallelism.mesh().num_ranks
 
     @property

@@ -3,7 +3,8 @@
 Megatron-LM's `get_batch` of 2022 runs on every stage and for every chunk: the sizes and then the
 tokens are broadcast over the tensor-parallel ranks, and `get_ltor_masks_and_position_ids` builds
 the causal mask, the loss mask and the positions. The kernels are small; launching them is not
-free, as the device has just been synchronized and waits for its host.
+free, as the device has just been synchronized and waits for its host. Under context parallelism
+each rank then takes its two slices of every sequence (`get_batch_on_this_cp_rank`).
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class GetBatch:
 
 
 def _get_batch(order: IssueOrder, batch: Microbatch, *, causal_mask: bool) -> None:
-    text = batch.sequences * (batch.seq_length + 1) * _INT64_BYTES
-    mask = batch.seq_length**2
+    length = batch.whole_length
+    text = batch.sequences * (length + 1) * _INT64_BYTES
+    mask = length**2
     order.compute(elementwise("sizes to device", 0, _INT64_BYTES))
     _broadcast(order, batch, "sizes", _INT64_BYTES)
     order.compute(elementwise("sizes to host", _INT64_BYTES, 0))
@@ -53,10 +55,25 @@ def _get_batch(order: IssueOrder, batch: Microbatch, *, causal_mask: bool) -> No
     if causal_mask:
         order.compute(elementwise("mask ones", 0, mask * FP32_BYTES))
         order.compute(elementwise("mask triangle", mask * FP32_BYTES, mask * FP32_BYTES))
-    order.compute(elementwise("loss mask", 0, batch.tokens * FP32_BYTES))
-    order.compute(elementwise("positions", 0, batch.seq_length * _INT64_BYTES))
+    order.compute(elementwise("loss mask", 0, batch.sequences * length * FP32_BYTES))
+    order.compute(elementwise("positions", 0, length * _INT64_BYTES))
     if causal_mask:
         order.compute(elementwise("mask below one half", mask * FP32_BYTES, mask * MASK_BYTES))
+    if batch.context:
+        _take_slices(order, batch)
+
+
+def _take_slices(order: IssueOrder, batch: Microbatch) -> None:
+    """For each tensor, the numbers of the rank's slices go to the device, which then copies."""
+    sizes = {
+        "inputs": batch.tokens * _INT64_BYTES,
+        "labels": batch.tokens * _INT64_BYTES,
+        "loss mask": batch.tokens * FP32_BYTES,
+        "positions": batch.tokens * _INT64_BYTES,
+    }
+    for name, size in sizes.items():
+        order.compute(elementwise(f"{name} slices to device", 0, 2 * _INT64_BYTES))
+        order.compute(elementwise(f"{name} slices", size, size))
 
 
 def _broadcast(order: IssueOrder, batch: Microbatch, name: str, num_bytes: int) -> None:

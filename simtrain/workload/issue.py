@@ -37,7 +37,7 @@ def stream_of(op: Op) -> Stream:
 class OverlapPolicy:
     """Which collectives are asynchronous: those over groups that lie along these axes."""
 
-    asynchronous: frozenset[Axis] = frozenset({"tp"})
+    asynchronous: frozenset[Axis] = frozenset({"tp", "cp"})
 
     def hides(self, op: Op) -> bool:
         """Whether `launch` returns before the collective has ended."""

@@ -289,7 +289,8 @@ def _as_recompute(op: Op) -> Op:
 
 
 def _saving_only(kept: Collection[Tensor]) -> _Change:
-    return lambda op: op.replace(saves=tuple(t for t in op.saves if t in kept))
+    """Keep of what an op saves only these, and those of them that it reads."""
+    return lambda op: op.replace(saves=tuple(t for t in (*op.saves, *op.reads) if t in kept))
 
 
 def _saving_too(op: Op, tensor: Tensor) -> Op:

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from simtrain.mesh import Group
+from simtrain.mesh import Group, Mesh
+from simtrain.scenario import Parallelism
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Tensor
@@ -21,13 +22,43 @@ from simtrain.workload.ops import Op, Tensor
 Emit = Callable[[IssueOrder], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Ranks that divide every sequence, and what their attention exchanges.
+
+    Each sequence is cut into twice as many slices as ranks. The first rank has the first and the
+    last slice, the second rank the second and the last but one: all have as many scores to compute.
+
+    Args:
+        group: all ranks.
+        heads: those that exchange tokens for heads, by all-to-alls.
+        keys: those that exchange keys and values.
+        gathers: keys and values are all-gathered, and do not travel around a ring.
+    """
+
+    group: Group
+    heads: Group
+    keys: Group
+    gathers: bool = False
+
+    @classmethod
+    def of(cls, split: Parallelism, mesh: Mesh) -> Context | None:
+        """The ranks that divide the sequences of a scenario, if there are several."""
+        if mesh.cp == 1:
+            return None
+        how = split.context_communication
+        neighbours = {"a2a": mesh.cp, "a2a+p2p": split.context_a2a or 1}.get(how, 1)
+        groups = mesh.split_group("cp", neighbours)
+        return cls(mesh.group("cp"), *groups, gathers=how == "all_gather")
+
+
 @hashed_once
 @dataclass(frozen=True)
 class Microbatch:
     """What flows from block to block, as one rank sees it: `sequences` × `seq_length` × `hidden`.
 
-    `tensor` is the tensor-parallel group. Gradients are summed over microbatches in elements of
-    `gradient_bytes`.
+    `tensor` is the tensor-parallel group, `context` the ranks that divide sequences, if there are
+    several. Gradients are summed over microbatches in elements of `gradient_bytes`.
     """
 
     seq_length: int
@@ -37,6 +68,12 @@ class Microbatch:
     sequence_parallel: bool = False
     element_bytes: int = 2
     gradient_bytes: int = 4
+    context: Context | None = None
+
+    @property
+    def whole_length(self) -> int:
+        """Tokens of a sequence on all ranks that divide it."""
+        return self.seq_length * (self.context.group.num_ranks if self.context else 1)
 
     @property
     def tokens(self) -> int:

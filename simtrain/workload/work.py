@@ -73,6 +73,10 @@ class FusedAttention:
     multiprocessors, dropout is drawn again from its seed, and of the softmax only a row's
     log-sum-exp is kept (Dao 2023, Section 3.1). Blocks above the diagonal and before the window are
     left out: what remains is the area of a band, that of the triangle without a window.
+
+    A part of the attention of a longer sequence has other numbers of keys than of queries,
+    `kv_length` (None: as many), and no window. The queries are then the last of them, or, if not
+    `is_causal`, come after all of them and see each.
     """
 
     heads: int
@@ -83,6 +87,18 @@ class FusedAttention:
     kv_heads: int | None = None
     value_size: int | None = None
     window: int | None = None
+    kv_length: int | None = None
+    is_causal: bool = True
+
+    @property
+    def num_keys(self) -> int:
+        """Keys of each head."""
+        return self.seq_length if self.kv_length is None else self.kv_length
+
+    @property
+    def longest_row(self) -> int:
+        """Keys that the query with the most of them sees."""
+        return self.num_keys if self.window is None else min(self.window, self.num_keys)
 
     @property
     def flops(self) -> int:
@@ -106,15 +122,20 @@ class FusedAttention:
 
     @property
     def model_flops(self) -> int:
-        """The paper's count (Appendix A): whole products, and of the backward pass the four."""
+        """The paper's count (Appendix A): whole products, and of the backward pass the four.
+
+        Whole products are twice what a causal mask leaves of them, and so twice what all parts of
+        an attention compute together.
+        """
         channels = self.head_size + self.channels_of_value
         return (4 if self.is_backward else 2) * self.heads * self.band * channels
 
     @property
     def band(self) -> int:
-        """Twice the scores of a head that the mask leaves: s² without a window."""
+        """Twice the scores of a head that are computed: s² of a whole sequence without a window."""
         masked = 0 if self.window is None else max(0, self.seq_length - self.window)
-        return self.seq_length**2 - masked**2
+        above = self.seq_length**2 if self.is_causal else 0
+        return 2 * self.seq_length * self.num_keys - above - masked**2
 
     @property
     def channels_of_value(self) -> int:
@@ -136,7 +157,8 @@ class FusedAttention:
         """Bytes of Q, K, V and the output together."""
         kv_heads = self.heads if self.kv_heads is None else self.kv_heads
         channels = self.head_size + self.channels_of_value
-        return (self.heads + kv_heads) * channels * self.element_bytes * self.seq_length
+        rows = self.heads * self.seq_length + kv_heads * self.num_keys
+        return rows * channels * self.element_bytes
 
     @property
     def workspace_bytes(self) -> int:

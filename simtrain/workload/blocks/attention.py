@@ -7,15 +7,23 @@ scores and writes all of them. Or all of it in one fused kernel, which keeps no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from simtrain.errors import InputError
 from simtrain.scenario.model import Normalization
+from simtrain.workload.blocks.context import (
+    Share,
+    gathered_attention,
+    heads_for_tokens,
+    ring_attention,
+    tokens_for_heads,
+)
 from simtrain.workload.blocks.dropout import dropout
 from simtrain.workload.blocks.heads import head_norms, rotary
 from simtrain.workload.blocks.views import join_views
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
-from simtrain.workload.tape import Tape
+from simtrain.workload.tape import Context, Tape
 from simtrain.workload.work import FP32_BYTES, FusedAttention, Gemm
 
 CORE_ATTENTION = "core attention"
@@ -77,11 +85,17 @@ class Core:
     head_size: int
     value_size: int
     window: int | None = None
+    ranks_of_heads: int = 1
+
+    @property
+    def seq_length(self) -> int:
+        """Tokens of each sequence, those of ranks included that exchange tokens for heads."""
+        return self.tape.microbatch.seq_length * self.ranks_of_heads
 
     def output(self) -> Tensor:
         """A tensor for the output: a head of values for each head of queries."""
-        batch = self.tape.microbatch
-        return self.tape.tensor("attention output", batch.tokens, self.heads * self.value_size)
+        rows = self.tape.microbatch.sequences * self.seq_length
+        return self.tape.tensor("attention output", rows, self.heads * self.value_size)
 
     def repeated(self, name: str, size: int) -> Tensor | None:
         """Keys or values, once for each head of a group; None if every head has its own.
@@ -131,11 +145,68 @@ def core_attention(
     fused: bool,
     drops_out: bool,
 ) -> Tensor:
-    """The core, of queries and keys side by side in one tensor or in two."""
+    """The core, of queries and keys side by side in one tensor or in two.
+
+    Raises:
+        InputError: ranks divide the sequences of an attention that is not fused, or exchange keys
+            of one with a window.
+    """
+    context = core.tape.microbatch.context
     with core.tape.region(CORE_ATTENTION):
+        if context and not fused:
+            message = "ranks divide the sequences of an attention that is not fused"
+            raise InputError.of("E508", message, fix="call attention(..., fused=True)")
+        if context:
+            return _over_context(core, context, (*query_key, value))
         if fused:
             return _fused(core, query_key, value)
         return _unfused(core, query_key, value, drops_out=drops_out)
+
+
+def _over_context(core: Core, context: Context, given: tuple[Tensor, ...]) -> Tensor:
+    """Fused attention over sequences that ranks divide, from queries and keys, and from values.
+
+    Ranks that exchange tokens for heads see all their tokens. Ranks that exchange keys do so with
+    the heads that are left to them.
+    """
+    tape, heads, keys = core.tape, context.heads, context.keys
+    part = replace(
+        core,
+        heads=core.heads // heads.num_ranks,
+        groups=core.groups // heads.num_ranks,
+        ranks_of_heads=heads.num_ranks,
+    )
+    if core.window is not None and keys.num_ranks > 1:
+        message = "ranks exchange keys and values of an attention with a window"
+        raise InputError.of("E508", message, fix="set parallelism.context_communication to a2a")
+    if heads.num_ranks > 1:
+        given = tokens_for_heads(tape, _share(core), heads, given)
+    if keys.num_ranks == 1:
+        y = _fused(part, given[:-1], given[-1])
+    elif context.gathers:
+        y = part.output()
+        gathered_attention(tape, _share(part), keys, given, y)
+    else:
+        y = part.output()
+        saves_output = heads.num_ranks == 1
+        ring_attention(tape, _share(part), keys, given, y, saves_output=saves_output)
+    if heads.num_ranks == 1:
+        return y
+    output = core.output()
+    heads_for_tokens(tape, y, heads, output, back_again=keys.num_ranks > 1)
+    return output
+
+
+def _share(core: Core) -> Share:
+    batch = core.tape.microbatch
+    return Share(
+        batch.sequences * core.heads,
+        batch.sequences * core.groups,
+        core.head_size,
+        core.value_size,
+        core.seq_length,
+        batch.element_bytes,
+    )
 
 
 def _fused(core: Core, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:
@@ -145,13 +216,13 @@ def _fused(core: Core, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:
     kv_heads = None if core.groups == core.heads else batch.sequences * core.groups
     value_size = None if core.value_size == core.head_size else core.value_size
     output = core.output()
-    log_sum_exp = tape.tensor("softmax log-sum-exp", heads * batch.seq_length, 1, FP32_BYTES)
+    log_sum_exp = tape.tensor("softmax log-sum-exp", heads * core.seq_length, 1, FP32_BYTES)
     saved = *query_key, value, output, log_sum_exp
 
     def kernel(*, is_backward: bool) -> FusedAttention:
         return FusedAttention(
             heads,
-            batch.seq_length,
+            core.seq_length,
             core.head_size,
             is_backward,
             batch.element_bytes,

@@ -69,7 +69,7 @@ def positions(tape: Tape, x: Tensor) -> Tensor:
     """Position embeddings, added to the rows of `x`."""
     y = tape.tensor("embedding output", x.rows, x.width)
     op = elementwise("position embedding", 2 * x.num_bytes, y.num_bytes)
-    table = Parameter(tape.microbatch.seq_length * x.width)
+    table = Parameter(tape.microbatch.whole_length * x.width)
     tape.record(op.name, (x,), (y,), lambda order: order.compute(op), None, parameters=(table,))
     return y
 
@@ -99,6 +99,10 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
             order.compute(elementwise(name, read_bytes, write_bytes, saves=saves, holds_bytes=held))
             if reduced:
                 order.block(_token_sum(batch, f"cross entropy {reduced}"))
+        if batch.context:
+            # The sum of losses and the number of tokens (pretrain_gpt.py, loss_func).
+            work = Collective(CollectiveKind.ALL_REDUCE, 2 * FP32_BYTES, batch.context.group)
+            order.block(collective("loss sum", work, holds_activation=False))
 
     def backward(order: IssueOrder) -> None:
         phase = Phase.INPUT_GRADIENT

@@ -1,0 +1,168 @@
+"""What Megatron-LM and Transformer Engine refuse of context parallelism, and what they accept.
+
+Sources: Megatron-LM's arguments.py and core/parallel_state.py; Transformer Engine's
+attn_forward_func_with_cp and its three functions (context_parallel.py of dot_product_attention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+
+from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+
+_SLICES = 2
+"""Slices of each sequence that a rank has."""
+_HIERARCHICAL = "a2a+p2p"
+
+
+def numbers_of_context_ranks(scenario: Scenario) -> Iterable[int]:
+    """Numbers of ranks into whose slices sequences can be cut, the nearest first."""
+    halves = max(1, scenario.model.seq_length // _SLICES)
+    return near_divisors(scenario.parallelism.context, halves)
+
+
+def _several(scenario: Scenario) -> Iterable[int]:
+    return (number for number in numbers_of_context_ranks(scenario) if number > 1)
+
+
+CONTEXT_RULES: list[Rule] = [
+    rule_against(
+        "E350",
+        "only fused kernels run under context parallelism (Transformer Engine)",
+        {"attention_backend": ["fused"], "parallelism.context": [1]},
+        lambda one: one.parallelism.context > 1 and one.attention_backend != "fused",
+        "parallelism.context is {one.parallelism.context} while attention_backend is "
+        "{one.attention_backend}",
+        ("parallelism.context", "attention_backend"),
+    ),
+    rule_against(
+        "E351",
+        "one rank has whole sequences and exchanges nothing",
+        {"parallelism.context_communication": ["p2p"], "parallelism.context": _several},
+        lambda one: one.parallelism.context < 2 and one.parallelism.context_communication != "p2p",
+    ),
+    rule_against(
+        "E352",
+        "only a2a+p2p has groups of two sizes",
+        {
+            "parallelism.context_a2a": [None],
+            "parallelism.context_communication": [_HIERARCHICAL],
+        },
+        lambda one: (
+            one.parallelism.context_a2a is not None
+            and one.parallelism.context_communication != _HIERARCHICAL
+        ),
+    ),
+    rule_against(
+        "E357",
+        "with a2a a rank sees whole sequences; p2p refuses a window (Transformer Engine), and "
+        "keys gathered for a window are not simulated",
+        {"parallelism.context_communication": ["a2a"], "model.attention_window": [None]},
+        lambda one: (
+            one.parallelism.context > 1
+            and one.model.attention_window
+            and one.parallelism.context_communication != "a2a"
+        ),
+        "model.attention_window is {one.model.attention_window} while "
+        "parallelism.context_communication is {one.parallelism.context_communication}",
+        ("model.attention_window", "parallelism.context_communication"),
+    ),
+    rule_against(
+        "E358",
+        "only keys and values that travel around rings may have heads of two sizes (Transformer "
+        "Engine)",
+        {
+            "parallelism.context_communication": ["p2p", _HIERARCHICAL],
+            "model.latent_attention": [None],
+        },
+        lambda one: (
+            one.parallelism.context > 1
+            and one.model.latent_attention
+            and one.parallelism.context_communication in ("a2a", "all_gather")
+        ),
+        "model.latent_attention is set while parallelism.context_communication is "
+        "{one.parallelism.context_communication}",
+        ("parallelism.context_communication", "model.latent_attention"),
+    ),
+]
+_rule = registering(CONTEXT_RULES)
+
+
+@_rule("E353", "each rank has two slices of every sequence, of equal lengths")
+def _sequence_split_by_context(scenario: Scenario) -> Violation | None:
+    length, ranks = scenario.model.seq_length, scenario.parallelism.context
+    if ranks == 1 or length % (_SLICES * ranks) == 0:
+        return None
+    return Violation(
+        f"model.seq_length is {length}, not a multiple of 2 x parallelism.context "
+        f"(2 x {ranks} = {_SLICES * ranks})",
+        {
+            "model.seq_length": near_multiples(length, _SLICES * ranks),
+            "parallelism.context": numbers_of_context_ranks(scenario),
+        },
+    )
+
+
+@_rule("E354", "sequence parallelism divides a rank's part of each sequence over tensor ranks")
+def _part_split_by_tensor(scenario: Scenario) -> Violation | None:
+    split, length = scenario.parallelism, scenario.model.seq_length
+    divides = length % split.tensor == 0 and length % (_SLICES * split.context) == 0
+    unit = split.tensor * split.context
+    if split.context == 1 or not (split.sequence_parallel and divides) or length % unit == 0:
+        return None
+    return Violation(
+        f"model.seq_length is {length}, not a multiple of parallelism.tensor x context "
+        f"({split.tensor} x {split.context} = {unit}), as sequence parallelism needs",
+        {
+            "model.seq_length": near_multiples(length, unit),
+            "parallelism.context": near_divisors(split.context, length // split.tensor),
+            "parallelism.sequence_parallel": [False],
+        },
+    )
+
+
+@_rule("E355", "neighbours exchange tokens for heads, and there are several such neighbourhoods")
+def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
+    split = scenario.parallelism
+    if split.context_communication != _HIERARCHICAL or split.context < _SLICES:
+        return None
+    proper = divisors(split.context)[1:-1]
+    if split.context_a2a in proper:
+        return None
+    given = "not given" if split.context_a2a is None else str(split.context_a2a)
+    return Violation(
+        f"parallelism.context_a2a is {given}, not a divisor of parallelism.context "
+        f"({split.context}) between 1 and {split.context}",
+        {
+            "parallelism.context_a2a": proper,
+            "parallelism.context_communication": ["p2p", "a2a"],
+        },
+    )
+
+
+@_rule("E356", "all-to-alls give each rank whole heads of queries and of keys")
+def _heads_split_by_context(scenario: Scenario) -> Violation | None:
+    split, groups = scenario.parallelism, scenario.model.num_query_groups
+    field = {"a2a": "context", _HIERARCHICAL: "context_a2a"}.get(split.context_communication)
+    if field is None or groups % split.tensor or _neighbours_divide_context(scenario):
+        return None
+    ranks, heads = getattr(split, field), groups // split.tensor
+    if heads % ranks == 0:
+        return None
+    other = (one for one in divisors(gcd(heads, split.context))[1:] if one < split.context)
+    nearest = {
+        "context": near_divisors(ranks, heads),
+        "context_a2a": sorted(other, key=lambda one: abs(one - ranks)),
+    }
+    return Violation(
+        f"parallelism.{field} is {ranks}, which does not divide the {heads} heads of keys of each "
+        f"tensor-parallel rank (model.num_query_groups {groups} / parallelism.tensor "
+        f"{split.tensor})",
+        {
+            f"parallelism.{field}": nearest[field],
+            "parallelism.context_communication": ["p2p"],
+        },
+    )
