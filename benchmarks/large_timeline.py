@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import simtrain
 from simtrain.durations.model import DurationModel
-from simtrain.engine import Program, Task, runs_loops_compiled, simulate
+from simtrain.engine import Program, Task, simulate
 from simtrain.hardware.load import profile_of
 from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import memory_report
@@ -37,9 +37,8 @@ def main() -> None:
     program = tasks.program(seconds.of_part, seconds.adapter_load)
     timeline = step("run", lambda: simulate(program))
     step("run again", lambda: simulate(program))
-    is_compiled = runs_loops_compiled("auto", tasks.graph)
-    step("break down", lambda: stage_breakdowns(seconds, tasks, timeline, is_compiled=is_compiled))
     ran = IterationTimeline(timeline, tasks)
+    step("break down", lambda: stage_breakdowns(seconds, ran, "auto"))
     step("replay memory", lambda: memory_report(plan, profile, ran))
     print(f"{program.num_tasks:,} tasks, {timeline.makespan_s:.4g} s simulated")
 

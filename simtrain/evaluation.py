@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simtrain.durations.model import DurationModel
-from simtrain.engine import Engine, engine_for_many, runs_loops_compiled
-from simtrain.engine import simulate as run_program
+from simtrain.engine import Engine, engine_for_many
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.iteration import run_iteration
 from simtrain.memory.report import peak_bytes
 from simtrain.plan import Plan
-from simtrain.programs.iteration_layout import tasks_of
 from simtrain.programs.seconds import IterationSeconds, Machine
 from simtrain.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
 from simtrain.scenario import Scenario
@@ -138,15 +137,11 @@ class Evaluator:
         )
 
     def _run(self, plan: Plan, machine: Machine) -> Run:
-        seconds = IterationSeconds.of(plan, machine)
-        tasks = tasks_of(seconds.structure)
-        timeline = run_program(tasks.program(seconds.of_part, seconds.adapter_load), self.engine)
+        seconds, ran = run_iteration(plan, machine, self.engine)
         breakdown = None
         if self.breakdowns:
-            is_compiled = runs_loops_compiled(self.engine, tasks.graph)
-            stages = stage_breakdowns(seconds, tasks, timeline, is_compiled=is_compiled)
-            breakdown = mean_breakdown(stages)
-        return _run_of(seconds, timeline.makespan_s, breakdown)
+            breakdown = mean_breakdown(stage_breakdowns(seconds, ran, self.engine))
+        return _run_of(seconds, ran.timeline.makespan_s, breakdown)
 
 
 def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:

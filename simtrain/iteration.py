@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from simtrain.engine import Engine, runs_loops_compiled
-from simtrain.engine import simulate as run_program
+from simtrain.engine import Engine, simulate
 from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import memory_report
 from simtrain.plan import Plan
@@ -15,18 +14,25 @@ from simtrain.report.result import Result
 
 def simulate_iteration(plan: Plan, machine: Machine, engine: Engine = "auto") -> Result:
     """Simulate an iteration whose work is recorded in a plan."""
-    seconds = IterationSeconds.of(plan, machine)
-    tasks = tasks_of(seconds.structure)
-    timeline = run_program(tasks.program(seconds.of_part, seconds.adapter_load), engine)
-    is_compiled = runs_loops_compiled(engine, tasks.graph)
-    ran, profile = IterationTimeline(timeline, tasks), machine.model.profile
+    seconds, ran = run_iteration(plan, machine, engine)
+    profile = machine.model.profile
     return Result(
         plan=plan,
         profile=profile,
         ran=ran,
         memory=memory_report(plan, profile, ran),
-        stages=stage_breakdowns(seconds, tasks, timeline, is_compiled=is_compiled),
+        stages=stage_breakdowns(seconds, ran, engine),
         model_flops=seconds.flops(recompute=False),
         hardware_flops=seconds.flops(recompute=True),
         extrapolated=seconds.extrapolated(),
     )
+
+
+def run_iteration(
+    plan: Plan, machine: Machine, engine: Engine
+) -> tuple[IterationSeconds, IterationTimeline]:
+    """Lay out and run an iteration: the seconds of its parts, and when each task ran."""
+    seconds = IterationSeconds.of(plan, machine)
+    tasks = tasks_of(seconds.structure)
+    program = tasks.program(seconds.of_part, seconds.adapter_load)
+    return seconds, IterationTimeline(simulate(program, engine), tasks)

@@ -45,7 +45,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "evaluation": {
         *("units", "scenario", "hardware", "durations", "plan", "engine", "programs", "memory"),
-        *("report", "studies", "simulation"),
+        *("report", "iteration", "studies", "simulation"),
     },
     "sweep": {
         *("version", "errors", "strict_yaml", "resources", "scenario", "hardware", "report"),

@@ -19,7 +19,14 @@ import numpy as np
 from cachetools import LRUCache, cached
 from numpy.typing import NDArray
 
-from simtrain.engine import Program, Shares, TaskGraph, Timeline
+from simtrain.engine import (
+    Engine,
+    Program,
+    Shares,
+    TaskGraph,
+    Timeline,
+    runs_loops_compiled,
+)
 from simtrain.engine.compiled import Floats, Ints, run_loop
 from simtrain.engine.idle import idle_seconds
 from simtrain.engine.program import rows_of, starts_of
@@ -148,7 +155,7 @@ class IterationTasks:
         numbers = self.graph.stream_of[own] * shape[1] + self.part_of[own]
         return np.bincount(numbers, minlength=shape[0] * shape[1]).reshape(shape)
 
-    def idle_seconds(self, timeline: Timeline, *, is_compiled: bool) -> Floats:
+    def idle_seconds(self, timeline: Timeline, engine: Engine) -> Floats:
         """[stages, 3], seconds for which each stage is idle while something else runs.
 
         First come transfers and the embedding's all-reduce, then the stage's buckets, then
@@ -156,6 +163,7 @@ class IterationTasks:
         """
         tasks = self.graph.queue_starts, self.graph.queue, timeline.start_s, timeline.end_s
         arrays = *self._waits, *tasks, np.float64(timeline.makespan_s)
+        is_compiled = runs_loops_compiled(engine, self.graph)
         found: Floats = run_loop(idle_seconds, arrays, is_compiled=is_compiled)
         return found
 

@@ -47,10 +47,7 @@ _PART_OF = np.array([[0, 1]], np.int32)
 
 def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Run a pass and say where its time goes; all engines find the same to the last bit."""
-    program = pass_program(record, machine)
-    timeline = simulate(program, engine)
-    is_compiled = runs_loops_compiled(engine, program.graph)
-    return _time(record, timeline, is_compiled=is_compiled)
+    return _time(record, simulate(pass_program(record, machine), engine), engine)
 
 
 def pass_program(record: PassRecord, machine: PassMachine) -> Program:
@@ -67,16 +64,16 @@ def pass_program(record: PassRecord, machine: PassMachine) -> Program:
     return Program(layout.graph, duration_s, Shares(np.ones(1), starts, device, load, weight))
 
 
-def _time(record: PassRecord, timeline: Timeline, *, is_compiled: bool) -> PassTime:
+def _time(record: PassRecord, timeline: Timeline, engine: Engine) -> PassTime:
     """Where the time of a pass goes."""
     layout, start_s, end_s = _layout(record), timeline.start_s, timeline.end_s
     graph, ends_s, makespan_s = layout.graph, end_s[1::2], timeline.makespan_s
     is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
     kernel_s = (ends_s - start_s[1::2])[is_kernel]
     compute_s, recompute_s = np.bincount(layout.is_recompute[is_kernel], kernel_s, 2).tolist()
-    waits = _OWN, _OTHERS, _PART_OF
     tasks = graph.queue_starts, graph.queue, start_s, end_s, np.float64(makespan_s)
-    idle_s = run_loop(idle_seconds, (*waits, *tasks), is_compiled=is_compiled)
+    is_compiled = runs_loops_compiled(engine, graph)
+    idle_s = run_loop(idle_seconds, (_OWN, _OTHERS, _PART_OF, *tasks), is_compiled=is_compiled)
     exposed_s, data_s = idle_s[0].tolist()
     last_ops = np.array(record.starts)[[*record.layer_ends]] - 1
     return PassTime(

@@ -19,8 +19,8 @@ from simtrain.programs.parts import (
 from simtrain.programs.seconds import IterationSeconds
 
 if TYPE_CHECKING:
-    from simtrain.engine import Timeline
-    from simtrain.programs.iteration_layout import IterationTasks
+    from simtrain.engine import Engine
+    from simtrain.memory.replay import IterationTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,15 @@ def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
 
 
 def stage_breakdowns(
-    seconds: IterationSeconds, tasks: IterationTasks, timeline: Timeline, *, is_compiled: bool
+    seconds: IterationSeconds, ran: IterationTimeline, engine: Engine
 ) -> tuple[Breakdown, ...]:
     """One breakdown per stage of an iteration that was run.
 
     While a stage is idle, its time is charged to the first of `_WAITS` that runs elsewhere. The
     rest is bubble.
     """
-    idle_s = tasks.idle_seconds(timeline, is_compiled=is_compiled)
+    tasks, timeline = ran.tasks, ran.timeline
+    idle_s = tasks.idle_seconds(timeline, engine)
     of_parts = [_parts(_of_part(part, seconds)) for part in tasks.parts]
     parts_s = tasks.num_parts @ of_parts + idle_s @ _WAITS
     bubble_s = timeline.makespan_s - parts_s.sum(axis=1)
