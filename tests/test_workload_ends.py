@@ -201,7 +201,7 @@ def test_collectives_of_the_optimizer_step() -> None:
         assert work.kind is CollectiveKind.ALL_REDUCE
         return work.array_bytes, work.group.num_ranks, work.group.axes
 
-    assert only("data_reduction") == (4000, 2, ("dp",))
+    assert only("data_reduction") == (4000, 2, ("cp", "dp"))
     assert only("sequence_parallel") == (240, 8, ("tp",))
     # Of the eight stages only the first and the last hold the embedding.
     assert only("embedding") == (800, 2, ("pp",))
