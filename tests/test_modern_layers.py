@@ -12,7 +12,7 @@ from simtrain.plan import Plan, chunk_of
 from simtrain.scenario import Scenario
 from simtrain.workload import blocks
 from simtrain.workload.blocks.vocabulary import look_up
-from simtrain.workload.gpt import Head
+from simtrain.workload.ends import Head
 from simtrain.workload.ops import Tensor, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Block, Tape

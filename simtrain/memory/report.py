@@ -178,7 +178,10 @@ class _Rank:
     def of(cls, plan: Plan, profile: HardwareProfile, replay: Replay, stage: int) -> _Rank:
         parameters = plan.stage_parameters[stage]
         total, experts = parameters.total, parameters.experts
-        global_bytes = max(memory.buffer_bytes for memory in replay.memories.values())
+        chunks = plan.slices.numbers[stage :: plan.mesh.pp]
+        global_bytes = max(
+            memory.buffer_bytes for (chunk, _), memory in replay.memories.items() if chunk in chunks
+        )
         return cls(
             profile,
             stage,

@@ -124,6 +124,31 @@ COMBINATION_RULES = [
         },
         lambda one: one.parallelism.data * one.parallelism.context < 2 and one.memory.zero_stage,
     ),
+    rule_against(
+        "E344",
+        "multi-token prediction takes rope or no position embedding (Megatron-LM's arguments.py)",
+        {"model.position_embedding": ["rope", "none"], "model.mtp_num_layers": [0]},
+        lambda one: one.model.mtp_num_layers and one.model.position_embedding == "learned",
+        "model.position_embedding is learned while model.mtp_num_layers is "
+        "{one.model.mtp_num_layers}",
+    ),
+    rule_against(
+        "E345",
+        "a module of multi-token prediction is recomputed by itself (multi_token_prediction.py)",
+        {
+            "recompute.num_layers": [1],
+            "recompute.method": ["block"],
+            "model.mtp_num_layers": [0],
+        },
+        lambda one: (
+            one.model.mtp_num_layers
+            and one.recompute.strategy == "full"
+            and one.recompute.method == "uniform"
+            and one.recompute.num_layers > 1
+        ),
+        "recompute.num_layers is {one.recompute.num_layers} while model.mtp_num_layers is "
+        "{one.model.mtp_num_layers}",
+    ),
 ]
 
 NO_HOST_LINK = rule_against(

@@ -66,6 +66,10 @@ class Model(Section):
         sum (Transformer Engine's argument of this name), with one norm for both (GPT-J, Cohere,
         Falcon-7B) or one each (GPT-NeoX, Falcon-40B), or follow each other (none). Each keeps its
         own collectives, as in Transformer Engine.
+    mtp_num_layers: modules after the last layer that each predict one more token (DeepSeek-V3's
+        multi-token prediction, Megatron-LM's --mtp-num-layers): norms, a projection, a transformer
+        layer, and the output layer and loss once more. They are on the last stage, which then has
+        the embedding too, and no layers of `num_layers`.
     hidden_dropout, attention_dropout: 0 has neither kernel nor mask; any other rate takes the same
         time and memory.
     """
@@ -97,5 +101,11 @@ class Model(Section):
     biases: bool = Field(default=True, examples=["false"])
     qkv_biases: bool = Field(default_factory=lambda model: model["biases"], examples=["true"])
     parallel_attention_mlp: ParallelAttentionMlp = Field(default="none", examples=["one_norm"])
+    mtp_num_layers: Annotated[int, Field(ge=0, le=MAX_COUNT)] = Field(default=0, examples=[1])
     hidden_dropout: DropoutRate = Field(default=0.1, examples=[0])
     attention_dropout: DropoutRate = Field(default=0.1, examples=[0])
+
+    @property
+    def shares_embedding(self) -> bool:
+        """Whether the first and the last stage both have the embedding's table."""
+        return self.tied_embeddings or self.mtp_num_layers > 0

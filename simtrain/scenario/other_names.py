@@ -53,6 +53,7 @@ OTHER_NAMES = MappingProxyType(
         "rope_theta": _NO_TIME,
         "qk_nope_head_dim": "latent_attention: {qk_head_dim: ...}",
         "qk_rope_head_dim": "latent_attention: {qk_pos_emb_head_dim: ...}",
+        "num_nextn_predict_layers": "mtp_num_layers",
         "sliding_window": "attention_window",
         "parallel_attn": _PARALLEL,
         "num_ln_in_parallel_attn": _PARALLEL,

@@ -171,6 +171,8 @@ class _Search(Generic[R]):
         grid = self.scenario.parallelism
         if grid.tensor > 1 and not grid.sequence_parallel:
             yield RecomputePolicy(strategy="full", distribute=True)
+        if self.scenario.model.mtp_num_layers:
+            return  # Rule E345 refuses longer units.
         sizes = self.scenario.chunk_sizes
         # Of the lengths that cut chunks into as many units, the shortest runs least again at once.
         shortest = {

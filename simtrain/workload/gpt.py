@@ -2,9 +2,6 @@
 
 Grouped queries: Ainslie et al. 2023; gated MLPs: Shazeer 2020; RMS norms: Zhang and Sennrich 2019;
 squared ReLU: So et al. 2021.
-
-Sources of embedding and head: Megatron-LM's `VocabParallelEmbedding`, `Embedding`,
-`parallel_lm_logits` and `vocab_parallel_cross_entropy`.
 """
 
 from __future__ import annotations
@@ -19,26 +16,18 @@ from simtrain.workload.blocks import (
     add,
     attention,
     column_linear,
-    cross_entropy,
-    dropout,
     dropout_add,
     latent_attention,
-    look_up,
     norm,
-    positions,
     row_linear,
 )
 from simtrain.workload.chunk import Chunk
+from simtrain.workload.ends import NORMS, Embedding, Head, TokenPrediction
 from simtrain.workload.ops import Tensor
 from simtrain.workload.tape import Tape
 
-WORD_EMBEDDINGS = "word embeddings"
-"""The parameter that a tied model's embedding and output layer share."""
-
-
 _ACTIVATIONS = {"gelu": "GeLU", "swiglu": "SwiGLU", "geglu": "GeGLU", "squared_relu": "ReLU²"}
 _GATED = ("swiglu", "geglu")
-_NORMS = {"layer_norm": "layer norm", "rms_norm": "RMS norm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +71,7 @@ class TransformerLayer:
         return self._add(tape, (y, self._mlp(tape, given)), x, "attention and MLP")
 
     def _norm(self, tape: Tape, x: Tensor, label: str) -> Tensor:
-        return norm(tape, x, f"{label} {_NORMS[self.normalization]}", self.normalization)
+        return norm(tape, x, f"{label} {NORMS[self.normalization]}", self.normalization)
 
     def _attention(self, tape: Tape, x: Tensor) -> Tensor:
         if self.latent_attention is None:
@@ -142,42 +131,6 @@ class TransformerLayer:
         return combine(tape, branches, residual, label, bias=self.biases)
 
 
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """Word and learned position embeddings of the first stage, and their dropout."""
-
-    vocab: int
-    tied: bool
-    is_unit: bool = False
-    learned_positions: bool = True
-    drops_out: bool = True
-
-    def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """From tokens to the first layer's input."""
-        y = look_up(tape, self.vocab, tied=WORD_EMBEDDINGS if self.tied else "")
-        if self.learned_positions:
-            y = positions(tape, y)
-        return dropout(tape, y, "embedding dropout") if self.drops_out else y
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The final norm, the output layer and the loss."""
-
-    vocab: int
-    tied: bool
-    in_place_cross_entropy: bool = True
-    is_unit: bool = False
-    normalization: Normalization = "layer_norm"
-
-    def forward(self, tape: Tape, x: Tensor) -> None:
-        """From the last layer's output to the loss."""
-        y = norm(tape, x, f"final {_NORMS[self.normalization]}", self.normalization)
-        tied = WORD_EMBEDDINGS if self.tied else ""
-        logits = column_linear(tape, y, self.vocab, "logits", "output layer", bias=False, tied=tied)
-        cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)
-
-
 def gpt_blocks(scenario: Scenario) -> Chunk:
     """All blocks of a scenario's model, first to last."""
     model = scenario.model
@@ -202,15 +155,17 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
     )
     embedding = Embedding(
         model.vocab_size,
-        model.tied_embeddings,
+        model.shares_embedding,
         learned_positions=model.position_embedding == "learned",
         drops_out=model.hidden_dropout > 0,
     )
+    prediction = TokenPrediction(model.mtp_num_layers, layer, embedding, model.normalization)
     head = Head(
         model.vocab_size,
         model.tied_embeddings,
         scenario.memory.in_place_cross_entropy,
         normalization=model.normalization,
+        prediction=prediction if model.mtp_num_layers else None,
     )
     return _blocks(embedding, layer, model.num_layers, head)
 

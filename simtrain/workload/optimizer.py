@@ -86,7 +86,7 @@ class StepOptions:
                 *_groups(
                     mesh,
                     partial_sums=split.sequence_parallel,
-                    tied=scenario.model.tied_embeddings and split.pipeline > 1,
+                    tied=scenario.model.shares_embedding and split.pipeline > 1,
                 ),
                 zero_stage=memory.zero_stage,
                 offloads=memory.offload_optimizer,

@@ -13,6 +13,9 @@ from simtrain.workload.segments import KEEP, Treatment
 
 KEEP_ALL = RecomputePolicy()
 SELECTIVE = Treatment(regions=frozenset({CORE_ATTENTION}))
+TOKEN_PREDICTION = "multi-token prediction"
+"""The region of a module of multi-token prediction, which full recompute runs again."""
+_PREDICTION = Treatment(regions=frozenset({TOKEN_PREDICTION}))
 DROP, KEEP_INPUT = Treatment(drops_all=True), Treatment(drops_all=True, keeps_input=True)
 
 
@@ -40,6 +43,18 @@ class Unit:
     def layers(self) -> range:
         """Numbers of its layers in the chunk."""
         return range(self.first, self.first + self.num_layers)
+
+
+def treatment_outside(policy: RecomputePolicy) -> Treatment:
+    """What blocks that are no layers drop: regions of modules that predict further tokens.
+
+    Source: Megatron-LM's `MultiTokenPredictionLayer._checkpointed_forward`, which recomputes
+    nothing with the method block.
+    """
+    if policy.strategy == "selective":
+        return SELECTIVE
+    is_uniform = policy.strategy == "full" and policy.method == "uniform"
+    return _PREDICTION if is_uniform else KEEP
 
 
 def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:

@@ -12,7 +12,7 @@ from simtrain.workload.chunk import Chunk, unit_parameters
 from simtrain.workload.issue import Handle, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
-from simtrain.workload.recompute import Unit, units
+from simtrain.workload.recompute import Unit, treatment_outside, units
 from simtrain.workload.segments import (
     KEEP,
     BlockRun,
@@ -122,6 +122,7 @@ class _Part:
 
     blocks: tuple[tuple[int, Block], ...]
     unit: Unit | None = None
+    treatment: Treatment = KEEP
 
     def forward(self) -> Iterator[_PlacedSource]:
         """The steps of a forward pass."""
@@ -145,7 +146,7 @@ class _Part:
     def _run(self) -> Iterator[_PlacedSource]:
         if self.unit is None:
             for place, block in self.blocks:
-                yield place, None, _Source(block)
+                yield place, None, _Source(block, treatment=self.treatment)
             return
         for (place, block), layer in zip(self.blocks, self.unit.layers, strict=True):
             yield place, layer, _Source(block, treatment=self.unit.treatment(layer))
@@ -161,10 +162,10 @@ def _parts(chunk: Chunk, recompute: RecomputePolicy) -> tuple[_Part, ...]:
     layers = [(place, block) for place, block in numbered if block.is_unit]
     starts = {unit.first: unit for unit in units(recompute, len(layers))}
     parts: list[_Part] = []
-    number = 0
+    outside, number = treatment_outside(recompute), 0
     for place, block in numbered:
         if not block.is_unit:
-            parts.append(_Part(((place, block),)))
+            parts.append(_Part(((place, block),), treatment=outside))
             continue
         if unit := starts.get(number):
             parts.append(_Part(tuple(layers[i] for i in unit.layers), unit))

@@ -178,7 +178,7 @@ class _Backward:
         """
         if self.kind == "W":
             return
-        shared: dict[int, Tensor] = {}
+        shared: Tensor | None = None
         for tensor in node.inputs:
             holder = first
             if tensor in self.waiting:
@@ -187,8 +187,8 @@ class _Backward:
             earlier = [user for user in self.users[tensor] if self.index(user) < place]
             if earlier or self.producer.get(tensor, place - 1) != place - 1:
                 gradient = _gradient(tensor, self.recording)
-                if holder == self.order.position:
-                    gradient = shared.setdefault(tensor.num_bytes, gradient)
+                if holder == self.order.position and tensor.num_bytes == node.outputs[0].num_bytes:
+                    gradient = shared = shared or gradient
                 self.waiting[tensor] = gradient
                 if holder < self.order.position:
                     self.saving(holder, gradient)
@@ -226,9 +226,11 @@ def _regions(
     nodes: Sequence[Node], names: frozenset[str]
 ) -> Iterator[tuple[str, tuple[Node, ...]]]:
     """Consecutive nodes by region; "" for nodes outside of the named regions."""
-    for region, members in itertools.groupby(
-        nodes, key=lambda node: node.region if node.region in names else ""
-    ):
+
+    def region_of(node: Node) -> str:
+        return next((region for region in node.regions if region in names), "")
+
+    for region, members in itertools.groupby(nodes, key=region_of):
         yield region, tuple(members)
 
 

@@ -141,7 +141,7 @@ class Node:
         inputs: tensors that get a gradient from its backward.
         outputs: tensors whose gradients its backward starts from.
         forward, backward: issue its ops.
-        region: name of the region that may be checkpointed by itself, or "".
+        regions: names of the regions around it that may be checkpointed, the outermost first.
         deferred_gradient_bytes: what its weight gradient reads of its output's gradient.
     """
 
@@ -150,7 +150,7 @@ class Node:
     outputs: tuple[Tensor, ...]
     forward: Emit
     backward: Emit | None
-    region: str
+    regions: tuple[str, ...]
     deferred_gradient_bytes: int
 
 
@@ -162,7 +162,7 @@ class Tape:
     nodes: list[Node] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
     _num_tensors: int = 0
-    _region: str = ""
+    _regions: tuple[str, ...] = ()
 
     def tensor(
         self,
@@ -193,7 +193,8 @@ class Tape:
         deferred_gradient_bytes: int = 0,
     ) -> None:
         """Append a node."""
-        node = Node(name, inputs, outputs, forward, backward, self._region, deferred_gradient_bytes)
+        regions, deferred = self._regions, deferred_gradient_bytes
+        node = Node(name, inputs, outputs, forward, backward, regions, deferred)
         self.nodes.append(node)
         self.parameters.extend(parameters)
 
@@ -219,9 +220,10 @@ class Tape:
     @contextmanager
     def region(self, name: str) -> Iterator[None]:
         """Within, nodes belong to a region that a recompute policy can name."""
-        outer, self._region = self._region, name
+        outer = self._regions
+        self._regions = (*outer, name)
         yield
-        self._region = outer
+        self._regions = outer
 
 
 @dataclass(frozen=True, slots=True, eq=False)

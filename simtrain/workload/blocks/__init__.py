@@ -7,6 +7,7 @@ from simtrain.workload.blocks.exchange import (
     all_gather,
     all_reduce,
     all_to_all,
+    gather_columns,
     reduce_scatter,
     send,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "dropout_add",
+    "gather_columns",
     "latent_attention",
     "look_up",
     "norm",

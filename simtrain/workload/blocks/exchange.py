@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from simtrain.mesh import Group
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Phase, Tensor, collective
+from simtrain.workload.ops import Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Tape
 from simtrain.workload.work import Collective, CollectiveKind
 
@@ -17,6 +17,34 @@ def all_gather(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     """The rows of all ranks of a group."""
     kinds = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
     return _exchange(tape, x, x.rows * group.num_ranks, group, name, *kinds)
+
+
+def gather_columns(tape: Tape, x: Tensor, name: str) -> Tensor:
+    """This rank's tokens with the columns of all tensor-parallel ranks.
+
+    All ranks' columns are gathered and copied side by side; under sequence parallelism this rank's
+    tokens are cut out, whose gradients are gathered. Source: Megatron-LM's
+    `gather_from_tensor_model_parallel_region` and `scatter_to_sequence_parallel_region`.
+    """
+    batch = tape.microbatch
+    if batch.tensor.num_ranks == 1:
+        return x
+    y = tape.tensor(f"{name} output", batch.local_tokens, x.width * batch.tensor.num_ranks)
+    whole_bytes = x.num_bytes * batch.tensor.num_ranks
+    work = Collective(CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor)
+
+    def forward(order: IssueOrder) -> None:
+        order.block(collective(name, work))
+        order.compute(elementwise(f"{name} copy", whole_bytes, whole_bytes))
+
+    def backward(order: IssueOrder) -> None:
+        phase = Phase.INPUT_GRADIENT
+        if batch.sequence_parallel:
+            order.block(collective(f"{name} gradient", work, phase))
+        order.compute(elementwise(f"{name} gradient copy", x.num_bytes, x.num_bytes, phase))
+
+    tape.record(name, (x,), (y,), forward, backward)
+    return y
 
 
 def reduce_scatter(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:

@@ -88,6 +88,7 @@ def column_linear(
     skip_bias_add: bool = False,
     output_name: str = "",
     tied: str = "",
+    holds_weight: bool = True,
 ) -> Tensor:
     """A linear layer whose weight is split by columns over the tensor-parallel ranks.
 
@@ -100,6 +101,7 @@ def column_linear(
         skip_bias_add: leaves adding the bias to the kernel after it, as Megatron-LM's argument.
         output_name: of the tensor that it returns: all tokens, outputs / t wide.
         tied: the name under which another block holds the same weight.
+        holds_weight: whether no other product of the block has recorded the weight.
     """
     batch, label = tape.microbatch, label or name
     products = Products(name, x.width, outputs // batch.tensor.num_ranks, batch)
@@ -131,7 +133,7 @@ def column_linear(
         (y,),
         forward,
         backward,
-        parameters=_parameters(products, bias=bias, tied=tied),
+        parameters=_parameters(products, bias=bias, tied=tied) if holds_weight else (),
         deferred_gradient_bytes=y.num_bytes,
     )
     return y

@@ -1,0 +1,130 @@
+"""What stands before the first layer and after the last: embedding, further tokens, loss.
+
+Sources of embedding and head: Megatron-LM's `VocabParallelEmbedding`, `Embedding`,
+`parallel_lm_logits` and `vocab_parallel_cross_entropy`. Source of multi-token prediction
+(DeepSeek-AI 2024, Section 2.2): its core/transformer/multi_token_prediction.py. Rolled tokens,
+labels and masks are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from simtrain.scenario.model import Normalization
+from simtrain.workload.blocks import (
+    column_linear,
+    concat,
+    cross_entropy,
+    dropout,
+    gather_columns,
+    look_up,
+    norm,
+    positions,
+)
+from simtrain.workload.ops import Tensor
+from simtrain.workload.recompute import TOKEN_PREDICTION
+from simtrain.workload.tape import Tape
+
+WORD_EMBEDDINGS = "word embeddings"
+"""The parameter that the embedding and the last stage share."""
+
+NORMS = {"layer_norm": "layer norm", "rms_norm": "RMS norm"}
+"""Names of norms in the names of ops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Word and learned position embeddings of the first stage, and their dropout."""
+
+    vocab: int
+    tied: bool
+    is_unit: bool = False
+    learned_positions: bool = True
+    drops_out: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """From tokens to the first layer's input."""
+        y = look_up(tape, self.vocab, tied=WORD_EMBEDDINGS if self.tied else "")
+        if self.learned_positions:
+            y = positions(tape, y)
+        return dropout(tape, y, "embedding dropout") if self.drops_out else y
+
+
+class Layer(Protocol):
+    """A block that goes from hidden states to hidden states."""
+
+    def __hash__(self) -> int:
+        """Equal layers record the same."""
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record the forward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrediction:
+    """Modules that each predict one more token, from the output of the module before.
+
+    A module norms this output and the embedding of the next token, projects both side by side to
+    the hidden size, and runs a transformer layer and a norm. Modules have the embedding's table in
+    common, but neither layers nor norms.
+    """
+
+    num_modules: int
+    layer: Layer
+    embedding: Embedding
+    normalization: Normalization
+
+    def forward(self, tape: Tape, x: Tensor) -> list[Tensor]:
+        """The outputs of all modules, from that of the final norm."""
+        outputs: list[Tensor] = []
+        for _ in range(self.num_modules):
+            x = self._module(tape, x)
+            outputs.append(x)
+        return outputs
+
+    def _module(self, tape: Tape, x: Tensor) -> Tensor:
+        token = self.embedding.forward(tape, x)
+        with tape.region(TOKEN_PREDICTION):
+            normed = self._norm(tape, token, "embedding"), self._norm(tape, x, "hidden")
+            both = concat(tape, normed, "MTP embedding and hidden")
+            name = "MTP projection"
+            y = column_linear(tape, both, tape.microbatch.hidden, name, bias=False)
+            y = gather_columns(tape, y, f"{name} gather")
+            y = self.layer.forward(tape, y)
+            return self._norm(tape, y, "final")
+
+    def _norm(self, tape: Tape, x: Tensor, label: str) -> Tensor:
+        return norm(tape, x, f"MTP {label} {NORMS[self.normalization]}", self.normalization)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The final norm, the output layer and the loss; of further tokens with the same weight."""
+
+    vocab: int
+    tied: bool
+    in_place_cross_entropy: bool = True
+    is_unit: bool = False
+    normalization: Normalization = "layer_norm"
+    prediction: TokenPrediction | None = None
+
+    def forward(self, tape: Tape, x: Tensor) -> None:
+        """From the last layer's output to the losses."""
+        y = norm(tape, x, f"final {NORMS[self.normalization]}", self.normalization)
+        further = self.prediction.forward(tape, y) if self.prediction else []
+        for number, hidden in enumerate((*further, y)):
+            self._loss(tape, hidden, holds_weight=number == 0)
+
+    def _loss(self, tape: Tape, x: Tensor, *, holds_weight: bool) -> None:
+        logits = column_linear(
+            tape,
+            x,
+            self.vocab,
+            "logits",
+            "output layer",
+            bias=False,
+            tied=WORD_EMBEDDINGS if self.tied else "",
+            holds_weight=holds_weight,
+        )
+        cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)
