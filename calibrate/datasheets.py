@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from ruamel.yaml import YAML
 
-from simtrain.hardware.entry import Entry
+from simtrain.entry import Entry
 from simtrain.units import BytesPerSecond, FlopsPerSecond
 
 _FILE = Path(__file__).with_name("datasheets.yaml")

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from simtrain.durations.attention import REFERENCE_HEAD_SIZE
+from simtrain.entry import Entry
 from simtrain.hardware.algorithms import Collectives as Algorithms
 from simtrain.hardware.cluster import Cluster
-from simtrain.hardware.entry import Entry
 from simtrain.hardware.links import PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
 from simtrain.strict_yaml import FieldError

@@ -126,8 +126,9 @@ class Plan:
         scenario, mesh = self.scenario, self.mesh
         stage = scenario.memory.zero_stage
         sharding = Sharding(mesh.data_group, stage == 3) if stage >= 2 else None
-        options = PassOptions(microbatch_of(scenario, mesh), overlap_of(scenario), sharding)
-        return shared(options)
+        launch_s = 0.0 if scenario.facts.cuda_graphs else scenario.host_issue_s
+        batch, overlap = microbatch_of(scenario, mesh), overlap_of(scenario)
+        return shared(PassOptions(batch, overlap, sharding, launch_s))
 
     @property
     def microbatch(self) -> Microbatch:
@@ -320,13 +321,14 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         scenario.compute_bytes,
         scenario.gradient_bytes,
         Context.of(scenario.parallelism, mesh),
+        kernels=scenario.facts.kernels,
     )
 
 
 def overlap_of(scenario: Scenario) -> OverlapPolicy:
     """Which collectives of a scenario are asynchronous."""
     axes: dict[Axis, bool] = {
-        "tp": scenario.overlap.tensor_parallel,
+        "tp": scenario.overlaps_tensor_parallel,
         "cp": True,
         "dp": scenario.overlap.data_parallel,
     }

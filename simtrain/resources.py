@@ -1,4 +1,4 @@
-"""The scenarios, sweeps and profiles that come with simtrain, and how a name finds one."""
+"""The scenarios, sweeps, profiles and software stacks of simtrain, and how a name finds one."""
 
 from __future__ import annotations
 
@@ -39,6 +39,17 @@ def find_profile(name_or_path: str | Path, location: Location | None = None) -> 
     return _find(name_or_path, "hw_profiles", "hardware profile", location)
 
 
+def find_stack(name: str) -> Path:
+    """The file of a software stack that comes with simtrain.
+
+    Raises:
+        InputError: no shipped stack has this name.
+    """
+    if name not in list_stacks():
+        raise InputError([_unknown_name(name, list_stacks(), "software stack", None)])
+    return _folder("software_stacks") / f"{name}{_SUFFIX}"
+
+
 def list_scenarios() -> list[str]:
     """The names of the scenarios that come with simtrain."""
     return _names(_folder("scenarios"))
@@ -52,6 +63,11 @@ def list_sweeps() -> list[str]:
 def list_profiles() -> list[str]:
     """The names of the hardware profiles that come with simtrain."""
     return _names(_folder("hw_profiles"))
+
+
+def list_stacks() -> list[str]:
+    """The names of the software stacks that come with simtrain."""
+    return _names(_folder("software_stacks"))
 
 
 def _folder(kind: str) -> Path:

@@ -22,7 +22,7 @@ from simtrain import paper
 from simtrain.commands.reproduce import Target
 from simtrain.hardware.load import load_profile
 from simtrain.paper.entries import Comparison, Entry
-from simtrain.resources import list_profiles, list_scenarios, list_sweeps
+from simtrain.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
 
@@ -259,11 +259,13 @@ def test_the_wheel_carries_scenarios_and_profiles() -> None:
     assert build["targets"]["wheel"]["force-include"] == {
         "scenarios": "simtrain/_data/scenarios",
         "hw_profiles": "simtrain/_data/hw_profiles",
+        "software_stacks": "simtrain/_data/software_stacks",
         "sweeps": "simtrain/_data/sweeps",
     }
     for folder, names in (
         ("scenarios", list_scenarios()),
         ("hw_profiles", list_profiles()),
+        ("software_stacks", list_stacks()),
         ("sweeps", list_sweeps()),
     ):
         assert names == sorted(path.stem for path in (ROOT / folder).iterdir())

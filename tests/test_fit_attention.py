@@ -16,8 +16,8 @@ from calibrate.measured_fit import fit_measurements
 from calibrate.records import AttentionRecord, Measurement
 from calibrate.validation import Limits, validate_profile
 from simtrain.durations.attention import AttentionMachine, attention_seconds
+from simtrain.entry import Entry
 from simtrain.errors import InputError
-from simtrain.hardware.entry import Entry
 from simtrain.hardware.profile import FusedAttention as FusedAttentionSection
 from simtrain.simulation import simulate
 from simtrain.workload.work import FusedAttention

@@ -35,8 +35,8 @@ from calibrate.records import (
 )
 from simtrain.durations.collectives import ring_seconds
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.entry import Entry
 from simtrain.errors import InputError
-from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate

@@ -21,8 +21,8 @@ from calibrate.records import (
 from calibrate.residuals import Residual, Residuals
 from simtrain.durations.gemm import GemmMachine
 from simtrain.durations.host import host_bytes_per_s
+from simtrain.entry import Entry
 from simtrain.errors import InputError
-from simtrain.hardware.entry import Entry
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.work import HostResource
 

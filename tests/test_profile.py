@@ -9,8 +9,8 @@ from bad_profiles import BAD_PROFILES, SHIPPED, Bad
 from pydantic import BaseModel
 from toys import a100
 
+from simtrain.entry import Entry
 from simtrain.errors import InputError
-from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile
 
 

@@ -6,9 +6,9 @@ import pytest
 from scenario_texts import MINIMAL, scenario_of
 from toys import a100
 
+from simtrain.entry import Entry
 from simtrain.errors import InputError
 from simtrain.hardware import load
-from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile

@@ -62,12 +62,12 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "zero_stage": 0,
         "offload_optimizer": False,
         "deallocate_outputs": True,
-        "in_place_cross_entropy": True,
+        "in_place_cross_entropy": None,
     }
     assert (scenario.cluster, scenario.hardware) == ("a100_sxm4_80gb", {})
     assert scenario.precision.model_dump() == {"compute": "bf16", "gradients": "fp32"}
     assert scenario.overlap.model_dump() == {
-        "tensor_parallel": True,
+        "tensor_parallel": None,
         "pipeline": False,
         "data_parallel": False,
         "parameter_gather": False,

@@ -14,8 +14,8 @@ from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residuals
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.entry import Entry
 from simtrain.errors import InputError
-from simtrain.hardware.entry import Entry
 from simtrain.hardware.load import load_profile
 from simtrain.pages.profile_page import load_page
 from simtrain.resources import find_profile, list_profiles

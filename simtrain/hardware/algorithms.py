@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from simtrain.hardware.entry import Entry, Fraction, Strict, Text
+from simtrain.entry import Entry, Fraction, Strict, Text
 from simtrain.strict_yaml import FieldError
 from simtrain.units import Bytes, NonNegativeSeconds
 

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from simtrain.hardware.entry import Count, Entry, Strict, Text
+from simtrain.entry import Count, Entry, Strict, Text
 from simtrain.strict_yaml import FieldError
 
 

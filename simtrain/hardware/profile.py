@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from simtrain.hardware.algorithms import Collectives
-from simtrain.hardware.cluster import Cluster
-from simtrain.hardware.entry import (
+from simtrain.entry import (
     Count,
     Entry,
     Fraction,
@@ -17,6 +15,8 @@ from simtrain.hardware.entry import (
     Strict,
     Text,
 )
+from simtrain.hardware.algorithms import Collectives
+from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.links import InterNode, IntraNode
 from simtrain.strict_yaml import FieldError
 from simtrain.units import (

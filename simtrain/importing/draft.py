@@ -9,7 +9,7 @@ from typing import Any
 
 from simtrain.errors import InputError, Location, Problem
 from simtrain.scenario import Scenario, check_scenario
-from simtrain.scenario.schema import spell_out_recompute
+from simtrain.scenario.words import spell_out_words
 from simtrain.strict_yaml import (
     Document,
     Positions,
@@ -79,13 +79,13 @@ class Draft:
         """
         document = Document(self.data, Positions(self.places, self.places))
         for override in self.overrides:
-            document = apply_overrides(spell_out_recompute(document), [override])
+            document = apply_overrides(spell_out_words(document), [override])
             path = path_of(override)
             within = [one for one in self.comments if one[: len(path)] == path]
             for one in within:
                 del self.comments[one]
             self.comments[path] = "--set"
-        document = spell_out_recompute(document)
+        document = spell_out_words(document)
         written = {".".join(map(str, path)) for path, _ in leaves(document.data)}
         missing = [
             Problem(

@@ -5,7 +5,8 @@ that share it (`get_global_memory_buffer().get_tensor(..., "mpu")`); and what Ze
 moment.
 Of the optimizer step: the fp32 copy of 16-bit gradients (Megatron-LM's
 `Float16OptimizerWithFloat16Params`; the flattened fp32 buffer of ZeRO, Section 3.2). Reducing
-gradients needs none: they lie in one contiguous buffer and are reduced in place.
+gradients needs none: they lie in one contiguous buffer and are reduced in place. An Adam that is
+not fused has an array more, for the roots of the variances (torch.optim's `_multi_tensor_adamw`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from simtrain.workload.work import FP32_BYTES
 Buffers = dict[str, int]
 RECOMPUTED, WORKING = "recomputed tensors", "working tensors"
 GLOBAL, FP32_GRADIENTS = "global memory buffer", "gradients in fp32"
+OPTIMIZER_ARRAY = "array of the optimizer's kernels"
 GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
@@ -62,4 +64,5 @@ def step_buffers(
     return {
         GLOBAL: global_bytes,
         FP32_GRADIENTS: held * FP32_BYTES if copied else 0,
+        OPTIMIZER_ARRAY: 0 if options.fused_adam or options.offloads else held * FP32_BYTES,
     }

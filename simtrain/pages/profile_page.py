@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.entry import Entry
 from simtrain.hardware.algorithms import Protocol, Rule
 from simtrain.hardware.cluster import Level
-from simtrain.hardware.entry import Entry
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile, Ranges, Tile

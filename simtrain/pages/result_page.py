@@ -12,6 +12,9 @@ from simtrain.report.breakdown import PART_LABELS
 from simtrain.report.result import Result
 from simtrain.units import format_seconds
 
+HOST_BOUND = 0.05
+"""The share of an iteration spent waiting for launches from which a page says so."""
+
 
 def result_page(result: Result) -> RenderableType:
     """The report of `simtrain run`."""
@@ -27,12 +30,20 @@ def _headline(result: Result) -> Table:
     rows = (
         ("scenario", f"{scenario.name} ({', '.join(settings)})"),
         ("parameters", f"{result.num_parameters:,}"),
+        ("software", _stack(result)),
         ("cluster", f"{result.profile.name}, GPUs used: {scenario.num_gpus}"),
         ("iteration time", f"{result.iteration_time_s:.4g} s"),
         ("tokens per second", f"{result.tokens_per_s:,.0f}"),
         ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}"),
     )
     return properties(rows)
+
+
+def _stack(result: Result) -> str:
+    """The software stack that was assumed, and what the scenario sets of it."""
+    software = result.scenario.software
+    own = ", ".join(software.overridden)
+    return f"{software.stack} ({own}: the scenario's)" if own else software.stack
 
 
 def _breakdown_table(result: Result) -> Table:
@@ -61,6 +72,9 @@ def _remarks(result: Result) -> list[str]:
     remarks = [f"{simulated} of {total} ranks simulated, one a stage; the rest do the same."]
     if simulated == total:
         remarks = ["Every rank simulated."]
+    if result.host_bound >= HOST_BOUND:
+        share = f"{result.host_bound:.0%} of the iteration"
+        remarks.append(f"Host-bound: GPUs wait for kernel launches in {share}.")
     if result.extrapolated:
         names = ", ".join(result.extrapolated)
         remarks.append(f"Extrapolated beyond what the profile was fitted on: {names}.")

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cachetools import LRUCache
 
@@ -74,17 +74,22 @@ class Machine:
             self._steps[options, parameters] = found
         return found
 
+    def host_issue_s(self, of_stack: float | None = None) -> float:
+        """Host time to issue a kernel or a message: the software stack's, or else the profile's."""
+        return self.model.profile.host.issue.value if of_stack is None else of_stack
+
     @property
     def pass_machine(self) -> PassMachine:
-        """What decides how long a pass takes."""
-        launch_s = self.model.profile.host.issue.value
-        return PassMachine(self.model.seconds, launch_s, self.model.device_load)
+        """What decides how long a pass takes; its options may have another launch time."""
+        return PassMachine(self.model.seconds, self.host_issue_s(), self.model.device_load)
 
     def _run(self, one: Pass) -> PassTime:
         # Loaded with the first pass, since it loads numpy.
         from simtrain.programs.pass_layout import simulate_pass
 
-        return simulate_pass(record_pass(one), self.pass_machine, self.engine)
+        launch_s = self.host_issue_s(one.options.launch_s)
+        machine = replace(self.pass_machine, launch_s=launch_s)
+        return simulate_pass(record_pass(one), machine, self.engine)
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class IterationSeconds:
                 return self.machine.op_seconds(filter(None, [self.plan.arrival]))
             case Synchronize(num_messages=number):
                 # The host posts each message as it launches a kernel, while the device waits.
-                return number * self.machine.model.profile.host.issue.value
+                return number * self.machine.host_issue_s(self.plan.scenario.host_issue_s)
             case Bucket():
                 return self.machine.op_seconds(self._bucket_ops(part))
             case Step():

@@ -89,6 +89,14 @@ class Result:
         return tokens / self.iteration_time_s
 
     @property
+    def host_bound(self) -> float:
+        """Share of the iteration in which GPUs wait for the host to launch kernels, 0 to 1.
+
+        The mean over the stages.
+        """
+        return self.breakdown.launch_s / self.iteration_time_s
+
+    @property
     def num_parameters(self) -> int:
         """Parameters of the whole model, not divided over any ranks."""
         return self.plan.num_parameters
@@ -153,6 +161,7 @@ class Result:
             "scenario": self.scenario.name,
             "strategy": self.scenario.strategy,
             "attention_backend": self.scenario.attention_backend,
+            "software": self.scenario.software.stack,
             "cluster": self.profile.name,
             "num_parameters": self.num_parameters,
             "num_gpus": self.scenario.num_gpus,
@@ -161,6 +170,7 @@ class Result:
             "tokens_per_s": self.tokens_per_s,
             "mfu": self.mfu,
             "hfu": self.hfu,
+            "host_bound": self.host_bound,
             "model_flops": self.model_flops,
             "hardware_flops": self.hardware_flops,
             "breakdown_s": self.breakdown_s,

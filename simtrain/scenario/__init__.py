@@ -4,16 +4,17 @@ from simtrain.scenario.check import REASONS, check_cluster, check_scenario, chec
 from simtrain.scenario.load import load_scenario, load_unchecked
 from simtrain.scenario.model import Model
 from simtrain.scenario.parallelism import Parallelism, Placement
+from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import (
     Batch,
     MemoryOptions,
     Overlap,
     Precision,
-    RecomputePolicy,
     Scenario,
     ScheduleName,
 )
+from simtrain.scenario.software_section import Software
 from simtrain.scenario.violation import Rule, Violation
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Rule",
     "Scenario",
     "ScheduleName",
+    "Software",
     "Violation",
     "check_cluster",
     "check_scenario",

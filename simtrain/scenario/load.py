@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from simtrain.resources import find_scenario
 from simtrain.scenario.check import check_scenario
-from simtrain.scenario.schema import Scenario, spell_out_recompute
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.words import spell_out_words
 from simtrain.strict_yaml import Document, apply_overrides, load_document
 
 
@@ -31,7 +32,7 @@ def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = 
     path = find_scenario(path_or_name)
     document = load_document(path)
     for override in overrides:
-        document = apply_overrides(spell_out_recompute(document), [override])
+        document = apply_overrides(spell_out_words(document), [override])
     data = document.data
     if data.get("name") is None:
         data = data | {"name": path.stem}

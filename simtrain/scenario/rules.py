@@ -20,6 +20,7 @@ from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ra
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
+from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
 from simtrain.scenario.violation import Rule, Violation, registering
 
@@ -35,6 +36,7 @@ _RULES: list[Rule] = [
     *CONTEXT_RULES,
     *COMBINATION_RULES,
     *DATA_PARALLEL_RULES,
+    *SOFTWARE_RULES,
 ]
 _rule = registering(_RULES)
 

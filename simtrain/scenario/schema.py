@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError
 
 from simtrain.mesh import Domains, Mesh
 from simtrain.scenario.model import MAX_COUNT, Count, Model
 from simtrain.scenario.parallelism import Parallelism, Placement
+from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
+from simtrain.scenario.software_section import Software
+from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
+from simtrain.software import AttentionBackend, Facts
 from simtrain.strict_yaml import (
     Document,
     Positions,
@@ -28,8 +32,6 @@ from simtrain.strict_yaml import (
 
 SixteenBit = Literal["bf16", "fp16"]
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
-Strategy = Literal["none", "selective", "full", "auto"]
-AttentionBackend = Literal["unfused", "fused"]
 _BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
@@ -40,52 +42,12 @@ class Batch(Section):
     global_: Count = Field(validation_alias="global", serialization_alias="global", examples=[64])
 
 
-# A number of microbatches, or "auto"; told apart first, so that a wrong value has one error.
-_CountOrAuto = Annotated[
-    Annotated[int, Field(ge=0, le=MAX_COUNT), Tag("count")]
-    | Annotated[Literal["auto"], Tag("auto")],
-    Discriminator(lambda value: "auto" if value == "auto" else "count"),
-]
-
-
 # A number of parameters, or a rule by name.
 _BucketRule = Annotated[
     Annotated[int, Field(ge=1, le=MAX_COUNT), Tag("count")]
     | Annotated[Literal["layer", "megatron"], Tag("rule")],
     Discriminator(lambda value: "rule" if isinstance(value, str) else "count"),
 ]
-
-
-class RecomputePolicy(Section):
-    """Which activations are dropped in the forward pass and computed again in the backward.
-
-    A word alone (`recompute: full`) is its strategy. Names and meaning are Megatron-LM's
-    (core/recompute.py; paper, Sections 4 and 5 and Appendix C):
-
-    strategy: nothing, the attention core (selective), whole layers (full), or whichever is the
-        fastest that fits in memory (auto).
-    method, num_layers: of full recompute. With uniform the layers of a chunk are cut into units
-        of `num_layers` (the last may be shorter), each keeping only its input; with block the
-        first `num_layers` layers of each chunk are recomputed one by one and the others keep
-        everything.
-    distribute: each tensor-parallel rank keeps 1/t of a unit's input and gathers it before the
-        unit is run again (distribute_saved_activations).
-    keep_microbatches: of the forward passes that a stage has outstanding at most, so many keep
-        everything (num_microbatches_with_partial_activation_checkpoints); auto: on each stage as
-        many as fit.
-    """
-
-    strategy: Strategy = Field(default="none", examples=["selective"])
-    method: Literal["uniform", "block"] = Field(default="uniform", examples=["block"])
-    num_layers: Count = Field(default=1, examples=[1])
-    distribute: bool = Field(default=False, examples=["true"])
-    keep_microbatches: _CountOrAuto = Field(default=0, examples=["2 or auto"])
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spell_out(cls, written: Any) -> Any:
-        """The section that a word alone stands for."""
-        return written if isinstance(written, (dict, cls)) else {"strategy": written}
 
 
 class MemoryOptions(Section):
@@ -96,13 +58,14 @@ class MemoryOptions(Section):
     offload_optimizer: optimizer states live on the host, whose processors run Adam.
     deallocate_outputs: a stage frees its output once it is sent (paper, Appendix B).
     in_place_cross_entropy: the loss subtracts the maximum within the fp32 logits, as Megatron-LM
-        did until 2022 and does since June 2024, and not into a copy, as it did in between.
+        did until 2022 and does since June 2024, and not into a copy, as it did in between. By
+        default as the software stack does.
     """
 
     zero_stage: int = Field(default=0, ge=0, le=3, examples=[1])
     offload_optimizer: bool = Field(default=False, examples=["true"])
     deallocate_outputs: bool = Field(default=True, examples=["false"])
-    in_place_cross_entropy: bool = Field(default=True, examples=["false"])
+    in_place_cross_entropy: bool | None = Field(default=None, examples=["false"])
 
 
 class Precision(Section):
@@ -115,7 +78,8 @@ class Precision(Section):
 class Overlap(Section):
     """Which communication runs beside compute; the defaults are what the paper ran.
 
-    tensor_parallel: the collectives of the backward pass behind the gradient products.
+    tensor_parallel: the collectives of the backward pass behind the gradient products. By default
+        as the software stack does.
     pipeline: asynchronous transfers between stages, instead of blocking ones.
     data_parallel: the gradient reduction behind the backward pass, instead of after it.
     parameter_gather: with the distributed optimizer (memory.zero_stage 1), the gather of the new
@@ -132,29 +96,13 @@ class Overlap(Section):
         time, and ahead of its first forward pass (--align-param-gather).
     """
 
-    tensor_parallel: bool = Field(default=True, examples=["true"])
+    tensor_parallel: bool | None = Field(default=None, examples=["true"])
     pipeline: bool = Field(default=False, examples=["true"])
     data_parallel: bool = Field(default=False, examples=["true"])
     parameter_gather: bool = Field(default=False, examples=["true"])
     gradient_buckets: _BucketRule = Field(default="layer", examples=["megatron or 40000000"])
     align_gradient_reduction: bool = Field(default=False, examples=["true"])
     align_parameter_gather: bool = Field(default=False, examples=["true"])
-
-
-def spell_out_recompute(document: Document) -> Document:
-    """The document with `recompute: full` written as the section that it stands for.
-
-    Overrides can then reach inside it, and rules find where the strategy was written.
-    """
-    recompute = document.data.get("recompute")
-    if "recompute" not in document.data or isinstance(recompute, dict):
-        return document
-    keys, values = dict(document.positions.keys), dict(document.positions.values)
-    for table in (keys, values):
-        if ("recompute",) in table:
-            table["recompute", "strategy"] = table["recompute",]
-    data = document.data | {"recompute": {"strategy": recompute}}
-    return Document(data, Positions(keys, values))
 
 
 def _default_schedule(scenario: dict[str, Any]) -> ScheduleName:
@@ -166,7 +114,7 @@ class Scenario(Section):
 
     `attention_backend` is Megatron-LM's (transformer_config.py): the core of self-attention as
     five ops that keep the scores, as in the paper, or fused into one kernel that computes them
-    again in the backward pass (FlashAttention).
+    again in the backward pass (FlashAttention). By default it is the software stack's.
 
     The derived quantities are whole numbers for every scenario that
     `simtrain.scenario.check_scenario` accepts.
@@ -180,7 +128,11 @@ class Scenario(Section):
     batch: Batch
     recompute: RecomputePolicy = Field(default=RecomputePolicy(), examples=["selective"])
     memory: MemoryOptions = MemoryOptions()
-    attention_backend: AttentionBackend = Field(default="unfused", examples=["fused"])
+    software: Software = Field(default=Software(), examples=["deepspeed_2022"])
+    attention_backend: AttentionBackend = Field(
+        default_factory=lambda scenario: scenario["software"].facts.attention_backend,
+        examples=["fused"],
+    )
     schedule: ScheduleName = Field(default_factory=_default_schedule, examples=["1f1b"])
     cluster: str = Field(default="a100_sxm4_80gb", min_length=1, examples=["a100_sxm4_80gb"])
     hardware: dict[str, Any] = Field(default_factory=dict)
@@ -196,7 +148,7 @@ class Scenario(Section):
         Raises:
             InputError: all that is wrong with single values.
         """
-        document = spell_out_recompute(document)
+        document = spell_out_words(document)
         scenario = validate(cls, document.data, document.positions)
         scenario._origin = Origin(document.positions, data_of(scenario))
         return scenario
@@ -209,8 +161,8 @@ class Scenario(Section):
                 {"parallelism.tensor": 4, "batch.global": 32, "recompute": "full"}. A section, as a
                 dict or an object (`Parallelism(tensor=4)`), replaces the whole old section.
 
-        Defaults that follow from other fields (`schedule`, `model.ffn_hidden_size`,
-        `model.num_query_groups`, `model.kv_channels`, `model.qkv_biases`,
+        Defaults that follow from other fields (`schedule`, `attention_backend`,
+        `model.ffn_hidden_size`, `model.num_query_groups`, `model.kv_channels`, `model.qkv_biases`,
         `parallelism.scatter_gather`) are derived anew. The rules of the framework are not checked;
         `simulate` and `check_scenario` do that.
 
@@ -223,8 +175,8 @@ class Scenario(Section):
         data = {name: vars(self)[name] for name in self.model_fields_set}
         for name, given in changes.items():
             path, value = tuple(name.split(".")), data_of(given, only_set=True)
-            if path == ("recompute",) and not isinstance(value, dict):
-                value = {"strategy": value}
+            if name in MEANT_BY_A_WORD and not isinstance(value, dict):
+                value = {MEANT_BY_A_WORD[name]: value}
             if path[0] in data:
                 data[path[0]] = data_of(data[path[0]], only_set=True)
             data = with_value(data, path, value, IN_PYTHON)
@@ -257,6 +209,33 @@ class Scenario(Section):
     def mesh(self, domains: Domains) -> Mesh:
         """The mesh of ranks on a machine with these `domains` (`Cluster.domains`)."""
         return self.parallelism.mesh(domains, self.placement.order)
+
+    @property
+    def facts(self) -> Facts:
+        """How the software stack runs the model."""
+        return self.software.facts
+
+    @property
+    def in_place_cross_entropy(self) -> bool:
+        """Whether the loss subtracts the maximum within the fp32 logits."""
+        own = self.memory.in_place_cross_entropy
+        return self.facts.in_place_cross_entropy if own is None else own
+
+    @property
+    def overlaps_tensor_parallel(self) -> bool:
+        """Whether tensor-parallel collectives of the backward pass run beside its products."""
+        own = self.overlap.tensor_parallel
+        return self.facts.overlap_tensor_parallel if own is None else own
+
+    @property
+    def host_issue_s(self) -> float | None:
+        """Host time to issue a kernel or a message; None for that of the hardware profile.
+
+        What the scenario says of its hardware counts more than what the stack's file says.
+        """
+        if self.software.host_issue is None and "issue" in self.hardware.get("host", {}):
+            return None
+        return self.facts.host_issue
 
     @property
     def num_gpus(self) -> int:

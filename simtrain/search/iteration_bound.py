@@ -97,7 +97,7 @@ class _Pipeline:
             [backward[number] for number in plan.slices.numbers],
             [alone[levels] for levels in crossed],
             [shared[levels] for levels in crossed],
-            model.profile.host.issue.value if blocks else 0.0,
+            machine.host_issue_s(scenario.host_issue_s) if blocks else 0.0,
             model.seconds(plan.arrival.work) if plan.arrival else 0.0,
             blocks,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from simtrain.errors import InputError, Location, Problem
 from simtrain.resources import find_scenario
-from simtrain.scenario.schema import spell_out_recompute
+from simtrain.scenario.words import spell_out_words
 from simtrain.strict_yaml import Document, Path, apply_overrides, load_document, section
 from simtrain.strict_yaml.document import dotted
 from simtrain.strict_yaml.overrides import path_of
@@ -76,8 +76,8 @@ def _name(value: object, location: Location | None) -> str:
 
 def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:
     for override in overrides:
-        document = apply_overrides(spell_out_recompute(document), [override])
-    return spell_out_recompute(document)
+        document = apply_overrides(spell_out_words(document), [override])
+    return spell_out_words(document)
 
 
 def refuse_overridden_axes(overrides: Sequence[str], axes: Sequence[Axis]) -> None:

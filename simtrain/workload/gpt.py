@@ -121,7 +121,15 @@ class TransformerLayer:
         )
         biased = up if self.biases else ""
         kernel = f"bias and {name}" if biased else name
-        y = activation(tape, y, kernel, gated=gated, biased=biased, output_name=f"{name} output")
+        y = activation(
+            tape,
+            y,
+            kernel,
+            gated=gated,
+            squared=self.activation == "squared_relu",
+            biased=biased,
+            output_name=f"{name} output",
+        )
         return row_linear(tape, y, down, "MLP", bias=self.biases)
 
     def _add(
@@ -163,7 +171,7 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
     head = Head(
         model.vocab_size,
         model.tied_embeddings,
-        scenario.memory.in_place_cross_entropy,
+        scenario.in_place_cross_entropy,
         normalization=model.normalization,
         prediction=prediction if model.mtp_num_layers else None,
     )

@@ -8,7 +8,7 @@ first in, first out, and a collective also waits for the kernel issued before it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -91,6 +91,11 @@ class IssueOrder:
         if self.wanted(op):
             self._append(op)
             self._awaited = ()
+
+    def compute_all(self, ops: Iterable[Op]) -> None:
+        """Run kernels one after another."""
+        for op in ops:
+            self.compute(op)
 
     def launch(self, op: Op) -> Handle | None:
         """Start a collective on what has been computed so far; a rank alone has none."""

@@ -54,6 +54,7 @@ class StepOptions:
         tied: the two stages that hold the same parameters, if there are two.
         zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
         unscales: gradients come from scaled losses (fp16).
+        fused_adam: Adam is one kernel; PyTorch's foreach has one for each of its steps.
         reduces_beside_backward: in buckets, beside the last backward pass.
         gathers_beside_forward: parameters in the same buckets, beside the first forward pass.
         expert_data, expert_model: as `data` and `model`, of the parameters of experts; None if the
@@ -74,6 +75,7 @@ class StepOptions:
     gathers_beside_forward: bool
     expert_data: Group | None = None
     expert_model: Group | None = None
+    fused_adam: bool = True
 
     @classmethod
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
@@ -95,6 +97,7 @@ class StepOptions:
                 unscales=scenario.precision.compute == "fp16",
                 reduces_beside_backward=buckets,
                 gathers_beside_forward=buckets and scenario.overlap.parameter_gather,
+                fused_adam=scenario.facts.fused_optimizer,
             )
         )
 
@@ -248,9 +251,34 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
         )
     return (
         _stream("gradient clip", fp32, fp32),
-        _stream("Adam", ADAM_READS * fp32, ADAM_WRITES * fp32),
+        *_adam(options, fp32),
         _stream("master weights to model", fp32, model),
         zero,
+    )
+
+
+_FOREACH_ADAM = (
+    ("decay", 1, 1),
+    ("momentum", 2, 1),
+    ("variance decay", 1, 1),
+    ("variance", 2, 1),
+    ("square root", 1, 1),
+    ("bias correction", 1, 1),
+    ("epsilon", 1, 1),
+    ("step", 3, 1),
+)
+"""Kernels of torch.optim's `_multi_tensor_adamw`, with the arrays that each reads and writes.
+
+Gradient, master weight, momentum, variance, and from the square root on a temporary array.
+"""
+
+
+def _adam(options: StepOptions, fp32: int) -> tuple[Op, ...]:
+    if options.fused_adam:
+        return (_stream("Adam", ADAM_READS * fp32, ADAM_WRITES * fp32),)
+    return tuple(
+        _stream(f"Adam {step}", reads * fp32, writes * fp32)
+        for step, reads, writes in _FOREACH_ADAM
     )
 
 

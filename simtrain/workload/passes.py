@@ -24,11 +24,18 @@ PassKind = Literal["F", "B", "I", "W"]
 @hashed_once
 @dataclass(frozen=True)
 class PassOptions:
-    """What all passes of a rank share; `sharding` are the states of ZeRO stages 2 and 3."""
+    """What all passes of a rank share.
+
+    Args:
+        sharding: the states of ZeRO stages 2 and 3.
+        launch_s: host time to launch a kernel: 0 for passes that are launched whole, None for that
+            of the hardware profile.
+    """
 
     microbatch: Microbatch
     overlap: OverlapPolicy
     sharding: Sharding | None = None
+    launch_s: float | None = None
 
 
 @hashed_once

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from simtrain.mesh import Group, Mesh
 from simtrain.scenario import Parallelism
+from simtrain.software import PAPER_KERNELS, Kernels
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Tensor
@@ -58,7 +59,8 @@ class Microbatch:
     """What flows from block to block, as one rank sees it: `sequences` × `seq_length` × `hidden`.
 
     `tensor` is the tensor-parallel group, `context` the ranks that divide sequences, if there are
-    several. Gradients are summed over microbatches in elements of `gradient_bytes`.
+    several. Gradients are summed over microbatches in elements of `gradient_bytes`. `kernels` says
+    which kernels the software stack fuses.
     """
 
     seq_length: int
@@ -69,6 +71,7 @@ class Microbatch:
     element_bytes: int = 2
     gradient_bytes: int = 4
     context: Context | None = None
+    kernels: Kernels = PAPER_KERNELS
 
     @property
     def whole_length(self) -> int:
@@ -207,13 +210,27 @@ class Tape:
         parameters: tuple[Parameter, ...] = (),
     ) -> Tensor:
         """Append a node of one kernel each way; returns its output."""
+        return self.kernels(forward.name, x, y, (forward,), (backward,), parameters)
+
+    def kernels(
+        self,
+        name: str,
+        x: Tensor,
+        y: Tensor,
+        forward: tuple[Op, ...],
+        backward: tuple[Op, ...],
+        parameters: tuple[Parameter, ...] = (),
+        deferred_gradient_bytes: int = 0,
+    ) -> Tensor:
+        """Append a node of several kernels each way; returns its output."""
         self.record(
-            forward.name,
+            name,
             (x,),
             (y,),
-            lambda order: order.compute(forward),
-            lambda order: order.compute(backward),
+            lambda order: order.compute_all(forward),
+            lambda order: order.compute_all(backward),
             parameters=parameters,
+            deferred_gradient_bytes=deferred_gradient_bytes,
         )
         return y
 

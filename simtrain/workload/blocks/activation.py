@@ -1,9 +1,9 @@
-"""The nonlinearity of the MLP, with the bias before it in one kernel."""
+"""The nonlinearity of the MLP, with the bias before it in one kernel or in kernels of their own."""
 
 from __future__ import annotations
 
+from simtrain.workload.blocks.eager import activation_kernels
 from simtrain.workload.blocks.linear import bias_gradient
-from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Tape
 
@@ -14,6 +14,7 @@ def activation(
     name: str,
     *,
     gated: bool = False,
+    squared: bool = False,
     biased: str = "",
     output_name: str = "",
 ) -> Tensor:
@@ -21,25 +22,22 @@ def activation(
 
     Args:
         x: all tokens; if `gated`, gate and values side by side, of which half the width remains.
+        squared: whether it is a squared ReLU.
         name: of its kernels.
         biased: name of the linear layer whose bias it adds, or "".
         output_name: of the tensor that it returns.
     """
     width = x.width // 2 if gated else x.width
     y = tape.tensor(output_name or f"{name} output", x.rows, width)
-
-    def backward(order: IssueOrder) -> None:
-        read_bytes, phase = x.num_bytes + y.num_bytes, Phase.INPUT_GRADIENT
-        order.compute(elementwise(f"{name} gradient", read_bytes, x.num_bytes, phase, reads=(x,)))
-        if biased:
-            order.compute(bias_gradient(biased, x.num_bytes, x.width * x.element_bytes))
-
-    tape.record(
-        name,
-        (x,),
-        (y,),
-        lambda order: order.compute(elementwise(name, x.num_bytes, y.num_bytes, saves=(x,))),
-        backward,
-        deferred_gradient_bytes=x.num_bytes if biased else 0,
+    deferred = x.num_bytes if biased else 0
+    bias = (bias_gradient(biased, x.num_bytes, x.width * x.element_bytes),) if biased else ()
+    if not tape.microbatch.kernels.fused_activation:
+        options = {"gated": gated, "biased": bool(biased), "squared": squared}
+        forward, back = activation_kernels(tape, x, y, name, **options)
+        return tape.kernels(name, x, y, forward, (*back, *bias), (), deferred)
+    read_bytes, phase = x.num_bytes + y.num_bytes, Phase.INPUT_GRADIENT
+    ops = (
+        elementwise(name, x.num_bytes, y.num_bytes, saves=(x,)),
+        elementwise(f"{name} gradient", read_bytes, x.num_bytes, phase, reads=(x,)),
     )
-    return y
+    return tape.kernels(name, x, y, ops[:1], (*ops[1:], *bias), (), deferred)

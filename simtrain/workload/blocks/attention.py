@@ -18,7 +18,8 @@ from simtrain.workload.blocks.context import (
     ring_attention,
     tokens_for_heads,
 )
-from simtrain.workload.blocks.dropout import dropout
+from simtrain.workload.blocks.dropout import MASK_BYTES, dropout
+from simtrain.workload.blocks.eager import softmax_kernels
 from simtrain.workload.blocks.heads import head_norms, rotary
 from simtrain.workload.blocks.views import join_views
 from simtrain.workload.issue import IssueOrder
@@ -287,10 +288,16 @@ def _query_key_product(core: Core, query_key: tuple[Tensor, ...]) -> Tensor:
 
 
 def _softmax(core: Core, scores: Tensor) -> Tensor:
-    """Reads below the diagonal only; backward the result overwrites the gradient."""
-    y, size = _scores(core, "softmax output"), scores.num_bytes
+    """Reads below the diagonal only; backward the result overwrites the gradient.
+
+    A software stack without this kernel masks first, with a byte a score of each sequence.
+    """
+    tape, y, size = core.tape, _scores(core, "softmax output"), scores.num_bytes
+    if not tape.microbatch.kernels.fused_softmax:
+        mask_bytes = scores.rows // core.heads * scores.width * MASK_BYTES
+        return tape.kernels("softmax", scores, y, *softmax_kernels(scores, y, mask_bytes))
     name, gradient, held = "softmax gradient", Phase.INPUT_GRADIENT, 2 * size
-    return core.tape.kernel(
+    return tape.kernel(
         scores,
         y,
         elementwise("softmax", size // 2, size, saves=(y,), holds_bytes=held),

@@ -35,7 +35,8 @@ def dropout_add(
     """Bias, dropout and residual in one kernel (Megatron's `bias_dropout_add_fused_train`).
 
     Several `branches` are summed before the dropout, in the same kernel, as Transformer Engine does
-    with those of parallel attention and MLP. Each has its bias.
+    with those of parallel attention and MLP. Each has its bias. A software stack without the kernel
+    has one for each step, whose gradients are the same.
     """
     branches = branches if isinstance(branches, tuple) else (branches,)
     y = tape.tensor(f"{label} output with residual", residual.rows, residual.width)
@@ -43,13 +44,16 @@ def dropout_add(
     size, given = y.num_bytes, sum(branch.num_bytes for branch in branches)
     masked = size + mask.num_bytes
     # Of what it reads, the residual is the input of the block's norm, and saved.
-    op = elementwise(
+    fused = elementwise(
         f"{label} dropout and residual",
         given + residual.num_bytes,
         masked,
         saves=(mask,),
         holds_bytes=given + masked,
     )
+    drop = elementwise(f"{label} dropout", size, masked, saves=(mask,))
+    steps = (*_branch_sum(branches, label, bias=bias), drop, _add_residual((y,), residual, label))
+    ops = (fused,) if tape.microbatch.kernels.fused_dropout_add else steps
 
     def backward(order: IssueOrder) -> None:
         name, phase = f"{label} dropout gradient", Phase.INPUT_GRADIENT
@@ -57,7 +61,7 @@ def dropout_add(
         if bias:
             _bias_gradients(order, f"{label} dropout", branches)
 
-    return _sum(tape, branches, residual, y, op, backward, label=label, bias=bias)
+    return _sum(tape, branches, residual, y, ops, backward, label=label, bias=bias)
 
 
 def add(
@@ -68,20 +72,34 @@ def add(
     *,
     bias: bool = False,
 ) -> Tensor:
-    """The sum of tensors, and of their biases, in one kernel; their gradients are the sum's."""
+    """The sum of tensors, and of their biases, in one kernel; their gradients are the sum's.
+
+    A software stack without the kernel adds them one after another.
+    """
     branches = branches if isinstance(branches, tuple) else (branches,)
     y = tape.tensor(f"{label} sum", residual.rows, residual.width)
-    given = sum(branch.num_bytes for branch in branches)
-    # The residual is the input of the block's norm, and saved.
-    op = elementwise(
-        f"{label} sum", given + residual.num_bytes, y.num_bytes, holds_bytes=given + y.num_bytes
-    )
+    steps = (*_branch_sum(branches, label, bias=bias), _add_residual((y,), residual, label))
+    fused = (_add_residual(branches, residual, label),)
+    ops = fused if tape.microbatch.kernels.fused_dropout_add else steps
 
     def backward(order: IssueOrder) -> None:
         if bias:
             _bias_gradients(order, f"{label} sum", branches)
 
-    return _sum(tape, branches, residual, y, op, backward, label=label, bias=bias)
+    return _sum(tape, branches, residual, y, ops, backward, label=label, bias=bias)
+
+
+def _add_residual(branches: tuple[Tensor, ...], residual: Tensor, label: str) -> Op:
+    """Add branches to the residual, which is the input of the block's norm, and saved."""
+    given, size = sum(branch.num_bytes for branch in branches), residual.num_bytes
+    return elementwise(f"{label} sum", given + size, size, holds_bytes=given + size)
+
+
+def _branch_sum(branches: tuple[Tensor, ...], label: str, *, bias: bool) -> tuple[Op, ...]:
+    """Kernels that add each branch's bias, and then the branches."""
+    sizes = [branch.num_bytes for branch in branches]
+    biases = [elementwise(f"{label} bias", size, size) for size in sizes if bias]
+    return (*biases, *(elementwise(f"{label} branches", 2 * size, size) for size in sizes[1:]))
 
 
 def _bias_gradients(order: IssueOrder, name: str, branches: tuple[Tensor, ...]) -> None:
@@ -94,7 +112,7 @@ def _sum(
     branches: tuple[Tensor, ...],
     residual: Tensor,
     y: Tensor,
-    op: Op,
+    ops: tuple[Op, ...],
     backward: Emit,
     *,
     label: str,
@@ -106,7 +124,7 @@ def _sum(
         label,
         inputs,
         (y,),
-        lambda order: order.compute(op),
+        lambda order: order.compute_all(ops),
         backward,
         deferred_gradient_bytes=deferred,
     )

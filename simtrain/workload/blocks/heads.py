@@ -1,14 +1,14 @@
 """What is done to the heads of queries and of keys before attention: norms and rotation.
 
-Each is a kernel on the queries and one on the keys, forward and backward. Their outputs are new
-tensors; values stay where the product left them.
+Each is a kernel on the queries and one on the keys, forward and backward, or several of eager
+PyTorch. Their outputs are new tensors; values stay where the product left them.
 """
 
 from __future__ import annotations
 
 from simtrain.scenario.model import Normalization
+from simtrain.workload.blocks.eager import Ops, rms_norm_kernels, rotation_kernels
 from simtrain.workload.blocks.norm import norm_parameters
-from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Parameter, Tape
 
@@ -22,9 +22,15 @@ def head_norms(
     that the weights' gradients are partial sums even without sequence parallelism; their reduction,
     of two vectors a layer in an iteration, is counted under sequence parallelism alone.
     """
-    weight = Parameter(norm_parameters(kind, query_key.width // (heads + groups)), is_whole=True)
-    parameters, saves = (weight, weight), (query_key,)
-    return _on_both(tape, query_key, (heads, groups), "norm", saves=saves, parameters=parameters)
+    channels = query_key.width // (heads + groups)
+    weight = Parameter(norm_parameters(kind, channels), is_whole=True)
+    kernels = _fused(query_key, heads, groups, "norm", saves=(query_key,))
+    if kind == "rms_norm" and not tape.microbatch.kernels.fused_rms_norm:
+        kernels = [
+            rms_norm_kernels(tape, tape.tensor(part, query_key.rows * number, channels), name)
+            for part, number, name in (("query", heads, "query norm"), ("key", groups, "key norm"))
+        ]
+    return _on_both(tape, query_key, "norm", kernels, parameters=(weight, weight))
 
 
 def rotary(tape: Tape, query_key: Tensor, heads: int, groups: int) -> Tensor:
@@ -32,37 +38,42 @@ def rotary(tape: Tape, query_key: Tensor, heads: int, groups: int) -> Tensor:
 
     The table of sines and cosines is not counted: it has s rows for all sequences and heads.
     """
-    return _on_both(tape, query_key, (heads, groups), "rotation")
+    kernels = _fused(query_key, heads, groups, "rotation")
+    if not tape.microbatch.kernels.fused_rotary:
+        sizes = _sizes(query_key, heads, groups)
+        kernels = [rotation_kernels(f"{part} rotation", size) for part, size in sizes.items()]
+    return _on_both(tape, query_key, "rotation", kernels)
+
+
+def _sizes(query_key: Tensor, heads: int, groups: int) -> dict[str, int]:
+    """Bytes of the queries and of the keys."""
+    size = query_key.num_bytes
+    return {"query": size * heads // (heads + groups), "key": size * groups // (heads + groups)}
+
+
+def _fused(
+    query_key: Tensor, heads: int, groups: int, name: str, saves: tuple[Tensor, ...] = ()
+) -> list[tuple[Ops, Ops]]:
+    """For queries and for keys one kernel each way; the gradient also reads what is saved."""
+    num_read, phase = 1 + len(saves), Phase.INPUT_GRADIENT
+    return [
+        (
+            (elementwise(f"{part} {name}", size, size, saves=saves),),
+            (elementwise(f"{part} {name} gradient", num_read * size, size, phase, reads=saves),),
+        )
+        for part, size in _sizes(query_key, heads, groups).items()
+    ]
 
 
 def _on_both(
     tape: Tape,
     query_key: Tensor,
-    shares: tuple[int, int],
     name: str,
-    *,
-    saves: tuple[Tensor, ...] = (),
+    kernels: list[tuple[Ops, Ops]],
     parameters: tuple[Parameter, ...] = (),
 ) -> Tensor:
-    """A kernel on the queries and one on the keys; the gradient also reads what is saved."""
+    """The kernels on the queries, then those on the keys, forward and backward."""
     y = tape.tensor(f"query and key {name} output", query_key.rows, query_key.width)
-    sizes = {
-        part: query_key.num_bytes * share // sum(shares)
-        for part, share in zip(("query", "key"), shares, strict=True)
-    }
-    num_read = 1 + len(saves)
-
-    def forward(order: IssueOrder) -> None:
-        for part, size in sizes.items():
-            order.compute(elementwise(f"{part} {name}", size, size, saves=saves))
-
-    def backward(order: IssueOrder) -> None:
-        phase = Phase.INPUT_GRADIENT
-        for part, size in sizes.items():
-            op = elementwise(f"{part} {name} gradient", num_read * size, size, phase, reads=saves)
-            order.compute(op)
-
-    tape.record(
-        f"query and key {name}", (query_key,), (y,), forward, backward, parameters=parameters
-    )
-    return y
+    (query, query_back), (key, key_back) = kernels
+    forward, backward = (*query, *key), (*query_back, *key_back)
+    return tape.kernels(f"query and key {name}", query_key, y, forward, backward, parameters)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Microbatch, Parameter, Tape
-from simtrain.workload.work import Collective, CollectiveKind, Gemm
+from simtrain.workload.work import Collective, CollectiveKind, Gemm, KernelFamily
+
+_STREAM = KernelFamily.STREAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +55,35 @@ class Products:
         name, phase = f"{self.name} input gradient", Phase.INPUT_GRADIENT
         return Op(name, work, phase, holds_bytes=held, counts_saved=False)
 
-    def weight_gradient(self, saved: Tensor) -> Op:
+    def weight_gradient(self, saved: Tensor) -> tuple[Op, ...]:
         """dA += Xᵀ dY, accumulated into the gradient buffer by the product itself.
 
-        It runs when dX, as large as X, has just been computed.
+        It runs when dX, as large as X, has just been computed. Unless the software stack fuses the
+        sum, the product writes a gradient in the compute type, which a kernel adds to the buffer.
         """
-        rows, size = self._rows, self.microbatch.element_bytes
+        batch, rows = self.microbatch, self._rows
+        size, fused = batch.element_bytes, batch.kernels.fused_gradient_accumulation
         work = Gemm(
             self.outputs,
             self.inputs,
             rows,
             element_bytes=size,
-            output_element_bytes=self.microbatch.gradient_bytes,
-            accumulate=True,
+            output_element_bytes=batch.gradient_bytes if fused else size,
+            accumulate=fused,
             copies=self.copies,
         )
         held = size * rows * (self.outputs + self.inputs)
         name, phase = f"{self.name} weight gradient", Phase.WEIGHT_GRADIENT
-        return Op(name, work, phase, reads=(saved,), holds_bytes=held, counts_saved=False)
+        product = Op(name, work, phase, reads=(saved,), holds_bytes=held, counts_saved=False)
+        if fused:
+            return (product,)
+        number = self.inputs * self.outputs
+        once, buffer = number * size, number * batch.gradient_bytes
+        sizes, beside = (once + buffer, buffer), size * rows * self.inputs
+        return (
+            product.replace(holds_bytes=held + once),
+            elementwise(f"{name} sum", *sizes, phase, holds_bytes=beside + once, family=_STREAM),
+        )
 
     def _product(self, m: int, n: int, k: int) -> Gemm:
         size = self.microbatch.element_bytes
@@ -122,7 +135,7 @@ def column_linear(
         order.compute(products.input_gradient())
         order.wait(regather)
         reduce = order.launch(_input_gradient_sum(batch, label, x.width))
-        order.compute(products.weight_gradient(x))
+        order.compute_all(products.weight_gradient(x))
         if bias and not skip_bias_add:
             order.compute(bias_gradient(name, y.num_bytes, batch.element_bytes * y.width))
         order.wait(reduce)
@@ -166,7 +179,7 @@ def row_linear(
             work = Collective(CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor)
             order.block(collective(f"{label} ḡ", work, Phase.INPUT_GRADIENT))
         order.compute(products.input_gradient())
-        order.compute(products.weight_gradient(x))
+        order.compute_all(products.weight_gradient(x))
 
     tape.record(
         name,
@@ -193,7 +206,7 @@ def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
 
     def backward(order: IssueOrder) -> None:
         order.compute(products.input_gradient())
-        order.compute(products.weight_gradient(x))
+        order.compute_all(products.weight_gradient(x))
 
     tape.record(
         name,

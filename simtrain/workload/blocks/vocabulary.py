@@ -77,9 +77,13 @@ def positions(tape: Tape, x: Tensor) -> Tensor:
 def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
     """The loss; logits stay in the compute type and in fp32 until it is there.
 
-    `in_place` says whether the maximum is subtracted within the fp32 logits, or into a copy.
+    `in_place` says whether the maximum is subtracted within the fp32 logits, or into a copy. A
+    software stack with a fused kernel keeps the compute type alone.
     """
     batch = tape.microbatch
+    if batch.kernels.fused_cross_entropy:
+        _fused_cross_entropy(tape, logits)
+        return
     kept = tape.tensor("logits", logits.rows, logits.width, FP32_BYTES)
     given, fp32 = logits.num_bytes, kept.num_bytes
 
@@ -109,6 +113,32 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
         # The gradient overwrites the softmax that it is computed from.
         order.compute(elementwise("cross entropy gradient", fp32, fp32, phase, holds_bytes=0))
         order.compute(elementwise("logits from fp32", fp32, given, phase, reads=(kept,)))
+
+    tape.record("cross entropy", (logits,), (), forward, backward)
+
+
+def _fused_cross_entropy(tape: Tape, logits: Tensor) -> None:
+    """One pass for maximum, target and sum, and one that writes the gradient over the logits.
+
+    As Transformer Engine's Triton kernels (pytorch/triton/cross_entropy.py): each rank gathers
+    three fp32 numbers a token, and the backward pass scales the gradient by that of the loss.
+    """
+    batch, size = tape.microbatch, logits.num_bytes
+    kept = tape.tensor("logits gradient", logits.rows, logits.width)
+    sums = 3 * batch.tokens * FP32_BYTES
+
+    def forward(order: IssueOrder) -> None:
+        order.compute(elementwise("online softmax of logits", size, sums, holds_bytes=size))
+        whole_bytes = sums * batch.tensor.num_ranks
+        work = Collective(CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor)
+        order.block(collective("cross entropy gather", work, holds_activation=False))
+        name, saves = "logits to gradient", (kept,)
+        order.compute(elementwise(name, size, size, saves=saves, holds_bytes=size))
+
+    def backward(order: IssueOrder) -> None:
+        sizes, phase = (size, size), Phase.INPUT_GRADIENT
+        name = "cross entropy gradient"
+        order.compute(elementwise(name, *sizes, phase, reads=(kept,), holds_bytes=size))
 
     tape.record("cross entropy", (logits,), (), forward, backward)
 

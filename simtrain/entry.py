@@ -1,4 +1,4 @@
-"""What every section of a hardware profile is made of: numbers, each with its source."""
+"""What the files of profiles and of software stacks are made of: values, each with its source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Strict(BaseModel):
 
 
 class Entry(Strict, Generic[Value]):
-    """A number with its source; `fitted_on` names the measurements that a fitted number saw."""
+    """A value with its source; `fitted_on` names the measurements that a fitted number saw."""
 
     value: Value
     source: Text

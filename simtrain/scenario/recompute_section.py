@@ -1,0 +1,51 @@
+"""The section of a scenario that says which activations are computed again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from simtrain.scenario.model import MAX_COUNT, Count
+from simtrain.scenario.section import Section
+
+Strategy = Literal["none", "selective", "full", "auto"]
+
+# A number of microbatches, or "auto"; told apart first, so that a wrong value has one error.
+_CountOrAuto = Annotated[
+    Annotated[int, Field(ge=0, le=MAX_COUNT), Tag("count")]
+    | Annotated[Literal["auto"], Tag("auto")],
+    Discriminator(lambda value: "auto" if value == "auto" else "count"),
+]
+
+
+class RecomputePolicy(Section):
+    """Which activations are dropped in the forward pass and computed again in the backward.
+
+    A word alone (`recompute: full`) is its strategy. Names and meaning are Megatron-LM's
+    (core/recompute.py; paper, Sections 4 and 5 and Appendix C):
+
+    strategy: nothing, the attention core (selective), whole layers (full), or whichever is the
+        fastest that fits in memory (auto).
+    method, num_layers: of full recompute. With uniform the layers of a chunk are cut into units
+        of `num_layers` (the last may be shorter), each keeping only its input; with block the
+        first `num_layers` layers of each chunk are recomputed one by one and the others keep
+        everything.
+    distribute: each tensor-parallel rank keeps 1/t of a unit's input and gathers it before the
+        unit is run again (distribute_saved_activations).
+    keep_microbatches: of the forward passes that a stage has outstanding at most, so many keep
+        everything (num_microbatches_with_partial_activation_checkpoints); auto: on each stage as
+        many as fit.
+    """
+
+    strategy: Strategy = Field(default="none", examples=["selective"])
+    method: Literal["uniform", "block"] = Field(default="uniform", examples=["block"])
+    num_layers: Count = Field(default=1, examples=[1])
+    distribute: bool = Field(default=False, examples=["true"])
+    keep_microbatches: _CountOrAuto = Field(default=0, examples=["2 or auto"])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, written: Any) -> Any:
+        """The section that a word alone stands for."""
+        return written if isinstance(written, (dict, cls)) else {"strategy": written}

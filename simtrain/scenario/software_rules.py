@@ -1,0 +1,85 @@
+"""Entries of the software stack that a scenario sets although nothing in it follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import Rule, Violation, registering
+
+SOFTWARE_RULES: list[Rule] = []
+_rule = registering(SOFTWARE_RULES)
+
+
+def _posts_messages(scenario: Scenario) -> bool:
+    return scenario.parallelism.pipeline > 1 and not scenario.overlap.pipeline
+
+
+def _adds_one_by_one(scenario: Scenario) -> bool:
+    model = scenario.model
+    return model.biases or model.hidden_dropout > 0 or model.parallel_attention_mlp != "none"
+
+
+_Used = Callable[[Scenario], object]
+_USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
+    "fused_softmax": (
+        lambda one: one.attention_backend == "unfused",
+        "attention is fused, so it has no kernel for its softmax",
+        {"attention_backend": ["unfused"]},
+    ),
+    "fused_rotary": (
+        lambda one: one.model.position_embedding == "rope",
+        "the model has no rotary embedding",
+        {"model.position_embedding": ["rope"]},
+    ),
+    "fused_rms_norm": (
+        lambda one: one.model.normalization == "rms_norm",
+        "the model has no RMS norms",
+        {"model.normalization": ["rms_norm"]},
+    ),
+    "fused_activation": (
+        lambda one: one.model.biases or one.model.activation != "gelu",
+        "a GeLU without bias is one kernel",
+        {"model.biases": [True]},
+    ),
+    "fused_dropout_add": (
+        _adds_one_by_one,
+        "the model adds neither biases nor dropout to its residuals",
+        {"model.biases": [True]},
+    ),
+    "fused_optimizer": (
+        lambda one: not one.memory.offload_optimizer,
+        "the host runs Adam",
+        {"memory.offload_optimizer": [False]},
+    ),
+    "host_issue": (
+        lambda one: not one.facts.cuda_graphs or _posts_messages(one),
+        "CUDA graphs launch passes whole",
+        {"software.cuda_graphs": [False]},
+    ),
+}
+"""Whether an entry is used, why not, and what would use it; other entries always are."""
+
+
+@_rule("E380", "no setting is ignored: an entry of the software stack has to change something")
+def _entries_are_used(scenario: Scenario) -> Violation | None:
+    for name in scenario.software.overridden:
+        if name in _USED:
+            is_used, why, values = _USED[name]
+            if not is_used(scenario):
+                field = f"software.{name}"
+                message = f"{field} is set, but {why}"
+                return Violation(message, {field: [None], **values}, (field,))
+    return None
+
+
+@_rule("E381", "a fused cross entropy keeps no logits in fp32 from which it could subtract")
+def _loss_keeps_fp32_logits(scenario: Scenario) -> Violation | None:
+    field = "memory.in_place_cross_entropy"
+    if scenario.memory.in_place_cross_entropy is None or not (
+        scenario.facts.kernels.fused_cross_entropy
+    ):
+        return None
+    message = f"{field} is set, but the software stack fuses the cross entropy"
+    return Violation(message, {field: [None], "software.fused_cross_entropy": [False]}, (field,))

@@ -1,0 +1,121 @@
+"""Software stacks: which kernels a framework fuses, and how fast its host issues them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from simtrain.entry import Entry, Strict, Text
+from simtrain.resources import find_stack
+from simtrain.strict_yaml import load_document, validate
+from simtrain.units import NonNegativeSeconds
+
+DEFAULT_STACK = "megatron_2022"
+"""The stack that the paper ran."""
+
+AttentionBackend = Literal["unfused", "fused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Which of a layer's kernels are fused; the defaults are the paper's.
+
+    Args:
+        fused_softmax: mask and softmax of unfused attention; a fused one reads half of the scores.
+        fused_rotary: rotation of queries or of keys.
+        fused_rms_norm: RMS norm. A layer norm is one kernel in every stack.
+        fused_activation: the MLP's bias, activation and gate.
+        fused_dropout_add: bias, dropout and residual.
+        fused_cross_entropy: the loss, from logits that stay in the compute type.
+        fused_gradient_accumulation: a weight's gradient, added up by the product that computes it.
+    """
+
+    fused_softmax: bool = True
+    fused_rotary: bool = True
+    fused_rms_norm: bool = True
+    fused_activation: bool = True
+    fused_dropout_add: bool = True
+    fused_cross_entropy: bool = False
+    fused_gradient_accumulation: bool = True
+
+
+PAPER_KERNELS = Kernels()
+
+
+class Stack(Strict):
+    """A file of `software_stacks/`: how one framework runs a model, each fact with its source.
+
+    Args:
+        fused_optimizer: Adam is one pass over its states, not PyTorch's foreach kernels.
+        attention_backend, in_place_cross_entropy, overlap_tensor_parallel: what a scenario has
+            that does not set attention_backend, memory.in_place_cross_entropy or
+            overlap.tensor_parallel.
+        cuda_graphs: passes are recorded once and launched whole, so no kernel waits for the host.
+        host_issue: host time to issue a kernel; without it that of the hardware profile.
+
+    The other fields are those of `Kernels`.
+    """
+
+    version: Literal[1]
+    name: Text
+    description: Text
+    fused_softmax: Entry[bool]
+    fused_rotary: Entry[bool]
+    fused_rms_norm: Entry[bool]
+    fused_activation: Entry[bool]
+    fused_dropout_add: Entry[bool]
+    fused_cross_entropy: Entry[bool]
+    fused_gradient_accumulation: Entry[bool]
+    fused_optimizer: Entry[bool]
+    attention_backend: Entry[AttentionBackend]
+    in_place_cross_entropy: Entry[bool]
+    overlap_tensor_parallel: Entry[bool]
+    cuda_graphs: Entry[bool]
+    host_issue: Entry[NonNegativeSeconds] | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The value of each entry; None for one that the file does not have."""
+        entries = {name: getattr(self, name) for name in type(self).model_fields}
+        return {
+            name: entry.value if isinstance(entry, Entry) else None
+            for name, entry in entries.items()
+            if isinstance(entry, Entry) or entry is None
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts of a stack with a scenario's own values laid over them; see `Stack`."""
+
+    kernels: Kernels
+    fused_optimizer: bool
+    attention_backend: AttentionBackend
+    in_place_cross_entropy: bool
+    overlap_tensor_parallel: bool
+    cuda_graphs: bool
+    host_issue: float | None
+
+
+@functools.cache
+def load_stack(name: str) -> Stack:
+    """A stack that comes with simtrain.
+
+    Raises:
+        InputError: no stack has this name.
+    """
+    document = load_document(find_stack(name))
+    return validate(Stack, document.data, document.positions)
+
+
+def facts_of(name: str, overrides: Mapping[str, Any]) -> Facts:
+    """The facts of a stack, with some of them set to other values.
+
+    Raises:
+        InputError: no stack has this name.
+    """
+    facts = {**load_stack(name).facts, **overrides}
+    kernels = Kernels(**{field.name: facts.pop(field.name) for field in fields(Kernels)})
+    return Facts(kernels, **facts)

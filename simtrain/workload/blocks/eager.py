@@ -1,0 +1,142 @@
+"""Kernels of eager PyTorch, for software stacks without a fused one.
+
+Sources: Hugging Face's transformers (LlamaRMSNorm, apply_rotary_pos_emb, LlamaMLP), Megatron-LM's
+FusedScaleMaskSoftmax.forward_torch_softmax, and for the backward pass PyTorch's derivatives.yaml.
+Kernels on one number a row are listed too, because the host launches them like the others.
+"""
+
+from __future__ import annotations
+
+from simtrain.workload.ops import Op, Phase, Tensor, elementwise
+from simtrain.workload.tape import Tape
+from simtrain.workload.work import FP32_BYTES
+
+Ops = tuple[Op, ...]
+
+
+def rms_norm_kernels(tape: Tape, x: Tensor, name: str) -> tuple[Ops, Ops]:
+    """An RMS norm in fp32, forward and backward; it saves a copy of its input in fp32."""
+    size, wide, row = x.num_bytes, x.rows * x.width * FP32_BYTES, x.rows * FP32_BYTES
+    weight = x.width * x.element_bytes
+    copy = tape.tensor(f"{name} input in fp32", x.rows, x.width, FP32_BYTES)
+    root = tape.tensor(f"{name} inverse root", x.rows, 1, FP32_BYTES)
+    normal = tape.tensor(f"{name} normalized", x.rows, x.width)
+    forward = (
+        elementwise(f"{name} to fp32", size, wide, saves=(copy,)),
+        elementwise(f"{name} square", wide, wide),
+        elementwise(f"{name} mean", wide, row),
+        elementwise(f"{name} epsilon", row, row),
+        elementwise(f"{name} inverse root", row, row, saves=(root,)),
+        elementwise(f"{name} scale", wide + row, wide),
+        elementwise(f"{name} from fp32", wide, size, saves=(normal,)),
+        elementwise(f"{name} weight", size, size),
+    )
+    # Of the two gradients that reach the copy, the first waits in fp32 for the second.
+    backward = (
+        _gradient(f"{name} weight product", 2 * size, size, reads=(normal,)),
+        _gradient(f"{name} weight sum", size, weight, wait_bytes=size),
+        _gradient(f"{name} weight", size, size),
+        _gradient(f"{name} to fp32", size, wide),
+        _gradient(f"{name} scale", wide + row, wide, reads=(root,), wait_bytes=wide),
+        _gradient(f"{name} root product", 2 * wide, wide, reads=(copy,), wait_bytes=wide),
+        _gradient(f"{name} root sum", wide, row, wait_bytes=wide),
+        _gradient(f"{name} root cube", row, row, reads=(root,), wait_bytes=wide),
+        _gradient(f"{name} root half", row, row, wait_bytes=wide),
+        _gradient(f"{name} root", 2 * row, row, wait_bytes=wide),
+        _gradient(f"{name} mean", row, wide, wait_bytes=wide),
+        _gradient(f"{name} square power", wide, wide, reads=(copy,), wait_bytes=2 * wide),
+        _gradient(f"{name} square double", wide, wide, wait_bytes=2 * wide),
+        _gradient(f"{name} square", 2 * wide, wide, wait_bytes=wide),
+        _gradient(f"{name} sum", 2 * wide, wide),
+        _gradient(f"{name} from fp32", wide, size),
+    )
+    return forward, backward
+
+
+def rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
+    """x cos + rotate_half(x) sin of `size` bytes, forward and backward; tables are not counted."""
+    steps = (
+        ("negate half", size // 2, size // 2, 0),
+        ("join halves", size, size, 0),
+        ("sine", size, size, 0),
+        ("cosine", size, size, size),
+        ("sum", 2 * size, size, 0),
+    )
+    forward, backward = (
+        tuple(
+            elementwise(f"{name} {step}", read, write, phase, holds_bytes=read + write + wait_bytes)
+            for step, read, write, wait_bytes in some
+        )
+        for phase, some in (
+            (Phase.FORWARD, steps),
+            # Both products, then the halves of one of them change places back.
+            (Phase.INPUT_GRADIENT, (steps[3], steps[2], *steps[:2], steps[4])),
+        )
+    )
+    return forward, backward
+
+
+def softmax_kernels(scores: Tensor, y: Tensor, mask_bytes: int) -> tuple[Ops, Ops]:
+    """A causal mask, then the softmax of all scores, forward and backward."""
+    size = scores.num_bytes
+    forward = (
+        elementwise("softmax mask", size + mask_bytes, size, holds_bytes=size),
+        elementwise("softmax", size, size, saves=(y,)),
+    )
+    backward = (
+        _gradient("softmax", 2 * size, size, reads=(y,)),
+        _gradient("softmax mask", size + mask_bytes, size),
+    )
+    return forward, backward
+
+
+def activation_kernels(
+    tape: Tape, x: Tensor, y: Tensor, name: str, *, gated: bool, biased: bool, squared: bool
+) -> tuple[Ops, Ops]:
+    """A bias, an activation, and a gate or a square, each a kernel, forward and backward."""
+    whole, part = x.num_bytes, y.num_bytes
+    inner = tape.tensor(f"{name} before its product", y.rows, y.width)
+    kept = () if biased else (x,)
+    forward = [elementwise(f"{name} bias", whole, whole, saves=() if squared else (x,))]
+    forward = forward if biased else []
+    if gated:
+        forward += [
+            elementwise(f"{name} of gate", part, part, saves=(*kept, inner)),
+            elementwise(f"{name} product", 2 * part, part),
+        ]
+        backward = [
+            _gradient(f"{name} values", 2 * part, part, reads=(inner,)),
+            _gradient(f"{name} product", 2 * part, part, wait_bytes=part),
+            _gradient(f"{name} of gate", 2 * part, part, reads=(x,), wait_bytes=part),
+            _gradient(f"{name} join", whole, whole),
+        ]
+    elif squared:
+        # Of a squared ReLU both kernels keep the output of the first.
+        forward += [
+            elementwise(f"{name} ReLU", part, part, saves=(inner,)),
+            elementwise(f"{name} square", part, part),
+        ]
+        backward = [
+            _gradient(f"{name} power", part, part, wait_bytes=part),
+            _gradient(f"{name} double", part, part, wait_bytes=part),
+            _gradient(f"{name} square", 2 * part, part),
+            _gradient(f"{name} ReLU", 2 * part, part, reads=(inner,)),
+        ]
+    else:
+        forward.append(elementwise(name, part, part, saves=kept))
+        backward = [_gradient(name, 2 * part, part, reads=(x,))]
+    return tuple(forward), tuple(backward)
+
+
+def _gradient(
+    name: str,
+    read_bytes: int,
+    write_bytes: int,
+    *,
+    reads: tuple[Tensor, ...] = (),
+    wait_bytes: int = 0,
+) -> Op:
+    """A kernel of a backward pass, beside which `wait_bytes` exist."""
+    held, phase = read_bytes + write_bytes + wait_bytes, Phase.INPUT_GRADIENT
+    moved = read_bytes, write_bytes
+    return elementwise(f"{name} gradient", *moved, phase, reads=reads, holds_bytes=held)
