@@ -45,8 +45,7 @@ class ChunkMemory:
         return max(memory.buffer_bytes for memory in self.passes.values())
 
 
-def chunk_memory(plan: Plan, chunk: Chunk, *, keeps: bool) -> ChunkMemory:
-    """What the passes of a chunk hold under the plan's recompute, or keeping everything."""
+def _chunk_memory(plan: Plan, chunk: Chunk, keeps: bool) -> ChunkMemory:
     passes = {kind: pass_memory(plan.chunk_pass(chunk, kind, keeps)) for kind in plan.order.kinds}
     deferred = passes["I"].left_bytes if "I" in passes else 0
     outstanding = passes["F"].left_bytes + _output_bytes(plan, chunk)
@@ -57,7 +56,7 @@ def chunk_memories(plan: Plan) -> dict[Load, ChunkMemory]:
     """Memory of the different chunks that the plan runs."""
     keeps_any = any(plan.order.num_kept)
     return {
-        (number, keeps): chunk_memory(plan, chunk, keeps=keeps)
+        (number, keeps): _chunk_memory(plan, chunk, keeps)
         for number, chunk in enumerate(plan.slices.different)
         for keeps in ((False, True) if keeps_any else (False,))
     }

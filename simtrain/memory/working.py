@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simtrain.workload.issue import Segment
-from simtrain.workload.ops import Op, Phase, Tensor
+from simtrain.workload.ops import Phase, Tensor
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
 from simtrain.workload.record import record_pass
 
@@ -78,8 +78,7 @@ def replay(
     peak_bytes, peak_again_bytes, peak_op = -1, 0, ""
     nothing: Tensors = frozenset()
     for segment, owner in zip(record.segments, record.owners, strict=True):
-        before = saved.get(owner, nothing), again.get(owner, nothing)
-        effect = _replay_segment(segment, *before)
+        effect = _replay_segment(segment, saved.get(owner, nothing), again.get(owner, nothing))
         if held_bytes + effect.peak_bytes > peak_bytes:
             peak_bytes, peak_op = held_bytes + effect.peak_bytes, effect.op
             peak_again_bytes = again_bytes + effect.peak_again_bytes
@@ -133,7 +132,8 @@ def _replay_segment(segment: Segment, saved: Tensors, again: Tensors) -> _Effect
         if op.phase is Phase.RECOMPUTE:
             repeated |= new
             again_bytes += _total_bytes(new)
-        held = live_bytes + op.working_bytes(_own_bytes(op, frees)) + waiting_bytes
+        own_bytes = _total_bytes({*op.saves, *frees})
+        held = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
         if held > peak_bytes:
             peak_bytes, peak_again_bytes, peak_op = held, again_bytes, op.name
         for tensor in frees:
@@ -153,11 +153,6 @@ def _replay_segment(segment: Segment, saved: Tensors, again: Tensors) -> _Effect
         peak_op,
         max((op.buffer_bytes for op in segment.ops), default=0),
     )
-
-
-def _own_bytes(op: Op, frees: tuple[Tensor, ...]) -> int:
-    """Bytes of the tensors that an op saves or frees."""
-    return _total_bytes({*op.saves, *frees})
 
 
 def _total_bytes(tensors: Tensors | set[Tensor]) -> int:
