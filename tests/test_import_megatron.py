@@ -75,6 +75,10 @@ MAPPED_EXAMPLES = {
     "--account-for-embedding-in-pipeline-split",
     "account_for_loss_in_pipeline_split": "--num-layers 23 --pipeline-model-parallel-size 2 "
     "--account-for-loss-in-pipeline-split",
+    "context_parallel_size": "--context-parallel-size 2",
+    "cp_comm_type": "--context-parallel-size 2 --cp-comm-type a2a",
+    "hierarchical_context_parallel_sizes": "--context-parallel-size 8 --cp-comm-type a2a+p2p "
+    "--hierarchical-context-parallel-sizes 2 4",
     "world_size": "--world-size 4",
     "data_parallel_size": "--data-parallel-size 4",
     "scatter_gather_tensors_in_pipeline": "--no-scatter-gather-tensors-in-pipeline",
@@ -150,8 +154,6 @@ def test_what_is_not_modelled_is_noted_with_its_effect(name: str) -> None:
         assert not any(effect.applies(value) for value in ("True", "False"))
         value = "7"
     source = f"{BASE} {needs} --{name.replace('_', '-')} {value}"
-    if name == "context_parallel_size":
-        source = source.replace("--world-size 2", "--world-size 7")
     text = " ".join(text_of(source).replace("#  ", "").split())
     assert f"# - --{name.replace('_', '-')}" in text
     assert effect.text in text.replace("# ", "")
@@ -171,6 +173,17 @@ def test_no_misspelled_argument_is_ignored(name: str, at: int, letter: str) -> N
     with pytest.raises(InputError, match="E871") as caught:
         import_megatron(f"{BASE} {wrong} 1")
     assert "did you mean --" in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["allgather", "['all_gather']", "all_gather all_gather"])
+def test_ways_of_context_parallelism(way: str) -> None:
+    source = f"{BASE} --world-size 8 --context-parallel-size 4 --cp-comm-type {way}"
+    scenario, text = import_megatron(source)
+    split = scenario.parallelism
+    assert (split.context, split.data, split.context_communication) == (4, 2, "all_gather")
+    assert "--context-parallel-size" not in text.partition("model:")[0]
+    with pytest.raises(InputError, match=r"E872.* the same for all layers"):
+        import_megatron(f"{BASE} --context-parallel-size 2 --cp-comm-type p2p a2a")
 
 
 # ---------------------------------------------------------------------------------- whole sources

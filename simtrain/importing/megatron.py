@@ -11,7 +11,13 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.megatron_arguments import DETAILS, NOT_MODELLED
 from simtrain.importing.megatron_data_parallel import set_overlap
-from simtrain.importing.megatron_values import Reader, converted, wrong
+from simtrain.importing.megatron_values import (
+    CONTEXT_COMMUNICATION,
+    Reader,
+    converted,
+    listed,
+    wrong,
+)
 from simtrain.importing.shell import unknown_name
 from simtrain.importing.source import TEXT, Argument, Source, read_source
 from simtrain.scenario import Scenario
@@ -54,7 +60,7 @@ class _Mapping(Reader):
         self.draft = Draft(source.file, f"Megatron-LM's arguments{where}", overrides)
         self.tensor = self._split("parallelism.tensor", "tensor_model_parallel_size")
         self.pipeline = self._split("parallelism.pipeline", "pipeline_model_parallel_size")
-        self.context = self.integer("context_parallel_size") or 1
+        self.context = self._split("parallelism.context", "context_parallel_size")
         self.layers = self.integer("num_layers") or self.integer("encoder_num_layers")
         self._model()
         self._vocabulary()
@@ -158,6 +164,8 @@ class _Mapping(Reader):
         else:
             self.set("parallelism.sequence_parallel", sequence, "sequence_parallel")
         self.set("parallelism.pipeline", self.pipeline, "pipeline_model_parallel_size")
+        if self.context > 1:
+            self._context()
         # Since 2023 every rank sends the whole output (p2p_communication.py); a flag of before is
         # printed by older versions, or was switched off.
         scatters = self.source.is_printed and self.flag("scatter_gather_tensors_in_pipeline")
@@ -168,6 +176,22 @@ class _Mapping(Reader):
         )
         if self.flag("use_tp_pp_dp_mapping"):
             self.set("placement.order", "tp-cp-ep-pp-dp", "use_tp_pp_dp_mapping")
+
+    def _context(self) -> None:
+        """How ranks that divide sequences exchange keys; Megatron-LM may choose layer by layer."""
+        self.set("parallelism.context", self.context, "context_parallel_size")
+        way, sizes = self.known("cp_comm_type"), "hierarchical_context_parallel_sizes"
+        names = {*listed(way)} if way else {"p2p"}
+        if way and (len(names) > 1 or not names <= CONTEXT_COMMUNICATION.keys()):
+            one_of = ", ".join(CONTEXT_COMMUNICATION)
+            raise wrong(way, f"must be one of {one_of}, the same for all layers, to be imported")
+        (communication,) = (CONTEXT_COMMUNICATION[name] for name in names)
+        self.set("parallelism.context_communication", communication, "cp_comm_type")
+        if communication == "a2a+p2p" and (given := self.known(sizes)):
+            neighbours, *_ = [*listed(given), ""]
+            if not neighbours.isdecimal():
+                raise wrong(given, "is not a list of sizes")
+            self.set("parallelism.context_a2a", int(neighbours), sizes)
 
     def _stages(self) -> None:
         """Chunks, and stages with a number of layers of their own."""

@@ -47,6 +47,9 @@ MAPPED: dict[str, str] = {
     "decoder_last_pipeline_num_layers": "parallelism.last_stage_layers",
     "account_for_embedding_in_pipeline_split": "parallelism.first_stage_layers",
     "account_for_loss_in_pipeline_split": "parallelism.last_stage_layers",
+    "context_parallel_size": "parallelism.context",
+    "cp_comm_type": "parallelism.context_communication",
+    "hierarchical_context_parallel_sizes": "parallelism.context_a2a",
     "world_size": "parallelism.data",
     "data_parallel_size": "parallelism.data",
     "scatter_gather_tensors_in_pipeline": "parallelism.scatter_gather",
@@ -227,11 +230,6 @@ NOT_MODELLED: dict[str, Effect] = {
         "cuda_graph_scope cuda_graph_warmup_steps",
     ),
     # Parallelism and communication.
-    "context_parallel_size": Effect(
-        "sequences are split over so many ranks: less memory, and keys and values are exchanged",
-        ("1",),
-        "cp_comm_type hierarchical_context_parallel_sizes",
-    ),
     "pipeline_model_parallel_layout": Effect("layers are on other stages"),
     "pipeline_model_parallel_split_rank": Effect("encoder and decoder on stages of their own"),
     "microbatch_group_size_per_vp_stage": Effect("another order of the interleaved schedule"),

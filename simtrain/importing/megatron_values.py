@@ -82,6 +82,21 @@ class Reader:
         return name if self.given(name) else f"encoder_{name}"
 
 
+CONTEXT_COMMUNICATION = {
+    "p2p": "p2p",
+    "allgather": "all_gather",
+    "all_gather": "all_gather",
+    "a2a": "a2a",
+    "a2a+p2p": "a2a+p2p",
+}
+"""The values of --cp-comm-type; Transformer Engine's is all_gather, --help says allgather."""
+
+
+def listed(argument: Argument) -> list[str]:
+    """The values of an argument that takes several, which a log prints as a list."""
+    return argument.value.translate(dict.fromkeys(map(ord, "[]'\","), " ")).split()
+
+
 def converted(argument: Argument, kind: Callable[[str], Number], words: str) -> Number:
     """The value of an argument as a number.
 

@@ -102,12 +102,15 @@ class Space:
         return self.base.model_copy(update=changes)
 
     def _splits(self, num_gpus: int) -> list[Prefix]:
-        """Tensor, pipeline and data whose product is the number of GPUs."""
+        """Tensor, pipeline and data that make the number of GPUs with the base's context."""
         held = [number for number, name in enumerate(Point._fields[:3]) if name in self.held]
+        groups, rest = divmod(num_gpus, self.base.parallelism.context)
+        if rest:
+            return []
         splits = (
-            (tensor, pipeline, num_gpus // tensor // pipeline)
-            for tensor in divisors(num_gpus)
-            for pipeline in divisors(num_gpus // tensor)
+            (tensor, pipeline, groups // tensor // pipeline)
+            for tensor in divisors(groups)
+            for pipeline in divisors(groups // tensor)
         )
         return [split for split in splits if all(split[one] == self._now[one] for one in held)]
 
