@@ -184,7 +184,7 @@ REMEMBERING = Evaluator(allow_oom=True)
 
 
 @given(any_scenarios())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_any_scenario_is_what_simpy_finds(scenario: Scenario) -> None:
     """With one evaluator for all, so that what it remembers of one serves the next."""
     assume(not any(rule.check(scenario) for rule in RULES))
@@ -280,7 +280,7 @@ def test_a_compiled_pass_is_what_simpy_finds(name: str) -> None:
     st.sampled_from([0.0, 1e-6, 5e-6, 1e-4]),
     st.sampled_from([0.0, 0.1, 0.5]),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_any_compiled_pass_is_what_simpy_finds(
     scenario: Scenario, launch_s: float, slowdown: float
 ) -> None:

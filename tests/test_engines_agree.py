@@ -46,7 +46,7 @@ def assert_same(program: Program) -> None:
 
 
 @given(programs())
-@settings(max_examples=250)
+@settings(max_examples=125)
 def test_all_engines_agree_to_the_last_bit(program: Program) -> None:
     assert_same(program)
 

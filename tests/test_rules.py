@@ -168,7 +168,7 @@ def test_nothing_illegal_runs_and_nothing_legal_is_refused(data: Mapping[str, An
     assert (broken_codes(scenario, RULES) == set()) == is_legal_by_hand(scenario)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(EITHER)
 def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
@@ -188,7 +188,7 @@ def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
     ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(EITHER)
 def test_every_suggestion_mends_its_rule(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
@@ -207,7 +207,7 @@ def all_mended(scenario: Scenario, rule: Rule, violation: Violation) -> list[Sce
     return [scenario.replace({field: value}) for field, values in fixes for value in values]
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(EITHER)
 def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)

@@ -121,7 +121,7 @@ def test_exchanges_block_at_least_as_long_as_counted(schedule: Schedule, all_ali
             assert blocked_s == counted_s
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(scenarios())
 def test_no_iteration_is_faster_than_its_bound(scenario: Scenario) -> None:
     assert share_of_time(scenario) > 0.4

@@ -46,7 +46,7 @@ def values(name: str, objective: Objective) -> list[float]:
     return sorted(objective.key(looker.evaluation(point))[0] for point in points)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 400), st.sampled_from(list(Objective)))
 def test_what_is_proved_holds_whenever_it_stops(number: int, objective: Objective) -> None:
     result, all_values = stopped(number, objective), values("narrow", objective)

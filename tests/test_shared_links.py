@@ -152,7 +152,7 @@ def used_of_links(shares: Shares, tasks: Sequence[int], found: Sequence[float]) 
 
 
 @given(loaded_tasks())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_slowed_task_has_a_full_link_on_which_no_other_is_faster_for_its_weight(
     tasks: list[Task],
 ) -> None:
