@@ -1,10 +1,7 @@
 """The shipped profile can be fitted again from its figures, and bad figures are refused."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 from command_line import spawn
@@ -57,19 +54,14 @@ def test_residuals_of_the_fit(fitted: Fit) -> None:
     assert len(found["all-reduce measured elsewhere (not fitted)"].rows) == 7
 
 
-def test_the_command_prints_residuals_and_the_same_profile() -> None:
-    """A process of its own fits the same numbers: nothing depends on the run."""
-    done = subprocess.run(
-        [sys.executable, "-m", "calibrate", "fit", FIGURES.as_posix()],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONHASHSEED": "7"},
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == SHIPPED
+def test_the_command_prints_residuals_and_the_profile(
+    fitted: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tests/test_docs.py fits in a process of its own: nothing depends on the run."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("calibrate.__main__._fitted", lambda *options: fitted)
+    done = CliRunner().invoke(app, ["fit", FIGURES.as_posix()])
+    assert (done.exit_code, done.stdout) == (0, SHIPPED)
     assert re.search(r"layers: 10 points, mean \|error\| 0\.\d%, worst 0\.\d%", done.stderr)
     assert "baseline forward" in done.stderr
 

@@ -149,7 +149,7 @@ def test_calibrate_understands_its_commands(command: str) -> None:
 def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
     """It reads the figures of the clone and writes where it is told to."""
     (newcomer / "calibrate").symlink_to(ROOT / "calibrate")
-    outcome = spawn(*shlex.split(command)[1:], folder=newcomer)
+    outcome = spawn(*shlex.split(command)[1:], folder=newcomer, PYTHONHASHSEED="7")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     written = (newcomer / "my_a100.yaml").read_text(encoding="utf-8")
     assert written == text_of("hw_profiles/a100_sxm4_80gb.yaml")

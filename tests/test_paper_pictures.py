@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from pytest import MonkeyPatch
 
 from simtrain import paper
+from simtrain.figures import paper as figures_of_paper
 from simtrain.figures.paper import draw, write_paper_figure
 from simtrain.figures.style import styled
 from simtrain.paper.entries import Comparison, Entry
@@ -135,15 +136,18 @@ def test_the_users_own_style_changes_nothing(
 def test_out_makes_the_folder_and_writes_there(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
+    """tests/test_docs.py draws them all."""
+    drawn: dict[str, pathlib.Path] = {}
     quick = Comparison("stands for a long one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
-    for target in ("table4", "table5", "dp530b", "fig1", "fig8", "fig9", "appendix_c", "zero"):
-        monkeypatch.setattr(paper, target, lambda progress: quick)
+    monkeypatch.setattr(paper, "reproduce", lambda target, progress: quick)
+    monkeypatch.setattr(
+        figures_of_paper, "write_paper_figure", lambda name, result, out: drawn.update({name: out})
+    )
     folder = tmp_path / "new" / "pictures"
     outcome = call("reproduce", "all", "--out", str(folder))
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    names = [*TARGETS, "table5", "dp530b"]
-    expected = sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
-    assert sorted(path.name for path in folder.iterdir()) == expected
+    assert folder.is_dir()
+    assert drawn == dict.fromkeys([*TARGETS, "table5", "dp530b"], folder)
 
 
 def test_pictures_are_written_also_where_a_threshold_is_missed(
