@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any
 
 import pytest
-import torch.multiprocessing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rank_processes import run_ranks
 from torch_ranks import bytes_kept, errors, run_rank
 from toys import layer_scenarios, shape_of
 
@@ -156,7 +156,7 @@ def test_two_ranks(tmp_path: pathlib.Path) -> None:
 def assert_ranks_equal_the_plain_layer(folder: pathlib.Path, shapes: list[LayerShape]) -> None:
     """One start of processes for all: what they compute, keep and send, case by case."""
     num_ranks = shapes[0].tensor
-    torch.multiprocessing.spawn(run_rank, (str(folder), shapes), nprocs=num_ranks)
+    run_ranks(run_rank, (str(folder), shapes), num_ranks)
     for rank in range(num_ranks):
         found = json.loads(pathlib.Path(folder, f"{rank}.json").read_text(encoding="utf-8"))
         for (layer_shape, recompute), case in zip(product(shapes, Recompute), found, strict=True):

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 import torch
+from rank_processes import run_ranks
 from torch import Tensor
 from training_ranks import run_rank, scenario, trained, training_of
 
@@ -41,7 +42,7 @@ def assert_ranks_train_as_one_does(folder: pathlib.Path, cases: list[Scenario]) 
         assert norm(list(whole.values())[1:]) == pytest.approx(1, rel=1e-5)
         torch.save((weights, whole), folder / f"tied={tied}.pt")
     num_ranks = cases[0].num_gpus
-    torch.multiprocessing.spawn(run_rank, (str(folder), cases), nprocs=num_ranks)
+    run_ranks(run_rank, (str(folder), cases), num_ranks)
     for rank in range(num_ranks):
         for case, errors in zip(cases, torch.load(folder / f"{rank}.pt"), strict=True):
             wrong = {name: error for name, error in errors.items() if not error < 1e-5}
