@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from command_line import call
+from toys import plan_of
 
 from simtrain.errors import InputError
 from simtrain.importing import import_hugging_face
 from simtrain.importing.hugging_face_keys import FAMILIES, NOT_MODELLED, WITHOUT_EFFECT
 from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.model import LatentAttention
 
 SIZES = {
     "hidden_size": 1024,
@@ -65,7 +67,10 @@ def imported(config: dict[str, Any], *overrides: str) -> tuple[Scenario, str]:
 
 def of(kind: str, **keys: Any) -> dict[str, Any]:
     """A config of a model type."""
-    return {"model_type": kind} | (GPT2 if kind == "gpt2" else SIZES) | keys
+    sizes = GPT2 if kind == "gpt2" else SIZES
+    if kind == "falcon":
+        sizes = {key: value for key, value in SIZES.items() if key != "intermediate_size"}
+    return {"model_type": kind} | sizes | keys
 
 
 def test_a_config_becomes_this_file() -> None:
@@ -75,6 +80,7 @@ def test_a_config_becomes_this_file() -> None:
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_the_file_that_is_written_is_the_scenario(kind: str) -> None:
     keys = {} if kind == "gpt2" else {"num_key_value_heads": 4, "torch_dtype": "float16"}
+    keys = {"torch_dtype": "float16"} if kind == "falcon" else keys
     scenario, text = imported(of(kind, **keys), "batch.global=4", "parallelism.data=2")
     Path("o.yaml").write_text(text, encoding="utf-8")
     loaded = load_scenario("o.yaml")
@@ -109,20 +115,51 @@ def test_every_key_is_in_exactly_one_list() -> None:
         assert sum(map(len, lists)) == len(set().union(*lists))
 
 
-@pytest.mark.parametrize(
-    "key", sorted(NOT_MODELLED.keys() - {"sliding_window", "use_sliding_window", "layer_types"})
-)
+@pytest.mark.parametrize("key", sorted(NOT_MODELLED.keys() - {"layer_types"}))
 def test_what_is_not_modelled_is_noted(key: str) -> None:
     text = imported(of("llama", **{key: 8}))[1]
     assert f"# - {key} 8, line 9: {NOT_MODELLED[key].text[:30]}" in text
 
 
 def test_a_window_counts_where_sequences_are_longer() -> None:
-    assert "sliding_window 512, line 9" in imported(of("mistral", sliding_window=512))[1]
-    assert "sliding_window" not in imported(of("mistral", sliding_window=4096))[1]
-    assert "sliding_window" not in imported(of("mistral", sliding_window=None))[1]
+    scenario, text = imported(of("mistral", sliding_window=512))
+    assert scenario.model.attention_window == 512
+    assert "# sliding_window, line 9" in text
+    for window in (4096, None):
+        assert imported(of("mistral", sliding_window=window))[0].model.attention_window is None
     unused = of("qwen2", sliding_window=512, use_sliding_window=False)
-    assert "sliding_window" not in imported(unused)[1]
+    assert imported(unused)[0].model.attention_window is None
+
+
+def test_a_layer_of_deepseek_v3_has_its_parameters_of_attention() -> None:
+    sizes = {"hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 1}
+    scenario = imported(of("deepseek_v3", num_nextn_predict_layers=1, **sizes))[0]
+    (stage,) = plan_of(scenario).stage_parameters
+    mlp = 3 * 7168 * scenario.model.ffn_hidden_size
+    assert stage.layers == 187_107_328 + mlp + 2 * 7168
+    assert scenario.model.mtp_num_layers == 1
+    plain = imported(of("deepseek_v2", q_lora_rank=None, v_head_dim=64))[0].model
+    assert plain.latent_attention == LatentAttention(kv_lora_rank=512, v_head_dim=64)
+
+
+@pytest.mark.parametrize(
+    ("config", "norms", "groups"),
+    [
+        ({"model_type": "gpt_neox"}, "two_norms", 16),
+        ({"model_type": "gpt_neox", "use_parallel_residual": False}, "none", 16),
+        ({"model_type": "cohere", "num_key_value_heads": 8}, "one_norm", 8),
+        ({"model_type": "falcon"}, "one_norm", 1),
+        ({"model_type": "falcon", "parallel_attn": False, "multi_query": False}, "none", 16),
+        (
+            {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 8},
+            "two_norms",
+            8,
+        ),
+    ],
+)
+def test_attention_and_mlp_side_by_side(config: dict[str, Any], norms: str, groups: int) -> None:
+    model = imported(of(config.pop("model_type"), **config))[0].model
+    assert (model.parallel_attention_mlp, model.num_query_groups) == (norms, groups)
 
 
 WRONG = {
@@ -130,7 +167,7 @@ WRONG = {
         of("mixtral", num_local_experts=8),
         'config.json:2:16: E877 model_type is "mixtral", which cannot be imported; not modelled '
         "of it: num_local_experts",
-        "These can be: llama, mistral, qwen2, qwen3, gemma, gpt2, gpt_neox",
+        "These can be: llama, mistral, qwen2, qwen3, gemma, gpt2, gpt_neox, falcon",
     ),
     "no type": (SIZES, "config.json:1:1: E877 no model_type", "These can be"),
     "an unknown key": (

@@ -41,6 +41,14 @@ MAPPED_EXAMPLES = {
     "group_query_attention": "--num-query-groups 4 --group-query-attention",
     "num_query_groups": "--group-query-attention --num-query-groups 4",
     "kv_channels": "--kv-channels 128",
+    **{
+        name: f"--multi-latent-attention --{name.replace('_', '-')} 96"
+        for name in ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "v_head_dim")
+    },
+    "multi_latent_attention": "--multi-latent-attention",
+    "qk_pos_emb_head_dim": "--multi-latent-attention --qk-pos-emb-head-dim 32",
+    "window_size": "--window-size 127,0",
+    "mtp_num_layers": "--position-embedding-type rope --mtp-num-layers 1",
     "seq_length": "--max-position-embeddings 1024 --seq-length 1024",
     "encoder_seq_length": None,
     "vocab_size": "--vocab-size 32000",

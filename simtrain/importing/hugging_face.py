@@ -10,6 +10,7 @@ from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary, set_coun
 from simtrain.importing.hugging_face_keys import (
     FAMILIES,
     GATED_ACTIVATIONS,
+    LATENT_FIELDS,
     NOT_MODELLED,
     PLAIN_ACTIVATIONS,
     WITHOUT_EFFECT,
@@ -124,9 +125,7 @@ class _Mapping:
         for name in ("num_layers", "hidden_size", "num_attention_heads"):
             if (value := self.value(f"model.{name}")) is not None:
                 self.set(f"model.{name}", value)
-        for name in ("num_query_groups", "kv_channels"):
-            if (value := self.value(f"model.{name}")) is not None:
-                self.set(f"model.{name}", value)
+        self._attention()
         hidden = self.value("model.hidden_size")
         if (ffn := self.value("model.ffn_hidden_size")) is not None:
             self.set("model.ffn_hidden_size", ffn)
@@ -150,6 +149,45 @@ class _Mapping:
         for name in ("hidden_dropout", "attention_dropout"):
             dropout = self.value(f"model.{name}")
             self.set(f"model.{name}", float(dropout or 0))
+
+    def _attention(self) -> None:
+        """Heads, latents, windows, and what follows attention."""
+        data = self.document.data
+        is_latent = "kv_lora_rank" in self.family.mapped
+        names = LATENT_FIELDS if is_latent else ("num_query_groups", "kv_channels")
+        for name in names:
+            value = self.value(f"model.{name}")
+            # DeepSeek-V2-Lite writes null: its queries have no latent.
+            is_null = is_latent and data.get(self.keys[f"model.{name}"], value) is None
+            if value is not None and not is_null:
+                self.set(f"model.{name}", value)
+        if data.get("model_type") == "falcon":
+            self._falcon()
+        if data.get("use_parallel_residual", True) and data["model_type"] == "gpt_neox":
+            self.set("model.parallel_attention_mlp", "two_norms")
+        window = self.value("model.attention_window")
+        length = self.value("model.seq_length")
+        is_used = data.get("use_sliding_window") is not False and window is not None
+        if is_used and not (
+            isinstance(length, int) and isinstance(window, int) and window >= length
+        ):
+            self.set("model.attention_window", window)
+        if modules := self.value("model.mtp_num_layers"):
+            self.set("model.mtp_num_layers", modules)
+
+    def _falcon(self) -> None:
+        """Groups and norms, which follow from three switches."""
+        data = self.document.data
+        is_new = bool(data.get("new_decoder_architecture"))
+        if is_new or data.get("multi_query") is False:
+            groups = data.get("num_kv_heads") or data.get("num_attention_heads")
+        else:
+            groups = 1
+        self.set("model.num_query_groups", groups, "default of transformers: multi_query")
+        if is_new or self.value("model.parallel_attention_mlp"):
+            norms = data.get("num_ln_in_parallel_attn") or 1 + is_new
+            kind = "two_norms" if is_new and norms == 2 else "one_norm"
+            self.set("model.parallel_attention_mlp", kind)
 
     def _activation(self) -> None:
         is_gated = self.family.fixed["normalization"] == "rms_norm"
@@ -180,18 +218,10 @@ class _Mapping:
             if key in data and effect.applies(written) and not self._is_neutral(key, value):
                 place = self.document.positions.of_key((key,))
                 self.draft.note(f"{key} {as_scalar(value)}", effect.text, place)
-        if data["model_type"] == "gpt_neox" and "use_parallel_residual" not in data:
-            effect = NOT_MODELLED["use_parallel_residual"]
-            self.draft.note("use_parallel_residual (default of transformers)", effect.text)
 
     def _is_neutral(self, key: str, value: Any) -> bool:
         """Whether a key that is not modelled changes nothing here."""
-        data = self.document.data
         match key:
-            case "sliding_window":
-                length = self.value("model.seq_length")
-                is_long = isinstance(length, int) and isinstance(value, int) and value >= length
-                return is_long or data.get("use_sliding_window") is False
             case "layer_types":
                 return isinstance(value, list) and set(value) == {"full_attention"}
         return False

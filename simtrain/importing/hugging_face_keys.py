@@ -17,6 +17,7 @@ _MAPPED = {
     "hidden_size": "model.hidden_size",
     "num_attention_heads": "model.num_attention_heads",
     "num_key_value_heads": "model.num_query_groups",
+    "sliding_window": "model.attention_window",
     "head_dim": "model.kv_channels",
     "intermediate_size": "model.ffn_hidden_size",
     "max_position_embeddings": "model.seq_length",
@@ -31,6 +32,19 @@ _MAPPED = {
     "torch_dtype": "precision.compute",
     "dtype": "precision.compute",
 }
+_MAPPED_LATENT = _MAPPED | {
+    "q_lora_rank": "model.latent_attention.q_lora_rank",
+    "kv_lora_rank": "model.latent_attention.kv_lora_rank",
+    "qk_nope_head_dim": "model.latent_attention.qk_head_dim",
+    "qk_rope_head_dim": "model.latent_attention.qk_pos_emb_head_dim",
+    "v_head_dim": "model.latent_attention.v_head_dim",
+    "num_nextn_predict_layers": "model.mtp_num_layers",
+}
+LATENT_FIELDS = tuple(
+    field.removeprefix("model.")
+    for field in _MAPPED_LATENT.values()
+    if field.startswith("model.latent_attention.")
+)
 _MAPPED_GPT2 = {
     "n_layer": "model.num_layers",
     "n_embd": "model.hidden_size",
@@ -47,12 +61,31 @@ _MAPPED_GPT2 = {
 }
 
 
+_MAPPED_FALCON = {
+    "num_hidden_layers": "model.num_layers",
+    "hidden_size": "model.hidden_size",
+    "num_attention_heads": "model.num_attention_heads",
+    "num_kv_heads": "model.num_query_groups",
+    "ffn_hidden_size": "model.ffn_hidden_size",
+    "max_position_embeddings": "model.seq_length",
+    "vocab_size": "model.vocab_size",
+    "tie_word_embeddings": "model.tied_embeddings",
+    "activation": "model.activation",
+    "attention_dropout": "model.attention_dropout",
+    "hidden_dropout": "model.hidden_dropout",
+    "parallel_attn": "model.parallel_attention_mlp",
+    "torch_dtype": "precision.compute",
+    "dtype": "precision.compute",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """The models of one `model_type`.
 
     defaults: of keys that a config may leave out.
     fixed: fields of the model that all of the family have.
+    mapped: the field of each key.
     """
 
     defaults: dict[str, Any]
@@ -68,6 +101,15 @@ _GATED = {
     "qkv_biases": False,
 }
 _UNTIED = {"tie_word_embeddings": False, "hidden_act": "silu"}
+
+_PLAIN = _GATED | {"normalization": "layer_norm"}
+_LATENT_DEFAULTS = _UNTIED | {
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
 
 FAMILIES: dict[str, Family] = {
     "llama": Family(_UNTIED, _GATED),
@@ -92,14 +134,31 @@ FAMILIES: dict[str, Family] = {
         _MAPPED_GPT2,
     ),
     "gpt_neox": Family(
-        {"tie_word_embeddings": False, "hidden_act": "gelu"},
+        {"tie_word_embeddings": False, "hidden_act": "gelu", "use_parallel_residual": True},
+        _PLAIN | {"biases": True, "qkv_biases": True},
+        _MAPPED | {"use_parallel_residual": "model.parallel_attention_mlp"},
+    ),
+    "falcon": Family(
         {
-            "normalization": "layer_norm",
-            "position_embedding": "rope",
-            "qk_norm": False,
-            "biases": True,
-            "qkv_biases": True,
+            "tie_word_embeddings": True,
+            "activation": "gelu",
+            "parallel_attn": True,
+            "hidden_dropout": 0,
+            "attention_dropout": 0,
         },
+        _PLAIN,
+        _MAPPED_FALCON,
+    ),
+    "cohere": Family(
+        {"tie_word_embeddings": True, "hidden_act": "silu"},
+        # Its layer norms have no bias: as many parameters and bytes as RMS norms.
+        _GATED | {"parallel_attention_mlp": "one_norm"},
+    ),
+    "deepseek_v2": Family(_LATENT_DEFAULTS, _GATED | {"qk_norm": True}, _MAPPED_LATENT),
+    "deepseek_v3": Family(
+        _LATENT_DEFAULTS | {"num_nextn_predict_layers": 0},
+        _GATED | {"qk_norm": True},
+        _MAPPED_LATENT,
     ),
 }
 
@@ -108,8 +167,6 @@ GATED_ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", **dict.fromkeys(_GELUS
 PLAIN_ACTIVATIONS = {**dict.fromkeys(_GELUS, "gelu"), "relu2": "squared_relu"}
 
 _EXPERTS = Effect("experts instead of one MLP: other weights, products and all-to-alls")
-_LATENT = Effect("low-rank queries, keys and values: other weights, products and activations")
-_WINDOW = Effect("attention within a window: less work in the attention core")
 NOT_MODELLED: dict[str, Effect] = {
     **dict.fromkeys(
         (
@@ -119,17 +176,10 @@ NOT_MODELLED: dict[str, Effect] = {
         ),
         _EXPERTS,
     ),
-    **dict.fromkeys(
-        ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"),
-        _LATENT,
-    ),
-    "num_nextn_predict_layers": Effect("more layers behind the last one", ("0",)),
-    "sliding_window": _WINDOW,
-    "use_sliding_window": _WINDOW,
     "layer_types": Effect("layers that differ from each other"),
-    "use_parallel_residual": Effect(
-        "attention and MLP read the same input: their collectives are one, and one norm is shared"
-    ),
+    "alibi": Effect("a bias of relative positions"),
+    "bias": Effect("biases of all products: some more elementwise work"),
+    "use_qk_norm": Effect("norms of queries and keys: some more elementwise work"),
     "rotary_pct": Effect("fewer channels are rotated", ("1.0", "1")),
     "partial_rotary_factor": Effect("fewer channels are rotated", ("1.0", "1")),
     "add_cross_attention": Effect("attention to an encoder"),
@@ -148,6 +198,7 @@ _WITHOUT_EFFECT = """
     id2label label2id problem_type finetuning_task chunk_size_feed_forward attn_implementation
     _attn_implementation gradient_checkpointing router_aux_loss_coef router_jitter_noise
     output_router_logits norm_topk_prob scoring_func topk_method topk_group n_group aux_loss_alpha
-    routed_scaling_factor seq_aux ep_size mlp_only_layers
+    routed_scaling_factor seq_aux ep_size mlp_only_layers use_sliding_window logit_scale
+    multi_query new_decoder_architecture num_ln_in_parallel_attn
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())

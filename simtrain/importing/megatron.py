@@ -11,6 +11,7 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.megatron_arguments import DETAILS, NOT_MODELLED
 from simtrain.importing.megatron_data_parallel import set_overlap
+from simtrain.importing.megatron_model import set_attention
 from simtrain.importing.megatron_values import (
     CONTEXT_COMMUNICATION,
     Reader,
@@ -98,7 +99,8 @@ class _Mapping(Reader):
             names = ("group_query_attention", "num_query_groups")
             if self.flag("group_query_attention"):
                 self.set("model.num_query_groups", groups, *names)
-        if channels := self.integer("kv_channels"):
+        is_latent = set_attention(self)
+        if not is_latent and (channels := self.integer("kv_channels")):
             self.set("model.kv_channels", channels, "kv_channels")
         swiglu = self.flag("swiglu")
         if ffn := self.integer("ffn_hidden_size"):
@@ -125,7 +127,7 @@ class _Mapping(Reader):
         self.set("model.position_embedding", self.positions, *names)
         biases = self.flag("add_bias_linear", True)
         self.set("model.biases", biases, "add_bias_linear")
-        qkv = biases or self.flag("add_qkv_bias")
+        qkv = not is_latent and (biases or self.flag("add_qkv_bias"))
         self.set("model.qkv_biases", qkv, "add_bias_linear", "add_qkv_bias")
         for name in ("hidden_dropout", "attention_dropout"):
             dropout = self.decimal(name)

@@ -20,6 +20,14 @@ MAPPED: dict[str, str] = {
     "group_query_attention": "model.num_query_groups",
     "num_query_groups": "model.num_query_groups",
     "kv_channels": "model.kv_channels",
+    "multi_latent_attention": "model.latent_attention.kv_lora_rank",
+    "q_lora_rank": "model.latent_attention.q_lora_rank",
+    "kv_lora_rank": "model.latent_attention.kv_lora_rank",
+    "qk_head_dim": "model.latent_attention.qk_head_dim",
+    "qk_pos_emb_head_dim": "model.latent_attention.qk_pos_emb_head_dim",
+    "v_head_dim": "model.latent_attention.v_head_dim",
+    "window_size": "model.attention_window",
+    "mtp_num_layers": "model.mtp_num_layers",
     "seq_length": "model.seq_length",
     "encoder_seq_length": "model.seq_length",
     "vocab_size": "model.vocab_size",
@@ -123,16 +131,6 @@ NOT_MODELLED: dict[str, Effect] = {
         moe_pad_experts_for_cuda_graph_inference expert_model_parallel_size
         expert_tensor_parallel_size use_fused_weighted_squared_relu""",
     ),
-    "multi_latent_attention": Effect(
-        "low-rank queries, keys and values: other weights, products and saved activations",
-        details="""
-        q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim rotary_scaling_factor
-        mscale mscale_all_dim cache_mla_latents""",
-    ),
-    "mtp_num_layers": Effect(
-        "more layers and heads behind the last layer: more time and memory on the last stage",
-        details="mtp_loss_scaling_factor",
-    ),
     "quick_geglu": Effect(
         "a gated MLP: half as many products again",
         details="activation_func_clamp_value glu_linear_offset",
@@ -140,10 +138,7 @@ NOT_MODELLED: dict[str, Effect] = {
     "openai_gelu": Effect(_KERNEL),
     "max_position_embeddings": Effect("the table of learned positions has other rows: memory"),
     "relative_attention_num_buckets": Effect("a bias of relative positions", ("32",)),
-    "window_size": Effect(
-        "attention within a window: less work in the attention core",
-        details="window_attn_skip_freq",
-    ),
+    "window_attn_skip_freq": Effect("layers without a window: more work in the attention core"),
     "softmax_type": Effect("one more weight for each head", ("vanilla",)),
     "qk_l2_norm": Effect("queries and keys are normalized: more elementwise work"),
     "apply_residual_connection_post_layernorm": Effect("more saved activations"),

@@ -10,6 +10,7 @@ _WITHOUT_EFFECT = """
     decoupled_lr decoupled_min_lr weight_decay start_weight_decay end_weight_decay
     weight_decay_incr_style adam_beta1 adam_beta2 adam_eps init_method_std
     embedding_init_method_std init_method_xavier_uniform data_parallel_random_init loss_scale
+    mtp_loss_scaling_factor cache_mla_latents mscale mscale_all_dim rotary_scaling_factor
     initial_loss_scale min_loss_scale loss_scale_window hysteresis calculate_per_token_loss
     disable_bf16_reduced_precision_matmul bert_binary_head
 

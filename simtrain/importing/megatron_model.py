@@ -1,0 +1,54 @@
+"""What Megatron-LM's arguments say about attention of other kinds and further predicted tokens."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from simtrain.importing.megatron_values import wrong
+
+if TYPE_CHECKING:
+    from simtrain.importing.megatron import _Mapping
+
+# Megatron-LM's defaults (arguments.py).
+_LATENT_SIZES = {
+    "q_lora_rank": None,
+    "kv_lora_rank": 32,
+    "qk_head_dim": 128,
+    "qk_pos_emb_head_dim": 64,
+    "v_head_dim": 128,
+}
+
+
+def set_attention(mapping: _Mapping) -> bool:
+    """Set latent attention, windows and modules of multi-token prediction.
+
+    Returns whether attention is latent: its products have no biases, its heads no kv_channels.
+    """
+    _set_window(mapping)
+    if modules := mapping.integer("mtp_num_layers"):
+        mapping.set("model.mtp_num_layers", modules, "mtp_num_layers")
+    return _set_latent_attention(mapping)
+
+
+def _set_latent_attention(mapping: _Mapping) -> bool:
+    if not mapping.flag("multi_latent_attention"):
+        return False
+    for name, default in _LATENT_SIZES.items():
+        size = mapping.integer(name) or default
+        if size is not None:
+            names = (name,) if mapping.given(name) else ("multi_latent_attention",)
+            mapping.set(f"model.latent_attention.{name}", size, *names)
+    return True
+
+
+def _set_window(mapping: _Mapping) -> None:
+    """Set the window, of so many tokens before a query and itself; -1 are all."""
+    argument = mapping.known("window_size")
+    if argument is None:
+        return
+    sizes = re.fullmatch(r"\(?\s*(-1|\d+)\s*,\s*(-1|\d+)\s*\)?", argument.value)
+    if sizes is None or sizes[2] not in ("0", "-1"):
+        raise wrong(argument, "must be such as 127,0: tokens before a query, and none after it")
+    if sizes[1] != "-1":
+        mapping.set("model.attention_window", int(sizes[1]) + 1, "window_size")
