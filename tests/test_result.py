@@ -1,14 +1,17 @@
 """What a result shows of itself: a line, a table in a notebook, plain data, frames."""
 
+import io
 import json
 import sys
 import types
 
 import pytest
+from rich.console import Console
 from toys import a100, run, small
 
 import simtrain
 from simtrain.errors import InputError
+from simtrain.pages.result_page import result_page
 from simtrain.report.frames import breakdown_rows, memory_rows, timeline_rows
 from simtrain.search import search
 
@@ -73,3 +76,14 @@ def test_without_pandas_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match=r"pip install pandas, or .* Result.to_dict"):
         RESULT.frame("breakdown")
+
+
+def test_heads_that_are_no_multiple_of_8_are_warned_of() -> None:
+    """On the page and in the data; a fused kernel refuses them."""
+    odd, even = (run(small(model={"kv_channels": channels})) for channels in (108, 144))
+    (said,) = odd.to_dict()["warnings"]
+    assert said.startswith("Heads have 108 channels, no multiple of 8: on the GPU the batched")
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(result_page(odd))
+    assert said in console.export_text()
+    assert even.to_dict()["warnings"] == []

@@ -78,6 +78,7 @@ def _remarks(result: Result) -> list[str]:
     if result.extrapolated:
         names = ", ".join(result.extrapolated)
         remarks.append(f"Extrapolated beyond what the profile was fitted on: {names}.")
+    remarks += result.warnings
     if not result.profile.calibrated:
         remarks.append(NOT_CALIBRATED)
     if result.recompute_choice:

@@ -20,6 +20,7 @@ from simtrain.report.frames import (
     memory_rows,
     timeline_rows,
 )
+from simtrain.report.warnings import warnings_of
 from simtrain.scenario import Scenario
 from simtrain.units import format_bytes, format_seconds
 
@@ -155,6 +156,11 @@ class Result:
         }
         return as_frame(rows[table]())
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the times leave out, a sentence each."""
+        return warnings_of(self.scenario)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, in full precision."""
         return {
@@ -178,4 +184,5 @@ class Result:
             "memory": self.memory.to_json(),
             "recompute_choice": self.recompute_choice,
             "extrapolated": list(self.extrapolated),
+            "warnings": list(self.warnings),
         }
