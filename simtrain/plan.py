@@ -246,7 +246,7 @@ class Plan:
         number, experts = buckets.parameters[bucket], buckets.experts[bucket]
         number += held.root if held and not buckets.holds_root else 0
         if gathers:
-            return parameter_gather(options, number, experts)
+            return parameter_gather(options, number, experts, buckets.in_fp8[bucket])
         return average(options, number) + data_reduction(options, number, experts)
 
     def pass_of(self, action: Action) -> Pass:
@@ -322,6 +322,8 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         scenario.gradient_bytes,
         Context.of(scenario.parallelism, mesh),
         kernels=scenario.facts.kernels,
+        dtype=scenario.precision.product_type,
+        fp8_recipe=scenario.precision.fp8_recipe if scenario.precision.compute == "fp8" else "",
     )
 
 

@@ -112,6 +112,7 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
         num_nodes.value,
         has_host_link=profile.host_link is not None,
         has_fused_attention=profile.fused_attention is not None,
+        product_types=profile.product_types,
     )
     return profile
 

@@ -171,9 +171,9 @@ WRONG_VALUES = [
     bad("unknown schedule", adding("schedule: dualpipe\n"), ":9:11: E205", "gpipe, 1f1b"),
     bad(
         "unknown dtype",
-        adding("precision: {compute: fp8}\n"),
+        adding("precision: {compute: fp4}\n"),
         ":9:22: E205",
-        "write one of bf16, fp16",
+        "one of bf16, fp16, fp32, fp8",
     ),
     bad("hardware is text", adding("hardware: h100\n"), ":9:11: E203", "must be a section"),
     bad(

@@ -18,6 +18,7 @@ from simtrain.scenario import (
     load_scenario,
 )
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
+from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.rules import size_rule
 from simtrain.scenario.violation import broken_codes, suggest
 from simtrain.schedules import build, most_outstanding
@@ -223,7 +224,7 @@ def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str
 def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
     assert codes == sorted(codes)
-    every_rule = (*RULES, size_rule(8, 1), NO_HOST_LINK, NO_FUSED_ATTENTION)
+    every_rule = (*RULES, size_rule(8, 1), NO_HOST_LINK, NO_FUSED_ATTENTION, products_rule(()))
     assert len({rule.code for rule in every_rule}) == len(every_rule)
     assert all(rule.reason for rule in every_rule)
 
@@ -338,7 +339,11 @@ def test_a_scenario_built_in_python_is_checked_without_a_place() -> None:
     assert caught.value.problems[0].location is None
 
 
-HAS_ALL = {"has_host_link": True, "has_fused_attention": True}
+HAS_ALL: dict[str, Any] = {
+    "has_host_link": True,
+    "has_fused_attention": True,
+    "product_types": ("bf16",),
+}
 
 
 def test_a_job_larger_than_its_cluster_is_refused_with_what_fits() -> None:

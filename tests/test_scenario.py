@@ -65,7 +65,16 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "in_place_cross_entropy": None,
     }
     assert (scenario.cluster, scenario.hardware) == ("a100_sxm4_80gb", {})
-    assert scenario.precision.model_dump() == {"compute": "bf16", "gradients": "fp32"}
+    assert scenario.precision.model_dump() == {
+        "compute": "bf16",
+        "tf32": False,
+        "fp8_recipe": "delayed",
+        "fp8_parameters": False,
+        "gradients": "fp32",
+        "exp_avg": "fp32",
+        "exp_avg_sq": "fp32",
+        "main_parameters": "fp32",
+    }
     assert scenario.overlap.model_dump() == {
         "tensor_parallel": None,
         "pipeline": False,

@@ -358,6 +358,11 @@ class HardwareProfile(Strict):
         found: DtypeGemm | None = getattr(self.gemm.by_dtype, dtype)
         return found
 
+    @property
+    def product_types(self) -> tuple[str, ...]:
+        """The data types whose products it knows."""
+        return ("bf16", *(name for name, rates in self.gemm.by_dtype if rates))
+
     def peak_flops(self, dtype: str) -> float | None:
         """The peak of a data type's products, in FLOP/s; None if the profile does not say."""
         if dtype == "bf16":

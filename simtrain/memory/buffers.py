@@ -23,13 +23,14 @@ Buffers = dict[str, int]
 RECOMPUTED, WORKING = "recomputed tensors", "working tensors"
 GLOBAL, FP32_GRADIENTS = "global memory buffer", "gradients in fp32"
 OPTIMIZER_ARRAY = "array of the optimizer's kernels"
+FP8_WEIGHTS = "fp8 copies of weights"
 GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
-def lasting_buffers(plan: Plan, global_bytes: int) -> Buffers:
+def lasting_buffers(plan: Plan, global_bytes: int, num_fp8: int = 0) -> Buffers:
     """Bytes of what is there while forward and backward passes run, at most at the same time.
 
-    `global_bytes` is what ops need of the global buffer.
+    `global_bytes` is what ops need of the global buffer, `num_fp8` are weights of fp8 products.
     """
     whole = [(0, 0)]
     if plan.options.sharding:
@@ -38,6 +39,7 @@ def lasting_buffers(plan: Plan, global_bytes: int) -> Buffers:
         GLOBAL: global_bytes,
         GATHERED_PARAMETERS: max(gathered for gathered, _ in whole),
         GRADIENT_BUCKET: max(bucket for _, bucket in whole),
+        FP8_WEIGHTS: plan.step_options.fp8_copies_bytes(num_fp8),
     }
 
 
@@ -55,14 +57,17 @@ def _whole_bytes(one: Pass) -> tuple[int, int]:
 
 
 def step_buffers(
-    plan: Plan, num_parameters: int, global_bytes: int, num_expert: int = 0
+    plan: Plan, num_parameters: int, global_bytes: int, num_expert: int = 0, num_fp8: int = 0
 ) -> Buffers:
     """Bytes of what is there while the optimizer steps; `num_expert` parameters are experts'."""
     options = plan.step_options
-    copied = options.gradient_bytes != FP32_BYTES and not options.offloads
+    copied = options.gradient_bytes != FP32_BYTES and not (
+        options.offloads or options.narrow_states
+    )
     held = options.held(num_parameters, num_expert, from_stage=1)
     return {
         GLOBAL: global_bytes,
         FP32_GRADIENTS: held * FP32_BYTES if copied else 0,
         OPTIMIZER_ARRAY: 0 if options.fused_adam or options.offloads else held * FP32_BYTES,
+        FP8_WEIGHTS: options.fp8_copies_bytes(num_fp8),
     }

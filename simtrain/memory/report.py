@@ -177,7 +177,7 @@ class _Rank:
     @classmethod
     def of(cls, plan: Plan, profile: HardwareProfile, replay: Replay, stage: int) -> _Rank:
         parameters = plan.stage_parameters[stage]
-        total, experts = parameters.total, parameters.experts
+        total, experts, in_fp8 = parameters.total, parameters.experts, parameters.in_fp8
         chunks = plan.slices.numbers[stage :: plan.mesh.pp]
         global_bytes = max(
             memory.buffer_bytes for (chunk, _), memory in replay.memories.items() if chunk in chunks
@@ -185,9 +185,9 @@ class _Rank:
         return cls(
             profile,
             stage,
-            model_states(plan.step_options, total, experts),
-            lasting_buffers(plan, global_bytes),
-            step_buffers(plan, total, global_bytes, experts),
+            model_states(plan.step_options, total, experts, in_fp8),
+            lasting_buffers(plan, global_bytes, in_fp8),
+            step_buffers(plan, total, global_bytes, experts, in_fp8),
         )
 
     def running_bytes(self, dynamic_bytes: int) -> int:

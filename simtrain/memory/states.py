@@ -11,9 +11,6 @@ from dataclasses import dataclass
 
 from simtrain.workload.optimizer import StepOptions
 
-OPTIMIZER_BYTES = 12
-"""Of a parameter: fp32 master weight, momentum and variance."""
-
 
 @dataclass(frozen=True, slots=True)
 class ModelStates:
@@ -29,17 +26,19 @@ class ModelStates:
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
-def model_states(options: StepOptions, num_parameters: int, num_expert: int = 0) -> ModelStates:
+def model_states(
+    options: StepOptions, num_parameters: int, num_expert: int = 0, num_fp8: int = 0
+) -> ModelStates:
     """States of `num_parameters` on each rank of a stage, as ZeRO and offload leave them there.
 
-    `num_expert` of the parameters belong to experts.
+    `num_expert` of the parameters belong to experts, `num_fp8` are weights of fp8 products.
     """
 
     def held(from_stage: int) -> int:
         return options.held(num_parameters, num_expert, from_stage=from_stage)
 
     return ModelStates(
-        parameters_bytes=options.element_bytes * held(3),
+        parameters_bytes=options.weights_bytes(held(3), num_fp8),
         gradients_bytes=options.gradient_bytes * held(2),
-        optimizer_bytes=0 if options.offloads else OPTIMIZER_BYTES * held(1),
+        optimizer_bytes=0 if options.offloads else sum(options.state_bytes) * held(1),
     )

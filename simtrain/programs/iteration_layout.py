@@ -73,6 +73,7 @@ _LABELS = {
     "norm_reduction": ("gradient norm all-reduce", "norm"),
     "update": ("Adam", "optimizer"),
     "parameter_gather": ("parameter all-gather", "parameter gather"),
+    "weight_cast": ("weights to fp8", "optimizer"),
 }
 _PLACES = {label: place for place, label in enumerate(_LABELS)}
 _TASK_KINDS = tuple(kind for _, kind in _LABELS.values())
@@ -220,6 +221,7 @@ class _Layout:
         self.meet("norm_reduction", self.stages, 4 * num_stages + 1)
         self.add_step("update")
         self.add_step("parameter_gather")
+        self.add_step("weight_cast")
 
         streams, labels, subjects, parts = map(np.concatenate, zip(*self.columns, strict=True))
         waiting, awaited = map(np.concatenate, zip(*self.waits, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
@@ -82,6 +83,21 @@ class Result:
     def hfu(self) -> float:
         """Hardware FLOPs utilization: recomputed FLOPs count too."""
         return self.hardware_flops / self._peak_flops
+
+    @property
+    def mfu_by_peak(self) -> dict[str, float]:
+        """Model FLOPs utilization against the peak of bf16 products, and of what linear layers run.
+
+        `mfu` is the first, whatever is trained: the throughput that Megatron-LM prints (TFLOP/s a
+        GPU) is read against the bf16 peak too, so that runs in fp8 and in bf16 compare by speed.
+        """
+        precision, whole_s = self.scenario.precision, self.scenario.num_gpus * self.iteration_time_s
+        name = "fp8" if precision.compute == "fp8" else precision.product_type
+        types = {"bf16": "bf16", name: precision.linear_product_type}
+        return {
+            name: self.model_flops / ((self.profile.peak_flops(type_) or math.inf) * whole_s)
+            for name, type_ in types.items()
+        }
 
     @property
     def tokens_per_s(self) -> float:
@@ -177,6 +193,7 @@ class Result:
             "mfu": self.mfu,
             "hfu": self.hfu,
             "host_bound": self.host_bound,
+            "mfu_by_peak": self.mfu_by_peak,
             "model_flops": self.model_flops,
             "hardware_flops": self.hardware_flops,
             "breakdown_s": self.breakdown_s,

@@ -4,13 +4,13 @@ from simtrain.scenario.check import REASONS, check_cluster, check_scenario, chec
 from simtrain.scenario.load import load_scenario, load_unchecked
 from simtrain.scenario.model import Model
 from simtrain.scenario.parallelism import Parallelism, Placement
+from simtrain.scenario.precision import Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import (
     Batch,
     MemoryOptions,
     Overlap,
-    Precision,
     Scenario,
     ScheduleName,
 )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
 from pydantic import ValidationError
 
 from simtrain.errors import InputError, Problem
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
+from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.rules import RULES, size_rule
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import IN_PYTHON
 from simtrain.scenario.violation import Rule, problem_of
 from simtrain.strict_yaml import data_of, input_error
 
-_EVERY_RULE = (*RULES, size_rule(1, 1), NO_HOST_LINK, NO_FUSED_ATTENTION)
+_EVERY_RULE = (*RULES, size_rule(1, 1), NO_HOST_LINK, NO_FUSED_ATTENTION, products_rule(()))
 REASONS = {rule.code: rule.reason for rule in _EVERY_RULE}
 """The reason of each rule, by its code; those of clusters too."""
 
@@ -83,13 +84,14 @@ def check_cluster(
     *,
     has_host_link: bool,
     has_fused_attention: bool,
+    product_types: Collection[str],
 ) -> None:
     """Refuse a scenario that needs more GPUs or other entries of the profile than a cluster has.
 
     Raises:
         InputError: with the nearest legal numbers of replicas, stages or ranks that fit.
     """
-    rules = [size_rule(gpus_per_node, num_nodes)]
+    rules = [size_rule(gpus_per_node, num_nodes), products_rule(product_types)]
     rules += [] if has_host_link else [NO_HOST_LINK]
     rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
     check_scenario(scenario, rules, kept=RULES)

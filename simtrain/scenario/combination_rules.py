@@ -21,6 +21,12 @@ def recomputes(scenario: Scenario) -> bool:
     return scenario.recompute.strategy in ("selective", "full")
 
 
+def _weights(scenario: Scenario) -> str:
+    """The dtype of weights, unless they are kept in fp8."""
+    compute = scenario.precision.compute
+    return "bf16" if compute == "fp8" else compute
+
+
 COMBINATION_RULES = [
     rule_against(
         "E308",
@@ -72,10 +78,10 @@ COMBINATION_RULES = [
         "E315",
         "gradients are summed in fp32 or in the dtype in which they are computed",
         {
-            "precision.gradients": lambda one: [one.precision.compute, "fp32"],
+            "precision.gradients": lambda one: [_weights(one), "fp32"],
             "precision.compute": [],
         },
-        lambda one: one.precision.gradients not in ("fp32", one.precision.compute),
+        lambda one: one.precision.gradients not in ("fp32", _weights(one)),
     ),
     rule_against(
         "E316",

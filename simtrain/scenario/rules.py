@@ -19,6 +19,7 @@ from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ra
 from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ranks
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
+from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
@@ -36,6 +37,7 @@ _RULES: list[Rule] = [
     *CONTEXT_RULES,
     *COMBINATION_RULES,
     *DATA_PARALLEL_RULES,
+    *PRECISION_RULES,
     *SOFTWARE_RULES,
 ]
 _rule = registering(_RULES)

@@ -14,6 +14,7 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError
 from simtrain.mesh import Domains, Mesh
 from simtrain.scenario.model import MAX_COUNT, Count, Model
 from simtrain.scenario.parallelism import Parallelism, Placement
+from simtrain.scenario.precision import Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
 from simtrain.scenario.software_section import Software
@@ -30,9 +31,7 @@ from simtrain.strict_yaml import (
     with_value,
 )
 
-SixteenBit = Literal["bf16", "fp16"]
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
-_BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
 class Batch(Section):
@@ -66,13 +65,6 @@ class MemoryOptions(Section):
     offload_optimizer: bool = Field(default=False, examples=["true"])
     deallocate_outputs: bool = Field(default=True, examples=["false"])
     in_place_cross_entropy: bool | None = Field(default=None, examples=["false"])
-
-
-class Precision(Section):
-    """The dtype of weights and activations, and the one gradients are summed and reduced in."""
-
-    compute: SixteenBit = Field(default="bf16", examples=["bf16"])
-    gradients: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", examples=["fp32"])
 
 
 class Overlap(Section):
@@ -277,12 +269,12 @@ class Scenario(Section):
     @property
     def compute_bytes(self) -> int:
         """Bytes of a weight or an activation."""
-        return _BYTES_OF[self.precision.compute]
+        return self.precision.compute_bytes
 
     @property
     def gradient_bytes(self) -> int:
         """Bytes of an element of the gradient that is summed over microbatches and reduced."""
-        return _BYTES_OF[self.precision.gradients]
+        return self.precision.gradient_bytes
 
     @property
     def strategy(self) -> str:

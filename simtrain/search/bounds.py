@@ -132,7 +132,10 @@ class Bounds:
             stages = slices(self._model, tuple(own for _, own in layers)).different
             microbatch, options = microbatch_of(scenario, mesh), StepOptions.of(scenario, mesh)
             held = [parameters((stage,), microbatch) for stage in stages]
-            states = [model_states(options, one.total, one.experts).total_bytes for one in held]
+            states = [
+                model_states(options, one.total, one.experts, one.in_fp8).total_bytes
+                for one in held
+            ]
             step_s = self._kernels_of_step_s(options, held[0])
             found = self._ranks[key] = _Rank((max(states), states[0]), step_s)
         return found

@@ -213,7 +213,7 @@ def _with_step_s(
     agreed_s = max(
         ready + _sum_s(step, "to_host", "norm") for ready, step in zip(ready_s, steps, strict=True)
     )
-    updates_s = max(_sum_s(step, "update", "parameter_gather") for step in steps)
+    updates_s = max(_sum_s(step, "update", "parameter_gather", "weight_cast") for step in steps)
     return agreed_s + _longest_s(steps, "norm_reduction") + updates_s
 
 

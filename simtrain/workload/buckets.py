@@ -11,7 +11,7 @@ import functools
 import itertools
 from dataclasses import dataclass
 
-from simtrain.workload.chunk import Chunk, unit_experts, unit_parameters
+from simtrain.workload.chunk import Chunk, unit_experts, unit_fp8, unit_parameters
 from simtrain.workload.tape import Microbatch, record
 
 MEGATRON_BUCKET, MEGATRON_BUCKET_OF_A_REPLICA = 40_000_000, 1_000_000
@@ -27,6 +27,7 @@ class Buckets:
         num_layers: layers of each bucket.
         parameters: parameters of each bucket on one rank.
         experts: those of them that belong to experts.
+        in_fp8: those of them that are weights of fp8 products.
         holds_root: parameters of no layer are in the bucket of the layer next to them. Without it
             they are in the last bucket of their stage, and not counted here.
     """
@@ -34,6 +35,7 @@ class Buckets:
     num_layers: tuple[int, ...]
     parameters: tuple[int, ...]
     experts: tuple[int, ...]
+    in_fp8: tuple[int, ...]
     holds_root: bool
 
     @property
@@ -70,14 +72,16 @@ def buckets_of(
 def _layer_buckets(chunk: Chunk, microbatch: Microbatch) -> Buckets:
     """A bucket for each layer."""
     held, experts = unit_parameters(chunk, microbatch), unit_experts(chunk, microbatch)
+    in_fp8 = unit_fp8(chunk, microbatch)
     layers = range(chunk.num_layers)[::-1]
     ones = (1,) * len(layers)
-    return Buckets(ones, tuple(held[i] for i in layers), experts[::-1], False)
+    return Buckets(ones, tuple(held[i] for i in layers), experts[::-1], in_fp8[::-1], False)
 
 
 def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> Buckets:
     """Buckets of at least `least` parameters, but for the last; None puts all in one."""
     sizes, experts = _sizes_around_layers(chunk, microbatch), unit_experts(chunk, microbatch)
+    in_fp8 = unit_fp8(chunk, microbatch)
     ends, total = [0], 0
     for place, size in enumerate(reversed(sizes), 1):
         total += size
@@ -89,6 +93,7 @@ def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> 
         tuple(one.stop - one.start for one in slices),
         tuple(sum(sizes[::-1][one]) for one in slices),
         tuple(sum(experts[::-1][one]) for one in slices),
+        tuple(sum(in_fp8[::-1][one]) for one in slices),
         True,
     )
 

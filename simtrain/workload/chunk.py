@@ -42,6 +42,7 @@ class Parameters:
         partial_sums: those that every tensor-parallel rank holds whole. Under sequence parallelism
             their gradients are partial sums.
         experts: those of experts, which have replicas of their own.
+        in_fp8: those whose copies in fp8 are what products read.
     """
 
     total: int
@@ -49,6 +50,7 @@ class Parameters:
     tied: int
     partial_sums: int
     experts: int = 0
+    in_fp8: int = 0
 
     @property
     def layers(self) -> int:
@@ -60,7 +62,7 @@ class Parameters:
 def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
     """Parameters of a rank that holds these chunks; a tied parameter is held once."""
     held: dict[str, int] = {}
-    total = root = partial_sums = experts = 0
+    total = root = partial_sums = experts = in_fp8 = 0
     for block, times in chain.from_iterable(chunk.runs for chunk in chunks):
         for parameter in record(block, microbatch).parameters:
             number = times * parameter.elements
@@ -72,7 +74,8 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
             root += 0 if block.is_unit else number
             partial_sums += number if parameter.is_whole else 0
             experts += number if parameter.is_expert else 0
-    return Parameters(total, root, sum(held.values()), partial_sums, experts)
+            in_fp8 += number if parameter.in_fp8 else 0
+    return Parameters(total, root, sum(held.values()), partial_sums, experts, in_fp8)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -84,6 +87,16 @@ def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
         if block.is_unit
     ]
     return {ROOT: parameters((chunk,), microbatch).root} | dict(enumerate(units))
+
+
+@functools.lru_cache(maxsize=1024)
+def unit_fp8(chunk: Chunk, microbatch: Microbatch) -> tuple[int, ...]:
+    """Of the parameters of each layer of a chunk, weights of fp8 products."""
+    return tuple(
+        sum(one.elements for one in record(block, microbatch).parameters if one.in_fp8)
+        for block in chunk.blocks
+        if block.is_unit
+    )
 
 
 @functools.lru_cache(maxsize=1024)

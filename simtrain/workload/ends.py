@@ -126,5 +126,6 @@ class Head:
             bias=False,
             tied=WORD_EMBEDDINGS if self.tied else "",
             holds_weight=holds_weight,
+            in_fp8=False,
         )
         cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)

@@ -71,7 +71,8 @@ class TransformerLayer:
         return self._add(tape, (y, self._mlp(tape, given)), x, "attention and MLP")
 
     def _norm(self, tape: Tape, x: Tensor, label: str) -> Tensor:
-        return norm(tape, x, f"{label} {NORMS[self.normalization]}", self.normalization)
+        name = f"{label} {NORMS[self.normalization]}"
+        return norm(tape, x, name, self.normalization, feeds_products=True)
 
     def _attention(self, tape: Tape, x: Tensor) -> Tensor:
         if self.latent_attention is None:

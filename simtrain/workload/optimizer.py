@@ -2,7 +2,16 @@
 
 Order and ops: Megatron-LM's `finalize_model_grads` and mixed-precision optimizer of 2022. Bytes
 are counted per parameter: fp32 master weight, momentum and variance, 16-bit model weight, and
-the gradient in the type it is accumulated in.
+the gradient in the type it is accumulated in. Training in fp32 has no master weights.
+
+Narrow states are those of Megatron-LM's precision-aware optimizer (Transformer Engine's FusedAdam,
+pytorch/optimizers/fused_adam.py): one kernel reads and writes states as they are stored, reads
+gradients as they were reduced, and writes the model's weights.
+
+Weights of fp8 products are cast once an iteration, both copies at once, when all of them are there;
+Transformer Engine does it in the first microbatch's forward pass (`is_first_microbatch`). Weights
+that are kept in fp8 are cast from the master weights by each rank for its shard, gathered in fp8,
+and transposed.
 
 ZeRO shards this work over the replicas. Stage 1 is Megatron-LM's `DistributedOptimizer`: gradients
 are divided by the number of replicas and reduce-scattered, each rank measures, clips and updates
@@ -24,6 +33,7 @@ from dataclasses import dataclass
 from simtrain.mesh import AXES, Group, Mesh
 from simtrain.scenario import Scenario
 from simtrain.workload.chunk import Parameters
+from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.work import (
@@ -57,6 +67,9 @@ class StepOptions:
         fused_adam: Adam is one kernel; PyTorch's foreach has one for each of its steps.
         reduces_beside_backward: in buckets, beside the last backward pass.
         gathers_beside_forward: parameters in the same buckets, beside the first forward pass.
+        fp8_recipe: how weights are cast to fp8, or "".
+        keeps_fp8: weights of fp8 products are kept and gathered in fp8.
+        state_bytes: of the optimizer's states of a parameter: master weight, momentum, variance.
         expert_data, expert_model: as `data` and `model`, of the parameters of experts; None if the
             model has none.
     """
@@ -73,6 +86,9 @@ class StepOptions:
     unscales: bool
     reduces_beside_backward: bool
     gathers_beside_forward: bool
+    state_bytes: tuple[int, int, int] = (4, 4, 4)
+    fp8_recipe: str = ""
+    keeps_fp8: bool = False
     expert_data: Group | None = None
     expert_model: Group | None = None
     fused_adam: bool = True
@@ -80,7 +96,7 @@ class StepOptions:
     @classmethod
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
         """The options of a scenario."""
-        memory, split = scenario.memory, scenario.parallelism
+        memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision
         reduces = mesh.data_group.num_ranks > 1 and memory.zero_stage < 2
         buckets = reduces and scenario.overlap.data_parallel
         return shared(
@@ -94,10 +110,13 @@ class StepOptions:
                 offloads=memory.offload_optimizer,
                 element_bytes=scenario.compute_bytes,
                 gradient_bytes=scenario.gradient_bytes,
-                unscales=scenario.precision.compute == "fp16",
+                unscales=precision.compute == "fp16",
                 reduces_beside_backward=buckets,
                 gathers_beside_forward=buckets and scenario.overlap.parameter_gather,
                 fused_adam=scenario.facts.fused_optimizer,
+                state_bytes=precision.state_bytes,
+                fp8_recipe=precision.fp8_recipe if precision.compute == "fp8" else "",
+                keeps_fp8=precision.fp8_parameters,
             )
         )
 
@@ -112,6 +131,24 @@ class StepOptions:
             -(-number // group.num_ranks)
             for number, group in self.over_replicas(num_parameters, num_expert)
         )
+
+    @property
+    def narrow_states(self) -> bool:
+        """Whether Adam's kernel reads states as they are stored, and writes the weights too."""
+        return self.state_bytes not in ((0, 4, 4), (4, 4, 4))
+
+    def weights_bytes(self, num_parameters: int, num_fp8: int) -> int:
+        """Bytes of a rank's weights; `num_fp8` of them are those of fp8 products."""
+        kept = num_fp8 if self.keeps_fp8 else 0
+        wide = (num_parameters - kept) * self.element_bytes
+        return wide + RECIPES[self.fp8_recipe].weight_bytes(kept) if kept else wide
+
+    def fp8_copies_bytes(self, num_fp8: int) -> int:
+        """Bytes of the copies in fp8 beside the weights: both, or the transposed one."""
+        if not num_fp8:
+            return 0
+        copies = 1 if self.keeps_fp8 else 2
+        return copies * RECIPES[self.fp8_recipe].weight_bytes(num_fp8)
 
     def over_replicas(self, num_parameters: int, num_expert: int) -> list[tuple[int, Group]]:
         """Numbers of parameters with the groups of ranks that hold the same ones."""
@@ -144,6 +181,7 @@ STEP_FIELDS = (
     "norm_reduction",
     "update",
     "parameter_gather",
+    "weight_cast",
 )
 """What a step consists of, in the order in which it runs."""
 
@@ -165,7 +203,10 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
         _gradient_norm(options, parameters),
         _norm_reduction(options, parameters),
         _update(options, parameters),
-        () if options.gathers_beside_forward else parameter_gather(options, *numbers),
+        ()
+        if options.gathers_beside_forward
+        else parameter_gather(options, *numbers, num_fp8=parameters.in_fp8),
+        _weight_cast(options, parameters.in_fp8),
     )
     return {name: ops for name, ops in zip(STEP_FIELDS, fields, strict=True) if ops}
 
@@ -218,11 +259,12 @@ def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ..
     held = _held(options, parameters, from_stage=1)
     fp32, given = held * FP32_BYTES, held * options.gradient_bytes
     ops: list[Op] = []
-    if options.gradient_bytes != FP32_BYTES and not options.offloads:
+    reads_given = options.offloads or options.narrow_states
+    if options.gradient_bytes != FP32_BYTES and not reads_given:
         ops.append(_stream("gradient to fp32", given, fp32))
     if options.unscales and not options.offloads:
         ops.append(_stream("gradient unscale and check", fp32, fp32))
-    ops.append(_stream("gradient norm", given if options.offloads else fp32, 0))
+    ops.append(_stream("gradient norm", given if reads_given else fp32, 0))
     return tuple(ops)
 
 
@@ -249,12 +291,44 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
             _host("parameters from host", model, HostResource.LINK),
             zero,
         )
-    return (
+    casts = _shard_casts(options, parameters)
+    if options.narrow_states:
+        given, states = held * options.gradient_bytes, held * sum(options.state_bytes)
+        rest = model if options.state_bytes[0] < FP32_BYTES else 0
+        adam = _stream("Adam", given + states + rest, states + model)
+        return (_stream("gradient clip", given, given), adam, *casts, zero)
+    update = (
         _stream("gradient clip", fp32, fp32),
         *_adam(options, fp32),
-        _stream("master weights to model", fp32, model),
-        zero,
     )
+    if options.element_bytes == FP32_BYTES:
+        return (*update, zero)
+    return (*update, _stream("master weights to model", fp32, model), *casts, zero)
+
+
+def _shard_casts(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+    """Cast a rank's shard of the weights that are kept in fp8, whose largest are found first.
+
+    Source: Transformer Engine, pytorch/tensor/utils.py (`cast_master_weights_to_fp8`).
+    """
+    if not options.keeps_fp8:
+        return ()
+    recipe, held = RECIPES[options.fp8_recipe], options.held(parameters.in_fp8, from_stage=1)
+    cast = _stream("weights to fp8", 2 * held, recipe.weight_bytes(held))
+    if recipe.dtype == "fp8" and not recipe.finds_largest:
+        return (cast,)
+    return (_stream("weights largest", held * FP32_BYTES, 0), cast)
+
+
+def _weight_cast(options: StepOptions, num_fp8: int) -> tuple[Op, ...]:
+    """What fp8 products read of weights: both copies, or the transposes of those kept in fp8."""
+    if not num_fp8:
+        return ()
+    recipe, bf16 = RECIPES[options.fp8_recipe], num_fp8 * options.element_bytes
+    if options.keeps_fp8:
+        return (_stream("weights transpose", num_fp8, num_fp8),)
+    cast = _stream("weights to fp8", bf16, options.fp8_copies_bytes(num_fp8))
+    return (_stream("weights largest", bf16, 0), cast) if recipe.finds_largest else (cast,)
 
 
 _FOREACH_ADAM = (
@@ -283,15 +357,20 @@ def _adam(options: StepOptions, fp32: int) -> tuple[Op, ...]:
 
 
 def parameter_gather(
-    options: StepOptions, num_parameters: int, num_expert: int = 0
+    options: StepOptions, num_parameters: int, num_expert: int = 0, num_fp8: int = 0
 ) -> tuple[Op, ...]:
-    """Every rank gets the parameters that the others updated, unless it holds only its shard."""
+    """Every rank gets the parameters that the others updated, unless it holds only its shard.
+
+    `num_fp8` of them are weights of fp8 products, of which none belong to experts.
+    """
     if options.zero_stage not in (1, 2):
         return ()
     name, kind = "parameter all-gather", CollectiveKind.ALL_GATHER
     return tuple(
-        _collective(name, kind, number * options.element_bytes, group)
-        for number, group in options.over_replicas(num_parameters, num_expert)
+        _collective(name, kind, options.weights_bytes(number, fp8), group)
+        for (number, group), fp8 in zip(
+            options.over_replicas(num_parameters, num_expert), (num_fp8, 0), strict=False
+        )
         if group.num_ranks > 1
     )
 

@@ -19,6 +19,7 @@ from simtrain.software import PAPER_KERNELS, Kernels
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Tensor
+from simtrain.workload.work import ProductType
 
 Emit = Callable[[IssueOrder], None]
 
@@ -59,8 +60,9 @@ class Microbatch:
     """What flows from block to block, as one rank sees it: `sequences` × `seq_length` × `hidden`.
 
     `tensor` is the tensor-parallel group, `context` the ranks that divide sequences, if there are
-    several. Gradients are summed over microbatches in elements of `gradient_bytes`. `kernels` says
-    which kernels the software stack fuses.
+    several. Gradients are summed over microbatches in elements of `gradient_bytes`. Products
+    multiply `dtype`, and those of linear layers fp8 if there is an `fp8_recipe` (the name of one in
+    `workload.fp8`). `kernels` says which kernels the software stack fuses.
     """
 
     seq_length: int
@@ -72,6 +74,8 @@ class Microbatch:
     gradient_bytes: int = 4
     context: Context | None = None
     kernels: Kernels = PAPER_KERNELS
+    dtype: ProductType = "bf16"
+    fp8_recipe: str = ""
 
     @property
     def whole_length(self) -> int:
@@ -110,12 +114,14 @@ class Parameter:
         tied: the name under which other blocks hold the same parameter.
         is_expert: it belongs to an expert, whose replicas are fewer than those of other parameters
             if experts are divided over ranks.
+        in_fp8: products read copies of it in fp8.
     """
 
     elements: int
     is_whole: bool = False
     tied: str = ""
     is_expert: bool = False
+    in_fp8: bool = False
 
 
 class Block(Protocol):
@@ -164,6 +170,8 @@ class Tape:
     microbatch: Microbatch
     nodes: list[Node] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
+    fp8_copies: dict[Tensor, tuple[Tensor, ...]] = field(default_factory=dict)
+    """What tensors are cast to, by the tensors; products read and save the copies."""
     _num_tensors: int = 0
     _regions: tuple[str, ...] = ()
 

@@ -133,7 +133,7 @@ class Core:
         """A product of [m, n, k] for each head; all operands and the result exist meanwhile."""
         batch, (m, n, k) = self.tape.microbatch, sizes
         size, number = batch.element_bytes, batch.sequences * self.heads
-        work = Gemm(m, n, k, batch=number, element_bytes=size, output_element_bytes=size)
+        work = Gemm(m, n, k, number, size, size, dtype=batch.dtype)
         held = size * number * (m * k + k * n + m * n)
         return Op(name, work, phase, saves, reads, held, buffer_bytes=buffer_bytes)
 

@@ -3,17 +3,27 @@
 The order is that of Megatron-LM's `LinearWithGradAccumulationAndAsyncCommunication`: without
 sequence parallelism the backward all-reduce hides behind the weight gradient; with it the
 all-gather that is redone hides behind the input gradient, and the reduce-scatter behind the
-weight gradient. The row-parallel collectives are exposed.
+weight gradient. The row-parallel collectives are exposed. In fp8 (`workload.fp8`) the inputs of all
+products are cast, gathered in fp8 and saved in fp8.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simtrain.workload.fp8 import (
+    FP8_BYTES,
+    Fp8Recipe,
+    cast_copies,
+    fp8_tensors,
+    issue_casts,
+    recipe_of,
+    transpose,
+)
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Microbatch, Parameter, Tape
-from simtrain.workload.work import Collective, CollectiveKind, Gemm, KernelFamily
+from simtrain.workload.work import Collective, CollectiveKind, Gemm, KernelFamily, ProductType
 
 _STREAM = KernelFamily.STREAM
 
@@ -32,6 +42,7 @@ class Products:
     microbatch: Microbatch
     tokens: int | None = None
     copies: int = 1
+    fp8: Fp8Recipe | None = None
 
     @property
     def _rows(self) -> int:
@@ -55,7 +66,7 @@ class Products:
         name, phase = f"{self.name} input gradient", Phase.INPUT_GRADIENT
         return Op(name, work, phase, holds_bytes=held, counts_saved=False)
 
-    def weight_gradient(self, saved: Tensor) -> tuple[Op, ...]:
+    def weight_gradient(self, saved: tuple[Tensor, ...]) -> tuple[Op, ...]:
         """dA += Xᵀ dY, accumulated into the gradient buffer by the product itself.
 
         It runs when dX, as large as X, has just been computed. Unless the software stack fuses the
@@ -63,18 +74,20 @@ class Products:
         """
         batch, rows = self.microbatch, self._rows
         size, fused = batch.element_bytes, batch.kernels.fused_gradient_accumulation
+        given, dtype = self._operands
         work = Gemm(
             self.outputs,
             self.inputs,
             rows,
-            element_bytes=size,
+            element_bytes=given,
             output_element_bytes=batch.gradient_bytes if fused else size,
             accumulate=fused,
             copies=self.copies,
+            dtype=dtype,
         )
-        held = size * rows * (self.outputs + self.inputs)
+        held = rows * (given * self.outputs + size * self.inputs)
         name, phase = f"{self.name} weight gradient", Phase.WEIGHT_GRADIENT
-        product = Op(name, work, phase, reads=(saved,), holds_bytes=held, counts_saved=False)
+        product = Op(name, work, phase, reads=saved, holds_bytes=held, counts_saved=False)
         if fused:
             return (product,)
         number = self.inputs * self.outputs
@@ -86,8 +99,24 @@ class Products:
         )
 
     def _product(self, m: int, n: int, k: int) -> Gemm:
+        given, dtype = self._operands
         size = self.microbatch.element_bytes
-        return Gemm(m, n, k, element_bytes=size, output_element_bytes=size, copies=self.copies)
+        return Gemm(
+            m,
+            n,
+            k,
+            element_bytes=given,
+            output_element_bytes=size,
+            copies=self.copies,
+            dtype=dtype,
+        )
+
+    @property
+    def _operands(self) -> tuple[int, ProductType]:
+        """Bytes of an element that products read, and its type."""
+        if self.fp8:
+            return FP8_BYTES, self.fp8.dtype
+        return self.microbatch.element_bytes, self.microbatch.dtype
 
 
 def column_linear(
@@ -102,6 +131,7 @@ def column_linear(
     output_name: str = "",
     tied: str = "",
     holds_weight: bool = True,
+    in_fp8: bool = True,
 ) -> Tensor:
     """A linear layer whose weight is split by columns over the tensor-parallel ranks.
 
@@ -115,27 +145,39 @@ def column_linear(
         output_name: of the tensor that it returns: all tokens, outputs / t wide.
         tied: the name under which another block holds the same weight.
         holds_weight: whether no other product of the block has recorded the weight.
+        in_fp8: whether its products are in fp8, if those of linear layers are.
     """
     batch, label = tape.microbatch, label or name
-    products = Products(name, x.width, outputs // batch.tensor.num_ranks, batch)
+    fp8 = recipe_of(batch) if in_fp8 and batch.fp8_recipe else None
+    products = Products(name, x.width, outputs // batch.tensor.num_ranks, batch, fp8=fp8)
+    is_cast = x in tape.fp8_copies
+    saved = _saved(tape, x, name) if fp8 else (x,)
     y = tape.tensor(output_name or f"{name} output", batch.tokens, products.outputs)
 
     def forward(order: IssueOrder) -> None:
+        if fp8 and not is_cast:
+            gathered = batch.sequence_parallel
+            issue_casts(order, batch, f"{name} input", x.rows * x.width, gathered=gathered)
         if batch.sequence_parallel:
-            order.block(_gather(batch, f"{label} g", x.width, Phase.FORWARD))
-        order.compute(products.forward(saves=(x,)))
+            order.block(_gather(products, f"{label} g", Phase.FORWARD))
+        order.compute(products.forward(saved))
         if bias and not skip_bias_add:
             order.compute(elementwise(f"{name} bias", y.num_bytes, y.num_bytes))
 
     def backward(order: IssueOrder) -> None:
         regather = None
+        if fp8:
+            issue_casts(order, batch, f"{name} gradient", y.rows * y.width, Phase.INPUT_GRADIENT)
         if batch.sequence_parallel:
             phase = Phase.WEIGHT_GRADIENT
-            regather = order.launch(_gather(batch, f"{label} g redone", x.width, phase, extra=True))
+            regather = order.launch(_gather(products, f"{label} g redone", phase, extra=True))
         order.compute(products.input_gradient())
         order.wait(regather)
         reduce = order.launch(_input_gradient_sum(batch, label, x.width))
-        order.compute_all(products.weight_gradient(x))
+        if fp8 and fp8.transposes and batch.sequence_parallel:
+            elements, phase = batch.tokens * x.width, Phase.WEIGHT_GRADIENT
+            order.compute(transpose(f"{name} input", elements, phase))
+        order.compute_all(products.weight_gradient(saved))
         if bias and not skip_bias_add:
             order.compute(bias_gradient(name, y.num_bytes, batch.element_bytes * y.width))
         order.wait(reduce)
@@ -147,7 +189,7 @@ def column_linear(
         forward,
         backward,
         parameters=_parameters(products, bias=bias, tied=tied) if holds_weight else (),
-        deferred_gradient_bytes=y.num_bytes,
+        deferred_gradient_bytes=fp8.copy_bytes(y.rows * y.width) if fp8 else y.num_bytes,
     )
     return y
 
@@ -161,12 +203,16 @@ def row_linear(
     Returns this rank's tokens, of whole width.
     """
     batch, label = tape.microbatch, label or name
-    products = Products(name, x.width, batch.hidden, batch)
+    fp8 = recipe_of(batch) if batch.fp8_recipe else None
+    products = Products(name, x.width, batch.hidden, batch, fp8=fp8)
+    saved = _saved(tape, x, name) if fp8 else (x,)
     y = tape.tensor(output_name or f"{name} output", batch.local_tokens, batch.hidden)
-    whole_bytes = batch.activation_bytes
+    whole_bytes, elements = batch.activation_bytes, batch.tokens * batch.hidden
 
     def forward(order: IssueOrder) -> None:
-        order.compute(products.forward(saves=(x,)))
+        if fp8:
+            issue_casts(order, batch, f"{name} input", x.rows * x.width)
+        order.compute(products.forward(saved))
         if batch.sequence_parallel:
             kind, operator = CollectiveKind.REDUCE_SCATTER, "ḡ"
         else:
@@ -175,11 +221,19 @@ def row_linear(
         order.block(collective(f"{label} {operator}", work))
 
     def backward(order: IssueOrder) -> None:
-        if batch.sequence_parallel:
-            work = Collective(CollectiveKind.ALL_GATHER, whole_bytes, batch.tensor)
-            order.block(collective(f"{label} ḡ", work, Phase.INPUT_GRADIENT))
+        phase, gathered = Phase.INPUT_GRADIENT, batch.sequence_parallel
+        num_bytes = whole_bytes
+        if fp8:
+            given = y.rows * y.width
+            issue_casts(order, batch, f"{name} gradient", given, phase, gathered=gathered)
+            num_bytes = cast_copies(fp8, gathered=True) * fp8.copy_bytes(elements)
+        if gathered:
+            work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
+            order.block(collective(f"{label} ḡ", work, phase))
+            if fp8 and fp8.transposes:
+                order.compute(transpose(f"{name} gradient", elements, phase))
         order.compute(products.input_gradient())
-        order.compute_all(products.weight_gradient(x))
+        order.compute_all(products.weight_gradient(saved))
 
     tape.record(
         name,
@@ -188,7 +242,7 @@ def row_linear(
         forward,
         backward,
         parameters=_parameters(products, bias=bias, whole_bias=True),
-        deferred_gradient_bytes=whole_bytes,
+        deferred_gradient_bytes=fp8.copy_bytes(elements) if fp8 else whole_bytes,
     )
     return y
 
@@ -206,7 +260,7 @@ def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
 
     def backward(order: IssueOrder) -> None:
         order.compute(products.input_gradient())
-        order.compute_all(products.weight_gradient(x))
+        order.compute_all(products.weight_gradient((x,)))
 
     tape.record(
         name,
@@ -228,13 +282,22 @@ def bias_gradient(name: str, read_bytes: int, write_bytes: int) -> Op:
 def _parameters(
     products: Products, *, bias: bool, whole_bias: bool = False, tied: str = ""
 ) -> tuple[Parameter, ...]:
-    weight = Parameter(products.inputs * products.outputs, tied=tied)
+    in_fp8 = products.fp8 is not None
+    weight = Parameter(products.inputs * products.outputs, tied=tied, in_fp8=in_fp8)
     return (weight, Parameter(products.outputs, is_whole=whole_bias)) if bias else (weight,)
 
 
-def _gather(batch: Microbatch, name: str, width: int, phase: Phase, *, extra: bool = False) -> Op:
+def _saved(tape: Tape, x: Tensor, name: str) -> tuple[Tensor, ...]:
+    """What products in fp8 read and save of an input: the copies that it was cast to before, or
+    those that the products' own cast writes."""
+    return tape.fp8_copies.get(x) or fp8_tensors(tape, f"{name} input in fp8", x.rows, x.width)
+
+
+def _gather(products: Products, name: str, phase: Phase, *, extra: bool = False) -> Op:
     """All tokens of an input that is split over the ranks, into the framework's buffer."""
-    num_bytes = batch.tokens * width * batch.element_bytes
+    batch, elements = products.microbatch, products.microbatch.tokens * products.inputs
+    fp8 = products.fp8
+    num_bytes = fp8.copy_bytes(elements) if fp8 else elements * batch.element_bytes
     work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
     return collective(name, work, phase, buffer_bytes=num_bytes, is_extra=extra)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.eager import rms_norm_kernels
+from simtrain.workload.fp8 import fp8_tensors, issue_casts, recipe_of, transpose
+from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Parameter, Tape
 
@@ -11,12 +13,25 @@ _PARAMETERS = {"layer_norm": 2, "rms_norm": 1}
 """Vectors as wide as the input: a weight, and of layer norm a bias."""
 
 
-def norm(tape: Tape, x: Tensor, name: str, kind: Normalization = "layer_norm") -> Tensor:
-    """A norm that saves its input."""
+def norm(
+    tape: Tape,
+    x: Tensor,
+    name: str,
+    kind: Normalization = "layer_norm",
+    *,
+    feeds_products: bool = False,
+) -> Tensor:
+    """A norm that saves its input.
+
+    `feeds_products`: only products of linear layers read its output. If they are in fp8, the norm
+    casts it (Transformer Engine's LayerNormLinear).
+    """
     y, size = tape.tensor(f"{name} output", x.rows, x.width), x.num_bytes
     weight = (Parameter(norm_parameters(kind, x.width), is_whole=True),)
     if kind == "rms_norm" and not tape.microbatch.kernels.fused_rms_norm:
         return tape.kernels(name, x, y, *rms_norm_kernels(tape, x, name), weight)
+    if feeds_products and tape.microbatch.fp8_recipe:
+        return _casting_norm(tape, x, y, name, kind)
     return tape.kernel(
         x,
         y,
@@ -24,6 +39,30 @@ def norm(tape: Tape, x: Tensor, name: str, kind: Normalization = "layer_norm") -
         elementwise(f"{name} gradient", 2 * size, size, Phase.INPUT_GRADIENT, reads=(x,)),
         weight,
     )
+
+
+def _casting_norm(tape: Tape, x: Tensor, y: Tensor, name: str, kind: Normalization) -> Tensor:
+    batch, size, elements = tape.microbatch, x.num_bytes, x.rows * x.width
+    recipe, gathered = recipe_of(batch), batch.sequence_parallel
+    tape.fp8_copies[y] = fp8_tensors(tape, f"{name} output in fp8", x.rows, x.width)
+
+    def forward(order: IssueOrder) -> None:
+        if not recipe.norm_casts:
+            order.compute(elementwise(name, size, size, saves=(x,)))
+            issue_casts(
+                order, batch, f"{name} output", elements, gathered=gathered, knows_largest=True
+            )
+            return
+        order.compute(elementwise(name, size, recipe.copy_bytes(elements), saves=(x,)))
+        if recipe.transposes and not gathered:
+            order.compute(transpose(f"{name} output", elements, Phase.FORWARD))
+
+    gradient = elementwise(f"{name} gradient", 2 * size, size, Phase.INPUT_GRADIENT, reads=(x,))
+    parameters = (Parameter(norm_parameters(kind, x.width), is_whole=True),)
+    tape.record(
+        name, (x,), (y,), forward, lambda order: order.compute(gradient), parameters=parameters
+    )
+    return y
 
 
 def norm_parameters(kind: Normalization, width: int) -> int:

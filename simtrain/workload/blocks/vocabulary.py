@@ -77,15 +77,17 @@ def positions(tape: Tape, x: Tensor) -> Tensor:
 def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
     """The loss; logits stay in the compute type and in fp32 until it is there.
 
-    `in_place` says whether the maximum is subtracted within the fp32 logits, or into a copy. A
-    software stack with a fused kernel keeps the compute type alone.
+    `in_place` says whether the maximum is subtracted within the fp32 logits, or into a copy. Logits
+    that are fp32 already are not converted. A software stack with a fused kernel keeps the compute
+    type alone.
     """
     batch = tape.microbatch
     if batch.kernels.fused_cross_entropy:
         _fused_cross_entropy(tape, logits)
         return
     kept = tape.tensor("logits", logits.rows, logits.width, FP32_BYTES)
-    given, fp32 = logits.num_bytes, kept.num_bytes
+    is_fp32 = logits.element_bytes == FP32_BYTES
+    given, fp32 = 0 if is_fp32 else logits.num_bytes, kept.num_bytes
 
     def forward(order: IssueOrder) -> None:
         both = given + fp32
@@ -98,7 +100,7 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
             ("sum of exponentials", fp32, 0, shifted, "sum"),
             ("softmax of logits", fp32, fp32, shifted, None),
         )
-        for name, read_bytes, write_bytes, held, reduced in steps:
+        for name, read_bytes, write_bytes, held, reduced in steps[is_fp32:]:
             saves = (kept,) if name == "softmax of logits" else ()
             order.compute(elementwise(name, read_bytes, write_bytes, saves=saves, holds_bytes=held))
             if reduced:
@@ -111,8 +113,11 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
     def backward(order: IssueOrder) -> None:
         phase = Phase.INPUT_GRADIENT
         # The gradient overwrites the softmax that it is computed from.
-        order.compute(elementwise("cross entropy gradient", fp32, fp32, phase, holds_bytes=0))
-        order.compute(elementwise("logits from fp32", fp32, given, phase, reads=(kept,)))
+        reads = (kept,) if is_fp32 else ()
+        name = "cross entropy gradient"
+        order.compute(elementwise(name, fp32, fp32, phase, reads=reads, holds_bytes=0))
+        if not is_fp32:
+            order.compute(elementwise("logits from fp32", fp32, given, phase, reads=(kept,)))
 
     tape.record("cross entropy", (logits,), (), forward, backward)
 
