@@ -154,6 +154,32 @@ def test_the_picture_has_the_figures_of_the_table() -> None:
         assert f"<!-- {one['mfu']:.1%} -->" in picture
 
 
+def test_context_parallelism_is_worth_its_ring() -> None:
+    rows = rows_of("context_parallel")
+    picture = (ROOT / "docs/context_parallel.svg").read_text(encoding="utf-8")
+    assert len(picture) < 60_000
+    best = winners(rows, "mfu", "parallelism.context", "recompute")
+    assert all(f"<!-- {one['mfu']:.1%} -->" in picture for one in best)
+    alone, together = (
+        max(row["mfu"] for row in best if (row["parallelism.context"] > 1) is divided)
+        for divided in (False, True)
+    )
+    names = "tensor", "context", "context_communication"
+    named = {
+        tuple(row[f"parallelism.{name}"] for name in names): row
+        for row in rows
+        if row["recompute"] == "none"
+    }
+    ways = (8, 2, "p2p"), (8, 8, "p2p"), (4, 4, "all_gather"), (4, 4, "p2p")
+    near, far, gathered, ring = (share(named[way], "tensor_communication") for way in ways)
+    says(
+        "context_parallel",
+        f"are {together / alone - 1:.0%}".replace("%", " %") + " faster",
+        f"{near} of the iteration are exposed communication with 2 ranks in the ring and {far}",
+        f"exposes {gathered} instead of {ring} on the fastest split",
+    )
+
+
 def hidden_gains(*overrides: str) -> list[float]:
     """What the best with the reduction hidden gains over the best without: 256 and 512 replicas."""
     found = rows_of("data_parallel_scaling", overrides, "data > 128")

@@ -152,6 +152,27 @@ def larger_batch(rows: Sequence[Row]) -> Lines:
         ]
 
 
+def context_parallel(rows: Sequence[Row]) -> Lines:
+    best = {
+        (row["parallelism.context"], row["recompute"]): row
+        for row in winners(ran(rows), "tokens_per_s", "parallelism.context", "recompute")
+    }
+    for context in (1, 2, 4, 8, 16):
+        cells = [str(context)]
+        for recompute in ("none", "full"):
+            row = best.get((context, recompute))
+            if row is None:
+                cells += ["does not fit", "", ""]
+                continue
+            gathers = row["parallelism.context_communication"] == "all_gather"
+            cells += [
+                f"{row['parallelism.tensor']}{', gathered' if gathers else ''}",
+                f"{row['tokens_per_s']:,.0f}",
+                f"{row['peak_bytes'] / GIB:.1f}",
+            ]
+        yield cells
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
     one.__name__: one
     for one in (
@@ -162,5 +183,6 @@ TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
         tensor_across_nodes,
         data_parallel_scaling,
         larger_batch,
+        context_parallel,
     )
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 class Breakdown:
     """Seconds by cause; communication is what is exposed, hidden communication costs nothing.
 
+    `tensor_communication_s` is that of collectives of passes, except those over data parallelism.
     `launch_s` is the time in which a device waits for its host; `bubble_s` is what remains idle.
     """
 
@@ -49,7 +50,7 @@ PART_LABELS = {
     "compute_s": "compute",
     "recompute_s": "recompute",
     "launch_s": "waiting for kernel launches",
-    "tensor_communication_s": "exposed tensor-parallel communication",
+    "tensor_communication_s": "exposed communication within layers",
     "pipeline_communication_s": "exposed pipeline communication",
     "data_communication_s": "exposed data-parallel communication",
     "bubble_s": "bubble",
