@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
+from simtrain.scenario.model import Model
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """Sizes of one transformer layer on one tensor-parallel rank; lengths in elements."""
+    """Sizes of one transformer layer on one tensor-parallel rank; lengths in elements.
+
+    `groups` are the heads of keys and values (None: as many as of queries). `is_llama` has RMS
+    norms, rotary embedding, SwiGLU and no biases and dropout, instead of the paper's layer.
+    """
 
     seq_length: int
     microbatch: int
@@ -22,6 +27,8 @@ class LayerShape:
     element_bytes: int
     gradient_bytes: int
     fused_attention: bool = False
+    groups: int | None = None
+    is_llama: bool = False
 
     @classmethod
     def of(cls, scenario: Scenario) -> LayerShape:
@@ -38,6 +45,8 @@ class LayerShape:
             element_bytes=scenario.compute_bytes,
             gradient_bytes=scenario.gradient_bytes,
             fused_attention=scenario.attention_backend == "fused",
+            groups=scenario.model.num_query_groups,
+            is_llama=_is_llama(scenario.model),
         )
 
     @property
@@ -56,6 +65,17 @@ class LayerShape:
         return self.heads // self.tensor
 
     @property
+    def local_groups(self) -> int:
+        """Heads of keys and of values on this rank."""
+        return (self.groups or self.heads) // self.tensor
+
+    @property
     def head_size(self) -> int:
         """Width of one head: h / a."""
         return self.hidden // self.heads
+
+
+def _is_llama(model: Model) -> bool:
+    options = model.activation, model.normalization, model.position_embedding, model.biases
+    drops_out = model.hidden_dropout or model.attention_dropout
+    return options == ("swiglu", "rms_norm", "rope", False) and not drops_out

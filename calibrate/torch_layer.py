@@ -26,6 +26,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from calibrate.shape import LayerShape
+from calibrate.torch_llama import LlamaAttention, LlamaMLP
 from calibrate.torch_parallel import TensorGroup, column_parallel, row_parallel
 
 DROPOUT = 0.1
@@ -72,8 +73,9 @@ class TransformerLayer(nn.Module):
         self.recompute = recompute
         selective = recompute is Recompute.SELECTIVE
         with torch.device(device):
-            self.attention = Attention(shape, self.group, selective=selective)
-            self.mlp = MLP(shape, self.group)
+            attention, mlp = (LlamaAttention, LlamaMLP) if shape.is_llama else (Attention, MLP)
+            self.attention = attention(shape, self.group, selective=selective)
+            self.mlp = mlp(shape, self.group)
         self.to(dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:

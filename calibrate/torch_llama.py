@@ -1,0 +1,191 @@
+"""Blocks of today's dense layers in torch: grouped queries, SwiGLU, RMS norms, rotary embedding.
+
+They take the place of the paper's in `torch_layer.TransformerLayer`. What is one kernel in
+Transformer Engine and FlashAttention is one here: `kernel` leaves what it computes with uncounted.
+There are neither biases nor dropout. A norm keeps its reciprocal deviation, a number in fp32 for
+each token, beside what simtrain counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import checkpoint
+
+from calibrate.shape import LayerShape
+from calibrate.torch_parallel import TensorGroup, column_parallel, row_parallel
+
+_EPSILON = 1e-5
+_BASE = 10000.0
+WEIGHT_DEVIATION = 0.02
+
+
+class LlamaAttention(nn.Module):
+    """RMS norm, self-attention of groups of queries, projection and residual."""
+
+    def __init__(self, shape: LayerShape, group: TensorGroup, *, selective: bool) -> None:
+        super().__init__()
+        self.group, self.selective = group, selective
+        self.heads, self.groups = shape.local_heads, shape.local_groups
+        self.size = shape.head_size
+        self.norm_weight = nn.Parameter(torch.ones(shape.hidden))
+        width = (self.heads + 2 * self.groups) * self.size
+        self.query_key_value_weight = _weight(width, shape.hidden)
+        self.projection_weight = _weight(shape.hidden, self.heads * self.size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[s or s/t, b, h] to the same."""
+        normed = rms_norm(hidden, self.norm_weight)
+        projected = column_parallel(normed, self.query_key_value_weight, self.group)
+        shares = [heads * self.size for heads in (self.heads, self.groups, self.groups)]
+        query, key, value = projected.split(shares, dim=-1)
+        # Transformer Engine copies values that lie apart.
+        parts = rotated(query, self.size), rotated(key, self.size), value.contiguous()
+        del normed, projected, query, key, value
+        heads = [self._split(part) for part in parts]
+        del parts
+        if self.selective:
+            context = checkpoint(grouped_core, *heads, use_reentrant=False, early_stop=False)
+        else:
+            context = grouped_core(*heads)
+        del heads
+        merged = context.transpose(0, 1).reshape(context.shape[1], hidden.shape[1], -1)
+        return row_parallel(merged, self.projection_weight, self.group).add_(hidden)
+
+    def _split(self, part: Tensor) -> Tensor:
+        """[s, b, heads · channels] to a view [b · heads, s, channels]."""
+        return part.view(part.shape[0], -1, self.size).transpose(0, 1)
+
+
+class LlamaMLP(nn.Module):
+    """RMS norm, gate and up, SwiGLU, down and residual."""
+
+    def __init__(self, shape: LayerShape, group: TensorGroup) -> None:
+        super().__init__()
+        inner = shape.ffn // shape.tensor
+        self.group = group
+        self.norm_weight = nn.Parameter(torch.ones(shape.hidden))
+        self.expansion_weight = _weight(2 * inner, shape.hidden)
+        self.contraction_weight = _weight(shape.hidden, inner)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[s or s/t, b, h] to the same."""
+        normed = rms_norm(hidden, self.norm_weight)
+        wide = column_parallel(normed, self.expansion_weight, self.group)
+        del normed
+        activated = swiglu(wide)
+        del wide
+        return row_parallel(activated, self.contraction_weight, self.group).add_(hidden)
+
+
+def grouped_core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention in one kernel; [b · heads, s, channels], of keys and values fewer heads."""
+    query, key, value = (part.unsqueeze(0) for part in (query, key, value))
+    context = functional.scaled_dot_product_attention(
+        query, key, value, is_causal=True, enable_gqa=True
+    )
+    return context.squeeze(0)
+
+
+def kernel(compute: Callable[[], Tensor]) -> Tensor:
+    """The result of a computation whose own tensors nobody counts, as those of a kernel."""
+    with _disable_current_modes():
+        result = compute()
+    return result.view(result.shape)
+
+
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    """Keeps its input and a number for each token."""
+    output: Tensor = _RmsNorm.apply(x, weight)
+    return output
+
+
+def rotated(x: Tensor, size: int) -> Tensor:
+    """Queries or keys [s, b, heads · size], rotated by their positions; keeps nothing."""
+    output: Tensor = _Rotation.apply(x, size)
+    return output
+
+
+def swiglu(x: Tensor) -> Tensor:
+    """Silu of the first half times the second; keeps its input."""
+    output: Tensor = _SwiGLU.apply(x)
+    return output
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        scale = kernel(lambda: x.float().square().mean(-1).add_(_EPSILON).rsqrt_())
+        ctx.save_for_backward(x, weight, scale)
+        return kernel(lambda: (x * scale.unsqueeze(-1)).to(x.dtype).mul(weight))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight, scale = ctx.saved_tensors
+        scale = scale.unsqueeze(-1)
+
+        def of_input() -> Tensor:
+            scaled = gradient.float() * weight
+            mean = (scaled * x).mean(-1, keepdim=True)
+            of_x: Tensor = scale * (scaled - x * scale.square() * mean)
+            return of_x.to(x.dtype)
+
+        of_weight = kernel(lambda: (gradient * x * scale).flatten(0, -2).sum(0).to(weight.dtype))
+        return kernel(of_input), of_weight
+
+
+class _Rotation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: int) -> Tensor:
+        ctx.size = size
+        return kernel(lambda: _turn(x, size, 1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return kernel(lambda: _turn(gradient, ctx.size, -1)), None
+
+
+def _turn(x: Tensor, size: int, direction: int) -> Tensor:
+    frequencies = _BASE ** -(torch.arange(0, size, 2, device=x.device) / size)
+    angles = torch.outer(torch.arange(x.shape[0], device=x.device), frequencies)
+    sine, cosine = direction * angles.sin()[:, None, None], angles.cos()[:, None, None]
+    first, second = x.unflatten(-1, (-1, size)).float().chunk(2, -1)
+    turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
+    return turned.flatten(-2).to(x.dtype)
+
+
+class _SwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+
+        def compute() -> Tensor:
+            gate, value = x.chunk(2, -1)
+            return functional.silu(gate) * value
+
+        return kernel(compute)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+
+        def compute() -> Tensor:
+            gate, value = x.chunk(2, -1)
+            sigmoid = gate.sigmoid()
+            of_gate = gradient * value * sigmoid * (1 + gate * (1 - sigmoid))
+            return torch.cat((of_gate, gradient * gate * sigmoid), -1)
+
+        return kernel(compute)
+
+
+def _weight(rows: int, columns: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(rows, columns) * WEIGHT_DEVIATION)
