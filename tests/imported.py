@@ -74,6 +74,8 @@ recompute:
 memory:
   zero_stage: 0                   # default of Megatron-LM
 attention_backend: unfused        # --attention-backend, line 27
+software:
+  stack: megatron_core            # the source's framework
 precision:
   compute: fp16                   # --fp16, line 25
   gradients: fp32                 # --accumulate-allreduce-grads-in-fp32, line 25

@@ -18,7 +18,7 @@ from simtrain.importing.megatron_arguments import (
     SPELLINGS,
     WITHOUT_EFFECT,
 )
-from simtrain.scenario import load_scenario
+from simtrain.scenario import Software, load_scenario
 
 # ------------------------------------------------------------------------------------------ tables
 
@@ -106,6 +106,16 @@ MAPPED_EXAMPLES = {
     "attention_backend": "--attention-backend unfused",
     "use_flash_attn": "--transformer-impl local --use-flash-attn",
     "transformer_impl": "--transformer-impl local",
+    "masked_softmax_fusion": "--attention-backend unfused --no-masked-softmax-fusion",
+    "apply_rope_fusion": "--position-embedding-type rope --no-rope-fusion",
+    "bias_gelu_fusion": "--no-bias-gelu-fusion",
+    "bias_swiglu_fusion": "--swiglu --no-bias-swiglu-fusion",
+    "bias_dropout_fusion": "--no-bias-dropout-fusion",
+    "gradient_accumulation_fusion": "--no-gradient-accumulation-fusion",
+    "cross_entropy_loss_fusion": "--cross-entropy-loss-fusion",
+    "enable_cuda_graph": "--enable-cuda-graph",
+    "external_cuda_graph": "--external-cuda-graph",
+    "cuda_graph_impl": "--cuda-graph-impl local",
     "bf16": "--bf16",
     "fp16": None,
     "accumulate_allreduce_grads_in_fp32": "--accumulate-allreduce-grads-in-fp32",
@@ -153,11 +163,9 @@ def test_an_argument_without_effect_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(NOT_MODELLED))
 def test_what_is_not_modelled_is_noted_with_its_effect(name: str) -> None:
     effect = NOT_MODELLED[name]
-    on = {"bias_gelu_fusion": "", "bias_swiglu_fusion": "--swiglu", "apply_rope_fusion": ROPE}
-    needs = on.get(name, "--attention-backend unfused --world-size 2 --use-distributed-optimizer")
-    needs += " --attention-backend unfused" if name in on else ""
+    needs = "--attention-backend unfused --world-size 2 --use-distributed-optimizer"
     value = next(iter(effect.active), "False" if "True" in effect.neutral else "7")
-    needs += " --position-embedding-type learned_absolute" * (ROPE not in needs)
+    needs += " --position-embedding-type learned_absolute"
     if name == "align_param_gather":
         assert not any(effect.applies(value) for value in ("True", "False"))
         value = "7"
@@ -165,9 +173,6 @@ def test_what_is_not_modelled_is_noted_with_its_effect(name: str) -> None:
     text = " ".join(text_of(source).replace("#  ", "").split())
     assert f"# - --{name.replace('_', '-')}" in text
     assert effect.text in text.replace("# ", "")
-
-
-ROPE = "--position-embedding-type rope"
 
 
 @pytest.mark.parametrize("name", sorted(DETAILS))
@@ -214,6 +219,12 @@ def test_the_file_that_is_written_is_the_scenario(source: str) -> None:
     assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})
     if source == LLAMA:
         assert call("run", "scenario.yaml").exit_code == 0
+
+
+def test_fusions_of_kernels_that_the_model_has_not_change_nothing() -> None:
+    without = "--no-rope-fusion --no-bias-swiglu-fusion --no-masked-softmax-fusion"
+    scenario, _ = import_megatron(f"{BASE} {without}")
+    assert scenario.software == Software(stack="megatron_core")
 
 
 def test_a_modern_script_is_mapped_and_says_what_is_not() -> None:

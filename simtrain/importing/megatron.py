@@ -12,6 +12,7 @@ from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.megatron_arguments import DETAILS, NOT_MODELLED
 from simtrain.importing.megatron_data_parallel import set_overlap
 from simtrain.importing.megatron_model import set_attention
+from simtrain.importing.megatron_software import set_software
 from simtrain.importing.megatron_values import (
     CONTEXT_COMMUNICATION,
     Reader,
@@ -72,6 +73,7 @@ class _Mapping(Reader):
         self._recompute()
         self._memory(data)
         self._attention()
+        set_software(self)
         self._precision()
         self._overlap()
         self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
@@ -375,20 +377,11 @@ class _Mapping(Reader):
         if not NOT_MODELLED[argument.name].applies(value):
             return True
         is_fused: bool = self.draft.data["attention_backend"] == "fused"
-        is_rotary = self.positions == "rope"
         match argument.name:
             case "max_position_embeddings":
                 length = self.given(self.first_given("seq_length"))
                 is_learned = self.positions == "learned"
                 return not is_learned or length is None or value == length.value
-            case "bias_gelu_fusion":
-                return self.flag("swiglu") or not self.flag("add_bias_linear", True)
-            case "bias_swiglu_fusion":
-                return not self.flag("swiglu")
-            case "apply_rope_fusion":
-                return not is_rotary
-            case "masked_softmax_fusion":
-                return is_fused
             case "attention_softmax_in_fp32" | "apply_query_key_layer_scaling":
                 return is_fused
             case "microbatch_group_size_per_vp_stage":

@@ -75,6 +75,16 @@ MAPPED: dict[str, str] = {
     "attention_backend": "attention_backend",
     "use_flash_attn": "attention_backend",
     "transformer_impl": "attention_backend",
+    "masked_softmax_fusion": "software.fused_softmax",
+    "apply_rope_fusion": "software.fused_rotary",
+    "bias_gelu_fusion": "software.fused_activation",
+    "bias_swiglu_fusion": "software.fused_activation",
+    "bias_dropout_fusion": "software.fused_dropout_add",
+    "gradient_accumulation_fusion": "software.fused_gradient_accumulation",
+    "cross_entropy_loss_fusion": "software.fused_cross_entropy",
+    "enable_cuda_graph": "software.cuda_graphs",
+    "external_cuda_graph": "software.cuda_graphs",
+    "cuda_graph_impl": "software.cuda_graphs",
     "bf16": "precision.compute",
     "fp16": "precision.compute",
     "accumulate_allreduce_grads_in_fp32": "precision.gradients",
@@ -202,27 +212,11 @@ NOT_MODELLED: dict[str, Effect] = {
         details="main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype",
     ),
     # Kernels.
-    "masked_softmax_fusion": Effect(_KERNEL, ("True",)),
-    "bias_gelu_fusion": Effect(_KERNEL, ("True",)),
-    "bias_swiglu_fusion": Effect(_KERNEL, ("True",)),
-    "bias_dropout_fusion": Effect(_KERNEL, ("True",)),
-    "apply_rope_fusion": Effect(_KERNEL, ("True",)),
-    "gradient_accumulation_fusion": Effect(
-        "gradients are added by kernels of their own", ("True",)
-    ),
     "no_persist_layer_norm": Effect(_KERNEL),
     "use_te_activation_func": Effect("another kernel for the activation"),
-    "cross_entropy_loss_fusion": Effect(
-        "fewer kernels and copies of the logits: less time and memory on the last stage",
-        details="cross_entropy_fusion_impl",
-    ),
     "deterministic_mode": Effect("deterministic kernels: slower"),
-    "enable_cuda_graph": Effect("no launches of single kernels: small kernels are faster"),
-    "external_cuda_graph": Effect("no launches of single kernels: small kernels are faster"),
-    "cuda_graph_impl": Effect(
-        "no launches of single kernels: small kernels are faster",
-        ("none",),
-        "cuda_graph_scope cuda_graph_warmup_steps",
+    "cuda_graph_scope": Effect(
+        "graphs of parts of a layer: the host launches the other kernels one by one", ("full",)
     ),
     # Parallelism and communication.
     "pipeline_model_parallel_layout": Effect("layers are on other stages"),

@@ -12,7 +12,8 @@ _WITHOUT_EFFECT = """
     embedding_init_method_std init_method_xavier_uniform data_parallel_random_init loss_scale
     mtp_loss_scaling_factor cache_mla_latents mscale mscale_all_dim rotary_scaling_factor
     initial_loss_scale min_loss_scale loss_scale_window hysteresis calculate_per_token_loss
-    disable_bf16_reduced_precision_matmul bert_binary_head
+    disable_bf16_reduced_precision_matmul bert_binary_head cuda_graph_warmup_steps
+    cross_entropy_fusion_impl
 
     norm_epsilon layernorm_epsilon apply_layernorm_1p rotary_base rotary_interleaved
     rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor rope_type

@@ -1,0 +1,39 @@
+"""The software stack that follows from Megatron-LM's arguments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simtrain.importing.megatron import _Mapping
+
+_GRAPHS = ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
+
+
+def set_software(mapping: _Mapping) -> None:
+    """Set the stack, and the entries that arguments change and something follows from.
+
+    It reads the model and the attention of the draft.
+    """
+    draft = mapping.draft
+    draft.set("software.stack", "megatron_core", "the source's framework")
+    model = draft.data["model"]
+    is_gated, biases = model["activation"] == "swiglu", model["biases"]
+    adds = biases or model["hidden_dropout"] > 0
+    switches = (
+        ("masked_softmax_fusion", "softmax", draft.data["attention_backend"] == "unfused"),
+        ("apply_rope_fusion", "rotary", model["position_embedding"] == "rope"),
+        ("bias_swiglu_fusion", "activation", is_gated),
+        ("bias_gelu_fusion", "activation", model["activation"] == "gelu" and biases),
+        ("bias_dropout_fusion", "dropout_add", adds),
+        ("gradient_accumulation_fusion", "gradient_accumulation", True),
+    )
+    for argument, entry, matters in switches:
+        if matters and not mapping.flag(argument, True):
+            mapping.set(f"software.fused_{entry}", False, argument)
+    if mapping.flag("cross_entropy_loss_fusion"):
+        mapping.set("software.fused_cross_entropy", True, "cross_entropy_loss_fusion")
+    for argument in _GRAPHS:
+        found = mapping.known(argument)
+        if found and found.value not in ("none", "False"):
+            mapping.set("software.cuda_graphs", True, argument)
