@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from simtrain.entry import Entry, Strict, Text
+from simtrain.entry import Entry, Positive, Strict, Text
 from simtrain.resources import find_stack
 from simtrain.strict_yaml import load_document, validate
 from simtrain.units import NonNegativeSeconds
@@ -30,6 +30,7 @@ class Kernels:
         fused_dropout_add: bias, dropout and residual.
         fused_cross_entropy: the loss, from logits that stay in the compute type.
         fused_gradient_accumulation: a weight's gradient, added up by the product that computes it.
+        attention_speed: of fused attention, against the kernel of the hardware profile.
     """
 
     fused_softmax: bool = True
@@ -39,6 +40,7 @@ class Kernels:
     fused_dropout_add: bool = True
     fused_cross_entropy: bool = False
     fused_gradient_accumulation: bool = True
+    attention_speed: float = 1.0
 
 
 PAPER_KERNELS = Kernels()
@@ -54,6 +56,7 @@ class Stack(Strict):
             overlap.tensor_parallel.
         cuda_graphs: passes are recorded once and launched whole, so no kernel waits for the host.
         host_issue: host time to issue a kernel; without it that of the hardware profile.
+        attention_speed: without it fused attention is as fast as the profile's.
 
     The other fields are those of `Kernels`.
     """
@@ -73,6 +76,7 @@ class Stack(Strict):
     in_place_cross_entropy: Entry[bool]
     overlap_tensor_parallel: Entry[bool]
     cuda_graphs: Entry[bool]
+    attention_speed: Entry[Positive] | None = None
     host_issue: Entry[NonNegativeSeconds] | None = None
 
     @property
@@ -117,5 +121,6 @@ def facts_of(name: str, overrides: Mapping[str, Any]) -> Facts:
         InputError: no stack has this name.
     """
     facts = {**load_stack(name).facts, **overrides}
-    kernels = Kernels(**{field.name: facts.pop(field.name) for field in fields(Kernels)})
+    own = {field.name: facts.pop(field.name) for field in fields(Kernels)}
+    kernels = Kernels(**{name: value for name, value in own.items() if value is not None})
     return Facts(kernels, **facts)

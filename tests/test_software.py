@@ -236,6 +236,18 @@ def test_a_blocking_message_is_posted_by_the_stacks_host() -> None:
     assert times_s[1] > times_s[0]
 
 
+def test_slower_attention_takes_as_much_longer_beyond_its_latency() -> None:
+    def kernel_s(speed: float) -> float:
+        one = scenario(
+            LLAMA | {"seq_length": 8192}, {"stack": "megatron_core", "attention_speed": speed}
+        )
+        (op,) = ops(one, "F", "fused attention")
+        return machine_of(a100()).model.seconds(op.work)
+
+    latency_s = a100().memory_bound.kernel_latency.value
+    assert kernel_s(0.5) - latency_s == pytest.approx(2 * (kernel_s(1.0) - latency_s))
+
+
 # ------------------------------------------------------------------------------------- stacks
 
 
@@ -264,7 +276,8 @@ def test_the_documented_table_of_stacks_is_current() -> None:
 
 def test_the_default_stack_is_what_the_paper_ran() -> None:
     facts = load_stack(DEFAULT_STACK).facts
-    kernels = {name: facts.pop(name) for name in vars_of(Kernels())}
+    assert facts.pop("attention_speed") is None
+    kernels = {name: facts.pop(name) for name in vars_of(Kernels()) if name in facts}
     assert Kernels(**kernels) == Kernels()
     assert facts == {
         "fused_optimizer": True,
@@ -301,8 +314,11 @@ def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
 @pytest.mark.parametrize("entry", [name for name in Software.model_fields if name != "stack"])
 def test_every_entry_moves_time_or_memory(entry: str) -> None:
     model = "GPT" if entry == "fused_dropout_add" else "LLAMA"
-    values = ("10 us", "90 us") if entry == "host_issue" else (False, True)
-    found = [result_of(((entry, value),), model) for value in values]
+    values = {"host_issue": ("10 us", "90 us"), "attention_speed": (0.5, 1.0)}
+    stack = (("stack", "megatron_core"),) if entry == "attention_speed" else ()
+    found = [
+        result_of((*stack, (entry, value)), model) for value in values.get(entry, (False, True))
+    ]
     peaks = [result.memory.peaks_bytes for result in found]
     assert found[0].iteration_time_s != found[1].iteration_time_s or peaks[0] != peaks[1]
 
@@ -337,6 +353,8 @@ def test_less_fused_stacks_are_slower() -> None:
         ("software: {host_issue: 10}\n", "E203", "software.host_issue"),
         ("software: {host_issue: -1 us}\n", "E206", "must not be negative"),
         ("software: {fused_softmax: 1}\n", "E203", "software.fused_softmax"),
+        ("software: {attention_speed: 0}\n", "E204", "software.attention_speed"),
+        ("software: {attention_speed: 0.5}\n", "E380", "attention is not fused"),
         ("software: {fused_rotary: false}\n", "E380", "the model has no rotary embedding"),
         (
             "attention_backend: fused\nsoftware: {fused_softmax: false}\n",

@@ -99,7 +99,7 @@ def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
         half_length = max(0.0, half_length - _BLOCK_ROWS)
     row_length = op.band / op.seq_length
     compute_s = op.flops / rate * (1 + (half_length + per_row) / row_length)
-    compute_s *= narrow_head_slowdown(op.mean_channels, softmax_channels)
+    compute_s *= narrow_head_slowdown(op.mean_channels, softmax_channels) / op.speed
     return machine.latency_s + max(compute_s, op.moved_bytes / machine.memory_bytes_per_s)
 
 

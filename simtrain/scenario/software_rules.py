@@ -28,6 +28,11 @@ _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
         "attention is fused, so it has no kernel for its softmax",
         {"attention_backend": ["unfused"]},
     ),
+    "attention_speed": (
+        lambda one: one.attention_backend == "fused",
+        "attention is not fused",
+        {"attention_backend": ["fused"]},
+    ),
     "fused_rotary": (
         lambda one: one.model.position_embedding == "rope",
         "the model has no rotary embedding",

@@ -37,6 +37,9 @@ class Software(Section):
     fused_gradient_accumulation: bool | None = Field(default=None, examples=["false"])
     fused_optimizer: bool | None = Field(default=None, examples=["false"])
     cuda_graphs: bool | None = Field(default=None, examples=["true"])
+    attention_speed: Annotated[float, Field(gt=0, le=4)] | None = Field(
+        default=None, examples=[0.6]
+    )
     host_issue: Annotated[str, AfterValidator(_time)] | None = Field(
         default=None, examples=["25 us"]
     )

@@ -77,6 +77,8 @@ class FusedAttention:
     A part of the attention of a longer sequence has other numbers of keys than of queries,
     `kv_length` (None: as many), and no window. The queries are then the last of them, or, if not
     `is_causal`, come after all of them and see each.
+
+    `speed` is that of its FLOPs against the kernel of the hardware profile.
     """
 
     heads: int
@@ -89,6 +91,7 @@ class FusedAttention:
     window: int | None = None
     kv_length: int | None = None
     is_causal: bool = True
+    speed: float = 1.0
 
     @property
     def num_keys(self) -> int:

@@ -207,6 +207,7 @@ def _share(core: Core) -> Share:
         core.value_size,
         core.seq_length,
         batch.element_bytes,
+        batch.kernels.attention_speed,
     )
 
 
@@ -230,6 +231,7 @@ def _fused(core: Core, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:
             kv_heads,
             value_size,
             core.window,
+            speed=batch.kernels.attention_speed,
         )
 
     def forward(order: IssueOrder) -> None:

@@ -34,7 +34,8 @@ class Share:
     """What a rank has of an attention: heads of queries and of keys, and tokens of each sequence.
 
     `heads` and `groups` are those of all sequences of a microbatch. Heads of queries and of keys
-    have `head_size` channels, those of values and of the output `value_size`.
+    have `head_size` channels, those of values and of the output `value_size`. `speed` is that of
+    its kernels.
     """
 
     heads: int
@@ -43,6 +44,7 @@ class Share:
     value_size: int
     seq_length: int
     element_bytes: int
+    speed: float = 1.0
 
     @property
     def query_bytes(self) -> int:
@@ -83,6 +85,7 @@ class Share:
             None if self.value_size == self.head_size else self.value_size,
             kv_length=None if keys == queries else keys,
             is_causal=is_causal,
+            speed=self.speed,
         )
 
 
