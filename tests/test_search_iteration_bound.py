@@ -51,7 +51,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "hidden_size": draw(st.sampled_from([256, 1024])),
             "vocab_size": draw(st.sampled_from([1024, 100_000])),
             "tied_embeddings": draw(st.booleans()),
-            "position_embedding": draw(st.sampled_from(["learned", "rope"])),
+            "position_embedding": (position := draw(st.sampled_from(["learned", "rope"]))),
+            "mtp_num_layers": draw(st.sampled_from([0, 1])) if position == "rope" else 0,
         },
         parallelism={
             "tensor": (tensor := draw(st.sampled_from([1, 2, 4]))),
