@@ -15,7 +15,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 Axis = Literal["tp", "cp", "ep", "dp", "pp"]
@@ -30,13 +30,15 @@ class Group:
     """Ranks that communicate: all along `axes`, or only the two ends of one axis.
 
     `ranks_per_node` of its `num_ranks` ranks share the fullest node, and `ranks_per_level` of them
-    the fullest unit of each wider level.
+    the fullest unit of each wider level. `joins_shards` marks the ranks of several shard groups
+    that hold equal shards (`Mesh.joining_group`).
     """
 
     axes: tuple[Axis, ...]
     num_ranks: int
     ranks_per_node: int
     ranks_per_level: tuple[int, ...] = ()
+    joins_shards: bool = False
 
     @property
     def inside_one_node(self) -> bool:
@@ -101,6 +103,24 @@ class Mesh:
         """
         return self.group("cp", "dp")
 
+    def shard_group(self, num_ranks: int) -> Group:
+        """So many neighbours of a data group, which divide model states between them.
+
+        `num_ranks` divides the data group.
+        """
+        return _shard_groups(self, num_ranks)[0]
+
+    def joining_group(self, num_ranks: int) -> Group:
+        """Ranks of a data group that hold equal shards, in shard groups of `num_ranks` ranks."""
+        return _shard_groups(self, num_ranks)[1]
+
+    def instance_group(self, num_ranks: int) -> Group:
+        """All ranks that together hold one copy of what shard groups of `num_ranks` ranks divide.
+
+        Megatron-LM's distributed optimizer instance.
+        """
+        return _shard_groups(self, num_ranks)[2]
+
     def ends(self, axis: Axis) -> Group:
         """First and last rank along an axis, such as the stages that hold a tied embedding."""
         return _ends(self, axis)
@@ -135,6 +155,21 @@ def _split_group(mesh: Mesh, axis: Axis, num_inner: int) -> tuple[Group, Group]:
         for offsets, along in ((inner, outer), (outer, inner))
     )
     return inside, across
+
+
+@functools.lru_cache(maxsize=4096)
+def _shard_groups(mesh: Mesh, num_ranks: int) -> tuple[Group, Group, Group]:
+    """The groups of `shard_group`, `joining_group` and `instance_group`."""
+    axes: tuple[Axis, ...] = ("cp", "dp")
+    data, model = mesh._coordinates(axes), mesh._coordinates(_others(axes))
+    inner, outer = data[:num_ranks], data[::num_ranks]
+    instance = [place + shard for place in model for shard in inner]
+    joining = _widest(mesh, axes, outer, instance)
+    return (
+        _widest(mesh, axes, inner, [place + first for place in model for first in outer]),
+        replace(joining, joins_shards=True),
+        _widest(mesh, AXES, instance, outer),
+    )
 
 
 @functools.lru_cache(maxsize=4096)

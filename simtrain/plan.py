@@ -23,7 +23,7 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_actions
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.batch import GetBatch
-from simtrain.workload.buckets import Buckets, buckets_of
+from simtrain.workload.buckets import Buckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import hashed_once, shared
@@ -31,15 +31,12 @@ from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.ops import Op, collective
 from simtrain.workload.optimizer import (
     StepOps,
-    StepOptions,
-    average,
-    data_reduction,
-    parameter_gather,
     step_ops,
 )
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
-from simtrain.workload.sharding import Sharding
+from simtrain.workload.shard_groups import sharding_of
+from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Block, Context, Microbatch
 from simtrain.workload.work import Collective, CollectiveKind
 
@@ -124,8 +121,7 @@ class Plan:
     def options(self) -> PassOptions:
         """What all passes share."""
         scenario, mesh = self.scenario, self.mesh
-        stage = scenario.memory.zero_stage
-        sharding = Sharding(mesh.data_group, stage == 3) if stage >= 2 else None
+        sharding = sharding_of(scenario, mesh) if scenario.memory.zero_stage >= 2 else None
         launch_s = 0.0 if scenario.facts.cuda_graphs else scenario.host_issue_s
         batch, overlap = microbatch_of(scenario, mesh), overlap_of(scenario)
         return shared(PassOptions(batch, overlap, sharding, launch_s))
@@ -237,17 +233,8 @@ class Plan:
     def bucket_ops(
         self, chunk: int, bucket: int, held: Parameters | None, *, gathers: bool = False
     ) -> tuple[Op, ...]:
-        """The reduction of a bucket's gradients, or the gather of its parameters.
-
-        `chunk` is the bucket's among the different ones, and `bucket` its number in the order of
-        the backward pass. `held` is what the stage holds if this is its last bucket, else None.
-        """
-        buckets, options = self.buckets[chunk], self.step_options
-        number, experts = buckets.parameters[bucket], buckets.experts[bucket]
-        number += held.root if held and not buckets.holds_root else 0
-        if gathers:
-            return parameter_gather(options, number, experts, buckets.in_fp8[bucket])
-        return average(options, number) + data_reduction(options, number, experts)
+        """As `buckets.bucket_ops`, for a chunk by its number among the different ones."""
+        return bucket_ops(self.step_options, self.buckets[chunk], bucket, held, gathers=gathers)
 
     def pass_of(self, action: Action) -> Pass:
         """The pass that an action runs."""
@@ -282,6 +269,17 @@ class Plan:
             (number, kind, keeps): self.chunk_pass(self.slices.different[number], kind, keeps)
             for number, keeps in self.num_passes
             for kind in self.order.kinds
+        }
+
+    @cached_property
+    def deferring_passes(self) -> dict[tuple[int, Kind, bool], Pass]:
+        """The backward passes that leave their gradients to the last microbatch's, as `passes`."""
+        sharding, options = self.options.sharding, self.options
+        if sharding is None or sharding.accumulates or self.scenario.num_microbatches == 1:
+            return {}
+        options = shared(replace(options, sharding=replace(sharding, reduces=False)))
+        return {
+            key: replace(one, options=options) for key, one in self.passes.items() if key[1] == "B"
         }
 
     def different_passes(self) -> Iterator[tuple[Pass, int]]:

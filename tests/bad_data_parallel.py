@@ -43,4 +43,46 @@ BAD_DATA_PARALLEL = [
         ":9:35: E364",
         "Megatron-LM turns --align-param-gather off",
     ),
+    bad(
+        "states divided over half a replica more",
+        adding("parallelism: {data: 4}\nmemory: {zero_stage: 1, shard_over: 3}\n"),
+        ":10:37: E365",
+        "memory.shard_over is 3, which is no part of parallelism.data (4)",
+        "fix: write memory.shard_over: 2 or 4",
+    ),
+    bad(
+        "states that nothing divides, over two replicas",
+        adding("parallelism: {data: 4}\nmemory: {shard_over: 2}\n"),
+        ":10:22: E366",
+        "fix: write memory.shard_over: null, or memory.zero_stage: 1",
+    ),
+    bad(
+        "prefetch without gathers",
+        adding("parallelism: {data: 4}\noverlap: {prefetch: 2}\n"),
+        ":10:21: E367",
+        "no parameters are gathered beside compute",
+    ),
+    bad(
+        "parameters that stay without being gathered",
+        adding("memory: {reshard_after_forward: false}\n"),
+        ":9:33: E368",
+        "fix: write memory.reshard_after_forward: true",
+    ),
+    bad(
+        "parameters over ranks that do not divide",
+        adding("parallelism: {data: 4}\nmemory: {zero_stage: 3, reshard_after_forward: 3}\n"),
+        ":10:48: E369",
+        "fix: write memory.reshard_after_forward: 2 or true",
+    ),
+    bad(
+        "a word for reshard_after_forward",
+        adding("memory: {reshard_after_forward: never}\n"),
+        ":9:33: E203",
+    ),
+    bad(
+        "reductions left to the last microbatch without divided gradients",
+        adding("memory: {reduce_every_microbatch: false}\n"),
+        ":9:35: E370",
+        "fix: write memory.reduce_every_microbatch: true",
+    ),
 ]

@@ -191,7 +191,6 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         ("simtrain/workload/issue.py", "isinstance(op.work, Collective)"),
         ("simtrain/workload/recompute.py", "policy.strategy != 'auto'"),
         ("simtrain/workload/record.py", "isinstance(op.work, Collective)"),
-        ("simtrain/workload/sharding.py", "self.data is not None"),
     ]
 
 

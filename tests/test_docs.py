@@ -28,6 +28,7 @@ from simtrain.simulation import simulate
 
 DOCUMENTS = (
     *("README.md", "docs/design.md", "docs/validation.md", "docs/what_ifs.md", "docs/scale.md"),
+    "docs/data_parallelism.md",
     "benchmarks/README.md",
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

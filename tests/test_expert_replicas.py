@@ -8,7 +8,11 @@ from simtrain.memory.states import model_states
 from simtrain.mesh import Group
 from simtrain.workload.chunk import Chunk, parameters, unit_experts
 from simtrain.workload.ops import Op, Tensor
-from simtrain.workload.optimizer import StepOptions, data_reduction, step_ops
+from simtrain.workload.optimizer import (
+    data_reduction,
+    step_ops,
+)
+from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import Collective, CollectiveKind
 

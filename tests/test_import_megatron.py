@@ -102,6 +102,16 @@ MAPPED_EXAMPLES = {
     "num_microbatches_with_partial_activation_checkpoints": "--recompute-granularity full "
     "--pipeline-model-parallel-size 2 --num-microbatches-with-partial-activation-checkpoints 1",
     "use_distributed_optimizer": "--world-size 2 --use-distributed-optimizer",
+    "use_megatron_fsdp": "--world-size 2 --data-parallel-sharding-strategy optim "
+    "--use-megatron-fsdp",
+    "use_custom_fsdp": "--world-size 2 --data-parallel-sharding-strategy optim --use-custom-fsdp",
+    "data_parallel_sharding_strategy": "--world-size 2 --use-megatron-fsdp "
+    "--data-parallel-sharding-strategy optim_grads",
+    "use_torch_fsdp2": "--world-size 2 --use-torch-fsdp2",
+    "torch_fsdp2_reshard_after_forward": "--world-size 2 --use-torch-fsdp2 "
+    "--torch-fsdp2-no-reshard-after-forward",
+    "num_distributed_optimizer_instances": "--world-size 4 --use-distributed-optimizer "
+    "--num-distributed-optimizer-instances 2",
     "optimizer_cpu_offload": "--optimizer-cpu-offload",
     "attention_backend": "--attention-backend unfused",
     "use_flash_attn": "--transformer-impl local --use-flash-attn",
@@ -166,9 +176,6 @@ def test_what_is_not_modelled_is_noted_with_its_effect(name: str) -> None:
     needs = "--attention-backend unfused --world-size 2 --use-distributed-optimizer"
     value = next(iter(effect.active), "False" if "True" in effect.neutral else "7")
     needs += " --position-embedding-type learned_absolute"
-    if name == "align_param_gather":
-        assert not any(effect.applies(value) for value in ("True", "False"))
-        value = "7"
     source = f"{BASE} {needs} --{name.replace('_', '-')} {value}"
     text = " ".join(text_of(source).replace("#  ", "").split())
     assert f"# - --{name.replace('_', '-')}" in text
@@ -254,6 +261,21 @@ def test_a_modern_script_is_mapped_and_says_what_is_not() -> None:
     assert scenario.overlap.parameter_gather
     assert scenario.overlap.gradient_buckets == "megatron"
     assert "--max-position-embeddings" not in text  # No table of rotary positions is learned.
+
+
+FSDP = f"{BASE} --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params"
+
+
+def test_fsdp_is_a_stage_of_zero_and_overlaps() -> None:
+    scenario, _ = import_megatron(f"{FSDP} --world-size 4")
+    assert (scenario.memory.zero_stage, scenario.overlap.data_parallel) == (3, True)
+    assert scenario.overlap.gradient_buckets == "layer"
+
+
+def test_fsdp_beside_a_pipeline_is_noted() -> None:
+    scenario, text = import_megatron(f"{FSDP} --world-size 4 --pipeline-model-parallel-size 2")
+    assert scenario.memory.zero_stage == 1
+    assert "memory.zero_stage 2 and 3" in text
 
 
 PRINTED = """\

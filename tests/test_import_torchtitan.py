@@ -92,6 +92,16 @@ def test_a_pipeline_divides_the_local_batch() -> None:
     assert (scenario.batch.micro, scenario.num_microbatches, split.data) == (1, 8, 1)
 
 
+def test_replicas_of_shards_are_those_of_a_device_mesh() -> None:
+    job = JOB.replace(
+        "data_parallel_shard_degree = 8",
+        "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 2\n"
+        'fsdp_reshard_after_forward = "never"',
+    )
+    memory = load_scenario(_written(text_of(job))).memory
+    assert (memory.zero_stage, memory.shard_over, memory.reshard_after_forward) == (3, 4, False)
+
+
 def _written(text: str) -> str:
     Path("o.yaml").write_text(text, encoding="utf-8")
     return "o.yaml"

@@ -60,6 +60,9 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
     }
     assert scenario.memory.model_dump() == {
         "zero_stage": 0,
+        "shard_over": None,
+        "reshard_after_forward": True,
+        "reduce_every_microbatch": True,
         "offload_optimizer": False,
         "deallocate_outputs": True,
         "in_place_cross_entropy": None,
@@ -80,6 +83,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "pipeline": False,
         "data_parallel": False,
         "parameter_gather": False,
+        "prefetch": 1,
         "gradient_buckets": "layer",
         "align_gradient_reduction": False,
         "align_parameter_gather": False,

@@ -69,6 +69,8 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         overlap=overlap | {"pipeline": interleave > 1 and draw(st.booleans())},
         memory={
             "zero_stage": zero_stage,
+            "reduce_every_microbatch": zero_stage < 2 or draw(st.booleans()),
+            "reshard_after_forward": zero_stage < 3 or draw(st.booleans()),
             "offload_optimizer": draw(st.booleans()),
         },
         cluster=draw(st.sampled_from(["a100_sxm4_80gb", "h100_sxm"])),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from simtrain.errors import InputError, Location
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.megatron_arguments import DETAILS, NOT_MODELLED
-from simtrain.importing.megatron_data_parallel import set_overlap
+from simtrain.importing.megatron_data_parallel import set_memory, set_overlap
 from simtrain.importing.megatron_model import set_attention
 from simtrain.importing.megatron_software import set_software
 from simtrain.importing.megatron_values import (
@@ -71,7 +71,7 @@ class _Mapping(Reader):
         data = self._replicas()
         self._batch(data)
         self._recompute()
-        self._memory(data)
+        set_memory(self, data)
         self._attention()
         set_software(self)
         self._precision()
@@ -313,16 +313,6 @@ class _Mapping(Reader):
         name = "num_microbatches_with_partial_activation_checkpoints"
         if kept := self.integer(name):
             self.set("recompute.keep_microbatches", kept, name)
-
-    def _memory(self, data: int) -> None:
-        shards = self.flag("use_distributed_optimizer")
-        if shards and data == 1:
-            comment = "--use-distributed-optimizer has nothing to divide over one replica"
-            self.draft.set("memory.zero_stage", 0, comment)
-        else:
-            self.set("memory.zero_stage", int(shards), "use_distributed_optimizer")
-        if self.flag("optimizer_cpu_offload"):
-            self.set("memory.offload_optimizer", True, "optimizer_cpu_offload")
 
     def _attention(self) -> None:
         names = ("attention_backend", "use_flash_attn", "transformer_impl")

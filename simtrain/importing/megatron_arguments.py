@@ -71,6 +71,12 @@ MAPPED: dict[str, str] = {
     "distribute_saved_activations": "recompute.distribute",
     "num_microbatches_with_partial_activation_checkpoints": "recompute.keep_microbatches",
     "use_distributed_optimizer": "memory.zero_stage",
+    "use_megatron_fsdp": "memory.zero_stage",
+    "use_custom_fsdp": "memory.zero_stage",
+    "data_parallel_sharding_strategy": "memory.zero_stage",
+    "use_torch_fsdp2": "memory.zero_stage",
+    "torch_fsdp2_reshard_after_forward": "memory.reshard_after_forward",
+    "num_distributed_optimizer_instances": "memory.shard_over",
     "optimizer_cpu_offload": "memory.offload_optimizer",
     "attention_backend": "attention_backend",
     "use_flash_attn": "attention_backend",
@@ -238,9 +244,6 @@ NOT_MODELLED: dict[str, Effect] = {
     "overlap_param_gather_with_optimizer_step": Effect("a gather is hidden behind the optimizer"),
     "ddp_num_buckets": Effect("gradient buckets of another size"),
     "ddp_reduce_scatter_with_fp32_accumulation": Effect("all-to-alls reduce the gradients"),
-    "num_distributed_optimizer_instances": Effect(
-        "optimizer states are kept several times", ("1",)
-    ),
     "use_nccl_ub": Effect("NCCL needs fewer SMs beside kernels"),
     "nccl_ub": Effect("NCCL needs fewer SMs beside kernels"),
     "use_sharp": Effect("switches reduce: faster collectives", details="sharp_enabled_group"),
@@ -249,16 +252,9 @@ NOT_MODELLED: dict[str, Effect] = {
     "pipeline_model_parallel_comm_backend": Effect("transfers by another library", ("nccl",)),
     "use_ring_exchange_p2p": Effect("transfers by another library"),
     "distributed_backend": Effect("another library for all communication", ("nccl",)),
-    "use_megatron_fsdp": Effect(
-        "parameters or gradients are divided too (compare memory.zero_stage 2 and 3)",
-        details="""
-        data_parallel_sharding_strategy fsdp_double_buffer suggested_communication_unit_size
-        enable_full_sharding_in_hsdp init_model_with_meta_device use_custom_fsdp""",
-    ),
-    "use_torch_fsdp2": Effect(
-        "parameters are divided too (compare memory.zero_stage 3)",
-        details="torch_fsdp2_reshard_after_forward",
-    ),
+    "suggested_communication_unit_size": Effect("parameters are gathered in other units"),
+    "fsdp_double_buffer": Effect("gathered parameters lie in two buffers that are never freed"),
+    "enable_full_sharding_in_hsdp": Effect("optimizer states are divided over all replicas"),
     # Batch, memory and optimizer.
     "yaml_cfg": Effect("arguments in another file, which is not read"),
     "use_checkpoint_args": Effect("the model's arguments are those of the checkpoint"),

@@ -7,19 +7,64 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from simtrain.importing.megatron import _Mapping
 
+_STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""What Megatron-LM's FSDP divides, and the stage of ZeRO that divides as much."""
+_FSDP = ("use_megatron_fsdp", "use_custom_fsdp")
+_DEEP = "memory.zero_stage 2 and 3 are simulated without a pipeline: this is the stage 1"
+
+
+def set_memory(mapping: _Mapping, data: int) -> None:
+    """Set which model states are divided, and over how many replicas."""
+    stage, names = _stage(mapping)
+    if stage and data == 1:
+        comment = f"{mapping.origin(*names)} has nothing to divide over one replica"
+        mapping.draft.set("memory.zero_stage", 0, comment)
+    elif stage > 1 and mapping.pipeline > 1:
+        mapping.draft.note(mapping.origin(*names), _DEEP, mapping.place(*names))
+        mapping.set("memory.zero_stage", 1, *names)
+    else:
+        mapping.set("memory.zero_stage", stage, *names)
+    instances = mapping.integer("num_distributed_optimizer_instances") or 1
+    if instances > 1 and mapping.draft.data["memory"]["zero_stage"]:
+        name = "num_distributed_optimizer_instances"
+        mapping.set("memory.shard_over", data // instances, name)
+        mapping.draft.append("memory.shard_over", f"{data} replicas / {instances}")
+    if stage == 3 and data > 1 and not mapping.flag("torch_fsdp2_reshard_after_forward", True):
+        name = "torch_fsdp2_reshard_after_forward"
+        mapping.set("memory.reshard_after_forward", False, name)
+    if mapping.flag("optimizer_cpu_offload"):
+        mapping.set("memory.offload_optimizer", True, "optimizer_cpu_offload")
+
+
+def _stage(mapping: _Mapping) -> tuple[int, tuple[str, ...]]:
+    """The stage of ZeRO, and the arguments that it follows from."""
+    if mapping.flag("use_torch_fsdp2"):
+        return 3, ("use_torch_fsdp2",)
+    if any(map(mapping.flag, _FSDP)):
+        name = "data_parallel_sharding_strategy"
+        strategies = {one: one for one in _STRATEGIES}
+        return _STRATEGIES[mapping.choice(name, strategies, "no_shard")], (*_FSDP, name)
+    return int(mapping.flag("use_distributed_optimizer")), ("use_distributed_optimizer",)
+
 
 def set_overlap(mapping: _Mapping) -> None:
     """Set how gradients are reduced and parameters gathered beside compute.
 
     Buckets and alignment are set only where they change something: Megatron-LM reads neither
-    without --overlap-grad-reduce, and aligns nothing on a single stage.
+    without --overlap-grad-reduce, and aligns nothing on a single stage. Both kinds of FSDP overlap
+    whatever they divide beyond optimizer states.
     """
+    data = mapping.draft.data
+    stage = data["memory"]["zero_stage"]
+    if stage > 1:
+        _, names = _stage(mapping)
+        mapping.set("overlap.data_parallel", True, *names)
+        return
     reduces = mapping.flag("overlap_grad_reduce")
     mapping.set("overlap.data_parallel", reduces, "overlap_grad_reduce")
-    data = mapping.draft.data
     if not reduces or data["parallelism"]["data"] == 1:
         return
-    gathers = data["memory"]["zero_stage"] == 1 and mapping.flag("overlap_param_gather")
+    gathers = stage == 1 and mapping.flag("overlap_param_gather")
     if gathers:
         mapping.set("overlap.parameter_gather", True, "overlap_param_gather")
     buckets = mapping.integer("ddp_bucket_size") or "megatron"

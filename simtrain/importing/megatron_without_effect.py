@@ -30,7 +30,8 @@ _WITHOUT_EFFECT = """
     sft sft_tokenizer_prompt_format
 
     save save_interval persistent_save_interval save_retain_interval no_save_optim no_save_rng load
-    no_load_optim load_main_params_from_ckpt no_load_rng strict_fsdp_dtensor_load finetune
+    init_model_with_meta_device no_load_optim load_main_params_from_ckpt no_load_rng
+    strict_fsdp_dtensor_load finetune
     non_persistent_save_interval non_persistent_ckpt_type non_persistent_global_ckpt_dir
     non_persistent_local_ckpt_dir non_persistent_local_ckpt_algo pretrained_checkpoint ckpt_step
     perform_initialization

@@ -221,8 +221,10 @@ class _Mapping:
         self.set("parallelism.data", data, *keys)
         self.set("memory.zero_stage", 3 if shard > 1 else 0, keys[1])
         if replicate > 1 and shard > 1:
-            text = "parameters are sharded over all replicas here, and over a part of them there"
-            self.draft.note(f"{keys[0]} {replicate}", text, self.job.place(keys[0]))
+            self.set("memory.shard_over", shard, keys[1])
+        key = "parallelism.fsdp_reshard_after_forward"
+        if shard > 1 and self.job[key] == "never":
+            self.set("memory.reshard_after_forward", False, key)
         return data
 
     def _batch(self, data: int) -> None:

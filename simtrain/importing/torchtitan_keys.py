@@ -49,6 +49,7 @@ MAPPED: dict[str, str] = {
     "training.mixed_precision_param": "precision.compute",
     "parallelism.data_parallel_replicate_degree": "parallelism.data",
     "parallelism.data_parallel_shard_degree": "memory.zero_stage",
+    "parallelism.fsdp_reshard_after_forward": "memory.reshard_after_forward",
     "parallelism.tensor_parallel_degree": "parallelism.tensor",
     "parallelism.pipeline_parallel_degree": "parallelism.pipeline",
     "parallelism.pipeline_parallel_schedule": "schedule",
@@ -70,9 +71,6 @@ NOT_MODELLED: dict[str, Effect] = {
     ),
     "training.compile": Effect("fused elementwise kernels, fewer launches", ("False",)),
     "compile.enable": Effect("fused elementwise kernels, fewer launches", ("False",)),
-    "parallelism.fsdp_reshard_after_forward": Effect(
-        "parameters stay gathered between the forward and the backward pass", ("default", "always")
-    ),
     "parallelism.enable_async_tensor_parallel": Effect(
         "tensor-parallel collectives overlap with products, chunk by chunk", ("False",)
     ),

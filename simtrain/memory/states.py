@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simtrain.workload.optimizer import StepOptions
+from simtrain.workload.step_options import StepOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ def model_states(
 
     return ModelStates(
         parameters_bytes=options.weights_bytes(held(3), num_fp8),
-        gradients_bytes=options.gradient_bytes * held(2),
+        gradients_bytes=options.gradient_bytes
+        * (num_parameters if options.keeps_gradients else held(2)),
         optimizer_bytes=0 if options.offloads else sum(options.state_bytes) * held(1),
     )

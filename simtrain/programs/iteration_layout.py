@@ -289,7 +289,9 @@ class _Layout:
         label = np.where(is_forward, _PLACES["forward"], _PLACES["backward"])
         whole = np.delete(np.arange(len(label)), cut)
         # Forward passes are the first parts.
-        parts = self.parts(_pass_part, *(column[whole] for column in (~is_forward, *passes)))
+        is_earlier = schedule.microbatch < schedule.num_microbatches - 1
+        columns_of = (~is_forward, *passes, structure.defers & is_earlier & ~is_forward)
+        parts = self.parts(_pass_part, *(column[whole] for column in columns_of))
         put(tasks.first[whole], label[whole], whole, parts)
         actions, numbers = spread(cut, num_parts[cut])
         # Spans of backward passes are the first.
@@ -386,8 +388,8 @@ def _transfer(num_sends: int, levels_crossed: int) -> Transfer:
     return Transfer(levels_crossed, num_sends)
 
 
-def _pass_part(is_backward: int, chunk: int, kind: int, keeps: int) -> PassPart:
-    return PassPart(chunk, KINDS[kind], bool(keeps))
+def _pass_part(is_backward: int, chunk: int, kind: int, keeps: int, defers: int) -> PassPart:
+    return PassPart(chunk, KINDS[kind], bool(keeps), bool(defers))
 
 
 def _span(is_forward: int, number: int, chunk: int, kind: int, keeps: int) -> Span:

@@ -16,11 +16,16 @@ from simtrain.schedules import Kind
 
 @dataclass(frozen=True, slots=True)
 class PassPart:
-    """A pass of one microbatch on a chunk; `keeps` says that it keeps everything."""
+    """A pass of one microbatch on a chunk.
+
+    `keeps` says that it keeps everything, `defers` that it leaves its gradients to the last
+    microbatch's backward pass.
+    """
 
     chunk: int
     kind: Kind
     keeps: bool
+    defers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,7 @@ class Structure:
         num_buckets: the buckets of each virtual stage if gradients are reduced as they come.
         gathers: parameters are gathered in the same buckets, beside the first forward passes.
         aligns_reduction, aligns_gather: all stages begin at about the same time.
+        defers: all backward passes but the last microbatch's leave their gradients to it.
     """
 
     order: PipelineOrder
@@ -113,6 +119,7 @@ class Structure:
     gathers: bool
     aligns_reduction: bool
     aligns_gather: bool
+    defers: bool
 
     @property
     def num_stages(self) -> int:
@@ -135,6 +142,7 @@ def structure_of(plan: Plan) -> Structure:
         gathers=plan.step_options.gathers_beside_forward,
         aligns_reduction=plan.has_buckets and overlap.align_gradient_reduction,
         aligns_gather=overlap.align_parameter_gather,
+        defers=bool(plan.deferring_passes),
     )
 
 

@@ -1,9 +1,10 @@
 """From the ops of a pass to tasks on streams, and to where the seconds of its simulation go.
 
-Four streams: the host, which launches one kernel after another and runs ahead of the device;
-compute; and communication, over data parallelism and over others. A kernel starts when it has been
-launched, when its stream is free, and when what it waits for has ended. Kernels and collectives
-that run side by side share the device: its multiprocessors, memory bandwidth and power.
+Five streams: the host, which launches one kernel after another and runs ahead of the device;
+compute; and communication, over data parallelism, between equal shards, and over others. A kernel
+starts when it has been launched, when its stream is free, and when what it waits for has ended.
+Kernels and collectives that run side by side share the device: its multiprocessors, memory
+bandwidth and power.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassRecord
 from simtrain.workload.work import Work
 
-STREAMS = HOST, COMPUTE, COMMUNICATION, DATA = "host", "compute", "communication", "data"
+STREAMS = HOST, COMPUTE, COMMUNICATION, DATA, SHARDS = (
+    *("host", "compute", "communication"),
+    *("data", "equal shards"),
+)
 """Streams by number: the host, then those of `Stream`."""
 
 _KINDS = ("launch", *Phase)
@@ -41,8 +45,8 @@ _KINDS = ("launch", *Phase)
 # What `idle_seconds` finds for a pass: collectives that run while no kernel does, first those over
 # other groups than data parallelism (part 0), then those over data parallelism (part 1).
 _OWN = np.array([STREAMS.index(COMPUTE)], np.int32)
-_OTHERS = np.array([[STREAMS.index(COMMUNICATION), STREAMS.index(DATA)]], np.int32)
-_PART_OF = np.array([[0, 1]], np.int32)
+_OTHERS = np.array([[STREAMS.index(one) for one in (COMMUNICATION, DATA, SHARDS)]], np.int32)
+_PART_OF = np.array([[0, 1, 1]], np.int32)
 
 
 def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:

@@ -32,9 +32,12 @@ from simtrain.programs.pass_time import PassMachine, PassTime
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Op, total_flops, total_model_flops
-from simtrain.workload.optimizer import StepOptions, step_ops
+from simtrain.workload.optimizer import (
+    step_ops,
+)
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
+from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective
 
 _REMEMBERED = 8192
@@ -112,6 +115,8 @@ class IterationSeconds:
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
         """Run each different pass of a plan once."""
         passes = {PassPart(*of): machine.time(one) for of, one in plan.passes.items()}
+        for of, one in plan.deferring_passes.items():
+            passes[PassPart(*of, defers=True)] = machine.time(one)
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
         return cls(plan, machine, structure_of(plan), passes, steps)

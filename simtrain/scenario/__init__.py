@@ -2,15 +2,15 @@
 
 from simtrain.scenario.check import REASONS, check_cluster, check_scenario, check_values
 from simtrain.scenario.load import load_scenario, load_unchecked
+from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Model
+from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.precision import Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.rules import RULES
 from simtrain.scenario.schema import (
     Batch,
-    MemoryOptions,
-    Overlap,
     Scenario,
     ScheduleName,
 )

@@ -1,10 +1,14 @@
 """Combinations of options of data parallelism that the frameworks refuse.
 
-Sources: Megatron-LM's training/arguments.py and core/pipeline_parallel/schedules.py.
+Sources: Megatron-LM's training/arguments.py and core/pipeline_parallel/schedules.py; PyTorch's
+torch/distributed/fsdp/_fully_shard.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from simtrain.scenario.nearest import near_divisors
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.stage_rules import numbers_of_chunks, numbers_of_stages
 from simtrain.scenario.violation import rule_against
@@ -13,6 +17,40 @@ from simtrain.scenario.violation import rule_against
 def _reduces_in_buckets(scenario: Scenario) -> bool:
     """Whether the gradients of all microbatches are reduced in buckets beside the last backward."""
     return scenario.overlap.data_parallel and scenario.memory.zero_stage < 2
+
+
+def _replicas(scenario: Scenario) -> Iterable[int]:
+    """Numbers of replicas that can divide states, the nearest to the scenario's first."""
+    given, data = scenario.memory.shard_over or 2, scenario.parallelism.data
+    return near_divisors(given, data, at_least=_least_replicas(scenario))
+
+
+def _least_replicas(scenario: Scenario) -> int:
+    """One replica divides states if it has several ranks that divide sequences."""
+    return 2 if scenario.parallelism.context == 1 else 1
+
+
+def _dividing_ranks(scenario: Scenario) -> int:
+    """Ranks that divide a parameter between them."""
+    split = scenario.parallelism
+    return (scenario.memory.shard_over or split.data) * split.context
+
+
+def _resharding_ranks(scenario: Scenario) -> Iterable[object]:
+    """What can stand for a number of ranks over which parameters cannot be divided."""
+    divides = _dividing_ranks(scenario)
+    reshards = scenario.memory.reshard_after_forward
+    near = near_divisors(int(reshards), divides, at_least=2)
+    return [*(one for one in near if one < divides), True]
+
+
+def _does_not_reshard(scenario: Scenario) -> bool:
+    """Whether parameters cannot be divided over as many ranks as said between two passes."""
+    reshards = scenario.memory.reshard_after_forward
+    if isinstance(reshards, bool):
+        return False
+    divides = _dividing_ranks(scenario)
+    return not 1 < reshards < divides or divides % reshards != 0
 
 
 DATA_PARALLEL_RULES = [
@@ -75,5 +113,76 @@ DATA_PARALLEL_RULES = [
         "overlap.align_parameter_gather is true, but no interleaved chunks gather parameters "
         "beside forward passes",
         ("overlap.align_parameter_gather", "overlap.parameter_gather", "parallelism.interleave"),
+    ),
+    rule_against(
+        "E365",
+        "equal parts of the replicas divide states, two ranks of them at least",
+        {"memory.shard_over": _replicas, "parallelism.data": []},
+        lambda one: (
+            one.memory.shard_over is not None
+            and (
+                one.memory.shard_over < _least_replicas(one)
+                or one.parallelism.data % one.memory.shard_over != 0
+            )
+        ),
+        "memory.shard_over is {one.memory.shard_over}, which is no part of parallelism.data "
+        "({one.parallelism.data})",
+        ("memory.shard_over", "parallelism.data"),
+    ),
+    rule_against(
+        "E366",
+        "without ZeRO (or the distributed optimizer) every replica holds all states",
+        {"memory.shard_over": [None], "memory.zero_stage": [1]},
+        lambda one: one.memory.shard_over is not None and not one.memory.zero_stage,
+        "memory.shard_over is {one.memory.shard_over} while memory.zero_stage is 0",
+    ),
+    rule_against(
+        "E367",
+        "only parameters that are gathered beside compute come ahead of it",
+        {
+            "overlap.prefetch": [1],
+            "memory.zero_stage": [3],
+            "overlap.data_parallel": [True],
+        },
+        lambda one: (
+            one.overlap.prefetch != 1
+            and not (one.memory.zero_stage == 3 and one.overlap.data_parallel)
+        ),
+        "overlap.prefetch is {one.overlap.prefetch}, but no parameters are gathered beside compute",
+        ("overlap.prefetch", "memory.zero_stage", "overlap.data_parallel"),
+    ),
+    rule_against(
+        "E368",
+        "only parameters that are gathered for each pass can stay; with gpipe another forward pass "
+        "comes before the backward pass",
+        {
+            "memory.reshard_after_forward": [True],
+            "memory.zero_stage": [3],
+            "schedule": ["1f1b"],
+        },
+        lambda one: (
+            one.memory.reshard_after_forward is not True
+            and not (one.memory.zero_stage == 3 and one.schedule == "1f1b")
+        ),
+        "memory.reshard_after_forward is set while memory.zero_stage is {one.memory.zero_stage} "
+        "and schedule is {one.schedule}",
+        ("memory.reshard_after_forward", "memory.zero_stage", "schedule"),
+    ),
+    rule_against(
+        "E369",
+        "an equal part of the ranks that divide a parameter, and two at least, divide it between a "
+        "forward pass and its backward pass (fully_shard)",
+        {"memory.reshard_after_forward": _resharding_ranks, "memory.shard_over": []},
+        _does_not_reshard,
+        "memory.reshard_after_forward is {one.memory.reshard_after_forward}, which is no part of "
+        "the replicas that divide parameters",
+        ("memory.reshard_after_forward",),
+    ),
+    rule_against(
+        "E370",
+        "without divided gradients only the last microbatch's backward pass is followed by a "
+        "reduction in any case",
+        {"memory.reduce_every_microbatch": [True], "memory.zero_stage": [2, 3]},
+        lambda one: not one.memory.reduce_every_microbatch and one.memory.zero_stage < 2,
     ),
 ]

@@ -7,12 +7,14 @@ combinations that the training framework refuses in `simtrain.scenario.rules`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from simtrain.mesh import Domains, Mesh
-from simtrain.scenario.model import MAX_COUNT, Count, Model
+from simtrain.scenario.memory_options import MemoryOptions
+from simtrain.scenario.model import Count, Model
+from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.precision import Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
@@ -39,62 +41,6 @@ class Batch(Section):
 
     micro: Count = Field(examples=[1])
     global_: Count = Field(validation_alias="global", serialization_alias="global", examples=[64])
-
-
-# A number of parameters, or a rule by name.
-_BucketRule = Annotated[
-    Annotated[int, Field(ge=1, le=MAX_COUNT), Tag("count")]
-    | Annotated[Literal["layer", "megatron"], Tag("rule")],
-    Discriminator(lambda value: "rule" if isinstance(value, str) else "count"),
-]
-
-
-class MemoryOptions(Section):
-    """What else trades time for memory.
-
-    zero_stage: what is divided over the replicas: optimizer states (1, Megatron-LM's distributed
-        optimizer), gradients too (2), parameters too (3).
-    offload_optimizer: optimizer states live on the host, whose processors run Adam.
-    deallocate_outputs: a stage frees its output once it is sent (paper, Appendix B).
-    in_place_cross_entropy: the loss subtracts the maximum within the fp32 logits, as Megatron-LM
-        did until 2022 and does since June 2024, and not into a copy, as it did in between. By
-        default as the software stack does.
-    """
-
-    zero_stage: int = Field(default=0, ge=0, le=3, examples=[1])
-    offload_optimizer: bool = Field(default=False, examples=["true"])
-    deallocate_outputs: bool = Field(default=True, examples=["false"])
-    in_place_cross_entropy: bool | None = Field(default=None, examples=["false"])
-
-
-class Overlap(Section):
-    """Which communication runs beside compute; the defaults are what the paper ran.
-
-    tensor_parallel: the collectives of the backward pass behind the gradient products. By default
-        as the software stack does.
-    pipeline: asynchronous transfers between stages, instead of blocking ones.
-    data_parallel: the gradient reduction behind the backward pass, instead of after it.
-    parameter_gather: with the distributed optimizer (memory.zero_stage 1), the gather of the new
-        parameters behind the first forward passes of the next iteration, instead of after the
-        optimizer (--overlap-param-gather). Iterations are simulated from one optimizer step to the
-        next, so that the gathers stand at their start.
-    gradient_buckets: which gradients are reduced together, and which parameters are gathered
-        together. layer: those of each layer. megatron: on the first chunk of the first stage at
-        least max(40M, 1M x data) parameters, every other chunk as one bucket. A number: as
-        megatron, with at least so many parameters (--ddp-bucket-size).
-    align_gradient_reduction: all stages start to reduce the gradients of a chunk at about the same
-        time (Megatron-LM's default; --no-align-grad-reduce turns it off).
-    align_parameter_gather: all stages start to gather the parameters of a chunk at about the same
-        time, and ahead of its first forward pass (--align-param-gather).
-    """
-
-    tensor_parallel: bool | None = Field(default=None, examples=["true"])
-    pipeline: bool = Field(default=False, examples=["true"])
-    data_parallel: bool = Field(default=False, examples=["true"])
-    parameter_gather: bool = Field(default=False, examples=["true"])
-    gradient_buckets: _BucketRule = Field(default="layer", examples=["megatron or 40000000"])
-    align_gradient_reduction: bool = Field(default=False, examples=["true"])
-    align_parameter_gather: bool = Field(default=False, examples=["true"])
 
 
 def _default_schedule(scenario: dict[str, Any]) -> ScheduleName:

@@ -24,10 +24,13 @@ from simtrain.studies.choose import is_open
 from simtrain.workload.chunk import Parameters, parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import Op
-from simtrain.workload.optimizer import StepOptions, step_ops
+from simtrain.workload.optimizer import (
+    step_ops,
+)
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.record import record_pass
+from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import Collective
 

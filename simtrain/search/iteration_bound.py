@@ -7,13 +7,14 @@ the longest of some chains, one through each stage.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simtrain.plan import Plan
 from simtrain.programs.pass_time import PassTime
 from simtrain.programs.seconds import Machine
-from simtrain.schedules import ScheduleName, num_warmup_forwards
+from simtrain.schedules import Kind, ScheduleName, num_warmup_forwards
+from simtrain.workload.passes import Pass
 
 
 def iteration_bound_s(plan: Plan, machine: Machine) -> float:
@@ -35,7 +36,8 @@ def iteration_bound_s(plan: Plan, machine: Machine) -> float:
 
     Args:
         plan: the iteration. Its recompute may leave nothing open. Of passes that keep everything
-            and passes that recompute, each counts as the shorter.
+            and passes that recompute, each counts as the shorter; so it is with backward passes
+            that reduce their gradients and those that do not.
         machine: runs each different pass once.
     """
     pipeline = _Pipeline.of(plan, machine)
@@ -76,8 +78,8 @@ class _Pipeline:
         keeps = (False, True) if scenario.recompute.keep_microbatches else (False,)
         forward, backward = (
             [
-                min((machine.time(plan.chunk_pass(chunk, kind, one)) for one in keeps), key=_time_s)
-                for chunk in plan.slices.different
+                min(map(machine.time, _passes(plan, number, kind, keeps)), key=_time_s)
+                for number in range(len(plan.slices.different))
             ]
             for kind in ("F", "B")
         )
@@ -239,6 +241,14 @@ def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]
             found[number, held] = end_s - backward.duration_s
         stages.append(found[number, held])
     return stages
+
+
+def _passes(plan: Plan, number: int, kind: Kind, keeps: Sequence[bool]) -> Iterator[Pass]:
+    """The passes of a kind that the chunk with a number may run."""
+    for keeping in keeps:
+        yield plan.chunk_pass(plan.slices.different[number], kind, keeping)
+        if deferring := plan.deferring_passes.get((number, kind, keeping)):
+            yield deferring
 
 
 def _time_s(time: PassTime) -> float:

@@ -11,7 +11,14 @@ import functools
 import itertools
 from dataclasses import dataclass
 
-from simtrain.workload.chunk import Chunk, unit_experts, unit_fp8, unit_parameters
+from simtrain.workload.chunk import Chunk, Parameters, unit_experts, unit_fp8, unit_parameters
+from simtrain.workload.ops import Op
+from simtrain.workload.optimizer import (
+    average,
+    data_reduction,
+    parameter_gather,
+)
+from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Microbatch, record
 
 MEGATRON_BUCKET, MEGATRON_BUCKET_OF_A_REPLICA = 40_000_000, 1_000_000
@@ -42,6 +49,26 @@ class Buckets:
     def layer_ends(self) -> tuple[int, ...]:
         """How many layers of the backward pass each bucket needs."""
         return tuple(itertools.accumulate(self.num_layers))
+
+
+def bucket_ops(
+    options: StepOptions,
+    buckets: Buckets,
+    number: int,
+    held: Parameters | None,
+    *,
+    gathers: bool,
+) -> tuple[Op, ...]:
+    """The reduction of a bucket's gradients, or the gather of its parameters.
+
+    `number` counts in the order of the backward pass. `held` is what the stage holds if this is its
+    last bucket, else None.
+    """
+    elements, experts = buckets.parameters[number], buckets.experts[number]
+    elements += held.root if held and not buckets.holds_root else 0
+    if gathers:
+        return parameter_gather(options, elements, experts, buckets.in_fp8[number])
+    return average(options, elements) + data_reduction(options, elements, experts)
 
 
 @functools.lru_cache(maxsize=1024)

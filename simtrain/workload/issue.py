@@ -2,8 +2,9 @@
 
 The code of a framework reads: launch a collective, run a product, wait for the collective.
 `IssueOrder` is written the same way and records the dependencies that follow. Kernels run on one
-stream, collectives over data parallelism on a second, other collectives on a third. Each stream is
-first in, first out, and a collective also waits for the kernel issued before it.
+stream, collectives over data parallelism on a second, those between equal shards on another (as
+FSDP2's all-reduce), other collectives on one of their own. Each stream is first in, first out, and
+a collective also waits for the kernel issued before it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ class Stream(IntEnum):
     COMPUTE = 0
     COMMUNICATION = 1
     DATA = 2
+    SHARDS = 3
 
 
 def stream_of(op: Op) -> Stream:
     """The stream on which an op runs."""
     if not isinstance(op.work, Collective):
         return Stream.COMPUTE
-    return Stream.DATA if "dp" in op.work.group.axes else Stream.COMMUNICATION
+    group = op.work.group
+    if "dp" not in group.axes:
+        return Stream.COMMUNICATION
+    return Stream.SHARDS if group.joins_shards else Stream.DATA
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,14 +28,12 @@ shard of the gradients goes there, the host clips and runs Adam, and the paramet
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
-from simtrain.mesh import AXES, Group, Mesh
-from simtrain.scenario import Scenario
+from simtrain.mesh import Group
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.fp8 import RECIPES
-from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.ops import Op, Phase, collective, elementwise
+from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import (
     FP32_BYTES,
     Collective,
@@ -49,126 +47,6 @@ ADAM_READS = 4
 """Gradient, master weight, momentum, variance (all fp32)."""
 ADAM_WRITES = 3
 """Master weight, momentum, variance."""
-
-
-@hashed_once
-@dataclass(frozen=True)
-class StepOptions:
-    """All but its parameters that a rank's optimizer step follows from.
-
-    Args:
-        data, model, everyone: ranks with the same parameters (`Mesh.data_group`); the ranks that
-            together hold all of them; all ranks.
-        partial_sums: the group that sums gradients of parameters that its ranks hold whole, if
-            sequence parallelism leaves partial sums.
-        tied: the two stages that hold the same parameters, if there are two.
-        zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
-        unscales: gradients come from scaled losses (fp16).
-        fused_adam: Adam is one kernel; PyTorch's foreach has one for each of its steps.
-        reduces_beside_backward: in buckets, beside the last backward pass.
-        gathers_beside_forward: parameters in the same buckets, beside the first forward pass.
-        fp8_recipe: how weights are cast to fp8, or "".
-        keeps_fp8: weights of fp8 products are kept and gathered in fp8.
-        state_bytes: of the optimizer's states of a parameter: master weight, momentum, variance.
-        expert_data, expert_model: as `data` and `model`, of the parameters of experts; None if the
-            model has none.
-    """
-
-    data: Group
-    model: Group
-    everyone: Group
-    partial_sums: Group | None
-    tied: Group | None
-    zero_stage: int
-    offloads: bool
-    element_bytes: int
-    gradient_bytes: int
-    unscales: bool
-    reduces_beside_backward: bool
-    gathers_beside_forward: bool
-    state_bytes: tuple[int, int, int] = (4, 4, 4)
-    fp8_recipe: str = ""
-    keeps_fp8: bool = False
-    expert_data: Group | None = None
-    expert_model: Group | None = None
-    fused_adam: bool = True
-
-    @classmethod
-    def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
-        """The options of a scenario."""
-        memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision
-        reduces = mesh.data_group.num_ranks > 1 and memory.zero_stage < 2
-        buckets = reduces and scenario.overlap.data_parallel
-        return shared(
-            cls(
-                *_groups(
-                    mesh,
-                    partial_sums=split.sequence_parallel,
-                    tied=scenario.model.shares_embedding and split.pipeline > 1,
-                ),
-                zero_stage=memory.zero_stage,
-                offloads=memory.offload_optimizer,
-                element_bytes=scenario.compute_bytes,
-                gradient_bytes=scenario.gradient_bytes,
-                unscales=precision.compute == "fp16",
-                reduces_beside_backward=buckets,
-                gathers_beside_forward=buckets and scenario.overlap.parameter_gather,
-                fused_adam=scenario.facts.fused_optimizer,
-                state_bytes=precision.state_bytes,
-                fp8_recipe=precision.fp8_recipe if precision.compute == "fp8" else "",
-                keeps_fp8=precision.fp8_parameters,
-            )
-        )
-
-    def held(self, num_parameters: int, num_expert: int = 0, *, from_stage: int) -> int:
-        """Of states that ZeRO shards from a stage on, those of the rank with the largest shard.
-
-        `num_expert` of the parameters belong to experts.
-        """
-        if self.zero_stage < from_stage:
-            return num_parameters
-        return sum(
-            -(-number // group.num_ranks)
-            for number, group in self.over_replicas(num_parameters, num_expert)
-        )
-
-    @property
-    def narrow_states(self) -> bool:
-        """Whether Adam's kernel reads states as they are stored, and writes the weights too."""
-        return self.state_bytes not in ((0, 4, 4), (4, 4, 4))
-
-    def weights_bytes(self, num_parameters: int, num_fp8: int) -> int:
-        """Bytes of a rank's weights; `num_fp8` of them are those of fp8 products."""
-        kept = num_fp8 if self.keeps_fp8 else 0
-        wide = (num_parameters - kept) * self.element_bytes
-        return wide + RECIPES[self.fp8_recipe].weight_bytes(kept) if kept else wide
-
-    def fp8_copies_bytes(self, num_fp8: int) -> int:
-        """Bytes of the copies in fp8 beside the weights: both, or the transposed one."""
-        if not num_fp8:
-            return 0
-        copies = 1 if self.keeps_fp8 else 2
-        return copies * RECIPES[self.fp8_recipe].weight_bytes(num_fp8)
-
-    def over_replicas(self, num_parameters: int, num_expert: int) -> list[tuple[int, Group]]:
-        """Numbers of parameters with the groups of ranks that hold the same ones."""
-        if self.expert_data is None or not num_expert:
-            return [(num_parameters, self.data)]
-        return [(num_parameters - num_expert, self.data), (num_expert, self.expert_data)]
-
-
-@functools.lru_cache(maxsize=4096)
-def _groups(
-    mesh: Mesh, *, partial_sums: bool, tied: bool
-) -> tuple[Group, Group, Group, Group | None, Group | None]:
-    """The groups of `StepOptions`, in the order of its fields."""
-    return (
-        mesh.data_group,
-        mesh.group("tp", "pp"),
-        mesh.group(*AXES),
-        mesh.group("tp") if partial_sums else None,
-        mesh.ends("pp") if tied else None,
-    )
 
 
 STEP_FIELDS = (
@@ -220,15 +98,22 @@ def average(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
 def data_reduction(
     options: StepOptions, num_parameters: int, num_expert: int = 0
 ) -> tuple[Op, ...]:
-    """Sum over the replicas, where there are several: whole on each, or each its shard (ZeRO 1)."""
+    """Sum over the replicas, where there are several: whole on each, or each its shard (ZeRO 1).
+
+    If a part of the replicas divide the states, equal shards are summed over these parts.
+    """
     kind, name = CollectiveKind.ALL_REDUCE, "gradient all-reduce"
     if options.zero_stage:
         kind, name = CollectiveKind.REDUCE_SCATTER, "gradient reduce-scatter"
-    return tuple(
+    ops = [
         _collective(name, kind, number * options.gradient_bytes, group)
         for number, group in options.over_replicas(num_parameters, num_expert)
         if group.num_ranks > 1
-    )
+    ]
+    if options.joining:
+        num_bytes = options.held(num_parameters, from_stage=1) * options.gradient_bytes
+        ops.append(_all_reduce("gradient shard all-reduce", num_bytes, options.joining))
+    return tuple(ops)
 
 
 def _reduction_of_partial_sums(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:

@@ -60,6 +60,8 @@ class PassRecord:
         layer_ends: for each layer, how many segments have been issued when its work ends.
         waits: pairs of a segment's number and that of an earlier collective, a segment of its own,
             for which that segment waits and what is issued after it.
+        follows: pairs of two collectives, each a segment of its own: the first alone waits for the
+            second.
         gathered_bytes: parameters that ZeRO has gathered, at most at the same time.
         bucket_bytes: gradients that ZeRO has not reduced yet, at most at the same time.
     """
@@ -68,6 +70,7 @@ class PassRecord:
     owners: tuple[int, ...]
     layer_ends: tuple[int, ...]
     waits: tuple[tuple[int, int], ...] = ()
+    follows: tuple[tuple[int, int], ...] = ()
     gathered_bytes: int = 0
     bucket_bytes: int = 0
 
@@ -87,6 +90,8 @@ class PassRecord:
         The first kernel that follows an awaited collective waits for it, and what is issued
         between them.
         """
+        for number, collective in self.follows:
+            yield self.starts[number], self.starts[collective]
         explicit: dict[int, list[int]] = defaultdict(list)
         for number, collective in self.waits:
             explicit[number].append(self.starts[collective])

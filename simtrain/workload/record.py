@@ -224,6 +224,7 @@ class _Builder:
     segments: list[Segment] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     waits: list[tuple[int, int]] = field(default_factory=list)
+    follows: list[tuple[int, int]] = field(default_factory=list)
     layer_ends: list[int] = field(default_factory=list)
 
     def add(self, segment: Segment, owner: int = -1) -> None:
@@ -235,13 +236,15 @@ class _Builder:
         """Run a kernel."""
         self.add(_alone(op))
 
-    def launch(self, op: Op) -> Handle | None:
-        """Start a collective; a rank alone has none."""
+    def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
+        """Start a collective, after another one if given; a rank alone has none."""
         assert isinstance(op.work, Collective), "only collectives are launched"
         if op.work.group.num_ranks == 1:
             return None
         self.add(_alone(op))
         handle = Handle(len(self.segments) - 1)
+        if after is not None:
+            self.follows.append((handle.position, after.position))
         if not self.overlap.hides(op):
             self.wait(handle)
         return handle
@@ -262,6 +265,7 @@ class _Builder:
             tuple(self.owners),
             tuple(self.layer_ends),
             tuple(self.waits),
+            tuple(self.follows),
             gathered_bytes,
             bucket_bytes,
         )

@@ -7,10 +7,15 @@ unit in its backward pass, and added to the shard. In stage 3 each unit's parame
 before its forward pass, and again before its backward pass (or the recompute before it, so that one
 gather serves both). Blocks that are no unit of their own (embedding, final norm, output layer) form
 the root unit, as FSDP's: gathered first, there for the whole pass, reduced last.
+
+States may be divided over a part of the replicas only (FSDP2's HSDP): a reduced shard is then
+summed over the ranks that hold equal ones. Parameters may stay whole from a forward pass to its
+backward pass, or be divided over fewer ranks there (`fully_shard`, `reshard_after_forward`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,10 +32,29 @@ ROOT = -1
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """Gradients, and in stage 3 parameters, of which each rank of `data` holds a shard."""
+    """Gradients, and in stage 3 parameters, of which each rank of `data` holds a shard.
+
+    Args:
+        data: the ranks that divide them.
+        shards_parameters: parameters too.
+        joining: ranks that hold equal shards of different groups, and sum them; None if `data` has
+            all replicas.
+        prefetch: units whose parameters are gathered ahead of the one that is used.
+        keeps_gathered: parameters stay whole from a forward pass to its backward pass.
+        resharded: if given, the smaller group over which parameters are divided from a forward
+            pass to its backward pass, which gathers them there.
+        reduces: a backward pass reduces its gradients. Otherwise it adds them to whole ones.
+        accumulates: reduced gradients are added to those of earlier microbatches.
+    """
 
     data: Group
     shards_parameters: bool
+    joining: Group | None = None
+    prefetch: int = 1
+    keeps_gathered: bool = False
+    resharded: Group | None = None
+    reduces: bool = True
+    accumulates: bool = True
 
 
 class Issues(Protocol):
@@ -39,8 +63,8 @@ class Issues(Protocol):
     def compute(self, op: Op) -> None:
         """Run a kernel."""
 
-    def launch(self, op: Op) -> Handle | None:
-        """Start a collective."""
+    def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
+        """Start a collective, after another one if given."""
 
     def wait(self, handle: Handle | None) -> None:
         """Let whatever is issued next wait for a collective."""
@@ -49,9 +73,10 @@ class Issues(Protocol):
 class ShardedPass:
     """What a pass exchanges with the other replicas; nothing at all without sharding.
 
-    Each unit's parameters are gathered before it is used and, if that overlaps, the next unit's at
-    the same time. Of reductions at most one is under way at a time. `gathered_bytes` and
-    `bucket_bytes` are parameters and gradients that exist whole, at most at the same time.
+    Each unit's parameters are gathered before it is used and, if that overlaps, those of the next
+    units at the same time. Of reductions at most one is under way at a time. `gathered_bytes` and
+    `bucket_bytes` are parameters and gradients that exist beside the rank's shards, at most at the
+    same time.
 
     Args:
         order: issues the ops.
@@ -74,77 +99,114 @@ class ShardedPass:
         overlaps: bool,
         is_forward: bool,
     ) -> None:
-        self.order, self.elements, self.batch, self.overlaps = order, elements, batch, overlaps
-        self.data = sharding.data if sharding else None
-        gathers = sharding is not None and sharding.shards_parameters
-        self.upcoming = [unit for unit in used if elements[unit]] if gathers else []
-        self.phase = Phase.FORWARD if is_forward else Phase.INPUT_GRADIENT
+        self.order, self.elements, self.batch = order, elements, batch
+        self.sharding, self.overlaps, self.is_forward = sharding, overlaps, is_forward
+        self.upcoming: list[int] = []
         self.gathered: set[int] = set()
+        self.resharded: set[int] = set()
         self.whole: set[int] = set()
         self.gathered_bytes = self.bucket_bytes = 0
-        self._gathering: Handle | None = None
+        self._gathering: deque[Handle | None] = deque()
         self._reducing: tuple[int, Handle | None] | None = None
+        if sharding is None or not sharding.shards_parameters:
+            return
+        units = [unit for unit in used if elements[unit]]
+        if is_forward or not sharding.keeps_gathered:
+            self.upcoming = units
+        else:
+            self.gathered.update(units)
+        if sharding.resharded and not is_forward:
+            self.resharded.update(units)
+        self._count_gathered()
 
     def need(self, unit: int) -> None:
         """Let what is issued next wait for a unit's parameters, unless it has waited before."""
-        if not self.upcoming or self.upcoming[0] != unit:
+        if not self.upcoming or self.upcoming[0] != unit or self.sharding is None:
             return
-        handle = self._gathering or self._gather()
-        self._gathering = None
+        if not self._gathering:
+            self._gather(unit, self.sharding)
+        handle = self._gathering.popleft()
         self.upcoming.pop(0)
-        if self.upcoming and self.overlaps:
-            self._gathering = self._gather()
+        if self.overlaps:
+            for following in self.upcoming[len(self._gathering) : self.sharding.prefetch]:
+                self._gather(following, self.sharding)
         self.order.wait(handle)
+        self.resharded.discard(unit)
 
     def free(self, unit: int) -> None:
-        """Free a unit's parameters, which nothing in the pass needs any more."""
+        """Free a unit's parameters, unless its backward pass is to find them."""
+        if self.sharding is None or (self.is_forward and self.sharding.keeps_gathered):
+            return
+        if self.is_forward and self.sharding.resharded and unit in self.gathered:
+            self.resharded.add(unit)
         self.gathered.discard(unit)
+        self._count_gathered()
 
     def begin(self, unit: int) -> None:
         """Hold a unit's gradients whole, from the first op that computes one of them."""
-        if self.data:
+        if self.sharding and self.sharding.accumulates:
             self.whole.add(unit)
             held = self._sum(self.whole) * self.batch.gradient_bytes
             self.bucket_bytes = max(self.bucket_bytes, held)
 
     def reduce(self, unit: int) -> None:
         """Reduce the gradients of a unit, which are complete."""
-        if self.data is None or not self.elements[unit]:
+        sharding = self.sharding
+        if sharding is None or not sharding.reduces or not self.elements[unit]:
             return
         self.finish()
         num_bytes = self.elements[unit] * self.batch.gradient_bytes
         self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
-        work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, self.data)
-        phase = Phase.WEIGHT_GRADIENT
-        op = collective("gradient reduction", work, phase, holds_activation=False)
-        self._reducing = unit, self.order.launch(op)
+        work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, sharding.data)
+        handle = self.order.launch(_exchange("gradient reduction", work, Phase.WEIGHT_GRADIENT))
+        if sharding.joining:
+            work = Collective(
+                CollectiveKind.ALL_REDUCE, self._shard_bytes(unit, sharding), sharding.joining
+            )
+            op = _exchange("gradient shard all-reduce", work, Phase.WEIGHT_GRADIENT)
+            handle = self.order.launch(op, after=handle)
+        self._reducing = unit, handle
         if not self.overlaps:
             self.whole.discard(unit)
 
     def finish(self) -> None:
         """Add what the last reduction brought to the shard that the rank keeps."""
-        if self._reducing is not None and self.data is not None:
-            unit, handle = self._reducing
-            self.order.wait(handle)
-            self.whole.discard(unit)
-            shard = -(-self.elements[unit] // self.data.num_ranks)
-            shard_bytes = shard * self.batch.gradient_bytes
+        if self._reducing is None or self.sharding is None:
+            return
+        unit, handle = self._reducing
+        self.order.wait(handle)
+        self.whole.discard(unit)
+        if self.sharding.accumulates:
+            shard_bytes = self._shard_bytes(unit, self.sharding)
             self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
-            self._reducing = None
+        self._reducing = None
 
-    def _gather(self) -> Handle | None:
-        assert self.data is not None, "only what is sharded is gathered"
-        unit = self.upcoming[0]
+    def _gather(self, unit: int, sharding: Sharding) -> None:
         self.gathered.add(unit)
-        held = self._sum(self.gathered) * self.batch.element_bytes
-        self.gathered_bytes = max(self.gathered_bytes, held)
+        self._count_gathered()
         num_bytes = self.elements[unit] * self.batch.element_bytes
-        work = Collective(CollectiveKind.ALL_GATHER, num_bytes, self.data)
-        op = collective("parameter gather", work, self.phase, holds_activation=False)
-        return self.order.launch(op)
+        group = sharding.data if self.is_forward else sharding.resharded or sharding.data
+        work = Collective(CollectiveKind.ALL_GATHER, num_bytes, group)
+        phase = Phase.FORWARD if self.is_forward else Phase.INPUT_GRADIENT
+        self._gathering.append(self.order.launch(_exchange("parameter gather", work, phase)))
+
+    def _count_gathered(self) -> None:
+        held = self._sum(self.gathered)
+        if self.sharding and self.sharding.resharded:
+            ranks = self.sharding.resharded.num_ranks
+            held += sum(-(-self.elements[unit] // ranks) for unit in self.resharded)
+        self.gathered_bytes = max(self.gathered_bytes, held * self.batch.element_bytes)
+
+    def _shard_bytes(self, unit: int, sharding: Sharding) -> int:
+        shard = -(-self.elements[unit] // sharding.data.num_ranks)
+        return shard * self.batch.gradient_bytes
 
     def _sum(self, units: Iterable[int]) -> int:
         return sum(self.elements[unit] for unit in units)
+
+
+def _exchange(name: str, work: Collective, phase: Phase) -> Op:
+    return collective(name, work, phase, holds_activation=False)
 
 
 def _pass_over(name: str, read_bytes: int, write_bytes: int) -> Op:

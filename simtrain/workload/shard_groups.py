@@ -1,0 +1,32 @@
+"""Which ranks divide model states between them, and which hold equal shards."""
+
+from __future__ import annotations
+
+from simtrain.mesh import Group, Mesh
+from simtrain.scenario import Scenario
+from simtrain.workload.sharding import Sharding
+
+
+def shard_ranks(scenario: Scenario, mesh: Mesh) -> int:
+    """Ranks that divide model states between them, if any are divided."""
+    return (scenario.memory.shard_over or mesh.dp) * mesh.cp
+
+
+def joining_group(scenario: Scenario, mesh: Mesh) -> Group | None:
+    """The ranks that hold equal shards, unless all replicas divide the states."""
+    num_ranks = shard_ranks(scenario, mesh)
+    return mesh.joining_group(num_ranks) if num_ranks < mesh.data_group.num_ranks else None
+
+
+def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
+    """What the passes of ZeRO stages 2 and 3 divide."""
+    memory, reshards = scenario.memory, scenario.memory.reshard_after_forward
+    return Sharding(
+        mesh.shard_group(shard_ranks(scenario, mesh)),
+        memory.zero_stage == 3,
+        joining_group(scenario, mesh),
+        scenario.overlap.prefetch,
+        keeps_gathered=reshards is False,
+        resharded=None if isinstance(reshards, bool) else mesh.shard_group(reshards),
+        accumulates=memory.reduce_every_microbatch,
+    )
