@@ -4,7 +4,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -24,23 +23,14 @@ from toys import (
 
 from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.durations.collectives import total_wire_bytes
-from simtrain.engine import Engine
-from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.memory.working import pass_memory
 from simtrain.mesh import Group, Mesh
-from simtrain.programs.pass_layout import simulate_pass
-from simtrain.programs.pass_time import PassMachine
-from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
-from simtrain.workload.blocks import attention
-from simtrain.workload.chunk import Chunk
-from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.ops import Op, Tensor
-from simtrain.workload.passes import Pass, PassKind, PassOptions
+from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
-from simtrain.workload.tape import Context, Microbatch, Tape
-from simtrain.workload.work import Collective, CollectiveKind, FusedAttention, Work
+from simtrain.workload.work import Collective, FusedAttention
 
 WAYS = ("p2p", "all_gather", "a2a", "a2a+p2p")
 MODEL = SMALL_MODEL | {"num_query_groups": 8}
@@ -309,73 +299,6 @@ def test_selective_recompute_passes_keys_around_again() -> None:
     )
     assert plain["keys and values to next"] == 3
     assert again == plain + Counter({"keys and values to next": 3})
-
-
-# --------------------------------------------------------------------- what hides and what does not
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionOnly:
-    """A block that is nothing but attention, of heads with 8 channels."""
-
-    fused: bool = True
-    is_unit: bool = True
-
-    def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """From queries, keys and values side by side to the output."""
-        return attention(tape, x, 8, fused=self.fused, drops_out=False)
-
-
-def attention_s(
-    num_ranks: int, kernel_s: float, send_s: float, kind: PassKind, engine: Engine = "auto"
-) -> float:
-    """Seconds of a ring whose kernels last `kernel_s`, and blocks of keys and values `send_s`."""
-    group = Group(("cp",), num_ranks, num_ranks)
-    context = Context(group, Group(("cp",), 1, 1), group)
-    batch = Microbatch(16, 1, 48, Group(("tp",), 1, 1), context=context)
-    block_bytes = 2 * (16 * 16 * 2)
-
-    def seconds(work: Work) -> float:
-        match work:
-            case FusedAttention():
-                return kernel_s
-            case Collective(CollectiveKind.SEND, num_bytes, _):
-                return send_s * num_bytes / block_bytes
-        return 0.0
-
-    options = PassOptions(batch, OverlapPolicy())
-    one = Pass(Chunk(((AttentionOnly(), 1),)), kind, RecomputePolicy(), options)
-    machine = PassMachine(seconds, 0.0, lambda work: 0.0 if isinstance(work, Collective) else 1.0)
-    return simulate_pass(record_pass(one), machine, engine).duration_s
-
-
-@pytest.mark.parametrize("num_ranks", [2, 3, 5])
-@pytest.mark.parametrize("send_s", [0.0, 0.75, 1.0, 1.5, 4.0])
-def test_a_ring_exposes_what_sends_take_longer_than_kernels(num_ranks: int, send_s: float) -> None:
-    """Forward each step but the last hides a block; backward the first hides a block, the last
-    gradients, and those in between both."""
-    rest = num_ranks - 1
-    forward_s = num_ranks + rest * max(0.0, send_s - 1)
-    assert attention_s(num_ranks, 1.0, send_s, "F") == pytest.approx(forward_s)
-    ends_s, between_s = 2 * max(0.0, send_s - 1), (rest - 1) * max(0.0, 2 * send_s - 1)
-    backward_s = num_ranks + ends_s + between_s
-    assert attention_s(num_ranks, 1.0, send_s, "B") == pytest.approx(backward_s)
-
-
-def test_both_engines_run_a_ring_alike() -> None:
-    for kind in ("F", "B"):
-        both = (attention_s(4, 1.0, 1.3, kind, engine) for engine in ("auto", "simpy"))
-        assert len({*both}) == 1
-
-
-def test_attention_that_is_not_fused_cannot_be_divided() -> None:
-    group = Group(("cp",), 2, 2)
-    context = Context(group, Group(("cp",), 1, 1), group)
-    batch = Microbatch(16, 1, 48, Group(("tp",), 1, 1), context=context)
-    options = PassOptions(batch, OverlapPolicy())
-    one = Pass(Chunk(((AttentionOnly(fused=False), 1),)), "F", RecomputePolicy(), options)
-    with pytest.raises(InputError, match="E508"):
-        record_pass(one)
 
 
 def test_a_slower_network_never_helps() -> None:
