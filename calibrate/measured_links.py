@@ -16,6 +16,8 @@ from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
+_ALL_TO_ALL = CollectiveKind.ALL_TO_ALL
+
 
 @dataclass(frozen=True, slots=True)
 class LinkFit:
@@ -44,8 +46,8 @@ def fit_links(
 ) -> LinkFit | None:
     """Curves of each collective by group size, and transfers; None where none were measured.
 
-    Only groups that ran alone in one node are fitted. Without a datasheet's `link_bytes_per_s` the
-    link is as fast as the fastest of them beyond its latency.
+    Only groups that ran alone in one node are fitted; a profile can do without all-to-alls. Without
+    a datasheet's `link_bytes_per_s` the link is as fast as the fastest of them beyond its latency.
 
     Raises:
         InputError: E720, too few sizes of a collective.
@@ -54,12 +56,14 @@ def fit_links(
     if not alone:
         return None
     figures = {kind: _figures(alone, kind) for kind in RING_COLLECTIVES}
+    if exchanges := [record for record in alone if record.op == _ALL_TO_ALL]:
+        figures[_ALL_TO_ALL] = _figures(exchanges, _ALL_TO_ALL)
     transfers = sorted(_of(alone, "send_recv", 2), key=lambda record: record.array_bytes)
     require("transfers between two ranks", len(transfers), NUM_SIZES, "collectives")
     latency_s = round_significant(min(record.time.median_s for record in transfers))
     sent = [(record.array_bytes, record.time.median_s) for record in transfers]
     bandwidth = link_bytes_per_s or _fastest(figures, sent)
-    fitted = {kind: fit_curves(figures[kind], kind, bandwidth) for kind in RING_COLLECTIVES}
+    fitted = {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()}
     efficiency = round_significant(_efficiency(sent, latency_s, bandwidth))
     rows = [
         Residual(
@@ -82,8 +86,7 @@ def fit_links(
 
 def fits_inside(record: CollectiveRecord) -> bool:
     """Whether a record of one node is of what a profile has: its collectives and its transfers."""
-    is_transfer = record.op == "send_recv" and record.num_ranks == 2
-    return is_transfer or record.op in {kind.value for kind in RING_COLLECTIVES}
+    return record.op != "send_recv" or record.num_ranks == 2
 
 
 def groups_at_once(records: Sequence[CollectiveRecord], fit: LinkFit) -> Residuals:
@@ -96,7 +99,7 @@ def groups_at_once(records: Sequence[CollectiveRecord], fit: LinkFit) -> Residua
             _alone_seconds(r, fit) * 1e6,
         )
         for r in several
-        if fits_inside(r)
+        if fits_inside(r) and (r.op == "send_recv" or r.op in fit.curves)
     ]
     return Residuals("groups at once inside a node, beside the fit of one (not fitted)", "us", rows)
 

@@ -54,10 +54,10 @@ def _why_unused(
     record: CollectiveRecord, per_node: int, missing_for_network: Sequence[str]
 ) -> str | None:
     """The reason; None where a fit uses the record."""
-    if record.op == "all_to_all":
-        return "simtrain has no expert parallelism, which it would be for"
     if record.num_nodes == 1:
         return None if fits_inside(record) else "a transfer of a profile is between two ranks"
+    if record.op == "all_to_all":
+        return "across nodes an all-to-all follows from the adapters' rates and intra_node"
     if not is_used(record, per_node):
         return "simtrain has no model of such a group"
     if missing_for_network:

@@ -22,7 +22,7 @@ from simtrain.durations.collectives import ring_seconds
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate_layer
-from simtrain.workload.work import RING_COLLECTIVES, Gemm
+from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind, Gemm
 
 A100 = a100()
 DEVICE = "NVIDIA A100-SXM4-80GB"
@@ -119,7 +119,10 @@ def alone() -> list[Measurement]:
 
 
 def linked() -> list[Measurement]:
-    """What eight A100s of a node would measure of their links."""
+    """What eight A100s of a node would measure of their links.
+
+    The profile has no all-to-all: each takes what a reduce-scatter does.
+    """
     links = A100.intra_node
     assert links is not None
     sizes = [1024 << (2 * power) for power in range(10)]
@@ -136,8 +139,11 @@ def linked() -> list[Measurement]:
                 )
             ),
         )
-        for kind in RING_COLLECTIVES
-        for curve in getattr(links, kind.value).value
+        for kind, curves in (
+            *((kind, getattr(links, kind.value)) for kind in RING_COLLECTIVES),
+            (CollectiveKind.ALL_TO_ALL, links.reduce_scatter),
+        )
+        for curve in curves.value
         for size in sizes
     ]
     records += [

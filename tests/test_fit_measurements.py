@@ -26,6 +26,7 @@ from calibrate.fit import Fit
 from calibrate.measured_fit import fit_folder, fit_measurements
 from calibrate.record_file import RecordFile
 from calibrate.records import (
+    CollectiveRecord,
     GemmRecord,
     KernelRecord,
     LaunchRecord,
@@ -117,10 +118,18 @@ def test_a_node_has_the_curves_that_were_measured() -> None:
             op = measured_collective(kind, 1 << 26, ours.num_ranks)
             expected = ring_seconds(op, theirs, 300e9)
             assert ring_seconds(op, ours, 300e9) == pytest.approx(expected, rel=0.01)
+    assert node.intra_node.all_to_all is not None
+    assert node.intra_node.all_to_all.value == node.intra_node.reduce_scatter.value
     assert node.intra_node.point_to_point.efficiency.value == pytest.approx(250 / 300, rel=0.02)
     assert node.overlap.slowdown.value == pytest.approx(0.2)
     on_two = LAYER | {"parallelism": {"tensor": 2}}
     assert simulate(Scenario.model_validate(on_two), node).iteration_time_s > 0
+
+
+def test_records_without_all_to_alls_make_a_profile_without_their_curves() -> None:
+    older = [r for r in linked() if not (isinstance(r, CollectiveRecord) and r.op == "all_to_all")]
+    node = fitted([*alone(), *older], num_ranks=8, backend="nccl").profile
+    assert node.intra_node is not None and node.intra_node.all_to_all is None
 
 
 def test_links_of_another_profile_are_said_to_be_its() -> None:

@@ -140,7 +140,7 @@ def test_nodes_of_one_rank_need_no_links_inside() -> None:
 def test_what_no_number_needs_is_shown(two_nodes: Fit) -> None:
     unused = {series.what: series for series in two_nodes.unused}
     assert "all_to_all over 16 ranks on 2 nodes" in unused
-    assert "no expert parallelism" in unused["all_to_all over 16 ranks on 2 nodes"].why
+    assert "the adapters' rates" in unused["all_to_all over 16 ranks on 2 nodes"].why
     ring = unused["send_recv over 16 ranks on 2 nodes"]
     assert (ring.num_records, ring.sizes) == (10, "1024 to 268435456 bytes")
     assert ring.why == "simtrain has no model of such a group"
