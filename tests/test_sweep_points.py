@@ -19,7 +19,7 @@ from simtrain.errors import InputError
 from simtrain.evaluation import Evaluator
 from simtrain.resources import find_scenario
 from simtrain.scenario import Scenario
-from simtrain.scenario.schema import spell_out_recompute
+from simtrain.scenario.words import spell_out_words
 from simtrain.strict_yaml import apply_overrides, load_document, validate
 from simtrain.sweep import Plan
 from simtrain.sweep.part import run_part
@@ -69,7 +69,7 @@ def test_a_point_is_the_scenario_that_a_file_with_its_values_would_be(index: int
     cells = wide_plan().cells(index)
     base = load_document(find_scenario(str(cells.pop("base"))))
     values = [f"{name}={cell if cell is not None else ''}" for name, cell in cells.items()]
-    document = apply_overrides(spell_out_recompute(base), values)
+    document = apply_overrides(spell_out_words(base), values)
     fresh = validate(Scenario, document.data, document.positions)
     assert scenario.model_dump(exclude={"name"}) == fresh.model_dump(exclude={"name"})
     assert scenario.model_fields_set == fresh.model_fields_set | {"name"}
