@@ -111,7 +111,9 @@ def data_reduction(
         if group.num_ranks > 1
     ]
     if options.joining:
-        num_bytes = options.held(num_parameters, from_stage=1) * options.gradient_bytes
+        # Experts are divided over all of their replicas.
+        shard = options.held(num_parameters - num_expert, from_stage=1)
+        num_bytes = shard * options.gradient_bytes
         ops.append(_all_reduce("gradient shard all-reduce", num_bytes, options.joining))
     return tuple(ops)
 
