@@ -59,8 +59,9 @@ def test_a_job_becomes_these_fields() -> None:
     lines = text_of(JOB).splitlines()
     for line in (
         "# Imported by simtrain from torchtitan's job in job.toml.",
-        "# - training.compile True, line 15: fused elementwise kernels, fewer launches",
         "  num_query_groups: 8             # llama3 8B: llama3_8b",
+        "software:                         # training.compile, line 15",
+        "  stack: torchtitan_compiled",
         "  seq_length: 8192                # training.seq_len, line 14",
         "  tensor: 4                       # parallelism.tensor_parallel_degree, line 19",
         "  sequence_parallel: true         # as torchtitan always does beside tensor",
@@ -156,6 +157,14 @@ def test_what_is_wrong_is_named_with_its_place(job: str, message: str, fix: str)
         text_of(job)
     assert message in str(raised.value)
     assert fix in str(raised.value)
+
+
+def test_context_parallelism_is_mapped() -> None:
+    job = JOB.replace("tensor_parallel_degree = 4", "context_parallel_degree = 2")
+    split = load_scenario(_written(text_of(job))).parallelism
+    assert (split.context, split.context_communication) == (2, "all_gather")
+    with pytest.raises(InputError, match="context_parallel_rotate_method is x"):
+        text_of(job.replace("= 2 ", "= 2\ncontext_parallel_rotate_method = 'x' "))
 
 
 def test_op_level_recompute_is_noted_as_not_modelled() -> None:

@@ -21,6 +21,7 @@ from simtrain.importing.torchtitan_keys import (
     MAPPED,
     MODELS,
     NOT_MODELLED,
+    ROTATE_METHODS,
     SCHEDULES,
     WITHOUT_EFFECT,
     WITHOUT_EFFECT_SECTIONS,
@@ -138,7 +139,8 @@ class _Mapping:
         self._parallelism()
         self._batch(self._replicas())
         self._recompute()
-        self.draft.set("attention_backend", "fused", _ALWAYS)
+        compiles = [key for key in ("training.compile", "compile.enable") if self.job[key]]
+        self.set("software", "torchtitan_compiled" if compiles else "torchtitan", *compiles)
         self._precision()
         self.draft.set("overlap.data_parallel", True, _ALWAYS)
         self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
@@ -176,6 +178,14 @@ class _Mapping:
             self.draft.set("parallelism.sequence_parallel", True, f"{_ALWAYS} beside tensor")
         self.set("parallelism.pipeline", self.pipeline, "parallelism.pipeline_parallel_degree")
         self.draft.set("parallelism.scatter_gather", False, _ALWAYS)
+        if (context := self.job.count("parallelism.context_parallel_degree")) > 1:
+            self.set("parallelism.context", context, "parallelism.context_parallel_degree")
+            key = "parallelism.context_parallel_rotate_method"
+            if self.job[key] not in ROTATE_METHODS:
+                raise self.job.wrong(key, "is not modelled", "write allgather or alltoall")
+            self.set("parallelism.context_communication", ROTATE_METHODS[self.job[key]], key)
+            text = "keys travel beside attention to the rank's own tokens, in fewer kernels"
+            self.draft.note(f"{key} {self.job[key]}", text, self.job.place(key))
         if self.pipeline == 1:
             return
         key = "parallelism.pipeline_parallel_schedule"

@@ -19,6 +19,9 @@ MODELS = {
 SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved"}
 """PyTorch's names of pipeline schedules, in lower case."""
 
+ROTATE_METHODS = {"allgather": "all_gather", "alltoall": "p2p"}
+"""How context-parallel ranks see each other's keys; an all-to-all moves them to the next rank."""
+
 DEFAULTS = {
     "model.name": "llama3",
     "model.flavor": "debugmodel",
@@ -33,6 +36,8 @@ DEFAULTS = {
     "parallelism.fsdp_reshard_after_forward": "default",
     "parallelism.tensor_parallel_degree": 1,
     "parallelism.pipeline_parallel_degree": 1,
+    "parallelism.context_parallel_degree": 1,
+    "parallelism.context_parallel_rotate_method": "allgather",
     "parallelism.pipeline_parallel_schedule": "1F1B",
     "parallelism.pipeline_parallel_microbatch_size": 1,
     "activation_checkpoint.mode": "selective",
@@ -55,6 +60,10 @@ MAPPED: dict[str, str] = {
     "parallelism.pipeline_parallel_schedule": "schedule",
     "parallelism.pipeline_parallel_layers_per_stage": "parallelism.interleave",
     "parallelism.pipeline_parallel_microbatch_size": "batch.micro",
+    "parallelism.context_parallel_degree": "parallelism.context",
+    "parallelism.context_parallel_rotate_method": "parallelism.context_communication",
+    "training.compile": "software",
+    "compile.enable": "software",
     "activation_checkpoint.mode": "recompute.strategy",
     "activation_checkpoint.selective_ac_option": "recompute.num_layers",
 }
@@ -69,15 +78,12 @@ NOT_MODELLED: dict[str, Effect] = {
     "training.enable_cpu_offload": Effect(
         "parameters, gradients and optimizer states live on the host", ("False",)
     ),
-    "training.compile": Effect("fused elementwise kernels, fewer launches", ("False",)),
-    "compile.enable": Effect("fused elementwise kernels, fewer launches", ("False",)),
     "parallelism.enable_async_tensor_parallel": Effect(
         "tensor-parallel collectives overlap with products, chunk by chunk", ("False",)
     ),
     "parallelism.disable_loss_parallel": Effect(
         "the logits are gathered before the loss", ("False",)
     ),
-    "parallelism.context_parallel_degree": Effect("sequences are split over ranks", ("1",)),
     "parallelism.expert_parallel_degree": Effect("experts are split over ranks", ("1",)),
     "parallelism.pipeline_parallel_split_points": Effect("stages of other sizes", ("[]",)),
     "parallelism.pipeline_parallel_schedule_csv": Effect("an order of its own", ("",)),
@@ -106,7 +112,7 @@ _WITHOUT_EFFECT = """
     optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.weight_decay
     training.dataset training.dataset_path training.max_norm training.steps training.gc_freq
     training.gc_debug training.seed training.deterministic training.mixed_precision_reduce
-    parallelism.context_parallel_rotate_method training.warmup_steps training.dtype
+    training.warmup_steps training.dtype
     compile.components
     activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns
     activation_checkpoint.early_stop
