@@ -13,7 +13,7 @@ import pytest
 from command_line import ROOT, call
 from made_results import ran, row, write_results
 from pytest import MonkeyPatch
-from what_if_tables import LINK_AXES, TABLES, Row, percent, share, winners
+from what_if_tables import GIB, LINK_AXES, TABLES, Row, percent, share, winners
 
 from simtrain.figures import style
 from simtrain.resources import list_sweeps
@@ -146,12 +146,27 @@ def test_the_bubble_that_stays_is_the_head() -> None:
     )
 
 
-def test_the_picture_has_the_figures_of_the_table() -> None:
-    (name,) = re.findall(r"\((\w+\.svg)\)", section_of("pipeline_bubble"))
+@pytest.mark.parametrize("sweep", ["pipeline_bubble", "fp8"])
+def test_the_picture_has_the_figures_of_the_table(sweep: str) -> None:
+    (name,) = re.findall(r"\((\w+\.svg)\)", section_of(sweep))
     picture = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert len(picture) < 60_000
-    for one in rows_of("pipeline_bubble", only=LOOKED_AT["pipeline_bubble"]):
-        assert f"<!-- {one['mfu']:.1%} -->" in picture
+    for one in rows_of(sweep, only=LOOKED_AT.get(sweep)):
+        assert one["status"] != "ok" or f"<!-- {one['mfu']:.1%} -->" in picture
+
+
+def test_what_fp8_changes_beside_the_products() -> None:
+    found = {(row["products"], row["split"]): row for row in rows_of("fp8")}
+    bf16, ours = (found[name, "4 x 8 x 2"] for name in ("bf16", "delayed"))
+    wide = [found[name, "4 x 4 x 4"]["peak_bytes"] / GIB for name in ("delayed", "bf16")]
+    parts = "breakdown_compute_s", "breakdown_tensor_communication_s"
+    computes, sends = (f"{ours[part]:.2f} s instead of {bf16[part]:.2f} s" for part in parts)
+    says(
+        "fp8",
+        f"the compute of 4 × 8 × 2 takes {computes}",
+        f"communication takes {sends}",
+        f"4 × 4 × 4 needs {wide[0]:.1f} GiB where bf16 needs {wide[1]:.1f}.",
+    )
 
 
 def test_context_parallelism_is_worth_its_ring() -> None:

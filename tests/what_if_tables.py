@@ -173,6 +173,20 @@ def context_parallel(rows: Sequence[Row]) -> Lines:
         yield cells
 
 
+def fp8(rows: Sequence[Row]) -> Lines:
+    best = winners(rows, "tokens_per_s", "products")
+    bf16 = best[0]["tokens_per_s"]
+    for row in best:
+        yield [
+            row["products"],
+            row["split"].replace("x", "×"),
+            f"{row['tokens_per_s']:,.0f}",
+            f"{row['tokens_per_s'] / bf16:.2f}",
+            percent(row["mfu"]),
+            f"{row['peak_bytes'] / GIB:.1f}",
+        ]
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
     one.__name__: one
     for one in (
@@ -184,5 +198,6 @@ TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
         data_parallel_scaling,
         larger_batch,
         context_parallel,
+        fp8,
     )
 }

@@ -23,6 +23,23 @@ PRECISION_RULES: list[Rule] = [
         lambda one: one.precision.fp8_recipe != "delayed" and one.precision.compute != "fp8",
     ),
     rule_against(
+        "E394",
+        "fp8 and narrow states are those of Transformer Engine, which other frameworks do not run",
+        {
+            "software.stack": ["megatron_core", "megatron_2022"],
+            "precision.compute": ["bf16"],
+            "precision.exp_avg": ["fp32"],
+            "precision.exp_avg_sq": ["fp32"],
+            "precision.main_parameters": ["fp32"],
+        },
+        lambda one: (
+            not one.software.stack.startswith("megatron")
+            and (one.precision.compute == "fp8" or one.precision.narrow_states)
+        ),
+        "software.stack is {one.software.stack}, which is not simulated in fp8 or with narrow "
+        "optimizer states",
+    ),
+    rule_against(
         "E382",
         "TF32 is how tensor cores multiply fp32 numbers",
         {"precision.tf32": [False], "precision.compute": ["fp32"]},
