@@ -32,6 +32,7 @@ def test_every_argument_is_in_exactly_one_list() -> None:
 
 
 # A value of each mapped argument that is not its default, with what it needs.
+DISTRIBUTED = "--world-size 2 --use-distributed-optimizer"
 MAPPED_EXAMPLES = {
     "num_layers": "--num-layers 12",
     "encoder_num_layers": None,
@@ -128,6 +129,14 @@ MAPPED_EXAMPLES = {
     "cuda_graph_impl": "--cuda-graph-impl local",
     "bf16": "--bf16",
     "fp16": None,
+    "fp8": "--fp8-format hybrid",
+    "fp8_recipe": "--fp8-format hybrid --fp8-recipe tensorwise",
+    "fp8_param_gather": f"{DISTRIBUTED} --fp8-format hybrid --fp8-param-gather",
+    "fp8_param": None,
+    "use_precision_aware_optimizer": f"{DISTRIBUTED} --use-precision-aware-optimizer",
+    "main_params_dtype": f"{DISTRIBUTED} --use-precision-aware-optimizer --main-params-dtype fp32",
+    "exp_avg_dtype": f"{DISTRIBUTED} --use-precision-aware-optimizer --exp-avg-dtype bf16",
+    "exp_avg_sq_dtype": f"{DISTRIBUTED} --use-precision-aware-optimizer --exp-avg-sq-dtype bf16",
     "accumulate_allreduce_grads_in_fp32": "--accumulate-allreduce-grads-in-fp32",
     "grad_reduce_in_bf16": "--grad-reduce-in-bf16",
     "overlap_p2p_comm": "--pipeline-model-parallel-size 4 --global-batch-size 4 "
@@ -256,8 +265,11 @@ def test_a_modern_script_is_mapped_and_says_what_is_not() -> None:
     assert scenario.memory.zero_stage == 1
     assert scenario.overlap.data_parallel and not scenario.overlap.pipeline
     assert scenario.recompute.strategy == "selective"
-    assert "# - --fp8-format hybrid, line 34: products in fp8" in text
-    assert "(with --fp8-amax-history-len)" in text
+    assert scenario.precision.compute == "fp8"
+    assert scenario.precision.fp8_recipe == "delayed"
+    assert scenario.cluster == "h100_sxm"
+    assert "compute: fp8" in text and "--fp8-format, line 34" in text
+    assert "amax" not in text  # Its history changes neither seconds nor bytes.
     assert scenario.overlap.parameter_gather
     assert scenario.overlap.gradient_buckets == "megatron"
     assert "--max-position-embeddings" not in text  # No table of rotary positions is learned.
@@ -333,6 +345,20 @@ def test_printed_arguments_are_those_of_the_script() -> None:
         import_megatron(written("log.txt", PRINTED.replace("fp8 ..", "fp_8 .")))
     assert str(caught.value).startswith("log.txt:14:6: E871 fp_8 is no known argument")
     assert "did you mean fp8?" in str(caught.value)
+
+
+def test_training_in_fp32_is_unfused() -> None:
+    scenario, _ = import_megatron(BASE.replace("--bf16", ""))
+    assert (scenario.precision.compute, scenario.precision.gradients) == ("fp32", "fp32")
+    assert scenario.attention_backend == "unfused"
+
+
+def test_states_that_go_through_fp32_copies_are_noted() -> None:
+    states = "--use-precision-aware-optimizer --exp-avg-dtype fp16 --main-params-dtype fp16"
+    scenario, text = import_megatron(f"{BASE} {DISTRIBUTED} {states}")
+    assert not scenario.precision.narrow_states
+    assert "# - --exp-avg-dtype fp16: states that go through fp32 copies" in text
+    assert "# - --main-params-dtype fp16: main parameters that go through fp32 copies" in text
 
 
 def test_a_file_of_arguments_has_comments_and_lines() -> None:

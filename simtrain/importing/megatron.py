@@ -12,6 +12,7 @@ from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.megatron_arguments import DETAILS, NOT_MODELLED
 from simtrain.importing.megatron_data_parallel import set_memory, set_overlap
 from simtrain.importing.megatron_model import set_attention
+from simtrain.importing.megatron_precision import set_precision
 from simtrain.importing.megatron_software import set_software
 from simtrain.importing.megatron_values import (
     CONTEXT_COMMUNICATION,
@@ -74,9 +75,13 @@ class _Mapping(Reader):
         set_memory(self, data)
         self._attention()
         set_software(self)
-        self._precision()
+        set_precision(self)
         self._overlap()
-        self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
+        if self.draft.data["precision"]["compute"] == "fp8":
+            comment = "fp8 needs an H100 or a later GPU; the source does not say which"
+            self.draft.set("cluster", "h100_sxm", comment)
+        else:
+            self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
         self._notes()
 
     def _split(self, field: str, name: str) -> int:
@@ -323,22 +328,6 @@ class _Mapping(Reader):
             backend = "fused" if self.flag("use_flash_attn") else "unfused"
         otherwise = "default of Megatron-LM: auto, a fused kernel"
         self.set("attention_backend", backend, *names, otherwise=otherwise)
-
-    def _precision(self) -> None:
-        bf16, fp16 = self.flag("bf16"), self.flag("fp16")
-        if bf16 or fp16:
-            self.set("precision.compute", "bf16" if bf16 else "fp16", "bf16" if bf16 else "fp16")
-        else:
-            text = "the source trains in fp32: slower products, twice the bytes; this is bf16"
-            self.draft.note("neither --bf16 nor --fp16", text)
-            self.draft.set("precision.compute", "bf16", "not the source's fp32")
-        names = ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16")
-        accumulates = self.flag(names[0]) or not fp16
-        gradients = "fp32" if accumulates else "fp16"
-        if bf16 and self.flag("grad_reduce_in_bf16"):
-            gradients = "bf16"
-        otherwise = f"default of Megatron-LM with {'--fp16' if fp16 else '--bf16'}"
-        self.set("precision.gradients", gradients, *names, otherwise=otherwise)
 
     def _overlap(self) -> None:
         interleaves = "interleave" in self.draft.data["parallelism"]

@@ -93,6 +93,14 @@ MAPPED: dict[str, str] = {
     "cuda_graph_impl": "software.cuda_graphs",
     "bf16": "precision.compute",
     "fp16": "precision.compute",
+    "fp8": "precision.compute",
+    "fp8_recipe": "precision.fp8_recipe",
+    "fp8_param_gather": "precision.fp8_parameters",
+    "fp8_param": "precision.fp8_parameters",
+    "use_precision_aware_optimizer": "precision.main_parameters",
+    "main_params_dtype": "precision.main_parameters",
+    "exp_avg_dtype": "precision.exp_avg",
+    "exp_avg_sq_dtype": "precision.exp_avg_sq",
     "accumulate_allreduce_grads_in_fp32": "precision.gradients",
     "grad_reduce_in_bf16": "precision.gradients",
     "overlap_p2p_comm": "overlap.pipeline",
@@ -196,13 +204,12 @@ NOT_MODELLED: dict[str, Effect] = {
     ),
     "use_legacy_models": Effect("the older layers, with other kernels"),
     # Precision.
-    "fp8": Effect(
-        "products in fp8: faster; weights and saved inputs of products in 8 bits: less memory",
-        details="""
-        fp8_margin fp8_interval fp8_amax_history_len fp8_amax_compute_algo fp8_wgrad fp8_recipe
-        fp8_param fp8_param_gather first_last_layers_bf16 num_layers_at_start_in_bf16
-        num_layers_at_end_in_bf16 keep_fp8_transpose_cache reuse_grad_buf_for_mxfp8_param_ag""",
+    "fp8_wgrad": Effect("weight gradients in bf16: slower", ("True",)),
+    "first_last_layers_bf16": Effect(
+        "the first and the last layers stay in bf16: slower",
+        details="num_layers_at_start_in_bf16 num_layers_at_end_in_bf16",
     ),
+    "keep_fp8_transpose_cache": Effect("transposed weights stay with Megatron-FSDP: more memory"),
     "fp4": Effect(
         "products in fp4: faster; less memory",
         details="fp4_recipe fp4_param fp4_param_gather fp4_quantizer_factory",
@@ -213,9 +220,8 @@ NOT_MODELLED: dict[str, Effect] = {
     "attention_softmax_in_fp32": Effect("an fp32 softmax where attention is unfused: slower"),
     "apply_query_key_layer_scaling": Effect("an fp32 softmax where attention is unfused: slower"),
     "fp16_lm_cross_entropy": Effect("the loss in fp16: half of the logits' memory"),
-    "use_precision_aware_optimizer": Effect(
-        "optimizer states in other types: less memory",
-        details="main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype",
+    "main_grads_dtype": Effect(
+        "gradients in another type than they are reduced in", ("fp32", "torch.float32")
     ),
     # Kernels.
     "no_persist_layer_norm": Effect(_KERNEL),

@@ -14,6 +14,8 @@ _WITHOUT_EFFECT = """
     initial_loss_scale min_loss_scale loss_scale_window hysteresis calculate_per_token_loss
     disable_bf16_reduced_precision_matmul bert_binary_head cuda_graph_warmup_steps
     cross_entropy_fusion_impl
+    fp8_margin fp8_interval
+    fp8_amax_history_len fp8_amax_compute_algo reuse_grad_buf_for_mxfp8_param_ag
 
     norm_epsilon layernorm_epsilon apply_layernorm_1p rotary_base rotary_interleaved
     rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor rope_type
