@@ -12,6 +12,8 @@ from toys import changed, chunk_with, layer_ops, ops_of, pass_with, plan_of, sce
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
+from simtrain.memory.buffers import lasting_buffers, step_buffers
+from simtrain.pages.memory_page import MEANINGS
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate, simulate_layer, simulate_memory
 from simtrain.workload.ops import Op, saved_bytes, total_flops, total_model_flops
@@ -215,6 +217,11 @@ def test_copies_of_weights_and_what_is_gathered(keeps: bool) -> None:
         assert moved(step["weight_cast"]) == {"weights transpose": (weights, weights)}
     else:
         assert moved(step["weight_cast"]) == {"weights to fp8": (2 * weights, 2 * weights)}
+
+
+def test_the_page_of_memory_says_what_each_buffer_is() -> None:
+    plan = plan_of(modern(fp8()))
+    assert {*lasting_buffers(plan, 0), *step_buffers(plan, 0, 0)} <= MEANINGS.keys()
 
 
 def step_of(scenario: Scenario) -> StepOps:

@@ -9,10 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from simtrain.memory.buffers import (
+    FP8_WEIGHTS,
     FP32_GRADIENTS,
     GATHERED_PARAMETERS,
     GLOBAL,
     GRADIENT_BUCKET,
+    OPTIMIZER_ARRAY,
     RECOMPUTED,
     WORKING,
 )
@@ -20,14 +22,17 @@ from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
 from simtrain.pages.tables import bar, table_of, verdict
 from simtrain.units import format_seconds, gib
 
-_MEANINGS = {
+MEANINGS = {
     RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
     WORKING: "activations and gradients that come and go, here in {op}",
     GLOBAL: "Megatron's: for the inputs that sequence parallelism gathers, and for QKᵀ",
     GATHERED_PARAMETERS: "parameters that ZeRO has gathered for a layer",
     GRADIENT_BUCKET: "a layer's gradients before ZeRO has divided them",
     FP32_GRADIENTS: "the copy of 16-bit gradients that the optimizer steps with",
+    OPTIMIZER_ARRAY: "what the unfused optimizer's kernels leave for one another",
+    FP8_WEIGHTS: "weights as fp8 products read them, by rows and by columns",
 }
+"""What each buffer is, by its name."""
 _MANY_STAGES, _ROWS = 16, 8
 
 
@@ -83,7 +88,7 @@ def _components_table(report: MemoryReport) -> Table:
 
 def _buffers_table(stage: StageMemory) -> Table:
     rows = [
-        (name, gib(num_bytes), _MEANINGS[name].format(op=stage.peak_op))
+        (name, gib(num_bytes), MEANINGS[name].format(op=stage.peak_op))
         for name, num_bytes in stage.buffers_bytes.items()
     ]
     title = f"Buffers of stage {stage.stage} at its peak"
