@@ -121,6 +121,16 @@ class Mesh:
         """
         return _shard_groups(self, num_ranks)[2]
 
+    def of_experts(self, expert: int, expert_tensor: int) -> Mesh:
+        """The mesh by which the same ranks hold experts (Megatron-LM's etp-ep-edp-pp).
+
+        Args:
+            expert: ranks along `ep`, which hold different experts.
+            expert_tensor: ranks along `tp`, which share each expert. All ranks of a stage that are
+                left are replicas, along `dp`.
+        """
+        return _of_experts(self, expert, expert_tensor)
+
     def ends(self, axis: Axis) -> Group:
         """First and last rank along an axis, such as the stages that hold a tied embedding."""
         return _ends(self, axis)
@@ -137,6 +147,12 @@ class Mesh:
         """Rank numbers of all positions along some axes, with position 0 on the others."""
         steps = [range(0, getattr(self, a) * self.stride(a), self.stride(a)) for a in axes]
         return [sum(position) for position in itertools.product(*reversed(steps))]
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_experts(mesh: Mesh, expert: int, expert_tensor: int) -> Mesh:
+    replicas = mesh.size("tp", "cp", "dp") // (expert * expert_tensor)
+    return replace(mesh, tp=expert_tensor, cp=1, ep=expert, dp=replicas)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.errors import InputError, Problem
-from simtrain.mesh import Axis, Domains, Group, Mesh
+from simtrain.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_actions
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import Buckets, bucket_ops, buckets_of
-from simtrain.workload.chunk import Chunk, Parameters, parameters
+from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters, whole_parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.issue import OverlapPolicy
@@ -37,7 +37,7 @@ from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.step_options import StepOptions
-from simtrain.workload.tape import Block, Context, Microbatch
+from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch
 from simtrain.workload.work import Collective, CollectiveKind
 
 Flags = NDArray[np.bool_]
@@ -155,9 +155,14 @@ class Plan:
     @property
     def num_parameters(self) -> int:
         """Parameters of the whole model, those that blocks share counted once."""
-        alone = Group(("tp",), 1, ranks_per_node=1)
-        whole = replace(self.microbatch, tensor=alone, sequence_parallel=False)
-        return parameters((self.model,), whole).total
+        return whole_parameters(self.model, self.microbatch).total
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Parameters that a token meets: of the experts, those to which it goes."""
+        whole, experts = whole_parameters(self.model, self.microbatch), self.scenario.model.experts
+        idle = whole.experts * (experts.num - experts.top_k) // experts.num if experts else 0
+        return whole.total - idle
 
     @cached_property
     def step_options(self) -> StepOptions:
@@ -322,6 +327,7 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         kernels=scenario.facts.kernels,
         dtype=scenario.precision.product_type,
         fp8_recipe=scenario.precision.fp8_recipe if scenario.precision.compute == "fp8" else "",
+        experts=ExpertGroups.of(scenario.expert_mesh(mesh)),
     )
 
 
@@ -331,6 +337,7 @@ def overlap_of(scenario: Scenario) -> OverlapPolicy:
         "tp": scenario.overlaps_tensor_parallel,
         "cp": True,
         "dp": scenario.overlap.data_parallel,
+        "ep": scenario.overlap.shared_expert,
     }
     return OverlapPolicy(frozenset(axis for axis, hides in axes.items() if hides))
 
@@ -375,11 +382,6 @@ def stage_parameters(
         for held in set(stages)
     }
     return tuple(found[held] for held in stages)
-
-
-def chunk_of(blocks: Iterable[Block]) -> Chunk:
-    """A chunk of these blocks."""
-    return Chunk(tuple((block, len([*same])) for block, same in itertools.groupby(blocks)))
 
 
 @functools.lru_cache(maxsize=64)

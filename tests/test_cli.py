@@ -144,7 +144,7 @@ def test_scenarios_lists_every_shipped_file() -> None:
     listed = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
     shipped = {path.stem for path in (ROOT / "scenarios").glob("*.yaml")}
     assert list(listed) == sorted(shipped)
-    assert len(shipped) == 8 + 1 + 5 + 1 + 13
+    assert len(shipped) == 8 + 1 + 5 + 1 + 13 + 4
     for name in listed:
         assert call("schedule", name).exit_code == 0
 

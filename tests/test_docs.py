@@ -30,6 +30,7 @@ DOCUMENTS = (
     *("README.md", "docs/design.md", "docs/validation.md", "docs/what_ifs.md", "docs/scale.md"),
     "docs/data_parallelism.md",
     "benchmarks/README.md",
+    "docs/experts.md",
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -205,7 +205,7 @@ def test_a_ring_over_nodes_pays_its_steps_and_the_adapters_of_its_ranks() -> Non
 KINDS = st.sampled_from([*CollectiveKind])
 BYTES = st.integers(1, 2 * 10**9)
 GROUPS = st.sampled_from(
-    [group(n, per_node) for n in (2, 4, 8, 16, 24) for per_node in (1, 2, 4, 8)]
+    [group(n, one) for n in (2, 4, 8, 16, 24) for one in (1, 2, 4, 8) if one <= n]
 )
 
 
@@ -308,12 +308,20 @@ def test_a_model_that_remembers_finds_the_same_seconds(
     assert first == [DurationModel(a100()).seconds(work) for work in works]
 
 
-def test_an_all_to_all_takes_what_a_reduce_scatter_takes() -> None:
+def test_an_all_to_all_inside_a_node_takes_what_a_reduce_scatter_takes() -> None:
     """As many bytes leave each rank, in as many messages."""
-    for ranks in (group(8, 8), group(16, 8), group(16, 1)):
-        both = (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
-        first, second = (seconds(kind, 10**8, ranks) for kind in both)
-        assert first == second
+    both = (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
+    first, second = (seconds(kind, 10**8, group(8, 8)) for kind in both)
+    assert first == second
+
+
+def test_an_all_to_all_across_nodes_needs_each_ranks_own_adapter() -> None:
+    """Of the array of each of 16 ranks 8/16 leave its node, or 15/16 if it is alone there."""
+    network, share = a100().network, a100().adapter_share_bytes_per_s
+    whole, part = network.whole_node_efficiency.value, network.concurrent_efficiency.value
+    for ranks, rate in ((group(16, 8), 8 / 16 / whole), (group(16, 1), 15 / 16 / part)):
+        expected = network.point_to_point.latency.value + rate * 10**8 / share
+        assert seconds(CollectiveKind.ALL_TO_ALL, 10**8, ranks) == pytest.approx(expected)
 
 
 def test_a_send_is_a_transfer_to_the_next_rank_of_its_group() -> None:

@@ -10,8 +10,9 @@ from toys import a100, plan_of, small
 from simtrain.durations.collectives import collective_seconds, wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.mesh import Group
-from simtrain.plan import Plan, chunk_of
+from simtrain.plan import Plan
 from simtrain.workload import blocks
+from simtrain.workload.chunk import chunk_of
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass

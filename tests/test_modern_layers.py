@@ -8,10 +8,11 @@ import pytest
 from toys import plan_of, scenario_with
 
 from simtrain.memory.working import pass_memory
-from simtrain.plan import Plan, chunk_of
+from simtrain.plan import Plan
 from simtrain.scenario import Scenario
 from simtrain.workload import blocks
 from simtrain.workload.blocks.vocabulary import look_up
+from simtrain.workload.chunk import chunk_of
 from simtrain.workload.ends import Head
 from simtrain.workload.ops import Tensor, total_flops
 from simtrain.workload.record import record_pass

@@ -49,6 +49,9 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "context_communication": "p2p",
         "context_a2a": None,
         "scatter_gather": True,
+        "expert": 1,
+        "expert_tensor": None,
+        "expert_dispatch": "all_to_all",
     }
     assert scenario.schedule == "1f1b"
     assert scenario.recompute.model_dump() == {
@@ -82,6 +85,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "tensor_parallel": None,
         "pipeline": False,
         "data_parallel": False,
+        "shared_expert": False,
         "parameter_gather": False,
         "prefetch": 1,
         "gradient_buckets": "layer",
@@ -181,7 +185,7 @@ def test_a_scenario_cannot_be_changed() -> None:
 
 def test_every_shipped_scenario_loads_and_cites_its_source() -> None:
     names = list_scenarios()
-    assert len(names) == 28
+    assert len(names) == 32
     for name in names:
         assert load_scenario(name).name == name
         first = find_scenario(name).read_text("utf-8").splitlines()[0]

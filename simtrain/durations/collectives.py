@@ -63,7 +63,7 @@ def collective_seconds(op: Collective, profile: HardwareProfile) -> float:
         return transfer_seconds(op.array_bytes, crossed, num_sharing=1, profile=profile)
     if group.inside_one_node:
         return _chosen(op, profile, _in_node(op, profile))
-    if op.kind is CollectiveKind.ALL_TO_ALL and _has_all_to_all(profile):
+    if op.kind is CollectiveKind.ALL_TO_ALL:
         return _all_to_all_seconds(op, profile)
     return _chosen(op, profile, _across_nodes(op, profile))
 
@@ -156,14 +156,14 @@ def _across_nodes(op: Collective, profile: HardwareProfile) -> dict[str, float]:
     kind, size, group, table = op.kind, op.array_bytes, op.group, profile.collectives
     inside_s = _intra_node_seconds(op, group.ranks_per_node, profile)
     rate, step_s = _rate_out_of_a_node(group, profile), profile.network.step_latency.value
-    if table is None or table.ring is None or kind is CollectiveKind.ALL_TO_ALL:
+    if table is None or table.ring is None:
         seconds = {"ring": max(inside_s, network_seconds(op, step_s, rate))}
     else:
         rings_s = (
             ring_over_nodes_s(kind, size, group, one, rate) for one in _steps(table.ring, step_s)
         )
         seconds = {"ring": max(inside_s, min(rings_s))}
-    if table is None or kind is CollectiveKind.ALL_TO_ALL:
+    if table is None:
         return seconds
     if table.hierarchical and group.ranks_per_node > 1:
         seconds["hierarchical"] = min(

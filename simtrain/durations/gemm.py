@@ -1,12 +1,19 @@
 """Time of a matrix product from its shape: tiles, waves, and what each tile costs beside its loop.
 
-A GPU cuts the result into tiles, gives one to each multiprocessor, and works in waves. A last
-wave that does not fill the GPU takes its time all the same, or `tail_quantization` of it (the
-library splits the rest along k where it can). Each tile pays a prologue and an epilogue that
-its loop over k has to amortise; adding into an fp32 buffer makes the epilogue longer. The
-library is assumed to choose the fastest tile. Batched products, whose operands are strided views
-of one tensor, reach a fraction of that speed. However well its tiles fit, no product goes faster
-than `sustained_flops`: what large products reach for long, where power limits the clock.
+A GPU cuts the result into tiles, gives one to each multiprocessor, and works in waves. A last wave
+that does not fill the GPU takes its time all the same, or `tail_quantization` of it (the library
+splits the rest along k where it can). Each tile pays a prologue and an epilogue that its loop over
+k has to amortise; adding into an fp32 buffer makes the epilogue longer. The library is assumed to
+choose the fastest tile. Batched products, whose operands are strided views of one tensor, reach a
+fraction of that speed. However well its tiles fit, no product goes faster than `sustained_flops`:
+what large products reach for long, where power limits the clock.
+
+The products of several experts run one after another. Transformer Engine starts one cuBLAS product
+for each, on a few streams. SimuMax measured them on B200 (MooreThreads/SimuMax, b200_bf16_ceperm):
+with H100's tiles, and the speed of the main loop from products of 1,000 and more tokens an expert,
+72 forward and input-gradient products have a mean error of exp(0.18) one after another, and of
+exp(0.26) if waves held tiles of all experts. With 128 to 300 tokens an expert the measured ones are
+still 1.4 times as slow, and weight gradients (36) 1.6 times as fast.
 """
 
 from __future__ import annotations

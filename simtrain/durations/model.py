@@ -23,6 +23,7 @@ from simtrain.workload.work import (
     Elementwise,
     FusedAttention,
     Gemm,
+    GroupedGemm,
     HostWork,
     KernelFamily,
     ProductType,
@@ -69,6 +70,8 @@ class DurationModel:
         match work:
             case Gemm():
                 return gemm_is_extrapolated(work, self.profile)
+            case GroupedGemm():
+                return self.is_extrapolated(work.product)
             case FusedAttention():
                 kernel = self.profile.fused_attention
                 return kernel is not None and attention_is_extrapolated(
@@ -82,6 +85,8 @@ class DurationModel:
         match work:
             case Gemm():
                 return gemm_seconds(work, self.gemm_machine(work.dtype))
+            case GroupedGemm():
+                return work.batch * self.seconds(work.product)
             case FusedAttention():
                 kernel = self.profile.fused_attention
                 assert kernel is not None, "a scenario is checked against its profile before"

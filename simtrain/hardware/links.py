@@ -56,7 +56,7 @@ class IntraNode(Strict):
     """Links between the GPUs of one node; `bandwidth` is one GPU's, one way.
 
     `in_situ_speed` is how fast collectives are inside a layer, relative to their curves. Without
-    `all_to_all` an all-to-all takes what a reduce-scatter takes, across nodes too.
+    `all_to_all` an all-to-all takes what a reduce-scatter takes there.
     """
 
     bandwidth: Entry[BytesPerSecond]

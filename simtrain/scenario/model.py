@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from simtrain.scenario.experts import Experts
 from simtrain.scenario.other_names import OTHER_NAMES
 from simtrain.scenario.section import Section
 
@@ -48,7 +49,7 @@ class LatentAttention(Section):
 
 
 class Model(Section):
-    """A dense transformer; the defaults are the paper's GPT.
+    """A transformer; the defaults are the paper's GPT.
 
     ffn_hidden_size: columns of the first product of the MLP, 4 x hidden_size if not given. A gated
         activation (swiglu, geglu) has two such products, gate and up, of this size each.
@@ -72,6 +73,7 @@ class Model(Section):
         the embedding too, and no layers of `num_layers`.
     hidden_dropout, attention_dropout: 0 has neither kernel nor mask; any other rate takes the same
         time and memory.
+    experts: instead of the MLP in some layers, or in all; see `Experts`.
     """
 
     other_names: ClassVar[Mapping[str, str]] = OTHER_NAMES
@@ -104,8 +106,15 @@ class Model(Section):
     mtp_num_layers: Annotated[int, Field(ge=0, le=MAX_COUNT)] = Field(default=0, examples=[1])
     hidden_dropout: DropoutRate = Field(default=0.1, examples=[0])
     attention_dropout: DropoutRate = Field(default=0.1, examples=[0])
+    experts: Experts | None = Field(default=None, examples=["{num: 8, top_k: 2, ...}"])
 
     @property
     def shares_embedding(self) -> bool:
         """Whether the first and the last stage both have the embedding's table."""
         return self.tied_embeddings or self.mtp_num_layers > 0
+
+    @property
+    def has_dense_layers(self) -> bool:
+        """Whether some layer has an MLP instead of experts."""
+        experts = self.experts
+        return experts is None or not all(map(experts.has_layer, range(self.num_layers)))

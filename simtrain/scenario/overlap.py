@@ -23,6 +23,8 @@ class Overlap(Section):
     tensor_parallel: the collectives of the backward pass behind the gradient products. By default
         as the software stack does.
     pipeline: asynchronous transfers between stages, instead of blocking ones.
+    shared_expert: the shared expert beside the all-to-alls of the others, instead of after them
+        (--moe-shared-expert-overlap).
     data_parallel: the gradient reduction behind the backward pass, instead of after it.
     parameter_gather: with the distributed optimizer (memory.zero_stage 1), the gather of the new
         parameters behind the first forward passes of the next iteration, instead of after the
@@ -49,3 +51,4 @@ class Overlap(Section):
     gradient_buckets: _BucketRule = Field(default="layer", examples=["megatron or 40000000"])
     align_gradient_reduction: bool = Field(default=False, examples=["true"])
     align_parameter_gather: bool = Field(default=False, examples=["true"])
+    shared_expert: bool = Field(default=False, examples=["true"])

@@ -12,6 +12,7 @@ from simtrain.scenario.model import Count
 from simtrain.scenario.section import Section
 
 ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
+ExpertDispatch = Literal["all_to_all", "all_gather"]
 RankOrder = Literal["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
 _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
     "tp-cp-ep-dp-pp": AXES,
@@ -41,6 +42,12 @@ class Parallelism(Section):
     `scatter_gather` is Megatron's scatter_gather_tensors_in_pipeline of 2022: each tensor-parallel
     rank sends 1/t of a stage's output and the receivers all-gather it. Under sequence parallelism
     the output is already split, so it is then off.
+
+    The ranks of a pipeline stage (tensor x context x data) are divided a second time for experts,
+    as in Megatron-LM: `expert_tensor` ranks (as many as `tensor` unless it is given) share the
+    weights of an expert, `expert` of these groups hold different experts, and the others are
+    replicas. `expert_dispatch` says how tokens reach their experts: each rank sends them to the
+    ranks that need them (all_to_all), or every rank gets all tokens (all_gather).
     """
 
     tensor: Count = Field(default=1, examples=[8])
@@ -57,6 +64,14 @@ class Parallelism(Section):
         default_factory=lambda parallelism: not parallelism["sequence_parallel"],
         examples=["false"],
     )
+    expert: Count = Field(default=1, examples=[8])
+    expert_tensor: Count | None = Field(default=None, examples=[1])
+    expert_dispatch: ExpertDispatch = Field(default="all_to_all", examples=["all_gather"])
+
+    @property
+    def ranks_of_expert(self) -> int:
+        """Ranks that share the weights of an expert."""
+        return self.expert_tensor or self.tensor
 
     @property
     def own_stage_layers(self) -> dict[int, int]:

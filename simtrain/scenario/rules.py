@@ -18,6 +18,7 @@ from simtrain.scenario.attention_rules import ATTENTION_RULES
 from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ranks, recomputes
 from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ranks
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
+from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.schema import Scenario
@@ -37,6 +38,7 @@ _RULES: list[Rule] = [
     *CONTEXT_RULES,
     *COMBINATION_RULES,
     *DATA_PARALLEL_RULES,
+    *EXPERT_RULES,
     *PRECISION_RULES,
     *SOFTWARE_RULES,
 ]
@@ -96,6 +98,8 @@ def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
 
 @_rule("E303", "tensor parallelism splits the MLP's weights by columns (core's divide())")
 def _ffn_split_by_tensor(scenario: Scenario) -> Violation | None:
+    if not scenario.model.has_dense_layers:
+        return None
     return _not_divided_by_tensor("model.ffn_hidden_size", scenario, "", {})
 
 

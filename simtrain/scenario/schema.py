@@ -148,6 +148,12 @@ class Scenario(Section):
         """The mesh of ranks on a machine with these `domains` (`Cluster.domains`)."""
         return self.parallelism.mesh(domains, self.placement.order)
 
+    def expert_mesh(self, mesh: Mesh) -> Mesh | None:
+        """The mesh by which the ranks of `mesh` hold experts, if the model has any."""
+        if self.model.experts is None:
+            return None
+        return mesh.of_experts(self.parallelism.expert, self.parallelism.ranks_of_expert)
+
     @property
     def facts(self) -> Facts:
         """How the software stack runs the model."""

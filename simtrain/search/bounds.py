@@ -15,13 +15,13 @@ from simtrain.memory.report import allocator_bytes
 from simtrain.memory.states import model_states
 from simtrain.memory.working import pass_memory
 from simtrain.mesh import Domains
-from simtrain.plan import Plan, chunk_of, microbatch_of, overlap_of, slices
+from simtrain.plan import Plan, microbatch_of, overlap_of, slices
 from simtrain.programs.seconds import Machine
 from simtrain.scenario import Batch, MemoryOptions, Parallelism, RecomputePolicy, Scenario
 from simtrain.schedules import num_warmup_forwards
 from simtrain.search.iteration_bound import iteration_bound_s
 from simtrain.studies.choose import is_open
-from simtrain.workload.chunk import Parameters, parameters
+from simtrain.workload.chunk import Parameters, chunk_of, parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.ops import Op
 from simtrain.workload.optimizer import (
@@ -49,6 +49,8 @@ class Bounds:
     def __init__(self, base: Scenario, machine: Machine) -> None:
         self.machine = machine
         self._model, self._overlap = gpt_blocks(base), overlap_of(base)
+        # The different layers; each layer of the model takes at least as much as the least of them.
+        self._layers = [*dict.fromkeys(block for block, _ in self._model.runs if block.is_unit)]
         self._ranks: dict[tuple[Parallelism, MemoryOptions], _Rank] = {}
         self._pipelines: dict[tuple[Parallelism, Batch, RecomputePolicy], float] = {}
         self._passes_s = functools.cache(self._kernels_of_passes_s)
@@ -81,9 +83,9 @@ class Bounds:
         return num_outstanding * num_units * self._kept_bytes(microbatch, policy)
 
     def _kept_bytes_of_layer(self, microbatch: Microbatch, policy: RecomputePolicy) -> int:
-        layer = next(block for block in self._model.blocks if block.is_unit)
-        one = Pass(chunk_of([layer]), "F", policy, PassOptions(microbatch, self._overlap))
-        return pass_memory(one).left_bytes
+        options = PassOptions(microbatch, self._overlap)
+        passes = (Pass(chunk_of([layer]), "F", policy, options) for layer in self._layers)
+        return min(pass_memory(one).left_bytes for one in passes)
 
     def kernels_s(self, scenario: Scenario) -> float:
         """A lower bound of the iteration time: kernels alone, in a pipeline, then the optimizer.
@@ -159,17 +161,15 @@ class Bounds:
         self, microbatch: Microbatch, recompute: RecomputePolicy
     ) -> tuple[float, float]:
         """Seconds of the kernels of a layer, and of the head, for a microbatch both ways."""
-        blocks = [*self._model.blocks]
-        layer = next(block for block in blocks if block.is_unit)
         options = PassOptions(microbatch, self._overlap)
-        layer_s, head_s = (
+        *layers_s, head_s = (
             math.fsum(
                 self._kernels_s(record_pass(Pass(chunk_of([block]), kind, recompute, options)).ops)
                 for kind in ("F", "B")
             )
-            for block in (layer, blocks[-1])
+            for block in (*self._layers, self._model.runs[-1][0])
         )
-        return layer_s, head_s
+        return min(layers_s), head_s
 
     def _kernels_of_step_s(self, options: StepOptions, first: Parameters) -> float:
         ops = step_ops(options, first)

@@ -25,8 +25,10 @@ Assignment = tuple[Path, Any]
 def field_paths() -> tuple[Path, ...]:
     """All sections and fields of a scenario that change what is simulated."""
     sections = [key for key in legal_keys(Scenario, ()) if key not in _SAY_NOTHING]
-    inside = ((section, key) for section in sections for key in legal_keys(Scenario, (section,)))
-    return (*((section,) for section in sections), *inside)
+    paths: list[Path] = [(section,) for section in sections]
+    for path in paths:
+        paths.extend((*path, key) for key in legal_keys(Scenario, path))
+    return tuple(paths)
 
 
 def field_path(name: str, location: Location | None) -> Path:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, repeat
 
+from simtrain.mesh import Group
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.sharding import ROOT
-from simtrain.workload.tape import Block, Microbatch, record
+from simtrain.workload.tape import Block, ExpertGroups, Microbatch, record
 
 
 @hashed_once
@@ -28,6 +29,11 @@ class Chunk:
     def num_layers(self) -> int:
         """Blocks that are units of their own."""
         return sum(times for block, times in self.runs if block.is_unit)
+
+
+def chunk_of(blocks: Iterable[Block]) -> Chunk:
+    """A chunk of these blocks."""
+    return Chunk(tuple((block, len([*same])) for block, same in groupby(blocks)))
 
 
 @hashed_once
@@ -76,6 +82,14 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
             experts += number if parameter.is_expert else 0
             in_fp8 += number if parameter.in_fp8 else 0
     return Parameters(total, root, sum(held.values()), partial_sums, experts, in_fp8)
+
+
+def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:
+    """Parameters of a whole model, as if one rank held it."""
+    alone = Group(("tp",), 1, ranks_per_node=1)
+    experts = microbatch.experts and ExpertGroups(alone, alone, alone)
+    whole = replace(microbatch, tensor=alone, sequence_parallel=False, experts=experts)
+    return parameters((model,), whole)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-"""The blocks of a dense transformer; by default the paper's GPT (Figures 2 to 6).
+"""The blocks of a transformer; by default the paper's GPT (Figures 2 to 6).
 
 Grouped queries: Ainslie et al. 2023; gated MLPs: Shazeer 2020; RMS norms: Zhang and Sennrich 2019;
 squared ReLU: So et al. 2021.
@@ -7,16 +7,20 @@ squared ReLU: So et al. 2021.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 
 from simtrain.scenario import Scenario
+from simtrain.scenario.experts import Experts
 from simtrain.scenario.model import Activation, LatentAttention, Normalization, ParallelAttentionMlp
 from simtrain.workload.blocks import (
+    ExpertMlp,
     activation,
     add,
     attention,
     column_linear,
     dropout_add,
+    experts,
     latent_attention,
     norm,
     row_linear,
@@ -35,8 +39,8 @@ class TransformerLayer:
     """Attention and MLP, each with a norm before and dropout after, or both beside each other.
 
     `hidden`, `heads`, `groups` (heads of keys and values; None: as many as of queries) and `ffn`
-    are those of the whole layer; a head has `channels` (None: hidden / heads). The others are the
-    fields of a scenario's model.
+    are those of the whole layer; a head has `channels` (None: hidden / heads). `experts` stand in
+    the place of the MLP. The others are the fields of a scenario's model.
     """
 
     hidden: int
@@ -57,6 +61,7 @@ class TransformerLayer:
     window: int | None = None
     latent_attention: LatentAttention | None = None
     parallel_attention_mlp: ParallelAttentionMlp = "none"
+    experts: ExpertMlp | None = None
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """From the layer's input to its output."""
@@ -108,6 +113,8 @@ class TransformerLayer:
         )
 
     def _mlp(self, tape: Tape, x: Tensor) -> Tensor:
+        if self.experts:
+            return experts(tape, x, self.experts)
         gated, name = self.activation in _GATED, _ACTIVATIONS[self.activation]
         up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
         y = column_linear(
@@ -168,7 +175,13 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         learned_positions=model.position_embedding == "learned",
         drops_out=model.hidden_dropout > 0,
     )
-    prediction = TokenPrediction(model.mtp_num_layers, layer, embedding, model.normalization)
+    layers: _Runs = ((layer, model.num_layers),)
+    if model.experts is not None:
+        mlp = _expert_mlp(scenario, model.experts)
+        layers = _layers(layer, model.experts, mlp, model.num_layers)
+    # Megatron-LM takes the last layer's kind for these (get_gpt_mtp_block_spec).
+    last, normalization = layers[-1][0], model.normalization
+    prediction = TokenPrediction(model.mtp_num_layers, last, embedding, normalization)
     head = Head(
         model.vocab_size,
         model.tied_embeddings,
@@ -176,10 +189,39 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         normalization=model.normalization,
         prediction=prediction if model.mtp_num_layers else None,
     )
-    return _blocks(embedding, layer, model.num_layers, head)
+    return _blocks(embedding, layers, head)
+
+
+_Runs = tuple[tuple[TransformerLayer, int], ...]
 
 
 @functools.lru_cache(maxsize=1024)
-def _blocks(embedding: Embedding, layer: TransformerLayer, num_layers: int, head: Head) -> Chunk:
+def _blocks(embedding: Embedding, layers: _Runs, head: Head) -> Chunk:
     """The blocks; of equal models they are one object, whose hash is computed once."""
-    return Chunk(((embedding, 1), (layer, num_layers), (head, 1)))
+    return Chunk(((embedding, 1), *layers, (head, 1)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _layers(dense: TransformerLayer, which: Experts, mlp: ExpertMlp, num_layers: int) -> _Runs:
+    """Runs of layers with an MLP and of layers with experts, as `which` places them."""
+    kinds = {False: dense, True: replace(dense, experts=mlp)}
+    numbers = itertools.groupby(range(num_layers), which.has_layer)
+    return tuple((kinds[has_experts], len([*run])) for has_experts, run in numbers)
+
+
+def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:
+    activation = scenario.model.activation
+    return ExpertMlp(
+        section.num,
+        section.top_k,
+        section.ffn_hidden_size,
+        _ACTIVATIONS[activation],
+        activation in _GATED,
+        section.shared_ffn_hidden_size,
+        section.shared_gate,
+        section.capacity_factor,
+        section.imbalance,
+        section.router_dtype == "fp32",
+        scenario.parallelism.expert_dispatch,
+        scenario.overlap.shared_expert,
+    )

@@ -90,6 +90,8 @@ class IssueOrder:
     _waits: list[tuple[int, ...]] = field(default_factory=list)
     _waiting: list[int] = field(default_factory=list)
     _awaited: tuple[int, ...] = ()
+    _to_wait: list[Handle | None] | None = None
+    """Collectives that are waited for later, if `block` does not."""
 
     def compute(self, op: Op) -> None:
         """Run a kernel on the compute stream once all awaited collectives have ended."""
@@ -119,8 +121,19 @@ class IssueOrder:
             self._awaited += (handle.position,)
 
     def block(self, op: Op) -> None:
-        """A collective that nothing hides."""
-        self.wait(self.launch(op))
+        """A collective that nothing hides, except within `waiting_later`."""
+        handle = self.launch(op)
+        if self._to_wait is None:
+            self.wait(handle)
+        else:
+            self._to_wait.append(handle)
+
+    @contextmanager
+    def waiting_later(self) -> Iterator[list[Handle | None]]:
+        """Within, `block` adds to a list instead of waiting."""
+        outer, self._to_wait = self._to_wait, []
+        yield self._to_wait
+        self._to_wait = outer
 
     @contextmanager
     def changing(self, transform: Callable[[Op], Op], waiting_bytes: int = 0) -> Iterator[None]:

@@ -12,6 +12,7 @@ from simtrain.workload.work import (
     Elementwise,
     FusedAttention,
     Gemm,
+    GroupedGemm,
     KernelFamily,
     Work,
 )
@@ -127,7 +128,8 @@ def collective(
 
 def total_flops(ops: Iterable[Op]) -> int:
     """Sum of the matrix products' FLOPs (the paper's Appendix A counts nothing else)."""
-    return sum(op.work.flops for op in ops if isinstance(op.work, Gemm | FusedAttention))
+    counted = Gemm | GroupedGemm | FusedAttention
+    return sum(op.work.flops for op in ops if isinstance(op.work, counted))
 
 
 def total_model_flops(ops: Iterable[Op]) -> int:
@@ -135,7 +137,8 @@ def total_model_flops(ops: Iterable[Op]) -> int:
     return sum(
         op.work.model_flops
         for op in ops
-        if isinstance(op.work, Gemm | FusedAttention) and op.phase is not Phase.RECOMPUTE
+        if isinstance(op.work, Gemm | GroupedGemm | FusedAttention)
+        and op.phase is not Phase.RECOMPUTE
     )
 
 

@@ -63,7 +63,9 @@ class StepOptions:
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
         """The options of a scenario."""
         memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision
-        reduces = mesh.data_group.num_ranks > 1 and memory.zero_stage < 2
+        of_experts = scenario.expert_mesh(mesh)
+        replicas = max(one.data_group.num_ranks for one in (mesh, of_experts) if one)
+        reduces = replicas > 1 and memory.zero_stage < 2
         buckets = reduces and scenario.overlap.data_parallel
         return shared(
             cls(
@@ -86,6 +88,8 @@ class StepOptions:
                 keeps_fp8=precision.fp8_parameters,
                 joining=joining_group(scenario, mesh),
                 keeps_gradients=memory.zero_stage > 1 and not memory.reduce_every_microbatch,
+                expert_data=of_experts.data_group if of_experts else None,
+                expert_model=of_experts.group("tp", "ep", "pp") if of_experts else None,
             )
         )
 

@@ -54,6 +54,28 @@ class Context:
         return cls(mesh.group("cp"), *groups, gathers=how == "all_gather")
 
 
+@dataclass(frozen=True, slots=True)
+class ExpertGroups:
+    """Ranks that hold experts together.
+
+    Args:
+        parallel: those that hold different experts.
+        tensor: those that share each expert.
+        both: those that hold all experts once.
+    """
+
+    parallel: Group
+    tensor: Group
+    both: Group
+
+    @classmethod
+    def of(cls, mesh: Mesh | None) -> ExpertGroups | None:
+        """The groups of a mesh of experts (`Mesh.of_experts`), if there is one."""
+        if mesh is None:
+            return None
+        return cls(mesh.group("ep"), mesh.group("tp"), mesh.group("tp", "ep"))
+
+
 @hashed_once
 @dataclass(frozen=True)
 class Microbatch:
@@ -62,7 +84,8 @@ class Microbatch:
     `tensor` is the tensor-parallel group, `context` the ranks that divide sequences, if there are
     several. Gradients are summed over microbatches in elements of `gradient_bytes`. Products
     multiply `dtype`, and those of linear layers fp8 if there is an `fp8_recipe` (the name of one in
-    `workload.fp8`). `kernels` says which kernels the software stack fuses.
+    `workload.fp8`). `kernels` says which kernels the software stack fuses. `experts`
+    are the groups of a model that has experts.
     """
 
     seq_length: int
@@ -76,6 +99,7 @@ class Microbatch:
     kernels: Kernels = PAPER_KERNELS
     dtype: ProductType = "bf16"
     fp8_recipe: str = ""
+    experts: ExpertGroups | None = None
 
     @property
     def whole_length(self) -> int:
@@ -241,6 +265,15 @@ class Tape:
             deferred_gradient_bytes=deferred_gradient_bytes,
         )
         return y
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Node]]:
+        """Within, nodes are appended to a list of their own."""
+        outer, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = outer
 
     @contextmanager
     def region(self, name: str) -> Iterator[None]:

@@ -60,6 +60,51 @@ class Gemm:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupedGemm:
+    """The products of the weights of several experts with their tokens.
+
+    Args:
+        batch: experts on this rank.
+        rows: tokens of all of them on this rank, padding included.
+        inputs, outputs: of a forward product. That of an input gradient has them swapped.
+        mean_rows: tokens of the mean rank.
+        model_rows: without padding.
+        is_weight_gradient: sums over tokens and adds into a buffer, as `Gemm.accumulate`.
+    """
+
+    batch: int
+    rows: int
+    inputs: int
+    outputs: int
+    mean_rows: int
+    model_rows: int
+    is_weight_gradient: bool = False
+    element_bytes: int = 2
+    output_element_bytes: int = 2
+    dtype: ProductType = "bf16"
+
+    @property
+    def product(self) -> Gemm:
+        """That of an expert with the mean number of the rank's tokens, rounded up."""
+        tokens = -(-self.rows // self.batch)
+        m, n, k = tokens, self.outputs, self.inputs
+        if self.is_weight_gradient:
+            m, n, k = self.outputs, self.inputs, tokens
+        sizes = self.element_bytes, self.output_element_bytes
+        return Gemm(m, n, k, 1, *sizes, self.is_weight_gradient, self.dtype)
+
+    @property
+    def flops(self) -> int:
+        """Of the mean rank, so that all ranks together have as many times more."""
+        return 2 * self.mean_rows * self.inputs * self.outputs
+
+    @property
+    def model_flops(self) -> int:
+        """Of the mean rank, without padding."""
+        return 2 * self.model_rows * self.inputs * self.outputs
+
+
+@dataclass(frozen=True, slots=True)
 class FusedAttention:
     """The core of causal self-attention in one kernel, forward or backward (FlashAttention).
 
@@ -241,5 +286,5 @@ class HostWork:
     resource: HostResource
 
 
-Kernel: TypeAlias = Gemm | FusedAttention | Elementwise
+Kernel: TypeAlias = Gemm | GroupedGemm | FusedAttention | Elementwise
 Work: TypeAlias = Kernel | Collective | HostWork

@@ -11,6 +11,7 @@ from simtrain.workload.blocks.exchange import (
     reduce_scatter,
     send,
 )
+from simtrain.workload.blocks.experts import ExpertMlp, experts
 from simtrain.workload.blocks.latent_attention import latent_attention
 from simtrain.workload.blocks.linear import column_linear, replicated_linear, row_linear
 from simtrain.workload.blocks.norm import norm
@@ -19,6 +20,7 @@ from simtrain.workload.blocks.vocabulary import cross_entropy, look_up, position
 
 __all__ = [
     "CORE_ATTENTION",
+    "ExpertMlp",
     "activation",
     "add",
     "all_gather",
@@ -30,6 +32,7 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "dropout_add",
+    "experts",
     "gather_columns",
     "latent_attention",
     "look_up",

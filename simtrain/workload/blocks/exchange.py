@@ -58,10 +58,14 @@ def all_reduce(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
     return _exchange(tape, x, x.rows, group, name, CollectiveKind.ALL_REDUCE, None)
 
 
-def all_to_all(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
-    """Every rank's part for every other rank of a group."""
+def all_to_all(tape: Tape, x: Tensor, group: Group, name: str, rows: int | None = None) -> Tensor:
+    """Every rank's part for every other rank of a group.
+
+    `rows` is how many this rank receives; by default as many as it sends. The side with more of
+    them takes longer.
+    """
     kind = CollectiveKind.ALL_TO_ALL
-    return _exchange(tape, x, x.rows, group, name, kind, kind)
+    return _exchange(tape, x, x.rows if rows is None else rows, group, name, kind, kind)
 
 
 def send(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:

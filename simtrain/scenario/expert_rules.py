@@ -1,0 +1,274 @@
+"""What Megatron-LM refuses of experts and of how they are divided, and what it accepts.
+
+Sources: Megatron-LM's transformer_config.py (`__post_init__`), arguments.py, parallel_state.py and
+core/transformer/moe. Two things that it lets pass are refused here: an imbalance that no rank can
+have, and settings that no layer would read. What is not simulated says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+
+from simtrain.scenario.experts import Experts
+from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+
+EXPERT_RULES: list[Rule] = []
+_rule = registering(EXPERT_RULES)
+
+
+def _if_experts(is_broken: Callable[[Scenario, Experts], object]) -> Callable[[Scenario], object]:
+    """A condition that models without experts never meet."""
+    return lambda one: one.model.experts is not None and is_broken(one, one.model.experts)
+
+
+def _ranks_of_a_stage(scenario: Scenario) -> int:
+    return scenario.parallelism.mesh().size("tp", "cp", "dp")
+
+
+@_rule("E470", "only the weights of experts are divided by expert parallelism")
+def _expert_parallelism_needs_experts(scenario: Scenario) -> Violation | None:
+    split = scenario.parallelism
+    defaults: dict[str, tuple[object, object]] = {
+        "parallelism.expert": (split.expert, 1),
+        "parallelism.expert_tensor": (split.expert_tensor, None),
+        "parallelism.expert_dispatch": (split.expert_dispatch, "all_to_all"),
+    }
+    changed = {field: [default] for field, (now, default) in defaults.items() if now != default}
+    if scenario.model.experts is not None or not changed:
+        return None
+    field, value = next((field, defaults[field][0]) for field in changed)
+    message = f"{field} is {value}, but the model has no experts"
+    return Violation(message, {**changed, "model.experts": []})
+
+
+@_rule("E471", "every expert rank holds the same whole number of experts")
+def _experts_split_by_ranks(scenario: Scenario) -> Violation | None:
+    experts, ranks = scenario.model.experts, scenario.parallelism.expert
+    if experts is None or experts.num % ranks == 0:
+        return None
+    return Violation(
+        f"parallelism.expert is {ranks}, which does not divide model.experts.num ({experts.num})",
+        {
+            "parallelism.expert": near_divisors(ranks, experts.num),
+            "model.experts.num": near_multiples(experts.num, ranks),
+        },
+    )
+
+
+@_rule("E472", "the ranks of a stage hold all experts a whole number of times (parallel_state.py)")
+def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
+    split, ranks = scenario.parallelism, _ranks_of_a_stage(scenario)
+    own = split.expert * split.ranks_of_expert
+    if scenario.model.experts is None or ranks % own == 0:
+        return None
+    per_replica = ranks // split.data
+    needed = own // gcd(own, per_replica)
+    tensors = divisors(gcd(ranks // gcd(ranks, split.expert), split.tensor))
+    return Violation(
+        f"parallelism.expert x expert_tensor is {split.expert} x {split.ranks_of_expert} = {own}, "
+        f"which does not divide the {ranks} ranks of a stage (tensor x context x data)",
+        {
+            "parallelism.expert": near_divisors(
+                split.expert, ranks // gcd(ranks, split.ranks_of_expert)
+            ),
+            "parallelism.data": near_multiples(split.data, needed),
+            "parallelism.expert_tensor": reversed(tensors),
+        },
+    )
+
+
+@_rule("E473", "ranks that share an expert split its weights by columns")
+def _expert_split_by_tensor(scenario: Scenario) -> Violation | None:
+    return _columns(scenario, "ffn_hidden_size", "expert_tensor")
+
+
+@_rule("E474", "tensor parallelism splits the shared expert's weights by columns")
+def _shared_split_by_tensor(scenario: Scenario) -> Violation | None:
+    return _columns(scenario, "shared_ffn_hidden_size", "tensor")
+
+
+def _columns(scenario: Scenario, size: str, axis: str) -> Violation | None:
+    if scenario.model.experts is None:
+        return None
+    split, columns = scenario.parallelism, getattr(scenario.model.experts, size)
+    ranks = split.tensor if axis == "tensor" else split.ranks_of_expert
+    if columns % ranks == 0:
+        return None
+    return Violation(
+        f"model.experts.{size} is {columns}, which parallelism.{axis} ({ranks}) does not divide",
+        {
+            f"model.experts.{size}": near_multiples(columns, ranks),
+            f"parallelism.{axis}": near_divisors(ranks, columns),
+        },
+    )
+
+
+@_rule("E475", "a token goes to different experts")
+def _top_k_within_experts(scenario: Scenario) -> Violation | None:
+    experts = scenario.model.experts
+    if experts is None or experts.top_k <= experts.num:
+        return None
+    return Violation(
+        f"model.experts.top_k is {experts.top_k}, but there are {experts.num} experts",
+        {"model.experts.top_k": [experts.num], "model.experts.num": [experts.top_k]},
+    )
+
+
+@_rule("E476", "a model with experts has them in some layer")
+def _some_layer_has_experts(scenario: Scenario) -> Violation | None:
+    experts, layers = scenario.model.experts, scenario.model.num_layers
+    if experts is None or any(map(experts.has_layer, range(layers))):
+        return None
+    first, step = experts.first_dense_layers, experts.layer_frequency
+    return Violation(
+        f"no layer has experts: of {layers} layers the first {first} are dense, and of the others "
+        f"every {step}th has experts",
+        {
+            "model.experts.first_dense_layers": [(layers - 1) // step * step, 0],
+            "model.experts.layer_frequency": [1],
+        },
+    )
+
+
+@_rule("E477", "no layer has an MLP of model.ffn_hidden_size; an expert's size is its own field")
+def _dense_size_is_read(scenario: Scenario) -> Violation | None:
+    model = scenario.model
+    if model.has_dense_layers or "ffn_hidden_size" not in model.model_fields_set:
+        return None
+    return Violation(
+        f"model.ffn_hidden_size is {model.ffn_hidden_size}, but all layers have experts: leave it "
+        "out, and write model.experts.ffn_hidden_size",
+        {"model.ffn_hidden_size": [], "model.experts.first_dense_layers": [1]},
+        ("model.ffn_hidden_size",),
+    )
+
+
+@_rule("E478", "ranks of the same place in a stage hold the same experts (parallel_state.py)")
+def _replicas_before_stages(scenario: Scenario) -> Violation | None:
+    split, mesh = scenario.parallelism, scenario.parallelism.mesh()
+    experts = scenario.expert_mesh(mesh)
+    if experts is None or split.pipeline == 1 or scenario.placement.order.endswith("pp"):
+        return None
+    if experts.dp == mesh.dp:
+        return None
+    return Violation(
+        f"placement.order is {scenario.placement.order}, but experts have {experts.dp} replicas "
+        f"and the rest of the model {mesh.dp}",
+        {
+            "placement.order": ["tp-cp-ep-dp-pp"],
+            "parallelism.expert": near_divisors(split.expert, split.expert),
+        },
+    )
+
+
+@_rule("E479", "gradients are divided within passes over one group, for experts and all others")
+def _one_group_of_replicas(scenario: Scenario) -> Violation | None:
+    mesh, stage = scenario.parallelism.mesh(), scenario.memory.zero_stage
+    experts = scenario.expert_mesh(mesh)
+    if experts is None or stage < 2 or experts.data_group.num_ranks == mesh.data_group.num_ranks:
+        return None
+    return Violation(
+        f"memory.zero_stage is {stage} while experts have {experts.data_group.num_ranks} replicas "
+        f"and the rest of the model {mesh.data_group.num_ranks}, which is not simulated",
+        {"memory.zero_stage": [1, 0], "parallelism.expert": [1]},
+    )
+
+
+EXPERT_RULES += [
+    rule_against(
+        "E480",
+        "with tensor parallelism each rank routes its own tokens (arguments.py)",
+        {"parallelism.sequence_parallel": [True], "parallelism.tensor": [1]},
+        _if_experts(
+            lambda one, _: one.parallelism.tensor > 1 and not one.parallelism.sequence_parallel
+        ),
+        "parallelism.tensor is {one.parallelism.tensor} with experts, but "
+        "parallelism.sequence_parallel is false",
+        ("parallelism.tensor", "parallelism.sequence_parallel"),
+    ),
+    rule_against(
+        "E481",
+        "biases of experts are not simulated",
+        {"model.biases": [False], "model.experts": [None]},
+        _if_experts(lambda one, _: one.model.biases),
+        "model.biases is true in a model with experts",
+        ("model.biases", "model.experts"),
+    ),
+    rule_against(
+        "E482",
+        "only the dispatch by all-to-alls drops and pads tokens (transformer_config.py)",
+        {"parallelism.expert_dispatch": ["all_to_all"], "model.experts.capacity_factor": [None]},
+        _if_experts(
+            lambda one, experts: (
+                experts.capacity_factor and one.parallelism.expert_dispatch == "all_gather"
+            )
+        ),
+    ),
+    rule_against(
+        "E483",
+        "padded experts all have the same load",
+        {"model.experts.imbalance": [1.0], "model.experts.capacity_factor": [None]},
+        _if_experts(lambda one, experts: experts.capacity_factor and experts.imbalance > 1),
+    ),
+    rule_against(
+        "E484",
+        "the fullest of some expert ranks has all tokens at most, and one rank has the mean",
+        {
+            "model.experts.imbalance": lambda one: [float(one.parallelism.expert)],
+            "parallelism.expert": [],
+        },
+        _if_experts(lambda one, experts: experts.imbalance > one.parallelism.expert),
+    ),
+    rule_against(
+        "E485",
+        "the router computes in the type of the model or in fp32",
+        {"model.experts.router_dtype": ["fp32"], "precision.compute": ["bf16"]},
+        _if_experts(
+            lambda one, experts: (
+                experts.router_dtype == "bf16" and one.precision.compute not in ("bf16", "fp8")
+            )
+        ),
+    ),
+    rule_against(
+        "E486",
+        "which part of the replicas of experts would divide their states is not simulated",
+        {"memory.shard_over": [None], "model.experts": [None]},
+        _if_experts(lambda one, _: one.memory.shard_over),
+        "memory.shard_over is {one.memory.shard_over} in a model with experts",
+        ("memory.shard_over", "model.experts"),
+    ),
+    rule_against(
+        "E487",
+        "products of experts in fp8 are not simulated",
+        {"precision.compute": ["bf16"], "model.experts": [None]},
+        _if_experts(lambda one, _: one.precision.compute == "fp8"),
+        "precision.compute is fp8 in a model with experts",
+        ("precision.compute", "model.experts"),
+    ),
+    rule_against(
+        "E488",
+        "the gate weighs the shared expert",
+        {"model.experts.shared_gate": [False], "model.experts.shared_ffn_hidden_size": []},
+        _if_experts(
+            lambda one, experts: experts.shared_gate and not experts.shared_ffn_hidden_size
+        ),
+    ),
+    rule_against(
+        "E489",
+        "the shared expert runs beside the all-to-alls of the others (transformer_config.py)",
+        {"overlap.shared_expert": [False], "parallelism.expert_dispatch": ["all_to_all"]},
+        lambda one: (
+            one.overlap.shared_expert
+            and (
+                one.model.experts is None
+                or not one.model.experts.shared_ffn_hidden_size
+                or one.parallelism.expert_dispatch != "all_to_all"
+            )
+        ),
+        "overlap.shared_expert is true without a shared expert, or without all-to-alls",
+        ("overlap.shared_expert",),
+    ),
+]

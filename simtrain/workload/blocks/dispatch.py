@@ -1,0 +1,89 @@
+"""How tokens get to their experts and back: permuted, sorted, cast.
+
+Source: Megatron-LM's `permute`, `unpermute` and `sort_chunks_by_idxs` (core/transformer/moe/
+moe_utils.py). Each is one pass over its rows here, as their fused kernels are.
+"""
+
+from __future__ import annotations
+
+from simtrain.mesh import Group
+from simtrain.workload.blocks.router import INDEX_BYTES
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.ops import Phase, Tensor, collective, elementwise
+from simtrain.workload.tape import Tape
+from simtrain.workload.work import Collective, CollectiveKind
+
+Routed = tuple[Tensor, Tensor]
+"""Tokens, and the probability of each."""
+
+
+def permute(
+    tape: Tape, x: Tensor, probabilities: Tensor, rows: int, counts: Group | None
+) -> tuple[Routed, Tensor]:
+    """A copy of each token for each of its experts, sorted by them; and their order.
+
+    The ranks of `counts` tell each other how many tokens go to each expert.
+    """
+    y = tape.tensor("permuted tokens", rows, x.width)
+    weights = tape.tensor("permuted probabilities", rows, 1, probabilities.element_bytes)
+    order_of = tape.tensor("token order", rows, 1, INDEX_BYTES)
+
+    def forward(order: IssueOrder) -> None:
+        if counts:
+            num_bytes = INDEX_BYTES * probabilities.width * counts.num_ranks
+            work = Collective(CollectiveKind.ALL_GATHER, num_bytes, counts)
+            order.block(collective("token counts", work))
+        order.compute(elementwise("permute", y.num_bytes, y.num_bytes, saves=(order_of,)))
+        name, read_bytes = "permute probabilities", probabilities.num_bytes
+        order.compute(elementwise(name, read_bytes, weights.num_bytes))
+
+    def backward(order: IssueOrder) -> None:
+        phase, name = Phase.INPUT_GRADIENT, "permute probabilities gradient"
+        order.compute(elementwise(name, weights.num_bytes, probabilities.num_bytes, phase))
+        name = "permute gradient"
+        order.compute(elementwise(name, y.num_bytes, x.num_bytes, phase, reads=(order_of,)))
+
+    tape.record("permute", (x, probabilities), (y, weights), forward, backward)
+    return (y, weights), order_of
+
+
+def unpermute(tape: Tape, x: Tensor, order_of: Tensor, rows: int) -> Tensor:
+    """For each token the sum over its experts, whose outputs have their probabilities already."""
+    y = tape.tensor("combined tokens", rows, x.width)
+
+    def forward(order: IssueOrder) -> None:
+        order.compute(elementwise("unpermute", x.num_bytes, y.num_bytes, saves=(order_of,)))
+
+    def backward(order: IssueOrder) -> None:
+        name, phase = "unpermute gradient", Phase.INPUT_GRADIENT
+        order.compute(elementwise(name, x.num_bytes, x.num_bytes, phase, reads=(order_of,)))
+
+    tape.record("unpermute", (x,), (y,), forward, backward)
+    return y
+
+
+def sort_chunks(tape: Tape, tensors: tuple[Tensor, ...], name: str) -> tuple[Tensor, ...]:
+    """Copies in another order of rows, in one kernel: by rank or by expert."""
+    outputs = tuple(
+        tape.tensor(f"{one.name} sorted", one.rows, one.width, one.element_bytes) for one in tensors
+    )
+    size = sum(one.num_bytes for one in tensors)
+    gradient = elementwise(f"{name} gradient", size, size, Phase.INPUT_GRADIENT)
+    tape.record(
+        name,
+        tensors,
+        outputs,
+        lambda order: order.compute(elementwise(name, size, size)),
+        lambda order: order.compute(gradient),
+    )
+    return outputs
+
+
+def cast(tape: Tape, x: Tensor, element_bytes: int) -> Tensor:
+    """A copy in another type, unless it has it."""
+    if x.element_bytes == element_bytes:
+        return x
+    y = tape.tensor(f"{x.name} cast", x.rows, x.width, element_bytes)
+    forward = elementwise(f"{x.name} cast", x.num_bytes, y.num_bytes)
+    name, phase = f"{x.name} cast gradient", Phase.INPUT_GRADIENT
+    return tape.kernel(x, y, forward, elementwise(name, y.num_bytes, x.num_bytes, phase))

@@ -1,0 +1,249 @@
+"""Experts in the place of an MLP: router, dispatch, grouped products, combination.
+
+Source: Megatron-LM's `MoELayer` with `TopKRouter`, `MoEAlltoAllTokenDispatcher` or
+`MoEAllGatherTokenDispatcher`, `TEGroupedMLP` and `SharedExpertMLP` (core/transformer/moe). Tokens
+and their probabilities travel together, and the activation multiplies by the probability.
+
+Experts lie on a mesh of their own (`Microbatch.experts`), and the rank that is simulated has the
+most tokens: `imbalance` times the mean, spread evenly over its experts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from simtrain.mesh import Group
+from simtrain.workload.blocks.activation import activation
+from simtrain.workload.blocks.dispatch import Routed, cast, permute, sort_chunks, unpermute
+from simtrain.workload.blocks.exchange import all_gather, all_to_all, reduce_scatter
+from simtrain.workload.blocks.grouped import Load, grouped_linear, weighted_activation
+from simtrain.workload.blocks.linear import column_linear, row_linear
+from simtrain.workload.blocks.router import route
+from simtrain.workload.blocks.side_by_side import side_by_side
+from simtrain.workload.issue import IssueOrder
+from simtrain.workload.ops import Phase, Tensor, elementwise
+from simtrain.workload.tape import ExpertGroups, Parameter, Tape
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertMlp:
+    """The experts of a layer.
+
+    Args:
+        num, top_k, ffn, shared_ffn, shared_gate, capacity_factor, imbalance: as the fields of
+            `model.experts`.
+        kernel: name of the activation, which is `gated` or not.
+        fp32_router: the router's product has fp32 results.
+        dispatch: as `parallelism.expert_dispatch`.
+        overlaps_shared: as `overlap.shared_expert`.
+    """
+
+    num: int
+    top_k: int
+    ffn: int
+    kernel: str
+    gated: bool
+    shared_ffn: int = 0
+    shared_gate: bool = False
+    capacity_factor: float | None = None
+    imbalance: float = 1.0
+    fp32_router: bool = False
+    dispatch: Literal["all_to_all", "all_gather"] = "all_to_all"
+    overlaps_shared: bool = False
+
+    def capacity(self, tokens: int) -> int | None:
+        """Tokens that an expert takes from a rank with so many (`get_capacity`)."""
+        if self.capacity_factor is None:
+            return None
+        return math.ceil(tokens * self.top_k / self.num * self.capacity_factor)
+
+    def sent(self, tokens: int) -> int:
+        """Rows that a rank with so many tokens sends to experts, padding included."""
+        capacity = self.capacity(tokens)
+        return tokens * self.top_k if capacity is None else self.num * capacity
+
+    def load(self, tokens: int, groups: ExpertGroups) -> Load:
+        """Tokens of a rank's experts if each rank of their mesh sends those of so many tokens."""
+        mean = self.sent(tokens) * groups.tensor.num_ranks
+        model = min(mean, tokens * self.top_k * groups.tensor.num_ranks)
+        received = round(self.imbalance * self.sent(tokens)) * groups.tensor.num_ranks
+        return Load(self.num // groups.parallel.num_ranks, received, mean, model)
+
+
+def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
+    """The experts' sum for each of this rank's tokens, and the shared expert's.
+
+    Raises:
+        ValueError: the microbatch has no groups for experts.
+    """
+    groups = tape.microbatch.experts
+    if groups is None:
+        raise ValueError("experts need a scenario with model.experts")
+    probabilities = route(tape, x, mlp.num, mlp.top_k, fp32=mlp.fp32_router)
+    if mlp.dispatch == "all_gather":
+        y = _gathered(tape, x, probabilities, mlp, groups)
+    elif mlp.overlaps_shared:
+        return _beside_shared(tape, x, probabilities, mlp, groups)
+    else:
+        y = _exchanged(tape, x, probabilities, mlp, groups)
+    if mlp.shared_ffn:
+        y = _sum(tape, _gate(tape, x, _shared(tape, x, mlp), mlp), y)
+    return y
+
+
+def _gathered(
+    tape: Tape, x: Tensor, probabilities: Tensor, mlp: ExpertMlp, groups: ExpertGroups
+) -> Tensor:
+    """Every rank gets all tokens and permutes those of its experts."""
+    both, size = groups.both, probabilities.element_bytes
+    everything = all_gather(tape, x, both, "token gather")
+    chances = all_gather(tape, probabilities, both, "probability gather")
+    load = mlp.load(x.rows, groups)
+    routed, order = permute(tape, everything, chances, load.rows, None)
+    y = unpermute(tape, _compute(tape, routed, load, mlp, groups), order, everything.rows)
+    if both.num_ranks == 1:
+        return y
+    y = reduce_scatter(tape, cast(tape, y, size), both, "token reduce-scatter")
+    return cast(tape, y, x.element_bytes)
+
+
+def _exchanged(
+    tape: Tape, x: Tensor, probabilities: Tensor, mlp: ExpertMlp, groups: ExpertGroups
+) -> Tensor:
+    """Each rank sends tokens to the ranks of their experts, and gets them back."""
+    load, routed, order = _permuted(tape, x, probabilities, mlp, groups)
+    received = _dispatch(tape, routed, load, groups)
+    y = _received(tape, received, load, mlp, groups)
+    return unpermute(tape, _combine(tape, y, routed[0], groups), order, x.rows)
+
+
+def _beside_shared(
+    tape: Tape, x: Tensor, probabilities: Tensor, mlp: ExpertMlp, groups: ExpertGroups
+) -> Tensor:
+    """The shared expert's products beside the all-to-alls, its collectives before and after."""
+    tensor = tape.microbatch.tensor
+    whole = all_gather(tape, x, tensor, "shared expert gather")
+    load, routed, order = _permuted(tape, x, probabilities, mlp, groups)
+    one = Load(1, whole.rows, whole.rows, whole.rows)
+    width = (1 + mlp.gated) * mlp.shared_ffn // tensor.num_ranks
+
+    def begin() -> tuple[Tensor, ...]:
+        y = grouped_linear(tape, whole, width, one, "shared expert up", is_expert=False)
+        return (activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated),)
+
+    def end() -> tuple[Tensor, ...]:
+        down = "shared expert down"
+        return (grouped_linear(tape, hidden, x.width, one, down, is_expert=False),)
+
+    name = "dispatch beside shared expert"
+    (*received, hidden) = side_by_side(
+        tape, lambda: _dispatch(tape, routed, load, groups), begin, name
+    )
+    y = _received(tape, (received[0], received[1]), load, mlp, groups)
+    name = "combination beside shared expert"
+    combined, shared = side_by_side(
+        tape, lambda: (_combine(tape, y, routed[0], groups),), end, name
+    )
+    y = unpermute(tape, combined, order, x.rows)
+    shared = reduce_scatter(tape, shared, tensor, "shared expert reduce-scatter")
+    return _sum(tape, _gate(tape, x, shared, mlp), y)
+
+
+def _permuted(
+    tape: Tape, x: Tensor, probabilities: Tensor, mlp: ExpertMlp, groups: ExpertGroups
+) -> tuple[Load, Routed, Tensor]:
+    """Tokens in the order of their experts; ranks with a fixed capacity need no counts."""
+    alone = groups.both.num_ranks == 1 or mlp.capacity_factor is not None
+    counts = None if alone else groups.both
+    routed, order = permute(tape, x, probabilities, mlp.sent(x.rows), counts)
+    return mlp.load(x.rows, groups), routed, order
+
+
+def _dispatch(
+    tape: Tape, routed: Routed, load: Load, groups: ExpertGroups
+) -> tuple[Tensor, Tensor]:
+    rows = load.rows // groups.tensor.num_ranks
+    tokens, chances = (
+        all_to_all(tape, one, groups.parallel, name, rows)
+        for one, name in zip(routed, ("dispatch", "probability dispatch"), strict=True)
+    )
+    return tokens, chances
+
+
+def _combine(tape: Tape, y: Tensor, sent: Tensor, groups: ExpertGroups) -> Tensor:
+    return all_to_all(tape, y, groups.parallel, "combination", sent.rows)
+
+
+def _received(
+    tape: Tape, received: Routed, load: Load, mlp: ExpertMlp, groups: ExpertGroups
+) -> Tensor:
+    """From the tokens that a rank has received to what it sends back."""
+    tokens, chances = received
+    tensor: Group = groups.tensor
+    if tensor.num_ranks > 1:
+        tokens = all_gather(tape, tokens, tensor, "expert gather")
+        chances = all_gather(tape, chances, tensor, "expert probability gather")
+    if load.experts > 1:
+        tokens, chances = sort_chunks(tape, (tokens, chances), "sort by expert")
+    y = _compute(tape, (tokens, chances), load, mlp, groups)
+    if load.experts > 1:
+        (y,) = sort_chunks(tape, (y,), "sort by rank")
+    if tensor.num_ranks == 1:
+        return y
+    y = cast(tape, y, chances.element_bytes)
+    y = reduce_scatter(tape, y, tensor, "expert reduce-scatter")
+    return cast(tape, y, tokens.element_bytes)
+
+
+def _compute(
+    tape: Tape, routed: Routed, load: Load, mlp: ExpertMlp, groups: ExpertGroups
+) -> Tensor:
+    """The MLPs of this rank's experts."""
+    tokens, chances = routed
+    width = (1 + mlp.gated) * mlp.ffn // groups.tensor.num_ranks
+    y = grouped_linear(tape, tokens, width, load, "experts up")
+    y = weighted_activation(tape, y, chances, f"experts {mlp.kernel}", gated=mlp.gated)
+    return grouped_linear(tape, y, tokens.width, load, "experts down")
+
+
+def _shared(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
+    """An MLP as that of a dense layer, over the tensor-parallel group."""
+    width = (1 + mlp.gated) * mlp.shared_ffn
+    y = column_linear(tape, x, width, "shared expert up", "shared expert", bias=False)
+    y = activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated)
+    return row_linear(tape, y, "shared expert down", "shared expert", bias=False)
+
+
+def _gate(tape: Tape, x: Tensor, y: Tensor, mlp: ExpertMlp) -> Tensor:
+    """`y` times a sigmoid of each token, if there is a gate."""
+    if not mlp.shared_gate:
+        return y
+    z = tape.tensor("gated shared expert", y.rows, y.width)
+    gate = tape.tensor("shared gate", x.rows, 1)
+    saved, sizes = (x, y, gate), (x.num_bytes, y.num_bytes)
+
+    def forward(order: IssueOrder) -> None:
+        order.compute(elementwise("shared gate", sizes[0], gate.num_bytes, saves=(x, gate)))
+        order.compute(elementwise("shared gate product", sizes[1], z.num_bytes, saves=(y,)))
+
+    def backward(order: IssueOrder) -> None:
+        phase, read = Phase.INPUT_GRADIENT, sum(sizes)
+        name = "shared gate product gradient"
+        order.compute(elementwise(name, read, sizes[1], phase, reads=saved[1:]))
+        name = "shared gate gradient"
+        order.compute(elementwise(name, gate.num_bytes, sizes[0], phase, reads=(gate,)))
+        name, phase = "shared gate weight gradient", Phase.WEIGHT_GRADIENT
+        order.compute(elementwise(name, sizes[0], x.width * x.element_bytes, phase, reads=(x,)))
+
+    weight = Parameter(x.width, is_whole=True)
+    tape.record("shared gate", (x, y), (z,), forward, backward, parameters=(weight,))
+    return z
+
+
+def _sum(tape: Tape, shared: Tensor, routed: Tensor) -> Tensor:
+    y = tape.tensor("experts output", routed.rows, routed.width)
+    op = elementwise("shared expert sum", 2 * y.num_bytes, y.num_bytes)
+    tape.record("shared expert sum", (shared, routed), (y,), lambda order: order.compute(op), None)
+    return y
