@@ -157,7 +157,7 @@ def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
         *(f"intra_node.{kind}" for kind in COLLECTIVES),
         *(
             f"gemm.by_dtype.{dtype}.{number}"
-            for dtype in (("fp8", "fp8_block") if name in HOPPERS else ())
+            for dtype in ("fp8", "fp8_block")
             for number in (
                 "mainloop_flops",
                 "sustained_flops",
