@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-Data = dict[str, Any]
-
-
-def _model(layers: int, hidden: int, heads: int, seq_length: int, vocab: int) -> Data:
-    return {
-        "num_layers": layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "seq_length": seq_length,
-        "vocab_size": vocab,
-    }
+from calibrate.models import Data, gpt, llama
 
 
-_CPU_QUICK = [(_model(2, 256, 4, 128, 1024), 2)]
-_CPU = [*_CPU_QUICK, (_model(4, 128, 4, 64, 512), 2), (_model(4, 512, 8, 256, 4096), 2)]
-_GPU_QUICK = [(_model(12, 1024, 16, 1024, 51200), 4)]
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A model, the sequences of a microbatch, and what is recomputed, one after the other."""
+
+    model: Data
+    micro: int
+    recomputes: Sequence[str] = ("none", "selective", "full")
+    attention_backend: str = "unfused"
+
+
+def _gpt(vocab: int, micro: int, *sizes: int) -> _Case:
+    return _Case(gpt(*sizes) | {"vocab_size": vocab}, micro)
+
+
+def _llama(vocab: int, micro: int, *sizes: int, groups: int, ffn: int) -> _Case:
+    """With fused attention, which leaves selective recompute nothing to save."""
+    model = llama(*sizes, groups=groups, ffn=ffn) | {"vocab_size": vocab}
+    return _Case(model, micro, ("none", "full"), "fused")
+
+
+_CPU_QUICK = [
+    _gpt(1024, 2, 2, 256, 4, 128),
+    _llama(1024, 2, 2, 256, 4, 128, groups=2, ffn=704),
+]
+_CPU = [
+    *_CPU_QUICK,
+    _gpt(512, 2, 4, 128, 4, 64),
+    _gpt(4096, 2, 4, 512, 8, 256),
+    _llama(4096, 2, 4, 512, 8, 256, groups=4, ffn=1408),
+]
+_GPU_QUICK = [
+    _gpt(51200, 4, 12, 1024, 16, 1024),
+    _llama(32768, 4, 12, 1024, 16, 1024, groups=8, ffn=2816),
+]
 _GPU = [
     *_GPU_QUICK,
-    (_model(12, 2048, 16, 1024, 51200), 4),
-    (_model(6, 4096, 32, 2048, 51200), 1),
+    _gpt(51200, 4, 12, 2048, 16, 1024),
+    _gpt(51200, 1, 6, 4096, 32, 2048),
+    _llama(32768, 1, 6, 4096, 32, 4096, groups=8, ffn=14336),
 ]
-"""Models and sequences in a microbatch; with Adam the largest takes 30 GB on one GPU."""
-_RECOMPUTES = "none", "selective", "full"
+"""Layers, hidden size, heads and tokens; with Adam the largest takes 30 GB on one GPU."""
 _MICROBATCHES = 4
 
 
@@ -35,19 +57,22 @@ def iteration_cases(num_ranks: int, *, on_gpu: bool, quick: bool) -> list[Data]:
 
     Outputs are not deallocated once they are sent, and a stage's output is sent whole.
     """
-    models = (_GPU_QUICK if quick else _GPU) if on_gpu else (_CPU_QUICK if quick else _CPU)
+    cases = (_GPU_QUICK if quick else _GPU) if on_gpu else (_CPU_QUICK if quick else _CPU)
     return [
-        _scenario(model, micro, split, recompute)
-        for model, micro in models
-        for split in _splits(num_ranks, model["num_layers"], model["num_attention_heads"])
-        for recompute in _RECOMPUTES
+        _scenario(case, split, recompute)
+        for case in cases
+        for split in _splits(num_ranks, case.model)
+        for recompute in case.recomputes
     ]
 
 
-def _splits(num_ranks: int, num_layers: int, num_heads: int) -> list[Data]:
+def _splits(num_ranks: int, model: Data) -> list[Data]:
     """One rank; or all in a pipeline, all in a tensor-parallel group, and both by halves."""
     if num_ranks == 1:
         return [{}]
+    num_layers = model["num_layers"]
+    # Each rank has heads of keys and values of its own.
+    num_heads = model["num_query_groups" if "num_query_groups" in model else "num_attention_heads"]
     splits = []
     if num_heads % num_ranks == 0:
         splits += [{"tensor": num_ranks, "sequence_parallel": each} for each in (False, True)]
@@ -59,11 +84,17 @@ def _splits(num_ranks: int, num_layers: int, num_heads: int) -> list[Data]:
     return splits
 
 
-def _scenario(model: Data, micro: int, split: Data, recompute: str) -> Data:
-    return {
-        "model": model,
+def _scenario(case: _Case, split: Data, recompute: str) -> Data:
+    scenario = {
+        "model": case.model,
         "parallelism": {**split, "scatter_gather": False},
-        "batch": {"micro": micro, "global": _MICROBATCHES * micro},
+        "batch": {"micro": case.micro, "global": _MICROBATCHES * case.micro},
         "recompute": recompute,
         "memory": {"deallocate_outputs": False},
     }
+    # A record without a backend is of the one that scenarios have without it.
+    return (
+        scenario
+        if case.attention_backend == "unfused"
+        else scenario | {"attention_backend": "fused"}
+    )

@@ -1,8 +1,8 @@
 """Times the memory-bound kernels of a layer and of the optimizer, and launches.
 
-Each is what `torch_layer` and `torch_adam` run, which may be several kernels of torch's; its bytes
-are those that simtrain has of it (`simtrain.workload`), as one fused kernel would move them. So the
-rate that follows is what a layer sees.
+Each is what `torch_layer`, `torch_llama` and `torch_adam` run, which may be several kernels of
+torch's; its bytes are those that simtrain has of it (`simtrain.workload`), as one fused kernel
+would move them. So the rate that follows is what a layer sees.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from calibrate.sizes import Sizes
 from calibrate.timing import RandomData, Run, Timer, random_data, summary
 from calibrate.torch_adam import MixedPrecisionAdam
 from calibrate.torch_layer import DROPOUT, bias_dropout_residual, causal_softmax, dropout
+from calibrate.torch_llama import rms_norm, rotated, swiglu
 
 _WIDTH = 1024
-"""Of layer norms and biases; each smaller than every number of elements that is measured."""
+"""Of norms and biases; each smaller than every number of elements that is measured."""
+_HEAD_SIZE = 64
 _SEQ_LENGTH = 256
 _SCALE = 0.125
 _NUM_LAUNCHES = 1000
@@ -110,6 +112,38 @@ def _layer_norm_gradient(data: RandomData, count: int) -> Run:
     )
 
 
+def _rms_norm(data: RandomData, count: int) -> Run:
+    values = _rows(data, count)
+    return partial(rms_norm, values, _bias(values))
+
+
+def _rms_norm_gradient(data: RandomData, count: int) -> Run:
+    values = _rows(data, count).detach().requires_grad_()
+    weight = _bias(values).requires_grad_()
+    return _gradients(lambda: rms_norm(values, weight), (values, weight), _rows(data, count))
+
+
+def _swiglu(data: RandomData, count: int) -> Run:
+    return partial(swiglu, data.take(count // (2 * _WIDTH), 2 * _WIDTH))
+
+
+def _swiglu_gradient(data: RandomData, count: int) -> Run:
+    rows = count // (2 * _WIDTH)
+    values = data.take(rows, 2 * _WIDTH).detach().requires_grad_()
+    return _gradients(lambda: swiglu(values), (values,), data.take(rows, _WIDTH))
+
+
+def _rotation(data: RandomData, count: int) -> Run:
+    return partial(rotated, _rows(data, count).unsqueeze(1), _HEAD_SIZE)
+
+
+def _gradients(forward: Callable[[], Tensor], inputs: Sequence[Tensor], gradient: Tensor) -> Run:
+    """The backward pass of a kernel, of which the forward pass is run once."""
+    with torch.enable_grad():
+        output = forward()
+    return partial(torch.autograd.grad, output, inputs, gradient, retain_graph=True)
+
+
 def _dropout_residual(data: RandomData, count: int) -> Run:
     values, residual = _rows(data, count), _rows(data, count)
     return partial(bias_dropout_residual, values, _bias(values), residual)
@@ -159,6 +193,11 @@ def _adam_step(data: RandomData, count: int) -> Run:
 _KERNELS: Sequence[Kernel] = (
     Kernel("layer norm", "fused", 4, _layer_norm),
     Kernel("layer norm gradient", "fused", 6, _layer_norm_gradient),
+    Kernel("RMS norm", "fused", 4, _rms_norm),
+    Kernel("RMS norm gradient", "fused", 6, _rms_norm_gradient),
+    Kernel("SwiGLU", "fused", 3, _swiglu),
+    Kernel("SwiGLU gradient", "fused", 5, _swiglu_gradient),
+    Kernel("rotation", "fused", 4, _rotation),
     Kernel("dropout and residual", "fused", 7, _dropout_residual),
     Kernel("dropout gradient", "fused", 5, _dropout_gradient),
     Kernel("bias and GeLU", "fused", 4, _bias_gelu),
@@ -169,4 +208,7 @@ _KERNELS: Sequence[Kernel] = (
     Kernel("copy", "stream", 4, _copy),
     Kernel("Adam step", "stream", 38, _adam_step),
 )
-"""Adam moves 28 bytes of states and gradient, 6 to write the 16-bit weights and 4 to zero."""
+"""SwiGLU's elements are those of gate and values, of which half the number remain.
+
+Adam moves 28 bytes of states and gradient, 6 to write the 16-bit weights and 4 to zero.
+"""

@@ -1,9 +1,9 @@
-"""Times real layers, forward and backward, under the strategies of the paper's Table 4.
+"""Times real layers, forward and backward: the paper's under Table 4's strategies, and today's.
 
 The fit sees one of them, the undivided strategy ("none") of the first size, to learn how fast
 products run inside a layer. Every other strategy of that size, and every strategy of every other
 size, is held out, so that what validates a profile is ten times what it has seen. So is every layer
-with fused attention, one for each size.
+with fused attention, one for each size, and every layer of today's models, which has it too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calibrate.models import Data, gpt, llama
 from calibrate.record_file import Point
 from calibrate.records import LayerRecord, MemoryRecord
 from calibrate.shape import LayerShape
-from calibrate.sizes import LayerSize, Sizes
+from calibrate.sizes import LayerSize, LlamaSize, Sizes
 from calibrate.timing import Run, Timer
 from calibrate.torch_adam import MixedPrecisionAdam
 from calibrate.torch_layer import Recompute, TransformerLayer
@@ -33,7 +34,7 @@ _NUM_BUDGETS = 5
 
 
 def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Every size under every strategy that this number of ranks can have, then fused."""
+    """Every size under every strategy that this number of ranks can have, fused, and today's."""
     paper = [
         _point(size, recompute, sequence, timer, held_out=bool(index) or not plain)
         for index, size in enumerate(sizes.layers)
@@ -43,7 +44,14 @@ def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
         _point(size, Recompute.NONE, False, timer, held_out=True, backend="fused")
         for size in sizes.layers
     ]
-    return paper + fused
+    several = timer.ranks.size > 1
+    today = [
+        _point(size, recompute, several, timer, held_out=True, backend="fused")
+        for size in sizes.llama_layers
+        for recompute in (Recompute.NONE, Recompute.FULL)
+        if size.groups % timer.ranks.size == 0
+    ]
+    return paper + fused + today
 
 
 def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
@@ -81,20 +89,20 @@ def _point(
     return Point(LayerRecord, what, partial(_measure, scenario, timer))
 
 
-def _scenario(
-    size: LayerSize, recompute: Recompute, tensor: int, *, sequence: bool
-) -> dict[str, Any]:
+def _scenario(size: LayerSize, recompute: Recompute, tensor: int, *, sequence: bool) -> Data:
     return {
-        "model": {
-            "num_layers": 1,
-            "hidden_size": size.hidden,
-            "num_attention_heads": size.heads,
-            "seq_length": size.seq_length,
-        },
+        "model": _model(size),
         "parallelism": {"tensor": tensor, "sequence_parallel": sequence},
         "batch": {"micro": size.microbatch, "global": size.microbatch},
         "recompute": recompute.value,
     }
+
+
+def _model(size: LayerSize) -> Data:
+    sizes = 1, size.hidden, size.heads, size.seq_length
+    if isinstance(size, LlamaSize):
+        return llama(*sizes, groups=size.groups, ffn=size.ffn)
+    return gpt(*sizes)
 
 
 def _measure(data: dict[str, Any], timer: Timer) -> dict[str, Any]:

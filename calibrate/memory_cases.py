@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from calibrate.models import gpt, llama
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import GLOBAL
@@ -45,6 +46,8 @@ class Case:
         """The model and a microbatch, in words."""
         model, micro = self.scenario.model, self.scenario.batch.micro
         kind = "GPT of" if self.whole else "layers,"
+        if model.normalization == "rms_norm":
+            kind = "Llama of" if self.whole else "Llama layers,"
         return f"{kind} {model.num_layers} x {model.hidden_size}, {micro} x {model.seq_length}"
 
     @property
@@ -62,28 +65,50 @@ class Case:
         return _of_gpt(plan, profile) if self.whole else _of_layers(plan)
 
 
-def case(model: dict[str, Any], recompute: Any, *, micro: int, whole: bool) -> Case:
+def case(
+    model: dict[str, Any], recompute: Any, *, micro: int, whole: bool, backend: str = "unfused"
+) -> Case:
     """A model on one rank."""
     batch = {"micro": micro, "global": 2 * micro}
-    data = {"model": model, "batch": batch, "recompute": recompute}
+    data = {"model": model, "batch": batch, "recompute": recompute, "attention_backend": backend}
     return Case(Scenario.model_validate(data), whole)
 
 
 def all_cases() -> list[Case]:
-    """Layers of models of 0.35, 6.7 and 22 billion parameters, and GPTs of 0.12 and 0.4 billion."""
+    """Layers of models of 0.35, 6.7 and 22 billion parameters, and GPTs of 0.12 and 0.4 billion.
+
+    Then two of today's layers and a small model of them, with fused attention.
+    """
     layers = [
-        case(_model(4, hidden, heads, seq_length), recompute, micro=micro, whole=False)
+        case(gpt(4, hidden, heads, seq_length), recompute, micro=micro, whole=False)
         for (hidden, heads, seq_length, micro), recompute in product(
             [(1024, 16, 1024, 8), (4096, 32, 2048, 1), (6144, 64, 2048, 1)], _RECOMPUTES
         )
     ]
     models = [
-        case(_model(num_layers, hidden, heads, 1024), recompute, micro=4, whole=True)
+        case(gpt(num_layers, hidden, heads, 1024), recompute, micro=4, whole=True)
         for (num_layers, hidden, heads), recompute in product(
             [(12, 768, 12), (6, 2048, 16)], _RECOMPUTES
         )
     ]
-    return layers + models
+    today = [
+        case(
+            llama(num_layers, hidden, heads, 1024, groups=8, ffn=ffn),
+            recompute,
+            micro=micro,
+            whole=whole,
+            backend="fused",
+        )
+        for (num_layers, hidden, heads, ffn, micro, whole), recompute in product(
+            [
+                (4, 1024, 16, 2816, 8, False),
+                (2, 4096, 32, 14336, 1, False),
+                (12, 768, 24, 2048, 4, True),
+            ],
+            ["none", "full"],
+        )
+    ]
+    return layers + models + today
 
 
 _RECOMPUTES: list[Any] = [
@@ -95,21 +120,12 @@ _RECOMPUTES: list[Any] = [
 ]
 
 
-def _model(num_layers: int, hidden: int, heads: int, seq_length: int) -> dict[str, Any]:
-    return {
-        "num_layers": num_layers,
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "seq_length": seq_length,
-    }
-
-
 def _of_gpt(plan: Plan, profile: HardwareProfile) -> HeldBytes:
     (stage,) = memory_report(plan, profile).stages
     first_action = plan.schedule.ranks[0][0]
     kept = pass_memory(plan.pass_of(first_action)).kept_bytes
-    # Our layer in torch has no use for Megatron-LM's global memory buffer.
-    tensors = stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes[GLOBAL]
+    # Our layer in torch has no use for Megatron-LM's global memory buffer, nor has fused attention.
+    tensors = stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes.get(GLOBAL, 0)
     return HeldBytes(stage.states.total_bytes, kept, tensors)
 
 

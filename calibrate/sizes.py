@@ -32,6 +32,14 @@ class LayerSize:
 
 
 @dataclass(frozen=True, slots=True)
+class LlamaSize(LayerSize):
+    """With `groups` of queries and a gated MLP of `ffn` channels."""
+
+    groups: int
+    ffn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sizes:
     """The sizes to measure; `budget_s` is about what each timing may take.
 
@@ -39,8 +47,8 @@ class Sizes:
     in `dtypes` beside bf16 those of the first one, undivided. `kernel_elements` and `array_bytes`
     are those of memory-bound kernels and of collectives, `attention_heads` (of all sequences) and
     `attention_lengths` those of fused attention, `host_bytes` those of copies and of Adam steps
-    that a GPU's host does; each model is trained `num_iterations`, and only small ones where
-    `is_quick`.
+    that a GPU's host does; `layers` are the paper's, `llama_layers` today's; each model is trained
+    `num_iterations`, and only small ones where `is_quick`.
     """
 
     budget_s: float
@@ -52,6 +60,7 @@ class Sizes:
     attention_heads: tuple[int, ...]
     attention_lengths: tuple[int, ...]
     layers: tuple[LayerSize, ...]
+    llama_layers: tuple[LlamaSize, ...]
     overlap: LayerSize
     num_iterations: int
     host_bytes: tuple[int, ...] = (16 << 20, 64 << 20, 256 << 20)
@@ -76,6 +85,7 @@ def _quick(sizes: Sizes) -> Sizes:
         attention_heads=sizes.attention_heads[:2],
         attention_lengths=sizes.attention_lengths[:2],
         layers=sizes.layers[:2],
+        llama_layers=sizes.llama_layers[:1],
         host_bytes=sizes.host_bytes[:2],
         num_iterations=5,
         is_quick=True,
@@ -105,6 +115,10 @@ _CPU = Sizes(
         LayerSize(1024, 16, 256, 1),
         LayerSize(768, 12, 512, 1),
     ),
+    llama_layers=(
+        LlamaSize(512, 8, 128, 2, groups=4, ffn=1408),
+        LlamaSize(1024, 16, 256, 1, groups=4, ffn=2816),
+    ),
     overlap=LayerSize(512, 8, 256, 2),
     num_iterations=15,
 )
@@ -129,6 +143,10 @@ _CUDA = Sizes(
         LayerSize(6144, 64, 2048, 4),
         LayerSize(2048, 16, 2048, 4),
         LayerSize(8192, 64, 2048, 1),
+    ),
+    llama_layers=(
+        LlamaSize(4096, 32, 4096, 1, groups=8, ffn=14336),
+        LlamaSize(8192, 64, 4096, 1, groups=8, ffn=28672),
     ),
     overlap=LayerSize(4096, 32, 2048, 1),
     num_iterations=15,

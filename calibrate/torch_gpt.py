@@ -1,7 +1,8 @@
 """A small GPT in torch, whole or one stage of it, as Megatron-LM runs it.
 
-Word and position embeddings, dropout, the paper's layers under any recompute, a final layer norm,
-the output layer and the cross entropy. Tokens are [s, b]; hidden states [s, b, h].
+Word and position embeddings, dropout, the paper's layers under any recompute, a final norm, the
+output layer and the cross entropy; or today's layers, without positions and dropout. Tokens are
+[s, b]; hidden states [s, b, h].
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from calibrate.torch_layer import (
     checkpointed,
     dropout,
 )
+from calibrate.torch_llama import RmsNorm
 from calibrate.torch_parallel import TensorGroup, column_parallel
 from calibrate.torch_vocabulary import cross_entropy, look_up
 from simtrain.scenario import RecomputePolicy
@@ -46,15 +48,17 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         self.group, self.first, self.last = group or TensorGroup(), first, last
+        self.is_llama = shape.is_llama
         local_words = shape.vocab // shape.tensor
         with torch.device(device):
             if first:
                 self.words = _table(local_words, shape.hidden)
-                self.positions = _table(shape.seq_length, shape.hidden)
+                if not shape.is_llama:
+                    self.positions = _table(shape.seq_length, shape.hidden)
             if last:
                 shared = tied and first
                 self.output = self.words if shared else _table(local_words, shape.hidden)
-                self.final_norm = nn.LayerNorm(shape.hidden)
+                self.final_norm = (RmsNorm if shape.is_llama else nn.LayerNorm)(shape.hidden)
         self.layers = LayerStack(shape, num_layers, recompute, group, dtype=dtype, device=device)
         self.to(dtype=dtype)
 
@@ -72,6 +76,8 @@ class Stage(nn.Module):
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         rows = look_up(tokens, self.words, self.group)
+        if self.is_llama:
+            return rows
         # Under sequence parallelism a rank uses, and updates, the positions of its tokens only.
         start = self.group.rank * len(rows) if self.group.sequence_parallel else 0
         return dropout(rows + self.positions[start : start + len(rows), None])

@@ -1,14 +1,14 @@
 """Blocks of today's dense layers in torch: grouped queries, SwiGLU, RMS norms, rotary embedding.
 
 They take the place of the paper's in `torch_layer.TransformerLayer`. What is one kernel in
-Transformer Engine and FlashAttention is one here: `kernel` leaves what it computes with uncounted.
-There are neither biases nor dropout. A norm keeps its reciprocal deviation, a number in fp32 for
-each token, beside what simtrain counts.
+Transformer Engine and FlashAttention is one here (`kernel`). There are neither biases nor dropout.
+A norm keeps its reciprocal deviation, a number in fp32 for each token, beside what simtrain counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ _EPSILON = 1e-5
 _BASE = 10000.0
 WEIGHT_DEVIATION = 0.02
 
+Tensors = tuple[Tensor, ...]
+
 
 class LlamaAttention(nn.Module):
     """RMS norm, self-attention of groups of queries, projection and residual."""
@@ -34,14 +36,14 @@ class LlamaAttention(nn.Module):
         self.group, self.selective = group, selective
         self.heads, self.groups = shape.local_heads, shape.local_groups
         self.size = shape.head_size
-        self.norm_weight = nn.Parameter(torch.ones(shape.hidden))
+        self.norm = RmsNorm(shape.hidden)
         width = (self.heads + 2 * self.groups) * self.size
         self.query_key_value_weight = _weight(width, shape.hidden)
         self.projection_weight = _weight(shape.hidden, self.heads * self.size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same."""
-        normed = rms_norm(hidden, self.norm_weight)
+        normed = self.norm(hidden)
         projected = column_parallel(normed, self.query_key_value_weight, self.group)
         shares = [heads * self.size for heads in (self.heads, self.groups, self.groups)]
         query, key, value = projected.split(shares, dim=-1)
@@ -70,13 +72,13 @@ class LlamaMLP(nn.Module):
         super().__init__()
         inner = shape.ffn // shape.tensor
         self.group = group
-        self.norm_weight = nn.Parameter(torch.ones(shape.hidden))
+        self.norm = RmsNorm(shape.hidden)
         self.expansion_weight = _weight(2 * inner, shape.hidden)
         self.contraction_weight = _weight(shape.hidden, inner)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same."""
-        normed = rms_norm(hidden, self.norm_weight)
+        normed = self.norm(hidden)
         wide = column_parallel(normed, self.expansion_weight, self.group)
         del normed
         activated = swiglu(wide)
@@ -86,6 +88,9 @@ class LlamaMLP(nn.Module):
 
 def grouped_core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Causal attention in one kernel; [b · heads, s, channels], of keys and values fewer heads."""
+    if query.is_meta:
+        without_numbers: Tensor = _MetaCore.apply(query, key, value)
+        return without_numbers
     query, key, value = (part.unsqueeze(0) for part in (query, key, value))
     context = functional.scaled_dot_product_attention(
         query, key, value, is_causal=True, enable_gqa=True
@@ -93,11 +98,59 @@ def grouped_core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return context.squeeze(0)
 
 
-def kernel(compute: Callable[[], Tensor]) -> Tensor:
-    """The result of a computation whose own tensors nobody counts, as those of a kernel."""
+class RmsNorm(nn.Module):
+    """A norm with a weight for each of `hidden` channels."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., hidden] to the same."""
+        return rms_norm(x, self.weight)
+
+
+class _MetaCore(torch.autograd.Function):
+    """What a fused kernel keeps and returns: torch has none on the meta device.
+
+    Kept are its operands, its output and the log-sum-exp of each row.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output = _as_the_projection_reads(query)
+        log_sum_exp = query.new_empty(query.shape[:2], dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, output, log_sum_exp)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensors:
+        return tuple(_as_the_projection_reads(part) for part in ctx.saved_tensors[:3])
+
+
+def _as_the_projection_reads(heads: Tensor) -> Tensor:
+    """A new [b · heads, s, channels] that lies in memory with the tokens first."""
+    size, tokens, channels = heads.shape
+    return heads.new_empty(tokens, size, channels).transpose(0, 1)
+
+
+def kernel(compute: Callable[..., Tensors], *given: Any) -> Tensors:
+    """The results of a function of a tensor and more, as if it were one kernel.
+
+    On a GPU it is compiled to one. Elsewhere torch runs it op by op, and nobody counts the tensors
+    between them.
+    """
+    if given[0].is_cuda:
+        return _compiled(compute)(*given)
     with _disable_current_modes():
-        result = compute()
-    return result.view(result.shape)
+        results = compute(*given)
+    return tuple(result.view(result.shape) for result in results)
+
+
+@cache
+def _compiled(compute: Callable[..., Tensors]) -> Callable[..., Tensors]:
+    return torch.compile(compute, fullgraph=True, dynamic=True)
 
 
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
@@ -121,70 +174,74 @@ def swiglu(x: Tensor) -> Tensor:
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        scale = kernel(lambda: x.float().square().mean(-1).add_(_EPSILON).rsqrt_())
+        output, scale = kernel(_normed, x, weight)
         ctx.save_for_backward(x, weight, scale)
-        return kernel(lambda: (x * scale.unsqueeze(-1)).to(x.dtype).mul(weight))
+        return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        x, weight, scale = ctx.saved_tensors
-        scale = scale.unsqueeze(-1)
+        of_input, of_weight = kernel(_norm_gradients, gradient, *ctx.saved_tensors)
+        return of_input, of_weight
 
-        def of_input() -> Tensor:
-            scaled = gradient.float() * weight
-            mean = (scaled * x).mean(-1, keepdim=True)
-            of_x: Tensor = scale * (scaled - x * scale.square() * mean)
-            return of_x.to(x.dtype)
 
-        of_weight = kernel(lambda: (gradient * x * scale).flatten(0, -2).sum(0).to(weight.dtype))
-        return kernel(of_input), of_weight
+def _normed(x: Tensor, weight: Tensor) -> Tensors:
+    scale = (x.float().square().mean(-1) + _EPSILON).rsqrt()
+    return (x * scale.unsqueeze(-1)).to(x.dtype) * weight, scale
+
+
+def _norm_gradients(gradient: Tensor, x: Tensor, weight: Tensor, scale: Tensor) -> Tensors:
+    scale, scaled = scale.unsqueeze(-1), gradient.float() * weight
+    mean = (scaled * x).mean(-1, keepdim=True)
+    of_input = scale * (scaled - x * scale.square() * mean)
+    of_weight = (gradient * x * scale).flatten(0, -2).sum(0)
+    return of_input.to(x.dtype), of_weight.to(weight.dtype)
 
 
 class _Rotation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, size: int) -> Tensor:
         ctx.size = size
-        return kernel(lambda: _turn(x, size, 1))
+        return kernel(_turned, x, size, 1)[0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return kernel(lambda: _turn(gradient, ctx.size, -1)), None
+        return kernel(_turned, gradient, ctx.size, -1)[0], None
 
 
-def _turn(x: Tensor, size: int, direction: int) -> Tensor:
+def _turned(x: Tensor, size: int, direction: int) -> Tensors:
     frequencies = _BASE ** -(torch.arange(0, size, 2, device=x.device) / size)
     angles = torch.outer(torch.arange(x.shape[0], device=x.device), frequencies)
     sine, cosine = direction * angles.sin()[:, None, None], angles.cos()[:, None, None]
     first, second = x.unflatten(-1, (-1, size)).float().chunk(2, -1)
     turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
-    return turned.flatten(-2).to(x.dtype)
+    return (turned.flatten(-2).to(x.dtype),)
 
 
 class _SwiGLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-
-        def compute() -> Tensor:
-            gate, value = x.chunk(2, -1)
-            return functional.silu(gate) * value
-
-        return kernel(compute)
+        return kernel(_gated, x)[0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
+        return kernel(_gate_gradient, x, gradient)[0]
 
-        def compute() -> Tensor:
-            gate, value = x.chunk(2, -1)
-            sigmoid = gate.sigmoid()
-            of_gate = gradient * value * sigmoid * (1 + gate * (1 - sigmoid))
-            return torch.cat((of_gate, gradient * gate * sigmoid), -1)
 
-        return kernel(compute)
+def _gated(x: Tensor) -> Tensors:
+    gate, value = x.chunk(2, -1)
+    return (functional.silu(gate) * value,)
+
+
+def _gate_gradient(x: Tensor, gradient: Tensor) -> Tensors:
+    gate, value = x.chunk(2, -1)
+    sigmoid = gate.sigmoid()
+    of_gate = gradient * value * sigmoid * (1 + gate * (1 - sigmoid))
+    return (torch.cat((of_gate, gradient * gate * sigmoid), -1),)
 
 
 def _weight(rows: int, columns: int) -> nn.Parameter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from calibrate.records import Header, IterationRecord, LayerRecord, Measurement
 from simtrain.errors import InputError, Problem
@@ -15,6 +15,8 @@ from simtrain.memory.report import MemoryReport
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.simulation import checked_profile, simulate, simulate_layer
 from simtrain.strict_yaml import Document, Positions
+
+HeldOut = TypeVar("HeldOut", LayerRecord, IterationRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +145,11 @@ def validate_profile(
     iterations = [each for each in records if isinstance(each, IterationRecord)]
     if not held_out and not iterations:
         raise InputError([_nothing_held_out(len(records))])
-    layers = [each for each in held_out if profile.fused_attention or not _is_fused(each)]
-    if not layers and not iterations:
-        layers = held_out  # whose error says what the profile lacks
+    layers, trained = _priced(held_out, profile), _priced(iterations, profile)
+    if not layers and not trained:
+        layers, trained = held_out, iterations  # whose error says what the profile lacks
     of_layers = [row for record in layers for row in _layer_rows(profile, record)]
-    found = [row for record in iterations for row in _iteration_rows(profile, record)]
+    found = [row for record in trained for row in _iteration_rows(profile, record)]
     times = [row for row in found if row.what == "iteration"]
     peaks = [row for row in found if row.what == "peak"]
     parts = (
@@ -160,7 +162,7 @@ def validate_profile(
         header.device,
         [part for part in parts if part.rows],
         len(records) - len(held_out) - len(iterations),
-        _warnings(profile, header, num_unpriced=len(held_out) - len(layers)),
+        _warnings(profile, header, len(held_out) - len(layers), len(iterations) - len(trained)),
     )
 
 
@@ -197,23 +199,33 @@ def _tensor_bytes(memory: MemoryReport) -> int:
 def _row(scenario: Scenario, what: str, measured: float, predicted: float) -> Row:
     model, split = scenario.model, scenario.parallelism
     size = f"{model.num_layers} x {model.hidden_size}, {scenario.batch.micro} x {model.seq_length}"
+    size = f"Llama {size}" if model.normalization == "rms_norm" else size
     ranks = f", t={split.tensor} p={split.pipeline}" if scenario.num_gpus > 1 else ""
     fused = ", fused" if scenario.attention_backend == "fused" else ""
     return Row(size + ranks, scenario.strategy + fused, what, measured, predicted)
 
 
-def _is_fused(record: LayerRecord) -> bool:
-    return bool(record.scenario.get("attention_backend") == "fused")
+def _priced(records: list[HeldOut], profile: HardwareProfile) -> list[HeldOut]:
+    """Without those with fused attention if the profile has none."""
+    return [
+        record
+        for record in records
+        if profile.fused_attention or record.scenario.get("attention_backend") != "fused"
+    ]
 
 
-def _warnings(profile: HardwareProfile, header: Header, *, num_unpriced: int) -> list[str]:
+def _warnings(
+    profile: HardwareProfile, header: Header, num_layers: int, num_iterations: int
+) -> list[str]:
+    """What is doubtful or missing: another device; layers and iterations that have no duration."""
     warnings = []
     if header.device not in profile.model_dump_json():
         where = f"{header.device}, where this was measured"
         warnings.append(f"no source of {profile.name} names {where}")
-    if num_unpriced:
-        layers = f"{num_unpriced} layers with fused attention"
-        warnings.append(f"{layers} are not judged: {profile.name} has no fused_attention")
+    for number, what in ((num_layers, "layers"), (num_iterations, "iterations")):
+        if number:
+            unpriced = f"{number} {what} with fused attention are not judged"
+            warnings.append(f"{unpriced}: {profile.name} has no fused_attention")
     return warnings
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from calibrate.measure import measure
-from calibrate.sizes import LayerSize, Part, Sizes
+from calibrate.sizes import LayerSize, LlamaSize, Part, Sizes
 from simtrain.errors import InputError
 
 _LAYER = LayerSize(64, 2, 32, 1)
@@ -21,6 +21,7 @@ TINY = Sizes(
     attention_heads=(2, 4),
     attention_lengths=(32, 64),
     layers=(_LAYER, LayerSize(64, 2, 64, 1)),
+    llama_layers=(LlamaSize(64, 4, 32, 1, groups=2, ffn=96),),
     overlap=_LAYER,
     num_iterations=2,
     is_quick=True,

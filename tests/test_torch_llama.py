@@ -1,6 +1,7 @@
 """A layer of today's dense models in torch: what it computes, keeps and holds at most."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from toys import scenario_with
 
 from calibrate.memory_cases import Case
 from calibrate.memory_measure import measure
+from calibrate.shape import LayerShape
+from calibrate.torch_layer import Recompute, TransformerLayer
 from calibrate.torch_llama import grouped_core, rms_norm, rotated, swiglu
 
 torch.set_num_threads(1)
@@ -51,6 +54,48 @@ def test_memory_is_that_of_torch(recompute: str, layers: int) -> None:
     norms = 0 if recompute == "full" else 2 * layers
     assert measured.kept == simulated.kept + 4 * 256 * norms + 2
     assert measured.passing == pytest.approx(simulated.passing, rel=0.005)
+
+
+def test_a_model_takes_what_is_simulated() -> None:
+    measured = measure(model := Case(llama("full", 2).scenario, whole=True), "meta")[0]
+    assert measured.peak == pytest.approx(model.simulated().peak, rel=0.001)
+
+
+def test_what_a_fused_kernel_keeps_is_counted_on_the_meta_device_too() -> None:
+    measured, expected = (measure(llama(), device)[0] for device in ("meta", "cpu"))
+    assert (measured.states, measured.kept) == (expected.states, expected.kept)
+    assert measured.passing == pytest.approx(expected.passing, rel=0.005)
+
+
+def test_a_layer_is_its_blocks_in_plain_torch() -> None:
+    """[6, 2, 32], four heads of eight channels in two groups, a gate of 24."""
+    sizes = LayerShape.of(llama().scenario)
+    sizes = replace(sizes, seq_length=6, hidden=32, heads=4, groups=2, ffn=24)
+    torch.manual_seed(0)
+    layer = TransformerLayer(sizes, Recompute.NONE, dtype=torch.float32)
+    weights = {name: 5 * torch.randn_like(each) / 32 for name, each in layer.named_parameters()}
+    layer.load_state_dict(weights)
+    x = torch.randn(6, 2, 32)
+
+    def weight(name: str) -> Tensor:
+        return weights[f"{name}weight"]
+
+    normed = plain_norm(x, weight("attention.norm."))
+    query, key, value = (normed @ weight("attention.query_key_value_").t()).split((32, 16, 16), -1)
+    heads = [
+        part.unflatten(-1, (-1, 8)).permute(1, 2, 0, 3)
+        for part in (plain_rotation(query), plain_rotation(key), value)
+    ]
+    context = functional.scaled_dot_product_attention(
+        heads[0].float(),
+        *(each.repeat_interleave(2, 1).float() for each in heads[1:]),
+        is_causal=True,
+    )
+    merged = context.permute(2, 0, 1, 3).flatten(-2)
+    hidden = x + merged @ weight("attention.projection_").t()
+    wide = plain_norm(hidden, weight("mlp.norm.")) @ weight("mlp.expansion_").t()
+    expected = hidden + plain_swiglu(wide) @ weight("mlp.contraction_").t()
+    torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-4)
 
 
 def plain_norm(x: Tensor, weight: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""One process, and several, that train the same small GPT without dropout, for comparison."""
+"""One process, and several, that train the same small model without dropout, for comparison."""
 
 import pathlib
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_ranks import relative_error
 
 from calibrate import torch_layer
+from calibrate.models import llama
 from calibrate.torch_layer import DIVIDED_DIMENSION
 from calibrate.torch_training import Training
 from simtrain.scenario import Scenario
@@ -22,15 +23,19 @@ MODEL = {
     "seq_length": 8,
     "vocab_size": 12,
 }
+LLAMA = llama(4, 16, 4, 8, groups=2, ffn=24) | {"vocab_size": 12}
 
 
-def scenario(*, tied: bool, recompute: str = "none", **split: Any) -> Scenario:
+def scenario(
+    *, tied: bool, recompute: str = "none", model: dict[str, Any] = MODEL, **split: Any
+) -> Scenario:
     data = {
-        "model": MODEL | {"tied_embeddings": tied},
+        "model": model | {"tied_embeddings": tied},
         "parallelism": split,
         "batch": {"micro": 2, "global": 6},
         "recompute": recompute,
         "memory": {"deallocate_outputs": False},
+        "attention_backend": "fused" if model is LLAMA else "unfused",
     }
     return Scenario.model_validate(data)
 
@@ -68,7 +73,26 @@ def own_part(training: Training, name: str, whole: Tensors) -> Tensor:
     dimension = 0 if name in ("words", "output") else DIVIDED_DIMENSION.get(within)
     if dimension is None:
         return whole[name]
-    return whole[name].chunk(place.tensor.size, dimension)[place.tensor.rank]
+    sizes = _side_by_side(training, within) or [whole[name].shape[dimension]]
+    parts = whole[name].split(sizes, dimension)
+    own = [part.chunk(place.tensor.size, dimension)[place.tensor.rank] for part in parts]
+    return torch.cat(own, dimension)
+
+
+def _side_by_side(training: Training, within: str) -> list[int]:
+    """Rows of queries, keys and values, or of gate and up, of which each rank has its part."""
+    model, size = training.scenario.model, training.shape.head_size
+    if training.shape.is_llama and within == "attention.query_key_value_weight":
+        groups = model.num_query_groups or model.num_attention_heads
+        return [heads * size for heads in (model.num_attention_heads, groups, groups)]
+    if training.shape.is_llama and within == "mlp.expansion_weight":
+        return [model.ffn_hidden_size, model.ffn_hidden_size]
+    return []
+
+
+def file_of(case: Scenario) -> str:
+    """The name of the file with the weights and results of the undivided model."""
+    return f"{case.model.normalization}, tied={case.model.tied_embeddings}.pt"
 
 
 def largest_errors(training: Training, found: Tensors, whole: Tensors) -> Tensors:
@@ -97,7 +121,7 @@ def run_rank(rank: int, folder: str, cases: list[Scenario]) -> None:
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     errors = []
     for case in cases:
-        weights, whole = torch.load(path / f"tied={case.model.tied_embeddings}.pt")
+        weights, whole = torch.load(path / file_of(case))
         training = training_of(case, weights)
         errors.append(largest_errors(training, trained(training), whole))
     torch.save(errors, path / f"{rank}.pt")
