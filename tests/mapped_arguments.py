@@ -1,6 +1,7 @@
 """An example of each argument of Megatron-LM that is mapped."""
 
 DISTRIBUTED = "--world-size 2 --use-distributed-optimizer"
+EXPERTS = "--disable-bias-linear --world-size 4 --num-experts 8"
 MAPPED_EXAMPLES = {
     "num_layers": "--num-layers 12",
     "encoder_num_layers": None,
@@ -56,6 +57,22 @@ MAPPED_EXAMPLES = {
     "cp_comm_type": "--context-parallel-size 2 --cp-comm-type a2a",
     "hierarchical_context_parallel_sizes": "--context-parallel-size 8 --cp-comm-type a2a+p2p "
     "--hierarchical-context-parallel-sizes 2 4",
+    "num_experts": EXPERTS,
+    "moe_router_topk": f"{EXPERTS} --moe-router-topk 4",
+    "moe_ffn_hidden_size": f"{EXPERTS} --moe-ffn-hidden-size 512",
+    "moe_shared_expert_intermediate_size": f"{EXPERTS} --moe-shared-expert-intermediate-size 512",
+    "moe_layer_freq": f"{EXPERTS} --moe-layer-freq ([0]*3+[1]*21)",
+    "moe_expert_capacity_factor": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
+    "--moe-pad-expert-input-to-capacity --moe-expert-capacity-factor 1.25",
+    "moe_pad_expert_input_to_capacity": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
+    "--moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity",
+    "moe_router_dtype": f"{EXPERTS} --moe-router-dtype fp32",
+    "expert_model_parallel_size": f"{EXPERTS} --expert-model-parallel-size 4",
+    "expert_tensor_parallel_size": f"{EXPERTS} --tensor-model-parallel-size 2 "
+    "--sequence-parallel --expert-tensor-parallel-size 1",
+    "moe_token_dispatcher_type": f"{EXPERTS} --moe-token-dispatcher-type alltoall",
+    "moe_shared_expert_overlap": f"{EXPERTS} --moe-token-dispatcher-type alltoall "
+    "--moe-shared-expert-intermediate-size 512 --moe-shared-expert-overlap",
     "world_size": "--world-size 4",
     "data_parallel_size": "--data-parallel-size 4",
     "scatter_gather_tensors_in_pipeline": "--no-scatter-gather-tensors-in-pipeline",

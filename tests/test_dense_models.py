@@ -303,6 +303,9 @@ def told(text: str, folder: pathlib.Path) -> str:
         ("head_dim: 128", "kv_channels"),
         ("parallel_attn: true", "parallel_attention_mlp: one_norm or two_norms"),
         ("max_position_embeddings: 8192", "seq_length"),
+        ("num_local_experts: 8", "experts: {num: ...}"),
+        ("n_shared_experts: 1", "experts: {shared_ffn_hidden_size: ...}"),
+        ("moe_grouped_gemm: true", "nothing: products of experts"),
     ],
 )
 def test_names_of_megatron_and_hugging_face_are_answered(

@@ -7,7 +7,7 @@ from command_line import call
 from hypothesis import given
 from hypothesis import strategies as st
 from imported import BASE, GPT, GPT_SCENARIO, LLAMA, text_of, written
-from mapped_arguments import MAPPED_EXAMPLES
+from mapped_arguments import EXPERTS, MAPPED_EXAMPLES
 
 from simtrain.errors import InputError
 from simtrain.importing import import_megatron
@@ -67,6 +67,7 @@ def test_what_is_not_modelled_is_noted_with_its_effect(name: str) -> None:
     needs = "--attention-backend unfused --world-size 2 --use-distributed-optimizer"
     value = next(iter(effect.active), "False" if "True" in effect.neutral else "7")
     needs += " --position-embedding-type learned_absolute"
+    needs += f" {EXPERTS}" if "moe" in name else ""
     source = f"{BASE} {needs} --{name.replace('_', '-')} {value}"
     text = " ".join(text_of(source).replace("#  ", "").split())
     assert f"# - --{name.replace('_', '-')}" in text

@@ -11,6 +11,7 @@ from simtrain.errors import InputError, Location
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary
 from simtrain.importing.megatron_arguments import DETAILS, NOT_MODELLED
 from simtrain.importing.megatron_data_parallel import set_memory, set_overlap
+from simtrain.importing.megatron_experts import set_expert_parallelism, set_mlp
 from simtrain.importing.megatron_model import set_attention
 from simtrain.importing.megatron_precision import set_precision
 from simtrain.importing.megatron_software import set_software
@@ -77,7 +78,8 @@ class _Mapping(Reader):
         set_software(self)
         set_precision(self)
         self._overlap()
-        if self.draft.data["precision"]["compute"] == "fp8":
+        set_expert_parallelism(self)
+        if self.given("fp8"):
             comment = "fp8 needs an H100 or a later GPU; the source does not say which"
             self.draft.set("cluster", "h100_sxm", comment)
         else:
@@ -111,12 +113,15 @@ class _Mapping(Reader):
             self.set("model.kv_channels", channels, "kv_channels")
         swiglu = self.flag("swiglu")
         if ffn := self.integer("ffn_hidden_size"):
-            self.set("model.ffn_hidden_size", ffn, "ffn_hidden_size")
+            set_mlp(self, ffn, self.origin("ffn_hidden_size"))
         elif hidden is not None:
             # Rounded to 64 as in arguments.py, so that a gated MLP is as large as a plain one.
             ffn = int((4 * hidden * 2 / 3) / 64) * 64 if swiglu else 4 * hidden
-            rule = "default with --swiglu: 8/3 h, in whole 64s" if swiglu else "default: 4 h"
-            self.draft.set("model.ffn_hidden_size", ffn, rule)
+            set_mlp(
+                self,
+                ffn,
+                "default with --swiglu: 8/3 h, in whole 64s" if swiglu else "default: 4 h",
+            )
         if seq_length := self.integer("seq_length") or self.integer("encoder_seq_length"):
             self.set("model.seq_length", seq_length, self.first_given("seq_length"))
         tied = not self.flag("untie_embeddings_and_output_weights")
@@ -353,7 +358,10 @@ class _Mapping(Reader):
     def _is_neutral(self, argument: Argument) -> bool:
         """Whether an argument that is not modelled changes nothing here."""
         value = argument.value
+        is_of_experts = "moe" in argument.name
         if not NOT_MODELLED[argument.name].applies(value):
+            return True
+        if is_of_experts and "experts" not in self.draft.data["model"]:
             return True
         is_fused: bool = self.draft.data["attention_backend"] == "fused"
         match argument.name:

@@ -58,6 +58,18 @@ MAPPED: dict[str, str] = {
     "context_parallel_size": "parallelism.context",
     "cp_comm_type": "parallelism.context_communication",
     "hierarchical_context_parallel_sizes": "parallelism.context_a2a",
+    "num_experts": "model.experts.num",
+    "moe_router_topk": "model.experts.top_k",
+    "moe_ffn_hidden_size": "model.experts.ffn_hidden_size",
+    "moe_shared_expert_intermediate_size": "model.experts.shared_ffn_hidden_size",
+    "moe_layer_freq": "model.experts.first_dense_layers",
+    "moe_expert_capacity_factor": "model.experts.capacity_factor",
+    "moe_pad_expert_input_to_capacity": "model.experts.capacity_factor",
+    "moe_router_dtype": "model.experts.router_dtype",
+    "expert_model_parallel_size": "parallelism.expert",
+    "expert_tensor_parallel_size": "parallelism.expert_tensor",
+    "moe_token_dispatcher_type": "parallelism.expert_dispatch",
+    "moe_shared_expert_overlap": "overlap.shared_expert",
     "world_size": "parallelism.data",
     "data_parallel_size": "parallelism.data",
     "scatter_gather_tensors_in_pipeline": "parallelism.scatter_gather",
@@ -139,22 +151,32 @@ class Effect:
 _KERNEL = "other kernels, which read and write more of the activations: slower"
 NOT_MODELLED: dict[str, Effect] = {
     # Model.
-    "num_experts": Effect(
-        "a router and experts instead of one MLP: other weights, products and all-to-alls",
-        details="""
-        moe_layer_freq moe_ffn_hidden_size moe_shared_expert_intermediate_size moe_grouped_gemm
-        moe_shared_expert_overlap moe_use_legacy_grouped_gemm moe_layer_recompute moe_extended_tp
-        moe_use_upcycling moe_upcycling_granularity moe_router_load_balancing_type moe_router_dtype
-        moe_router_fusion moe_router_score_function moe_router_topk moe_router_pre_softmax
-        moe_router_num_groups moe_router_group_topk moe_router_topk_scaling_factor
-        moe_router_enable_expert_bias moe_router_bias_update_rate moe_router_force_load_balancing
-        moe_router_padding_for_fp8 moe_aux_loss_coeff moe_z_loss_coeff moe_input_jitter_eps
-        moe_per_layer_logging moe_token_dispatcher_type moe_enable_deepep moe_deepep_num_sms
-        moe_permute_fusion moe_expert_capacity_factor moe_pad_expert_input_to_capacity
-        moe_token_drop_policy moe_apply_probs_on_input overlap_moe_expert_parallel_comm
-        moe_pad_experts_for_cuda_graph_inference expert_model_parallel_size
-        expert_tensor_parallel_size use_fused_weighted_squared_relu""",
+    "moe_router_score_function": Effect(
+        "kernels over a number for each token and expert", ("softmax",)
     ),
+    "moe_router_pre_softmax": Effect("a softmax of all experts instead of the chosen ones"),
+    "moe_router_num_groups": Effect(
+        "tokens go to experts of a few groups: a few kernels, and all-to-alls to fewer nodes",
+        details="moe_router_group_topk",
+    ),
+    "moe_router_enable_expert_bias": Effect(
+        "a bias for each expert: a few kernels, and a small all-reduce an iteration",
+        details="moe_router_bias_update_rate",
+    ),
+    "moe_z_loss_coeff": Effect("one more loss: kernels over a number for each token and expert"),
+    "moe_input_jitter_eps": Effect("the router's input is multiplied by noise: one more kernel"),
+    "moe_enable_deepep": Effect(
+        "all-to-alls that send a token once to each node, by kernels of DeepEP: faster",
+        details="moe_deepep_num_sms",
+    ),
+    "overlap_moe_expert_parallel_comm": Effect(
+        "all-to-alls are hidden behind another microbatch: faster; more memory"
+    ),
+    "moe_layer_recompute": Effect("experts alone are recomputed: slower; less memory"),
+    "moe_apply_probs_on_input": Effect("probabilities weigh inputs: other rows are read"),
+    "moe_use_legacy_grouped_gemm": Effect("other kernels for the products of experts"),
+    "moe_extended_tp": Effect("each expert is divided over all ranks of its group"),
+    "use_fused_weighted_squared_relu": Effect("another kernel for the activation of experts"),
     "quick_geglu": Effect(
         "a gated MLP: half as many products again",
         details="activation_func_clamp_value glu_linear_offset",

@@ -14,6 +14,10 @@ _STATES = {"exp_avg_dtype": "precision.exp_avg", "exp_avg_sq_dtype": "precision.
 def set_precision(mapping: _Mapping) -> None:
     """Set what products, gradients, weights and optimizer states are in."""
     bf16, fp16, fp8 = mapping.flag("bf16"), mapping.flag("fp16"), mapping.given("fp8")
+    if fp8 and mapping.integer("num_experts"):
+        text = "products in fp8 are faster; with experts they are in 16 bits here"
+        mapping.draft.note(fp8.words, text, fp8.place)
+        fp8 = None
     if fp8:
         mapping.set("precision.compute", "fp8", "fp8")
         otherwise = "default of Megatron-LM"
@@ -33,14 +37,12 @@ def set_precision(mapping: _Mapping) -> None:
     otherwise = f"default of Megatron-LM with {trained}"
     mapping.set("precision.gradients", gradients, *names, otherwise=otherwise)
     if mapping.draft.data["memory"]["zero_stage"] == 1:
-        _set_distributed(mapping, is_bf16=bf16)
+        _set_distributed(mapping, is_bf16=bf16, is_fp8=fp8 is not None)
 
 
-def _set_distributed(mapping: _Mapping, *, is_bf16: bool) -> None:
+def _set_distributed(mapping: _Mapping, *, is_bf16: bool, is_fp8: bool) -> None:
     """What only the distributed optimizer has: weights in fp8, and narrow states."""
-    keeps_fp8 = bool(mapping.given("fp8")) and (
-        mapping.flag("fp8_param_gather") or mapping.flag("fp8_param")
-    )
+    keeps_fp8 = is_fp8 and (mapping.flag("fp8_param_gather") or mapping.flag("fp8_param"))
     if keeps_fp8:
         mapping.set("precision.fp8_parameters", True, "fp8_param_gather", "fp8_param")
     if not mapping.flag("use_precision_aware_optimizer") or mapping.flag("optimizer_cpu_offload"):

@@ -17,6 +17,11 @@ _WITHOUT_EFFECT = """
     fp8_margin fp8_interval
     fp8_amax_history_len fp8_amax_compute_algo reuse_grad_buf_for_mxfp8_param_ag
 
+    moe_grouped_gemm moe_permute_fusion moe_router_fusion moe_use_upcycling
+    moe_upcycling_granularity moe_router_load_balancing_type moe_router_topk_scaling_factor
+    moe_router_force_load_balancing moe_router_padding_for_fp8 moe_aux_loss_coeff
+    moe_per_layer_logging moe_token_drop_policy moe_pad_experts_for_cuda_graph_inference
+
     norm_epsilon layernorm_epsilon apply_layernorm_1p rotary_base rotary_interleaved
     rotary_seq_len_interpolation_factor use_rope_scaling rope_scaling_factor rope_type
     mrope_section add_position_embedding relative_attention_max_distance onnx_safe

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from simtrain.scenario.other_names import EXPERT_NAMES
 from simtrain.scenario.section import Section
 
 _MAX_COUNT = 2**31 - 1
@@ -33,6 +35,8 @@ class Experts(Section):
     imbalance: load of the expert rank with the most tokens over the mean; the simulated ranks have
         it.
     """
+
+    other_names: ClassVar[Mapping[str, str]] = EXPERT_NAMES
 
     num: _Count = Field(examples=[8])
     top_k: _Count = Field(examples=[2])

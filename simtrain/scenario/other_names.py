@@ -1,4 +1,4 @@
-"""Names of Megatron-LM's arguments and Hugging Face's configurations, and what replaces them."""
+"""Names of Megatron-LM's, torchtitan's and Hugging Face's settings, and what replaces them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,53 @@ _GATED = "activation: swiglu, whose ffn_hidden_size counts the gate and the valu
 _UNTIED = "tied_embeddings, which means the opposite"
 _LATENT = "latent_attention: {kv_lora_rank: ...} with q_lora_rank and sizes of heads"
 _PARALLEL = "parallel_attention_mlp: one_norm or two_norms"
+_PATTERN = (
+    "first_dense_layers: 3 for so many dense layers first, layer_frequency: 2 for every second"
+)
 _NO_TIME = "nothing: it changes neither time nor memory"
+
+EXPERT_NAMES = MappingProxyType(
+    {
+        **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), "num"),
+        **dict.fromkeys(("moe_router_topk", "num_experts_per_tok", "topk"), "top_k"),
+        **dict.fromkeys(("moe_ffn_hidden_size", "moe_intermediate_size"), "ffn_hidden_size"),
+        "moe_shared_expert_intermediate_size": "shared_ffn_hidden_size",
+        "shared_expert_intermediate_size": "shared_ffn_hidden_size",
+        "n_shared_experts": "shared_ffn_hidden_size, the sizes of all shared experts together",
+        **dict.fromkeys(("first_k_dense_replace", "mlp_only_layers"), "first_dense_layers"),
+        "moe_layer_freq": _PATTERN,
+        "decoder_sparse_step": "layer_frequency",
+        "moe_expert_capacity_factor": "capacity_factor",
+        "moe_router_dtype": "router_dtype",
+        "moe_grouped_gemm": "nothing: products of experts are always grouped",
+    }
+)
+"""Foreign names of the fields of `model.experts`, each with what to write instead."""
+
+PARALLELISM_NAMES = MappingProxyType(
+    {
+        "tensor_model_parallel_size": "tensor",
+        "pipeline_model_parallel_size": "pipeline",
+        "context_parallel_size": "context",
+        "data_parallel_size": "data",
+        "expert_model_parallel_size": "expert",
+        "expert_parallel_degree": "expert",
+        "expert_tensor_parallel_size": "expert_tensor",
+        "expert_tensor_parallel_degree": "expert_tensor",
+        "moe_token_dispatcher_type": "expert_dispatch: all_to_all or all_gather",
+    }
+)
+"""Foreign names of the fields of `parallelism`, each with what to write instead."""
+
+
+def _in_section(instead: str) -> str:
+    field = instead.partition(":")[0].partition(",")[0]
+    return instead if field == "nothing" else f"experts: {{{field}: ...}}"
+
 
 OTHER_NAMES = MappingProxyType(
     {
+        **{name: _in_section(instead) for name, instead in EXPERT_NAMES.items()},
         # Megatron-LM
         "group_query_attention": "num_query_groups alone, without a switch",
         "swiglu": _GATED,

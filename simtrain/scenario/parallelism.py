@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from simtrain.mesh import AXES, Axis, Domains, Mesh
 from simtrain.scenario.model import Count
+from simtrain.scenario.other_names import PARALLELISM_NAMES
 from simtrain.scenario.section import Section
 
 ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
@@ -49,6 +51,8 @@ class Parallelism(Section):
     replicas. `expert_dispatch` says how tokens reach their experts: each rank sends them to the
     ranks that need them (all_to_all), or every rank gets all tokens (all_gather).
     """
+
+    other_names: ClassVar[Mapping[str, str]] = PARALLELISM_NAMES
 
     tensor: Count = Field(default=1, examples=[8])
     sequence_parallel: bool = Field(default=False, examples=["true"])

@@ -22,10 +22,13 @@ def legal_keys(model_class: type[BaseModel], path: Path) -> list[str]:
 
 def other_names(model_class: type[BaseModel], path: Path) -> Mapping[str, str]:
     """What the section at `path` says to write instead of names that other programs use."""
-    names: Mapping[str, str] = getattr(
-        reduce(_annotation_inside, path, model_class), "other_names", {}
-    )
-    return names
+    section = reduce(_annotation_inside, path, model_class)
+    models = typing.get_args(section) or (section,)
+    return {
+        name: instead
+        for model in models
+        for name, instead in getattr(model, "other_names", {}).items()
+    }
 
 
 def example(model_class: type[BaseModel], path: Path) -> str | None:
