@@ -273,6 +273,14 @@ def test_the_wheel_carries_scenarios_and_profiles() -> None:
         assert names == sorted(path.stem for path in (ROOT / folder).iterdir())
 
 
+def test_the_license_and_the_marks_of_typed_packages_are_there() -> None:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert "Apache License\n                           Version 2.0" in text_of("LICENSE")
+    for package in ("simtrain", "calibrate"):
+        assert (ROOT / package / "py.typed").read_bytes() == b""
+
+
 def test_the_changelog_knows_the_version() -> None:
     version = tomllib.loads(text_of("pyproject.toml"))["project"]["version"]
     assert f"\n## {version}\n" in text_of("CHANGELOG.md")
