@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrate.models import Data, gpt, llama
+from calibrate.models import Data, expert_split, gpt, llama
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,16 @@ def _gpt(vocab: int, micro: int, *sizes: int) -> _Case:
     return _Case(gpt(*sizes) | {"vocab_size": vocab}, micro)
 
 
-def _llama(vocab: int, micro: int, *sizes: int, groups: int, ffn: int) -> _Case:
+def _llama(vocab: int, micro: int, *sizes: int, groups: int, ffn: int, experts: int = 0) -> _Case:
     """With fused attention, which leaves selective recompute nothing to save."""
-    model = llama(*sizes, groups=groups, ffn=ffn) | {"vocab_size": vocab}
+    model = llama(*sizes, groups=groups, ffn=ffn, experts=experts) | {"vocab_size": vocab}
     return _Case(model, micro, ("none", "full"), "fused")
 
 
 _CPU_QUICK = [
     _gpt(1024, 2, 2, 256, 4, 128),
     _llama(1024, 2, 2, 256, 4, 128, groups=2, ffn=704),
+    _llama(1024, 2, 2, 256, 4, 128, groups=2, ffn=256, experts=4),
 ]
 _CPU = [
     *_CPU_QUICK,
@@ -41,6 +42,7 @@ _CPU = [
 _GPU_QUICK = [
     _gpt(51200, 4, 12, 1024, 16, 1024),
     _llama(32768, 4, 12, 1024, 16, 1024, groups=8, ffn=2816),
+    _llama(32768, 4, 8, 1024, 16, 1024, groups=8, ffn=1792, experts=8),
 ]
 _GPU = [
     *_GPU_QUICK,
@@ -73,28 +75,27 @@ def _splits(num_ranks: int, model: Data) -> list[Data]:
     num_layers = model["num_layers"]
     # Each rank has heads of keys and values of its own.
     num_heads = model["num_query_groups" if "num_query_groups" in model else "num_attention_heads"]
-    splits = []
+    splits: list[Data] = []
     if num_heads % num_ranks == 0:
-        splits += [{"tensor": num_ranks, "sequence_parallel": each} for each in (False, True)]
+        # A layer with experts needs sequence parallelism.
+        sequence = (True,) if "experts" in model else (False, True)
+        splits += [{"tensor": num_ranks, "sequence_parallel": each} for each in sequence]
     if num_layers % num_ranks == 0:
         splits.append({"pipeline": num_ranks})
     half = num_ranks // 2
     if num_ranks % 2 == 0 and half > 1 and num_heads % half == 0:
         splits.append({"tensor": half, "sequence_parallel": True, "pipeline": 2})
-    return splits
+    return [split | expert_split(model, split.get("tensor", 1)) for split in splits]
 
 
 def _scenario(case: _Case, split: Data, recompute: str) -> Data:
-    scenario = {
+    scenario: Data = {
         "model": case.model,
         "parallelism": {**split, "scatter_gather": False},
         "batch": {"micro": case.micro, "global": _MICROBATCHES * case.micro},
         "recompute": recompute,
         "memory": {"deallocate_outputs": False},
     }
-    # A record without a backend is of the one that scenarios have without it.
-    return (
-        scenario
-        if case.attention_backend == "unfused"
-        else scenario | {"attention_backend": "fused"}
-    )
+    if case.attention_backend == "fused":
+        scenario["attention_backend"] = "fused"
+    return scenario

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrate.models import Data, gpt, llama
+from calibrate.models import Data, expert_split, gpt, llama
 from calibrate.record_file import Point
 from calibrate.records import LayerRecord, MemoryRecord
 from calibrate.shape import LayerShape
@@ -49,7 +49,7 @@ def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
         _point(size, recompute, several, timer, held_out=True, backend="fused")
         for size in sizes.llama_layers
         for recompute in (Recompute.NONE, Recompute.FULL)
-        if size.groups % timer.ranks.size == 0
+        if size.groups % timer.ranks.size == size.experts % timer.ranks.size == 0
     ]
     return paper + fused + today
 
@@ -90,9 +90,10 @@ def _point(
 
 
 def _scenario(size: LayerSize, recompute: Recompute, tensor: int, *, sequence: bool) -> Data:
+    model, split = _model(size), {"tensor": tensor, "sequence_parallel": sequence}
     return {
-        "model": _model(size),
-        "parallelism": {"tensor": tensor, "sequence_parallel": sequence},
+        "model": model,
+        "parallelism": split | expert_split(model, tensor),
         "batch": {"micro": size.microbatch, "global": size.microbatch},
         "recompute": recompute.value,
     }
@@ -101,7 +102,7 @@ def _scenario(size: LayerSize, recompute: Recompute, tensor: int, *, sequence: b
 def _model(size: LayerSize) -> Data:
     sizes = 1, size.hidden, size.heads, size.seq_length
     if isinstance(size, LlamaSize):
-        return llama(*sizes, groups=size.groups, ffn=size.ffn)
+        return llama(*sizes, groups=size.groups, ffn=size.ffn, experts=size.experts)
     return gpt(*sizes)
 
 

@@ -48,6 +48,8 @@ class Case:
         kind = "GPT of" if self.whole else "layers,"
         if model.normalization == "rms_norm":
             kind = "Llama of" if self.whole else "Llama layers,"
+        if model.experts is not None:
+            kind = f"{model.experts.num} experts, {kind}"
         return f"{kind} {model.num_layers} x {model.hidden_size}, {micro} x {model.seq_length}"
 
     @property
@@ -77,7 +79,8 @@ def case(
 def all_cases() -> list[Case]:
     """Layers of models of 0.35, 6.7 and 22 billion parameters, and GPTs of 0.12 and 0.4 billion.
 
-    Then two of today's layers and a small model of them, with fused attention.
+    Then two of today's layers, a small model of them, and layers with eight experts, with fused
+    attention.
     """
     layers = [
         case(gpt(4, hidden, heads, seq_length), recompute, micro=micro, whole=False)
@@ -93,17 +96,18 @@ def all_cases() -> list[Case]:
     ]
     today = [
         case(
-            llama(num_layers, hidden, heads, 1024, groups=8, ffn=ffn),
+            llama(num_layers, hidden, heads, 1024, groups=8, ffn=ffn, experts=experts),
             recompute,
             micro=micro,
             whole=whole,
             backend="fused",
         )
-        for (num_layers, hidden, heads, ffn, micro, whole), recompute in product(
+        for (num_layers, hidden, heads, ffn, experts, micro, whole), recompute in product(
             [
-                (4, 1024, 16, 2816, 8, False),
-                (2, 4096, 32, 14336, 1, False),
-                (12, 768, 24, 2048, 4, True),
+                (4, 1024, 16, 2816, 0, 8, False),
+                (2, 4096, 32, 14336, 0, 1, False),
+                (12, 768, 24, 2048, 0, 4, True),
+                (2, 2048, 16, 5632, 8, 4, False),
             ],
             ["none", "full"],
         )

@@ -28,8 +28,27 @@ def gpt(num_layers: int, hidden: int, heads: int, seq_length: int) -> Data:
 
 
 def llama(
-    num_layers: int, hidden: int, heads: int, seq_length: int, *, groups: int, ffn: int
+    num_layers: int,
+    hidden: int,
+    heads: int,
+    seq_length: int,
+    *,
+    groups: int,
+    ffn: int,
+    experts: int = 0,
+    top_k: int = 2,
 ) -> Data:
-    """Grouped queries, SwiGLU, RMS norms and rotary embedding; no biases and no dropout."""
+    """Grouped queries, SwiGLU, RMS norms and rotary embedding; no biases and no dropout.
+
+    Each layer has an MLP of `ffn` channels, or so many experts of them.
+    """
     sizes = gpt(num_layers, hidden, heads, seq_length)
-    return sizes | {"num_query_groups": groups, "ffn_hidden_size": ffn} | _LLAMA
+    mlp: Data = {"ffn_hidden_size": ffn}
+    if experts:
+        mlp = {"experts": mlp | {"num": experts, "top_k": top_k}}
+    return sizes | {"num_query_groups": groups} | mlp | _LLAMA
+
+
+def expert_split(model: Data, tensor: int) -> Data:
+    """The split of a layer's experts, if it has any, over its tensor-parallel ranks."""
+    return {"expert": tensor, "expert_tensor": 1} if "experts" in model and tensor > 1 else {}

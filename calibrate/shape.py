@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
+from simtrain.scenario.experts import Experts
 from simtrain.scenario.model import Model
 
 
@@ -13,7 +14,8 @@ class LayerShape:
     """Sizes of one transformer layer on one tensor-parallel rank; lengths in elements.
 
     `groups` are the heads of keys and values (None: as many as of queries). `is_llama` has RMS
-    norms, rotary embedding, SwiGLU and no biases and dropout, instead of the paper's layer.
+    norms, rotary embedding, SwiGLU and no biases and dropout, instead of the paper's layer. Such
+    a layer can have `experts` instead of an MLP, divided over the tensor-parallel ranks.
     """
 
     seq_length: int
@@ -29,6 +31,7 @@ class LayerShape:
     fused_attention: bool = False
     groups: int | None = None
     is_llama: bool = False
+    experts: Experts | None = None
 
     @classmethod
     def of(cls, scenario: Scenario) -> LayerShape:
@@ -47,6 +50,7 @@ class LayerShape:
             fused_attention=scenario.attention_backend == "fused",
             groups=scenario.model.num_query_groups,
             is_llama=_is_llama(scenario.model),
+            experts=scenario.model.experts,
         )
 
     @property

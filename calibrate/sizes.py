@@ -33,10 +33,11 @@ class LayerSize:
 
 @dataclass(frozen=True, slots=True)
 class LlamaSize(LayerSize):
-    """With `groups` of queries and a gated MLP of `ffn` channels."""
+    """With `groups` of queries and a gated MLP of `ffn` channels, or so many `experts` of them."""
 
     groups: int
     ffn: int
+    experts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _quick(sizes: Sizes) -> Sizes:
         attention_heads=sizes.attention_heads[:2],
         attention_lengths=sizes.attention_lengths[:2],
         layers=sizes.layers[:2],
-        llama_layers=sizes.llama_layers[:1],
+        llama_layers=sizes.llama_layers[:2],
         host_bytes=sizes.host_bytes[:2],
         num_iterations=5,
         is_quick=True,
@@ -117,6 +118,7 @@ _CPU = Sizes(
     ),
     llama_layers=(
         LlamaSize(512, 8, 128, 2, groups=4, ffn=1408),
+        LlamaSize(512, 8, 128, 2, groups=4, ffn=512, experts=8),
         LlamaSize(1024, 16, 256, 1, groups=4, ffn=2816),
     ),
     overlap=LayerSize(512, 8, 256, 2),
@@ -146,6 +148,7 @@ _CUDA = Sizes(
     ),
     llama_layers=(
         LlamaSize(4096, 32, 4096, 1, groups=8, ffn=14336),
+        LlamaSize(4096, 32, 4096, 1, groups=8, ffn=14336, experts=8),
         LlamaSize(8192, 64, 4096, 1, groups=8, ffn=28672),
     ),
     overlap=LayerSize(4096, 32, 2048, 1),

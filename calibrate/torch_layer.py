@@ -12,6 +12,7 @@ same tokens their dropout masks must agree, and each rank draws as many numbers 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
@@ -26,6 +27,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from calibrate.shape import LayerShape
+from calibrate.torch_experts import ExpertsMLP
 from calibrate.torch_llama import LlamaAttention, LlamaMLP
 from calibrate.torch_parallel import TensorGroup, column_parallel, row_parallel
 
@@ -40,6 +42,8 @@ DIVIDED_DIMENSION = {
     "mlp.expansion_weight": 0,
     "mlp.expansion_bias": 0,
     "mlp.contraction_weight": 1,
+    "mlp.experts_up_weight": 0,
+    "mlp.experts_down_weight": 0,
 }
 """The dimension along which the ranks divide a parameter; the others are whole on each rank."""
 
@@ -73,9 +77,9 @@ class TransformerLayer(nn.Module):
         self.recompute = recompute
         selective = recompute is Recompute.SELECTIVE
         with torch.device(device):
-            attention, mlp = (LlamaAttention, LlamaMLP) if shape.is_llama else (Attention, MLP)
+            attention = LlamaAttention if shape.is_llama else Attention
             self.attention = attention(shape, self.group, selective=selective)
-            self.mlp = mlp(shape, self.group)
+            self.mlp = _mlp(shape)(shape, self.group)
         self.to(dtype=dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -140,6 +144,12 @@ class MLP(nn.Module):
         activated = functional.gelu(wide.add_(self.expansion_bias), approximate="tanh")
         narrow = row_parallel(activated, self.contraction_weight, self.group)
         return bias_dropout_residual(narrow, self.contraction_bias, hidden)
+
+
+def _mlp(shape: LayerShape) -> Callable[[LayerShape, TensorGroup], nn.Module]:
+    if shape.experts is not None:
+        return ExpertsMLP
+    return LlamaMLP if shape.is_llama else MLP
 
 
 def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -200,6 +200,8 @@ def _row(scenario: Scenario, what: str, measured: float, predicted: float) -> Ro
     model, split = scenario.model, scenario.parallelism
     size = f"{model.num_layers} x {model.hidden_size}, {scenario.batch.micro} x {model.seq_length}"
     size = f"Llama {size}" if model.normalization == "rms_norm" else size
+    if model.experts is not None:
+        size += f", {model.experts.num} experts"
     ranks = f", t={split.tensor} p={split.pipeline}" if scenario.num_gpus > 1 else ""
     fused = ", fused" if scenario.attention_backend == "fused" else ""
     return Row(size + ranks, scenario.strategy + fused, what, measured, predicted)

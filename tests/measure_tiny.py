@@ -21,7 +21,10 @@ TINY = Sizes(
     attention_heads=(2, 4),
     attention_lengths=(32, 64),
     layers=(_LAYER, LayerSize(64, 2, 64, 1)),
-    llama_layers=(LlamaSize(64, 4, 32, 1, groups=2, ffn=96),),
+    llama_layers=(
+        LlamaSize(64, 4, 32, 1, groups=2, ffn=96),
+        LlamaSize(64, 4, 32, 1, groups=2, ffn=32, experts=4),
+    ),
     overlap=_LAYER,
     num_iterations=2,
     is_quick=True,

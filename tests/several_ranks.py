@@ -14,10 +14,11 @@ from typing import Any
 from test_torch_layer import assert_ranks_equal_the_plain_layer, shape
 from test_torch_measure import identities, wait_for_lines
 from test_torch_training import assert_ranks_train_as_one_does
-from training_ranks import LLAMA, scenario
+from training_ranks import EXPERTS, LLAMA, scenario
 
 from calibrate.measured_links import fit_links
 from calibrate.measured_network import fit_network, missing_for_network, ranks_per_node
+from calibrate.models import expert_split
 from calibrate.record_file import read_records
 from calibrate.records import CollectiveRecord, OverlapRecord
 from calibrate.sizes import Part
@@ -46,7 +47,10 @@ def test_four_ranks_train_as_one_does(tmp_path: Path) -> None:
         scenario(tied=tied, recompute=recompute, **split)
         for split in splits
         for tied, recompute in ((True, "full"), (False, "selective"))
-    ] + [scenario(tied=False, model=LLAMA, **splits[0])]
+    ] + [
+        scenario(tied=False, model=LLAMA, **splits[0]),
+        scenario(tied=False, model=EXPERTS, **expert_split(EXPERTS, 2), **splits[0]),
+    ]
     assert_ranks_train_as_one_does(tmp_path, cases)
 
 
@@ -81,7 +85,7 @@ def test_two_ranks_measure_and_survive_a_rank_that_dies(tmp_path: Path) -> None:
     found, records = read_records(tmp_path)
     assert (found.backend, found.num_ranks) == ("gloo", 2)
     assert records[: len(kept)] == kept
-    assert Counter(each.kind for each in records) == {"collective": 10, "overlap": 3, "layer": 14}
+    assert Counter(each.kind for each in records) == {"collective": 10, "overlap": 3, "layer": 16}
     assert max(identities(tmp_path).values()) == 1
     assert [each.what for each in records if isinstance(each, OverlapRecord)] == [
         "32 x 64 x 64 beside an all-reduce of 4096 bytes over 2 ranks",

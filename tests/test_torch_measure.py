@@ -81,7 +81,7 @@ def identities(folder: Path) -> Counter[str]:
 def test_a_complete_file_holds_every_point_once(complete: Path) -> None:
     found, records = read_records(complete)
     kinds = Counter(each.kind for each in records)
-    assert kinds == {"gemm": 27, "kernel": 16, "attention": 4, "launch": 1, "layer": 10}
+    assert kinds == {"gemm": 27, "kernel": 16, "attention": 4, "launch": 1, "layer": 12}
     assert max(identities(complete).values()) == 1
     assert (found.backend, found.num_ranks, found.num_sms) == ("none", 1, 1)
     assert found.software["torch"] == torch.__version__
@@ -116,10 +116,12 @@ def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(compl
     ]
     layers = [each for each in records if isinstance(each, LayerRecord)]
     fused = [each for each in layers if each.scenario.get("attention_backend") == "fused"]
-    assert [each.scenario["model"]["seq_length"] for each in fused] == [32, 64, 32, 32]
+    assert [each.scenario["model"]["seq_length"] for each in fused] == [32, 64, 32, 32, 32, 32]
     assert all(each.held_out for each in fused)
     today = [each.scenario for each in fused if "num_query_groups" in each.scenario["model"]]
-    assert [each["recompute"] for each in today] == ["none", "full"]
+    assert [("experts" in each["model"], each["recompute"]) for each in today] == [
+        (experts, recompute) for experts in (False, True) for recompute in ("none", "full")
+    ]
 
 
 def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,14 +150,14 @@ def test_several_ranks_run_all_five_strategies() -> None:
 def test_measuring_again_adds_nothing(complete: Path) -> None:
     before = (complete / FILE_NAME).read_bytes()
     again = measure(complete, "cpu", TINY, UNTRAINED)
-    assert (again.num_before, again.num_added) == (58, 0)
+    assert (again.num_before, again.num_added) == (60, 0)
     assert (complete / FILE_NAME).read_bytes() == before
 
 
 def test_a_torn_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
     whole = (complete / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(whole[:-7])
-    assert len(read_records(tmp_path)[1]) == 57
+    assert len(read_records(tmp_path)[1]) == 59
     assert measure(tmp_path, "cpu", TINY, UNTRAINED).num_added == 1
     assert identities(tmp_path) == identities(complete)
 
@@ -345,5 +347,5 @@ def test_one_process_says_that_it_leaves_collectives_out(
     options = ["measure", "--out", str(complete), "--device", "cpu"]
     done = CliRunner().invoke(app, [*options, *only])
     assert done.exit_code == 0
-    assert "0 records added to 58" in done.stdout
+    assert "0 records added to 60" in done.stdout
     assert "collectives left out" in done.stdout

@@ -8,10 +8,11 @@ import pytest
 import torch
 from rank_processes import run_ranks
 from torch import Tensor
-from training_ranks import LLAMA, file_of, run_rank, scenario, trained, training_of
+from training_ranks import EXPERTS, LLAMA, file_of, run_rank, scenario, trained, training_of
 
 from calibrate.iteration_cases import iteration_cases
 from calibrate.measure_iterations import measure_iteration
+from calibrate.models import expert_split
 from calibrate.records import RECORD
 from calibrate.torch_training import Training
 from simtrain.scenario import Scenario, check_scenario
@@ -22,12 +23,22 @@ SPLITS = [
     {"tensor": 2},
     {"tensor": 2, "sequence_parallel": True},
 ]
-TWO_RANKS = [
-    scenario(tied=tied, recompute=recompute, **split)
-    for split, (tied, recompute) in product(SPLITS, [(True, "none"), (False, "selective")])
-] + [
-    scenario(tied=False, recompute="full", model=LLAMA, **split) for split in (SPLITS[0], SPLITS[2])
-]
+TWO_RANKS = (
+    [
+        scenario(tied=tied, recompute=recompute, **split)
+        for split, (tied, recompute) in product(SPLITS, [(True, "none"), (False, "selective")])
+    ]
+    + [
+        scenario(tied=False, recompute="full", model=LLAMA, **split)
+        for split in (SPLITS[0], SPLITS[2])
+    ]
+    + [
+        scenario(
+            tied=False, recompute=recompute, model=EXPERTS, **expert_split(EXPERTS, 2), **SPLITS[2]
+        )
+        for recompute in ("none", "full")
+    ]
+)
 
 
 def test_two_ranks_train_as_one_does(tmp_path: pathlib.Path) -> None:
@@ -37,12 +48,14 @@ def test_two_ranks_train_as_one_does(tmp_path: pathlib.Path) -> None:
 
 def assert_ranks_train_as_one_does(folder: pathlib.Path, cases: list[Scenario]) -> None:
     """Loss and clipped gradients, in float64 added up in fp32; clipping needs the norm of all."""
-    for undivided in (scenario(tied=True), scenario(tied=False), scenario(tied=False, model=LLAMA)):
-        training = training_of(undivided)
+    undivided = [scenario(tied=tied) for tied in (True, False)]
+    undivided += [scenario(tied=False, model=model) for model in (LLAMA, EXPERTS)]
+    for case in undivided:
+        training = training_of(case)
         weights = dict(training.stage.named_parameters())
         whole = trained(training)
         assert norm(list(whole.values())[1:]) == pytest.approx(1, rel=1e-5)
-        torch.save((weights, whole), folder / file_of(undivided))
+        torch.save((weights, whole), folder / file_of(case))
     num_ranks = cases[0].num_gpus
     run_ranks(run_rank, (str(folder), cases), num_ranks)
     for rank in range(num_ranks):

@@ -24,6 +24,7 @@ MODEL = {
     "vocab_size": 12,
 }
 LLAMA = llama(4, 16, 4, 8, groups=2, ffn=24) | {"vocab_size": 12}
+EXPERTS = llama(4, 16, 4, 8, groups=2, ffn=24, experts=4) | {"vocab_size": 12}
 
 
 def scenario(
@@ -35,7 +36,7 @@ def scenario(
         "batch": {"micro": 2, "global": 6},
         "recompute": recompute,
         "memory": {"deallocate_outputs": False},
-        "attention_backend": "fused" if model is LLAMA else "unfused",
+        "attention_backend": "unfused" if model is MODEL else "fused",
     }
     return Scenario.model_validate(data)
 
@@ -92,7 +93,8 @@ def _side_by_side(training: Training, within: str) -> list[int]:
 
 def file_of(case: Scenario) -> str:
     """The name of the file with the weights and results of the undivided model."""
-    return f"{case.model.normalization}, tied={case.model.tied_embeddings}.pt"
+    kind = "experts" if case.model.experts else case.model.normalization
+    return f"{kind}, tied={case.model.tied_embeddings}.pt"
 
 
 def largest_errors(training: Training, found: Tensors, whole: Tensors) -> Tensors:
