@@ -339,7 +339,8 @@ def overlap_of(scenario: Scenario) -> OverlapPolicy:
         "dp": scenario.overlap.data_parallel,
         "ep": scenario.overlap.shared_expert,
     }
-    return OverlapPolicy(frozenset(axis for axis, hides in axes.items() if hides))
+    hidden = frozenset(axis for axis, hides in axes.items() if hides)
+    return OverlapPolicy(hidden, scenario.overlap.userbuffers)
 
 
 # Equal microbatches and passes are one object, which caches find by identity.

@@ -124,6 +124,7 @@ MAPPED_EXAMPLES = {
     "exp_avg_sq_dtype": f"{DISTRIBUTED} --use-precision-aware-optimizer --exp-avg-sq-dtype bf16",
     "accumulate_allreduce_grads_in_fp32": "--accumulate-allreduce-grads-in-fp32",
     "grad_reduce_in_bf16": "--grad-reduce-in-bf16",
+    "tp_comm_overlap": "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap",
     "overlap_p2p_comm": "--pipeline-model-parallel-size 4 --global-batch-size 4 "
     "--num-virtual-stages-per-pipeline-rank 2 --no-overlap-p2p-communication",
     "overlap_grad_reduce": "--overlap-grad-reduce",

@@ -7,12 +7,14 @@ from bad_context import BAD_CONTEXT
 from bad_data_parallel import BAD_DATA_PARALLEL
 from bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, Bad, adding
 from bad_stages import BAD_STAGES
+from bad_userbuffers import BAD_USERBUFFERS
 from scenario_texts import MINIMAL
 
 from simtrain.errors import InputError
 from simtrain.scenario import load_scenario
 
-ALL = UNREADABLE + WRONG_VALUES + ILLEGAL + BAD_STAGES + BAD_CONTEXT + BAD_DATA_PARALLEL
+ALL = UNREADABLE + WRONG_VALUES + ILLEGAL + BAD_STAGES + BAD_CONTEXT
+ALL += BAD_DATA_PARALLEL + BAD_USERBUFFERS
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)

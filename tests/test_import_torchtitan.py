@@ -103,6 +103,15 @@ def test_replicas_of_shards_are_those_of_a_device_mesh() -> None:
     assert (memory.zero_stage, memory.shard_over, memory.reshard_after_forward) == (3, 4, False)
 
 
+def test_asynchronous_tensor_parallelism_is_pipelined() -> None:
+    inside = "tensor_parallel_degree = 4  # inside a node"
+    text = text_of(JOB.replace(inside, f"{inside}\nenable_async_tensor_parallel = true"))
+    overlap = load_scenario(_written(text)).overlap
+    assert overlap.userbuffers and overlap.tensor_parallel
+    assert "# - parallelism.enable_async_tensor_parallel, line 20: chunks" in text
+    assert "userbuffers: true" not in text_of(JOB)
+
+
 def _written(text: str) -> str:
     Path("o.yaml").write_text(text, encoding="utf-8")
     return "o.yaml"
@@ -133,6 +142,13 @@ WRONG = {
         ),
         "job.toml:20:1: E872 parallelism.pipeline_parallel_schedule is ZBVZeroBubble",
         "write 1F1B, Interleaved1F1B or GPipe",
+    ),
+    "no flag": (
+        JOB.replace(
+            "tensor_parallel_degree", 'enable_async_tensor_parallel = "on"\ntensor_parallel_degree'
+        ),
+        "job.toml:19:1: E872 parallelism.enable_async_tensor_parallel is on: it must be true",
+        "write true or false",
     ),
     "no integer": (
         JOB.replace("= 4  #", '= "4"  #'),

@@ -20,6 +20,7 @@ from simtrain.scenario import (
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.rules import size_rule
+from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.scenario.violation import broken_codes, suggest
 from simtrain.schedules import build, most_outstanding
 
@@ -224,7 +225,8 @@ def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str
 def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
     codes = [rule.code for rule in RULES]
     assert codes == sorted(codes)
-    every_rule = (*RULES, size_rule(8, 1), NO_HOST_LINK, NO_FUSED_ATTENTION, products_rule(()))
+    of_clusters = (size_rule(8, 1), NO_HOST_LINK, NO_FUSED_ATTENTION, products_rule(()))
+    every_rule = (*RULES, *of_clusters, userbuffer_node_rule(8))
     assert len({rule.code for rule in every_rule}) == len(every_rule)
     assert all(rule.reason for rule in every_rule)
 

@@ -83,6 +83,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
     }
     assert scenario.overlap.model_dump() == {
         "tensor_parallel": None,
+        "userbuffers": False,
         "pipeline": False,
         "data_parallel": False,
         "shared_expert": False,

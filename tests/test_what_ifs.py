@@ -13,7 +13,7 @@ import pytest
 from command_line import ROOT, call
 from made_results import ran, row, write_results
 from pytest import MonkeyPatch
-from what_if_tables import GIB, LINK_AXES, TABLES, Row, percent, share, winners
+from what_if_tables import GIB, LINK_AXES, TABLES, Row, groups, percent, share, winners
 
 from simtrain.figures import style
 from simtrain.resources import list_sweeps
@@ -193,6 +193,15 @@ def test_context_parallelism_is_worth_its_ring() -> None:
         f"{near} of the iteration are exposed communication with 2 ranks in the ring and {far}",
         f"exposes {gathered} instead of {ring} on the fastest split",
     )
+
+
+def test_userbuffers_lose_some_of_what_they_hide() -> None:
+    for group in groups(rows_of("userbuffers"), "model.seq_length", "parallelism.tensor"):
+        without, used = winners(group, "tokens_per_s", "overlap.userbuffers")
+        parts = "breakdown_tensor_communication_s", "iteration_time_s"
+        hidden_s, gained_s = (without[part] - used[part] for part in parts)
+        assert 0.25 < 1 - gained_s / hidden_s < 0.5
+    says("userbuffers", "A quarter to a half of the hidden seconds", f"{12 * 2**27 / 2**30} GiB")
 
 
 def hidden_gains(*overrides: str) -> list[float]:

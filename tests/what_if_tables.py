@@ -187,6 +187,16 @@ def fp8(rows: Sequence[Row]) -> Lines:
         ]
 
 
+def userbuffers(rows: Sequence[Row]) -> Lines:
+    for group in groups(rows, "model.seq_length", "parallelism.tensor"):
+        without, used = winners(group, "tokens_per_s", "overlap.userbuffers")
+        cells = [str(used[name]) for name in ("model.seq_length", "parallelism.tensor")]
+        for row in (without, used):
+            cells += [f"{row['tokens_per_s']:,.0f}", share(row, "tensor_communication")]
+        gain = used["tokens_per_s"] / without["tokens_per_s"] - 1
+        yield [*cells, f"{gain:+.1%}".replace("%", " %")]
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
     one.__name__: one
     for one in (
@@ -199,5 +209,6 @@ TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
         larger_batch,
         context_parallel,
         fp8,
+        userbuffers,
     )
 }

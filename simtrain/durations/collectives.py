@@ -39,7 +39,7 @@ def wire_bytes(op: Collective) -> float:
 
     An all-to-all sends as much, and a transfer all of it.
     """
-    if op.kind is CollectiveKind.SEND:
+    if op.kind.is_transfer:
         return op.array_bytes
     return ring_bytes(op.kind, op.array_bytes, op.group.num_ranks)
 
@@ -58,7 +58,7 @@ def collective_seconds(op: Collective, profile: HardwareProfile) -> float:
     group = op.group
     if group.num_ranks == 1:
         return 0.0
-    if op.kind is CollectiveKind.SEND:
+    if op.kind.is_transfer:
         crossed = _levels_left(group)
         return transfer_seconds(op.array_bytes, crossed, num_sharing=1, profile=profile)
     if group.inside_one_node:
@@ -77,7 +77,7 @@ def collective_is_extrapolated(op: Collective, profile: HardwareProfile) -> bool
     group = op.group
     if not group.inside_one_node:
         return True
-    if group.num_ranks == 1 or op.kind is CollectiveKind.SEND:
+    if group.num_ranks == 1 or op.kind.is_transfer:
         return False
     if op.kind is CollectiveKind.ALL_TO_ALL and not _has_all_to_all(profile):
         return True
@@ -115,11 +115,14 @@ def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> flo
     Over the links of a node it is the profile's slowdown: kernels beside it run at
     1/(1 + slowdown) of their speed. A collective that the network holds up moves as many bytes
     through the GPU's memory and multiprocessors in more time, and takes as much less of them.
+    Copy engines take no multiprocessors, and little of the memory's bandwidth.
     """
+    if op.kind is CollectiveKind.COPY:
+        return 0.0
     slowdown = profile.overlap.slowdown.value
     if op.group.inside_one_node or profile.intra_node is None:
         return slowdown
-    if op.kind is CollectiveKind.SEND:
+    if op.kind.is_transfer:
         at_full_speed_s = transfer_seconds(op.array_bytes, 0, num_sharing=1, profile=profile)
     else:
         at_full_speed_s = _intra_node_seconds(op, profile.cluster.nvlink_gpus, profile)

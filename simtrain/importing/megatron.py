@@ -15,6 +15,7 @@ from simtrain.importing.megatron_experts import set_expert_parallelism, set_mlp
 from simtrain.importing.megatron_model import set_attention
 from simtrain.importing.megatron_precision import set_precision
 from simtrain.importing.megatron_software import set_software
+from simtrain.importing.megatron_userbuffers import set_userbuffers
 from simtrain.importing.megatron_values import (
     CONTEXT_COMMUNICATION,
     Reader,
@@ -339,6 +340,7 @@ class _Mapping(Reader):
         overlaps = interleaves and self.flag("overlap_p2p_comm", True)
         otherwise = f"default of Megatron-LM {'with' if interleaves else 'without'} virtual stages"
         self.set("overlap.pipeline", overlaps, "overlap_p2p_comm", otherwise=otherwise)
+        set_userbuffers(self)
         set_overlap(self)
 
     # ---------------------------------------------------------------------------------- notes

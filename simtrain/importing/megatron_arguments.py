@@ -115,6 +115,7 @@ MAPPED: dict[str, str] = {
     "exp_avg_sq_dtype": "precision.exp_avg_sq",
     "accumulate_allreduce_grads_in_fp32": "precision.gradients",
     "grad_reduce_in_bf16": "precision.gradients",
+    "tp_comm_overlap": "overlap.userbuffers",
     "overlap_p2p_comm": "overlap.pipeline",
     "overlap_grad_reduce": "overlap.data_parallel",
     "overlap_param_gather": "overlap.parameter_gather",
@@ -262,13 +263,6 @@ NOT_MODELLED: dict[str, Effect] = {
         details="wgrad_deferral_limit",
     ),
     "delay_wgrad_compute": Effect("weight gradients are computed later"),
-    "tp_comm_overlap": Effect(
-        "tensor-parallel collectives are hidden in the forward pass too: faster",
-        details="""
-        tp_comm_overlap_cfg tp_comm_overlap_ag tp_comm_overlap_rs tp_comm_overlap_rs_dgrad
-        tp_comm_bulk_dgrad tp_comm_bulk_wgrad tp_comm_split_ag tp_comm_split_rs
-        tp_comm_bootstrap_backend""",
-    ),
     "overlap_param_gather_with_optimizer_step": Effect("a gather is hidden behind the optimizer"),
     "ddp_num_buckets": Effect("gradient buckets of another size"),
     "ddp_reduce_scatter_with_fp32_accumulation": Effect("all-to-alls reduce the gradients"),
@@ -310,9 +304,23 @@ NOT_MODELLED: dict[str, Effect] = {
     "log_num_zeros_in_grad": Effect("one more pass over the gradients"),
 }
 
+_EXPOSED_GATHER = Effect("gathers are exposed before their products: slower", ("True",))
+_EXPOSED_SCATTER = Effect("reduce-scatters are exposed after their products: slower", ("True",))
+USERBUFFERS: dict[str, Effect] = {
+    "tp_comm_overlap_cfg": Effect("other methods and chunks than Transformer Engine's defaults"),
+    "tp_comm_overlap_ag": _EXPOSED_GATHER,
+    "tp_comm_split_ag": _EXPOSED_GATHER,
+    "tp_comm_overlap_rs": _EXPOSED_SCATTER,
+    "tp_comm_split_rs": _EXPOSED_SCATTER,
+    "tp_comm_overlap_rs_dgrad": Effect("input gradients are reduce-scattered chunk by chunk"),
+    "tp_comm_bulk_dgrad": Effect("NCCL gathers beside input gradients, without a copy", ("True",)),
+    "tp_comm_bulk_wgrad": Effect("NCCL reduce-scatters beside weight gradients", ("True",)),
+}
+"""What arguments that are not modelled change with tp_comm_overlap, and only with it."""
+
 DETAILS: dict[str, str] = {
     detail: name for name, effect in NOT_MODELLED.items() for detail in effect.details.split()
-}
+} | dict.fromkeys(USERBUFFERS, "tp_comm_overlap")
 """The arguments that only refine another one, and that one."""
 
 KNOWN = MAPPED.keys() | NOT_MODELLED.keys() | DETAILS.keys() | WITHOUT_EFFECT

@@ -72,6 +72,7 @@ _WITHOUT_EFFECT = """
 
     rank local_rank lazy_mpu_init distributed_timeout_minutes distributed_timeout_seconds_after_init
     enable_gloo_process_groups high_priority_stream_groups use_cpu_initialization te_rng_tracker
+    tp_comm_bootstrap_backend
     inference_rng_tracker async_tensor_model_parallel_allreduce gradient_reduce_div_fusion
     ddp_average_in_collective ddp_pad_buckets_for_high_nccl_busbw disable_symmetric_registration
     clone_scatter_output_in_embedding pin_cpu_grads pin_cpu_params manual_gc manual_gc_interval

@@ -143,6 +143,7 @@ class _Mapping:
         self.set("software", "torchtitan_compiled" if compiles else "torchtitan", *compiles)
         self._precision()
         self.draft.set("overlap.data_parallel", True, _ALWAYS)
+        self._asynchronous_tensor_parallel()
         self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
         self._notes()
 
@@ -288,6 +289,17 @@ class _Mapping:
         if self.draft.data["memory"]["zero_stage"]:
             text = "the shards of parameters are the fp32 master weights: two bytes less each"
             self.draft.note("FSDP", text)
+
+    def _asynchronous_tensor_parallel(self) -> None:
+        key = "parallelism.enable_async_tensor_parallel"
+        value = self.job[key]
+        if type(value) is not bool:
+            raise self.job.wrong(key, "must be true or false", "write true or false")
+        if value and self.tensor > 1:
+            self.set("overlap.tensor_parallel", True, key)
+            self.set("overlap.userbuffers", True, key)
+            text = "chunks, order and buffers here are those of Transformer Engine's userbuffers"
+            self.draft.note(key, text, self.job.place(key))
 
     def _notes(self) -> None:
         for key, effect in NOT_MODELLED.items():

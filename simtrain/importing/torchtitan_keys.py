@@ -35,6 +35,7 @@ DEFAULTS = {
     "parallelism.data_parallel_shard_degree": -1,
     "parallelism.fsdp_reshard_after_forward": "default",
     "parallelism.tensor_parallel_degree": 1,
+    "parallelism.enable_async_tensor_parallel": False,
     "parallelism.pipeline_parallel_degree": 1,
     "parallelism.context_parallel_degree": 1,
     "parallelism.context_parallel_rotate_method": "allgather",
@@ -56,6 +57,7 @@ MAPPED: dict[str, str] = {
     "parallelism.data_parallel_shard_degree": "memory.zero_stage",
     "parallelism.fsdp_reshard_after_forward": "memory.reshard_after_forward",
     "parallelism.tensor_parallel_degree": "parallelism.tensor",
+    "parallelism.enable_async_tensor_parallel": "overlap.userbuffers",
     "parallelism.pipeline_parallel_degree": "parallelism.pipeline",
     "parallelism.pipeline_parallel_schedule": "schedule",
     "parallelism.pipeline_parallel_layers_per_stage": "parallelism.interleave",
@@ -77,9 +79,6 @@ NOT_MODELLED: dict[str, Effect] = {
     ),
     "training.enable_cpu_offload": Effect(
         "parameters, gradients and optimizer states live on the host", ("False",)
-    ),
-    "parallelism.enable_async_tensor_parallel": Effect(
-        "tensor-parallel collectives overlap with products, chunk by chunk", ("False",)
     ),
     "parallelism.disable_loss_parallel": Effect(
         "the logits are gathered before the loss", ("False",)

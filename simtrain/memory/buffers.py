@@ -1,8 +1,8 @@
 """Buffers that a rank holds beside model states and activations, by name.
 
 Of every iteration: Megatron-LM's global memory buffer, as large as the largest request of the ops
-that share it (`get_global_memory_buffer().get_tensor(..., "mpu")`); and what ZeRO needs whole for a
-moment.
+that share it (`get_global_memory_buffer().get_tensor(..., "mpu")`); Transformer Engine's
+userbuffers, registered once; and what ZeRO needs whole for a moment.
 Of the optimizer step: the fp32 copy of 16-bit gradients (Megatron-LM's
 `Float16OptimizerWithFloat16Params`; the flattened fp32 buffer of ZeRO, Section 3.2). Reducing
 gradients needs none: they lie in one contiguous buffer and are reduced in place. An Adam that is
@@ -15,6 +15,7 @@ import functools
 from dataclasses import replace
 
 from simtrain.plan import Plan
+from simtrain.workload.blocks.userbuffers import registered_bytes
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import FP32_BYTES
@@ -24,6 +25,7 @@ RECOMPUTED, WORKING = "recomputed tensors", "working tensors"
 GLOBAL, FP32_GRADIENTS = "global memory buffer", "gradients in fp32"
 OPTIMIZER_ARRAY = "array of the optimizer's kernels"
 FP8_WEIGHTS = "fp8 copies of weights"
+USERBUFFERS = "userbuffers"
 GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
@@ -39,6 +41,7 @@ def lasting_buffers(plan: Plan, global_bytes: int, num_fp8: int = 0) -> Buffers:
         GLOBAL: global_bytes,
         GATHERED_PARAMETERS: max(gathered for gathered, _ in whole),
         GRADIENT_BUCKET: max(bucket for _, bucket in whole),
+        USERBUFFERS: _userbuffers(plan),
         FP8_WEIGHTS: plan.step_options.fp8_copies_bytes(num_fp8),
     }
 
@@ -69,5 +72,10 @@ def step_buffers(
         GLOBAL: global_bytes,
         FP32_GRADIENTS: held * FP32_BYTES if copied else 0,
         OPTIMIZER_ARRAY: 0 if options.fused_adam or options.offloads else held * FP32_BYTES,
+        USERBUFFERS: _userbuffers(plan),
         FP8_WEIGHTS: options.fp8_copies_bytes(num_fp8),
     }
+
+
+def _userbuffers(plan: Plan) -> int:
+    return registered_bytes(plan.microbatch) if plan.scenario.overlap.userbuffers else 0

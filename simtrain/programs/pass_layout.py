@@ -63,8 +63,10 @@ def pass_program(record: PassRecord, machine: PassMachine) -> Program:
     if not layout.runs_side_by_side:
         return Program(layout.graph, duration_s)
     load = _of_ops(segments, machine.load)
-    starts = np.arange(2 * num_ops + 1, dtype=np.int32) // 2
-    device, weight = np.zeros(num_ops, np.int32), np.ones(2 * num_ops)
+    # Launches take nothing of the device, nor do copy engines.
+    num_loads = np.concatenate([[0], np.cumsum(load > 0)]).astype(np.int32)
+    starts, load = num_loads[np.arange(2 * num_ops + 1) // 2], load[load > 0]
+    device, weight = np.zeros(len(load), np.int32), np.ones(2 * num_ops)
     return Program(layout.graph, duration_s, Shares(np.ones(1), starts, device, load, weight))
 
 

@@ -13,10 +13,18 @@ from simtrain.scenario.precision_rules import products_rule
 from simtrain.scenario.rules import RULES, size_rule
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import IN_PYTHON
+from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.scenario.violation import Rule, problem_of
 from simtrain.strict_yaml import data_of, input_error
 
-_EVERY_RULE = (*RULES, size_rule(1, 1), NO_HOST_LINK, NO_FUSED_ATTENTION, products_rule(()))
+_EVERY_RULE = (
+    *RULES,
+    size_rule(1, 1),
+    NO_HOST_LINK,
+    NO_FUSED_ATTENTION,
+    products_rule(()),
+    userbuffer_node_rule(1),
+)
 REASONS = {rule.code: rule.reason for rule in _EVERY_RULE}
 """The reason of each rule, by its code; those of clusters too."""
 
@@ -92,6 +100,7 @@ def check_cluster(
         InputError: with the nearest legal numbers of replicas, stages or ranks that fit.
     """
     rules = [size_rule(gpus_per_node, num_nodes), products_rule(product_types)]
+    rules += [userbuffer_node_rule(gpus_per_node)] if scenario.overlap.userbuffers else []
     rules += [] if has_host_link else [NO_HOST_LINK]
     rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
     check_scenario(scenario, rules, kept=RULES)

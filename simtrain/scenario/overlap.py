@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -22,6 +24,9 @@ class Overlap(Section):
 
     tensor_parallel: the collectives of the backward pass behind the gradient products. By default
         as the software stack does.
+    userbuffers: the gathers and reduce-scatters of QKV, projection and MLP pipelined with their
+        products, chunk by chunk, in the forward pass too (Megatron-LM's --tp-comm-overlap, by
+        Transformer Engine's defaults; PyTorch's asynchronous tensor parallelism).
     pipeline: asynchronous transfers between stages, instead of blocking ones.
     shared_expert: the shared expert beside the all-to-alls of the others, instead of after them
         (--moe-shared-expert-overlap).
@@ -44,6 +49,7 @@ class Overlap(Section):
     """
 
     tensor_parallel: bool | None = Field(default=None, examples=["true"])
+    userbuffers: bool = Field(default=False, examples=["true"])
     pipeline: bool = Field(default=False, examples=["true"])
     data_parallel: bool = Field(default=False, examples=["true"])
     parameter_gather: bool = Field(default=False, examples=["true"])
@@ -52,3 +58,12 @@ class Overlap(Section):
     align_gradient_reduction: bool = Field(default=False, examples=["true"])
     align_parameter_gather: bool = Field(default=False, examples=["true"])
     shared_expert: bool = Field(default=False, examples=["true"])
+
+    other_names: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "tp_comm_overlap": "userbuffers",
+            "enable_async_tensor_parallel": "userbuffers",
+            "overlap_grad_reduce": "data_parallel",
+            "overlap_param_gather": "parameter_gather",
+        }
+    )

@@ -24,6 +24,7 @@ from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
+from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
 from simtrain.scenario.violation import Rule, Violation, registering
 
 # Megatron's --make-vocab-size-divisible-by.
@@ -39,6 +40,7 @@ _RULES: list[Rule] = [
     *COMBINATION_RULES,
     *DATA_PARALLEL_RULES,
     *EXPERT_RULES,
+    *USERBUFFER_RULES,
     *PRECISION_RULES,
     *SOFTWARE_RULES,
 ]

@@ -127,5 +127,6 @@ class Head:
             tied=WORD_EMBEDDINGS if self.tied else "",
             holds_weight=holds_weight,
             in_fp8=False,
+            has_userbuffers=False,
         )
         cross_entropy(tape, logits, in_place=self.in_place_cross_entropy)

@@ -40,9 +40,14 @@ def stream_of(op: Op) -> Stream:
 
 @dataclass(frozen=True, slots=True)
 class OverlapPolicy:
-    """Which collectives are asynchronous: those over groups that lie along these axes."""
+    """Which collectives are asynchronous: those over groups that lie along these axes.
+
+    With `userbuffers` linear layers pipeline their products with their collectives
+    (`blocks.userbuffers`).
+    """
 
     asynchronous: frozenset[Axis] = frozenset({"tp", "cp"})
+    userbuffers: bool = False
 
     def hides(self, op: Op) -> bool:
         """Whether `launch` returns before the collective has ended."""

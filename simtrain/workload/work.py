@@ -247,6 +247,12 @@ class CollectiveKind(StrEnum):
     REDUCE_SCATTER = "reduce_scatter"
     ALL_TO_ALL = "all_to_all"
     SEND = "send"
+    COPY = "copy"
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether each rank sends to the next one only; a copy takes no multiprocessors for it."""
+        return self in (CollectiveKind.SEND, CollectiveKind.COPY)
 
 
 RING_COLLECTIVES = (

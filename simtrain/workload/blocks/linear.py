@@ -3,7 +3,9 @@
 The order is that of Megatron-LM's `LinearWithGradAccumulationAndAsyncCommunication`: without
 sequence parallelism the backward all-reduce hides behind the weight gradient; with it the
 all-gather that is redone hides behind the input gradient, and the reduce-scatter behind the
-weight gradient. The row-parallel collectives are exposed. In fp8 (`workload.fp8`) the inputs of all
+weight gradient. The row-parallel collectives are exposed, and so is the column-parallel gather of
+the forward pass; userbuffers hide these too, behind chunks of their products
+(`blocks.userbuffers`). In fp8 (`workload.fp8`) the inputs of all
 products are cast, gathered in fp8 and saved in fp8.
 """
 
@@ -11,6 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simtrain.workload.blocks.userbuffers import (
+    NUM_SPLITS,
+    copy_into_buffer,
+    in_buffer,
+    multiply_gathered,
+    multiply_scattered,
+)
 from simtrain.workload.fp8 import (
     FP8_BYTES,
     Fp8Recipe,
@@ -48,21 +57,21 @@ class Products:
     def _rows(self) -> int:
         return self.microbatch.tokens if self.tokens is None else self.tokens
 
-    def forward(self, saves: tuple[Tensor, ...]) -> Op:
-        """Y = X A: tokens × inputs times inputs × outputs.
+    def forward(self, saves: tuple[Tensor, ...], row_chunks: int = 1, column_chunks: int = 1) -> Op:
+        """Y = X A: tokens × inputs times inputs × outputs, or one of equal chunks of it.
 
         X is saved, or a gathered copy of what is saved, so only Y exists beside saved tensors.
         """
         rows, size = self._rows, self.microbatch.element_bytes
         held = size * rows * self.outputs
-        work = self._product(rows, self.outputs, self.inputs)
+        work = self._product(rows // row_chunks, self.outputs // column_chunks, self.inputs)
         return Op(self.name, work, Phase.FORWARD, saves, holds_bytes=held, counts_saved=False)
 
-    def input_gradient(self) -> Op:
-        """dX = dY Aᵀ."""
+    def input_gradient(self, row_chunks: int = 1) -> Op:
+        """dX = dY Aᵀ, or one of equal chunks of it."""
         rows, size = self._rows, self.microbatch.element_bytes
         held = size * rows * (self.outputs + self.inputs)
-        work = self._product(rows, self.inputs, self.outputs)
+        work = self._product(rows // row_chunks, self.inputs, self.outputs)
         name, phase = f"{self.name} input gradient", Phase.INPUT_GRADIENT
         return Op(name, work, phase, holds_bytes=held, counts_saved=False)
 
@@ -132,6 +141,7 @@ def column_linear(
     tied: str = "",
     holds_weight: bool = True,
     in_fp8: bool = True,
+    has_userbuffers: bool = True,
 ) -> Tensor:
     """A linear layer whose weight is split by columns over the tensor-parallel ranks.
 
@@ -146,6 +156,7 @@ def column_linear(
         tied: the name under which another block holds the same weight.
         holds_weight: whether no other product of the block has recorded the weight.
         in_fp8: whether its products are in fp8, if those of linear layers are.
+        has_userbuffers: whether it is pipelined with its collectives, if linear layers are.
     """
     batch, label = tape.microbatch, label or name
     fp8 = recipe_of(batch) if in_fp8 and batch.fp8_recipe else None
@@ -153,31 +164,45 @@ def column_linear(
     is_cast = x in tape.fp8_copies
     saved = _saved(tape, x, name) if fp8 else (x,)
     y = tape.tensor(output_name or f"{name} output", batch.tokens, products.outputs)
+    # The gradient of all rows of x, which userbuffers hold.
+    whole_bytes = batch.tokens * x.width * batch.element_bytes
+    may_pipeline = has_userbuffers and batch.sequence_parallel
 
     def forward(order: IssueOrder) -> None:
         if fp8 and not is_cast:
             gathered = batch.sequence_parallel
             issue_casts(order, batch, f"{name} input", x.rows * x.width, gathered=gathered)
-        if batch.sequence_parallel:
-            order.block(_gather(products, f"{label} g", Phase.FORWARD))
-        order.compute(products.forward(saved))
+        if may_pipeline and order.overlap.userbuffers:
+            chunk = products.forward(saved, row_chunks=batch.tensor.num_ranks)
+            multiply_gathered(order, f"{label} g", _gathered(products), chunk)
+        else:
+            if batch.sequence_parallel:
+                order.block(_gather(products, f"{label} g", Phase.FORWARD))
+            order.compute(products.forward(saved))
         if bias and not skip_bias_add:
             order.compute(elementwise(f"{name} bias", y.num_bytes, y.num_bytes))
 
     def backward(order: IssueOrder) -> None:
-        regather = None
+        regather, buffered_bytes = None, 0
         if fp8:
             issue_casts(order, batch, f"{name} gradient", y.rows * y.width, Phase.INPUT_GRADIENT)
         if batch.sequence_parallel:
-            phase = Phase.WEIGHT_GRADIENT
-            regather = order.launch(_gather(products, f"{label} g redone", phase, extra=True))
-        order.compute(products.input_gradient())
+            phase, redone = Phase.WEIGHT_GRADIENT, f"{label} g redone"
+            gather = _gather(products, redone, phase, extra=True)
+            if may_pipeline and order.overlap.userbuffers:
+                buffered_bytes = whole_bytes
+                copy = copy_into_buffer(redone, _gathered(products), phase)
+                order.compute(copy.replace(holds_bytes=y.num_bytes))
+                gather = gather.replace(holds_bytes=0, buffer_bytes=0)
+            regather = order.launch(gather)
+        order.compute(in_buffer(products.input_gradient(), buffered_bytes))
         order.wait(regather)
-        reduce = order.launch(_input_gradient_sum(batch, label, x.width))
+        reduce = order.launch(in_buffer(_input_gradient_sum(batch, label, x.width), buffered_bytes))
         if fp8 and fp8.transposes and batch.sequence_parallel:
             elements, phase = batch.tokens * x.width, Phase.WEIGHT_GRADIENT
             order.compute(transpose(f"{name} input", elements, phase))
-        order.compute_all(products.weight_gradient(saved))
+        for op in products.weight_gradient(saved):
+            order.compute(in_buffer(op, buffered_bytes))
         if bias and not skip_bias_add:
             order.compute(bias_gradient(name, y.num_bytes, batch.element_bytes * y.width))
         order.wait(reduce)
@@ -212,13 +237,21 @@ def row_linear(
     def forward(order: IssueOrder) -> None:
         if fp8:
             issue_casts(order, batch, f"{name} input", x.rows * x.width)
-        order.compute(products.forward(saved))
         if batch.sequence_parallel:
             kind, operator = CollectiveKind.REDUCE_SCATTER, "ḡ"
         else:
             kind, operator = CollectiveKind.ALL_REDUCE, "f̄"
-        work = Collective(kind, whole_bytes, batch.tensor)
-        order.block(collective(f"{label} {operator}", work))
+        if batch.sequence_parallel and order.overlap.userbuffers:
+            chunk = products.forward(saved, column_chunks=NUM_SPLITS)
+            work = Collective(kind, whole_bytes // NUM_SPLITS, batch.tensor)
+            scatter = collective(f"{label} {operator}", work)
+            # Only this rank's rows of the sum are not in the buffer.
+            held = {"holds_bytes": batch.local_bytes}
+            multiply_scattered(order, chunk.replace(**held), scatter.replace(**held))
+        else:
+            work = Collective(kind, whole_bytes, batch.tensor)
+            order.compute(products.forward(saved))
+            order.block(collective(f"{label} {operator}", work))
 
     def backward(order: IssueOrder) -> None:
         phase, gathered = Phase.INPUT_GRADIENT, batch.sequence_parallel
@@ -227,13 +260,23 @@ def row_linear(
             given = y.rows * y.width
             issue_casts(order, batch, f"{name} gradient", given, phase, gathered=gathered)
             num_bytes = cast_copies(fp8, gathered=True) * fp8.copy_bytes(elements)
-        if gathered:
-            work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
+        pipelines = gathered and order.overlap.userbuffers
+        transposes = gathered and fp8 and fp8.transposes
+        # Of the gathered gradient all but this rank's rows.
+        buffered_bytes = num_bytes * (batch.tensor.num_ranks - 1) // batch.tensor.num_ranks
+        work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
+        if pipelines:
+            chunk = in_buffer(products.input_gradient(batch.tensor.num_ranks), buffered_bytes)
+            multiply_gathered(order, f"{label} ḡ", work, chunk)
+        elif gathered:
             order.block(collective(f"{label} ḡ", work, phase))
-            if fp8 and fp8.transposes:
-                order.compute(transpose(f"{name} gradient", elements, phase))
-        order.compute(products.input_gradient())
-        order.compute_all(products.weight_gradient(saved))
+        if transposes:
+            order.compute(transpose(f"{name} gradient", elements, phase))
+        if not pipelines:
+            order.compute(products.input_gradient())
+        for op in products.weight_gradient(saved):
+            in_buffers = pipelines and not transposes
+            order.compute(in_buffer(op, buffered_bytes) if in_buffers else op)
 
     tape.record(
         name,
@@ -295,11 +338,15 @@ def _saved(tape: Tape, x: Tensor, name: str) -> tuple[Tensor, ...]:
 
 def _gather(products: Products, name: str, phase: Phase, *, extra: bool = False) -> Op:
     """All tokens of an input that is split over the ranks, into the framework's buffer."""
+    work = _gathered(products)
+    return collective(name, work, phase, buffer_bytes=work.array_bytes, is_extra=extra)
+
+
+def _gathered(products: Products) -> Collective:
     batch, elements = products.microbatch, products.microbatch.tokens * products.inputs
     fp8 = products.fp8
     num_bytes = fp8.copy_bytes(elements) if fp8 else elements * batch.element_bytes
-    work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
-    return collective(name, work, phase, buffer_bytes=num_bytes, is_extra=extra)
+    return Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
 
 
 def _input_gradient_sum(batch: Microbatch, label: str, width: int) -> Op:
