@@ -23,6 +23,7 @@ from calibrate.partial_fit import fit_figures
 from calibrate.profile_file import profile_text
 from calibrate.sizes import Part, sizes_for
 from calibrate.validate_command import validate
+from simtrain.commands.app import App
 from simtrain.errors import InputError, Problem, SimtrainError
 
 _MISSED = 4
@@ -38,8 +39,7 @@ class Device(StrEnum):
     CPU = "cpu"
 
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-
+app = App()
 
 app.command()(validate)
 app.command("nccl-tests")(nccl_tests)

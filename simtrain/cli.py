@@ -9,9 +9,11 @@ import gc
 import io
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from simtrain.commands.app import App
 from simtrain.commands.cost import cost
 from simtrain.commands.importing import import_app
 from simtrain.commands.memory import memory
@@ -22,28 +24,44 @@ from simtrain.commands.run import run
 from simtrain.commands.scenarios import scenarios
 from simtrain.commands.schedule import schedule
 from simtrain.commands.search import search
+from simtrain.commands.shared import emit
 from simtrain.commands.sweep import query, sweep, sweeps
 from simtrain.errors import SimtrainError
+from simtrain.version import VERSION
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(profile_app, name="profile")
-app.add_typer(import_app, name="import")
-for command in (
-    *(cost, sweep, sweeps, query, plot, search, run),
-    *(memory, reproduce, schedule, scenarios),
-):
-    app.command()(command)
+app = App(add_completion=True)
+# Help shows the groups, and the commands of each, in this order.
+GROUPS = {
+    "Simulate": (run, memory, schedule, cost),
+    "Compare": (search, sweep, sweeps, query, plot),
+    "Look up": (scenarios, reproduce),
+}
+for title, commands in GROUPS.items():
+    for command in commands:
+        app.command(rich_help_panel=title)(command)
+app.add_typer(import_app, name="import", rich_help_panel="Look up")
+app.add_typer(profile_app, name="profile", rich_help_panel="Look up")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        emit(f"simtrain {VERSION}\n")
+        raise typer.Exit
 
 
 @app.callback()
-def simtrain() -> None:
-    """How long does one training iteration of a large model take, and where does the time go?"""
+def simtrain(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Simulate one training iteration of a large model: how long it takes, and where time goes.
+
+    Start with: simtrain run table5_22b_present
+    """
 
 
 def main() -> None:

@@ -79,13 +79,13 @@ ROOMS: dict[str, set[str]] = {
         *("schedules", "engine", "report", "simulation", "sweep", "search", "cost", "paper"),
         *("figures", "pages", "importing"),
     },
-    "cli": {"errors", "commands"},
+    "cli": {"version", "errors", "commands"},
 }
 # The front of the package may use all of it.
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
     *("scenario", "hardware", "workload", "durations", "schedules", "plan", "memory"),
-    *("figures", "pages", "simulation"),
+    *("figures", "pages", "simulation", "commands"),
 }
 # What is imported of extras, and where.
 EXTRAS = {"simtrain/sweep/ray_executor.py": {"ray"}, "simtrain/report/frames.py": {"pandas"}}

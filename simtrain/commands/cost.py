@@ -19,14 +19,15 @@ from simtrain.errors import InputError, Location, Problem
 
 def cost(
     scenario: ScenarioArgument,
-    tokens: Annotated[str, typer.Option("--tokens", help="How many tokens: 300B, 1.5T, 450e9.")],
+    tokens: Annotated[str, typer.Option("--tokens", help="Tokens to train on: 300B, 1.5T, 450e9.")],
     overrides: SetOption = None,
     as_json: JsonOption = False,
     allow_oom: AllowOomOption = False,
 ) -> None:
-    """Say what training on so many tokens costs: days, GPU-hours, price and energy.
+    """Estimate days, GPU-hours, price and energy of a training run.
 
-    Price and power are the profile's, each with its source; what it lacks is said.
+    Price and power come from the hardware profile, each with its source; a figure that the profile
+    lacks is named and left out.
 
     Example: simtrain cost table5_175b_present --tokens 300B
     """

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from simtrain.commands.app import App
 from simtrain.commands.shared import SetOption, emit
 
-import_app = typer.Typer(
-    no_args_is_help=True,
+import_app = App(
     help="Write the scenario of a training script, a log or a model's config.",
 )
 OutOption = Annotated[

@@ -22,7 +22,7 @@ def memory(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Say what each stage holds at its fullest, in GiB by component; exit code 3 if too much.
+    """Show peak memory per pipeline stage by component; exits with 3 if it does not fit.
 
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """

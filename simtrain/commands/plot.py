@@ -11,22 +11,21 @@ from simtrain.commands.shared import JsonOption, OutOption, show, status
 
 
 def plot(
-    folder: Annotated[Path, typer.Argument(help="The folder that a sweep was written to.")],
+    folder: Annotated[Path, typer.Argument(help="Folder that a sweep was written to.")],
     out: OutOption = None,
-    x: Annotated[str | None, typer.Option("--x", help="The heat map's axis across.")] = None,
-    y: Annotated[str | None, typer.Option("--y", help="The heat map's axis up.")] = None,
-    value: Annotated[
-        str | None, typer.Option("--value", help="The column that is compared.")
-    ] = None,
+    x: Annotated[str | None, typer.Option("--x", help="Horizontal axis of the heat map.")] = None,
+    y: Annotated[str | None, typer.Option("--y", help="Vertical axis of the heat map.")] = None,
+    value: Annotated[str | None, typer.Option("--value", help="Column to compare.")] = None,
     panels: Annotated[
-        str | None, typer.Option("--panels", help="The axis whose values are drawn apart.")
+        str | None, typer.Option("--panels", help="Axis whose values have a panel each.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw a sweep: a heat map, time against memory, and scaling with the ideal line.
 
-    The heat map has the two axes that change the result most, unless told otherwise, and the best
-    over all others. Models are drawn apart. Pictures go to FOLDER/pictures unless --out says where.
+    By default the heat map shows the two axes that change the result most. Each cell holds the best
+    result over the other axes. Each model has its own panel. Figures go to FOLDER/pictures unless
+    --out names another folder.
 
     Example: simtrain plot results --x model.seq_length --y batch.micro --value mfu
     """

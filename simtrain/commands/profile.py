@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from simtrain.commands.app import App
 from simtrain.commands.shared import JsonOption, emit, show
 
-profile_app = typer.Typer(no_args_is_help=True, help="List, show and check hardware profiles.")
+profile_app = App(help="List, show and check hardware profiles.")
 
 ProfileArgument = Annotated[
     str, typer.Argument(help="A profile file, or the name of one that comes with simtrain.")
@@ -44,10 +45,10 @@ def show_profile(profile: ProfileArgument, as_json: JsonOption = False) -> None:
 
 @profile_app.command()
 def check(profile: ProfileArgument) -> None:
-    """Refuse a profile that no machine can have; exit code 2, and what to write instead.
+    """Check that a profile is complete and physically possible; exits with 2 if it is not.
 
-    An efficiency above 1, a latency below 0, a bandwidth above its link's, NaN, a number without a
-    source.
+    It refuses an efficiency above 1, a latency below 0, a bandwidth above its link's, NaN, and a
+    number without a source, and says what to write instead.
 
     Example: simtrain profile check my_cluster.yaml
     """

@@ -33,7 +33,7 @@ def reproduce(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Put the paper's figures beside ours; exit code 4 when a threshold is missed.
+    """Reproduce the paper's tables and figures and compare; exits with 4 if a threshold is missed.
 
     Example: simtrain reproduce fig7 --out pictures
     """

@@ -23,12 +23,12 @@ def run(
     allow_oom: AllowOomOption = False,
     engine: Annotated[
         Literal["auto", "simpy", "compiled"],
-        typer.Option("--engine", help="What runs it; all find the same to the last bit."),
+        typer.Option("--engine", help="Execution engine; all give bit-identical results."),
     ] = "auto",
 ) -> None:
-    """Simulate one iteration: where its time goes, and what it needs of each GPU's memory.
+    """Simulate one iteration: its time, where the time goes, and the memory of each GPU.
 
-    What does not fit ends with exit code 3 and the cheapest change that makes it fit.
+    A scenario that does not fit exits with 3 and names the cheapest change that makes it fit.
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
     """

@@ -6,7 +6,9 @@ from simtrain.commands.shared import ScenarioArgument, SetOption, emit
 
 
 def schedule(scenario: ScenarioArgument, overrides: SetOption = None) -> None:
-    """Print the order in which each stage acts: one row a stage, 2F0 is forward 0 of chunk 2.
+    """Print each stage's pipeline schedule, one row per stage.
+
+    2F0 is the forward pass of microbatch 0 on virtual stage 2.
 
     Example: simtrain schedule table5_175b_present
     """

@@ -17,25 +17,28 @@ def search(
     scenario: ScenarioArgument,
     gpus: Annotated[
         list[int],
-        typer.Option("--gpus", min=1, help="How many GPUs. Repeated: any of these numbers."),
+        typer.Option("--gpus", min=1, help="Number of GPUs; repeat to compare several."),
     ],
     objective: Annotated[
         Literal["time", "cost", "memory", "tokens_per_s"],
         typer.Option(
-            help="What is to be least (tokens_per_s: most). Cost is GPU-seconds of an iteration: "
-            "on one number of GPUs it ranks as time does."
+            help="Objective to minimise (tokens_per_s is maximised). Cost is GPU-seconds per "
+            "iteration: for one number of GPUs it ranks as time does."
         ),
     ] = "time",
     max_memory: Annotated[
         str | None,
-        typer.Option("--max-memory", help="Peak of a GPU, such as 40GiB; else all that it has."),
+        typer.Option(
+            "--max-memory",
+            help="Limit of memory per GPU, such as 40GiB. Default: all that a GPU has.",
+        ),
     ] = None,
     overrides: SetOption = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many to rank.")] = 10,
+    top: Annotated[int, typer.Option("--top", min=1, help="Length of the ranking.")] = 10,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Write a scenario file for each of the ranked into this folder."
+            "--out", help="Write a scenario file for each layout of the ranking into this folder."
         ),
     ] = None,
     trials: Annotated[
@@ -43,7 +46,7 @@ def search(
         typer.Option(
             "--trials",
             min=1,
-            help="If more configurations than this are legal, let an optimizer propose so many.",
+            help="If more layouts than this are legal, let an optimizer propose this many.",
         ),
     ] = None,
     seconds: Annotated[
@@ -58,18 +61,20 @@ def search(
         int,
         typer.Option(
             min=1,
-            help="Processes that find memory and bounds. The result is the same with any number. "
-            "Each takes a second to start: worth it for thousands of legal configurations.",
+            help="Processes that compute memory and bounds; their number changes no result. "
+            "Each takes a second to start: worth it for thousands of legal layouts.",
         ),
     ] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the best way to train a scenario's model and global batch on so many GPUs.
+    """Find the fastest (or cheapest) layout for a model and global batch on N GPUs.
 
-    Tensor, pipeline and data parallelism, interleave, microbatch, recompute, sequence parallelism
-    and ZeRO stage are searched, all that is legal of them; what --set gives one of them it keeps.
-    Exit code 0 with a ranking, also if --seconds or Ctrl-C ended the search: the last line says
-    what is proved of it. Exit code 3 where nothing fits, 2 where nothing is legal.
+    It searches every legal combination of tensor, pipeline and data parallelism, interleave,
+    microbatch, recompute, sequence parallelism and ZeRO stage. A field given by --set keeps its
+    value.
+
+    Exits with 0 and a ranking, also if --seconds or Ctrl-C ended the search: the last line says how
+    good the best is proved to be. Exits with 3 if nothing fits, with 2 if nothing is legal.
 
     Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5 --seconds 30
     """

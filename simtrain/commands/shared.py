@@ -29,7 +29,7 @@ SetOption = Annotated[
     typer.Option("--set", help="Override a field: parallelism.tensor=4. May be repeated."),
 ]
 AllowOomOption = Annotated[
-    bool, typer.Option("--allow-oom", help="Simulate what does not fit in memory too.")
+    bool, typer.Option("--allow-oom", help="Simulate even if it does not fit in memory.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
 OutOption = Annotated[

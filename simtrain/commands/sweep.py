@@ -46,26 +46,26 @@ def sweep(
         int | None,
         typer.Option(
             min=1,
-            help="Processes, or parts that a cluster has in hand; one for each processor if not "
-            "given.",
+            help="Number of processes, or of parts that a Ray cluster holds at a time; by default "
+            "one per processor.",
         ),
     ] = None,
     executor: Annotated[
-        ExecutorName, typer.Option(help="Who computes: processes here, or a Ray cluster.")
+        ExecutorName, typer.Option(help="Compute in processes here, or on a Ray cluster.")
     ] = ExecutorName.PROCESSES,
     address: Annotated[
         str | None,
         typer.Option(help="The Ray cluster, host:port; $RAY_ADDRESS if not given."),
     ] = None,
     shard: Annotated[
-        str, typer.Option(help="Do only every n-th part from the i-th on, counted from 0: i/n.")
+        str, typer.Option(help="Compute only every n-th part, starting at part i (from 0): i/n.")
     ] = "0/1",
     part_size: Annotated[int | None, typer.Option(min=1, help="Points in a part.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate every point of a grid of scenarios, and keep the results in a folder.
 
-    What is interrupted or killed goes on with the same command, without what is done already.
+    Run the same command again to resume an interrupted sweep.
 
     Example: simtrain sweep interleave --out results
     """
@@ -150,7 +150,7 @@ def query(
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV in full precision.")] = False,
 ) -> None:
-    """Ask for the results of a sweep in SQL, also while it runs.
+    """Query a sweep's results with SQL (works while the sweep is running).
 
     Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
     """
