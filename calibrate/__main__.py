@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shlex
 import sys
@@ -25,6 +24,7 @@ from calibrate.sizes import Part, sizes_for
 from calibrate.validate_command import validate
 from simtrain.commands.app import App
 from simtrain.errors import InputError, Problem, SimtrainError
+from simtrain.extras import require
 
 _MISSED = 4
 """Exit code: an error above its stated threshold."""
@@ -162,7 +162,7 @@ def _measured_machine(out: Path, device: Device | None, parts: list[Part], *, qu
 
     Raises InputError as `calibrate.measure.measure`, or where torch is not there.
     """
-    _check_torch("measuring a machine")
+    require("measuring a machine", "torch")
     from calibrate.measure import measure as measure_machine
     from calibrate.memory_measure import has_cuda
 
@@ -174,12 +174,6 @@ def _measured_machine(out: Path, device: Device | None, parts: list[Part], *, qu
     if measured.ranks.size == 1 and Part.COLLECTIVES in parts:
         told += "\ncollectives left out: they need two processes (torchrun --nproc-per-node 2)"
     return told
-
-
-def _check_torch(what: str) -> None:
-    if importlib.util.find_spec("torch") is None:
-        fix = "pip install -c constraints.txt '.[measure]'"
-        raise InputError([Problem("E701", f"{what} needs torch", fix=fix)])
 
 
 def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
@@ -202,7 +196,7 @@ def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
 
 def _measured(device: Device | None) -> MemoryComparison:
     """Raises InputError where torch, or the device asked for, is not there."""
-    _check_torch("measuring memory")
+    require("measuring memory", "torch")
     # Fitting must work where torch is not installed.
     from calibrate.memory_measure import compare, has_cuda
 

@@ -16,7 +16,7 @@ from calibrate.validation_page import left_out, part_table, validation_verdict
 from calibrate.validation_picture import write_validation_picture
 from simtrain.errors import SimtrainError
 from simtrain.hardware.load import load_profile
-from simtrain.output_folder import make_folder
+from simtrain.output_folder import make_picture_folder
 
 _MISSED = 4
 """Exit code: an error above its stated threshold."""
@@ -57,7 +57,7 @@ def validate(
         limits = Limits(*(value / 100 for value in percent))
         validation = validate_profile(load_profile(profile), *read_records(measurements), limits)
         if out is not None:
-            make_folder(out)
+            make_picture_folder(out)
             write_validation_picture(validation, limits, out)
     except SimtrainError as error:
         print(error, file=sys.stderr)

@@ -67,8 +67,8 @@ class Problem:
     """One thing that is wrong with the input, why it is wrong, and what to write instead.
 
     `code` names the kind: E1xx unreadable input, E2xx a value that no scenario or profile can
-    have, E3xx a combination that the training framework refuses, E601 one that does not fit, E7xx
-    something that measuring needs and the machine lacks.
+    have, E3xx a combination that the training framework refuses, E601 one that does not fit, E701
+    an optional package that is missing, E7xx what else measuring needs and the machine lacks.
     """
 
     code: str

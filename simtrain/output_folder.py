@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simtrain.errors import InputError, Location, Problem
+from simtrain.extras import require
 
 
-def make_folder(folder: Path, what: str = "pictures") -> None:
+def make_folder(folder: Path, what: str) -> None:
     """Make the folder that something is to be written into, unless it is there.
 
     Raises:
@@ -19,8 +20,18 @@ def make_folder(folder: Path, what: str = "pictures") -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
+def make_picture_folder(folder: Path) -> None:
+    """Make the folder that pictures are to be written into, if they can be drawn.
+
+    Raises:
+        InputError: matplotlib is not installed; the folder cannot be made.
+    """
+    require("drawing pictures", "matplotlib")
+    make_folder(folder, "pictures")
+
+
 @contextmanager
-def writing_to(folder: Path, what: str = "pictures") -> Iterator[None]:
+def writing_to(folder: Path, what: str) -> Iterator[None]:
     """Within, a folder that cannot be written to is told as an InputError."""
     try:
         yield

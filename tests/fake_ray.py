@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -46,8 +45,6 @@ class FakeRay(ModuleType):
 
     def __init__(self, failures: Sequence[Exception | None] = (), *, answers: bool = True) -> None:
         super().__init__("ray")
-        # What find_spec looks at.
-        self.__spec__ = ModuleSpec("ray", None)
         self.failures = list(failures)
         self.answers = answers
         self.told: list[dict[str, Any]] = []

@@ -10,17 +10,21 @@ from collections.abc import Iterator
 import pytest
 from command_line import ROOT
 
+from simtrain.extras import EXTRA_OF
+
 PACKAGE = ROOT / "simtrain"
 # Used by many rooms; the sentence in docs/design.md leaves them out.
 LOWEST = {
-    *("version", "errors", "units", "output_folder", "strict_yaml", "resources", "mesh", "entry"),
+    *("version", "errors", "extras", "units", "output_folder", "strict_yaml", "resources", "mesh"),
+    "entry",
 }
 # Each room and the rooms that it imports, all of them above it.
 ROOMS: dict[str, set[str]] = {
     "version": set(),
     "errors": set(),
+    "extras": {"errors"},
     "units": set(),
-    "output_folder": {"errors"},
+    "output_folder": {"errors", "extras"},
     "strict_yaml": {"errors"},
     "resources": {"errors"},
     "mesh": set(),
@@ -32,11 +36,11 @@ ROOMS: dict[str, set[str]] = {
     "durations": {"mesh", "hardware", "workload"},
     "schedules": {"errors"},
     "plan": {"errors", "mesh", "scenario", "workload", "schedules"},
-    "engine": {"errors"},
+    "engine": {"errors", "extras"},
     "programs": {"workload", "durations", "schedules", "plan", "engine"},
     "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},
     "report": {
-        *("errors", "units", "scenario", "hardware", "plan", "engine", "programs", "memory"),
+        *("extras", "units", "scenario", "hardware", "plan", "engine", "programs", "memory"),
     },
     "iteration": {"plan", "engine", "programs", "memory", "report"},
     "studies": {
@@ -52,12 +56,12 @@ ROOMS: dict[str, set[str]] = {
         *("report", "iteration", "studies", "simulation"),
     },
     "sweep": {
-        *("version", "errors", "strict_yaml", "resources", "scenario", "hardware", "report"),
-        "evaluation",
+        *("version", "errors", "extras", "strict_yaml", "resources", "scenario", "hardware"),
+        *("report", "evaluation"),
     },
     "search": {
-        *("errors", "units", "output_folder", "strict_yaml", "mesh", "scenario", "hardware"),
-        *("workload", "schedules", "plan", "programs", "memory", "report", "studies"),
+        *("errors", "extras", "units", "output_folder", "strict_yaml", "mesh", "scenario"),
+        *("hardware", "workload", "schedules", "plan", "programs", "memory", "report", "studies"),
         *("evaluation", "sweep"),
     },
     "cost": {"scenario", "hardware"},
@@ -66,7 +70,7 @@ ROOMS: dict[str, set[str]] = {
         *("memory", "report", "simulation"),
     },
     "figures": {
-        *("errors", "units", "output_folder", "strict_yaml", "memory", "report", "paper"),
+        *("errors", "extras", "units", "output_folder", "strict_yaml", "memory", "report", "paper"),
     },
     "pages": {
         *("units", "strict_yaml", "resources", "entry", "scenario", "hardware", "memory", "report"),
@@ -75,9 +79,9 @@ ROOMS: dict[str, set[str]] = {
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},
     "commands": {
-        *("errors", "units", "output_folder", "strict_yaml", "resources", "scenario", "hardware"),
-        *("schedules", "engine", "report", "simulation", "sweep", "search", "cost", "paper"),
-        *("figures", "pages", "importing"),
+        *("errors", "extras", "units", "output_folder", "strict_yaml", "resources", "scenario"),
+        *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
+        *("paper", "figures", "pages", "importing"),
     },
     "cli": {"version", "errors", "commands"},
 }
@@ -87,9 +91,15 @@ CALIBRATION = LOWEST | {
     *("scenario", "hardware", "workload", "durations", "schedules", "plan", "memory"),
     *("figures", "pages", "simulation", "commands"),
 }
-# What is imported of extras, and where.
-EXTRAS = {"simtrain/sweep/ray_executor.py": {"ray"}, "simtrain/report/frames.py": {"pandas"}}
 MAX_LINES = 400
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def packages_of(requirements: list[str]) -> list[str]:
+    """The names that the requirements are imported by."""
+    return [re.split(r"\W", name)[0] for name in requirements]
 
 
 def files(folder: str) -> list[pathlib.Path]:
@@ -100,9 +110,9 @@ def room_of(path: pathlib.Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported(path: pathlib.Path) -> Iterator[str]:
-    """Dotted names of the modules that a file imports, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imported(path: pathlib.Path, *, at_once: bool = False) -> Iterator[str]:
+    """Dotted names of the modules that a file imports; `at_once` leaves functions' imports out."""
+    for node in nodes(ast.parse(path.read_text(encoding="utf-8")), at_once=at_once):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -112,6 +122,17 @@ def imported(path: pathlib.Path) -> Iterator[str]:
             yield from (
                 [f"simtrain.{name}" for name in names] if package == "simtrain" else [package]
             )
+
+
+def nodes(tree: ast.Module, *, at_once: bool) -> Iterator[ast.AST]:
+    """All nodes, or those that run when the module is imported by a program."""
+    if not at_once:
+        yield from ast.walk(tree)
+        return
+    for node in tree.body:
+        is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if not is_for_types and not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield from ast.walk(node)
 
 
 def rooms_used(path: pathlib.Path) -> set[str]:
@@ -155,11 +176,21 @@ def test_the_table_names_no_room_that_is_not_imported(room: str) -> None:
 
 @pytest.mark.parametrize("path", files("simtrain"), ids=name_of)
 def test_nothing_is_imported_that_is_not_installed_with_it(path: pathlib.Path) -> None:
-    """Neither torch nor calibrate: simtrain, its dependencies, and an extra where it is used."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    dependencies = {re.split(r"\W", name)[0] for name in project["dependencies"]}
-    packages = {name.split(".")[0] for name in imported(path)} - EXTRAS.get(name_of(path), set())
-    assert packages <= sys.stdlib_module_names | dependencies | {"simtrain"}
+    """simtrain and its dependencies; optional packages only inside functions, calibrate never."""
+    core = sys.stdlib_module_names | {"simtrain", *packages_of(PROJECT["dependencies"])}
+    assert {name.split(".")[0] for name in imported(path, at_once=True)} <= core
+    assert {name.split(".")[0] for name in imported(path)} <= core | EXTRA_OF.keys() | {"pandas"}
+
+
+def test_the_extras_are_those_that_errors_name() -> None:
+    extras = PROJECT["optional-dependencies"]
+    named = {
+        name: [package for package, extra in EXTRA_OF.items() if extra == name] for name in extras
+    }
+    for name in extras.keys() - {"all", "dev"}:
+        assert sorted(named[name]) == sorted(set(packages_of(extras[name])) - {"simtrain"})
+    (everything,) = extras["all"]
+    assert set(re.split(r"\W", everything)) - {"simtrain", ""} == extras.keys() - {"all", "dev"}
 
 
 @pytest.mark.parametrize("path", files("calibrate"), ids=name_of)

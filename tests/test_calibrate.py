@@ -185,4 +185,4 @@ def test_only_measuring_needs_torch() -> None:
     lines = without.stdout.splitlines()
     assert [line for line in lines if line.startswith("exit")] == ["exit code 0", "exit code 2"]
     assert "E701 measuring memory needs torch" in without.stderr
-    assert "pip install -c constraints.txt '.[measure]'" in without.stderr
+    assert "pip install 'simtrain[measure]'" in without.stderr

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import sys
 
 import pytest
 from command_line import ROOT
@@ -39,5 +40,6 @@ def test_without_numba_the_same_loops_run_as_plain_python(monkeypatch: pytest.Mo
     evaluator = simtrain.Evaluator()
     assert evaluator.engine == "auto"
     assert evaluator.evaluate(scenario) == with_numba
-    with pytest.raises(InputError, match="E507 engine compiled needs numba\n  fix: pip install"):
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(InputError, match="E701 engine compiled needs numba\n  fix: pip install"):
         simtrain.simulate(scenario, engine="compiled")

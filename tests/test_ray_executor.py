@@ -153,7 +153,7 @@ def test_without_ray_it_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "ray", None)
     outcome = sweep(tmp_path, "--executor", "ray", "--address", address)
     assert outcome.exit_code == 2
-    assert "E851 --executor ray needs Ray\n  fix: pip install 'simtrain[ray]'" in outcome.stderr
+    assert "E701 --executor ray needs ray\n  fix: pip install 'simtrain[ray]'" in outcome.stderr
 
 
 def test_where_no_cluster_answers_it_says_so(address: str, monkeypatch: MonkeyPatch) -> None:

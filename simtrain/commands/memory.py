@@ -27,14 +27,14 @@ def memory(
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
     from simtrain.figures.iteration_memory import write_memory_figure
-    from simtrain.output_folder import make_folder
+    from simtrain.output_folder import make_picture_folder
     from simtrain.pages.memory_page import memory_page
     from simtrain.scenario import load_scenario
     from simtrain.simulation import simulate
 
     loaded = load_scenario(scenario, overrides or ())
     if out:
-        make_folder(out)
+        make_picture_folder(out)
     with status(f"simulating {loaded.name}"):
         result = simulate(loaded)
         if out:

@@ -29,13 +29,15 @@ def plot(
 
     Example: simtrain plot results --x model.seq_length --y batch.micro --value mfu
     """
+    from simtrain.extras import require
     from simtrain.figures.sweep import load_results, write_plots
-    from simtrain.output_folder import make_folder
+    from simtrain.output_folder import make_picture_folder
     from simtrain.pages.plots_page import plots_page
 
+    require("simtrain plot", "pyarrow", "matplotlib")
     results = load_results(folder, panels)
     target = out or folder / "pictures"
-    make_folder(target)
+    make_picture_folder(target)
     with status(f"drawing {folder}"):
         plots = write_plots(results, target, value=value, x=x, y=y)
     show(as_json, plots.to_json, lambda: plots_page(plots))

@@ -40,11 +40,11 @@ def reproduce(
     from simtrain import paper
     from simtrain.commands.progress import progress_bar
     from simtrain.figures.paper import write_paper_figure
-    from simtrain.output_folder import make_folder
+    from simtrain.output_folder import make_picture_folder
     from simtrain.pages.paper_page import paper_page
 
     if out:
-        make_folder(out)
+        make_picture_folder(out)
     results: dict[str, paper.Reproduced] = {}
     with progress_bar() as report:
         for name in Target if target is Target.ALL else [target]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
@@ -11,6 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simtrain.extras import is_installed
 
 Ints = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.float64]
@@ -41,14 +42,10 @@ def runs_compiled(num_tasks: int) -> bool:
     return has_numba() and (num_tasks >= LARGE or "numba" in sys.modules)
 
 
+@functools.cache
 def has_numba() -> bool:
     """Whether numba is installed."""
-    return _is_installed("numba")
-
-
-@functools.cache
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
+    return is_installed("numba")
 
 
 def run_loop(

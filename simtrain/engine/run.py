@@ -13,6 +13,7 @@ from simtrain.engine.program import Program, TaskGraph
 from simtrain.engine.sharing import run_sharing
 from simtrain.engine.timeline import Timeline
 from simtrain.errors import InputError, Problem
+from simtrain.extras import require
 
 Engine = Literal["auto", "simpy", "compiled"]
 
@@ -57,9 +58,9 @@ def runs_loops_compiled(engine: Engine, graph: TaskGraph) -> bool:
     if engine not in get_args(Engine):
         known = ", ".join(get_args(Engine))
         raise InputError([Problem("E504", f"engine is {engine!r}", fix=f"write one of {known}")])
-    if engine == "compiled" and not has_numba():
-        fix = "pip install numba, or write auto, which then runs the same loops uncompiled"
-        raise InputError([Problem("E507", "engine compiled needs numba", fix=fix)])
+    if engine == "compiled":
+        instead = ", or write auto, which then runs the same loops uncompiled"
+        require("engine compiled", "numba", instead=instead)
     return engine == "compiled" or runs_compiled(graph.num_tasks)
 
 

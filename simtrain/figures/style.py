@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from simtrain.extras import require
 from simtrain.output_folder import writing_to
 
 if TYPE_CHECKING:
@@ -98,9 +99,10 @@ def write_figure(draw: Callable[[], Figure], path: Path) -> tuple[Path, ...]:
     """Write `path.png` and `path.svg` in our style; equal numbers give equal bytes.
 
     Raises:
-        InputError: the folder cannot be written to.
+        InputError: matplotlib is not installed; the folder cannot be written to.
     """
-    with styled(), writing_to(path.parent):
+    require("drawing pictures", "matplotlib")
+    with styled(), writing_to(path.parent, "pictures"):
         return save(draw(), path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from simtrain.errors import InputError, Problem
+from simtrain.extras import require
 from simtrain.report.breakdown import Breakdown, breakdown_by_name
 
 if TYPE_CHECKING:
@@ -41,9 +41,8 @@ def as_frame(rows: Rows) -> Any:
     Raises:
         InputError: pandas is not installed.
     """
-    try:
-        import pandas
-    except ModuleNotFoundError:
-        fix = "pip install pandas, or take the same numbers from Result.to_dict()"
-        raise InputError([Problem("E506", "pandas is not installed", fix=fix)]) from None
+    instead = ", or take the same numbers from Result.to_dict()"
+    require("a frame", "pandas", instead=instead)
+    import pandas
+
     return pandas.DataFrame(rows)

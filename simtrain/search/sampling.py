@@ -14,6 +14,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from simtrain.extras import require
 from simtrain.search.looker import Looker, Seen, Stop, Tell
 from simtrain.search.space import Point
 
@@ -35,7 +36,11 @@ def sampled(
     """Look at so many of the points, fewer than there are, and find the `top` best of these.
 
     At least one is looked at before it stops.
+
+    Raises:
+        InputError: optuna is not installed.
     """
+    require("a search by trials", "optuna", instead=", or search without trials")
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from simtrain.errors import InputError, Location, Problem
+from simtrain.extras import require
 from simtrain.resources import find_profile, find_sweep
 from simtrain.strict_yaml import Positions, load_document, validate
 from simtrain.sweep.axes import Axis
@@ -49,8 +50,10 @@ def load_plan(
     `part_size` is how many points are one part of the results.
 
     Raises:
-        InputError: all that is wrong with the file, the overrides, or what they start from.
+        InputError: all that is wrong with the file, the overrides, or what they start from;
+            pyarrow is not installed, whose version is part of the plan.
     """
+    require("a sweep", "pyarrow")
     path = find_sweep(path_or_name)
     document = load_document(path)
     file = validate(SweepFile, document.data, document.positions)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simtrain.errors import InputError, Location, Problem
+from simtrain.extras import require
 from simtrain.sweep.folder import PLAN_FILE, SweepFolder
 
 if TYPE_CHECKING:
@@ -51,8 +52,10 @@ def query(folder: Path, sql: str) -> Answer:
     """Ask for what is in `results`: the rows of the parts that are finished.
 
     Raises:
-        InputError: the folder has no results, one of its parts is damaged, or the SQL is wrong.
+        InputError: duckdb or pyarrow is not installed, the folder has no results, one of its parts
+            is damaged, or the SQL is wrong.
     """
+    require("a query", "duckdb", "pyarrow")
     import duckdb
 
     files = _parts(folder)

@@ -8,7 +8,6 @@ the next.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import re
@@ -21,6 +20,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from simtrain.errors import InputError, Location, Problem
+from simtrain.extras import require
 from simtrain.hardware.load import give_profile
 from simtrain.resources import find_profile
 from simtrain.sweep.plan import Plan, version_words, versions
@@ -79,9 +79,7 @@ def connect(address: str, needs: Needs) -> RayExecutor:
         InputError: Ray is not installed, no cluster answers within half a minute, or it has other
             versions of Ray or Python.
     """
-    if importlib.util.find_spec("ray") is None:
-        message, fix = "--executor ray needs Ray", "pip install 'simtrain[ray]'"
-        raise InputError([Problem("E851", message, fix=fix)])
+    require("--executor ray", "ray")
     _check_that_something_listens(address)
     for name, value in _QUIET_AND_BOUNDED.items():
         os.environ.setdefault(name, value)
