@@ -3,7 +3,8 @@
 The fit sees one of them, the undivided strategy ("none") of the first size, to learn how fast
 products run inside a layer. Every other strategy of that size, and every strategy of every other
 size, is held out, so that what validates a profile is ten times what it has seen. So is every layer
-with fused attention, one for each size, and every layer of today's models, which has it too.
+with fused attention, one for each size, and every layer of today's models, which has it too; one of
+them has its sequences divided instead of its weights.
 """
 
 from __future__ import annotations
@@ -51,7 +52,12 @@ def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
         for recompute in (Recompute.NONE, Recompute.FULL)
         if size.groups % timer.ranks.size == size.experts % timer.ranks.size == 0
     ]
-    return paper + fused + today
+    divided = [
+        _point(size, Recompute.NONE, False, timer, held_out=True, backend="fused", context=True)
+        for size in sizes.llama_layers[:1]
+        if several and size.seq_length % (2 * timer.ranks.size) == 0
+    ]
+    return paper + fused + today + divided
 
 
 def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
@@ -81,8 +87,12 @@ def _point(
     *,
     held_out: bool,
     backend: str = "unfused",
+    context: bool = False,
 ) -> Point:
-    scenario = _scenario(size, recompute, timer.ranks.size, sequence=sequence)
+    """A layer that all ranks divide: its weights, or if `context` its sequences."""
+    scenario = _scenario(size, recompute, 1 if context else timer.ranks.size, sequence=sequence)
+    if context:
+        scenario["parallelism"] = {"context": timer.ranks.size}
     if backend != "unfused":
         scenario["attention_backend"] = backend
     what = {"scenario": scenario, "held_out": held_out}

@@ -11,11 +11,12 @@ from simtrain.scenario.model import Model
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """Sizes of one transformer layer on one tensor-parallel rank; lengths in elements.
+    """Sizes of one transformer layer on one rank; lengths in elements.
 
-    `groups` are the heads of keys and values (None: as many as of queries). `is_llama` has RMS
-    norms, rotary embedding, SwiGLU and no biases and dropout, instead of the paper's layer. Such
-    a layer can have `experts` instead of an MLP, divided over the tensor-parallel ranks.
+    `seq_length` are this rank's tokens of a sequence, which `context` ranks divide. `groups` are
+    the heads of keys and values (None: as many as of queries). `is_llama` has RMS norms, rotary
+    embedding, SwiGLU and no biases and dropout, instead of the paper's layer. Such a layer can have
+    `experts` instead of an MLP, divided over the tensor-parallel ranks.
     """
 
     seq_length: int
@@ -32,12 +33,13 @@ class LayerShape:
     groups: int | None = None
     is_llama: bool = False
     experts: Experts | None = None
+    context: int = 1
 
     @classmethod
     def of(cls, scenario: Scenario) -> LayerShape:
         """The shape that a scenario's layers have on each rank."""
         return cls(
-            seq_length=scenario.model.seq_length,
+            seq_length=scenario.model.seq_length // scenario.parallelism.context,
             microbatch=scenario.batch.micro,
             hidden=scenario.model.hidden_size,
             heads=scenario.model.num_attention_heads,
@@ -51,6 +53,7 @@ class LayerShape:
             groups=scenario.model.num_query_groups,
             is_llama=_is_llama(scenario.model),
             experts=scenario.model.experts,
+            context=scenario.parallelism.context,
         )
 
     @property

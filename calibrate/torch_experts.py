@@ -19,7 +19,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from calibrate.shape import LayerShape
-from calibrate.torch_llama import WEIGHT_DEVIATION, RmsNorm, Tensors, kernel
+from calibrate.torch_kernels import Tensors, kernel
+from calibrate.torch_llama import WEIGHT_DEVIATION, RmsNorm
 from calibrate.torch_parallel import TensorGroup, column_parallel, weight_gradient
 
 _FAVOUR = 1e4

@@ -7,25 +7,22 @@ A norm keeps its reciprocal deviation, a number in fp32 for each token, beside w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
 from calibrate.shape import LayerShape
+from calibrate.torch_context import Ring, ring_core
+from calibrate.torch_kernels import Tensors, kernel
 from calibrate.torch_parallel import TensorGroup, column_parallel, row_parallel
 
 _EPSILON = 1e-5
 _BASE = 10000.0
 WEIGHT_DEVIATION = 0.02
-
-Tensors = tuple[Tensor, ...]
 
 
 class LlamaAttention(nn.Module):
@@ -36,6 +33,7 @@ class LlamaAttention(nn.Module):
         self.group, self.selective = group, selective
         self.heads, self.groups = shape.local_heads, shape.local_groups
         self.size = shape.head_size
+        self.ring = Ring(shape.context) if shape.context > 1 else None
         self.norm = RmsNorm(shape.hidden)
         width = (self.heads + 2 * self.groups) * self.size
         self.query_key_value_weight = _weight(width, shape.hidden)
@@ -48,17 +46,23 @@ class LlamaAttention(nn.Module):
         shares = [heads * self.size for heads in (self.heads, self.groups, self.groups)]
         query, key, value = projected.split(shares, dim=-1)
         # Transformer Engine copies values that lie apart.
-        parts = rotated(query, self.size), rotated(key, self.size), value.contiguous()
+        places = self.ring.positions(len(query), query.device) if self.ring else None
+        parts = *(rotated(each, self.size, places) for each in (query, key)), value.contiguous()
         del normed, projected, query, key, value
         heads = [self._split(part) for part in parts]
         del parts
         if self.selective:
-            context = checkpoint(grouped_core, *heads, use_reentrant=False, early_stop=False)
+            context = checkpoint(self._core, *heads, use_reentrant=False, early_stop=False)
         else:
-            context = grouped_core(*heads)
+            context = self._core(*heads)
         del heads
         merged = context.transpose(0, 1).reshape(context.shape[1], hidden.shape[1], -1)
         return row_parallel(merged, self.projection_weight, self.group).add_(hidden)
+
+    def _core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if self.ring is None:
+            return grouped_core(query, key, value)
+        return ring_core(query, key, value, self.ring)
 
     def _split(self, part: Tensor) -> Tensor:
         """[s, b, heads · channels] to a view [b · heads, s, channels]."""
@@ -135,33 +139,18 @@ def _as_the_projection_reads(heads: Tensor) -> Tensor:
     return heads.new_empty(tokens, size, channels).transpose(0, 1)
 
 
-def kernel(compute: Callable[..., Tensors], *given: Any) -> Tensors:
-    """The results of a function of a tensor and more, as if it were one kernel.
-
-    On a GPU it is compiled to one. Elsewhere torch runs it op by op, and nobody counts the tensors
-    between them.
-    """
-    if given[0].is_cuda:
-        return _compiled(compute)(*given)
-    with _disable_current_modes():
-        results = compute(*given)
-    return tuple(result.view(result.shape) for result in results)
-
-
-@cache
-def _compiled(compute: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    return torch.compile(compute, fullgraph=True, dynamic=True)
-
-
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     """Keeps its input and a number for each token."""
     output: Tensor = _RmsNorm.apply(x, weight)
     return output
 
 
-def rotated(x: Tensor, size: int) -> Tensor:
-    """Queries or keys [s, b, heads · size], rotated by their positions; keeps nothing."""
-    output: Tensor = _Rotation.apply(x, size)
+def rotated(x: Tensor, size: int, places: Tensor | None = None) -> Tensor:
+    """Queries or keys [s, b, heads · size], rotated by their positions, of which nothing is kept.
+
+    `places` are the positions [s]; None for 0, 1, 2, ...
+    """
+    output: Tensor = _Rotation.apply(x, size, places)
     return output
 
 
@@ -200,19 +189,21 @@ def _norm_gradients(gradient: Tensor, x: Tensor, weight: Tensor, scale: Tensor) 
 
 class _Rotation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, size: int) -> Tensor:
-        ctx.size = size
-        return kernel(_turned, x, size, 1)[0]
+    def forward(ctx: Any, x: Tensor, size: int, places: Tensor | None) -> Tensor:
+        ctx.size, ctx.places = size, places
+        return kernel(_turned, x, size, 1, places)[0]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return kernel(_turned, gradient, ctx.size, -1)[0], None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return kernel(_turned, gradient, ctx.size, -1, ctx.places)[0], None, None
 
 
-def _turned(x: Tensor, size: int, direction: int) -> Tensors:
+def _turned(x: Tensor, size: int, direction: int, places: Tensor | None) -> Tensors:
+    if places is None:
+        places = torch.arange(x.shape[0], device=x.device)
     frequencies = _BASE ** -(torch.arange(0, size, 2, device=x.device) / size)
-    angles = torch.outer(torch.arange(x.shape[0], device=x.device), frequencies)
+    angles = torch.outer(places, frequencies)
     sine, cosine = direction * angles.sin()[:, None, None], angles.cos()[:, None, None]
     first, second = x.unflatten(-1, (-1, size)).float().chunk(2, -1)
     turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)

@@ -203,6 +203,8 @@ def _row(scenario: Scenario, what: str, measured: float, predicted: float) -> Ro
     if model.experts is not None:
         size += f", {model.experts.num} experts"
     ranks = f", t={split.tensor} p={split.pipeline}" if scenario.num_gpus > 1 else ""
+    if split.context > 1:
+        ranks += f" c={split.context}"
     fused = ", fused" if scenario.attention_backend == "fused" else ""
     return Row(size + ranks, scenario.strategy + fused, what, measured, predicted)
 
