@@ -21,7 +21,7 @@ from simtrain.commands.plot import plot
 from simtrain.commands.profile import profile_app
 from simtrain.commands.reproduce import reproduce
 from simtrain.commands.run import run
-from simtrain.commands.scenarios import scenarios
+from simtrain.commands.scenarios import init, scenarios, schema
 from simtrain.commands.schedule import schedule
 from simtrain.commands.search import search
 from simtrain.commands.shared import emit
@@ -35,11 +35,12 @@ GROUPS = {
     "Simulate": (run, memory, schedule, cost),
     "Compare": (search, sweep, sweeps, query, plot),
     "Look up": (scenarios, reproduce),
+    "Write": (init, schema),
 }
 for title, commands in GROUPS.items():
     for command in commands:
         app.command(rich_help_panel=title)(command)
-app.add_typer(import_app, name="import", rich_help_panel="Look up")
+app.add_typer(import_app, name="import", rich_help_panel="Write")
 app.add_typer(profile_app, name="profile", rich_help_panel="Look up")
 
 

@@ -40,3 +40,20 @@ def writing_to(folder: Path, what: str) -> Iterator[None]:
         message = f"cannot write {what} here: {error.strerror}"
         fix = "give --out a folder that can be written to"
         raise InputError([Problem("E113", message, place, fix=fix)]) from error
+
+
+def write_new(file: Path, text: str) -> None:
+    """Write a file that is not there yet.
+
+    Raises:
+        InputError: it is there, or cannot be written.
+    """
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except FileExistsError as error:
+        fix = "name a file that is not there yet, or remove this one"
+        raise InputError.of("E113", "the file exists", Location(str(file)), fix) from error
+    except OSError as error:
+        message = f"cannot be written: {error.strerror}"
+        raise InputError.of("E113", message, Location(str(file)), "name another file") from error

@@ -92,7 +92,7 @@ def test_every_command_is_shown() -> None:
     shown = {command.split()[1] for command in commands("simtrain ")}
     assert shown == {
         *("run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost", "search"),
-        *("sweep", "sweeps", "query", "plot", "import"),
+        *("sweep", "sweeps", "query", "plot", "import", "init", "schema"),
     }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == {target.value for target in Target}

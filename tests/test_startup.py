@@ -22,7 +22,8 @@ SLOW = {
 HELP = [
     *("import", "import hf", "import megatron", "import torchtitan"),
     *("cost", "memory", "plot", "profile", "profile check", "profile list", "profile show"),
-    *("query", "reproduce", "run", "scenarios", "schedule", "search", "sweep", "sweeps"),
+    *("init", "query", "reproduce", "run", "scenarios", "schedule", "schema", "search"),
+    *("sweep", "sweeps"),
 ]
 # Commands in groups, and the slow modules that each group adds to those of the groups before it.
 GROUPS: dict[str, tuple[list[str], set[str]]] = {

@@ -21,8 +21,20 @@ if TYPE_CHECKING:
 
 _PLAIN_WIDTH = 120
 
+
+def shipped_scenarios(typed: str) -> list[str]:
+    """Names of shipped scenarios that begin with what was typed, for the shell's completion."""
+    from simtrain.resources import list_scenarios
+
+    return [name for name in list_scenarios() if name.startswith(typed)]
+
+
 ScenarioArgument = Annotated[
-    str, typer.Argument(help="A scenario file, or the name of one that comes with simtrain.")
+    str,
+    typer.Argument(
+        help="A scenario file, or the name of one that comes with simtrain.",
+        autocompletion=shipped_scenarios,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -22,16 +22,16 @@ class Experts(Section):
 
     num: experts of a layer, on all ranks together.
     top_k: experts to which each token goes.
-    ffn_hidden_size: of one expert, as the model's `ffn_hidden_size` is of the MLP of a dense layer.
-    shared_ffn_hidden_size: of an expert that takes every token beside the others; 0 for none.
+    ffn_hidden_size: size of one expert, as the model's `ffn_hidden_size` is that of a dense MLP.
+    shared_ffn_hidden_size: size of an expert that takes every token, too; 0 for none.
     shared_gate: a gate of one column weighs the shared expert (Qwen2-MoE).
     first_dense_layers: layers without experts at the start of the model (3 in DeepSeek-V3).
-    layer_frequency: of the other layers, those whose number is a multiple of it have experts
-        (--moe-layer-freq); 1 for all.
+    layer_frequency: layers whose number is a multiple of it have experts (--moe-layer-freq); 1 for
+        all.
     capacity_factor: each expert takes this multiple of its mean load from each rank: more tokens
         are dropped, and missing ones are padding (--moe-pad-expert-input-to-capacity). Without it
         no token is dropped.
-    router_dtype: of the router's product and of its gradients.
+    router_dtype: dtype of the router's product and of its gradients.
     imbalance: load of the expert rank with the most tokens over the mean; the simulated ranks have
         it.
     """

@@ -19,16 +19,16 @@ _FlagOrCount = Annotated[
 class MemoryOptions(Section):
     """What else trades time for memory.
 
-    zero_stage: what is divided over the replicas: optimizer states (1, Megatron-LM's distributed
-        optimizer), gradients too (2), parameters too (3).
-    shard_over: of how many replicas each state is divided over; all by default. Other replicas hold
-        it too, and gradients are summed over them once they are divided: PyTorch's HSDP, or several
+    zero_stage: states that are divided over the replicas: none (0), optimizer states (1,
+        Megatron-LM's distributed optimizer), gradients too (2), parameters too (3).
+    shard_over: replicas over which each state is divided; all by default. Other replicas hold it
+        too, and gradients are summed over them once they are divided: PyTorch's HSDP, or several
         instances of Megatron-LM's distributed optimizer. Neighbouring replicas divide states, so
         that 8 of them may share a node.
     reshard_after_forward: with stage 3, what happens to the parameters of a layer after its forward
         pass (PyTorch's fully_shard). true: they are freed, and gathered again for the backward
-        pass. false: they stay. A number: they are divided over so many ranks, which gather them for
-        the backward pass.
+        pass. false: they stay. A number: they are divided over this many ranks, which gather them
+        for the backward pass.
     reduce_every_microbatch: with stages 2 and 3, each backward pass reduces its gradients. Without
         it gradients are added whole, and only the last microbatch's backward pass reduces them
         (set_requires_gradient_sync of PyTorch's FSDPModule).

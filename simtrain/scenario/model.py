@@ -51,18 +51,28 @@ class LatentAttention(Section):
 class Model(Section):
     """A transformer; the defaults are the paper's GPT.
 
+    num_layers: transformer layers.
+    hidden_size: channels of a token between layers.
+    num_attention_heads: heads of queries.
+    seq_length: tokens of a sequence.
     ffn_hidden_size: columns of the first product of the MLP, 4 x hidden_size if not given. A gated
         activation (swiglu, geglu) has two such products, gate and up, of this size each.
     num_query_groups: heads of keys and of values.
     kv_channels: channels of a head of queries, keys or values.
     vocab_size: the padded vocabulary.
+    tied_embeddings: the output layer uses the embedding's table (GPT-2); otherwise it has weights
+        of its own.
+    activation: nonlinearity of the MLP; swiglu and geglu are gated.
+    normalization: kind of the norms before attention, before the MLP and after the last layer.
+    position_embedding: learned adds a table to the input, rope rotates queries and keys.
     qk_norm: a norm over the channels of each head of queries and of keys.
     latent_attention: queries, keys and values come from latents (Megatron-LM's
         --multi-latent-attention); then there are neither query groups nor kv_channels.
     attention_window: tokens that a query attends to, itself and those before it, or all (null).
         Megatron-LM's --window-size w,0 is w + 1 here, Hugging Face's sliding_window is the same.
-    biases: of all products with weights, except the output layer. `qkv_biases` are those of the
-        product that computes queries, keys and values.
+    biases: all products with weights have biases, except the output layer.
+    qkv_biases: biases of the product that computes queries, keys and values; by default as
+        `biases`.
     parallel_attention_mlp: whether attention and MLP read the same input and are added to it by one
         sum (Transformer Engine's argument of this name), with one norm for both (GPT-J, Cohere,
         Falcon-7B) or one each (GPT-NeoX, Falcon-40B), or follow each other (none). Each keeps its

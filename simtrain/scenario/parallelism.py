@@ -25,8 +25,15 @@ _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
 class Parallelism(Section):
     """How the model is split: tensor x context x pipeline x data GPUs.
 
-    Each of `pipeline` stages has `interleave` chunks.
-
+    tensor: ranks that divide each layer's weights (Megatron-LM's --tensor-model-parallel-size).
+    sequence_parallel: tensor-parallel ranks also divide each sequence outside the products
+        (--sequence-parallel).
+    pipeline: stages, each with an equal part of the layers (--pipeline-model-parallel-size).
+    interleave: chunks (virtual stages) of each stage.
+    first_stage_layers, last_stage_layers: a number of layers of this stage's own
+        (--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers); the other stages
+        share the rest evenly, as all do by default.
+    data: replicas of the model, which divide the global batch.
     context: ranks that divide each sequence (Megatron-LM's --context-parallel-size). Each has s/cp
         tokens of it, in two slices, one from its start and one from its end, so that all have as
         much causal attention to compute.
@@ -36,20 +43,18 @@ class Parallelism(Section):
         heads; with a2a+p2p neighbours do that, and their keys travel around rings.
     context_a2a: neighbours that exchange tokens for heads with a2a+p2p, the first of Megatron-LM's
         --hierarchical-context-parallel-sizes; the second is context / context_a2a.
-
-    `first_stage_layers` and `last_stage_layers` give these stages a number of layers of their own
-    (Megatron-LM's --decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers);
-    the other stages share the rest evenly, as all do where neither is given.
-
-    `scatter_gather` is Megatron's scatter_gather_tensors_in_pipeline of 2022: each tensor-parallel
-    rank sends 1/t of a stage's output and the receivers all-gather it. Under sequence parallelism
-    the output is already split, so it is then off.
+    scatter_gather: each tensor-parallel rank sends 1/t of a stage's output and the receivers
+        all-gather it (Megatron's scatter_gather_tensors_in_pipeline of 2022). Under sequence
+        parallelism the output is already split, so it is then off.
+    expert: groups of ranks that hold different experts (--expert-model-parallel-size).
+    expert_tensor: ranks that share the weights of an expert, as many as `tensor` by default
+        (--expert-tensor-parallel-size).
+    expert_dispatch: how tokens reach their experts: each rank sends them to the ranks that need
+        them (all_to_all), or every rank gets all tokens (all_gather).
 
     The ranks of a pipeline stage (tensor x context x data) are divided a second time for experts,
-    as in Megatron-LM: `expert_tensor` ranks (as many as `tensor` unless it is given) share the
-    weights of an expert, `expert` of these groups hold different experts, and the others are
-    replicas. `expert_dispatch` says how tokens reach their experts: each rank sends them to the
-    ranks that need them (all_to_all), or every rank gets all tokens (all_gather).
+    as in Megatron-LM: into groups of `expert_tensor` ranks, of which `expert` hold different
+    experts, and the others are replicas.
     """
 
     other_names: ClassVar[Mapping[str, str]] = PARALLELISM_NAMES

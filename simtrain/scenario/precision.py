@@ -22,15 +22,15 @@ _BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "remainder": 2}
 class Precision(Section):
     """What is computed, summed and kept in which dtype; names in brackets are Megatron-LM's.
 
-    compute: of weights, activations and products. With fp8 (--fp8-format) it is bf16, but for the
-        products of linear layers inside transformer layers, and what they save of their inputs.
+    compute: dtype of weights, activations and products. With fp8 (--fp8-format) it is bf16, but for
+        the products of linear layers inside transformer layers, and what they save of their inputs.
     tf32: products of fp32 numbers run on tensor cores, which read 19 bits of them.
     fp8_recipe: how numbers are scaled to fp8 (--fp8-recipe): by the largest of earlier iterations
         (delayed), of the tensor (tensorwise), of each block of 128 numbers (blockwise) or each 32
         (mxfp8).
     fp8_parameters: weights of fp8 products are kept and gathered in fp8 (--fp8-param-gather).
-    gradients: in which gradients are summed and reduced.
-    exp_avg, exp_avg_sq: of Adam's moments (--exp-avg-dtype, --exp-avg-sq-dtype).
+    gradients: dtype in which gradients are summed and reduced.
+    exp_avg, exp_avg_sq: dtypes of Adam's moments (--exp-avg-dtype, --exp-avg-sq-dtype).
     main_parameters: what the optimizer keeps of a parameter: fp32, or only the 16 bits that fp32
         has more than bf16 (remainder, Transformer Engine's store_param_remainders).
     """

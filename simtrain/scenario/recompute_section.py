@@ -25,16 +25,16 @@ class RecomputePolicy(Section):
     A word alone (`recompute: full`) is its strategy. Names and meaning are Megatron-LM's
     (core/recompute.py; paper, Sections 4 and 5 and Appendix C):
 
-    strategy: nothing, the attention core (selective), whole layers (full), or whichever is the
-        fastest that fits in memory (auto).
-    method, num_layers: of full recompute. With uniform the layers of a chunk are cut into units
-        of `num_layers` (the last may be shorter), each keeping only its input; with block the
+    strategy: recompute nothing (none), the attention core (selective), whole layers (full), or
+        whichever is the fastest that fits in memory (auto).
+    method, num_layers: units of full recompute. With uniform the layers of a chunk are cut into
+        units of `num_layers` (the last may be shorter), each keeping only its input; with block the
         first `num_layers` layers of each chunk are recomputed one by one and the others keep
         everything.
     distribute: each tensor-parallel rank keeps 1/t of a unit's input and gathers it before the
         unit is run again (distribute_saved_activations).
-    keep_microbatches: of the forward passes that a stage has outstanding at most, so many keep
-        everything (num_microbatches_with_partial_activation_checkpoints); auto: on each stage as
+    keep_microbatches: forward passes, of those that a stage has outstanding, that keep everything
+        (num_microbatches_with_partial_activation_checkpoints); auto: on each stage as
         many as fit.
     """
 

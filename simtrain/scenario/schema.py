@@ -37,7 +37,11 @@ ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 
 
 class Batch(Section):
-    """Sequences in a microbatch of one replica, and in the batch of all replicas."""
+    """How many sequences a pass and an iteration have.
+
+    micro: sequences of a microbatch of one replica.
+    global: sequences of an iteration, over all replicas.
+    """
 
     micro: Count = Field(examples=[1])
     global_: Count = Field(validation_alias="global", serialization_alias="global", examples=[64])
@@ -48,11 +52,27 @@ def _default_schedule(scenario: dict[str, Any]) -> ScheduleName:
 
 
 class Scenario(Section):
-    """One question to the simulator. `hardware` overrides entries of the cluster's profile.
+    """One question to the simulator.
 
-    `attention_backend` is Megatron-LM's (transformer_config.py): the core of self-attention as
-    five ops that keep the scores, as in the paper, or fused into one kernel that computes them
-    again in the backward pass (FlashAttention). By default it is the software stack's.
+    name: shown in reports; the file's name by default.
+    description: one line that `simtrain scenarios` prints.
+    model: the transformer that is trained.
+    parallelism: how the model is split over ranks.
+    placement: which ranks are neighbours, and so share nodes.
+    batch: sequences of a microbatch and of an iteration.
+    recompute: which activations are computed again in the backward pass.
+    memory: what else trades time for memory.
+    software: the framework that runs the model.
+    attention_backend: the core of self-attention as five ops that keep the scores, as in the paper
+        (unfused), or as one kernel that computes them again in the backward pass (fused,
+        FlashAttention). By default the software stack's. Megatron-LM's transformer_config.py.
+    schedule: order of forward and backward passes. By default interleaved with several chunks per
+        stage, else 1f1b.
+    cluster: name or file of the hardware profile.
+    hardware: entries of the profile that this scenario sets to other values, such as
+        inter_node.adapter_bandwidth: 400 Gb/s.
+    precision: what is computed, summed and kept in which dtype.
+    overlap: which communication runs beside compute.
 
     The derived quantities are whole numbers for every scenario that
     `simtrain.scenario.check_scenario` accepts.

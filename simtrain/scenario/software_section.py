@@ -23,8 +23,21 @@ def _time(text: str) -> str:
 class Software(Section):
     """The software stack, and entries of it that this scenario sets to other values.
 
-    A word alone (`software: deepspeed_2022`) is the stack's name; docs/software.md lists the stacks
-    that come with simtrain, and what their entries mean.
+    A word alone (`software: deepspeed_2022`) is the stack's name. An entry that is null is the
+    stack's own; docs/software.md lists the stacks that come with simtrain.
+
+    stack: name of a software stack that comes with simtrain.
+    fused_softmax: mask and softmax of unfused attention are one kernel.
+    fused_rotary: the rotation of queries or of keys is one kernel.
+    fused_rms_norm: RMS norm is one kernel.
+    fused_activation: bias, activation and gate of the MLP are one kernel.
+    fused_dropout_add: bias, dropout and residual are one kernel.
+    fused_cross_entropy: the loss is fused, and its logits stay in the compute type.
+    fused_gradient_accumulation: the product that computes a weight's gradient also adds it up.
+    fused_optimizer: Adam is one pass over its states.
+    cuda_graphs: passes are recorded once and launched whole, so no kernel waits for the host.
+    attention_speed: speed of fused attention, relative to the kernel of the hardware profile.
+    host_issue: host time to issue a kernel, such as 25 us.
     """
 
     stack: str = Field(default=DEFAULT_STACK, examples=["deepspeed_2022"])

@@ -1,0 +1,48 @@
+"""The JSON schema of scenario files, by which editors complete and check them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from simtrain.scenario.field_docs import capitalized, descriptions, section_of, summary
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.words import MEANT_BY_A_WORD
+
+
+def scenario_schema() -> dict[str, Any]:
+    """The schema, with a description of every field.
+
+    It knows names, types and limits of single values. The rules on their combination are those of
+    `simtrain.scenario.check_scenario`.
+    """
+    schema = Scenario.model_json_schema(by_alias=True)
+    sections = schema["$defs"] | {Scenario.__name__: schema}
+    for section in _sections(Scenario):
+        _describe(sections[section.__name__], section)
+    for name, field in MEANT_BY_A_WORD.items():
+        whole = schema["properties"][name]
+        reference = whole.pop("$ref")
+        word = schema["$defs"][reference.rpartition("/")[2]]["properties"][field]
+        whole["anyOf"] = [{"$ref": reference}, word]
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Scenario of simtrain",
+    }
+    return head | {name: value for name, value in schema.items() if name not in head}
+
+
+def _sections(section: type[BaseModel]) -> set[type[BaseModel]]:
+    inside = (section_of(section, name) for name in section.model_fields)
+    return {section}.union(*(_sections(one) for one in inside if one is not None))
+
+
+def _describe(schema: dict[str, Any], section: type[BaseModel]) -> None:
+    schema["description"] = summary(section)
+    texts = descriptions(section)
+    for name, field in schema["properties"].items():
+        # Examples are written for the fixes of errors ("2 or auto"), not as values.
+        field.pop("examples", None)
+        field.pop("title", None)
+        field["description"] = capitalized(texts[name])
