@@ -110,6 +110,7 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
         scenario,
         gpus_per_node.value,
         num_nodes.value,
+        nvlink_gpus=profile.cluster.nvlink_gpus,
         has_host_link=profile.host_link is not None,
         has_fused_attention=profile.fused_attention is not None,
         product_types=profile.product_types,

@@ -17,6 +17,8 @@ from simtrain.mesh import Group
 from simtrain.programs.pass_layout import pass_program, simulate_pass
 from simtrain.programs.pass_time import PassMachine
 from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.search.legality import legal_points, rules_on
+from simtrain.search.space import Space
 from simtrain.simulation import simulate
 from simtrain.workload.blocks import column_linear, row_linear
 from simtrain.workload.chunk import Chunk
@@ -258,6 +260,15 @@ def test_fp8_sends_half_the_bytes() -> None:
 
 def test_ranks_of_userbuffers_lie_in_one_node() -> None:
     grid = {"tensor": 16, "sequence_parallel": True}
-    with pytest.raises(InputError, match=r"E375 .* over several nodes of 8 GPUs") as caught:
+    with pytest.raises(InputError, match=r"E375 .* but NVLink joins 8 GPUs") as caught:
         simulate(small(grid, overlap={"userbuffers": True}))
     assert "parallelism.tensor: 8 or 4" in str(caught.value)
+    wide = changed(a100(), cluster__gpus_per_node=16)
+    assert simulate(small(grid, overlap={"userbuffers": True}), wide).iteration_time_s > 0
+
+
+def test_a_search_leaves_out_ranks_that_no_nvlink_joins() -> None:
+    base = small({"sequence_parallel": True}, overlap={"userbuffers": True})
+    legal = legal_points(Space(base, (16,)), rules_on(a100()))
+    assert legal.removed["E375"] > 0
+    assert {point.tensor for point in legal.points} == {2, 4, 8}

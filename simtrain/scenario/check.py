@@ -90,6 +90,7 @@ def check_cluster(
     gpus_per_node: int,
     num_nodes: int,
     *,
+    nvlink_gpus: int,
     has_host_link: bool,
     has_fused_attention: bool,
     product_types: Collection[str],
@@ -100,7 +101,7 @@ def check_cluster(
         InputError: with the nearest legal numbers of replicas, stages or ranks that fit.
     """
     rules = [size_rule(gpus_per_node, num_nodes), products_rule(product_types)]
-    rules += [userbuffer_node_rule(gpus_per_node)] if scenario.overlap.userbuffers else []
+    rules.append(userbuffer_node_rule(nvlink_gpus))
     rules += [] if has_host_link else [NO_HOST_LINK]
     rules += [] if has_fused_attention else [NO_FUSED_ATTENTION]
     check_scenario(scenario, rules, kept=RULES)

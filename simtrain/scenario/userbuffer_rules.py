@@ -73,20 +73,20 @@ USERBUFFER_RULES = [
 ]
 
 
-def userbuffer_node_rule(gpus_per_node: int) -> Rule:
-    """The rule that the ranks of userbuffers lie in one node of so many GPUs."""
+def userbuffer_node_rule(nvlink_gpus: int) -> Rule:
+    """The rule that NVLink, which joins so many GPUs, joins the ranks of userbuffers."""
 
     def check(scenario: Scenario) -> Violation | None:
-        is_inside = scenario.mesh(gpus_per_node).group("tp").inside_one_node
-        if is_inside or not scenario.overlap.userbuffers:
+        is_used = scenario.overlap.userbuffers
+        if not is_used or scenario.mesh(nvlink_gpus).group("tp").inside_one_node:
             return None
         tensor = scenario.parallelism.tensor
         return Violation(
-            f"overlap.userbuffers is true while parallelism.tensor is {tensor}, over several nodes "
-            f"of {gpus_per_node} GPUs",
+            f"overlap.userbuffers is true while parallelism.tensor is {tensor}, but NVLink joins "
+            f"{nvlink_gpus} GPUs",
             {
                 "overlap.userbuffers": [False],
-                "parallelism.tensor": near_divisors(tensor, gpus_per_node, at_least=2),
+                "parallelism.tensor": near_divisors(tensor, nvlink_gpus, at_least=2),
             },
         )
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import RULES, Rule
+from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
 from simtrain.search.space import Point, Prefix, Space
 from simtrain.search.tracing import Tracer
 
@@ -34,8 +37,16 @@ def rules_of_base(space: Space) -> list[Rule]:
     return [rule for rule in RULES if not tracer.run(rule)[1]]
 
 
-def legal_points(space: Space) -> Legal:
-    """All legal points of a space."""
+def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
+    """The rules of a cluster that some points of a space break and others keep.
+
+    Its other rules are about the base, and about numbers of GPUs.
+    """
+    return (userbuffer_node_rule(profile.cluster.nvlink_gpus),)
+
+
+def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> Legal:
+    """All points of a space that break no rule of the framework, nor of a cluster."""
     levels = space.levels()
     sizes = [len(choices) for choices in levels]
     below = [math.prod(sizes[level + 1 :]) for level in range(len(sizes))]
@@ -61,7 +72,7 @@ def legal_points(space: Space) -> Legal:
                 walk(longer, level + 1, still_open)
 
     tracer = Tracer(space)
-    trees = [_DecisionTree(rule, tracer) for rule in RULES]
+    trees = [_DecisionTree(rule, tracer) for rule in (*RULES, *of_cluster)]
     walk((), 0, [(tree, tree.root) for tree in trees])
     return Legal(tuple(points), removed, math.prod(sizes))
 

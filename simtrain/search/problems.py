@@ -7,7 +7,7 @@ import math
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import REASONS
-from simtrain.search.legality import Legal, legal_points
+from simtrain.search.legality import Legal, legal_points, rules_on
 from simtrain.search.looker import Looker, Seen
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point, Space
@@ -149,7 +149,7 @@ def _other_gpus(space: Space, profile: HardwareProfile) -> str:
     above = range(most + 1, min(most + _NEAR, profile.cluster.num_gpus) + 1)
 
     def has_legal(number: int) -> bool:
-        return bool(legal_points(Space(space.base, (number,))).points)
+        return bool(legal_points(Space(space.base, (number,)), rules_on(profile)).points)
 
     nearest = (next(filter(has_legal, numbers), None) for numbers in (below, above))
     found = [number for number in nearest if number]

@@ -10,7 +10,7 @@ from simtrain.evaluation import Evaluator
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.search import problems
 from simtrain.search.exhaustive import exhaustive
-from simtrain.search.legality import legal_points, rules_of_base
+from simtrain.search.legality import legal_points, rules_of_base, rules_on
 from simtrain.search.looker import Looker, Stopped, Tell
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
@@ -74,7 +74,7 @@ def search(
     if max_memory is not None:
         space = space.within(max_memory)
     check_scenario(base, rules_of_base(space))
-    legal = legal_points(space)
+    legal = legal_points(space, rules_on(profile))
     if not legal.points:
         raise problems.none_legal(space, legal, profile)
     looker = Looker(space, evaluator, objective, limit_bytes)
