@@ -5,7 +5,6 @@ All ranks do it at the same time, so that each is seen to have its share of the 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from calibrate.records import HostRecord
 from calibrate.sizes import Sizes
 from calibrate.timing import Run, Timer
 from calibrate.torch_adam import fused_adam
+from simtrain.system import num_processors
 
 Way = Literal["to_device", "to_host"]
 _WAYS: tuple[Way, ...] = ("to_device", "to_host")
@@ -97,7 +97,7 @@ def _adam_bytes(num_bytes: int) -> int:
 def _share_of_cores(num_ranks: int) -> Iterator[None]:
     """torchrun gives each process one thread; an optimizer on the host uses its share of them."""
     before = torch.get_num_threads()
-    torch.set_num_threads(max(len(os.sched_getaffinity(0)) // num_ranks, 1))
+    torch.set_num_threads(max(num_processors() // num_ranks, 1))
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "simtrain"
 # Used by many rooms; the sentence in docs/design.md leaves them out.
 LOWEST = {
     *("version", "errors", "extras", "units", "output_folder", "strict_yaml", "resources", "mesh"),
-    "entry",
+    *("entry", "system"),
 }
 # Each room and the rooms that it imports, all of them above it.
 ROOMS: dict[str, set[str]] = {
@@ -29,6 +29,7 @@ ROOMS: dict[str, set[str]] = {
     "resources": {"errors"},
     "mesh": set(),
     "entry": set(),
+    "system": set(),
     "software": {"units", "strict_yaml", "resources", "entry"},
     "scenario": {"errors", "units", "strict_yaml", "resources", "mesh", "software"},
     "hardware": {"errors", "units", "strict_yaml", "resources", "entry", "scenario"},
@@ -57,7 +58,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "sweep": {
         *("version", "errors", "extras", "strict_yaml", "resources", "scenario", "hardware"),
-        *("report", "evaluation"),
+        *("report", "evaluation", "system"),
     },
     "search": {
         *("errors", "extras", "units", "output_folder", "strict_yaml", "mesh", "scenario"),
@@ -81,7 +82,7 @@ ROOMS: dict[str, set[str]] = {
     "commands": {
         *("errors", "extras", "units", "output_folder", "strict_yaml", "resources", "scenario"),
         *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
-        *("paper", "figures", "pages", "importing"),
+        *("paper", "figures", "pages", "importing", "system"),
     },
     "cli": {"version", "errors", "commands"},
 }

@@ -106,7 +106,8 @@ def _executor(
     if address is not None:
         message, fix = "processes on this machine have no address", "add --executor ray"
         raise InputError([Problem("E854", message, Location("--address"), fix=fix)])
-    from simtrain.sweep.executors import local_executor, num_processors
+    from simtrain.sweep.executors import local_executor
+    from simtrain.system import num_processors
 
     num_workers = min(workers or num_processors(), len(shard.parts(plan)))
     return partial(local_executor, num_workers), 1 if num_workers < 2 else 2 * num_workers

@@ -14,6 +14,8 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from multiprocessing.connection import wait
 from typing import ParamSpec, TypeVar
 
+from simtrain.system import MOST_WORKERS
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -40,6 +42,7 @@ def local_executor(num_workers: int) -> Executor:
         return SerialExecutor()
     # A fresh interpreter: a copy of this one would have its threads' locks, but not the threads.
     context = multiprocessing.get_context("spawn")
+    num_workers = min(num_workers, MOST_WORKERS or num_workers)
     return _Pool(num_workers, mp_context=context, initializer=_start_worker)
 
 
@@ -55,13 +58,6 @@ class _Pool(ProcessPoolExecutor):
             return super().submit(fn, *args, **kwargs)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def num_processors() -> int:
-    """The processors that this process may run on."""
-    # Only Linux says which of the processors they are.
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _start_worker() -> None:

@@ -7,7 +7,6 @@ one, whenever the run was cut off.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from simtrain.errors import InputError, Location, Problem
 from simtrain.sweep.counts import Counts
 from simtrain.sweep.part import Part, PartError, decoded
 from simtrain.sweep.plan import Plan, version_words
+from simtrain.system import try_to_lock
 
 PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
 # What the system says when nothing more can be written, for whatever reason.
@@ -128,18 +128,18 @@ class SweepFolder:
             InputError: somebody does.
         """
         with self._writing():
-            file = (self.path / f".lock-{name}").open("wb")
+            file = (self.path / f".lock-{name}").open("ab")
         with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                message = "this sweep is already running in this folder"
-                fix = "wait for it, or end it; several runs can share the work with --shard i/n"
-                raise InputError([self._problem("E823", message, fix)]) from error
+                is_locked = try_to_lock(file)
             except OSError as error:
                 message = f"files in this folder cannot be locked: {error.strerror}"
                 fix = "give a folder of another file system, or have this one mounted with locks"
                 raise InputError([self._problem("E829", message, fix)]) from error
+            if not is_locked:
+                message = "this sweep is already running in this folder"
+                fix = "wait for it, or end it; several runs can share the work with --shard i/n"
+                raise InputError([self._problem("E823", message, fix)])
             yield
 
     def read(self, plan: Plan, number: int) -> Counts | None:

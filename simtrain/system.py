@@ -1,0 +1,47 @@
+"""What operating systems do differently: locks of files, processors, numbers of workers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, BinaryIO
+
+MOST_WORKERS = 61 if sys.platform == "win32" else None
+"""Windows waits for at most 64 handles at a time, of which a pool of processes needs three."""
+
+
+def num_processors() -> int:
+    """The processors that this process may run on."""
+    # Only Linux says which of the processors they are.
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def try_to_lock(file: BinaryIO) -> bool:
+    """Lock an empty file until it is closed; False if it is locked already.
+
+    The system unlocks the files of a process that ends, also if it is killed.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        fcntl: Any = importlib.import_module("fcntl")
+    except ModuleNotFoundError:
+        return _try_to_lock_on_windows(file)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _try_to_lock_on_windows(file: BinaryIO) -> bool:
+    msvcrt: Any = importlib.import_module("msvcrt")
+    try:
+        # The first byte can be locked without being there.
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    except PermissionError:
+        return False
+    return True

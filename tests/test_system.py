@@ -1,0 +1,80 @@
+"""What differs between operating systems, simulated by what is missing on some of them."""
+
+import fcntl
+import os
+import pathlib
+import signal
+import sys
+
+import pytest
+from command_line import call
+from sweep_files import SMALL, files_of
+
+from simtrain.sweep import executors
+from simtrain.sweep.executors import local_executor
+from simtrain.system import num_processors, try_to_lock
+
+
+class FakeMsvcrt:
+    """Locks as Windows has them, of bytes of a file, until it is closed."""
+
+    LK_NBLCK = 2
+
+    @staticmethod
+    def locking(descriptor: int, mode: int, num_bytes: int) -> None:
+        assert (mode, num_bytes) == (FakeMsvcrt.LK_NBLCK, 1)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PermissionError(13, "Permission denied") from error
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", FakeMsvcrt())
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(executors, "_HAS_SIGNAL_MASKS", False)
+    monkeypatch.delattr(signal, "pthread_sigmask", raising=False)
+
+
+def check_locks(path: pathlib.Path) -> None:
+    with path.open("ab") as first, path.open("ab") as second:
+        assert try_to_lock(first)
+        assert not try_to_lock(second)
+    with path.open("ab") as third:
+        assert try_to_lock(third)
+    assert path.read_bytes() == b""
+
+
+def test_a_file_is_locked_until_it_is_closed(tmp_path: pathlib.Path) -> None:
+    check_locks(tmp_path / "lock")
+
+
+@pytest.mark.usefixtures("windows")
+def test_windows_locks_the_same(tmp_path: pathlib.Path) -> None:
+    check_locks(tmp_path / "lock")
+
+
+@pytest.mark.usefixtures("windows")
+def test_a_sweep_runs_without_what_windows_lacks(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL, encoding="utf-8")
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    assert num_processors() == 1
+    for _ in range(2):
+        done = call("sweep", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"))
+        assert (done.exit_code, done.stderr) == (0, "")
+    assert files_of(tmp_path / "out")
+
+
+def test_windows_gets_no_more_workers_than_it_can_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    monkeypatch.setattr(executors, "_Pool", lambda number, **options: asked.append(number))
+    for most in (61, None):
+        monkeypatch.setattr(executors, "MOST_WORKERS", most)
+        local_executor(200)
+    assert asked == [61, 200]
