@@ -1,14 +1,17 @@
 """Imports of models with experts: from Megatron-LM, Hugging Face and torchtitan."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import call
 from imported import BASE, text_of, written
 from mapped_arguments import EXPERTS
 
+from simtrain import models
 from simtrain.errors import InputError
-from simtrain.importing import import_megatron
+from simtrain.importing import import_hugging_face, import_megatron
 from simtrain.importing.expert_layers import dense_and_frequency
 from simtrain.scenario import load_scenario
 from simtrain.scenario.experts import Experts
@@ -165,6 +168,135 @@ def test_what_is_not_modelled_of_experts_is_noted_only_with_experts() -> None:
     text = text_of(f"{BASE} {EXPERTS} {arguments}")
     for name in ("moe-z-loss-coeff", "moe-router-dtype", "moe-enable-deepep"):
         assert f"# - --{name}" in text
+
+
+# ----------------------------------------------------------------------------------- Hugging Face
+
+QWEN3 = {
+    "model_type": "qwen3_moe",
+    "decoder_sparse_step": 1,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "max_position_embeddings": 40960,
+    "max_window_layers": 48,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+    "num_attention_heads": 32,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 151936,
+}
+MIXTRAL_8X7B = {
+    "model_type": "mixtral",
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
+QWEN2 = {
+    "model_type": "qwen2_moe",
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "max_position_embeddings": 8192,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 16,
+    "vocab_size": 151936,
+}
+DEEPSEEK_V2 = {
+    "model_type": "deepseek_v2",
+    "first_k_dense_replace": 1,
+    "hidden_size": 5120,
+    "intermediate_size": 12288,
+    "max_position_embeddings": 163840,
+    "moe_intermediate_size": 1536,
+    "n_routed_experts": 160,
+    "n_shared_experts": 2,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 60,
+    "q_lora_rank": 1536,
+    "scoring_func": "softmax",
+    "topk_method": "group_limited_greedy",
+    "vocab_size": 102400,
+}
+
+
+def config_of(config: dict[str, Any], **keys: Any) -> str:
+    return written("config.json", json.dumps(config | keys, indent=1))
+
+
+@pytest.mark.parametrize(
+    ("config", "name"), [(QWEN3, "qwen3_30b_a3b"), (MIXTRAL_8X7B, "mixtral_8x7b")]
+)
+def test_a_published_config_is_the_shipped_model(config: dict[str, Any], name: str) -> None:
+    sizes = ["model.seq_length=4096", "model.vocab_size=" + str(config["vocab_size"])]
+    model = import_hugging_face(config_of(config), sizes)[0].model
+    assert model.model_dump() == getattr(models, name).model_dump()
+
+
+def test_shared_experts_and_their_gate() -> None:
+    experts = import_hugging_face(config_of(QWEN2))[0].model.experts
+    assert experts == Experts(
+        num=60, top_k=4, ffn_hidden_size=1408, shared_ffn_hidden_size=5632, shared_gate=True
+    )
+    scenario, text = import_hugging_face(config_of(DEEPSEEK_V2))
+    assert scenario.model.ffn_hidden_size == 12288
+    assert scenario.model.experts == Experts(
+        num=160, top_k=6, ffn_hidden_size=1536, shared_ffn_hidden_size=3072, first_dense_layers=1
+    )
+    assert "# - topk_method group_limited_greedy, line 15: groups of experts" in text
+    assert "scoring_func" not in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "fields"),
+    [
+        ({"mlp_only_layers": [0, 1]}, (2, 1)),
+        ({"mlp_only_layers": [*range(1, 48, 2)]}, (0, 2)),
+        ({"num_hidden_layers": 5, "decoder_sparse_step": 5}, (4, 1)),
+    ],
+)
+def test_layers_of_qwen_with_experts(keys: dict[str, Any], fields: tuple[int, int]) -> None:
+    experts = import_hugging_face(config_of(QWEN3, **keys))[0].model.experts
+    assert experts
+    assert (experts.first_dense_layers, experts.layer_frequency) == fields
+
+
+def test_other_layers_of_qwen_with_experts_are_refused() -> None:
+    for keys in ({"decoder_sparse_step": 2}, {"mlp_only_layers": [5]}):
+        with pytest.raises(InputError, match=r"E878 .* which is not modelled"):
+            import_hugging_face(config_of(QWEN3, **keys))
+
+
+def test_a_config_without_experts_has_an_mlp() -> None:
+    for config, key in ((QWEN3, "num_experts"), (DEEPSEEK_V2, "n_routed_experts")):
+        for none in (0, None):
+            model = import_hugging_face(config_of(config, **{key: none}))[0].model
+            assert model.experts is None
+            assert model.ffn_hidden_size == config["intermediate_size"]
+
+
+def test_a_missing_number_of_chosen_experts_is_asked_for() -> None:
+    config = {key: value for key, value in DEEPSEEK_V2.items() if key != "num_experts_per_tok"}
+    with pytest.raises(InputError, match='E873 "num_experts_per_tok" is missing'):
+        import_hugging_face(config_of(config))
 
 
 # -------------------------------------------------------------------------- names in a scenario

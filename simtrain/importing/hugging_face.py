@@ -7,6 +7,7 @@ from typing import Any
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary, set_counts
+from simtrain.importing.expert_layers import dense_and_frequency
 from simtrain.importing.hugging_face_keys import (
     FAMILIES,
     GATED_ACTIVATIONS,
@@ -79,6 +80,9 @@ class _Mapping:
             self.set("precision.compute", dtype)
         else:
             self.draft.set("precision.compute", "bf16", DEFAULT)
+        if dtype == "fp16" and "experts" in self.draft.data["model"]:
+            comment = "fp16 is not modelled of a router"
+            self.draft.set("model.experts.router_dtype", "fp32", comment)
         self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
         self._notes()
 
@@ -127,7 +131,9 @@ class _Mapping:
                 self.set(f"model.{name}", value)
         self._attention()
         hidden = self.value("model.hidden_size")
-        if (ffn := self.value("model.ffn_hidden_size")) is not None:
+        if not self._set_experts():
+            pass  # No layer has an MLP.
+        elif (ffn := self.value("model.ffn_hidden_size")) is not None:
             self.set("model.ffn_hidden_size", ffn)
         elif isinstance(hidden, int):
             self.draft.set("model.ffn_hidden_size", 4 * hidden, "default of transformers: 4 h")
@@ -138,6 +144,8 @@ class _Mapping:
         self._activation()
         attention = self.document.data.get("attention_bias")
         mlp = self.document.data.get("mlp_bias")
+        if (qkv := self.document.data.get("qkv_bias")) is not None:
+            fixed["qkv_biases"] = qkv
         if attention is not None:
             fixed["qkv_biases"] = attention
             fixed["biases"] = bool(attention and (mlp or fixed["biases"]))
@@ -149,6 +157,64 @@ class _Mapping:
         for name in ("hidden_dropout", "attention_dropout"):
             dropout = self.value(f"model.{name}")
             self.set(f"model.{name}", float(dropout or 0))
+
+    def _set_experts(self) -> bool:
+        """Set the experts, if there are any; whether some layer has an MLP instead."""
+        data, kind = self.document.data, self.document.data["model_type"]
+        names = ("num", "top_k", "ffn_hidden_size", "shared_ffn_hidden_size")
+        values = {name: self.value(f"model.experts.{name}") for name in names}
+        key = self.keys.get("model.experts.num")
+        # Configs of dense models of these families write null or 0.
+        if key is None or not data.get(key, values["num"]):
+            return True
+        shared = values["shared_ffn_hidden_size"]
+        if self.keys.get("model.experts.shared_ffn_hidden_size") == "n_shared_experts":
+            shared = (data.get("n_shared_experts", shared) or 0) * (values["ffn_hidden_size"] or 0)
+        for name, value in (values | {"shared_ffn_hidden_size": shared or None}).items():
+            if value is not None:
+                self.set(f"model.experts.{name}", value)
+        if kind == "qwen2_moe" and shared:
+            self.draft.set("model.experts.shared_gate", True, f"as all of {kind}")
+        self.required["model.experts.top_k"] = f'"{self.keys["model.experts.top_k"]}"'
+        return self._set_layers_of_experts()
+
+    def _set_layers_of_experts(self) -> bool:
+        """Set which layers have experts; whether some have not."""
+        dense = self.value("model.experts.first_dense_layers") or 0
+        frequency = self.value("model.experts.layer_frequency") or 1
+        if "decoder_sparse_step" in self.family.mapped:
+            dense, frequency = self._layers_of_qwen(dense or [], frequency)
+        fields = {"first_dense_layers": (dense, 0), "layer_frequency": (frequency, 1)}
+        changed = {name: value for name, (value, default) in fields.items() if value != default}
+        for name, value in changed.items():
+            self.set(f"model.experts.{name}", value)
+        return bool(changed)
+
+    def _layers_of_qwen(self, dense: Any, step: Any) -> tuple[int, int]:
+        """Dense layers at the start, and every which of the others has experts.
+
+        Layers of these numbers have none, and of the others those before a multiple of the step
+        have some (modeling_qwen3_moe.py).
+        """
+        layers = self.value("model.num_layers")
+        if not (isinstance(layers, int) and isinstance(dense, list) and isinstance(step, int)):
+            return 0, 1
+        pattern = [one not in dense and (one + 1) % step == 0 for one in range(layers)]
+        found = dense_and_frequency(pattern)
+        if found is None:
+            keys = [
+                key
+                for key in ("mlp_only_layers", "decoder_sparse_step")
+                if self.document.data.get(key)
+            ]
+            raise InputError.of(
+                "E878",
+                f"{keys[0]} is {as_scalar(self.document.data[keys[0]])}, which is not modelled",
+                self.document.positions.of_value((keys[0],)),
+                "write the first layers, or none, as mlp_only_layers, and 1 as decoder_sparse_step",
+                "dense layers come first, and then every layer or every nth one has experts",
+            )
+        return found
 
     def _attention(self) -> None:
         """Heads, latents, windows, and what follows attention."""

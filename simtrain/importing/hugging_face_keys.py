@@ -40,6 +40,27 @@ _MAPPED_LATENT = _MAPPED | {
     "v_head_dim": "model.latent_attention.v_head_dim",
     "num_nextn_predict_layers": "model.mtp_num_layers",
 }
+_EXPERTS_OF_QWEN = {
+    "num_experts": "model.experts.num",
+    "num_experts_per_tok": "model.experts.top_k",
+    "moe_intermediate_size": "model.experts.ffn_hidden_size",
+    "shared_expert_intermediate_size": "model.experts.shared_ffn_hidden_size",
+    "decoder_sparse_step": "model.experts.layer_frequency",
+    "mlp_only_layers": "model.experts.first_dense_layers",
+}
+_EXPERTS_OF_DEEPSEEK = {
+    "n_routed_experts": "model.experts.num",
+    "num_experts_per_tok": "model.experts.top_k",
+    "moe_intermediate_size": "model.experts.ffn_hidden_size",
+    "n_shared_experts": "model.experts.shared_ffn_hidden_size",
+    "first_k_dense_replace": "model.experts.first_dense_layers",
+    "moe_layer_freq": "model.experts.layer_frequency",
+}
+_EXPERTS_OF_MIXTRAL = {
+    "num_local_experts": "model.experts.num",
+    "num_experts_per_tok": "model.experts.top_k",
+    "intermediate_size": "model.experts.ffn_hidden_size",
+}
 LATENT_FIELDS = tuple(
     field.removeprefix("model.")
     for field in _MAPPED_LATENT.values()
@@ -154,11 +175,40 @@ FAMILIES: dict[str, Family] = {
         # Its layer norms have no bias: as many parameters and bytes as RMS norms.
         _GATED | {"parallel_attention_mlp": "one_norm"},
     ),
-    "deepseek_v2": Family(_LATENT_DEFAULTS, _GATED | {"qk_norm": True}, _MAPPED_LATENT),
-    "deepseek_v3": Family(
-        _LATENT_DEFAULTS | {"num_nextn_predict_layers": 0},
+    "mixtral": Family(
+        _UNTIED
+        | {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2}
+        | {"intermediate_size": 14336},
+        _GATED,
+        _MAPPED | _EXPERTS_OF_MIXTRAL,
+    ),
+    "qwen2_moe": Family(
+        _UNTIED
+        | {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408}
+        | {"shared_expert_intermediate_size": 5632},
+        _GATED | {"qkv_biases": True},
+        _MAPPED | _EXPERTS_OF_QWEN | {"qkv_bias": "model.qkv_biases"},
+    ),
+    "qwen3_moe": Family(
+        _UNTIED
+        | {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
+        | {"head_dim": 128},
         _GATED | {"qk_norm": True},
-        _MAPPED_LATENT,
+        _MAPPED | _EXPERTS_OF_QWEN,
+    ),
+    "deepseek_v2": Family(
+        _LATENT_DEFAULTS
+        | {"n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1407},
+        _GATED | {"qk_norm": True},
+        _MAPPED_LATENT | _EXPERTS_OF_DEEPSEEK,
+    ),
+    "deepseek_v3": Family(
+        _LATENT_DEFAULTS
+        | {"num_nextn_predict_layers": 0, "first_k_dense_replace": 3}
+        | {"n_routed_experts": 256, "num_experts_per_tok": 8}
+        | {"n_shared_experts": 1, "moe_intermediate_size": 2048},
+        _GATED | {"qk_norm": True},
+        _MAPPED_LATENT | _EXPERTS_OF_DEEPSEEK,
     ),
 }
 
@@ -166,16 +216,11 @@ _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 GATED_ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", **dict.fromkeys(_GELUS, "geglu")}
 PLAIN_ACTIVATIONS = {**dict.fromkeys(_GELUS, "gelu"), "relu2": "squared_relu"}
 
-_EXPERTS = Effect("experts instead of one MLP: other weights, products and all-to-alls")
+_SCORES = "a few kernels over a number for each token and expert"
 NOT_MODELLED: dict[str, Effect] = {
-    **dict.fromkeys(
-        (
-            *("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts"),
-            *("num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"),
-            *("first_k_dense_replace", "moe_layer_freq", "decoder_sparse_step"),
-        ),
-        _EXPERTS,
-    ),
+    "scoring_func": Effect(f"another score than a softmax: {_SCORES}", ("softmax",)),
+    "topk_method": Effect(f"groups of experts, or a bias: {_SCORES}", ("greedy",)),
+    "router_jitter_noise": Effect("the router's input is multiplied by noise", ("0.0", "0")),
     "layer_types": Effect("layers that differ from each other"),
     "alibi": Effect("a bias of relative positions"),
     "bias": Effect("biases of all products: some more elementwise work"),
@@ -196,9 +241,9 @@ _WITHOUT_EFFECT = """
     summary_first_dropout summary_proj_to_labels summary_type summary_use_proj task_specific_params
     output_past is_decoder is_encoder_decoder output_attentions output_hidden_states return_dict
     id2label label2id problem_type finetuning_task chunk_size_feed_forward attn_implementation
-    _attn_implementation gradient_checkpointing router_aux_loss_coef router_jitter_noise
-    output_router_logits norm_topk_prob scoring_func topk_method topk_group n_group aux_loss_alpha
-    routed_scaling_factor seq_aux ep_size mlp_only_layers use_sliding_window logit_scale
+    _attn_implementation gradient_checkpointing router_aux_loss_coef
+    output_router_logits norm_topk_prob topk_group n_group aux_loss_alpha
+    routed_scaling_factor seq_aux ep_size use_sliding_window logit_scale
     multi_query new_decoder_architecture num_ln_in_parallel_attn
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
