@@ -144,7 +144,7 @@ def test_scenarios_lists_every_shipped_file() -> None:
     listed = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
     shipped = {path.stem for path in (ROOT / "scenarios").glob("*.yaml")}
     assert list(listed) == sorted(shipped)
-    assert len(shipped) == 8 + 1 + 5 + 1 + 13 + 4
+    assert len(shipped) == 8 + 1 + 5 + 1 + 13 + 5
     for name in listed:
         assert call("schedule", name).exit_code == 0
 
@@ -186,7 +186,7 @@ def test_another_number_in_the_paper_is_an_error_here(monkeypatch: pytest.Monkey
 BAD = {
     "unknown scenario": (
         "run tabel5_22b_full",
-        "did you mean table5_22b_full? Known names: dp530b, gpt2_1_5b, ",
+        "did you mean table5_22b_full? Known names: deepseek_v3, dp530b, gpt2_1_5b, ",
     ),
     "missing file": ("run nowhere.yaml", "nowhere.yaml: E101 no such file"),
     "missing argument": ("run", "Missing argument"),

@@ -37,6 +37,8 @@ PUBLISHED = {
     "qwen3_30b_a3b": (30_532_122_624, 3_353_032_704),
     # as before: h = 4,096, q = 8,192, L = 94, f = 1,536
     "qwen3_235b_a22b": (235_093_634_560, 22_190_763_520),
+    # With the module of multi-token prediction; counted below.
+    "deepseek_v3": (682_636_472_320, 38_240_382_976),
 }
 """Parameters, and those that a token meets: of the experts, top_k."""
 
@@ -51,6 +53,32 @@ def test_active_parameters_by_hand() -> None:
     """Qwen3-30B-A3B: without 120 of 128 experts of 3 · 2,048 · 768 parameters in 48 layers."""
     total, active = PUBLISHED["qwen3_30b_a3b"]
     assert total - active == 48 * 120 * 3 * 2048 * 768
+
+
+def test_parameters_of_deepseek_v3_by_hand() -> None:
+    """The report's 671B, of which a token meets 37B, and the module of multi-token prediction.
+
+    The checkpoint has 671,026,419,200 for the model: in each of 58 layers also the biases of 256
+    experts, which no gradient reaches. It counts 14B for the module, with copies of the embedding
+    and the head, which training shares with the model.
+    """
+    hidden, heads = 7168, 128
+    attention = hidden * 1536 + 1536 + 1536 * heads * (128 + 64)
+    attention += hidden * (512 + 64) + 512 + 512 * heads * (128 + 128) + heads * 128 * hidden
+    expert = 3 * hidden * 2048
+    sparse = attention + 2 * hidden + (256 + 1) * expert + 256 * hidden
+    dense = attention + 2 * hidden + 3 * hidden * 18432
+    main = 2 * 129280 * hidden + hidden + 3 * dense + 58 * sparse
+    assert main == 671_026_419_200 - 58 * 256
+    # Two norms, the product that joins state and embedding, a layer, and its last norm.
+    module = 2 * hidden + 2 * hidden * hidden + sparse + hidden
+    scenario = load_scenario("deepseek_v3")
+    whole, alone = (
+        plan_of(scenario.replace({"model.mtp_num_layers": modules})) for modules in (1, 0)
+    )
+    assert (alone.num_parameters, whole.num_parameters) == (main, main + module)
+    assert whole.num_parameters == PUBLISHED["deepseek_v3"][0]
+    assert alone.num_active_parameters == main - 58 * 248 * expert == 37_552_282_624
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

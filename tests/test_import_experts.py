@@ -11,7 +11,7 @@ from mapped_arguments import EXPERTS
 
 from simtrain import models
 from simtrain.errors import InputError
-from simtrain.importing import import_hugging_face, import_megatron
+from simtrain.importing import import_hugging_face, import_megatron, import_torchtitan
 from simtrain.importing.expert_layers import dense_and_frequency
 from simtrain.scenario import load_scenario
 from simtrain.scenario.experts import Experts
@@ -297,6 +297,49 @@ def test_a_missing_number_of_chosen_experts_is_asked_for() -> None:
     config = {key: value for key, value in DEEPSEEK_V2.items() if key != "num_experts_per_tok"}
     with pytest.raises(InputError, match='E873 "num_experts_per_tok" is missing'):
         import_hugging_face(config_of(config))
+
+
+# -------------------------------------------------------------------------------------- torchtitan
+
+JOB = """\
+[model]
+name = "qwen3"
+flavor = "30B-A3B"
+
+[training]
+local_batch_size = 1
+seq_len = 4096
+
+[parallelism]
+data_parallel_shard_degree = 8
+expert_parallel_degree = 4
+
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+def test_a_job_of_torchtitan_with_experts() -> None:
+    scenario, text = import_torchtitan(written("job.toml", JOB))
+    split = scenario.parallelism
+    assert scenario.model.experts == models.qwen3_30b_a3b.experts
+    assert (split.data, split.expert, split.expert_tensor) == (8, 4, 1)
+    assert scenario.memory.zero_stage == 1
+    assert "# - FSDP: parameters are divided too" in text
+    whole = import_torchtitan(written("job.toml", JOB.replace("degree = 4", "degree = 1")))[0]
+    assert (whole.parallelism.expert, whole.memory.zero_stage) == (1, 3)
+
+
+def test_torchtitan_has_no_multi_token_prediction() -> None:
+    job = JOB.replace("qwen3", "deepseek_v3").replace("30B-A3B", "671B")
+    model = import_torchtitan(written("job.toml", job))[0].model
+    assert model.mtp_num_layers == 0 < models.deepseek_v3.mtp_num_layers
+    assert model.experts == models.deepseek_v3.experts
+
+
+def test_degrees_of_experts_are_not_read_without_experts() -> None:
+    dense = JOB.replace("30B-A3B", "8B")
+    assert import_torchtitan(written("job.toml", dense))[0].parallelism.expert == 1
 
 
 # -------------------------------------------------------------------------- names in a scenario

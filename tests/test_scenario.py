@@ -186,7 +186,7 @@ def test_a_scenario_cannot_be_changed() -> None:
 
 def test_every_shipped_scenario_loads_and_cites_its_source() -> None:
     names = list_scenarios()
-    assert len(names) == 32
+    assert len(names) == 33
     for name in names:
         assert load_scenario(name).name == name
         first = find_scenario(name).read_text("utf-8").splitlines()[0]
@@ -268,7 +268,9 @@ def test_an_unknown_name_suggests_a_shipped_one() -> None:
     (problem,) = caught.value.problems
     assert problem.message == 'no scenario is called "table5_175b_presnt"'
     assert problem.fix is not None
-    assert problem.fix.startswith("did you mean table5_175b_present? Known names: dp530b, ")
+    assert problem.fix.startswith(
+        "did you mean table5_175b_present? Known names: deepseek_v3, dp530b, "
+    )
     with pytest.raises(InputError, match='no hardware profile is called "b200"'):
         find_profile("b200")
 

@@ -137,6 +137,7 @@ class _Mapping:
         self.pipeline = job.count("parallelism.pipeline_parallel_degree")
         self._model()
         self._parallelism()
+        self.experts = self._expert_parallelism()
         self._batch(self._replicas())
         self._recompute()
         compiles = [key for key in ("training.compile", "compile.enable") if self.job[key]]
@@ -169,7 +170,8 @@ class _Mapping:
         shipped = MODELS[name, flavor]
         sizes = getattr(models, shipped).model_dump(exclude_unset=True)
         for field, value in sizes.items():
-            if field != "seq_length":
+            # torchtitan has no modules of multi-token prediction.
+            if field not in ("seq_length", "mtp_num_layers"):
                 self.draft.set(f"model.{field}", value, f"{name} {flavor}: {shipped}")
         self.set("model.seq_length", self.job.count("training.seq_len"), "training.seq_len")
 
@@ -198,6 +200,17 @@ class _Mapping:
         key = "parallelism.pipeline_parallel_layers_per_stage"
         if schedule == "interleaved":
             self.set("parallelism.interleave", self._chunks(key), key)
+
+    def _expert_parallelism(self) -> int:
+        """Ranks that hold different experts; torchtitan reads neither degree without experts."""
+        keys = "parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"
+        ranks = self.job.count(keys[0])
+        if "experts" not in self.draft.data["model"]:
+            return 1
+        self.set("parallelism.expert", ranks, keys[0])
+        if ranks > 1:
+            self.set("parallelism.expert_tensor", self.job.count(keys[1]), keys[1])
+        return ranks
 
     def _chunks(self, key: str) -> int:
         """Stages of a rank; without the number of their layers PyTorch takes two."""
@@ -230,11 +243,18 @@ class _Mapping:
             shard = max(1, data // replicate)
         data = data or replicate * shard
         self.set("parallelism.data", data, *keys)
-        self.set("memory.zero_stage", 3 if shard > 1 else 0, keys[1])
+        stage = 3 if shard > 1 else 0
+        if stage and self.experts > 1:
+            stage = 1
+            text = (
+                "parameters are divided too and gathered in each pass; with experts on other ranks"
+            )
+            self.draft.note("FSDP", f"{text} this divides optimizer states alone")
+        self.set("memory.zero_stage", stage, keys[1])
         if replicate > 1 and shard > 1:
             self.set("memory.shard_over", shard, keys[1])
         key = "parallelism.fsdp_reshard_after_forward"
-        if shard > 1 and self.job[key] == "never":
+        if stage == 3 and self.job[key] == "never":
             self.set("memory.reshard_after_forward", False, key)
         return data
 
@@ -286,7 +306,7 @@ class _Mapping:
             text = "slower products, twice the bytes"
             self.draft.note(f"{key} {self.job[key]}", text, self.job.place(key))
         self.draft.set("precision.gradients", "fp32", _ALWAYS)
-        if self.draft.data["memory"]["zero_stage"]:
+        if self.draft.data["memory"]["zero_stage"] == 3:
             text = "the shards of parameters are the fp32 master weights: two bytes less each"
             self.draft.note("FSDP", text)
 

@@ -13,6 +13,9 @@ MODELS = {
     ("llama3", "405B"): "llama3_405b",
     ("qwen3", "8B"): "qwen3_8b",
     ("qwen3", "32B"): "qwen3_32b",
+    ("qwen3", "30B-A3B"): "qwen3_30b_a3b",
+    ("qwen3", "235B-A22B"): "qwen3_235b_a22b",
+    ("deepseek_v3", "671B"): "deepseek_v3",
 }
 """The shipped scenario that has the model of a name and a flavor."""
 
@@ -37,6 +40,8 @@ DEFAULTS = {
     "parallelism.tensor_parallel_degree": 1,
     "parallelism.enable_async_tensor_parallel": False,
     "parallelism.pipeline_parallel_degree": 1,
+    "parallelism.expert_parallel_degree": 1,
+    "parallelism.expert_tensor_parallel_degree": 1,
     "parallelism.context_parallel_degree": 1,
     "parallelism.context_parallel_rotate_method": "allgather",
     "parallelism.pipeline_parallel_schedule": "1F1B",
@@ -62,6 +67,8 @@ MAPPED: dict[str, str] = {
     "parallelism.pipeline_parallel_schedule": "schedule",
     "parallelism.pipeline_parallel_layers_per_stage": "parallelism.interleave",
     "parallelism.pipeline_parallel_microbatch_size": "batch.micro",
+    "parallelism.expert_parallel_degree": "parallelism.expert",
+    "parallelism.expert_tensor_parallel_degree": "parallelism.expert_tensor",
     "parallelism.context_parallel_degree": "parallelism.context",
     "parallelism.context_parallel_rotate_method": "parallelism.context_communication",
     "training.compile": "software",
@@ -83,7 +90,6 @@ NOT_MODELLED: dict[str, Effect] = {
     "parallelism.disable_loss_parallel": Effect(
         "the logits are gathered before the loss", ("False",)
     ),
-    "parallelism.expert_parallel_degree": Effect("experts are split over ranks", ("1",)),
     "parallelism.pipeline_parallel_split_points": Effect("stages of other sizes", ("[]",)),
     "parallelism.pipeline_parallel_schedule_csv": Effect("an order of its own", ("",)),
     "parallelism.enable_compiled_autograd": Effect("a compiled backward pass", ("False",)),
