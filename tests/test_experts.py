@@ -86,6 +86,10 @@ def test_a_shipped_model_fits_on_its_cluster(name: str) -> None:
     result = simulate(load_scenario(name))
     assert result.memory.fits
     assert 0.15 < result.mfu < 0.6
+    total, active = PUBLISHED[name]
+    assert result.to_dict()["num_parameters"] == total
+    assert result.to_dict()["num_active_parameters"] == active
+    assert result.summary["parameters"] == f"{total:,}, {active:,} of them active"
 
 
 # ------------------------------------------------------------------------------- layers by hand

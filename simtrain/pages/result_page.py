@@ -29,7 +29,7 @@ def _headline(result: Result) -> Table:
     settings = [scenario.strategy, scenario.schedule, *fused]
     rows = (
         ("scenario", f"{scenario.name} ({', '.join(settings)})"),
-        ("parameters", f"{result.num_parameters:,}"),
+        ("parameters", result.parameters_in_words),
         ("software", _stack(result)),
         ("cluster", f"{result.profile.name}, GPUs used: {scenario.num_gpus}"),
         ("iteration time", f"{result.iteration_time_s:.4g} s"),

@@ -119,6 +119,17 @@ class Result:
         return self.plan.num_parameters
 
     @property
+    def num_active_parameters(self) -> int:
+        """Parameters that a token meets: of the experts of a layer, those to which it goes."""
+        return self.plan.num_active_parameters
+
+    @property
+    def parameters_in_words(self) -> str:
+        """Both numbers of parameters, if they differ."""
+        active = f", {self.num_active_parameters:,} of them active"
+        return f"{self.num_parameters:,}" + (active if self.scenario.model.experts else "")
+
+    @property
     def num_simulated_ranks(self) -> int:
         """Ranks with a stream of their own; their tensor and data peers do the same."""
         return self.scenario.parallelism.pipeline
@@ -135,7 +146,7 @@ class Result:
         return {
             "scenario": self.scenario.name or "unnamed",
             "iteration time": format_seconds(self.iteration_time_s),
-            "parameters": f"{self.num_parameters:,}",
+            "parameters": self.parameters_in_words,
             "MFU": f"{self.mfu:.1%}",
             "HFU": f"{self.hfu:.1%}",
             "GPUs": f"{self.scenario.num_gpus:,} of {self.profile.name}",
@@ -186,6 +197,7 @@ class Result:
             "software": self.scenario.software.stack,
             "cluster": self.profile.name,
             "num_parameters": self.num_parameters,
+            "num_active_parameters": self.num_active_parameters,
             "num_gpus": self.scenario.num_gpus,
             "num_simulated_ranks": self.num_simulated_ranks,
             "iteration_time_s": self.iteration_time_s,
