@@ -146,7 +146,7 @@ def test_the_bubble_that_stays_is_the_head() -> None:
     )
 
 
-@pytest.mark.parametrize("sweep", ["pipeline_bubble", "fp8"])
+@pytest.mark.parametrize("sweep", ["pipeline_bubble", "fp8", "expert_parallel"])
 def test_the_picture_has_the_figures_of_the_table(sweep: str) -> None:
     (name,) = re.findall(r"\((\w+\.svg)\)", section_of(sweep))
     picture = (ROOT / "docs" / name).read_text(encoding="utf-8")
@@ -248,3 +248,41 @@ def test_the_times_that_bandwidth_is_held_against() -> None:
         if tuple(row[axis] for axis in LINK_AXES) == usual
     )
     says("link_bandwidth", f"| one replica, {one:.2f} s | eight replicas, {eight:.2f} s |")
+
+
+def test_groups_save_parameters_time_and_memory() -> None:
+    found = {
+        (row["model.num_query_groups"], row["sequences"], row["recompute"]): row
+        for row in rows_of("grouped_queries")
+    }
+    picture = (ROOT / "docs/grouped_queries.svg").read_text(encoding="utf-8")
+    every, eight = (found[groups, "64 of 8,192", "none"] for groups in (64, 8))
+    assert f"<!-- {eight['tokens_per_s'] / 1e3:.1f}k -->" in picture
+    full, none = found[64, "32 of 16,384", "full"], found[8, "32 of 16,384", "none"]
+    slower = 1 - full["tokens_per_s"] / none["tokens_per_s"]
+    says(
+        "grouped_queries",
+        f"save {80 * 2 * 8192 * (64 - 8) * 128 / 1e9:.1f}B parameters and train "
+        f"{percent(eight['tokens_per_s'] / every['tokens_per_s'] - 1)} faster",
+        f"from {percent(every['mfu'])} to {percent(eight['mfu'])}:",
+        f"they train {slower:.0%}".replace("%", " %") + " slower than eight groups",
+    )
+
+
+def test_experts_are_divided_inside_a_node() -> None:
+    four_stages = {
+        row["parallelism.expert"]: row
+        for row in rows_of("expert_parallel")
+        if row["parallelism.pipeline"] == 4
+    }
+    alone, node, two_nodes = (four_stages[ranks] for ranks in (1, 8, 16))
+    sends = "breakdown_tensor_communication_s"
+    longer = two_nodes["iteration_time_s"] / node["iteration_time_s"] - 1
+    says(
+        "expert_parallel",
+        f"On four stages compute takes {alone['breakdown_compute_s']:.2f} s without",
+        f"an expert gets {4096 * 8 // 128} tokens",
+        f"and {node['breakdown_compute_s']:.2f} s on eight ranks",
+        f"outweighs all-to-alls of {node[sends]:.2f} s. Over two nodes all-to-alls take "
+        f"{two_nodes[sends]:.2f} s and the whole iteration {longer:.0%}".replace("%", " %"),
+    )

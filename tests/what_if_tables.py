@@ -197,6 +197,41 @@ def userbuffers(rows: Sequence[Row]) -> Lines:
         yield [*cells, f"{gain:+.1%}".replace("%", " %")]
 
 
+QUERY_GROUPS = (64, 32, 16, 8)
+SEQUENCES = {"64 of 8,192": "none", "32 of 16,384": "none", "16 of 32,768": "full"}
+
+
+def grouped_queries(rows: Sequence[Row]) -> Lines:
+    found = {
+        (row["model.num_query_groups"], row["sequences"], row["recompute"]): row
+        for row in ran(rows)
+    }
+    for number in QUERY_GROUPS:
+        cells = [str(number)]
+        for sequences, recompute in SEQUENCES.items():
+            row = found.get((number, sequences, recompute))
+            if row is None:
+                cells.append("does not fit")
+            else:
+                cells.append(f"{row['tokens_per_s']:,.0f}, {row['peak_bytes'] / GIB:.1f}")
+        yield cells
+
+
+def expert_parallel(rows: Sequence[Row]) -> Lines:
+    best = winners(rows, "tokens_per_s", "parallelism.expert")
+    for row in sorted(best, key=lambda row: row["parallelism.expert"]):
+        ranks = row["parallelism.expert"]
+        yield [
+            f"{ranks} on {max(1, ranks // 8)}",
+            f"{row['parallelism.pipeline']} × {row['parallelism.data']}",
+            f"{row['tokens_per_s']:,.0f}",
+            percent(row["mfu"]),
+            share(row, "tensor_communication"),
+            share(row, "data_communication"),
+            f"{row['peak_bytes'] / GIB:.1f}",
+        ]
+
+
 TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
     one.__name__: one
     for one in (
@@ -210,5 +245,7 @@ TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
         context_parallel,
         fp8,
         userbuffers,
+        grouped_queries,
+        expert_parallel,
     )
 }
