@@ -49,6 +49,20 @@ BAD_CONTEXT = [
         "write parallelism.context_a2a: 2 or 4, or parallelism.context_communication: p2p or a2a",
     ),
     bad(
+        "a hierarchy of two ranks",
+        adding(
+            "parallelism: {context: 2, context_communication: a2a+p2p, context_a2a: 2}\n" + _FUSED
+        ),
+        ":9:72: E355",
+        "write parallelism.context: 4 or 8",
+    ),
+    bad(
+        "a hierarchy of one rank",
+        adding("parallelism: {context_communication: a2a+p2p}\n" + _FUSED),
+        ":9:38: E351",
+        "parallelism.context_communication is a2a+p2p while parallelism.context is 1",
+    ),
+    bad(
         "a ring with a window",
         edited("seq_length: 2048", "seq_length: 2048\n  attention_window: 512")
         + "parallelism: {context: 2}\n"

@@ -126,7 +126,7 @@ WRONG_VALUES = [
         "huge",
         layers("9" * 30),
         ":2:15: E204",
-        "9" * 30 + ", but must be less than or equal to 2147483647",
+        "9" * 30 + ", but must be less than or equal to 100000",
     ),
     bad(
         "yes",

@@ -178,6 +178,13 @@ def test_what_the_framework_refuses(
     assert problem.fix
 
 
+def test_replicas_of_experts_are_counted_where_there_are_whole_ones() -> None:
+    """ZeRO over experts on more ranks than a stage has: that is what is wrong, and all of it."""
+    with pytest.raises(InputError) as caught:
+        moe(grid={"expert": 8, "data": 4}, memory={"zero_stage": 2})
+    assert [problem.code for problem in caught.value.problems] == ["E472"]
+
+
 def test_expert_parallelism_needs_experts() -> None:
     model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "seq_length": 32}
     for field, value in (("expert", 2), ("expert_tensor", 1), ("expert_dispatch", "all_gather")):

@@ -185,6 +185,15 @@ def test_published_heads_of_two_sizes_are_as_far_off_as_the_validation_says() ->
     assert said in " ".join(VALIDATION.split())
 
 
+def test_more_heads_than_channels_of_the_model_are_legal() -> None:
+    """Heads of latent attention have sizes of their own, so none follows from the model's."""
+    sizes = {"num_layers": 1, "hidden_size": 32, "num_attention_heads": 64, "seq_length": 16}
+    one = scenario_with(
+        sizes | {"latent_attention": {"kv_lora_rank": 8}}, attention_backend="fused"
+    )
+    assert simulate(one).iteration_time_s > 0
+
+
 LATENT_TEXT = "  latent_attention: {kv_lora_rank: 512}\n"
 
 

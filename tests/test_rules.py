@@ -326,6 +326,19 @@ def test_a_value_that_nothing_mends_alone_is_told_so() -> None:
     assert problem.fix.endswith("together: no single value is enough")
 
 
+def test_all_unused_entries_of_the_software_stack_are_told_of_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        scenario_of(MINIMAL + "software: {fused_rotary: false, attention_speed: 0.5}\n")
+    (problem,) = caught.value.problems
+    assert problem.code == "E380"
+    assert problem.message == (
+        "software.attention_speed is set, but attention is not fused; "
+        "software.fused_rotary is set, but the model has no rotary embedding"
+    )
+    entries = "software.attention_speed and software.fused_rotary"
+    assert problem.fix == f"change {entries} together: no single value is enough"
+
+
 def test_the_override_is_blamed_before_the_file() -> None:
     with pytest.raises(InputError) as caught:
         load_scenario("table5_530b_present", ["parallelism.data=3"])

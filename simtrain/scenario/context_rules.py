@@ -138,8 +138,10 @@ def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
         f"({split.context}) between 1 and {split.context}",
         {
             "parallelism.context_a2a": proper,
+            "parallelism.context": near_multiples(split.context, split.context_a2a or 1),
             "parallelism.context_communication": ["p2p", "a2a"],
         },
+        ("parallelism.context_a2a", "parallelism.context_communication"),
     )
 
 
@@ -147,7 +149,9 @@ def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
 def _heads_split_by_context(scenario: Scenario) -> Violation | None:
     split, groups = scenario.parallelism, scenario.model.num_query_groups
     field = {"a2a": "context", _HIERARCHICAL: "context_a2a"}.get(split.context_communication)
-    if field is None or groups % split.tensor or _neighbours_divide_context(scenario):
+    if split.context < _SLICES or field is None or groups % split.tensor:
+        return None
+    if _neighbours_divide_context(scenario):
         return None
     ranks, heads = getattr(split, field), groups // split.tensor
     if heads % ranks == 0:

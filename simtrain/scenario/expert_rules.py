@@ -152,7 +152,7 @@ def _replicas_before_stages(scenario: Scenario) -> Violation | None:
     experts = scenario.expert_mesh(mesh)
     if experts is None or split.pipeline == 1 or scenario.placement.order.endswith("pp"):
         return None
-    if experts.dp == mesh.dp:
+    if experts.dp == mesh.dp or _stage_split_by_experts(scenario):
         return None
     return Violation(
         f"placement.order is {scenario.placement.order}, but experts have {experts.dp} replicas "
@@ -168,7 +168,9 @@ def _replicas_before_stages(scenario: Scenario) -> Violation | None:
 def _one_group_of_replicas(scenario: Scenario) -> Violation | None:
     mesh, stage = scenario.parallelism.mesh(), scenario.memory.zero_stage
     experts = scenario.expert_mesh(mesh)
-    if experts is None or stage < 2 or experts.data_group.num_ranks == mesh.data_group.num_ranks:
+    if experts is None or stage < 2 or _stage_split_by_experts(scenario):
+        return None
+    if experts.data_group.num_ranks == mesh.data_group.num_ranks:
         return None
     return Violation(
         f"memory.zero_stage is {stage} while experts have {experts.data_group.num_ranks} replicas "

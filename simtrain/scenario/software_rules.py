@@ -69,14 +69,18 @@ _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
 
 @_rule("E380", "no setting is ignored: an entry of the software stack has to change something")
 def _entries_are_used(scenario: Scenario) -> Violation | None:
-    for name in scenario.software.overridden:
-        if name in _USED:
-            is_used, why, values = _USED[name]
-            if not is_used(scenario):
-                field = f"software.{name}"
-                message = f"{field} is set, but {why}"
-                return Violation(message, {field: [None], **values}, (field,))
-    return None
+    unused = {
+        f"software.{name}": (why, values)
+        for name, (is_used, why, values) in _USED.items()
+        if getattr(scenario.software, name) is not None and not is_used(scenario)
+    }
+    if not unused:
+        return None
+    ways: dict[str, list[Any]] = {field: [None] for field in unused}
+    for _, values in unused.values():
+        ways |= values
+    message = "; ".join(f"{field} is set, but {why}" for field, (why, _) in unused.items())
+    return Violation(message, ways, tuple(unused))
 
 
 @_rule("E381", "a fused cross entropy keeps no logits in fp32 from which it could subtract")
