@@ -57,6 +57,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--random", type=int, default=3000, metavar="N", help="random scenarios (default: 3000)"
     )
+    parser.add_argument(
+        "--modern",
+        type=int,
+        default=0,
+        metavar="N",
+        help="random scenarios with today's options (default: 0)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random scenarios (default: 0)")
     parser.add_argument("--sweeps", action="store_true", help="compare the shipped sweeps too")
     parser.add_argument(
@@ -76,7 +83,12 @@ def _compare_predictions(revisions: Pair, options: argparse.Namespace) -> Compar
     """Record both revisions, and print how their figures differ."""
     with tempfile.TemporaryDirectory() as folder:
         draws = pathlib.Path(folder) / "draws"
-        scenarios = _drawn(revisions[0], options.random, options.seed)
+        scenarios: Records = {}
+        for script, number in (
+            ("random_scenarios.py", options.random),
+            ("modern_scenarios.py", options.modern),
+        ):
+            scenarios |= _drawn(revisions[0], script, number, options.seed)
         draws.write_text("".join(scenarios.values()), encoding="utf-8")
         _print_coverage(scenarios)
         num_shipped = len(list((revisions[1].tree / "scenarios").glob("*.yaml")))
@@ -94,9 +106,11 @@ def _compare_predictions(revisions: Pair, options: argparse.Namespace) -> Compar
     return comparison
 
 
-def _drawn(revision: Revision, number: int, seed: int) -> Records:
+def _drawn(revision: Revision, script: str, number: int, seed: int) -> Records:
     """Random scenarios that are legal in a revision, each a line of JSON, by name."""
-    process = revision.start_script("random_scenarios.py", str(number), str(seed))
+    if not number:
+        return {}
+    process = revision.start_script(script, str(number), str(seed))
     with _ended(process):
         return {json.loads(line)["name"]: line for line in revision.lines(process)}
 

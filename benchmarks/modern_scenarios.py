@@ -1,0 +1,278 @@
+"""Random legal scenarios with today's options, as plain values, beside those of random_scenarios.
+
+`python modern_scenarios.py NUMBER SEED` prints the path of the simtrain that checks them, then one
+scenario per line as JSON. A field is drawn where fields before it allow it; about half of the draws
+are legal. Models are small, so that thousands of scenarios are simulated in minutes.
+"""
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import simtrain
+from benchmarks.random_scenarios import is_legal
+
+Values = dict[str, Any]
+
+_FP8_CLUSTERS = ("h100_sxm", "h200_sxm")
+_FP32_CLUSTERS = ("a100_sxm4_80gb", *_FP8_CLUSTERS)
+_CLUSTERS = {"fp8": _FP8_CLUSTERS, "fp32": _FP32_CLUSTERS}
+"""The clusters whose profiles have products in a type; all have those of 16 bits."""
+_OTHER_CLUSTERS = (*_FP32_CLUSTERS, "b200_sxm")
+_MEMORIES = ("2600 MiB", "3 GiB", "4 GiB", "6 GiB")
+
+
+def modern_scenarios(count: int, seed: int) -> Iterator[Values]:
+    """Draw until `count` scenarios are legal, and yield these with a name."""
+    rng = random.Random(seed)
+    draws = (modern_scenario(rng) for _ in range(100 * count))
+    for number, values in enumerate(islice(filter(is_legal, draws), count)):
+        yield {"name": f"modern-{number}"} | values
+
+
+def modern_scenario(rng: random.Random) -> Values:
+    """Draw one scenario, which may break a rule."""
+    stack = rng.choice([None, "megatron_core", "megatron_2022", "torchtitan", "eager", None])
+    precision = _precision(rng, megatron=stack != "torchtitan" and stack != "eager")
+    fused = precision["compute"] != "fp32" and rng.random() < 0.75
+    split = _parallelism(rng, fused)
+    schedule = "interleaved" if split["interleave"] > 1 else rng.choice(["gpipe", "1f1b", "1f1b"])
+    model = _model(rng, split, precision, fused)
+    micro = rng.choice([1, 1, 2, 3]) * (1 if precision["compute"] != "fp8" else 2)
+    group = split["pipeline"] if split["interleave"] > 1 else 1
+    memory = _memory(rng, split, schedule, precision)
+    scenario: Values = {
+        "model": model,
+        "parallelism": split,
+        "placement": {"order": rng.choice(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"])},
+        "batch": {
+            "micro": micro,
+            "global": micro * split["data"] * group * rng.choice([1, 2, 3, 5]),
+        },
+        "recompute": _recompute(rng, split, model),
+        "memory": memory,
+        "software": {"stack": stack} if stack else {},
+        "attention_backend": "fused" if fused else "unfused",
+        "schedule": schedule,
+        "cluster": rng.choice(_CLUSTERS.get(precision["compute"], _OTHER_CLUSTERS)),
+        "precision": precision,
+        "overlap": _overlap(rng, split, memory) | _userbuffers(rng, split, model, precision),
+    }
+    if precision["compute"] != "fp8" and rng.random() < 0.25:
+        _add_experts(rng, scenario)
+    scenario["software"] |= _software(rng, scenario)
+    if rng.random() < 0.3:
+        scenario["hardware"] = {"gpu": {"memory_capacity": rng.choice(_MEMORIES)}}
+    return scenario
+
+
+def _precision(rng: random.Random, *, megatron: bool) -> Values:
+    compute = rng.choice(["bf16", "bf16", "fp16", "fp32", *(["fp8", "fp8"] if megatron else [])])
+    precision: Values = {"compute": compute}
+    if compute == "fp32":
+        precision |= _sometimes(rng, tf32=[True])
+    elif rng.random() < 0.3:
+        precision["gradients"] = "bf16" if compute == "fp8" else compute
+    if compute == "fp8":
+        recipes = ["delayed", "tensorwise", "blockwise"]
+        precision |= _sometimes(rng, fp8_recipe=recipes, fp8_parameters=[True])
+    if megatron and compute != "fp32" and rng.random() < 0.3:
+        both = ["fp32", "bf16"]
+        precision |= _sometimes(
+            rng, exp_avg=both, exp_avg_sq=both, main_parameters=["fp32", "remainder"]
+        )
+    return precision
+
+
+def _parallelism(rng: random.Random, fused: bool) -> Values:
+    tensor, pipeline = rng.choice([1, 1, 2, 2, 4]), rng.choice([1, 1, 2, 3, 4])
+    split: Values = {
+        "tensor": tensor,
+        "sequence_parallel": tensor > 1 and rng.random() < 0.6,
+        "pipeline": pipeline,
+        "interleave": rng.choice([1, 1, 2]) if pipeline > 1 else 1,
+        "data": rng.choice([1, 2, 4, 8]),
+    }
+    if not split["sequence_parallel"]:
+        split |= _sometimes(rng, scatter_gather=[False])
+    if fused and rng.random() < 0.5:
+        split["context"] = rng.choice([2, 4])
+        split["context_communication"] = rng.choice(["p2p", "all_gather", "a2a", "a2a+p2p"])
+        if split["context_communication"] == "a2a+p2p":
+            split["context_a2a"] = 2
+    return split
+
+
+def _model(rng: random.Random, split: Values, precision: Values, fused: bool) -> Values:
+    unit = 128 if precision["compute"] == "fp8" else 8
+    groups = split["tensor"] * split.get("context", 1) * rng.choice([1, 1, 2])
+    heads = groups * rng.choice([1, 1, 2])
+    model: Values = {
+        "num_layers": split["pipeline"] * split["interleave"] * rng.choice([1, 1, 2, 3]),
+        "num_attention_heads": heads,
+        "hidden_size": heads * rng.choice([8, 64, 128]) if unit == 8 else heads * 128,
+        "seq_length": split["tensor"] * split.get("context", 1) * rng.choice([64, 256, 1024]),
+        "vocab_size": split["tensor"] * rng.choice([128, 1000, 6400]),
+    }
+    model |= _sometimes(
+        rng,
+        ffn_hidden_size=[split["tensor"] * unit * one for one in (1, 3, 8)],
+        tied_embeddings=[True, False],
+        activation=["gelu", "swiglu", "geglu", "squared_relu"],
+        normalization=["layer_norm", "rms_norm"],
+        qk_norm=[True],
+        position_embedding=["learned", "rope", "none"],
+        biases=[True, False],
+        parallel_attention_mlp=["none", "one_norm", "two_norms"],
+        hidden_dropout=[0.0, 0.2],
+        attention_dropout=[0.0, 0.2],
+    )
+    if model.get("position_embedding", "learned") != "learned" and rng.random() < 0.4:
+        model["mtp_num_layers"] = rng.choice([1, 2])
+    if fused and precision["compute"] != "fp8" and rng.random() < 0.25:
+        latent = _sometimes(
+            rng, q_lora_rank=[24, 96], qk_pos_emb_head_dim=[16, 32], v_head_dim=[32, 64]
+        )
+        return model | {"latent_attention": {"kv_lora_rank": rng.choice([32, 80])} | latent}
+    if fused and rng.random() < 0.2:
+        model["attention_window"] = rng.choice([1, 32, 300, 100_000])
+    channels = [64, 128] if unit == 8 else [128]
+    qkv_biases = [True, False]
+    return model | _sometimes(
+        rng, num_query_groups=[groups], kv_channels=channels, qkv_biases=qkv_biases
+    )
+
+
+def _add_experts(rng: random.Random, scenario: Values) -> None:
+    """Give a scenario's model experts, and its other sections what these need."""
+    model, split, memory = scenario["model"], scenario["parallelism"], scenario["memory"]
+    ranks = split["tensor"] * split["data"] * split.get("context", 1)
+    if split["tensor"] > 1:
+        split["sequence_parallel"] = True
+        split.pop("scatter_gather", None)
+        scenario["recompute"].pop("distribute", None)
+    if rng.random() < 0.5:
+        split["expert_tensor"] = 1
+    of_expert = split.get("expert_tensor", split["tensor"])
+    split["expert"] = rng.choice([one for one in (1, 2, 4, 8) if ranks % (one * of_expert) == 0])
+    split |= _sometimes(rng, expert_dispatch=["all_gather"])
+    experts: Values = {
+        "num": split["expert"] * rng.choice([1, 2, 4]),
+        "ffn_hidden_size": of_expert * rng.choice([8, 96, 512]),
+    }
+    experts["top_k"] = rng.randint(1, min(3, experts["num"]))
+    experts |= _sometimes(rng, layer_frequency=[2], first_dense_layers=[1])
+    if scenario["precision"]["compute"] != "bf16" or rng.random() < 0.3:
+        experts["router_dtype"] = "fp32"
+    if rng.random() < 0.4:
+        experts["shared_ffn_hidden_size"] = split["tensor"] * rng.choice([8, 256])
+        experts |= _sometimes(rng, shared_gate=[True])
+        if split.get("expert_dispatch") is None:
+            scenario["overlap"] |= _sometimes(rng, shared_expert=[True])
+    if split.get("expert_dispatch") is None:
+        experts |= _sometimes(rng, capacity_factor=[0.5, 1.25])
+    if split["expert"] > 1 and "capacity_factor" not in experts:
+        experts |= _sometimes(rng, imbalance=[1.0, 1.7])
+    if "layer_frequency" not in experts and "first_dense_layers" not in experts:
+        model.pop("ffn_hidden_size", None)
+    model |= {"experts": experts, "biases": False}
+    memory.pop("shard_over", None)
+
+
+def _recompute(rng: random.Random, split: Values, model: Values) -> Values:
+    policy: Values = {"strategy": rng.choice(["none", "selective", "full", "full", "auto"])}
+    if policy["strategy"] == "full":
+        policy |= _sometimes(rng, method=["uniform", "block"])
+        layers = model["num_layers"] // split["pipeline"] // split["interleave"]
+        if policy.get("method") == "block" or not model.get("mtp_num_layers"):
+            policy["num_layers"] = rng.randint(1, layers)
+        if split["tensor"] > 1 and not split["sequence_parallel"]:
+            policy |= _sometimes(rng, distribute=[True])
+    if policy["strategy"] in ("selective", "full") and split["pipeline"] > 1:
+        policy |= _sometimes(rng, keep_microbatches=[1, "auto"])
+    return policy
+
+
+def _memory(rng: random.Random, split: Values, schedule: str, precision: Values) -> Values:
+    ranks = split["data"] * split.get("context", 1)
+    most = 0 if ranks == 1 else 1 if split["pipeline"] > 1 else 3
+    states = ("exp_avg", "exp_avg_sq", "main_parameters")
+    needs_stage_1 = precision.get("fp8_parameters") or any(name in precision for name in states)
+    memory: Values = {"zero_stage": 1 if needs_stage_1 else rng.randint(0, most)}
+    if memory["zero_stage"] and split["data"] > 1:
+        memory |= _sometimes(rng, shard_over=[one for one in (2, 4, 8) if one <= split["data"]])
+    if memory["zero_stage"] >= 2:
+        memory |= _sometimes(rng, reduce_every_microbatch=[False])
+    if memory["zero_stage"] == 3 and schedule == "1f1b":
+        memory |= _sometimes(rng, reshard_after_forward=[False, 2])
+    if rng.random() < 0.15:
+        memory["offload_optimizer"] = True
+    return memory | _sometimes(rng, deallocate_outputs=[True, False])
+
+
+def _overlap(rng: random.Random, split: Values, memory: Values) -> Values:
+    overlap: Values = _sometimes(rng, tensor_parallel=[True, False], data_parallel=[True])
+    if split["interleave"] > 1:
+        overlap["pipeline"] = split["pipeline"] == 2 or rng.random() < 0.5
+    if not overlap.get("data_parallel"):
+        return overlap
+    if memory["zero_stage"] == 3:
+        return overlap | _sometimes(rng, prefetch=[1, 2, 5])
+    if memory["zero_stage"] == 2:
+        return overlap
+    overlap |= _sometimes(rng, gradient_buckets=["layer", "megatron", 1, 300_000])
+    if memory["zero_stage"] == 1:
+        overlap |= _sometimes(rng, parameter_gather=[True])
+    if split["pipeline"] > 1:
+        overlap |= _sometimes(rng, align_gradient_reduction=[True])
+    if split["interleave"] > 1 and overlap.get("parameter_gather"):
+        overlap |= _sometimes(rng, align_parameter_gather=[True])
+    return overlap
+
+
+def _userbuffers(rng: random.Random, split: Values, model: Values, precision: Values) -> Values:
+    is_plain = not {"latent_attention", "mtp_num_layers"} & set(model)
+    if not split["sequence_parallel"] or precision["compute"] == "fp32" or not is_plain:
+        return {}
+    tokens = model["seq_length"] // split.get("context", 1)
+    fits = tokens % (4 * split["tensor"]) == 0
+    return {"tensor_parallel": True, "userbuffers": True} if fits and rng.random() < 0.4 else {}
+
+
+def _software(rng: random.Random, scenario: Values) -> Values:
+    """Entries of the software stack that the rest of the scenario uses."""
+    model, flags = scenario["model"], [True, False]
+    used: dict[str, bool] = {
+        "fused_softmax": scenario["attention_backend"] == "unfused",
+        "fused_rotary": model.get("position_embedding") == "rope",
+        "fused_rms_norm": model.get("normalization") == "rms_norm",
+        "fused_activation": model.get("biases", True),
+        "fused_dropout_add": model.get("biases", True),
+        "fused_cross_entropy": True,
+        "fused_gradient_accumulation": True,
+        "fused_optimizer": not scenario["memory"].get("offload_optimizer"),
+        "cuda_graphs": True,
+    }
+    values: dict[str, list[Any]] = {name: flags for name, is_used in used.items() if is_used}
+    values["host_issue"] = ["0 s", "25 us"]
+    if scenario["attention_backend"] == "fused":
+        values["attention_speed"] = [0.5, 1.3]
+    return _sometimes(rng, 0.12, **values)
+
+
+def _sometimes(rng: random.Random, share: float = 0.35, **values: list[Any]) -> Values:
+    """Each field left out, or with a share of the draws one of its values."""
+    return {name: rng.choice(ways) for name, ways in values.items() if rng.random() < share}
+
+
+def main() -> None:
+    print(simtrain.__file__)
+    for scenario in modern_scenarios(int(sys.argv[1]), int(sys.argv[2])):
+        print(json.dumps(scenario))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What holds for every scenario, on random ones with today's options, where these options meet."""
+
+import random
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from benchmarks.modern_scenarios import modern_scenario, modern_scenarios
+from benchmarks.random_programs import times_by_engine
+from benchmarks.random_scenarios import is_legal
+from simtrain.evaluation import Evaluator
+from simtrain.report.result import Result
+from simtrain.scenario import Scenario
+from simtrain.scenario.section import Section
+from simtrain.search.bounds import Bounds
+from simtrain.simulation import simulate
+
+NOT_DRAWN = {
+    "name",
+    "description",
+    # Both are drawn by random_scenarios.
+    "parallelism.first_stage_layers",
+    "parallelism.last_stage_layers",
+    "memory.in_place_cross_entropy",
+    "model.latent_attention.qk_head_dim",
+}
+SPLIT_AND_MACHINE = (
+    *("parallelism", "placement", "precision", "software", "memory", "overlap", "recompute"),
+    *("hardware", "schedule", "cluster"),
+)
+EVALUATOR = Evaluator(allow_oom=True)
+
+
+def fields_of(section: type[Section], before: str = "") -> Iterator[str]:
+    """The dotted names of all fields; those of a section instead of its own name."""
+    for name, field in section.model_fields.items():
+        types = (field.annotation, *get_args(field.annotation))
+        inner = [one for one in types if isinstance(one, type) and issubclass(one, Section)]
+        path = before + (field.serialization_alias or name)
+        yield from fields_of(inner[0], f"{path}.") if inner else [path]
+
+
+def paths_in(values: dict[str, Any], before: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        is_section = isinstance(value, dict) and before + name != "hardware"
+        yield from paths_in(value, f"{before}{name}.") if is_section else [before + name]
+
+
+def test_every_field_of_a_scenario_is_drawn() -> None:
+    rng = random.Random(0)
+    drawn = {path for _ in range(1500) for path in paths_in(modern_scenario(rng))}
+    assert set(fields_of(Scenario)) == drawn | NOT_DRAWN
+
+
+def test_half_of_the_draws_are_legal_and_the_same_for_a_seed() -> None:
+    rng = random.Random(0)
+    assert sum(is_legal(modern_scenario(rng)) for _ in range(60)) > 30
+    assert [*modern_scenarios(5, seed=0)] == [*modern_scenarios(5, seed=0)]
+
+
+@pytest.fixture(scope="module", params=modern_scenarios(16, seed=3), ids=lambda one: one["name"])
+def drawn(request: pytest.FixtureRequest) -> tuple[dict[str, Any], Result]:
+    return request.param, simulate(Scenario.model_validate(request.param))
+
+
+Drawn = tuple[dict[str, Any], Result]
+
+
+def test_all_engines_find_the_same_bits(drawn: Drawn) -> None:
+    times = times_by_engine(drawn[1].timeline.program)
+    for found in times.values():
+        assert all(map(np.array_equal, found, times["simpy"]))
+    assert times["simpy"][1].max() == drawn[1].iteration_time_s > 0
+
+
+def test_an_evaluator_finds_the_same_and_bounds_are_below(drawn: Drawn) -> None:
+    scenario, result = Scenario.model_validate(drawn[0]), drawn[1]
+    found = EVALUATOR.evaluate(scenario)
+    assert found.run is not None
+    assert found.run.iteration_time_s == result.iteration_time_s
+    assert found.run.breakdown == result.breakdown
+    assert found.peak_bytes == result.memory.fullest.peak_bytes
+    bounds = Bounds(scenario, EVALUATOR.machine_of(scenario))
+    assert 0 < bounds.peak_bytes(scenario) <= found.peak_bytes
+    assert 0 < bounds.kernels_s(scenario) <= bounds.iteration_s(scenario) <= result.iteration_time_s
+
+
+def test_the_parts_of_each_stage_add_up(drawn: Drawn) -> None:
+    for stage in drawn[1].stages:
+        assert stage.total_s == pytest.approx(drawn[1].iteration_time_s, rel=1e-9)
+
+
+def test_flops_and_parameters_are_those_of_the_model_on_one_gpu(drawn: Drawn) -> None:
+    values, result = drawn
+    same = {name: value for name, value in values.items() if name not in SPLIT_AND_MACHINE}
+    experts = values["model"].get("experts", {})
+    if experts:  # The load of one rank is the mean.
+        same["model"] = values["model"] | {"experts": experts | {"imbalance": 1.0}}
+    alone = simulate(Scenario.model_validate(same))
+    assert result.num_parameters == alone.num_parameters
+    # Each rank rounds the capacity of its experts.
+    rel = 1e-3 if "capacity_factor" in experts else 0
+    assert result.model_flops == pytest.approx(alone.model_flops, rel=rel, abs=0)
