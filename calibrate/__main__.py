@@ -164,6 +164,7 @@ def _measured_machine(out: Path, device: Device | None, parts: list[Part], *, qu
     """
     require("measuring a machine", "torch")
     from calibrate.measure import measure as measure_machine
+    from calibrate.measure_products import multiplies_fp8
     from calibrate.memory_measure import has_cuda
 
     chosen = device or (Device.CUDA if has_cuda() else Device.CPU)
@@ -173,6 +174,8 @@ def _measured_machine(out: Path, device: Device | None, parts: list[Part], *, qu
     told = f"{out}: {measured.num_added} records added to {measured.num_before}"
     if measured.ranks.size == 1 and Part.COLLECTIVES in parts:
         told += "\ncollectives left out: they need two processes (torchrun --nproc-per-node 2)"
+    if Part.PRODUCTS in parts and not multiplies_fp8(chosen.value):
+        told += "\nfp8 products left out: they need a GPU of compute capability 8.9 or more"
     return told
 
 

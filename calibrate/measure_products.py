@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +17,14 @@ from calibrate.timing import RandomData, Run, Timer, random_data
 from calibrate.torch_parallel import weight_gradient
 
 Layout = Literal["TN", "NN", "NT"]
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp32": torch.float32,
+    "fp8": torch.float8_e4m3fn,
+}
+_FP8_CAPABILITY = 8, 9
+"""Compute capability of the first GPUs that multiply fp8 (Ada)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +48,18 @@ class Product:
 
 def product_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Every product once."""
-    products = dict.fromkeys(_products(sizes))
+    dtypes = [dtype for dtype in sizes.dtypes if dtype != "fp8" or multiplies_fp8(timer.device)]
+    products = dict.fromkeys(_products(replace(sizes, dtypes=tuple(dtypes))))
     return [
         Point(GemmRecord, _what(product), partial(_measure, product, timer)) for product in products
     ]
+
+
+def multiplies_fp8(device: str) -> bool:
+    """Whether a device has products of fp8 numbers."""
+    if device != "cuda" or not torch.cuda.is_available():
+        return False
+    return torch.cuda.get_device_capability() >= _FP8_CAPABILITY
 
 
 def _products(sizes: Sizes) -> Iterator[Product]:
@@ -62,6 +77,12 @@ def _linear_products(layer: LayerSize, tensor: int, dtype: str) -> Iterator[Prod
     inner, wide = hidden // tensor, 4 * hidden // tensor
     linears = ((hidden, 3 * inner), (inner, hidden), (hidden, wide), (wide, hidden))
     for inputs, outputs in linears:
+        if dtype == "fp8":
+            # Frameworks transpose what the gradients multiply.
+            yield Product(tokens, outputs, inputs, "TN", dtype=dtype)
+            yield Product(tokens, inputs, outputs, "TN", dtype=dtype)
+            yield Product(outputs, inputs, tokens, "TN", dtype=dtype)
+            continue
         yield Product(tokens, outputs, inputs, "TN", dtype=dtype)
         yield Product(tokens, inputs, outputs, "NN", dtype=dtype)
         into_fp32 = dtype != "fp32"
@@ -88,12 +109,19 @@ def _measure(product: Product, timer: Timer) -> dict[str, Any]:
 
 def product_runs(product: Product, timer: Timer) -> list[Run]:
     """The product over operands in turn."""
-    data = random_data(timer.device, DTYPES[product.dtype])
-    return [_run(product, data) for _ in range(timer.copies(product.moved_bytes))]
+    drawn = torch.bfloat16 if product.dtype == "fp8" else DTYPES[product.dtype]
+    data = random_data(timer.device, drawn)
+    return [run_of(product, data) for _ in range(timer.copies(product.moved_bytes))]
 
 
-def _run(product: Product, data: RandomData) -> Run:
+def run_of(product: Product, data: RandomData) -> Run:
+    """The product of numbers that are taken of `data`."""
     left, right = _operands(product, data)
+    if product.dtype == "fp8":
+        # Adds up in fp32 throughout, as frameworks do for gradients.
+        scale = torch.ones((), device=left.device)
+        left, right = (each.to(DTYPES["fp8"]) for each in (left, right))
+        return lambda: torch._scaled_mm(left, right, scale, scale, out_dtype=torch.bfloat16)
     if product.accumulate:
         main = torch.zeros(product.m, product.n, device=left.device)
         # Tokens first, as the layer has them: [k, 1, m] and [k, 1, n].

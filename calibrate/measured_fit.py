@@ -28,7 +28,7 @@ from calibrate.measured_host import HostFit, fit_host
 from calibrate.measured_kernels import KernelFit, fit_kernels
 from calibrate.measured_layers import InSitu, fit_layers
 from calibrate.measured_links import fit_slowdown
-from calibrate.measured_products import ProductFit, fit_products
+from calibrate.measured_products import FP8_SPEEDUP, Fp8Fit, ProductFit, fit_products
 from calibrate.measured_unused import Unused, unused_series
 from calibrate.parts import Data, entry
 from calibrate.record_file import read_records
@@ -179,6 +179,8 @@ class _Parts:
         products, kernels = self.products, self.kernels
         shown = [kernels.fused, kernels.stream, products.shapes, products.accumulating]
         shown += [products.batched, products.sustained, *self.cluster.residuals]
+        if products.fp8 is not None:
+            shown += [products.fp8.shapes, products.fp8.sustained]
         if self.slowdown is not None:
             shown.append(self.slowdown[1])
         if self.host is not None:
@@ -283,7 +285,8 @@ class _Parts:
         fit, machine = self.products, self.products.machine
         tiles = [tile.model_dump() for tile in machine.tiles]
         overhead = micro(machine.accumulate_overhead_s)
-        return {
+        fp8 = {"by_dtype": {"fp8": self._fp8(fit.fp8, in_situ)}} if fit.fp8 else {}
+        return fp8 | {
             "mainloop_flops": self._from(tera(machine.mainloop_flops, "FLOP/s"), fit.shapes),
             "tail_quantization": self._from(machine.tail_quantization, fit.shapes),
             "tile_overhead": self._from(micro(machine.tile_overhead_s), fit.shapes),
@@ -299,6 +302,30 @@ class _Parts:
                 _range(fit.batched_shapes), f"the batched products {self.measured}"
             ),
             "in_situ_speed": self._in_situ(in_situ.products, in_situ),
+        }
+
+    def _fp8(self, fit: Fp8Fit, in_situ: InSitu) -> Data:
+        machine, sheet, mainloop = fit.machine, self.sheet, fit.machine.mainloop_flops
+        if sheet:  # also inside a layer
+            limit = _MODEL_LIMIT * FP8_SPEEDUP * sheet.peak_flops.value / in_situ.products
+            mainloop = min(mainloop, limit)
+        highest = max(mainloop * max(1.0, in_situ.products), machine.sustained_flops)
+        twice = "twice the 16-bit peak, as on every NVIDIA GPU that multiplies fp8: "
+        return {
+            "peak_flops": entry(
+                tera(FP8_SPEEDUP * sheet.peak_flops.value, "FLOP/s"),
+                twice + sheet.peak_flops.source,
+            )
+            if sheet
+            else entry(
+                tera(_rounded_up(highest), "FLOP/s"),
+                f"no datasheet is known; the highest rate that was found, {self.measured}",
+            ),
+            "mainloop_flops": self._from(tera(mainloop, "FLOP/s"), fit.shapes),
+            "sustained_flops": self._from(tera(machine.sustained_flops, "FLOP/s"), fit.sustained),
+            "tail_quantization": self._from(machine.tail_quantization, fit.shapes),
+            "tile_overhead": self._from(micro(machine.tile_overhead_s), fit.shapes),
+            "valid_shapes": entry(_range(fit.plain_shapes), f"the products {self.measured}"),
         }
 
     def _fused_bytes_per_s(self, in_situ: InSitu) -> float:

@@ -22,10 +22,23 @@ from simtrain.workload.work import FP32_BYTES
 
 _DTYPES = {"bf16": 2, "fp16": 2, "fp32": 4}
 """Bytes of an element, the type that training prefers first."""
+_FP8_BYTES, _FP8_RESULT_BYTES = 1, 2
+FP8_SPEEDUP = 2.0
+"""The peak of fp8 products over that of 16-bit ones, on every NVIDIA GPU that has them."""
 _POINTS_A_PARAMETER = 3
 _NUM_SHAPE_PARAMETERS = 3
 _LARGE = 0.2
 """Products of so much of the largest one's work and more run long enough for power to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Fit:
+    """The machine of products in fp8, and how well it explains them."""
+
+    machine: GemmMachine
+    shapes: Residuals
+    sustained: Residuals
+    plain_shapes: Sequence[tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,7 @@ class ProductFit:
     sustained: Residuals
     plain_shapes: Sequence[tuple[int, int, int]]
     batched_shapes: Sequence[tuple[int, int, int]]
+    fp8: Fp8Fit | None = None
 
 
 def fit_products(
@@ -79,6 +93,41 @@ def fit_products(
         _rates("the largest products", machine, _large(plain)),
         [(op.m, op.n, op.k) for op, _ in [*plain, *accumulating]],
         [(op.m, op.n, op.k) for op, _ in batched],
+        _fit_fp8([record for record in records if record.dtype == "fp8"], machine, datasheet_flops),
+    )
+
+
+def _fit_fp8(
+    records: Sequence[GemmRecord], machine: GemmMachine, datasheet_flops: float | None
+) -> Fp8Fit | None:
+    """Loop, waves and tiles' overhead of fp8; all else is that of 16-bit products.
+
+    None where none were measured.
+    """
+    if not records:
+        return None
+    require("fp8 products", len(records), _POINTS_A_PARAMETER * _NUM_SHAPE_PARAMETERS, "products")
+    timed = [(_op(record), record.time.median_s) for record in records]
+    rates = [op.flops / seconds for op, seconds in timed]
+    most = FP8_SPEEDUP * datasheet_flops if datasheet_flops else round_significant(max(rates))
+    sustained = round_significant(max(op.flops / seconds for op, seconds in _large(timed)))
+
+    def found(x: Sequence[float]) -> GemmMachine:
+        return machine.replace(
+            mainloop_flops=min(x[0] * 1e12, most),
+            tail_quantization=min(x[1], 1.0),
+            tile_overhead_s=x[2] * 1e-6,
+            sustained_flops=sustained,
+        )
+
+    overhead_us = max(machine.tile_overhead_s * 1e6, 1e-3)
+    start = 1.05 * max(rates) / 1e12, max(machine.tail_quantization, 1e-3), overhead_us
+    fitted = minimise(found, start, _rated(timed), tflops)
+    return Fp8Fit(
+        fitted,
+        _rates("fp8 products by shape", fitted, timed),
+        _rates("the largest fp8 products", fitted, _large(timed)),
+        [(op.m, op.n, op.k) for op, _ in timed],
     )
 
 
@@ -162,14 +211,15 @@ def _times(title: str, machine: GemmMachine, timed: Timed) -> Residuals:
 
 
 def _op(record: GemmRecord) -> BlasGemm:
-    element_bytes = _DTYPES[record.dtype]
+    element_bytes = _DTYPES.get(record.dtype, _FP8_BYTES)
+    result_bytes = _FP8_RESULT_BYTES if record.dtype == "fp8" else element_bytes
     return BlasGemm(
         record.m,
         record.n,
         record.k,
         batch=record.batch,
         element_bytes=element_bytes,
-        output_element_bytes=FP32_BYTES if record.accumulate else element_bytes,
+        output_element_bytes=FP32_BYTES if record.accumulate else result_bytes,
         accumulate=record.accumulate,
         layout=record.layout,
     )

@@ -27,10 +27,10 @@ def unused_series(
 ) -> list[Unused]:
     """The series of products and collectives that no fit has used.
 
-    `dtype` is that of the products that were; `missing_for_network` is what was lacking to fit
-    those across nodes.
+    `dtype` is that of the products that were, beside fp8; `missing_for_network` is what was lacking
+    to fit those across nodes.
     """
-    products = [r for r in records if isinstance(r, GemmRecord) and r.dtype != dtype]
+    products = [r for r in records if isinstance(r, GemmRecord) and r.dtype not in (dtype, "fp8")]
     collectives = [
         (record, why)
         for record in records
@@ -77,7 +77,7 @@ def _products(records: Sequence[GemmRecord], dtype: str) -> Unused:
         len(records),
         f"sides {min(sides)} to {max(sides)}",
         f"{most / 1e12:.4g} TFLOP/s",
-        f"a profile has products of one data type, here {dtype}",
+        f"a profile has measured products in fp8 and one other data type, here {dtype}",
     )
 
 

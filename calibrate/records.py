@@ -55,7 +55,10 @@ class Header(_Record):
 
 
 class GemmRecord(_Record):
-    """A (batched) product C[m, n] = A[m, k] B[k, n]; TN forward, NN input, NT weight gradient."""
+    """A (batched) product C[m, n] = A[m, k] B[k, n]; TN forward, NN input, NT weight gradient.
+
+    Products in fp8 (E4M3, one scale a tensor, a 16-bit result) are all TN: no other is in hardware.
+    """
 
     kind: Literal["gemm"] = "gemm"
     m: Size
@@ -63,7 +66,7 @@ class GemmRecord(_Record):
     k: Size
     batch: Size = 1
     layout: Literal["TN", "NN", "NT"] = "TN"
-    dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
+    dtype: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
     accumulate: bool = False
     time: Timing
 

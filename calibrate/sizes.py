@@ -45,7 +45,8 @@ class Sizes:
     """The sizes to measure; `budget_s` is about what each timing may take.
 
     `products` are the layers whose matrix products are measured, divided by each of `tensor`, and
-    in `dtypes` beside bf16 those of the first one, undivided. `kernel_elements` and `array_bytes`
+    in `dtypes` beside bf16 those of the first one, undivided (fp8 if the device multiplies it).
+    `kernel_elements` and `array_bytes`
     are those of memory-bound kernels and of collectives, `attention_heads` (of all sequences) and
     `attention_lengths` those of fused attention, `host_bytes` those of copies and of Adam steps
     that a GPU's host does; `layers` are the paper's, `llama_layers` today's; each model is trained
@@ -135,7 +136,7 @@ _CUDA = Sizes(
         LayerSize(1024, 16, 1024, 8),
     ),
     tensor=(1, 2, 4, 8),
-    dtypes=("fp16", "fp32"),
+    dtypes=("fp16", "fp32", "fp8"),
     kernel_elements=tuple(1 << power for power in range(16, 30, 2)),
     array_bytes=_ARRAY_BYTES,
     attention_heads=(16, 64, 8, 32),

@@ -2,6 +2,7 @@
 
 import pathlib
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -124,6 +125,25 @@ def test_a_node_has_the_curves_that_were_measured() -> None:
     assert node.overlap.slowdown.value == pytest.approx(0.2)
     on_two = LAYER | {"parallelism": {"tensor": 2}}
     assert simulate(Scenario.model_validate(on_two), node).iteration_time_s > 0
+
+
+def test_products_in_fp8_have_a_fit_of_their_own(one_gpu: Fit) -> None:
+    assert one_gpu.profile.gemm.by_dtype.fp8 is None
+    machine = GemmMachine.of(one_gpu.profile)
+    twice = machine.replace(
+        mainloop_flops=1.9 * machine.mainloop_flops, sustained_flops=2 * machine.sustained_flops
+    )
+    records = [
+        GemmRecord(m=m, n=n, k=k, dtype="fp8", time=took(gemm_seconds(op, twice)))
+        for m, n, k in product((2048, 4096, 8192), repeat=3)
+        for op in [Gemm(m, n, k, element_bytes=1)]
+    ]
+    profile = fitted([*alone(), *records]).profile
+    fp8 = GemmMachine.of(profile, "fp8")
+    for size in (1024, 3000, 16384):
+        op = Gemm(size, size, size, element_bytes=1)
+        assert gemm_seconds(op, fp8) == pytest.approx(gemm_seconds(op, twice), rel=0.03)
+    assert profile.gemm.mainloop_flops == one_gpu.profile.gemm.mainloop_flops
 
 
 def test_records_without_all_to_alls_make_a_profile_without_their_curves() -> None:

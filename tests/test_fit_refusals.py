@@ -154,7 +154,7 @@ def test_other_data_types_are_shown_and_change_nothing() -> None:
     (series,) = fit.unused
     assert (series.what, series.num_records) == ("fp16 products", 2)
     assert series.reached.endswith(" TFLOP/s")
-    assert series.why == "a profile has products of one data type, here bf16"
+    assert series.why == "a profile has measured products in fp8 and one other data type, here bf16"
 
 
 def test_groups_at_once_in_a_node_are_held_against_one() -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from calibrate.machine import header
 from calibrate.measure import measure
 from calibrate.measure_collectives import groups_that_matter
 from calibrate.measure_layers import layer_points
-from calibrate.measure_products import product_points
+from calibrate.measure_products import Product, multiplies_fp8, product_points, run_of
 from calibrate.ranks import Ranks
 from calibrate.record_file import RecordFile, identity, read_records
 from calibrate.records import (
@@ -97,6 +98,21 @@ def test_products_cover_the_layouts_and_data_types(complete: Path) -> None:
     assert {(g.batch, g.m, g.n, g.k) for g in gemms if g.batch > 1} == {
         (2, 32, 32, 32),
     }
+
+
+def test_products_in_fp8_are_those_of_their_numbers() -> None:
+    """On a CPU, which can compute but is not measured; a scale of 1, results in bf16."""
+    assert not multiplies_fp8("cpu")
+    points = product_points(replace(TINY, dtypes=("fp8",)), Timer("cpu", 0.01))
+    assert {point.what["dtype"] for point in points} == {"bf16"}
+    one = Product(32, 48, 64, "TN", dtype="fp8")
+    data = random_data("cpu", torch.bfloat16)
+    data._next = 0
+    found = run_of(one, data)()
+    data._next = 0
+    left, right = data.take(32, 64), data.take(48, 64)
+    expected = left.to(torch.float8_e4m3fn).float() @ right.to(torch.float8_e4m3fn).float().t()
+    torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
 
 
 def test_only_the_plain_layer_of_the_first_size_is_for_the_fit(complete: Path) -> None:
@@ -349,3 +365,4 @@ def test_one_process_says_that_it_leaves_collectives_out(
     assert done.exit_code == 0
     assert "0 records added to 60" in done.stdout
     assert "collectives left out" in done.stdout
+    assert "fp8 products left out: they need a GPU" in done.stdout
