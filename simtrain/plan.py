@@ -280,7 +280,7 @@ class Plan:
     def deferring_passes(self) -> dict[tuple[int, Kind, bool], Pass]:
         """The backward passes that leave their gradients to the last microbatch's, as `passes`."""
         sharding, options = self.options.sharding, self.options
-        if sharding is None or sharding.accumulates or self.scenario.num_microbatches == 1:
+        if sharding is None or sharding.accumulates:
             return {}
         options = shared(replace(options, sharding=replace(sharding, reduces=False)))
         return {

@@ -237,7 +237,12 @@ def test_only_the_last_microbatch_reduces(stage: int) -> None:
     assert durations_s[7] > durations_s[0]
 
 
-def test_a_single_microbatch_is_the_last() -> None:
-    scenario = zero(3, memory={"reduce_every_microbatch": False}).replace({"batch.global": 4})
-    assert plan_of(scenario).deferring_passes == {}
-    assert run(scenario).iteration_time_s > 0
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_single_microbatch_is_the_last(stage: int) -> None:
+    """Its backward pass reduces in any case, and no gradients are kept whole."""
+    each = zero(stage, overlap=BESIDE).replace({"batch.global": 4})
+    deferred = each.replace({"memory.reduce_every_microbatch": False})
+    assert plan_of(deferred).deferring_passes == {}
+    assert run(deferred).iteration_time_s == run(each).iteration_time_s
+    memory = [simulate_memory(one).stages[0].peak_bytes for one in (deferred, each)]
+    assert memory[0] == memory[1]

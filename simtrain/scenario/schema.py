@@ -212,6 +212,11 @@ class Scenario(Section):
         return self.batch.global_ // (self.batch.micro * self.parallelism.data)
 
     @property
+    def reduces_every_microbatch(self) -> bool:
+        """Whether with ZeRO 2 or 3 each backward pass reduces gradients; the last always does."""
+        return self.memory.reduce_every_microbatch or self.num_microbatches == 1
+
+    @property
     def num_chunks(self) -> int:
         """Chunks (virtual stages) of each stage."""
         return self.parallelism.interleave

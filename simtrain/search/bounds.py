@@ -51,7 +51,7 @@ class Bounds:
         self._model, self._overlap = gpt_blocks(base), overlap_of(base)
         # The different layers; each layer of the model takes at least as much as the least of them.
         self._layers = [*dict.fromkeys(block for block, _ in self._model.runs if block.is_unit)]
-        self._ranks: dict[tuple[Parallelism, MemoryOptions], _Rank] = {}
+        self._ranks: dict[tuple[Parallelism, MemoryOptions, bool], _Rank] = {}
         self._pipelines: dict[tuple[Parallelism, Batch, RecomputePolicy], float] = {}
         self._passes_s = functools.cache(self._kernels_of_passes_s)
         self._kept_bytes = functools.cache(self._kept_bytes_of_layer)
@@ -129,7 +129,7 @@ class Bounds:
 
     def _rank(self, scenario: Scenario) -> _Rank:
         """What follows from the stages' parameters, and so from the split alone."""
-        key = scenario.parallelism, scenario.memory
+        key = scenario.parallelism, scenario.memory, scenario.reduces_every_microbatch
         found = self._ranks.get(key)
         if found is None:
             mesh = scenario.mesh(self._domains)

@@ -28,5 +28,5 @@ def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
         scenario.overlap.prefetch,
         keeps_gathered=reshards is False,
         resharded=None if isinstance(reshards, bool) else mesh.shard_group(reshards),
-        accumulates=memory.reduce_every_microbatch,
+        accumulates=scenario.reduces_every_microbatch,
     )

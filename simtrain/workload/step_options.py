@@ -87,7 +87,7 @@ class StepOptions:
                 fp8_recipe=precision.fp8_recipe if precision.compute == "fp8" else "",
                 keeps_fp8=precision.fp8_parameters,
                 joining=joining_group(scenario, mesh),
-                keeps_gradients=memory.zero_stage > 1 and not memory.reduce_every_microbatch,
+                keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
                 expert_data=of_experts.data_group if of_experts else None,
                 expert_model=of_experts.group("tp", "ep", "pp") if of_experts else None,
             )
