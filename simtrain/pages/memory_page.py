@@ -16,6 +16,7 @@ from simtrain.memory.buffers import (
     GRADIENT_BUCKET,
     OPTIMIZER_ARRAY,
     RECOMPUTED,
+    USERBUFFERS,
     WORKING,
 )
 from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
@@ -30,6 +31,7 @@ MEANINGS = {
     GRADIENT_BUCKET: "a layer's gradients before ZeRO has divided them",
     FP32_GRADIENTS: "the copy of 16-bit gradients that the optimizer steps with",
     OPTIMIZER_ARRAY: "what the unfused optimizer's kernels leave for one another",
+    USERBUFFERS: "where chunks of pipelined products and collectives arrive",
     FP8_WEIGHTS: "weights as fp8 products read them, by rows and by columns",
 }
 """What each buffer is, by its name."""
