@@ -56,11 +56,14 @@ def header(device: str, ranks: Ranks) -> Header:
 
 def command(ranks: Ranks) -> str:
     """The command line that does this again; on several nodes it is run on each."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["calibrate"]:  # simtrain calibrate measure
+        arguments = arguments[1:]
     program = "python -m calibrate"
     if ranks.size > 1:
         nodes = f"--nnodes {ranks.num_nodes} " if ranks.num_nodes > 1 else ""
         program = f"torchrun {nodes}--nproc-per-node {ranks.per_node} -m calibrate"
-    return f"{program} {shlex.join(sys.argv[1:])}".strip()
+    return f"{program} {shlex.join(arguments)}".strip()
 
 
 def _num_sms() -> int:

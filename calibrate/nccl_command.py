@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from calibrate.nccl_tests import add_nccl_tests
 from simtrain.errors import SimtrainError
 
 
@@ -32,8 +31,10 @@ def nccl_tests(
 ) -> None:
     """Add what nccl-tests measured to the measurements of the same machine.
 
-    Example: python -m calibrate nccl-tests all_reduce.txt --op all_reduce --ranks 8 --out my_node
+    Example: simtrain calibrate nccl-tests all_reduce.txt --op all_reduce --ranks 8 --out my_node
     """
+    from calibrate.nccl_tests import add_nccl_tests
+
     try:
         added = add_nccl_tests(out, results, op.value, ranks, nodes)
     except SimtrainError as error:

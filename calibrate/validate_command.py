@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from calibrate.record_file import read_records
-from calibrate.validation import Limits, Validation, validate_profile
-from calibrate.validation_page import left_out, part_table, validation_verdict
-from calibrate.validation_picture import write_validation_picture
+from calibrate.limits import Limits
 from simtrain.errors import SimtrainError
-from simtrain.hardware.load import load_profile
-from simtrain.output_folder import make_picture_folder
+
+if TYPE_CHECKING:
+    from calibrate.validation import Validation
 
 _MISSED = 4
 """Exit code: an error above its stated threshold."""
@@ -50,8 +48,14 @@ def validate(
 
     Exit code 4: an error is larger than its threshold.
 
-    Example: python -m calibrate validate my_node.yaml measured --out pictures
+    Example: simtrain calibrate validate my_node.yaml measured --out pictures
     """
+    from calibrate.record_file import read_records
+    from calibrate.validation import validate_profile
+    from calibrate.validation_picture import write_validation_picture
+    from simtrain.hardware.load import load_profile
+    from simtrain.output_folder import make_picture_folder
+
     percent = layers_mean, layers_worst, iterations_worst, memory_worst
     try:
         limits = Limits(*(value / 100 for value in percent))
@@ -73,6 +77,8 @@ def _show(validation: Validation, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(validation.to_json(), indent=2))
         return
+    from calibrate.validation_page import left_out, part_table, validation_verdict
+
     console = Console()
     for part in validation.parts:
         console.print(part_table(part))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from calibrate.limits import Limits
 from calibrate.records import Header, IterationRecord, LayerRecord, Measurement
 from simtrain.errors import InputError, Problem
 from simtrain.hardware.profile import HardwareProfile
@@ -17,25 +18,6 @@ from simtrain.simulation import checked_profile, simulate, simulate_layer
 from simtrain.strict_yaml import Document, Positions
 
 HeldOut = TypeVar("HeldOut", LayerRecord, IterationRecord)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Largest |errors| that are OK, as fractions; a peak is held against `memory_worst`.
-
-    Raises:
-        InputError: one is no number, infinite or negative.
-    """
-
-    layers_mean: float = 0.03
-    layers_worst: float = 0.08
-    iterations_worst: float = 0.05
-    memory_worst: float = 0.03
-
-    def __post_init__(self) -> None:
-        bad = {name: value for name, value in asdict(self).items() if not 0 <= value < math.inf}
-        if bad:
-            raise InputError(_bad_limit(name, value) for name, value in bad.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +222,3 @@ def _nothing_held_out(num_records: int) -> Problem:
         reason=f"{num_records} records, none of them a held-out layer or an iteration",
         fix="measure whole, without --only: python -m calibrate measure --out DIR",
     )
-
-
-def _bad_limit(name: str, value: float) -> Problem:
-    option = f"--{name.replace('_', '-')}"
-    return Problem("E730", f"{option} is {100 * value:g} %", fix="give a percentage of 0 or more")

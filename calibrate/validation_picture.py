@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrate.validation import Limits, Validation
+from calibrate.limits import Limits
+from calibrate.validation import Validation
 from simtrain.figures import style
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from calibrate.app import app as calibrate_app
 from simtrain.commands.app import App
 from simtrain.commands.cost import cost
 from simtrain.commands.importing import import_app
@@ -41,6 +42,7 @@ for title, commands in GROUPS.items():
     for command in commands:
         app.command(rich_help_panel=title)(command)
 app.add_typer(import_app, name="import", rich_help_panel="Write")
+app.add_typer(calibrate_app, name="calibrate", rich_help_panel="Measure")
 app.add_typer(profile_app, name="profile", rich_help_panel="Look up")
 
 

@@ -4,11 +4,11 @@ import pathlib
 import re
 
 import pytest
-from command_line import spawn
+from command_line import call, spawn
 from toys import a100
 from typer.testing import CliRunner
 
-from calibrate.__main__ import app
+from calibrate.app import app
 from calibrate.fit import Fit, fit_profile
 from calibrate.profile_file import profile_text
 from calibrate.residuals import Residual, Residuals, round_significant
@@ -59,7 +59,7 @@ def test_the_command_prints_residuals_and_the_profile(
 ) -> None:
     """tests/test_docs.py fits in a process of its own: nothing depends on the run."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("calibrate.__main__._fitted", lambda *options: fitted)
+    monkeypatch.setattr("calibrate.app._fitted", lambda *options: fitted)
     done = CliRunner().invoke(app, ["fit", FIGURES.as_posix()])
     assert (done.exit_code, done.stdout) == (0, SHIPPED)
     assert re.search(r"layers: 10 points, mean \|error\| 0\.\d%, worst 0\.\d%", done.stderr)
@@ -168,21 +168,31 @@ def test_rounding_to_significant_digits(value: float, digits: int, rounded: floa
     assert round_significant(value, digits) == rounded
 
 
-WITHOUT_TORCH = """
+WITHOUT = """
 import sys
-sys.modules["torch"] = None
-from calibrate.__main__ import app
-for sys.argv[1:] in (["--help"], ["memory"]):
+sys.modules |= {"scipy": None, "torch": None}
+from simtrain.cli import main
+HELP = ["--help"], ["fit", "--help"], ["measure", "--help"], ["memory", "-h"], ["validate", "-h"]
+for arguments in (*HELP, ["nccl-tests", "-h"], ["memory"], ["fit", "figures.yaml"]):
+    sys.argv[1:] = ["calibrate", *arguments]
     try:
-        app()
+        main()
     except SystemExit as end:
         print("exit code", end.code)
 """
 
 
-def test_only_measuring_needs_torch() -> None:
-    without = spawn("-c", WITHOUT_TORCH)
-    lines = without.stdout.splitlines()
-    assert [line for line in lines if line.startswith("exit")] == ["exit code 0", "exit code 2"]
-    assert "E701 measuring memory needs torch" in without.stderr
-    assert "pip install 'simtrain[measure]'" in without.stderr
+def test_help_works_without_scipy_and_torch_and_commands_say_what_to_install() -> None:
+    without = spawn("-c", WITHOUT)
+    ends = [line for line in without.stdout.splitlines() if line.startswith("exit")]
+    assert ends == ["exit code 0"] * 6 + ["exit code 2"] * 2
+    assert without.stderr == (
+        "E701 measuring memory needs torch\n  fix: pip install 'simtrain[measure]'\n"
+        "E701 fitting a profile needs scipy\n  fix: pip install 'simtrain[calibrate]'\n"
+    )
+
+
+def test_simtrain_calibrate_is_python_m_calibrate() -> None:
+    by_module = CliRunner().invoke(app, ["fit", "nowhere.yaml"])
+    by_simtrain = call("calibrate", "fit", "nowhere.yaml")
+    assert (by_simtrain.exit_code, by_simtrain.stderr) == (2, by_module.stderr)

@@ -257,7 +257,9 @@ def test_the_commands() -> None:
     imports = {f"import {source}" for source in ("megatron", "hf", "torchtitan")}
     others = {"run", "memory", "reproduce", "schedule", "cost", "search"} | OF_SWEEPS
     others |= {"scenarios", "init", "schema"}
-    assert set(commands()) == others | of_profiles | imports
+    parts = ("measure", "nccl-tests", "fit", "validate", "memory")
+    calibration = {f"calibrate {part}" for part in parts}
+    assert set(commands()) == others | of_profiles | imports | calibration
 
 
 @pytest.mark.parametrize("name", commands())

@@ -12,9 +12,10 @@ from toys import a100, small
 from calibrate.attention_fit import training_attention
 from calibrate.figures import AttentionKernels, HeadSizes, OtherAttention, TrainingAttentionFigures
 from calibrate.fit import Fit
+from calibrate.limits import Limits
 from calibrate.measured_fit import fit_measurements
 from calibrate.records import AttentionRecord, Measurement
-from calibrate.validation import Limits, validate_profile
+from calibrate.validation import validate_profile
 from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.entry import Entry
 from simtrain.errors import InputError

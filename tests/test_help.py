@@ -38,7 +38,7 @@ def test_calibrate_has_the_short_option_too(command: str) -> None:
 
 def test_the_first_group_of_commands_begins_with_run() -> None:
     titles = re.findall(r"─ (\w[\w ]*) ─", call("-h").stdout)
-    assert titles == ["Options", "Simulate", "Compare", "Look up", "Write"]
+    assert titles == ["Options", "Simulate", "Compare", "Look up", "Write", "Measure"]
     commands = re.findall(r"^│ ([a-z]+) ", call("-h").stdout, re.MULTILINE)
     assert commands[0] == "run"
 

@@ -20,6 +20,7 @@ SLOW = {
     *("ray", "ruamel", "scipy", "simpy", "torch"),
 }
 HELP = [
+    *("calibrate", "calibrate fit", "calibrate measure", "calibrate memory", "calibrate validate"),
     *("import", "import hf", "import megatron", "import torchtitan"),
     *("cost", "memory", "plot", "profile", "profile check", "profile list", "profile show"),
     *("init", "query", "reproduce", "run", "scenarios", "schedule", "schema", "search"),

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from calibrate.__main__ import app
 from calibrate.iteration_cases import iteration_cases
-from calibrate.machine import header
+from calibrate.machine import command, header
 from calibrate.measure import measure
 from calibrate.measure_collectives import groups_that_matter
 from calibrate.measure_layers import layer_points
@@ -62,8 +62,8 @@ def record(m: int = 1) -> GemmRecord:
 
 
 def start(folder: Path, *parts: Part) -> Any:
-    command = [sys.executable, str(SCRIPT), str(folder), *parts]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    words = [sys.executable, str(SCRIPT), str(folder), *parts]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for_lines(folder: Path, count: int) -> None:
@@ -358,7 +358,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 def test_one_process_says_that_it_leaves_collectives_out(
     complete: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calibrate.__main__.sizes_for", lambda *_, **__: TINY)
+    monkeypatch.setattr("calibrate.app.sizes_for", lambda *_, **__: TINY)
     only = [word for part in UNTRAINED for word in ("--only", part.value)]
     options = ["measure", "--out", str(complete), "--device", "cpu"]
     done = CliRunner().invoke(app, [*options, *only])
@@ -366,3 +366,11 @@ def test_one_process_says_that_it_leaves_collectives_out(
     assert "0 records added to 60" in done.stdout
     assert "collectives left out" in done.stdout
     assert "fp8 products left out: they need a GPU" in done.stdout
+
+
+@pytest.mark.parametrize("start", [["calibrate"], ["simtrain", "calibrate"]])
+def test_records_say_how_to_measure_again(
+    start: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [*start, "measure", "--quick"])
+    assert command(Ranks()) == "python -m calibrate measure --quick"

@@ -171,7 +171,7 @@ def test_counts_are_the_same_every_time() -> None:
 
 
 def calibrate(*arguments: str, cases: Sequence[Case] = ()) -> Result:
-    with patch("calibrate.__main__.all_cases", lambda: cases or [small(whole=False)]):
+    with patch("calibrate.memory_cases.all_cases", lambda: cases or [small(whole=False)]):
         return CliRunner().invoke(app, ["memory", *arguments])
 
 

@@ -10,6 +10,7 @@ from toys import a100
 from typer.testing import CliRunner, Result
 
 from calibrate.__main__ import app
+from calibrate.limits import Limits
 from calibrate.records import (
     FILE_NAME,
     GemmRecord,
@@ -19,7 +20,7 @@ from calibrate.records import (
     Measurement,
     Timing,
 )
-from calibrate.validation import Limits, Part, Row, validate_profile
+from calibrate.validation import Part, Row, validate_profile
 from simtrain.errors import InputError
 from simtrain.memory.buffers import GLOBAL
 from simtrain.scenario import Scenario
