@@ -16,6 +16,7 @@ import typer
 from calibrate.app import app as calibrate_app
 from simtrain.commands.app import App
 from simtrain.commands.cost import cost
+from simtrain.commands.explain import explain
 from simtrain.commands.importing import import_app
 from simtrain.commands.memory import memory
 from simtrain.commands.plot import plot
@@ -35,7 +36,7 @@ app = App(add_completion=True)
 GROUPS = {
     "Simulate": (run, memory, schedule, cost),
     "Compare": (search, sweep, sweeps, query, plot),
-    "Look up": (scenarios, reproduce),
+    "Look up": (explain, scenarios, reproduce),
     "Write": (init, schema),
 }
 for title, commands in GROUPS.items():

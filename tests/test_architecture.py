@@ -32,6 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "system": set(),
     "software": {"units", "strict_yaml", "resources", "entry"},
     "scenario": {"errors", "units", "strict_yaml", "resources", "mesh", "software"},
+    "explanations": {"errors", "scenario"},
     "hardware": {"errors", "units", "strict_yaml", "resources", "entry", "scenario"},
     "workload": {"errors", "mesh", "software", "scenario"},
     "durations": {"mesh", "hardware", "workload"},
@@ -75,14 +76,14 @@ ROOMS: dict[str, set[str]] = {
     },
     "pages": {
         *("units", "strict_yaml", "resources", "entry", "scenario", "hardware", "memory", "report"),
-        *("studies", "sweep", "search", "cost", "paper", "figures"),
+        *("studies", "sweep", "search", "cost", "paper", "figures", "explanations"),
     },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},
     "commands": {
         *("errors", "extras", "units", "output_folder", "strict_yaml", "resources", "scenario"),
         *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
-        *("paper", "figures", "pages", "importing", "system"),
+        *("paper", "figures", "pages", "importing", "system", "explanations"),
     },
     "cli": {"version", "errors", "commands"},
 }

@@ -80,7 +80,7 @@ def newcomer(tmp_path: pathlib.Path, monkeypatch: MonkeyPatch) -> pathlib.Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, "CHANGELOG.md"])
+@pytest.mark.parametrize("document", [*DOCUMENTS, "docs/errors.md", "CHANGELOG.md"])
 def test_documents_are_there_and_their_links_lead_somewhere(document: str) -> None:
     text = text_of(document)
     assert text.startswith("# ") and text.count("```") % 2 == 0
@@ -93,6 +93,7 @@ def test_every_command_is_shown() -> None:
     assert shown == {
         *("run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost", "search"),
         *("sweep", "sweeps", "query", "plot", "import", "init", "schema"),
+        "explain",
     }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == {target.value for target in Target}

@@ -1,6 +1,11 @@
+import re
+
 import pytest
+from command_line import ROOT, call
 
 from simtrain.errors import InputError, Location, Problem, SimtrainError
+from simtrain.explanations import explanations
+from simtrain.pages.explanation_page import errors_document
 
 
 def test_a_problem_reads_like_a_compiler_error() -> None:
@@ -57,3 +62,23 @@ def test_a_long_line_is_cut_around_the_caret(column: int) -> None:
     source, caret = Location("x", 1, column, line).excerpt().splitlines()
     assert source[caret.index("^")] == line[column - 1]
     assert len(source) < 120
+
+
+# --------------------------------------------------------------------------- codes
+
+
+def raised_codes() -> set[str]:
+    files = [path for room in ("simtrain", "calibrate") for path in (ROOT / room).rglob("*.py")]
+    return {code for path in files for code in re.findall(r'"(E\d{3})"', path.read_text("utf-8"))}
+
+
+def test_every_code_that_is_raised_is_explained_and_no_other() -> None:
+    """The entries are simtrain/explanations/*.toml; `simtrain explain --all > docs/errors.md`."""
+    assert raised_codes() == explanations().keys()
+
+
+def test_the_page_of_all_errors_is_current() -> None:
+    """`simtrain explain --all > docs/errors.md` rewrites it."""
+    page = call("explain", "--all").stdout
+    assert page == errors_document(explanations().values())
+    assert (ROOT / "docs" / "errors.md").read_text("utf-8") == page

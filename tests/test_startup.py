@@ -23,7 +23,7 @@ HELP = [
     *("calibrate", "calibrate fit", "calibrate measure", "calibrate memory", "calibrate validate"),
     *("import", "import hf", "import megatron", "import torchtitan"),
     *("cost", "memory", "plot", "profile", "profile check", "profile list", "profile show"),
-    *("init", "query", "reproduce", "run", "scenarios", "schedule", "schema", "search"),
+    *("explain", "init", "query", "reproduce", "run", "scenarios", "schedule", "schema", "search"),
     *("sweep", "sweeps"),
 ]
 # Commands in groups, and the slow modules that each group adds to those of the groups before it.

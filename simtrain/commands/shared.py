@@ -54,12 +54,16 @@ def show(as_json: bool, data: Callable[[], dict[str, Any]], page: Callable[[], A
     if as_json:
         emit(json.dumps(data(), indent=2, allow_nan=False) + "\n")
         return
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PLAIN_WIDTH)
+    console = Console(width=text_width())
     with console.capture() as capture:
         console.print(page())
     emit(capture.get())
+
+
+def text_width() -> int:
+    """Columns of the terminal; a fixed number for a file or a pipe."""
+    console = Console()
+    return console.width if console.is_terminal else _PLAIN_WIDTH
 
 
 def emit(text: str) -> None:

@@ -1,0 +1,87 @@
+"""Every error code: what it means, why it is an error, how to mend it, and an example.
+
+The files beside this one hold the entries, one file per hundred codes. The reason of a rule stands
+where the rule is defined (`simtrain.scenario.REASONS`), and in no file.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from simtrain.errors import InputError, did_you_mean
+from simtrain.scenario import REASONS
+
+_FOLDER = Path(__file__).parent
+TITLES = {
+    "1": "Input that cannot be read",
+    "2": "Values that no scenario, sweep or profile can have",
+    "3": "Combinations that the training framework refuses",
+    "4": "Schedules, and rules of models with experts",
+    "5": "Programs for the engine, and results",
+    "6": "Legal scenarios that do not fit",
+    "7": "Measuring a machine and fitting a profile",
+    "8": "Sweeps, searches, figures, costs and imports",
+}
+"""What the codes of each hundred are about, by the first digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An error code in words.
+
+    Args:
+        code: such as "E310".
+        what: what is wrong.
+        why: why simtrain refuses it.
+        fix: what to do.
+        example: input that has this error: a command, lines that are laid over a legal scenario, or
+            words where it takes a machine or a folder.
+    """
+
+    code: str
+    what: str
+    why: str
+    fix: str
+    example: str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the example is to be shown as it would be typed."""
+        return not self.example.endswith(".")
+
+
+@functools.cache
+def explanations() -> dict[str, Explanation]:
+    """Every explanation by its code, in the order of codes."""
+    found: dict[str, dict[str, str]] = {}
+    for digit in TITLES:
+        found |= tomllib.loads((_FOLDER / f"e{digit}.toml").read_text(encoding="utf-8"))
+    return {
+        code: Explanation(
+            code, entry["what"], entry.get("why") or _reason(code), entry["fix"], entry["example"]
+        )
+        for code, entry in sorted(found.items())
+    }
+
+
+def _reason(code: str) -> str:
+    reason = REASONS[code]
+    return f"{reason[0].upper()}{reason[1:]}."
+
+
+def explain(code: str) -> Explanation:
+    """The explanation of a code, which may be written in any case, or without its E.
+
+    Raises:
+        InputError: there is no such code.
+    """
+    known = explanations()
+    written = code.strip().upper()
+    name = written if written.startswith("E") else f"E{written}"
+    if name not in known:
+        fix = f"{did_you_mean(name, known)}simtrain explain lists all codes"
+        raise InputError.of("E115", f'no error has the code "{code}"', fix=fix)
+    return known[name]

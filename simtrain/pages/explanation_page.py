@@ -1,0 +1,56 @@
+"""What `simtrain explain` prints, and the page of documentation that lists all error codes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from simtrain.explanations import TITLES, Explanation
+
+_HEAD = """\
+# Errors
+
+Every error that simtrain reports has a code. `simtrain explain E310` prints one of these entries;
+`simtrain explain --all > docs/errors.md` writes this page. The exit code is 3 if a scenario does
+not fit in memory, and 2 for all other errors.
+
+Examples in YAML are laid over a legal scenario: 48 layers, 64 heads, a hidden size of 6144,
+sequences of 2048 tokens, microbatches of 4 and a global batch of 64.
+"""
+
+
+def explanation_page(one: Explanation, width: int) -> str:
+    """The text of one entry, wrapped to `width` columns."""
+    parts = [
+        textwrap.fill(f"{one.code}  {one.what}", width, subsequent_indent=" " * 6),
+        *(
+            textwrap.fill(f"{name}  {text}", width, subsequent_indent=" " * 6)
+            for name, text in (("why:", one.why), ("fix:", one.fix))
+        ),
+        "example:\n" + textwrap.indent(one.example, " " * 6),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def code_list(every: Iterable[Explanation], width: int) -> str:
+    """One line or more per code: what it means."""
+    lines = (
+        textwrap.fill(f"{one.code}  {one.what}", width, subsequent_indent=" " * 6) for one in every
+    )
+    return "\n".join(lines) + "\n"
+
+
+def errors_document(every: Iterable[Explanation]) -> str:
+    """The page of all entries, in Markdown."""
+    parts = [_HEAD]
+    title = ""
+    for one in every:
+        if TITLES[one.code[1]] != title:
+            title = TITLES[one.code[1]]
+            parts.append(f"## E{one.code[1]}xx: {title}\n")
+        parts.append(f"### {one.code}\n\n{one.what}\n\n- Why: {one.why}\n- Fix: {one.fix}\n")
+        if one.is_text:
+            parts.append(f"```\n{one.example}\n```\n")
+        else:
+            parts.append(f"Example: {one.example}\n")
+    return "\n".join(parts)
