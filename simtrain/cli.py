@@ -5,6 +5,7 @@ Exit codes: 0 fine, 2 bad input, 3 does not fit in memory, 4 a threshold missed.
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
 import os
@@ -28,9 +29,10 @@ from simtrain.commands.schedule import schedule
 from simtrain.commands.search import search
 from simtrain.commands.shared import emit
 from simtrain.commands.sweep import query, sweep, sweeps
-from simtrain.errors import SimtrainError
+from simtrain.errors import InputError, SimtrainError
 from simtrain.version import VERSION
 
+_LONGEST_NAME = 80
 app = App(add_completion=True)
 # Help shows the groups, and the commands of each, in this order.
 GROUPS = {
@@ -82,6 +84,12 @@ def main() -> None:
     except SimtrainError as error:
         print(error, file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        name = f"{str(error.filename)[:_LONGEST_NAME]}..."
+        print(InputError.of("E102", f"cannot be read: {error.strerror}: {name}"), file=sys.stderr)
+        raise SystemExit(InputError.exit_code) from None
     finally:
         # The process ends here. Python would first search all that is left for cycles, which takes
         # a fifth of a search. duckdb reports its objects as leaks unless that search finds them.

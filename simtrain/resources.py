@@ -10,6 +10,8 @@ from simtrain.errors import InputError, Location, Problem, did_you_mean
 
 _PACKAGE = Path(__file__).parent
 _SUFFIX = ".yaml"
+_SUFFIXES = (_SUFFIX, ".yml")
+_LONGEST_NAME = 80
 
 
 def find_scenario(name_or_path: str | Path, location: Location | None = None) -> Path:
@@ -70,6 +72,17 @@ def list_stacks() -> list[str]:
     return _names(_folder("software_stacks"))
 
 
+def beside(name_or_path: str, file: str) -> str:
+    """A path that stands in a file, which is relative to that file; a bare name stays as it is."""
+    if _is_bare(name_or_path) or os.path.isabs(name_or_path):
+        return name_or_path
+    return os.path.normpath(os.path.join(os.path.dirname(file), name_or_path))
+
+
+def _is_bare(name: str) -> bool:
+    return os.path.basename(name) == name and not name.endswith(_SUFFIXES)
+
+
 def _folder(kind: str) -> Path:
     """The data folder: inside the package when installed, beside it in a source checkout."""
     return _folder_of(_PACKAGE, kind)
@@ -88,8 +101,7 @@ def _names(folder: Path) -> list[str]:
 def _find(name_or_path: str | Path, kind: str, noun: str, location: Location | None = None) -> Path:
     # Sweeps look profiles up thousands of times a second: os.path is faster than pathlib.
     name = str(name_or_path)
-    is_bare_name = os.path.basename(name) == name and not name.endswith((_SUFFIX, ".yml"))
-    if not is_bare_name or os.path.isfile(name):
+    if not _is_bare(name) or os.path.isfile(name):
         return Path(name)
     shipped = f"{_folder(kind)}{os.sep}{name}{_SUFFIX}"
     if not os.path.isfile(shipped):
@@ -98,10 +110,24 @@ def _find(name_or_path: str | Path, kind: str, noun: str, location: Location | N
 
 
 def _unknown_name(name: str, known: list[str], noun: str, location: Location | None) -> Problem:
-    question = did_you_mean(name, known)
+    question = _other_kind(name) or did_you_mean(name, known)
+    shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     return Problem(
         "E101",
-        f'no {noun} is called "{name}"',
+        f'no {noun} is called "{shown}"',
         location,
         fix=f"{question}Known names: {', '.join(known)}; or give the path of a YAML file",
     )
+
+
+def _other_kind(name: str) -> str:
+    """What a name is that was taken for something else, as a sentence; "" if it is nothing."""
+    if os.path.isfile(f"{name}{_SUFFIX}"):
+        return f"did you mean {name}{_SUFFIX}? "
+    kinds = {
+        "scenarios": f"a scenario: simtrain run {name}",
+        "sweeps": f"a sweep: simtrain sweep {name} --out results",
+        "hw_profiles": f"a hardware profile: --set cluster={name}",
+    }
+    is_shipped = (what for kind, what in kinds.items() if name in _names(_folder(kind)))
+    return next((f"{name} is {what}. " for what in is_shipped), "")

@@ -23,6 +23,7 @@ _FRACTIONS = {"": 1, "m": 10**3, "u": 10**6, "\u00b5": 10**6, "\u03bc": 10**6, "
 # A number as YAML writes it, then whatever follows as the unit.
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*)", re.DOTALL)
 _CURRENCY_PER_HOUR = re.compile(r"(?<![A-Za-z])[A-Z]{3}/h$")
+_CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "EUR": "EUR", "GBP": "GBP"}
 _NOT_FINITE = re.compile(r"[+-]?\.?(nan|inf|infinity)\b", re.IGNORECASE)
 # No quantity of a computer is written with a number outside these.
 _SMALLEST, _LARGEST = 1e-30, 1e30
@@ -188,9 +189,12 @@ def parse_price(value: object) -> Price:
     Raises:
         UnitError: see the message and its `fix`.
     """
-    match = _CURRENCY_PER_HOUR.search(value.strip()) if isinstance(value, str) else None
-    unit = match[0] if match else "USD/h"
-    price = Dimension("price", {unit: Fraction(1)}, (unit,), "3.43")
+    text = value.strip() if isinstance(value, str) else ""
+    match = _CURRENCY_PER_HOUR.search(text)
+    sign = next((name for sign, name in _CURRENCY_SIGNS.items() if sign in text), "USD")
+    unit = match[0] if match else f"{sign}/h"
+    number = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
+    price = Dimension("price", {unit: Fraction(1)}, (unit,), number[0] if number else "3.43")
     return Price(per_hour=float(_parse(value, price)), currency=unit.removesuffix("/h"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any
 
@@ -62,6 +62,18 @@ def data_of(value: Any, *, only_set: bool = False) -> Any:
 def _aliases(model_class: type[BaseModel]) -> dict[str, str]:
     fields = model_class.model_fields.items()
     return {name: field.serialization_alias or name for name, field in fields}
+
+
+@functools.cache
+def names_of(model_class: type[BaseModel], last: str) -> tuple[str, ...]:
+    """The dotted names of all fields below a model whose last part is `last`."""
+    return tuple(name for name in _dotted_names(model_class) if name.rpartition(".")[2] == last)
+
+
+def _dotted_names(annotation: Any) -> Iterator[str]:
+    for name, field in _fields(annotation).items():
+        yield name
+        yield from (f"{name}.{inside}" for inside in _dotted_names(field.annotation))
 
 
 def _annotation_inside(annotation: Any, part: str | int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import keyword
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex, TypeVar
@@ -13,13 +14,16 @@ from pydantic import BaseModel, ValidationError
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.strict_yaml.document import Path, Positions, as_scalar, dotted
-from simtrain.strict_yaml.model_fields import example, legal_keys, other_names
+from simtrain.strict_yaml.model_fields import example, legal_keys, names_of, other_names
 
 Model = TypeVar("Model", bound=BaseModel)
 
 # What pydantic reports only because of something that it has already reported.
 _CONSEQUENCES = frozenset({"default_factory_not_called"})
 _MAX_SHOWN = 40
+_MOST_NAMES = 3
+# What people write after a number of layers or tokens: a power of 1024, or of 1000.
+_SUFFIX_POWERS = {"k": 1, "m": 2, "b": 3, "g": 3}
 _WORDS: dict[type, str] = {type(None): "null (nothing written)", dict: "a section", list: "a list"}
 _TYPES = {bool: "boolean", int: "integer", float: "decimal number", str: "text"}
 
@@ -148,6 +152,9 @@ def _explain_unknown_key(refusal: _Refusal) -> Problem:
     legal = [refusal.spelled(name) for name in legal_keys(refusal.model_class, refusal.path[:-1])]
     similar = difflib.get_close_matches(key, legal, n=1)
     question = f'did you mean "{similar[0]}"? ' if similar else ""
+    elsewhere = names_of(refusal.model_class, key)
+    if 0 < len(elsewhere) <= _MOST_NAMES:
+        question = f"did you mean {' or '.join(elsewhere)}? "
     if instead := other_names(refusal.model_class, refusal.path[:-1]).get(key):
         question = f"write {instead}. "
     fix = f"{question}The keys of {refusal.home} are {', '.join(legal)}"
@@ -193,11 +200,24 @@ def _integer_hint(value: Any) -> str | None:
         return None
     if isinstance(value, SupportsIndex):
         return f"int({value})"
+    if isinstance(value, str) and (meant := _suffixed(value)):
+        return meant
     try:
         number = float(value)
     except ValueError:
         return None
     return f"{int(number)}, an integer without quotes or point" if number.is_integer() else None
+
+
+def _suffixed(text: str) -> str | None:
+    """4096 for "4k", 51200 for "51,200" and "51_200"."""
+    number = re.fullmatch(r"([0-9]{1,15}(?:[_,][0-9]{3})*)\s*([kKmMbBgG]?)", text.strip())
+    if number is None or not re.search(r"[^0-9]", text.strip()):
+        return None
+    count, power = int(re.sub("[_,]", "", number[1])), _SUFFIX_POWERS.get(number[2].lower(), 0)
+    if not power:
+        return f"{count}, an integer without separators"
+    return f"{count * 1024**power} ({count} x {1024**power}), or {count * 1000**power}"
 
 
 def _bool_hint(value: Any) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.resources import find_scenario
+from simtrain.resources import beside, find_scenario
+from simtrain.scenario.load import read_scenario, with_cluster_beside
 from simtrain.scenario.words import spell_out_words
-from simtrain.strict_yaml import Document, Path, apply_overrides, load_document, section
+from simtrain.strict_yaml import Document, Path, apply_overrides, section
 from simtrain.strict_yaml.document import dotted
 from simtrain.strict_yaml.overrides import path_of
 from simtrain.strict_yaml.validation import as_written
@@ -32,12 +33,15 @@ def base_documents(
     found: dict[str, Document] = {}
     if isinstance(written, dict):
         name = str(written.get("name") or default_name)
-        found[name] = _with_overrides(section(document, BASE), overrides)
+        place = document.positions.of_value(BASE)
+        own = with_cluster_beside(section(document, BASE), place.file if place else "")
+        found[name] = _with_overrides(own, overrides)
     elif written is not None:
         location = document.positions.of_value(BASE)
         on_axes.insert(0, (_name(written, location), location))
     for one, location in on_axes:
-        found[one] = _with_overrides(load_document(find_scenario(one, location)), overrides)
+        path = beside(one, location.file) if location else one
+        found[one] = _with_overrides(read_scenario(find_scenario(path, location)), overrides)
     _refuse_unused_base(document, axes)
     return next(iter(found)), found
 

@@ -56,6 +56,14 @@ def load_plan(
     require("a sweep", "pyarrow")
     path = find_sweep(path_or_name)
     document = load_document(path)
+    if "axes" not in document.data and "model" in document.data:
+        raise InputError.of(
+            "E116",
+            "this is a scenario, not a sweep",
+            document.positions.of_key(("model",)),
+            f"simtrain run {path}; or start a sweep from it: base: {path.name}",
+            "a sweep has axes, and a scenario under base",
+        )
     file = validate(SweepFile, document.data, document.positions)
     axes = load_axes(document)
     base, bases = base_documents(document, axes, overrides, default_name=file.name or path.stem)

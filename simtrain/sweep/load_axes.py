@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from simtrain.errors import InputError, Problem
+from simtrain.resources import beside
 from simtrain.strict_yaml import Document, Path
 from simtrain.strict_yaml.document import dotted
 from simtrain.strict_yaml.validation import as_written
@@ -17,6 +18,7 @@ from simtrain.sweep.fields import field_path, leaves
 from simtrain.sweep.plan import FIXED_COLUMNS, REPORTABLE
 
 _MAX_BOUND = 10**15
+_CLUSTER: Path = ("cluster",)
 _EXAMPLE = "write a list [1, 2, 4], {range: [2, 8, 2]}, {powers_of_two: [1, 8]}, or labels"
 
 
@@ -98,7 +100,16 @@ class _Reader:
 
     def field_axis(self, values: Sequence[Any]) -> Axis:
         path = field_path(self.name, self.positions.of_key(self.place))
+        if path == _CLUSTER:
+            values = [self.beside(path, value) for value in values]
         return Axis(self.name, path, values)
+
+    def beside(self, path: Path, value: Any) -> Any:
+        """The value; the path of a profile is relative to the sweep's file."""
+        place = self.positions.of_key(self.place)
+        if path != _CLUSTER or not isinstance(value, str) or place is None:
+            return value
+        return beside(value, place.file)
 
     def distinct(self, values: list[Any]) -> tuple[Any, ...]:
         for number, value in enumerate(values):
@@ -159,7 +170,8 @@ class _Reader:
         set_here: list[tuple[Path, Any]] = []
         for name, value in fields.items():
             key = self.positions.of_key((*self.place, label, name))
-            new = leaves(field_path(name, key), value)
+            path = field_path(name, key)
+            new = leaves(path, self.beside(path, value))
             if not new:
                 message = f"{self.name}: {label} sets nothing of {name}"
                 raise self.refuse("E803", message, _EXAMPLE, label, name)
