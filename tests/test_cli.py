@@ -90,7 +90,7 @@ def test_the_page_shows_what_the_json_holds() -> None:
         f"{data['iteration_time_s']:.4g} s",
         f"{data['tokens_per_s']:,.0f}",
         f"{data['mfu']:.1%} / {data['hfu']:.1%}",
-        "4 of 64 ranks simulated",
+        "Simulated 4 of 64 ranks",
         *data["extrapolated"],
     ):
         assert shown in " ".join(outcome.stdout.split())

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
-from simtrain.commands.shared import JsonOption, emit, show
+from simtrain.commands.shared import JsonOption, emit, listing, show
 
 profile_app = App(help="List, show and check hardware profiles.")
 
@@ -25,10 +25,8 @@ def list_the_profiles() -> None:
     from simtrain.hardware.load import load_profile
     from simtrain.resources import list_profiles
 
-    width = max(len(name) for name in list_profiles())
-    for name in list_profiles():
-        profile = load_profile(name)
-        emit(f"{name:{width}}  {profile.calibration:14}  {profile.description}\n")
+    profiles = [(name, load_profile(name)) for name in list_profiles()]
+    listing((name, one.calibration, one.description) for name, one in profiles)
 
 
 @profile_app.command("show")

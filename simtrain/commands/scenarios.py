@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import emit, shipped_scenarios
+from simtrain.commands.shared import emit, listing, shipped_scenarios
 
 
 def scenarios(
@@ -32,8 +32,7 @@ def scenarios(
         return
     if copy is not None:
         raise typer.BadParameter("name the scenario to copy", param_hint="--copy")
-    for known in list_scenarios():
-        emit(f"{known}  {load_scenario(known).description or ''}".rstrip() + "\n")
+    listing((known, load_scenario(known).description or "") for known in list_scenarios())
 
 
 def init(

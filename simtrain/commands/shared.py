@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,6 +59,26 @@ def show(as_json: bool, data: Callable[[], dict[str, Any]], page: Callable[[], A
     with console.capture() as capture:
         console.print(page())
     emit(capture.get())
+
+
+def listing(rows: Iterable[tuple[str, ...]]) -> None:
+    """Print rows of names and a text, which a terminal wraps and a pipe gets on one line."""
+    table = list(rows)
+    widths = [max(map(len, column), default=0) for column in list(zip(*table, strict=True))[:-1]]
+    is_terminal = Console().is_terminal
+    for *names, text in table:
+        start = "".join(f"{name:{width}}  " for name, width in zip(names, widths, strict=True))
+        if not is_terminal:
+            emit(f"{start}{text}".rstrip() + "\n")
+            continue
+        blank = " " * len(start)
+        wrapped = textwrap.wrap(text, max(text_width() - len(start), 20)) or [""]
+        emit(
+            "".join(
+                f"{left}{line}\n"
+                for left, line in zip([start, *[blank] * (len(wrapped) - 1)], wrapped, strict=True)
+            )
+        )
 
 
 def text_width() -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from simtrain.commands.shared import JsonOption, SetOption, emit, show, status
+from simtrain.commands.shared import JsonOption, SetOption, emit, listing, show, status
 from simtrain.errors import InputError, Location, Problem
 
 if TYPE_CHECKING:
@@ -140,9 +140,8 @@ def sweeps() -> None:
     from simtrain.resources import find_sweep, list_sweeps
     from simtrain.strict_yaml import load_document
 
-    for name in list_sweeps():
-        description = load_document(find_sweep(name)).data.get("description") or ""
-        emit(f"{name}  {description}".rstrip() + "\n")
+    documents = ((name, load_document(find_sweep(name))) for name in list_sweeps())
+    listing((name, one.data.get("description") or "") for name, one in documents)
 
 
 def query(

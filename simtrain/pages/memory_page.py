@@ -20,7 +20,7 @@ from simtrain.memory.buffers import (
     WORKING,
 )
 from simtrain.memory.report import COMPONENTS, MemoryReport, StageMemory
-from simtrain.pages.tables import bar, table_of, verdict
+from simtrain.pages.tables import Bar, FittedTable, table_of, verdict
 from simtrain.units import format_seconds, gib
 
 MEANINGS = {
@@ -36,6 +36,14 @@ MEANINGS = {
 }
 """What each buffer is, by its name."""
 _MANY_STAGES, _ROWS = 16, 8
+_MOMENT, _TIME = "at the\nstart\nof", ">at"
+_HYPHENATED = {
+    "parameters": "param-\neters",
+    "gradients": "gradi-\nents",
+    "optimizer": "opti-\nmizer",
+    "activations": "activa-\ntions",
+    "allocator": "allo-\ncator",
+}
 
 
 def memory_page(report: MemoryReport) -> RenderableType:
@@ -58,7 +66,7 @@ def peaks_table(report: MemoryReport) -> Table:
             gib(stage.peak_bytes),
             f"{share:.1%}",
             stage.peak_name,
-            bar(min(share, 1)),
+            Bar(min(share, 1)),
             style=None if share <= 1 else "red",
         )
     return table
@@ -73,19 +81,28 @@ def memory_verdict(report: MemoryReport) -> Text:
     return verdict(report.fits, words, failure="DOES NOT FIT")
 
 
-def _components_table(report: MemoryReport) -> Table:
-    headings = (">stage", *(f">{name}" for name in COMPONENTS), ">peak", "at the start of")
-    table = table_of(*headings, title="Peak memory by stage, GiB")
-    for stage in report.stages:
-        parts = stage.components_bytes
-        table.add_row(
-            str(stage.stage),
-            *(gib(parts[name]) for name in COMPONENTS),
-            gib(stage.peak_bytes),
-            _moment(stage),
-            style=None if stage.peak_bytes <= report.capacity_bytes else "red",
+def _components_table(report: MemoryReport) -> FittedTable:
+    """Components by stage, and the pass at whose start each stage holds most, and when."""
+    rows = [
+        (
+            (
+                str(stage.stage),
+                *(gib(stage.components_bytes[name]) for name in COMPONENTS),
+                gib(stage.peak_bytes),
+                stage.peak_name,
+                "" if stage.peak_time_s is None else format_seconds(stage.peak_time_s),
+            ),
+            None if stage.peak_bytes <= report.capacity_bytes else "red",
         )
-    return table
+        for stage in report.stages
+    ]
+    components = (f">{_HYPHENATED.get(name, name)}" for name in COMPONENTS)
+    return FittedTable(
+        (">stage", *components, ">peak", _MOMENT, _TIME),
+        rows,
+        optional=(_TIME, _MOMENT),
+        title="Peak memory by stage, GiB",
+    )
 
 
 def _buffers_table(stage: StageMemory) -> Table:
@@ -95,12 +112,6 @@ def _buffers_table(stage: StageMemory) -> Table:
     ]
     title = f"Buffers of stage {stage.stage} at its peak"
     return table_of("buffer", ">GiB", "what it is", title=title, rows=rows)
-
-
-def _moment(stage: StageMemory) -> str:
-    if stage.peak_time_s is None:
-        return stage.peak_name
-    return f"{stage.peak_name}, {format_seconds(stage.peak_time_s)}"
 
 
 def _some(stages: Sequence[StageMemory]) -> Sequence[StageMemory]:

@@ -10,7 +10,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from simtrain.pages.tables import table_of, verdict
+from simtrain.pages.tables import FittedTable, table_of, verdict
 from simtrain.paper.entries import (
     Comparison,
     Entry,
@@ -88,7 +88,7 @@ def _fact(name: str, row: Entry) -> str:
     value = row.facts.get(name)
     if not isinstance(value, float):
         return str(value or "")
-    return f"{value:.5g}" if name.endswith("_s") else f"{100 * value:.1f}"
+    return f"{value:.3f}" if name.endswith("_s") else f"{100 * value:.1f}"
 
 
 def _reproduction(reproduction: Reproduction) -> Group:
@@ -113,7 +113,7 @@ def _allowed(unit: Unit, entry: Entry) -> str:
     return text if entry.is_within else f"[red]{text}"
 
 
-def _table(section: Section, *further: Column, title: str | None = None) -> Table:
+def _table(section: Section, *further: Column, title: str | None = None) -> FittedTable:
     """A row for each entry, with further columns to the right."""
     unit = section.unit
     columns: list[Column] = [(_with_unit("simulated", unit), lambda one: unit.text(one.simulated))]
@@ -125,8 +125,12 @@ def _table(section: Section, *further: Column, title: str | None = None) -> Tabl
             (f">error\n{error}", lambda one: _signed(section.error(one))),
         ]
     columns += further
-    rows = [[*entry.labels, *(cell(entry) for _, cell in columns)] for entry in section.entries]
-    return table_of(*section.labels, *(heading for heading, _ in columns), rows=rows, title=title)
+    rows = [
+        ([*entry.labels, *(cell(entry) for _, cell in columns)], None) for entry in section.entries
+    ]
+    headings = [heading for heading, _ in columns]
+    optional = [heading for heading, _ in reversed(further)]
+    return FittedTable((*section.labels, *headings), rows, tuple(optional), title)
 
 
 def _with_unit(name: str, unit: Unit) -> str:

@@ -90,9 +90,9 @@ def profile_page(page: ProfilePage) -> RenderableType:
 
 def _section_table(section: str, entries: list[ShownEntry]) -> Table:
     table = Table(title=section, title_justify="left", expand=True)
-    table.add_column("entry", ratio=3)
-    table.add_column("value", ratio=4)
-    table.add_column("source, and what it was fitted on", ratio=7)
+    table.add_column("entry", ratio=3, overflow="fold")
+    table.add_column("value", ratio=4, overflow="fold")
+    table.add_column("source, and what it was fitted on", ratio=7, overflow="fold")
     for shown in entries:
         entry = shown.entry
         fitted_on = f"\nfitted on: {entry.fitted_on}" if entry.fitted_on else ""

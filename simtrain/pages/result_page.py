@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.memory_page import memory_verdict, peaks_table
-from simtrain.pages.tables import bar, notes, properties, table_of
+from simtrain.pages.tables import Bar, FittedTable, notes, properties
 from simtrain.report.breakdown import PART_LABELS
 from simtrain.report.result import Result
 from simtrain.units import format_seconds
@@ -46,30 +48,38 @@ def _stack(result: Result) -> str:
     return f"{software.stack} ({own}: the scenario's)" if own else software.stack
 
 
-def _breakdown_table(result: Result) -> Table:
+def _breakdown_table(result: Result) -> FittedTable:
     """Mean over the stages, and the range between them where they differ."""
-    headings = ("part", ">time", ">%", ">least to most of a stage", "")
-    table = table_of(*headings, title="Where the time goes, mean over the stages")
+    span = ">min to max\nover stages"
     mean, total_s = result.breakdown, result.iteration_time_s
+    rows: list[tuple[Sequence[RenderableType], None]] = []
     for name, label in PART_LABELS.items():
         seconds = getattr(mean, name)
         of_stages = [getattr(stage, name) for stage in result.stages]
-        table.add_row(
+        cells = (
             label,
             format_seconds(seconds),
             f"{seconds / total_s:.1%}",
             f"{format_seconds(min(of_stages))} to {format_seconds(max(of_stages))}",
-            bar(seconds / total_s),
+            Bar(seconds / total_s),
         )
-    table.add_section()
-    table.add_row("iteration", format_seconds(total_s), "100.0%", "", "")
-    return table
+        rows.append((cells, None))
+    return FittedTable(
+        ("part", ">time", ">%", span, ""),
+        rows,
+        optional=(span, ""),
+        title="Where the time goes, mean over the stages",
+        end=("iteration", format_seconds(total_s), "100.0%", "", ""),
+    )
 
 
 def _remarks(result: Result) -> list[str]:
     scenario = result.scenario
     simulated, total = result.num_simulated_ranks, scenario.num_gpus
-    remarks = [f"{simulated} of {total} ranks simulated, one a stage; the rest do the same."]
+    remarks = [
+        f"Simulated {simulated} of {total} ranks (one per pipeline stage); the others behave "
+        "identically."
+    ]
     if simulated == total:
         remarks = ["Every rank simulated."]
     if result.host_bound >= HOST_BOUND:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from rich.console import RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-_BAR_WIDTH = 30
+_BAR_WIDTH, _LEAST_BAR = 30, 8
+# A column has a blank on either side, and a line.
+_FRAME = 3
 
 
 def table_of(
@@ -19,14 +24,89 @@ def table_of(
     no_wrap: bool = False,
     **settings: Any,
 ) -> Table:
-    """A table; the column of a heading that begins with ">" is aligned to the right."""
+    """A table; the column of a heading that begins with ">" is aligned to the right.
+
+    Such a column holds numbers, which no line break parts from their units.
+    """
     table = Table(title=title, title_justify="left", **settings)
     for heading in headings:
-        justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
-        table.add_column(heading.removeprefix(">"), justify=justify, no_wrap=no_wrap)
+        is_number = heading.startswith(">")
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        name = heading.removeprefix(">")
+        table.add_column(name, justify=justify, no_wrap=no_wrap or is_number)
     for row in rows:
         table.add_row(*row)
     return table
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """A table that fits the terminal by leaving columns out.
+
+    Args:
+        headings: as in `table_of`.
+        rows: the cells of each row, and the row's style.
+        optional: headings of the columns to leave out, the least important first.
+        title: stands above the table.
+        end: the cells of a row below a line, if there is one.
+    """
+
+    headings: tuple[str, ...]
+    rows: Sequence[tuple[Sequence[RenderableType], str | None]]
+    optional: tuple[str, ...] = ()
+    title: str | None = None
+    end: Sequence[RenderableType] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table with as many columns as fit."""
+        left_out: tuple[str, ...] = ()
+        for number in range(len(self.optional) + 1):
+            left_out = self.optional[:number]
+            if self._width(left_out) <= options.max_width:
+                break
+        yield self._table(left_out)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """All that there is."""
+        return Measurement(1, options.max_width)
+
+    def _table(self, left_out: tuple[str, ...]) -> Table:
+        shown = [place for place, name in enumerate(self.headings) if name not in left_out]
+        table = table_of(*(self.headings[place] for place in shown), title=self.title)
+        for cells, style in self.rows:
+            table.add_row(*(cells[place] for place in shown), style=style)
+        if self.end:
+            table.add_section()
+            table.add_row(*(self.end[place] for place in shown))
+        return table
+
+    def _width(self, left_out: tuple[str, ...]) -> int:
+        """Columns of a terminal that the table needs if only text is wrapped, between words."""
+        widths = [
+            max(
+                _longest_line(heading.removeprefix(">")),
+                *(_least_width(row[place], heading) for row in self._all_rows()),
+            )
+            for place, heading in enumerate(self.headings)
+            if heading not in left_out
+        ]
+        return sum(width + _FRAME for width in widths) + 1
+
+    def _all_rows(self) -> list[Sequence[RenderableType]]:
+        return [cells for cells, _ in self.rows] + ([self.end] if self.end else [])
+
+
+def _longest_line(text: str) -> int:
+    return max((cell_len(line) for line in text.splitlines()), default=0)
+
+
+def _least_width(cell: RenderableType, heading: str) -> int:
+    if isinstance(cell, Bar):
+        return _LEAST_BAR
+    text = Text.from_markup(str(cell)).plain
+    if heading.startswith(">"):
+        return _longest_line(text)
+    return max((cell_len(word) for word in text.split()), default=0)
 
 
 def properties(rows: Iterable[tuple[str, str]]) -> Table:
@@ -38,9 +118,19 @@ def properties(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def bar(share: float) -> str:
-    """A bar whose length shows a share of 1."""
-    return "█" * round(_BAR_WIDTH * share)
+@dataclass(frozen=True)
+class Bar:
+    """A bar whose length shows a share of 1, all bars of a column to the same scale."""
+
+    share: float
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As much of the column's width as the share says."""
+        yield Text("█" * round(options.max_width * self.share), no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """A narrow column scales all its bars alike."""
+        return Measurement(_LEAST_BAR, _BAR_WIDTH)
 
 
 def verdict(is_ok: bool, words: str, failure: str = "FAILED") -> Text:

@@ -42,10 +42,12 @@ GIB = Unit("bytes", "GiB", 2**30, ".3f")
 GIGABYTES = Unit("bytes", "GB", 1e9, ".2f")
 FLOPS = Unit("FLOPs", "GFLOPs", 1e9, ",.3f")
 MILLISECONDS = Unit("s", "ms", 1e-3, ".2f")
-SECONDS = Unit("s", "s", 1, ".5g")
+SECONDS = Unit("s", "s", 1, ".3f")
+SHORT_SECONDS = Unit("s", "ms", 1e-3, ".3f")
 PERCENT = Unit("fraction", "%", 0.01, ".2f")
 GAIN = Unit("fraction", "%", 0.01, ".1f")
 NUMBER = Unit("number", "", 1, ".6g")
+_SHORT_S = 0.1
 _OF_SECTIONS = (BYTES, GIB, GIGABYTES, FLOPS, MILLISECONDS, PERCENT, NUMBER)
 UNITS = {unit.heading: unit for unit in _OF_SECTIONS}
 
@@ -136,7 +138,9 @@ class Section:
             return difference
         # The same error, rounded differently: each kind of table keeps the digits of its JSON.
         return (
-            entry.simulated / entry.paper - 1 if self.unit is SECONDS else difference / entry.paper
+            entry.simulated / entry.paper - 1
+            if self.unit in (SECONDS, SHORT_SECONDS)
+            else difference / entry.paper
         )
 
     def named(self, entry: Entry) -> dict[str, str]:
@@ -251,7 +255,9 @@ class Comparison(Verdict):
     @property
     def times(self) -> Section:
         """The rows as a section."""
-        return Section(self.title, SECONDS, ("model", "strategy"), tuple(self.rows))
+        is_short = all(row.simulated < _SHORT_S for row in self.rows)
+        unit = SHORT_SECONDS if is_short else SECONDS
+        return Section(self.title, unit, ("model", "strategy"), tuple(self.rows))
 
     @property
     def throughput(self) -> Section:
