@@ -31,6 +31,16 @@ PairedProduct = Annotated[tuple[Size, Size, Size, Positive, Positive], BeforeVal
 """m, n, k, TFLOP/s, and TFLOP/s of the 16-bit product of the same run."""
 Dtype = Literal["fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
 Layout = Literal["TN", "NN", "NT"]
+KernelName = Literal[
+    "softmax",
+    "dropout",
+    "layer_norm",
+    "rms_norm",
+    "swiglu",
+    "rotary",
+    "cross_entropy",
+    "cast",
+]
 LayoutProduct = Annotated[tuple[Size, Size, Size, Layout, Positive], BeforeValidator(_tuple)]
 SmallKernelTime = Annotated[tuple[Size, Positive], BeforeValidator(_tuple)]
 """Bytes that a kernel moves, microseconds."""
@@ -137,12 +147,45 @@ class LayoutGemms(_Strict):
     points: Annotated[list[LayoutProduct], Field(min_length=12)]
 
 
+class KernelWays(_Strict):
+    """What the points of one kernel are called, forward and backward."""
+
+    forward: Text | None = None
+    backward: Text | None = None
+
+
 class Kernels(_Strict):
-    """Measured memory-bound kernels, on a card with this memory bandwidth."""
+    """Measured memory-bound kernels, on a card with this memory bandwidth.
+
+    `names` says which points are those of a kernel that a profile has a bandwidth of
+    (`memory_bound.kernels`).
+    """
 
     source: Text
     memory_bandwidth: Entry[BytesPerSecond]
+    names: dict[KernelName, KernelWays] = {}
     points: Annotated[list[KernelTime], Field(min_length=4)]
+
+    def ways(self) -> list[tuple[KernelName, str, list[KernelTime]]]:
+        """Of each kernel with a bandwidth of its own, one way after the other: its points."""
+        return [
+            (kernel, way, [point for point in self.points if point[0] == name])
+            for kernel, names in self.names.items()
+            for way, name in names
+            if name
+        ]
+
+    @model_validator(mode="after")
+    def _measured(self) -> Self:
+        for kernel, way, points in self.ways():
+            if not points:
+                name = getattr(self.names[kernel], way)
+                raise FieldError(
+                    ("names", kernel, way),
+                    f'no point is called "{name}"',
+                    f"write one of {', '.join(dict.fromkeys(point[0] for point in self.points))}",
+                )
+        return self
 
 
 class SmallKernels(_Strict):
@@ -305,6 +348,7 @@ class FiguresOfParts(_Strict):
     gemm_batched: BatchedGemms
     gemm_by_dtype: dict[Dtype, DtypeProducts] = {}
     kernels: Kernels
+    further_kernels: list[Kernels] = []
     small_kernels: SmallKernels
     gemm_sustained: SustainedGemms
     collectives: Collectives

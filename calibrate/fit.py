@@ -68,7 +68,16 @@ def fit_profile(path: pathlib.Path) -> Fit:
     data = with_dtypes(_with_layer_fit(data, figures, layers), by_dtype)
     collectives = [residuals for _, residuals in curves.values()]
     products = (gemm.sustained, gemm.shapes, gemm.layouts, gemm.batched, gemm.random_data, *further)
-    shown = (kernels, parts.small_kernels, *products, *collectives, elsewhere, layers.residuals)
+    named = [one.residuals for one in parts.named_kernels]
+    shown = (
+        kernels,
+        parts.small_kernels,
+        *named,
+        *products,
+        *collectives,
+        elsewhere,
+        layers.residuals,
+    )
     fit = Fit(data, shown)
     if figures.fused_attention is None:
         return fit

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
-from calibrate.figures import FiguresOfParts
+from calibrate.figures import FiguresOfParts, Kernels, KernelTime
 from calibrate.residuals import Residual, Residuals, round_significant
+
+
+@dataclass(frozen=True, slots=True)
+class NamedKernel:
+    """The fraction of the memory bandwidth that a kernel reaches one way."""
+
+    kernel: str
+    way: str
+    fraction: float
+    source: str
+    residuals: Residuals
 
 
 def fit_kernels(figures: FiguresOfParts) -> tuple[float, Residuals]:
@@ -25,6 +38,37 @@ def fit_kernels(figures: FiguresOfParts) -> tuple[float, Residuals]:
         for name, num_bytes, us in points
     ]
     return fraction, Residuals("memory-bound kernels", "us", rows)
+
+
+def fit_named_kernels(figures: FiguresOfParts, latency_s: float) -> list[NamedKernel]:
+    """The fraction of a card's memory bandwidth that each named kernel reaches, each way.
+
+    It is the median of the kernel's points, whose latency is taken off.
+    """
+    return [
+        _named_kernel(section, kernel, way, points, latency_s)
+        for section in (figures.kernels, *figures.further_kernels)
+        for kernel, way, points in section.ways()
+    ]
+
+
+def _named_kernel(
+    section: Kernels, kernel: str, way: str, points: Sequence[KernelTime], latency_s: float
+) -> NamedKernel:
+    peak = section.memory_bandwidth.value
+    at_peak_s = [num_bytes / peak for _, num_bytes, _ in points]
+    times_s = [us * 1e-6 for *_, us in points]
+    reached = [
+        least_s / max(time_s - latency_s, least_s)
+        for least_s, time_s in zip(at_peak_s, times_s, strict=True)
+    ]
+    fraction = round_significant(median(reached))
+    rows = [
+        Residual(f"{name}, {num_bytes} bytes", us, (latency_s + least_s / fraction) * 1e6)
+        for (name, num_bytes, us), least_s in zip(points, at_peak_s, strict=True)
+    ]
+    title = f"{kernel.replace('_', ' ')} {way}"
+    return NamedKernel(kernel, way, fraction, section.source, Residuals(title, "us", rows))
 
 
 def fit_kernel_latency(figures: FiguresOfParts) -> tuple[float, Residuals]:

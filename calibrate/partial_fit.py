@@ -49,6 +49,7 @@ def _fit_without_layers(document: Document) -> Fit:
     data = profile_data(figures, document.data["datasheet"], parts, gemm)
     residuals = (
         *(parts.kernels, parts.small_kernels),
+        *(one.residuals for one in parts.named_kernels),
         *(products.sustained, products.shapes, products.batched),
         *further,
         gemm_residuals(

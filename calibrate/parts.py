@@ -8,7 +8,12 @@ from typing import Any
 
 from calibrate.collective_fit import fit_collective
 from calibrate.figures import FiguresOfParts
-from calibrate.memory_fit import fit_kernel_latency, fit_kernels
+from calibrate.memory_fit import (
+    NamedKernel,
+    fit_kernel_latency,
+    fit_kernels,
+    fit_named_kernels,
+)
 from calibrate.residuals import Residuals
 from simtrain.durations.gemm import GemmMachine
 from simtrain.workload.work import CollectiveKind
@@ -24,6 +29,7 @@ class Parts:
     kernels: Residuals
     latency_s: float
     small_kernels: Residuals
+    named_kernels: Sequence[NamedKernel]
     curves: Mapping[CollectiveKind, tuple[list[Data], Residuals]]
 
 
@@ -32,11 +38,22 @@ def fit_parts(figures: FiguresOfParts) -> Parts:
     fraction, kernels = fit_kernels(figures)
     latency_s, small_kernels = fit_kernel_latency(figures)
     curves = {kind: fit_collective(figures, kind) for kind in figures.collectives.kinds}
-    return Parts(fraction, kernels, latency_s, small_kernels, curves)
+    named = fit_named_kernels(figures, latency_s)
+    return Parts(fraction, kernels, latency_s, small_kernels, named, curves)
 
 
 def profile_data(figures: FiguresOfParts, sheet: Data, parts: Parts, gemm: Data) -> Data:
     """A profile's data from its parts; `sheet` is the datasheet as it was written."""
+    memory_bandwidth = figures.datasheet.gpu.memory_bandwidth.value
+
+    def bandwidth(fraction: float, source: str, fitted_on: str) -> Data:
+        value = f"{fraction * memory_bandwidth / 1e12:.4g} TB/s"
+        return entry(value, f"{fraction:.3f} of the memory bandwidth, as {source}", fitted_on)
+
+    kernels: Data = {}
+    for one in parts.named_kernels:
+        found = bandwidth(one.fraction, one.source, one.residuals.summary())
+        kernels.setdefault(one.kernel, {})[one.way] = found
     data = {
         "version": 1,
         "name": figures.name,
@@ -47,10 +64,8 @@ def profile_data(figures: FiguresOfParts, sheet: Data, parts: Parts, gemm: Data)
         "memory": sheet["memory"],
         "gemm": gemm,
         "memory_bound": {
-            "fused_bandwidth": entry(
-                f"{parts.fraction * figures.datasheet.gpu.memory_bandwidth.value / 1e12:.4g} TB/s",
-                f"{parts.fraction:.3f} of the memory bandwidth, as {figures.kernels.source}",
-                parts.kernels.summary(),
+            "fused_bandwidth": bandwidth(
+                parts.fraction, figures.kernels.source, parts.kernels.summary()
             ),
             "stream_bandwidth": sheet["stream_bandwidth"],
             "kernel_latency": entry(
@@ -58,6 +73,7 @@ def profile_data(figures: FiguresOfParts, sheet: Data, parts: Parts, gemm: Data)
                 figures.small_kernels.source,
                 parts.small_kernels.summary(),
             ),
+            **({"kernels": kernels} if kernels else {}),
         },
         "host": {"issue": sheet["host_issue"]},
         "host_link": sheet["host_link"],

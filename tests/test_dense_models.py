@@ -52,7 +52,7 @@ def test_a_shipped_model_has_its_published_number_of_parameters(name: str) -> No
 def test_a_shipped_model_fits_on_its_cluster(name: str) -> None:
     result = simulate(load_scenario(name))
     assert result.memory.fits
-    assert 0.4 < result.mfu < 0.7
+    assert 0.35 < result.mfu < 0.7
     assert result.num_parameters == result.to_dict()["num_parameters"] == PUBLISHED[name]
     assert result.summary["parameters"] == f"{PUBLISHED[name]:,}"
 

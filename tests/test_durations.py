@@ -140,7 +140,7 @@ def test_a_memory_bound_kernel_takes_its_latency_and_its_bytes(family: KernelFam
         memory_bound__stream_bandwidth=2e12,
     )
     work = Elementwise(3_000_000, 1_000_000, family)
-    bytes_s = {KernelFamily.FUSED: 4 * US, KernelFamily.STREAM: 2 * US}[family]
+    bytes_s = 2 * US if family.streams else 4 * US
     assert DurationModel(profile).seconds(work) == pytest.approx(3 * US + bytes_s)
 
 

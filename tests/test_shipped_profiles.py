@@ -1,6 +1,7 @@
 """The profiles of other machines: where they are from, and that faster machines are faster."""
 
 import functools
+import itertools
 import json
 import pathlib
 from collections.abc import Callable
@@ -27,6 +28,15 @@ HOPPERS = ("h100_sxm", "h200_sxm")
 FITTED = (*HOPPERS, "b200_sxm")
 FIGURES = "calibrate/published/{}.yaml"
 VALIDATION = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
+WAYS = ("forward", "backward")
+_HOPPER_KERNELS = (
+    *("softmax", "dropout", "rms_norm", "layer_norm"),
+    *("swiglu", "cross_entropy", "rotary"),
+)
+KERNELS = {
+    **dict.fromkeys(HOPPERS, _HOPPER_KERNELS),
+    "b200_sxm": ("softmax", "rms_norm", "layer_norm", "rotary", "cast"),
+}
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
@@ -127,6 +137,15 @@ def test_the_iteration_that_the_validation_quotes(name: str) -> None:
     assert quoted in " ".join(VALIDATION.split())
 
 
+def test_the_iterations_of_llama_that_the_validation_quotes() -> None:
+    times = [
+        json.loads(call("run", "llama3_70b", "--set", f"cluster={name}", "--json").stdout)
+        for name in HOPPERS
+    ]
+    first, second = (f"{data['iteration_time_s']:.2f} s" for data in times)
+    assert f"Llama 3 70B takes {first} and {second}" in " ".join(VALIDATION.split())
+
+
 @pytest.mark.parametrize("name", HOPPERS)
 def test_fused_attention_that_the_validation_quotes(name: str) -> None:
     options = ("--set", f"cluster={name}", "--set", "attention_backend=fused", "--json")
@@ -154,6 +173,10 @@ def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
         *(f"gemm.{part}" for part in ("mainloop_flops", "tail_quantization", "tile_overhead")),
         *("gemm.tiles", "gemm.sustained_flops"),
         *("memory_bound.fused_bandwidth", "memory_bound.kernel_latency"),
+        *(
+            f"memory_bound.kernels.{kernel}.{way}"
+            for kernel, way in itertools.product(KERNELS[name], WAYS)
+        ),
         *(f"intra_node.{kind}" for kind in COLLECTIVES),
         *(
             f"gemm.by_dtype.{dtype}.{number}"
@@ -167,7 +190,7 @@ def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
         ),
         *(
             f"fused_attention.{way}_{number}"
-            for way in ("forward", "backward")
+            for way in WAYS
             for number in ("efficiency", "half_length", "softmax_channels")
         ),
     }
@@ -188,6 +211,7 @@ def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
         ("value: 0.4859,", "value: -1,", "taken_over.slowdown.value is -1, but must be"),
         ("- [1024, 5120, 8192, 636.3]", "- [1024, 5120, 8192, 0]", "must be greater than 0"),
         ("- [192, 1024, 128, 181.6]", "- [192, 1024, 96, 181.6]", "is 96, but must be one of 128"),
+        ("{forward: RMS norm,", "{forward: RMS,", 'no point is called "RMS"'),
         ("    narrow: 64", "    narrow: 110", "is 0.719 of the wide ones' in median"),
     ],
 )

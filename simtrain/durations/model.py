@@ -17,6 +17,7 @@ from simtrain.durations.collectives import (
 )
 from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
 from simtrain.durations.host import host_bytes_per_s
+from simtrain.hardware.kernels import KernelBandwidths
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.work import (
     Collective,
@@ -25,7 +26,6 @@ from simtrain.workload.work import (
     Gemm,
     GroupedGemm,
     HostWork,
-    KernelFamily,
     ProductType,
     Work,
 )
@@ -93,13 +93,15 @@ class DurationModel:
                 return attention_seconds(work, AttentionMachine.of(self.profile, kernel))
             case Elementwise():
                 latency_s = self.profile.memory_bound.kernel_latency.value
-                return latency_s + work.moved_bytes / self._bandwidth(work.family)
+                return latency_s + work.moved_bytes / self._bandwidth(work)
             case Collective():
                 return collective_seconds(work, self.profile)
             case HostWork():
                 return work.num_bytes / host_bytes_per_s(work.resource, self.profile)
 
-    def _bandwidth(self, family: KernelFamily) -> float:
-        memory = self.profile.memory_bound
-        fused = family is KernelFamily.FUSED
-        return (memory.fused_bandwidth if fused else memory.stream_bandwidth).value
+    def _bandwidth(self, work: Elementwise) -> float:
+        memory, family = self.profile.memory_bound, work.family
+        own: KernelBandwidths | None = getattr(memory.kernels, family.value, None)
+        found = own and (own.backward if work.is_backward else own.forward)
+        default = memory.stream_bandwidth if family.streams else memory.fused_bandwidth
+        return (found or default).value

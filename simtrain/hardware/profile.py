@@ -17,6 +17,7 @@ from simtrain.entry import (
 )
 from simtrain.hardware.algorithms import Collectives
 from simtrain.hardware.cluster import Cluster
+from simtrain.hardware.kernels import MemoryBound
 from simtrain.hardware.links import InterNode, IntraNode
 from simtrain.strict_yaml import FieldError
 from simtrain.units import (
@@ -146,14 +147,6 @@ class FusedAttention(Strict):
     valid_shapes: Entry[AttentionRange]
 
 
-class MemoryBound(Strict):
-    """Bandwidths that memory-bound kernels reach, by family, and what each kernel takes beside."""
-
-    fused_bandwidth: Entry[BytesPerSecond]
-    stream_bandwidth: Entry[BytesPerSecond]
-    kernel_latency: Entry[NonNegativeSeconds]
-
-
 class Memory(Strict):
     """What a process holds of a GPU's memory beside its tensors.
 
@@ -275,17 +268,22 @@ class HardwareProfile(Strict):
         memory = self.gpu.memory_bandwidth.value
         cached = f"write at most {memory / 1e9:.5g} GB/s; what ran faster ran from a cache"
         pinned = "write what copies between pinned host memory and the GPU reach, one way; "
-        moving = (
-            (self.host_link, "host_link", "bandwidth", f"{pinned}PCIe 5.0 x16 has 64 GB/s"),
-            (self.memory_bound, "memory_bound", "fused_bandwidth", cached),
-            (self.memory_bound, "memory_bound", "stream_bandwidth", cached),
-            (self.gemm, "gemm", "operand_bandwidth", cached),
+        moving: tuple[tuple[object, tuple[str, ...], str], ...] = (
+            (self.host_link, ("host_link", "bandwidth"), f"{pinned}PCIe 5.0 x16 has 64 GB/s"),
+            (self.memory_bound, ("memory_bound", "fused_bandwidth"), cached),
+            (self.memory_bound, ("memory_bound", "stream_bandwidth"), cached),
+            (self.gemm, ("gemm", "operand_bandwidth"), cached),
+            *(
+                (kernel, ("memory_bound", "kernels", name, way), cached)
+                for name, kernel in self.memory_bound.kernels
+                for way in ("forward", "backward")
+            ),
         )
-        for found, section, name, fix in moving:
-            entry: Entry[float] | None = getattr(found, name, None)
+        for found, path, fix in moving:
+            entry: Entry[float] | None = getattr(found, path[-1], None)
             if entry and entry.value > memory:
                 message = f"{entry.value:.4g} bytes/s is above gpu.memory_bandwidth {memory:.4g}"
-                raise FieldError((section, name, "value"), message, fix)
+                raise FieldError((*path, "value"), message, fix)
         return self
 
     def _check_products(

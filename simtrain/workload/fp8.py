@@ -125,7 +125,8 @@ def issue_casts(
             work = Collective(CollectiveKind.ALL_REDUCE, FP32_BYTES, batch.tensor)
             order.block(collective(f"{name} largest", work, phase, holds_activation=False))
     write_bytes = cast_copies(recipe, gathered=gathered) * recipe.copy_bytes(elements)
-    order.compute(_pass_over(f"{name} to fp8", read_bytes, write_bytes, phase))
+    cast = KernelFamily.CAST
+    order.compute(elementwise(f"{name} to fp8", read_bytes, write_bytes, phase, family=cast))
 
 
 def transpose(name: str, elements: int, phase: Phase) -> Op:

@@ -98,7 +98,8 @@ def elementwise(
     By default all bytes that it moves are activations or gradients. `holds_bytes` is given if it
     passes over parameters, leaves half of a triangle out, or others wait while it runs.
     """
-    work = Elementwise(read_bytes, write_bytes, family)
+    is_backward = phase is not Phase.FORWARD
+    work = Elementwise(read_bytes, write_bytes, family, is_backward)
     holds = work.moved_bytes if holds_bytes is None else holds_bytes
     return Op(name, work, phase, saves, reads, holds)
 

@@ -219,19 +219,46 @@ class FusedAttention:
 
 
 class KernelFamily(StrEnum):
-    """Families of memory-bound kernels that a profile gives one bandwidth each."""
+    """Families of memory-bound kernels.
+
+    A profile gives a bandwidth to fused kernels and one to kernels that stream like a copy. It may
+    give the other families, which are single kernels, bandwidths of their own, forward and backward
+    apart. Without one a cast streams, and the others are fused kernels.
+
+    softmax, dropout: of attention scores, without fused attention.
+    swiglu: a fused activation with a gate, of whatever function.
+    cross_entropy: the kernels of a loss that is not fused.
+    cast: to fp8.
+    """
 
     FUSED = "fused"
     STREAM = "stream"
+    SOFTMAX = "softmax"
+    DROPOUT = "dropout"
+    LAYER_NORM = "layer_norm"
+    RMS_NORM = "rms_norm"
+    SWIGLU = "swiglu"
+    ROTARY = "rotary"
+    CROSS_ENTROPY = "cross_entropy"
+    CAST = "cast"
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is as fast as a copy, unless a profile says otherwise."""
+        return self in (KernelFamily.STREAM, KernelFamily.CAST)
 
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """A memory-bound kernel: its duration follows from the bytes that it reads and writes."""
+    """A memory-bound kernel: its duration follows from the bytes that it reads and writes.
+
+    `is_backward` says whether a kernel with its own family computes gradients.
+    """
 
     read_bytes: int
     write_bytes: int
     family: KernelFamily = KernelFamily.FUSED
+    is_backward: bool = False
 
     @property
     def moved_bytes(self) -> int:

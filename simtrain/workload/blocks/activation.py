@@ -6,6 +6,7 @@ from simtrain.workload.blocks.eager import activation_kernels
 from simtrain.workload.blocks.linear import bias_gradient
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Tape
+from simtrain.workload.work import KernelFamily
 
 
 def activation(
@@ -36,8 +37,10 @@ def activation(
         forward, back = activation_kernels(tape, x, y, name, **options)
         return tape.kernels(name, x, y, forward, (*back, *bias), (), deferred)
     read_bytes, phase = x.num_bytes + y.num_bytes, Phase.INPUT_GRADIENT
+    family = KernelFamily.SWIGLU if gated else KernelFamily.FUSED
+    sizes = read_bytes, x.num_bytes
     ops = (
-        elementwise(name, x.num_bytes, y.num_bytes, saves=(x,)),
-        elementwise(f"{name} gradient", read_bytes, x.num_bytes, phase, reads=(x,)),
+        elementwise(name, x.num_bytes, y.num_bytes, saves=(x,), family=family),
+        elementwise(f"{name} gradient", *sizes, phase, reads=(x,), family=family),
     )
     return tape.kernels(name, x, y, ops[:1], (*ops[1:], *bias), (), deferred)

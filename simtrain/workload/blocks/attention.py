@@ -25,7 +25,7 @@ from simtrain.workload.blocks.views import join_views
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.tape import Context, Tape
-from simtrain.workload.work import FP32_BYTES, FusedAttention, Gemm
+from simtrain.workload.work import FP32_BYTES, FusedAttention, Gemm, KernelFamily
 
 CORE_ATTENTION = "core attention"
 """The region of the core, which Megatron-LM's recompute_modules calls core_attn."""
@@ -256,7 +256,8 @@ def _unfused(
     scores = _query_key_product(core, query_key)
     probabilities = _softmax(core, scores)
     if drops_out:
-        probabilities = dropout(core.tape, probabilities, "softmax dropout")
+        family = KernelFamily.DROPOUT
+        probabilities = dropout(core.tape, probabilities, "softmax dropout", family)
     return _over_value(core, probabilities, value)
 
 
@@ -299,11 +300,12 @@ def _softmax(core: Core, scores: Tensor) -> Tensor:
         mask_bytes = scores.rows // core.heads * scores.width * MASK_BYTES
         return tape.kernels("softmax", scores, y, *softmax_kernels(scores, y, mask_bytes))
     name, gradient, held = "softmax gradient", Phase.INPUT_GRADIENT, 2 * size
+    family = KernelFamily.SOFTMAX
     return tape.kernel(
         scores,
         y,
-        elementwise("softmax", size // 2, size, saves=(y,), holds_bytes=held),
-        elementwise(name, size, size, gradient, reads=(y,), holds_bytes=held),
+        elementwise("softmax", size // 2, size, saves=(y,), holds_bytes=held, family=family),
+        elementwise(name, size, size, gradient, reads=(y,), holds_bytes=held, family=family),
     )
 
 

@@ -6,12 +6,13 @@ from simtrain.workload.blocks.linear import bias_gradient
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.tape import Emit, Tape
+from simtrain.workload.work import KernelFamily
 
 MASK_BYTES = 1
 """A dropout mask keeps one byte an element (paper, Section 4)."""
 
 
-def dropout(tape: Tape, x: Tensor, name: str) -> Tensor:
+def dropout(tape: Tape, x: Tensor, name: str, family: KernelFamily = KernelFamily.FUSED) -> Tensor:
     """Dropout alone; saves its mask."""
     y = tape.tensor(f"{name} output", x.rows, x.width)
     mask = tape.tensor(f"{name} mask", x.rows, x.width, MASK_BYTES)
@@ -19,8 +20,8 @@ def dropout(tape: Tape, x: Tensor, name: str) -> Tensor:
     return tape.kernel(
         x,
         y,
-        elementwise(name, size, masked, saves=(mask,)),
-        elementwise(f"{name} gradient", masked, size, gradient, reads=(mask,)),
+        elementwise(name, size, masked, saves=(mask,), family=family),
+        elementwise(f"{name} gradient", masked, size, gradient, reads=(mask,), family=family),
     )
 
 

@@ -11,6 +11,7 @@ from simtrain.workload.blocks.eager import Ops, rms_norm_kernels, rotation_kerne
 from simtrain.workload.blocks.norm import norm_parameters
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Parameter, Tape
+from simtrain.workload.work import KernelFamily
 
 
 def head_norms(
@@ -24,7 +25,8 @@ def head_norms(
     """
     channels = query_key.width // (heads + groups)
     weight = Parameter(norm_parameters(kind, channels), is_whole=True)
-    kernels = _fused(query_key, heads, groups, "norm", saves=(query_key,))
+    family = KernelFamily(kind)
+    kernels = _fused(query_key, heads, groups, "norm", family, saves=(query_key,))
     if kind == "rms_norm" and not tape.microbatch.kernels.fused_rms_norm:
         kernels = [
             rms_norm_kernels(tape, tape.tensor(part, query_key.rows * number, channels), name)
@@ -38,7 +40,7 @@ def rotary(tape: Tape, query_key: Tensor, heads: int, groups: int) -> Tensor:
 
     The table of sines and cosines is not counted: it has s rows for all sequences and heads.
     """
-    kernels = _fused(query_key, heads, groups, "rotation")
+    kernels = _fused(query_key, heads, groups, "rotation", KernelFamily.ROTARY)
     if not tape.microbatch.kernels.fused_rotary:
         sizes = _sizes(query_key, heads, groups)
         kernels = [rotation_kernels(f"{part} rotation", size) for part, size in sizes.items()]
@@ -52,17 +54,22 @@ def _sizes(query_key: Tensor, heads: int, groups: int) -> dict[str, int]:
 
 
 def _fused(
-    query_key: Tensor, heads: int, groups: int, name: str, saves: tuple[Tensor, ...] = ()
+    query_key: Tensor,
+    heads: int,
+    groups: int,
+    name: str,
+    family: KernelFamily,
+    saves: tuple[Tensor, ...] = (),
 ) -> list[tuple[Ops, Ops]]:
     """For queries and for keys one kernel each way; the gradient also reads what is saved."""
     num_read, phase = 1 + len(saves), Phase.INPUT_GRADIENT
-    return [
-        (
-            (elementwise(f"{part} {name}", size, size, saves=saves),),
-            (elementwise(f"{part} {name} gradient", num_read * size, size, phase, reads=saves),),
-        )
-        for part, size in _sizes(query_key, heads, groups).items()
-    ]
+    kernels: list[tuple[Ops, Ops]] = []
+    for part, size in _sizes(query_key, heads, groups).items():
+        forward = elementwise(f"{part} {name}", size, size, saves=saves, family=family)
+        sizes = num_read * size, size
+        backward = elementwise(f"{part} {name} gradient", *sizes, phase, reads=saves, family=family)
+        kernels.append(((forward,), (backward,)))
+    return kernels
 
 
 def _on_both(

@@ -6,8 +6,9 @@ from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.eager import rms_norm_kernels
 from simtrain.workload.fp8 import fp8_tensors, issue_casts, recipe_of, transpose
 from simtrain.workload.issue import IssueOrder
-from simtrain.workload.ops import Phase, Tensor, elementwise
+from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.tape import Parameter, Tape
+from simtrain.workload.work import KernelFamily
 
 _PARAMETERS = {"layer_norm": 2, "rms_norm": 1}
 """Vectors as wide as the input: a weight, and of layer norm a bias."""
@@ -35,34 +36,41 @@ def norm(
     return tape.kernel(
         x,
         y,
-        elementwise(name, size, size, saves=(x,)),
-        elementwise(f"{name} gradient", 2 * size, size, Phase.INPUT_GRADIENT, reads=(x,)),
+        elementwise(name, size, size, saves=(x,), family=KernelFamily(kind)),
+        _gradient(name, x, kind),
         weight,
     )
 
 
 def _casting_norm(tape: Tape, x: Tensor, y: Tensor, name: str, kind: Normalization) -> Tensor:
     batch, size, elements = tape.microbatch, x.num_bytes, x.rows * x.width
-    recipe, gathered = recipe_of(batch), batch.sequence_parallel
+    recipe, gathered, family = recipe_of(batch), batch.sequence_parallel, KernelFamily(kind)
     tape.fp8_copies[y] = fp8_tensors(tape, f"{name} output in fp8", x.rows, x.width)
 
     def forward(order: IssueOrder) -> None:
         if not recipe.norm_casts:
-            order.compute(elementwise(name, size, size, saves=(x,)))
+            order.compute(elementwise(name, size, size, saves=(x,), family=family))
             issue_casts(
                 order, batch, f"{name} output", elements, gathered=gathered, knows_largest=True
             )
             return
-        order.compute(elementwise(name, size, recipe.copy_bytes(elements), saves=(x,)))
+        copy_bytes = recipe.copy_bytes(elements)
+        order.compute(elementwise(name, size, copy_bytes, saves=(x,), family=family))
         if recipe.transposes and not gathered:
             order.compute(transpose(f"{name} output", elements, Phase.FORWARD))
 
-    gradient = elementwise(f"{name} gradient", 2 * size, size, Phase.INPUT_GRADIENT, reads=(x,))
+    gradient = _gradient(name, x, kind)
     parameters = (Parameter(norm_parameters(kind, x.width), is_whole=True),)
     tape.record(
         name, (x,), (y,), forward, lambda order: order.compute(gradient), parameters=parameters
     )
     return y
+
+
+def _gradient(name: str, x: Tensor, kind: Normalization) -> Op:
+    """The kernel of the input's gradient, which the weight's is part of."""
+    size, phase, family = x.num_bytes, Phase.INPUT_GRADIENT, KernelFamily(kind)
+    return elementwise(f"{name} gradient", 2 * size, size, phase, reads=(x,), family=family)
 
 
 def norm_parameters(kind: Normalization, width: int) -> int:

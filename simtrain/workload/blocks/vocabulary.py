@@ -88,6 +88,7 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
     kept = tape.tensor("logits", logits.rows, logits.width, FP32_BYTES)
     is_fp32 = logits.element_bytes == FP32_BYTES
     given, fp32 = 0 if is_fp32 else logits.num_bytes, kept.num_bytes
+    family = KernelFamily.CROSS_ENTROPY
 
     def forward(order: IssueOrder) -> None:
         both = given + fp32
@@ -102,7 +103,8 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
         )
         for name, read_bytes, write_bytes, held, reduced in steps[is_fp32:]:
             saves = (kept,) if name == "softmax of logits" else ()
-            order.compute(elementwise(name, read_bytes, write_bytes, saves=saves, holds_bytes=held))
+            sizes = read_bytes, write_bytes
+            order.compute(elementwise(name, *sizes, saves=saves, holds_bytes=held, family=family))
             if reduced:
                 order.block(_token_sum(batch, f"cross entropy {reduced}"))
         if batch.context:
@@ -115,9 +117,11 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
         # The gradient overwrites the softmax that it is computed from.
         reads = (kept,) if is_fp32 else ()
         name = "cross entropy gradient"
-        order.compute(elementwise(name, fp32, fp32, phase, reads=reads, holds_bytes=0))
+        sizes = fp32, fp32
+        order.compute(elementwise(name, *sizes, phase, reads=reads, holds_bytes=0, family=family))
         if not is_fp32:
-            order.compute(elementwise("logits from fp32", fp32, given, phase, reads=(kept,)))
+            name, sizes = "logits from fp32", (fp32, given)
+            order.compute(elementwise(name, *sizes, phase, reads=(kept,), family=family))
 
     tape.record("cross entropy", (logits,), (), forward, backward)
 
