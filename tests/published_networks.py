@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from simtrain.workload.work import CollectiveKind
 
+MIB = 2**20
+
 
 @dataclass(frozen=True)
 class PublishedTimes:
@@ -104,3 +106,15 @@ PUBLISHED = (
         },
     ),
 )
+
+RING_SHARES = {
+    16 * MIB: {2: 0.32, 4: 0.24, 8: 0.13, 16: 0.05, 32: 0.044, 64: 0.021, 128: 0.0087},
+    256 * MIB: {2: 0.85, 4: 0.77, 8: 0.69, 16: 0.57, 32: 0.387, 64: 0.209, 128: 0.1027},
+    1024 * MIB: {2: 0.92, 4: 0.93, 8: 0.9, 16: 0.76, 32: 0.74, 64: 0.563, 128: 0.314575},
+    16384 * MIB: {2: 0.96, 4: 0.96, 8: 0.96, 16: 0.96, 32: 0.957, 64: 0.958, 128: 0.919175},
+}
+"""Bus bandwidth of rings against the nominal 400 GB/s of a node, by bytes and by nodes of 8 GPUs.
+
+aliyun/SimAI, astra-sim-alibabacloud/inputs/ratio/nic_ratio.csv at commit cef83f9d: an input of
+that simulator, whose origin it does not describe.
+"""

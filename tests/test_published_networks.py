@@ -1,17 +1,17 @@
 """What docs/validation.md says of collectives over H100 and H200 nodes, recomputed."""
 
+import math
 from collections.abc import Iterator
 
 from command_line import ROOT
-from published_networks import PUBLISHED, PublishedTimes
+from published_networks import MIB, PUBLISHED, RING_SHARES, PublishedTimes
 
-from simtrain.durations.collectives import collective_seconds
+from simtrain.durations.collectives import collective_seconds, wire_bytes
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.mesh import Group
-from simtrain.workload.work import Collective
+from simtrain.workload.work import Collective, CollectiveKind
 
-MIB = 2**20
 BANDS = (
     ("64 KiB to 8 MiB", MIB // 16, 8 * MIB),
     ("16 to 128 MiB", 16 * MIB, 128 * MIB),
@@ -66,3 +66,29 @@ def test_algorithms_are_nearer_to_what_was_published_than_rings_alone() -> None:
         rings += map(abs, errors(figures, without, 0, 2**60))
         now += map(abs, errors(figures, profile, 0, 2**60))
     assert sum(now) / len(now) < 0.1 < 0.8 < sum(rings) / len(rings)
+
+
+def bus_bandwidth(kind: CollectiveKind, array_bytes: int, num_nodes: int) -> float:
+    """Bytes a second over whole nodes of H100s, as nccl-tests counts them."""
+    num_ranks = 8 * num_nodes
+    op = Collective(kind, array_bytes, Group(("dp",), num_ranks, 8))
+    return wire_bytes(op) / collective_seconds(op, load_profile("h100_sxm"))
+
+
+def test_rings_lose_bandwidth_over_nodes_by_their_latency_alone() -> None:
+    """Without an efficiency by number of nodes they fall as a published table does."""
+    logs = []
+    for size, shares in RING_SHARES.items():
+        gather = CollectiveKind.ALL_GATHER
+        ours = {nodes: bus_bandwidth(gather, size, nodes) / 400e9 for nodes in shares}
+        cells = [f"{shares[nodes]:.2f} / {ours[nodes]:.2f}" for nodes in shares]
+        assert f"| {size // MIB:,} MiB | {' | '.join(cells)} |" in VALIDATION
+        logs += [abs(math.log(ours[nodes] / shares[nodes])) for nodes in shares]
+    assert f"by a factor of {math.exp(sum(logs) / len(logs)):.2f}" in VALIDATION
+
+
+def test_all_reduces_of_the_largest_arrays_that_the_validation_quotes() -> None:
+    measured = ((8192 * MIB, 8), (16384 * MIB, 16), (2048 * MIB, 32))
+    ours = [bus_bandwidth(CollectiveKind.ALL_REDUCE, *one) / 1e9 for one in measured]
+    first, second, third = (f"{one:.0f}" for one in ours)
+    assert f"we say {first}, {second} and {third}." in " ".join(VALIDATION.split())
