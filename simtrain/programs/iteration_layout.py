@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from cachetools import LRUCache, cached
 from numpy.typing import NDArray
 
 from simtrain.engine import (
@@ -50,6 +49,7 @@ from simtrain.programs.parts import (
     Transfer,
 )
 from simtrain.programs.pipeline import PipelineTasks, link_streams, stage_streams
+from simtrain.programs.recent import Recent
 from simtrain.schedules import KINDS, Messages
 
 _REMEMBERED = 3_000_000
@@ -183,10 +183,12 @@ class IterationTasks:
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
 
 
-@cached(LRUCache(_REMEMBERED, lambda tasks: tasks.graph.num_tasks))
+_LAID_OUT = Recent[Structure, IterationTasks](_REMEMBERED, lambda tasks: tasks.graph.num_tasks)
+
+
 def tasks_of(structure: Structure) -> IterationTasks:
     """The tasks of all iterations of a structure."""
-    return _Layout(structure).lay_out()
+    return _LAID_OUT.get(structure, lambda structure: _Layout(structure).lay_out())
 
 
 class _Layout:

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from cachetools import LRUCache
-
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
@@ -29,6 +27,7 @@ from simtrain.programs.parts import (
     structure_of,
 )
 from simtrain.programs.pass_time import PassMachine, PassTime
+from simtrain.programs.recent import Recent
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Op, total_flops, total_model_flops
@@ -50,19 +49,14 @@ class Machine:
 
     model: DurationModel
     engine: Engine = "auto"
-    _times: LRUCache[Pass, PassTime] = field(
-        default_factory=lambda: LRUCache(_REMEMBERED), repr=False
-    )
-    _steps: LRUCache[tuple[StepOptions, Parameters], dict[str, float]] = field(
-        default_factory=lambda: LRUCache(_REMEMBERED), repr=False
+    _times: Recent[Pass, PassTime] = field(default_factory=lambda: Recent(_REMEMBERED), repr=False)
+    _steps: Recent[tuple[StepOptions, Parameters], dict[str, float]] = field(
+        default_factory=lambda: Recent(_REMEMBERED), repr=False
     )
 
     def time(self, one: Pass) -> PassTime:
         """Where the seconds of a pass go; equal passes are simulated once."""
-        found = self._times.get(one)
-        if found is None:
-            found = self._times[one] = self._run(one)
-        return found
+        return self._times.get(one, self._run)
 
     def op_seconds(self, ops: Iterable[Op]) -> float:
         """Seconds of ops run one after another."""
@@ -70,12 +64,7 @@ class Machine:
 
     def step_seconds(self, options: StepOptions, parameters: Parameters) -> dict[str, float]:
         """Seconds of each field of an optimizer step."""
-        found = self._steps.get((options, parameters))
-        if found is None:
-            ops = step_ops(options, parameters)
-            found = {name: self.op_seconds(some) for name, some in ops.items()}
-            self._steps[options, parameters] = found
-        return found
+        return self._steps.get((options, parameters), self._run_step)
 
     def host_issue_s(self, of_stack: float | None = None) -> float:
         """Host time to issue a kernel or a message: the software stack's, or else the profile's."""
@@ -93,6 +82,9 @@ class Machine:
         launch_s = self.host_issue_s(one.options.launch_s)
         machine = replace(self.pass_machine, launch_s=launch_s)
         return simulate_pass(record_pass(one), machine, self.engine)
+
+    def _run_step(self, step: tuple[StepOptions, Parameters]) -> dict[str, float]:
+        return {name: self.op_seconds(ops) for name, ops in step_ops(*step).items()}
 
 
 @dataclass(frozen=True)
