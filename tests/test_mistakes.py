@@ -35,6 +35,8 @@ LONG = "a" * 300
         ("run sweep.yaml", "fix: simtrain sweep sweep.yaml --out results"),
         ("sweep mine.yaml --out x", "mine.yaml:1:1: E116 this is a scenario, not a sweep"),
         ("sweep mine.yaml --out x", "base: mine.yaml"),
+        ("search gpt2_1_5b --gpus 8,two", 'E834 "8,two" is no number of GPUs'),
+        ("search gpt2_1_5b --gpus 0", "write whole numbers of at least 1: --gpus 256,512"),
     ],
 )
 def test_a_mistake_is_answered_with_what_was_meant(
@@ -65,6 +67,26 @@ def test_a_name_of_300_characters_is_no_traceback(command: str, code: str) -> No
     outcome = call(*shlex.split(command))
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert f"{code} " in outcome.stderr
+
+
+@pytest.mark.parametrize("options", [("--gpus", "1,2"), ("--gpus", "1", "--gpus", "2")])
+def test_numbers_of_gpus_may_stand_between_commas(options: tuple[str, ...]) -> None:
+    outcome = call("search", "gpt2_1_5b", *options, "--set", "batch.global=2", "--top", "1")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert "on 1 or 2 GPUs" in outcome.stdout
+
+
+def test_a_few_tokens_are_asked_about() -> None:
+    few, many = (call("cost", "gpt2_1_5b", "--tokens", words).stdout for words in ("300", "300B"))
+    assert "300 tokens are at most one iteration" in few
+    assert "at most one iteration" not in many
+
+
+def test_a_remedy_names_the_recompute_that_auto_would_choose() -> None:
+    options = ("--set", "recompute=none", "--set", "model.seq_length=4096")
+    outcome = call("run", "table5_22b_present", *options)
+    assert outcome.exit_code == 3
+    assert "the cheapest change that fits is --set recompute=selective: " in outcome.stderr
 
 
 # ------------------------------------------------------------------------------ paths in files

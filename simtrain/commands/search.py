@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from simtrain.commands.shared import JsonOption, ScenarioArgument, SetOption, show
+from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
     from simtrain.search import SearchResult
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 def search(
     scenario: ScenarioArgument,
     gpus: Annotated[
-        list[int],
-        typer.Option("--gpus", min=1, help="Number of GPUs; repeat to compare several."),
+        list[str],
+        typer.Option("--gpus", help="Number of GPUs, or several to compare: 256,512."),
     ],
     objective: Annotated[
         Literal["time", "cost", "memory", "tokens_per_s"],
@@ -92,7 +93,7 @@ def search(
     with progress_bar() as tell, first_interrupt() as interrupted:
         result = find(
             loaded,
-            tuple(gpus),
+            _counts(gpus),
             Objective(objective),
             max_memory=max_memory,
             top=top,
@@ -104,6 +105,16 @@ def search(
         )
     files = write_scenarios(result, out) if out else []
     show(as_json, lambda: _as_json(result, files), lambda: search_page(result))
+
+
+def _counts(written: list[str]) -> tuple[int, ...]:
+    """The numbers of GPUs, each option with one or with several between commas."""
+    parts = [part.strip() for text in written for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        message = f'"{", ".join(written)}" is no number of GPUs'
+        fix = "write whole numbers of at least 1: --gpus 256,512"
+        raise InputError.of("E834", message, Location("--gpus"), fix)
+    return tuple(int(part) for part in parts)
 
 
 def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:

@@ -48,6 +48,9 @@ def _amount(value: float) -> str:
 def _notes(cost: TrainingCost) -> Iterator[str]:
     if not cost.calibrated:
         yield NOT_CALIBRATED
+    if cost.num_iterations == 1:
+        tokens = f"{cost.num_tokens:,}"
+        yield f"{tokens} tokens are at most one iteration; a number in billions ends in B: 300B."
     yield from ASSUMPTIONS
     for name, source in cost.sources.items():
         yield f"{name}: {source}"

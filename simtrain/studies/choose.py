@@ -19,6 +19,9 @@ from simtrain.schedules import most_outstanding
 from simtrain.studies.most_that_fit import most_that_fit
 from simtrain.units import format_bytes, format_seconds
 
+FASTEST = "the fastest that fits"
+"""Why a choice was made, at the end of its words, in brackets."""
+
 
 class Run(Protocol):
     """What is asked of a simulated iteration."""
@@ -78,7 +81,7 @@ class Choice(Generic[R]):
     def why(self) -> str:
         """The choice, its reason, and a line for everything that was tried."""
         fits = self.chosen.memory.fits
-        reason = "the fastest that fits" if fits else "nothing fits, this needs least"
+        reason = FASTEST if fits else "nothing fits, this needs least"
         return "\n  ".join([f"{self.chosen.words} ({reason})", *map(str, self.trials)])
 
 

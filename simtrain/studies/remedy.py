@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, get_args
 
 from simtrain.errors import DoesNotFitError, InputError, Problem
 from simtrain.memory.report import MemoryReport
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
+from simtrain.scenario.recompute_section import Strategy
 from simtrain.strict_yaml import as_scalar
 from simtrain.studies import choose
 from simtrain.units import format_seconds, gib
@@ -23,6 +24,7 @@ from simtrain.units import format_seconds, gib
 Change = tuple[str, Any]
 """A field of the scenario and its new value."""
 _FACTORS = (2, 4, 8)
+_AUTO: Change = ("recompute", "auto")
 
 
 class Run(choose.Run, Protocol):
@@ -126,7 +128,7 @@ def _changes(scenario: Scenario) -> Iterator[Change]:
     for stage in range(memory.zero_stage + 1, 4):
         yield "memory.zero_stage", stage
     if scenario.recompute.strategy != "auto":
-        yield "recompute", "auto"
+        yield _AUTO
     if scenario.batch.micro > 1:
         yield "batch.micro", scenario.batch.micro // 2
     if not memory.offload_optimizer:
@@ -162,8 +164,15 @@ def _advice(remedy: Remedy[Result] | None) -> str:
         return "none of the changes tried is enough: use GPUs with more memory, or more GPUs"
     found = remedy.run
     time = f"{format_seconds(found.iteration_time_s)} on {remedy.scenario.num_gpus} GPUs"
-    chosen = f" ({found.recompute_choice.splitlines()[0]})" if found.recompute_choice else ""
+    changes, chosen = remedy.changes, ""
+    if found.recompute_choice:
+        words = found.recompute_choice.splitlines()[0].removesuffix(f" ({choose.FASTEST})")
+        # A choice that is a strategy can be written; one that differs by stage cannot.
+        if words in get_args(Strategy) and _AUTO in changes:
+            changes = tuple(("recompute", words) if one == _AUTO else one for one in changes)
+        else:
+            chosen = f", where recompute=auto chooses {words}"
     return (
-        f"the cheapest change that fits is {remedy.options}{chosen}: "
+        f"the cheapest change that fits is {_options(changes)}{chosen}: "
         f"{gib(found.memory.fullest.peak_bytes)} GiB, {time}"
     )
