@@ -16,7 +16,7 @@ PACKAGE = ROOT / "simtrain"
 # Used by many rooms; the sentence in docs/design.md leaves them out.
 LOWEST = {
     *("version", "errors", "extras", "units", "output_folder", "strict_yaml", "resources", "mesh"),
-    *("entry", "system"),
+    *("entry", "system", "provenance"),
 }
 # Each room and the rooms that it imports, all of them above it.
 ROOMS: dict[str, set[str]] = {
@@ -30,6 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "mesh": set(),
     "entry": set(),
     "system": set(),
+    "provenance": {"version", "resources"},
     "software": {"units", "strict_yaml", "resources", "entry"},
     "scenario": {"errors", "units", "strict_yaml", "resources", "mesh", "software"},
     "explanations": {"errors", "scenario"},
@@ -62,6 +63,7 @@ ROOMS: dict[str, set[str]] = {
         *("report", "evaluation", "system"),
     },
     "search": {
+        "provenance",
         *("errors", "extras", "units", "output_folder", "strict_yaml", "mesh", "scenario"),
         *("hardware", "workload", "schedules", "plan", "programs", "memory", "report", "studies"),
         *("evaluation", "sweep"),
@@ -81,6 +83,7 @@ ROOMS: dict[str, set[str]] = {
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},
     "commands": {
+        "provenance",
         *("errors", "extras", "units", "output_folder", "strict_yaml", "resources", "scenario"),
         *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
         *("paper", "figures", "pages", "importing", "system", "explanations"),

@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import shlex
+from hashlib import sha256
 
 import pytest
 import typer
@@ -14,6 +15,7 @@ from scenario_texts import edited
 import simtrain
 from simtrain import cli
 from simtrain.paper import times
+from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
 from simtrain.schedules import Schedule, build
 
@@ -52,6 +54,12 @@ def test_run_json_is_the_result_of_the_api_in_full_precision(arguments: tuple[st
     for name in ("iteration_time_s", "mfu", "hfu", "tokens_per_s"):
         assert data[name] == getattr(result, name)
     assert data["num_gpus"] == result.scenario.num_gpus
+    profile = find_profile(result.scenario.cluster)
+    assert data.pop("made_with") == {
+        "simtrain": simtrain.__version__,
+        "profile": result.scenario.cluster,
+        "profile_sha256": sha256(profile.read_bytes()).hexdigest(),
+    }
     assert data == result.to_dict()
 
 

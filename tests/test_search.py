@@ -343,6 +343,9 @@ def test_the_command_prints_json(file: pathlib.Path, tmp_path: pathlib.Path) -> 
         assert sum(one["breakdown_s"].values()) == pytest.approx(one["iteration_time_s"])
         ran = json.loads(call("run", one["file"], "--json").stdout)
         assert ran["iteration_time_s"] == one["iteration_time_s"]
+        assert ran["made_with"] == data["made_with"]
+        head = pathlib.Path(one["file"]).read_text("utf-8").partition("\n")[0]
+        assert all(words in head for words in data["made_with"].values())
         # `simtrain cost` finds the same of a million tokens, but that it counts whole iterations.
         cost = json.loads(call("cost", one["file"], "--tokens", "1T", "--json").stdout)
         assert data["currency"] == cost["currency"]

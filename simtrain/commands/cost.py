@@ -43,4 +43,4 @@ def cost(
         raise InputError([problem]) from error
     result = simulated(load_scenario(scenario, overrides or ()), allow_oom)
     found = training_cost(result.scenario, result.profile, result.iteration_time_s, num_tokens)
-    show(as_json, found.to_json, lambda: cost_page(found))
+    show(as_json, found.to_json, lambda: cost_page(found), result.scenario.cluster)

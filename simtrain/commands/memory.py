@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
 from simtrain.commands.shared import (
@@ -39,6 +41,7 @@ def memory(
         result = simulate(loaded)
         if out:
             write_memory_figure(result, out)
-    show(as_json, result.memory.to_json, lambda: memory_page(result.memory))
+    page = partial(memory_page, result.memory)
+    show(as_json, result.memory.to_json, page, loaded.cluster)
     if not result.memory.fits:
         raise typer.Exit(DOES_NOT_FIT)

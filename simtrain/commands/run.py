@@ -36,4 +36,4 @@ def run(
     from simtrain.scenario import load_scenario
 
     result = simulated(load_scenario(scenario, overrides or ()), allow_oom, engine)
-    show(as_json, result.to_dict, lambda: result_page(result))
+    show(as_json, result.to_dict, lambda: result_page(result), result.scenario.cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -104,7 +105,8 @@ def search(
             tell=tell,
         )
     files = write_scenarios(result, out) if out else []
-    show(as_json, lambda: _as_json(result, files), lambda: search_page(result))
+    page = partial(search_page, result)
+    show(as_json, lambda: _as_json(result, files), page, result.base.cluster)
 
 
 def _counts(written: list[str]) -> tuple[int, ...]:

@@ -50,10 +50,18 @@ OutOption = Annotated[
 ]
 
 
-def show(as_json: bool, data: Callable[[], dict[str, Any]], page: Callable[[], Any]) -> None:
-    """Print the data as JSON, or else the page."""
+def show(
+    as_json: bool,
+    data: Callable[[], dict[str, Any]],
+    page: Callable[[], Any],
+    cluster: str | None = None,
+) -> None:
+    """Print the data as JSON, or else the page. JSON says what a `cluster`'s data is made with."""
     if as_json:
-        emit(json.dumps(data(), indent=2, allow_nan=False) + "\n")
+        from simtrain.provenance import provenance
+
+        made_with = {"made_with": provenance(cluster)} if cluster else {}
+        emit(json.dumps(data() | made_with, indent=2, allow_nan=False) + "\n")
         return
     console = Console(width=text_width())
     with console.capture() as capture:

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from simtrain.errors import InputError, Location
 from simtrain.output_folder import make_folder, writing_to
+from simtrain.provenance import provenance
 from simtrain.scenario import Scenario
 from simtrain.search.looker import Found
 from simtrain.search.result import SearchResult
@@ -39,8 +40,16 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     with writing_to(folder, _WHAT):
         for rank, (path, found) in enumerate(zip(paths, result.ranked, strict=True), start=1):
             description = _description(result, rank, found)
-            yaml.dump(_data(found.scenario, path.stem, description), path)
+            with path.open("w", encoding="utf-8") as file:
+                file.write(_head(found.scenario.cluster))
+                yaml.dump(_data(found.scenario, path.stem, description), file)
     return paths
+
+
+def _head(cluster: str) -> str:
+    made = provenance(cluster)
+    version, digest = made["simtrain"], made["profile_sha256"]
+    return f"# Found by simtrain {version} with the profile {cluster} (SHA-256 {digest}).\n"
 
 
 def _description(result: SearchResult, rank: int, found: Found) -> str:
