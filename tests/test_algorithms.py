@@ -30,7 +30,7 @@ from simtrain.mesh import AXES, Group, Mesh
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
 US = 1e-6
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, _ = CollectiveKind
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, *_ = CollectiveKind
 STEPS = Steps(base_s=10 * US, node_s=2 * US, network_s=15 * US, efficiency=0.5)
 TWO_NODES = Group(("dp",), 16, 8)
 EIGHT_NODES = Group(("dp",), 64, 8)

@@ -128,20 +128,21 @@ def test_nodes_are_given_the_files_of_profiles(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
     """A path that leads nowhere on the node, and a shipped name of which it has another file."""
-    (tmp_path / "driver").mkdir()
-    (tmp_path / "node").mkdir()
-    monkeypatch.chdir(tmp_path / "driver")
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    monkeypatch.chdir(driver)
     mine = (ROOT / "hw_profiles/a100_sxm4_80gb.yaml").read_text(encoding="utf-8")
     pathlib.Path("mine.yaml").write_text(mine.replace("name: a100", "name: my_a100", 1))
-    plan = plan_of(tmp_path, with_axes("cluster: [mine.yaml, h100_sxm]"))
+    plan = plan_of(driver, with_axes("cluster: [mine.yaml, h100_sxm]"))
     executor = RayExecutor(FakeRay(), needs_of(plan))
     run(plan, tmp_path / "here")
     _evaluator.cache_clear()
-    monkeypatch.chdir(tmp_path / "node")
+    monkeypatch.chdir(tmp_path)
+    driver.rename(tmp_path / "elsewhere")
     run(plan, tmp_path / "there", lambda: executor)
     assert files_of(tmp_path / "there") == files_of(tmp_path / "here")
-    assert load_profile("mine.yaml").name.startswith("my_a100")
-    assert load_module._given.keys() == {"mine.yaml", "h100_sxm"}
+    assert load_profile(driver / "mine.yaml").name.startswith("my_a100")
+    assert load_module._given.keys() == {str(driver / "mine.yaml"), "h100_sxm"}
 
 
 # ------------------------------------------------------------------------------- what goes wrong

@@ -212,7 +212,7 @@ def test_an_error_of_values_that_stay_is_at_their_line() -> None:
         (
             {"parallelism": Batch(micro=1, global_=2)},
             'E201 unknown key "micro" in parallelism',
-            "The keys of parallelism are",
+            "did you mean batch.micro? The keys of parallelism are",
         ),
     ],
 )
