@@ -31,9 +31,7 @@ from simtrain.programs.recent import Recent
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Op, total_flops, total_model_flops
-from simtrain.workload.optimizer import (
-    step_ops,
-)
+from simtrain.workload.optimizer import step_ops
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions

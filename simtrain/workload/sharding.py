@@ -71,7 +71,7 @@ class Issues(Protocol):
 
 
 class ShardedPass:
-    """What a pass exchanges with the other replicas; nothing at all without sharding.
+    """What a pass exchanges with the other replicas.
 
     Each unit's parameters are gathered before it is used and, if that overlaps, those of the next
     units at the same time. Of reductions at most one is under way at a time. `gathered_bytes` and
@@ -80,7 +80,7 @@ class ShardedPass:
 
     Args:
         order: issues the ops.
-        sharding: what is sharded, if anything.
+        sharding: what is sharded, and over which ranks.
         elements: parameters of each unit on this rank.
         batch: the types of parameters and gradients.
         used: units in the order in which the pass first needs their parameters.
@@ -91,7 +91,7 @@ class ShardedPass:
     def __init__(
         self,
         order: Issues,
-        sharding: Sharding | None,
+        sharding: Sharding,
         elements: Mapping[int, int],
         batch: Microbatch,
         used: Iterable[int],
@@ -108,7 +108,7 @@ class ShardedPass:
         self.gathered_bytes = self.bucket_bytes = 0
         self._gathering: deque[Handle | None] = deque()
         self._reducing: tuple[int, Handle | None] | None = None
-        if sharding is None or not sharding.shards_parameters:
+        if not sharding.shards_parameters:
             return
         units = [unit for unit in used if elements[unit]]
         if is_forward or not sharding.keeps_gathered:
@@ -121,21 +121,21 @@ class ShardedPass:
 
     def need(self, unit: int) -> None:
         """Let what is issued next wait for a unit's parameters, unless it has waited before."""
-        if not self.upcoming or self.upcoming[0] != unit or self.sharding is None:
+        if not self.upcoming or self.upcoming[0] != unit:
             return
         if not self._gathering:
-            self._gather(unit, self.sharding)
+            self._gather(unit)
         handle = self._gathering.popleft()
         self.upcoming.pop(0)
         if self.overlaps:
             for following in self.upcoming[len(self._gathering) : self.sharding.prefetch]:
-                self._gather(following, self.sharding)
+                self._gather(following)
         self.order.wait(handle)
         self.resharded.discard(unit)
 
     def free(self, unit: int) -> None:
         """Free a unit's parameters, unless its backward pass is to find them."""
-        if self.sharding is None or (self.is_forward and self.sharding.keeps_gathered):
+        if self.is_forward and self.sharding.keeps_gathered:
             return
         if self.is_forward and self.sharding.resharded and unit in self.gathered:
             self.resharded.add(unit)
@@ -144,7 +144,7 @@ class ShardedPass:
 
     def begin(self, unit: int) -> None:
         """Hold a unit's gradients whole, from the first op that computes one of them."""
-        if self.sharding and self.sharding.accumulates:
+        if self.sharding.accumulates:
             self.whole.add(unit)
             held = self._sum(self.whole) * self.batch.gradient_bytes
             self.bucket_bytes = max(self.bucket_bytes, held)
@@ -152,7 +152,7 @@ class ShardedPass:
     def reduce(self, unit: int) -> None:
         """Reduce the gradients of a unit, which are complete."""
         sharding = self.sharding
-        if sharding is None or not sharding.reduces or not self.elements[unit]:
+        if not sharding.reduces or not self.elements[unit]:
             return
         self.finish()
         num_bytes = self.elements[unit] * self.batch.gradient_bytes
@@ -160,9 +160,7 @@ class ShardedPass:
         work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, sharding.data)
         handle = self.order.launch(_exchange("gradient reduction", work, Phase.WEIGHT_GRADIENT))
         if sharding.joining:
-            work = Collective(
-                CollectiveKind.ALL_REDUCE, self._shard_bytes(unit, sharding), sharding.joining
-            )
+            work = Collective(CollectiveKind.ALL_REDUCE, self._shard_bytes(unit), sharding.joining)
             op = _exchange("gradient shard all-reduce", work, Phase.WEIGHT_GRADIENT)
             handle = self.order.launch(op, after=handle)
         self._reducing = unit, handle
@@ -171,17 +169,18 @@ class ShardedPass:
 
     def finish(self) -> None:
         """Add what the last reduction brought to the shard that the rank keeps."""
-        if self._reducing is None or self.sharding is None:
+        if self._reducing is None:
             return
         unit, handle = self._reducing
         self.order.wait(handle)
         self.whole.discard(unit)
         if self.sharding.accumulates:
-            shard_bytes = self._shard_bytes(unit, self.sharding)
+            shard_bytes = self._shard_bytes(unit)
             self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
         self._reducing = None
 
-    def _gather(self, unit: int, sharding: Sharding) -> None:
+    def _gather(self, unit: int) -> None:
+        sharding = self.sharding
         self.gathered.add(unit)
         self._count_gathered()
         num_bytes = self.elements[unit] * self.batch.element_bytes
@@ -192,13 +191,13 @@ class ShardedPass:
 
     def _count_gathered(self) -> None:
         held = self._sum(self.gathered)
-        if self.sharding and self.sharding.resharded:
+        if self.sharding.resharded:
             ranks = self.sharding.resharded.num_ranks
             held += sum(-(-self.elements[unit] // ranks) for unit in self.resharded)
         self.gathered_bytes = max(self.gathered_bytes, held * self.batch.element_bytes)
 
-    def _shard_bytes(self, unit: int, sharding: Sharding) -> int:
-        shard = -(-self.elements[unit] // sharding.data.num_ranks)
+    def _shard_bytes(self, unit: int) -> int:
+        shard = -(-self.elements[unit] // self.sharding.data.num_ranks)
         return shard * self.batch.gradient_bytes
 
     def _sum(self, units: Iterable[int]) -> int:
