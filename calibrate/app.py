@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from calibrate.nccl_command import nccl_tests
-from calibrate.sizes import Part, sizes_for
-from calibrate.validate_command import validate
+from calibrate.benchmarks.sizes import Part, sizes_for
+from calibrate.records.nccl_command import nccl_tests
+from calibrate.validation.command import validate
 from simtrain.commands.app import App
 from simtrain.errors import InputError, Problem, SimtrainError
 
 if TYPE_CHECKING:
-    from calibrate.fit import Fit
-    from calibrate.memory_comparison import MemoryComparison
+    from calibrate.fit.from_figures import Fit
+    from calibrate.memory.comparison import MemoryComparison
 
 _MISSED = 4
 """Exit code: an error above its stated threshold."""
@@ -78,8 +78,8 @@ def fit(
     except SimtrainError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(error.exit_code) from error
-    from calibrate.fit_page import print_fit
-    from calibrate.profile_file import profile_text
+    from calibrate.fit.page import print_fit
+    from calibrate.fit.profile_file import profile_text
 
     console = Console(stderr=output is None)
     print_fit(fitted, console)
@@ -120,7 +120,7 @@ def memory(
     if as_json:
         print(json.dumps(comparison.to_json(), indent=2))
     else:
-        from calibrate.memory_comparison import memory_table, memory_verdict
+        from calibrate.memory.comparison import memory_table, memory_verdict
 
         console = Console()
         console.print(memory_table(comparison))
@@ -164,14 +164,14 @@ def measure(
 def _measured_machine(out: Path, device: Device | None, parts: list[Part], *, quick: bool) -> str:
     """What the first rank has to say of the measurement; the others are silent.
 
-    Raises InputError as `calibrate.measure.measure`, or where torch is not there.
+    Raises InputError as `calibrate.benchmarks.measure.measure`, or where torch is not there.
     """
     from simtrain.extras import require
 
     require("measuring a machine", "torch")
-    from calibrate.measure import measure as measure_machine
-    from calibrate.measure_products import multiplies_fp8
-    from calibrate.memory_measure import has_cuda
+    from calibrate.benchmarks.measure import measure as measure_machine
+    from calibrate.benchmarks.products import multiplies_fp8
+    from calibrate.memory.measure import has_cuda
 
     chosen = device or (Device.CUDA if has_cuda() else Device.CPU)
     measured = measure_machine(out, chosen.value, sizes_for(chosen.value, quick=quick), parts)
@@ -190,8 +190,8 @@ def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
     from simtrain.extras import require
 
     require("fitting a profile", "scipy")
-    from calibrate.measured_fit import fit_folder
-    from calibrate.partial_fit import fit_figures
+    from calibrate.fit.from_records import fit_folder
+    from calibrate.fit.without_layers import fit_figures
 
     is_folder = source.is_dir() or (name is not None and not source.exists())
     if is_folder:
@@ -214,8 +214,8 @@ def _measured(device: Device | None) -> MemoryComparison:
     from simtrain.extras import require
 
     require("measuring memory", "torch")
-    from calibrate.memory_cases import all_cases
-    from calibrate.memory_measure import compare, has_cuda
+    from calibrate.memory.cases import all_cases
+    from calibrate.memory.measure import compare, has_cuda
 
     if device is Device.CUDA and not has_cuda():
         raise InputError([Problem("E702", "torch finds no CUDA device", fix="--device cpu")])

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from command_line import Outcome, spawn
 
-from calibrate.measure import points_of
-from calibrate.ranks import Ranks
-from calibrate.record_file import identity, read_records
-from calibrate.records import FILE_NAME, Measurement
-from calibrate.sizes import Part, sizes_for
-from calibrate.timing import Timer
+from calibrate.benchmarks.measure import points_of
+from calibrate.benchmarks.ranks import Ranks
+from calibrate.benchmarks.sizes import Part, sizes_for
+from calibrate.benchmarks.timing import Timer
+from calibrate.records.file import identity, read_records
+from calibrate.records.schema import FILE_NAME, Measurement
 from simtrain.hardware.load import load_profile
 
 # torchrun is this module's command.

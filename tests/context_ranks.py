@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch_ranks import relative_error
 
-from calibrate.shape import LayerShape
-from calibrate.torch_context import Ring, ring_core
-from calibrate.torch_layer import Recompute, TransformerLayer
+from calibrate.torch_model.context import Ring, ring_core
+from calibrate.torch_model.layer import Recompute, TransformerLayer
+from calibrate.torch_model.shape import LayerShape
 
 HEADS, GROUPS, TOKENS, CHANNELS = 4, 2, 24, 8
 

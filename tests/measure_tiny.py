@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from calibrate.measure import measure
-from calibrate.sizes import LayerSize, LlamaSize, Part, Sizes
+from calibrate.benchmarks.measure import measure
+from calibrate.benchmarks.sizes import LayerSize, LlamaSize, Part, Sizes
 from simtrain.errors import InputError
 
 _LAYER = LayerSize(64, 2, 32, 1)

@@ -5,8 +5,8 @@ from typing import Any
 
 from toys import a100
 
-from calibrate.collective_fit import measured_collective
-from calibrate.records import (
+from calibrate.fit.collectives import measured_collective
+from calibrate.records.schema import (
     CollectiveRecord,
     GemmRecord,
     Header,

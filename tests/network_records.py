@@ -2,10 +2,10 @@
 
 from measured_records import took
 
-from calibrate.collective_fit import measured_collective
-from calibrate.measured_links import LinkFit
-from calibrate.measured_network import Load
-from calibrate.records import CollectiveRecord, Measurement
+from calibrate.fit.collectives import measured_collective
+from calibrate.fit.links import LinkFit
+from calibrate.fit.network import Load
+from calibrate.records.schema import CollectiveRecord, Measurement
 from simtrain.durations.collectives import network_seconds
 from simtrain.workload.work import RING_COLLECTIVES
 

@@ -12,5 +12,5 @@ def run_ranks(rank: Callable[..., None], arguments: tuple[Any, ...], number: int
 
     They are forked from a server that has imported torch and what is measured with it.
     """
-    multiprocessing.set_forkserver_preload(["torch.distributed", "calibrate.torch_training"])
+    multiprocessing.set_forkserver_preload(["torch.distributed", "calibrate.torch_model.training"])
     torch.multiprocessing.start_processes(rank, arguments, nprocs=number, start_method="forkserver")

@@ -16,12 +16,12 @@ from test_torch_measure import identities, wait_for_lines
 from test_torch_training import assert_ranks_train_as_one_does
 from training_ranks import EXPERTS, LLAMA, scenario
 
-from calibrate.measured_links import fit_links
-from calibrate.measured_network import fit_network, missing_for_network, ranks_per_node
-from calibrate.models import expert_split
-from calibrate.record_file import read_records
-from calibrate.records import CollectiveRecord, OverlapRecord
-from calibrate.sizes import Part
+from calibrate.benchmarks.models import expert_split
+from calibrate.benchmarks.sizes import Part
+from calibrate.fit.links import fit_links
+from calibrate.fit.network import fit_network, missing_for_network, ranks_per_node
+from calibrate.records.file import read_records
+from calibrate.records.schema import CollectiveRecord, OverlapRecord
 
 SCRIPT = Path(__file__).with_name("measure_tiny.py")
 

@@ -9,9 +9,9 @@ from toys import a100
 from typer.testing import CliRunner
 
 from calibrate.app import app
-from calibrate.fit import Fit, fit_profile
-from calibrate.profile_file import profile_text
-from calibrate.residuals import Residual, Residuals, round_significant
+from calibrate.fit.from_figures import Fit, fit_profile
+from calibrate.fit.profile_file import profile_text
+from calibrate.fit.residuals import Residual, Residuals, round_significant
 from simtrain.errors import InputError
 from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario

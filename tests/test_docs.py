@@ -17,7 +17,7 @@ from measured_records import alone, header
 from pytest import CaptureFixture, MonkeyPatch
 
 from calibrate.__main__ import app as calibrate_app
-from calibrate.record_file import RecordFile
+from calibrate.records.file import RecordFile
 from simtrain import paper
 from simtrain.commands.reproduce import Target
 from simtrain.hardware.load import load_profile

@@ -9,13 +9,18 @@ from pydantic import ValidationError
 from test_validate import HEADER, layer, layer_record
 from toys import a100, small
 
-from calibrate.attention_fit import training_attention
-from calibrate.figures import AttentionKernels, HeadSizes, OtherAttention, TrainingAttentionFigures
-from calibrate.fit import Fit
-from calibrate.limits import Limits
-from calibrate.measured_fit import fit_measurements
-from calibrate.records import AttentionRecord, Measurement
-from calibrate.validation import validate_profile
+from calibrate.fit.attention_model import training_attention
+from calibrate.fit.figures import (
+    AttentionKernels,
+    HeadSizes,
+    OtherAttention,
+    TrainingAttentionFigures,
+)
+from calibrate.fit.from_figures import Fit
+from calibrate.fit.from_records import fit_measurements
+from calibrate.records.schema import AttentionRecord, Measurement
+from calibrate.validation.limits import Limits
+from calibrate.validation.profile import validate_profile
 from simtrain.durations.attention import AttentionMachine, attention_seconds
 from simtrain.entry import Entry
 from simtrain.errors import InputError

@@ -21,12 +21,12 @@ from measured_records import (
 from typer.testing import CliRunner
 
 from calibrate.__main__ import app
-from calibrate.borrowed_links import Links
-from calibrate.collective_fit import measured_collective
-from calibrate.fit import Fit
-from calibrate.measured_fit import fit_folder, fit_measurements
-from calibrate.record_file import RecordFile
-from calibrate.records import (
+from calibrate.fit.borrowed_links import Links
+from calibrate.fit.collectives import measured_collective
+from calibrate.fit.from_figures import Fit
+from calibrate.fit.from_records import fit_folder, fit_measurements
+from calibrate.records.file import RecordFile
+from calibrate.records.schema import (
     CollectiveRecord,
     GemmRecord,
     KernelRecord,

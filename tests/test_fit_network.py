@@ -7,12 +7,12 @@ import pytest
 from measured_records import alone, header, linked, took
 from network_records import ALONE, SEND_S, STEP_S, crossing
 
-from calibrate.borrowed_links import Links
-from calibrate.fit import Fit
-from calibrate.measured_fit import fit_measurements
-from calibrate.measured_links import LinkFit, fit_links
-from calibrate.measured_network import Load, fit_network
-from calibrate.records import CollectiveRecord, Measurement
+from calibrate.fit.borrowed_links import Links
+from calibrate.fit.from_figures import Fit
+from calibrate.fit.from_records import fit_measurements
+from calibrate.fit.links import LinkFit, fit_links
+from calibrate.fit.network import Load, fit_network
+from calibrate.records.schema import CollectiveRecord, Measurement
 from simtrain.durations.collectives import collective_seconds, transfer_seconds
 from simtrain.errors import InputError
 from simtrain.mesh import Group

@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 from measured_records import A100, alone, gemm, header, kernels, linked, took, without
 
-from calibrate.fit import Fit
-from calibrate.measured_checks import check_residuals
-from calibrate.measured_fit import fit_measurements
-from calibrate.measured_links import fit_slowdown
-from calibrate.profile_file import profile_text
-from calibrate.records import (
+from calibrate.fit.checks import check_residuals
+from calibrate.fit.from_figures import Fit
+from calibrate.fit.from_records import fit_measurements
+from calibrate.fit.links import fit_slowdown
+from calibrate.fit.profile_file import profile_text
+from calibrate.fit.residuals import Residual, Residuals
+from calibrate.records.schema import (
     CollectiveRecord,
     HostRecord,
     KernelRecord,
     Measurement,
     OverlapRecord,
 )
-from calibrate.residuals import Residual, Residuals
 from simtrain.durations.gemm import GemmMachine
 from simtrain.durations.host import host_bytes_per_s
 from simtrain.entry import Entry

@@ -5,9 +5,9 @@ import pathlib
 
 import pytest
 
-from calibrate.nccl_tests import add_nccl_tests, read_nccl_tests
-from calibrate.record_file import RecordFile, read_records
-from calibrate.records import Header
+from calibrate.records.file import RecordFile, read_records
+from calibrate.records.nccl_tests import add_nccl_tests, read_nccl_tests
+from calibrate.records.schema import Header
 from simtrain.errors import InputError
 
 HEADER = Header(

@@ -24,7 +24,7 @@ from toys import (
     small,
 )
 
-from calibrate.shape import LayerShape
+from calibrate.torch_model.shape import LayerShape
 from simtrain.durations.collectives import total_wire_bytes
 from simtrain.plan import Plan
 from simtrain.programs.seconds import IterationSeconds

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from command_line import ROOT, call
 
-from calibrate.partial_fit import fit_figures
-from calibrate.profile_file import profile_text
-from calibrate.residuals import Residuals
+from calibrate.fit.profile_file import profile_text
+from calibrate.fit.residuals import Residuals
+from calibrate.fit.without_layers import fit_figures
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.entry import Entry
 from simtrain.errors import InputError

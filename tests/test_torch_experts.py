@@ -7,12 +7,12 @@ import torch
 from test_torch_llama import plain_norm, plain_swiglu
 from torch import Tensor
 
-from calibrate.memory_cases import Case, case
-from calibrate.memory_measure import measure
-from calibrate.models import llama
-from calibrate.shape import LayerShape
-from calibrate.torch_experts import ExpertsMLP
-from calibrate.torch_parallel import TensorGroup
+from calibrate.benchmarks.models import llama
+from calibrate.memory.cases import Case, case
+from calibrate.memory.measure import measure
+from calibrate.torch_model.experts import ExpertsMLP
+from calibrate.torch_model.parallel import TensorGroup
+from calibrate.torch_model.shape import LayerShape
 
 torch.set_num_threads(1)
 

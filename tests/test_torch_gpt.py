@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch_ranks import plain_layer, relative_error, tensors_kept
 
-from calibrate.shape import LayerShape
-from calibrate.torch_adam import BETAS, EPSILON, MixedPrecisionAdam
-from calibrate.torch_gpt import GPT
-from calibrate.torch_layer import DROPOUT
-from calibrate.torch_vocabulary import cross_entropy
+from calibrate.torch_model.adam import BETAS, EPSILON, MixedPrecisionAdam
+from calibrate.torch_model.gpt import GPT
+from calibrate.torch_model.layer import DROPOUT
+from calibrate.torch_model.shape import LayerShape
+from calibrate.torch_model.vocabulary import cross_entropy
 from simtrain.scenario import RecomputePolicy
 
 torch.set_num_threads(1)

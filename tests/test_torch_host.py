@@ -9,12 +9,12 @@ import torch
 from measure_tiny import TINY
 from torch import Tensor
 
-from calibrate.measure_host import adam_runs, copy_runs, host_points
-from calibrate.ranks import Ranks
-from calibrate.records import HostRecord
-from calibrate.sizes import sizes_for
-from calibrate.timing import Run, Timer
-from calibrate.torch_adam import MixedPrecisionAdam
+from calibrate.benchmarks.host import adam_runs, copy_runs, host_points
+from calibrate.benchmarks.ranks import Ranks
+from calibrate.benchmarks.sizes import sizes_for
+from calibrate.benchmarks.timing import Run, Timer
+from calibrate.records.schema import HostRecord
+from calibrate.torch_model.adam import MixedPrecisionAdam
 
 CPU = Timer("cpu", 1e-3, Ranks())
 

@@ -13,9 +13,9 @@ from rank_processes import run_ranks
 from torch_ranks import bytes_kept, errors, run_rank
 from toys import layer_scenarios, shape_of
 
-from calibrate.shape import LayerShape
-from calibrate.torch_layer import Recompute, TransformerLayer
-from calibrate.torch_parallel import TensorGroup
+from calibrate.torch_model.layer import Recompute, TransformerLayer
+from calibrate.torch_model.parallel import TensorGroup
+from calibrate.torch_model.shape import LayerShape
 from simtrain.mesh import Group
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.workload import gpt

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import functional
 from toys import scenario_with
 
-from calibrate.memory_cases import Case
-from calibrate.memory_measure import measure
-from calibrate.shape import LayerShape
-from calibrate.torch_layer import Recompute, TransformerLayer
-from calibrate.torch_llama import grouped_core, rms_norm, rotated, swiglu
+from calibrate.memory.cases import Case
+from calibrate.memory.measure import measure
+from calibrate.torch_model.layer import Recompute, TransformerLayer
+from calibrate.torch_model.llama import grouped_core, rms_norm, rotated, swiglu
+from calibrate.torch_model.shape import LayerShape
 
 torch.set_num_threads(1)
 

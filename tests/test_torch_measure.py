@@ -16,15 +16,17 @@ from measure_tiny import TINY
 from typer.testing import CliRunner
 
 from calibrate.__main__ import app
-from calibrate.iteration_cases import iteration_cases
-from calibrate.machine import command, header
-from calibrate.measure import measure
-from calibrate.measure_collectives import groups_that_matter
-from calibrate.measure_layers import layer_points
-from calibrate.measure_products import Product, multiplies_fp8, product_points, run_of
-from calibrate.ranks import Ranks
-from calibrate.record_file import RecordFile, identity, read_records
-from calibrate.records import (
+from calibrate.benchmarks.collectives import groups_that_matter
+from calibrate.benchmarks.layers import layer_points
+from calibrate.benchmarks.machine import command, header
+from calibrate.benchmarks.measure import measure
+from calibrate.benchmarks.products import Product, multiplies_fp8, product_points, run_of
+from calibrate.benchmarks.ranks import Ranks
+from calibrate.benchmarks.sizes import Part, sizes_for
+from calibrate.benchmarks.timing import Timer, random_data, summary
+from calibrate.benchmarks.training_scenarios import iteration_cases
+from calibrate.records.file import RecordFile, identity, read_records
+from calibrate.records.schema import (
     FILE_NAME,
     AttentionRecord,
     GemmRecord,
@@ -33,8 +35,6 @@ from calibrate.records import (
     LayerRecord,
     Timing,
 )
-from calibrate.sizes import Part, sizes_for
-from calibrate.timing import Timer, random_data, summary
 from simtrain.errors import InputError
 from simtrain.scenario import Scenario, check_scenario
 
@@ -142,7 +142,7 @@ def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(compl
 
 def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = iteration_cases(1, on_gpu=False, quick=True)[:1]
-    monkeypatch.setattr("calibrate.measure.iteration_cases", lambda *_, **__: cases)
+    monkeypatch.setattr("calibrate.benchmarks.measure.iteration_cases", lambda *_, **__: cases)
     assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 1
     assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 0
     (trained,) = read_records(tmp_path)[1]

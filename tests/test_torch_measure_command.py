@@ -49,7 +49,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("calibrate.measure.measure", interrupted)
+    monkeypatch.setattr("calibrate.benchmarks.measure.measure", interrupted)
     done = command("--out", str(tmp_path), "--device", "cpu")
     assert done.exit_code == 130
     assert "the same command goes on" in done.stderr

@@ -15,12 +15,12 @@ from typer.testing import CliRunner, Result
 
 from calibrate import memory_comparison
 from calibrate.__main__ import app
-from calibrate.memory_cases import Case, HeldBytes, all_cases, case
-from calibrate.memory_comparison import MemoryComparison, Row
-from calibrate.memory_measure import measure
-from calibrate.shape import LayerShape
-from calibrate.torch_gpt import GPT
-from calibrate.torch_memory import LiveTensors
+from calibrate.memory.allocator import LiveTensors
+from calibrate.memory.cases import Case, HeldBytes, all_cases, case
+from calibrate.memory.comparison import MemoryComparison, Row
+from calibrate.memory.measure import measure
+from calibrate.torch_model.gpt import GPT
+from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.recompute import units
 
@@ -171,7 +171,7 @@ def test_counts_are_the_same_every_time() -> None:
 
 
 def calibrate(*arguments: str, cases: Sequence[Case] = ()) -> Result:
-    with patch("calibrate.memory_cases.all_cases", lambda: cases or [small(whole=False)]):
+    with patch("calibrate.memory.cases.all_cases", lambda: cases or [small(whole=False)]):
         return CliRunner().invoke(app, ["memory", *arguments])
 
 

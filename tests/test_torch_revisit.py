@@ -8,12 +8,12 @@ import pytest
 from measure_tiny import TINY
 
 from calibrate import measure as measuring
-from calibrate.machine import header
-from calibrate.measured_checks import doubtful
-from calibrate.ranks import Ranks, check_launcher
-from calibrate.record_file import Point, RecordFile, read_records
-from calibrate.records import FILE_NAME, KernelRecord, Timing
-from calibrate.sizes import Part
+from calibrate.benchmarks.machine import header
+from calibrate.benchmarks.ranks import Ranks, check_launcher
+from calibrate.benchmarks.sizes import Part
+from calibrate.fit.checks import doubtful
+from calibrate.records.file import Point, RecordFile, read_records
+from calibrate.records.schema import FILE_NAME, KernelRecord, Timing
 from simtrain.errors import InputError
 
 

@@ -10,11 +10,11 @@ from rank_processes import run_ranks
 from torch import Tensor
 from training_ranks import EXPERTS, LLAMA, file_of, run_rank, scenario, trained, training_of
 
-from calibrate.iteration_cases import iteration_cases
-from calibrate.measure_iterations import measure_iteration
-from calibrate.models import expert_split
-from calibrate.records import RECORD
-from calibrate.torch_training import Training
+from calibrate.benchmarks.iterations import measure_iteration
+from calibrate.benchmarks.models import expert_split
+from calibrate.benchmarks.training_scenarios import iteration_cases
+from calibrate.records.schema import RECORD
+from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario, check_scenario
 
 torch.set_num_threads(1)

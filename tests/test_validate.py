@@ -10,8 +10,7 @@ from toys import a100
 from typer.testing import CliRunner, Result
 
 from calibrate.__main__ import app
-from calibrate.limits import Limits
-from calibrate.records import (
+from calibrate.records.schema import (
     FILE_NAME,
     GemmRecord,
     Header,
@@ -20,7 +19,8 @@ from calibrate.records import (
     Measurement,
     Timing,
 )
-from calibrate.validation import Part, Row, validate_profile
+from calibrate.validation.limits import Limits
+from calibrate.validation.profile import Part, Row, validate_profile
 from simtrain.errors import InputError
 from simtrain.memory.buffers import GLOBAL
 from simtrain.scenario import Scenario
@@ -268,7 +268,7 @@ KINDS = "png", "svg"
 
 
 def test_a_mark_for_each_time_at_what_was_measured() -> None:
-    from calibrate.validation_picture import draw_validation
+    from calibrate.validation.picture import draw_validation
     from simtrain.figures.style import styled
 
     found = validate_profile(a100(), HEADER, simulated_records(), Limits())

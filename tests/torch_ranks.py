@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from calibrate.shape import LayerShape
-from calibrate.torch_layer import DIVIDED_DIMENSION, DROPOUT, Recompute, TransformerLayer
-from calibrate.torch_parallel import InFlight, TensorGroup
+from calibrate.torch_model.layer import DIVIDED_DIMENSION, DROPOUT, Recompute, TransformerLayer
+from calibrate.torch_model.parallel import InFlight, TensorGroup
+from calibrate.torch_model.shape import LayerShape
 from simtrain.workload.work import CollectiveKind
 
 Tensors = dict[str, Tensor]

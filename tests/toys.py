@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from calibrate.shape import LayerShape
+from calibrate.torch_model.shape import LayerShape
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile

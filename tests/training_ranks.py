@@ -10,9 +10,9 @@ from torch import Tensor
 from torch_ranks import relative_error
 
 from calibrate import torch_layer
-from calibrate.models import llama
-from calibrate.torch_layer import DIVIDED_DIMENSION
-from calibrate.torch_training import Training
+from calibrate.benchmarks.models import llama
+from calibrate.torch_model.layer import DIVIDED_DIMENSION
+from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario
 
 Tensors = dict[str, Tensor]

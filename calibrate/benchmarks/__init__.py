@@ -1,0 +1,1 @@
+"""Times what trains on this machine, point by point."""

@@ -1,0 +1,301 @@
+"""Times collectives between the ranks: alone, several at once, and beside matrix products.
+
+Arrays are counted as nccl-tests counts them: what an all-reduce reduces, an all-gather leaves on
+each rank, a reduce-scatter and an all-to-all start from on each rank, and what each rank sends to
+the next one (and gets from the one before).
+
+NCCL's are timed one after another, as nccl-tests does. With gloo's that would be luck: its threads
+must be woken, and back to back they are awake for seconds, and then for seconds not, which takes
+several times as long. So each is timed after a small product on every rank, as it is in a layer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from calibrate.benchmarks.products import Product, product_runs
+from calibrate.benchmarks.ranks import Ranks
+from calibrate.benchmarks.sizes import Sizes
+from calibrate.benchmarks.timing import Run, Timer, in_turn, random_data, spin, summary
+from calibrate.records.file import Point
+from calibrate.records.schema import CollectiveRecord, OverlapRecord
+
+_DTYPE = torch.bfloat16
+_BESIDE_S = 20e-3
+_BESIDE_SAMPLES = 10
+Start = Callable[[], dist.Work]
+"""Begins a collective and returns at once."""
+_NUM_BUDGETS = 2
+"""Of points that a CPU's collective gets: they vary more than all else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Groups of ranks that run the same collective at the same time."""
+
+    groups: tuple[tuple[int, ...], ...]
+    num_nodes: int
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of each."""
+        return len(self.groups[0])
+
+
+def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """Every collective over every size and every group; none for one process."""
+    own_group = cache(partial(_own_group, timer.ranks.rank))
+    layer = sizes.products[0]
+    before = Product(layer.tokens, layer.hidden, layer.hidden, "NN")
+    return [
+        Point(
+            CollectiveRecord,
+            {
+                "op": op,
+                "array_bytes": num_bytes,
+                "num_ranks": members.num_ranks,
+                "num_groups": len(members.groups),
+                "num_nodes": members.num_nodes,
+            },
+            partial(_measure, op, num_bytes, members, own_group, before, timer),
+        )
+        for members in groups_that_matter(timer.ranks)
+        for op in _OPS
+        for num_bytes in sizes.array_bytes
+    ]
+
+
+def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
+    """2, 4, ... and all ranks of a node, one group and as many as fit; then across the nodes.
+
+    Across nodes these are all ranks, one rank of each node, and at the same time each other one.
+    """
+    for size in _group_sizes(ranks.per_node):
+        whole = range(0, ranks.per_node - size + 1, size)
+        groups = tuple(tuple(range(first, first + size)) for first in whole)
+        yield Members(groups[:1], 1)
+        if len(groups) > 1:
+            yield Members(groups, 1)
+    if ranks.num_nodes > 1:
+        peers = tuple(tuple(range(i, ranks.size, ranks.per_node)) for i in range(ranks.per_node))
+        yield Members(peers[:1], ranks.num_nodes)
+        if ranks.per_node > 1:
+            yield Members(peers, ranks.num_nodes)
+            yield Members((tuple(range(ranks.size)),), ranks.num_nodes)
+
+
+def _group_sizes(per_node: int) -> list[int]:
+    powers = [1 << power for power in range(1, per_node.bit_length())]
+    return sorted({size for size in [*powers, per_node] if 2 <= size <= per_node})
+
+
+def _own_group(rank: int, members: Members) -> dist.ProcessGroup | None:
+    """This rank's group of these, which all ranks make together."""
+    made = [dist.new_group(list(ranks)) for ranks in members.groups]
+    own = [group for group, ranks in zip(made, members.groups, strict=True) if rank in ranks]
+    return own[0] if own else None
+
+
+def _measure(
+    op: str,
+    num_bytes: int,
+    members: Members,
+    own_group: Callable[[Members], dist.ProcessGroup | None],
+    before: Product,
+    timer: Timer,
+) -> dict[str, Any]:
+    group = own_group(members)
+    runs = [] if group is None else _runs(op, num_bytes, group, timer)
+    if timer.device == "cuda":
+        return {"time": timer.time(runs)}
+    patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
+    _, time = patient.time_parts([in_turn(product_runs(before, timer)), in_turn(runs)])
+    return {"time": time}
+
+
+def _runs(op: str, num_bytes: int, group: dist.ProcessGroup, timer: Timer) -> list[Run]:
+    """The collective over arrays in turn; each rank has written to its own."""
+    data = random_data(timer.device, _DTYPE)
+    # Whole parts: an array is rounded up to a multiple of the ranks.
+    num_ranks = group.size()
+    part = math.ceil(num_bytes / _DTYPE.itemsize / num_ranks)
+
+    def array() -> Tensor:
+        return data.take(part * num_ranks).clone()
+
+    return [_OPS[op](array(), group) for _ in range(timer.copies(num_bytes))]
+
+
+def _all_reduce(array: Tensor, group: dist.ProcessGroup) -> Run:
+    return partial(dist.all_reduce, array, group=group)
+
+
+def _all_gather(array: Tensor, group: dist.ProcessGroup) -> Run:
+    return partial(dist.all_gather_single, array, _own_part(array, group), group=group)
+
+
+def _reduce_scatter(array: Tensor, group: dist.ProcessGroup) -> Run:
+    return partial(dist.reduce_scatter_single, _own_part(array, group), array, group=group)
+
+
+def _all_to_all(array: Tensor, group: dist.ProcessGroup) -> Run:
+    return partial(dist.all_to_all_single, torch.empty_like(array), array, group=group)
+
+
+def _send_recv(array: Tensor, group: dist.ProcessGroup) -> Run:
+    """A ring: each rank sends to the next while the one before sends to it."""
+    received, rank, size = torch.empty_like(array), dist.get_rank(group), group.size()
+    after, before = (dist.get_global_rank(group, (rank + step) % size) for step in (1, -1))
+
+    def run() -> None:
+        ops = [
+            dist.P2POp(dist.isend, array, after, group),
+            dist.P2POp(dist.irecv, received, before, group),
+        ]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+
+    return run
+
+
+def _own_part(array: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    return array.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
+
+
+_OPS: dict[str, Callable[[Tensor, dist.ProcessGroup], Run]] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "send_recv": _send_recv,
+}
+
+
+def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """Products of a layer beside what its backward pass runs beside such; none for one process.
+
+    The all-reduce of a gradient beside a projection's product; the all-gather of a layer's input
+    beside the widest input gradient; the reduce-scatter of one beside the widest weight gradient.
+    """
+    if timer.ranks.size == 1:
+        return []
+    tokens, hidden = sizes.overlap.tokens, sizes.overlap.hidden
+    pairs = (
+        (Product(tokens, hidden, hidden, "NN"), "an all-reduce"),
+        (Product(tokens, hidden, 4 * hidden, "NN"), "an all-gather"),
+        (Product(4 * hidden, hidden, tokens, "NT", accumulate=True), "a reduce-scatter"),
+    )
+    num_bytes = tokens * hidden * _DTYPE.itemsize
+    return [
+        Point(
+            OverlapRecord,
+            {
+                "what": f"{product.m} x {product.n} x {product.k} beside {beside} of "
+                f"{num_bytes} bytes over {timer.ranks.size} ranks"
+            },
+            partial(_measure_overlap, product, _STARTS[beside], num_bytes, timer),
+        )
+        for product, beside in pairs
+    ]
+
+
+def _start_all_reduce(array: Tensor) -> Start:
+    return partial(dist.all_reduce, array, async_op=True)
+
+
+def _start_all_gather(array: Tensor) -> Start:
+    return partial(dist.all_gather_single, array, _own_part(array), async_op=True)
+
+
+def _start_reduce_scatter(array: Tensor) -> Start:
+    return partial(dist.reduce_scatter_single, _own_part(array), array, async_op=True)
+
+
+_STARTS: dict[str, Callable[[Tensor], Start]] = {
+    "an all-reduce": _start_all_reduce,
+    "an all-gather": _start_all_gather,
+    "a reduce-scatter": _start_reduce_scatter,
+}
+
+
+def _measure_overlap(
+    product: Product, prepare: Callable[[Tensor], Start], num_bytes: int, timer: Timer
+) -> dict[str, Any]:
+    """Both run for about as long alone, so that each has the other beside it all the time."""
+    products = product_runs(product, timer)
+    # Whole parts, as in `_runs`; zeros stay finite however often they are added up.
+    count = math.ceil(num_bytes / _DTYPE.itemsize / timer.ranks.size) * timer.ranks.size
+    arrays = [torch.zeros(count, dtype=_DTYPE, device=timer.device) for _ in range(4)]
+    turns = itertools.cycle([prepare(array) for array in arrays])
+
+    def start() -> dist.Work:
+        return next(turns)()
+
+    alone = timer.time(products)
+    collective_alone = timer.time([lambda: start().wait()])
+    num_products = math.ceil(_BESIDE_S / alone.median_s)
+    num_collectives = math.ceil(_BESIDE_S / collective_alone.median_s)
+    beside = _cuda_beside if timer.device == "cuda" else _cpu_beside
+    samples = []
+    for _ in range(_BESIDE_SAMPLES):
+        timer.ranks.meet()
+        taken = beside(products, num_products, start, num_collectives)
+        samples.append(timer.ranks.slowest(taken))
+    return {
+        "compute_alone": alone,
+        "compute_beside": summary([taken[0] / num_products for taken in samples]),
+        "collective_alone": collective_alone,
+        "collective_beside": summary([taken[1] / num_collectives for taken in samples]),
+    }
+
+
+def _cpu_beside(
+    products: Sequence[Run], num_products: int, start: Start, num_collectives: int
+) -> tuple[float, float]:
+    """Seconds of all products and of all collectives, begun together; a thread waits for these."""
+    with ThreadPoolExecutor(max_workers=1) as waiter:
+        begin_s = time.perf_counter()
+        works = [start() for _ in range(num_collectives)]
+        ended = waiter.submit(_ended_s, works)
+        for turn in range(num_products):
+            products[turn % len(products)]()
+        taken_s = time.perf_counter() - begin_s
+        return taken_s, ended.result() - begin_s
+
+
+def _ended_s(works: Sequence[dist.Work]) -> float:
+    for work in works:
+        work.wait()
+    return time.perf_counter()
+
+
+def _cuda_beside(
+    products: Sequence[Run], num_products: int, start: Start, num_collectives: int
+) -> tuple[float, float]:
+    """As `_cpu_beside`, collectives on a stream of their own."""
+    computing, sending = torch.cuda.current_stream(), torch.cuda.Stream()
+    begin, computed, sent = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+    torch.cuda.synchronize()
+    spin(_BESIDE_S)
+    begin.record()
+    sending.wait_event(begin)
+    with torch.cuda.stream(sending):
+        for _ in range(num_collectives):
+            start().wait()
+        sent.record(sending)
+    for turn in range(num_products):
+        products[turn % len(products)]()
+    computed.record(computing)
+    torch.cuda.synchronize()
+    return begin.elapsed_time(computed) / 1e3, begin.elapsed_time(sent) / 1e3

@@ -1,0 +1,164 @@
+"""Times real layers, forward and backward: the paper's under Table 4's strategies, and today's.
+
+The fit sees one of them, the undivided strategy ("none") of the first size, to learn how fast
+products run inside a layer. Every other strategy of that size, and every strategy of every other
+size, is held out, so that what validates a profile is ten times what it has seen. So is every layer
+with fused attention, one for each size, and every layer of today's models, which has it too; one of
+them has its sequences divided instead of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibrate.benchmarks.models import Data, expert_split, gpt, llama
+from calibrate.benchmarks.sizes import LayerSize, LlamaSize, Sizes
+from calibrate.benchmarks.timing import Run, Timer
+from calibrate.records.file import Point
+from calibrate.records.schema import LayerRecord, MemoryRecord
+from calibrate.torch_model.adam import MixedPrecisionAdam
+from calibrate.torch_model.layer import Recompute, TransformerLayer
+from calibrate.torch_model.parallel import TensorGroup
+from calibrate.torch_model.shape import LayerShape
+from simtrain.scenario import Scenario
+
+_NUM_LAYERS = 2
+"""Run in turn, so that no weight is still in a cache from its last use."""
+_NUM_BUDGETS = 5
+"""A layer is many kernels, and what a profile is judged on: it gets the time of so many points."""
+
+
+def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """Every size under every strategy that this number of ranks can have, fused, and today's."""
+    paper = [
+        _point(size, recompute, sequence, timer, held_out=bool(index) or not plain)
+        for index, size in enumerate(sizes.layers)
+        for recompute, sequence, plain in _strategies(timer.ranks.size)
+    ]
+    fused = [
+        _point(size, Recompute.NONE, False, timer, held_out=True, backend="fused")
+        for size in sizes.layers
+    ]
+    several = timer.ranks.size > 1
+    today = [
+        _point(size, recompute, several, timer, held_out=True, backend="fused")
+        for size in sizes.llama_layers
+        for recompute in (Recompute.NONE, Recompute.FULL)
+        if size.groups % timer.ranks.size == size.experts % timer.ranks.size == 0
+    ]
+    divided = [
+        _point(size, Recompute.NONE, False, timer, held_out=True, backend="fused", context=True)
+        for size in sizes.llama_layers[:1]
+        if several and size.seq_length % (2 * timer.ranks.size) == 0
+    ]
+    return paper + fused + today + divided
+
+
+def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """What CUDA and its allocator hold beside a layer's tensors; nothing on a CPU."""
+    if timer.device != "cuda":
+        return []
+    scenario = _scenario(sizes.layers[0], Recompute.NONE, timer.ranks.size, sequence=False)
+    return [Point(MemoryRecord, {}, partial(_measure_memory, scenario))]
+
+
+def _strategies(num_ranks: int) -> Iterator[tuple[Recompute, bool, bool]]:
+    """Table 4's: recompute, sequence parallelism (of several ranks only), and which is plain."""
+    yield Recompute.NONE, False, True
+    if num_ranks > 1:
+        yield Recompute.NONE, True, False
+    yield Recompute.FULL, False, False
+    yield Recompute.SELECTIVE, False, False
+    if num_ranks > 1:
+        yield Recompute.SELECTIVE, True, False
+
+
+def _point(
+    size: LayerSize,
+    recompute: Recompute,
+    sequence: bool,
+    timer: Timer,
+    *,
+    held_out: bool,
+    backend: str = "unfused",
+    context: bool = False,
+) -> Point:
+    """A layer that all ranks divide: its weights, or if `context` its sequences."""
+    scenario = _scenario(size, recompute, 1 if context else timer.ranks.size, sequence=sequence)
+    if context:
+        scenario["parallelism"] = {"context": timer.ranks.size}
+    if backend != "unfused":
+        scenario["attention_backend"] = backend
+    what = {"scenario": scenario, "held_out": held_out}
+    return Point(LayerRecord, what, partial(_measure, scenario, timer))
+
+
+def _scenario(size: LayerSize, recompute: Recompute, tensor: int, *, sequence: bool) -> Data:
+    model, split = _model(size), {"tensor": tensor, "sequence_parallel": sequence}
+    return {
+        "model": model,
+        "parallelism": split | expert_split(model, tensor),
+        "batch": {"micro": size.microbatch, "global": size.microbatch},
+        "recompute": recompute.value,
+    }
+
+
+def _model(size: LayerSize) -> Data:
+    sizes = 1, size.hidden, size.heads, size.seq_length
+    if isinstance(size, LlamaSize):
+        return llama(*sizes, groups=size.groups, ffn=size.ffn, experts=size.experts)
+    return gpt(*sizes)
+
+
+def _measure(data: dict[str, Any], timer: Timer) -> dict[str, Any]:
+    """Forward and backward one after the other, weight gradients into fp32 as in training."""
+    patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
+    forward, backward = patient.time_parts(_passes(data, timer.device))
+    return {"forward": forward, "backward": backward}
+
+
+def _passes(data: dict[str, Any], device: str) -> tuple[Run, Run]:
+    scenario = Scenario.model_validate(data)
+    shape = LayerShape.of(scenario)
+    group = TensorGroup(shape.tensor, shape.sequence_parallel)
+    torch.manual_seed(1)  # the ranks' dropout masks must agree
+    recompute = Recompute(data["recompute"])
+    layers = [TransformerLayer(shape, recompute, group, device=device) for _ in range(_NUM_LAYERS)]
+    optimizers = [MixedPrecisionAdam(layer.parameters(), 1e-4) for layer in layers]
+    tokens = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
+    hidden, gradient = (torch.randn(tokens, dtype=torch.bfloat16, device=device) for _ in range(2))
+    hidden.requires_grad_()
+    outputs: list[Tensor] = []
+
+    def forward() -> None:
+        layers.append(layers.pop(0))
+        outputs.append(layers[0](hidden))
+
+    def backward() -> None:
+        outputs.pop().backward(gradient)
+        hidden.grad = None
+
+    assert len(optimizers) == len(layers)
+    return forward, backward
+
+
+def _measure_memory(data: dict[str, Any]) -> dict[str, Any]:
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    forward, backward = _passes(data, "cuda")
+    for _ in range(3):
+        forward()
+        backward()
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    reserved = torch.cuda.max_memory_reserved()
+    return {
+        "reserved_over_allocated": reserved / torch.cuda.max_memory_allocated(),
+        "outside_allocator_bytes": total - free - torch.cuda.memory_reserved(),
+    }

@@ -1,0 +1,114 @@
+"""Who is measured: the header of a measurement's file."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from calibrate.benchmarks.ranks import Ranks, backend_of
+from calibrate.records.schema import Header
+
+_WARM_UP_S = 0.5
+_CPU_INFO = Path("/proc/cpuinfo")
+_CONDITIONS = (
+    "clocks.sm",
+    "clocks.mem",
+    "clocks.max.sm",
+    "temperature.gpu",
+    "power.draw",
+    "power.limit",
+)
+
+
+def header(device: str, ranks: Ranks) -> Header:
+    """This machine, now."""
+    on_cuda = device == "cuda"
+    queried = _while_computing(_nvidia_smi) if on_cuda else {}
+    driver = queried.pop("driver_version", None)
+    software = {"torch": torch.__version__, "python": platform.python_version()}
+    if on_cuda:
+        software |= {"cuda": str(torch.version.cuda)} | ({"driver": driver} if driver else {})
+        if torch.distributed.is_nccl_available():
+            software["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return Header(
+        device=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
+        backend=backend_of(device, ranks),
+        num_ranks=ranks.size,
+        num_nodes=ranks.num_nodes,
+        num_sms=_num_sms() if on_cuda else torch.get_num_threads(),
+        memory_bytes=_cuda_bytes() if on_cuda else _host_bytes(),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command(ranks),
+        software=software,
+        conditions=queried,
+    )
+
+
+def command(ranks: Ranks) -> str:
+    """The command line that does this again; on several nodes it is run on each."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["calibrate"]:  # simtrain calibrate measure
+        arguments = arguments[1:]
+    program = "python -m calibrate"
+    if ranks.size > 1:
+        nodes = f"--nnodes {ranks.num_nodes} " if ranks.num_nodes > 1 else ""
+        program = f"torchrun {nodes}--nproc-per-node {ranks.per_node} -m calibrate"
+    return f"{program} {shlex.join(arguments)}".strip()
+
+
+def _num_sms() -> int:
+    return int(torch.cuda.get_device_properties().multi_processor_count)
+
+
+def _cuda_bytes() -> int:
+    return int(torch.cuda.get_device_properties().total_memory)
+
+
+def _host_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _cpu_name() -> str:
+    lines = _CPU_INFO.read_text(encoding="utf-8").splitlines() if _CPU_INFO.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _while_computing(query: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """Ask a GPU that has products to do, with more of them queued: idle clocks say nothing."""
+    operand = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    end_s, count = time.perf_counter() + _WARM_UP_S, 0
+    while time.perf_counter() < end_s:
+        operand @ operand
+        torch.cuda.synchronize()
+        count += 1
+    for _ in range(count):
+        operand @ operand
+    queried = query()
+    torch.cuda.synchronize()
+    return queried
+
+
+def _nvidia_smi() -> dict[str, str]:
+    """What nvidia-smi says of this rank's GPU and its driver; nothing where it cannot be run."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
+    query = ("driver_version", *_CONDITIONS)
+    identifier = f"GPU-{torch.cuda.get_device_properties().uuid}"
+    options = [f"--query-gpu={','.join(query)}", "--format=csv,noheader", f"--id={identifier}"]
+    done = subprocess.run([program, *options], capture_output=True, text=True, check=False)
+    values = [value.strip() for value in done.stdout.split(",")]
+    if done.returncode or len(values) != len(query):
+        return {}
+    return dict(zip(query, values, strict=True))

@@ -1,0 +1,159 @@
+"""Measures a machine point by point, each written as it comes; what is there is not redone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from calibrate.benchmarks.attention import attention_points
+from calibrate.benchmarks.collectives import collective_points, overlap_points
+from calibrate.benchmarks.host import host_points
+from calibrate.benchmarks.iterations import measure_iteration
+from calibrate.benchmarks.kernels import kernel_points
+from calibrate.benchmarks.layers import layer_points, memory_points
+from calibrate.benchmarks.machine import header
+from calibrate.benchmarks.products import product_points
+from calibrate.benchmarks.ranks import Ranks, check_launcher, joined
+from calibrate.benchmarks.sizes import Part, Sizes
+from calibrate.benchmarks.timing import Timer
+from calibrate.benchmarks.training_scenarios import iteration_cases
+from calibrate.fit.checks import doubtful
+from calibrate.records.file import Point, RecordFile, identity
+from calibrate.records.schema import IterationRecord
+from simtrain.errors import InputError, Problem
+
+_MAX_REVISITS = 3
+"""Visits of what is doubted: on a machine that is busy all the time none would be enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a measurement came to: by how many ranks, and the records there were and are new."""
+
+    ranks: Ranks
+    num_before: int
+    num_added: int
+
+
+def measure(folder: Path, device: str, sizes: Sizes, parts: Collection[Part]) -> Measured:
+    """Measure what `folder` does not have yet, on "cuda" or "cpu".
+
+    Raises:
+        InputError: E702, E714: what measuring needs is not there; E715, another rank died, or
+            torchrun; E716, collectives alone were asked for and there is one process; or as
+            `RecordFile`.
+    """
+    launcher = os.getppid()
+    with joined(device) as ranks:
+        _check_enough(ranks, parts)
+        timer = Timer(device, sizes.budget_s, ranks)
+        file, known = _open(folder, device, ranks)
+        missing = [p for p in points_of(parts, sizes, timer) if p.identity not in known]
+        with _progress(ranks) as progress:
+            task = progress.add_task("", total=len(missing))
+            for point in missing:
+                progress.update(task, description=point.kind.model_fields["kind"].default)
+                record = point.record(point.measure())
+                check_launcher(launcher)
+                if file is not None:
+                    file.append(record)
+                progress.advance(task)
+            for _ in range(_MAX_REVISITS):
+                _revisit(missing, file, ranks, launcher)
+        return Measured(ranks, len(known), len(missing))
+
+
+def points_of(parts: Collection[Part], sizes: Sizes, timer: Timer) -> list[Point]:
+    """All that there is to measure of these parts, in order."""
+    return [point for part in Part if part in parts for point in _PARTS[part](sizes, timer)]
+
+
+def _open(folder: Path, device: str, ranks: Ranks) -> tuple[RecordFile | None, set[str]]:
+    """The file, which rank 0 alone has, and what it holds, which all know."""
+    file, known, failure = None, set[str](), None
+    if ranks.is_first:
+        try:
+            file = RecordFile(folder, header(device, ranks))
+            known = file.known
+        except InputError as error:
+            failure = error.problems
+    known, failure = ranks.from_first((known, failure))
+    if failure:
+        raise InputError(failure)
+    return file, known
+
+
+def _revisit(points: Sequence[Point], file: RecordFile | None, ranks: Ranks, launcher: int) -> None:
+    """Measure again, later, those of the points that a fit would doubt.
+
+    Where the machine did something else for a moment, it is enough that this is over.
+    """
+    doubted = ranks.from_first(set(map(identity, doubtful(file.records))) if file else None)
+    for point in points:
+        if point.identity in doubted:
+            record = point.record(point.measure())
+            check_launcher(launcher)
+            if file is not None:
+                file.replace(record)
+
+
+def _check_enough(ranks: Ranks, parts: Collection[Part]) -> None:
+    if ranks.size == 1 and set(parts) == {Part.COLLECTIVES}:
+        fix = "torchrun --nproc-per-node 2 -m calibrate measure --out DIR --only collectives"
+        problem = Problem("E716", "collectives need two processes, and there is one", fix=fix)
+        raise InputError([problem])
+
+
+def _kernels(sizes: Sizes, timer: Timer) -> list[Point]:
+    return kernel_points(sizes, timer) + attention_points(sizes, timer) + host_points(sizes, timer)
+
+
+def _collectives(sizes: Sizes, timer: Timer) -> list[Point]:
+    if timer.ranks.size == 1:
+        return []
+    return collective_points(sizes, timer) + overlap_points(sizes, timer)
+
+
+def _layers(sizes: Sizes, timer: Timer) -> list[Point]:
+    return memory_points(sizes, timer) + layer_points(sizes, timer)
+
+
+def _iterations(sizes: Sizes, timer: Timer) -> list[Point]:
+    on_gpu, count = timer.device == "cuda", sizes.num_iterations
+    cases = iteration_cases(timer.ranks.size, on_gpu=on_gpu, quick=sizes.is_quick)
+    return [
+        Point(IterationRecord, {"scenario": case}, partial(_train, case, timer.device, count))
+        for case in cases
+    ]
+
+
+def _train(case: dict[str, Any], device: str, num_iterations: int) -> dict[str, Any]:
+    record = measure_iteration(case, device, num_iterations)
+    return {"time": record.time, "peak_bytes": record.peak_bytes}
+
+
+_PARTS: dict[Part, Callable[[Sizes, Timer], list[Point]]] = {
+    Part.PRODUCTS: product_points,
+    Part.KERNELS: _kernels,
+    Part.COLLECTIVES: _collectives,
+    Part.LAYERS: _layers,
+    Part.ITERATIONS: _iterations,
+}
+
+
+def _progress(ranks: Ranks) -> Progress:
+    return Progress(
+        TextColumn("{task.description:10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not ranks.is_first,
+    )

@@ -1,0 +1,101 @@
+"""Which whole training iterations are measured, as plain data of simtrain's scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calibrate.benchmarks.models import Data, expert_split, gpt, llama
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A model, the sequences of a microbatch, and what is recomputed, one after the other."""
+
+    model: Data
+    micro: int
+    recomputes: Sequence[str] = ("none", "selective", "full")
+    attention_backend: str = "unfused"
+
+
+def _gpt(vocab: int, micro: int, *sizes: int) -> _Case:
+    return _Case(gpt(*sizes) | {"vocab_size": vocab}, micro)
+
+
+def _llama(vocab: int, micro: int, *sizes: int, groups: int, ffn: int, experts: int = 0) -> _Case:
+    """With fused attention, which leaves selective recompute nothing to save."""
+    model = llama(*sizes, groups=groups, ffn=ffn, experts=experts) | {"vocab_size": vocab}
+    return _Case(model, micro, ("none", "full"), "fused")
+
+
+_CPU_QUICK = [
+    _gpt(1024, 2, 2, 256, 4, 128),
+    _llama(1024, 2, 2, 256, 4, 128, groups=2, ffn=704),
+    _llama(1024, 2, 2, 256, 4, 128, groups=2, ffn=256, experts=4),
+]
+_CPU = [
+    *_CPU_QUICK,
+    _gpt(512, 2, 4, 128, 4, 64),
+    _gpt(4096, 2, 4, 512, 8, 256),
+    _llama(4096, 2, 4, 512, 8, 256, groups=4, ffn=1408),
+]
+_GPU_QUICK = [
+    _gpt(51200, 4, 12, 1024, 16, 1024),
+    _llama(32768, 4, 12, 1024, 16, 1024, groups=8, ffn=2816),
+    _llama(32768, 4, 8, 1024, 16, 1024, groups=8, ffn=1792, experts=8),
+]
+_GPU = [
+    *_GPU_QUICK,
+    _gpt(51200, 4, 12, 2048, 16, 1024),
+    _gpt(51200, 1, 6, 4096, 32, 2048),
+    _llama(32768, 1, 6, 4096, 32, 4096, groups=8, ffn=14336),
+]
+"""Layers, hidden size, heads and tokens; with Adam the largest takes 30 GB on one GPU."""
+_MICROBATCHES = 4
+
+
+def iteration_cases(num_ranks: int, *, on_gpu: bool, quick: bool) -> list[Data]:
+    """Scenarios for `num_ranks` processes, every model under every split and recompute.
+
+    Outputs are not deallocated once they are sent, and a stage's output is sent whole.
+    """
+    cases = (_GPU_QUICK if quick else _GPU) if on_gpu else (_CPU_QUICK if quick else _CPU)
+    return [
+        _scenario(case, split, recompute)
+        for case in cases
+        for split in _splits(num_ranks, case.model)
+        for recompute in case.recomputes
+    ]
+
+
+def _splits(num_ranks: int, model: Data) -> list[Data]:
+    """One rank; or all in a pipeline, all in a tensor-parallel group, and both by halves."""
+    if num_ranks == 1:
+        return [{}]
+    num_layers = model["num_layers"]
+    # Each rank has heads of keys and values of its own.
+    num_heads = model["num_query_groups" if "num_query_groups" in model else "num_attention_heads"]
+    splits: list[Data] = []
+    if num_heads % num_ranks == 0:
+        # A layer with experts needs sequence parallelism.
+        sequence = (True,) if "experts" in model else (False, True)
+        splits += [{"tensor": num_ranks, "sequence_parallel": each} for each in sequence]
+    if num_layers % num_ranks == 0:
+        splits.append({"pipeline": num_ranks})
+    half = num_ranks // 2
+    if num_ranks % 2 == 0 and half > 1 and num_heads % half == 0:
+        splits.append({"tensor": half, "sequence_parallel": True, "pipeline": 2})
+    return [split | expert_split(model, split.get("tensor", 1)) for split in splits]
+
+
+def _scenario(case: _Case, split: Data, recompute: str) -> Data:
+    scenario: Data = {
+        "model": case.model,
+        "parallelism": {**split, "scatter_gather": False},
+        "batch": {"micro": case.micro, "global": _MICROBATCHES * case.micro},
+        "recompute": recompute,
+        "memory": {"deallocate_outputs": False},
+    }
+    if case.attention_backend == "fused":
+        scenario["attention_backend"] = "fused"
+    return scenario

@@ -1,0 +1,1 @@
+"""Figures and records in, entries of a hardware profile out."""

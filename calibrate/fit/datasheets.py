@@ -1,0 +1,31 @@
+"""The datasheets of known accelerators, found by the name of the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from ruamel.yaml import YAML
+
+from simtrain.entry import Entry
+from simtrain.units import BytesPerSecond, FlopsPerSecond
+
+_FILE = Path(__file__).parents[1] / "datasheets.yaml"
+
+
+class Datasheet(BaseModel):
+    """What a maker says of a device: 16-bit products, memory, and its links, one way."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    devices: Annotated[list[str], Field(min_length=1)]
+    peak_flops: Entry[FlopsPerSecond]
+    memory_bandwidth: Entry[BytesPerSecond]
+    link_bandwidth: Entry[BytesPerSecond]
+
+
+def datasheet_of(device: str) -> Datasheet | None:
+    """The datasheet of a device by the name that CUDA gives it; None where none is known."""
+    sheets = (Datasheet.model_validate(data) for data in YAML(typ="safe").load(_FILE))
+    return next((sheet for sheet in sheets if device in sheet.devices), None)

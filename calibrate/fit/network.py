@@ -1,0 +1,275 @@
+"""Fits the network between nodes to records of collectives that crossed it.
+
+What is fitted is what `simtrain.durations.collectives` computes: every step of a ring waits for one
+latency, and each rank of a node has a share of its adapters, of which rings over whole nodes and
+rings that run beside each other reach a fraction each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scipy.optimize import least_squares
+
+from calibrate.fit.checks import LARGE_SIZES, NUM_SIZES
+from calibrate.fit.collectives import SMALLEST_BYTES, measured_collective
+from calibrate.fit.links import LinkFit, highest_rate
+from calibrate.fit.residuals import Residual, Residuals, round_significant
+from calibrate.records.schema import CollectiveRecord
+from simtrain.durations.collectives import network_seconds, wire_bytes
+from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
+
+_OUTLIER = 0.1
+"""Relative error from which on a record pulls less and less."""
+_KINDS = frozenset(kind.value for kind in RING_COLLECTIVES)
+_TRANSFER = "send_recv"
+
+
+class Load(StrEnum):
+    """What crosses the network at the same time."""
+
+    WHOLE = "rings over whole nodes"
+    CONCURRENT = "rings beside each other, all ranks of the nodes together"
+    ALONE = "one ring of a rank a node, nothing beside it"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFit:
+    """Latencies in seconds, and the fractions that are reached of a node's adapters.
+
+    `num_adapters` of `adapter_bytes_per_s` each, one way, serve a node of `gpus_per_node`; `alone`
+    are rings with nothing beside them, of which only the ratio of adapters is.
+    """
+
+    num_nodes: int
+    gpus_per_node: int
+    num_adapters: int
+    adapter_bytes_per_s: float
+    step_latency_s: float
+    efficiency: Mapping[Load, float]
+    transfer_latency_s: float
+    transfer_efficiency: float
+    residuals: Mapping[Load, Residuals]
+    transfers: Residuals
+    alone: Sequence[Residuals]
+    array_bytes: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
+    """A record: `steps` latencies, `wire_bytes` of each rank on a node; the model in seconds.
+
+    `model` takes the latency of a step in seconds and the bytes/s that each rank has.
+    """
+
+    name: str
+    seconds: float
+    steps: int
+    wire_bytes: float
+    model: Callable[[float, float], float]
+
+
+Loads = Mapping[Load, Sequence[_Crossing]]
+
+
+def ranks_per_node(records: Sequence[CollectiveRecord]) -> int:
+    """The most ranks of a node that took part in anything."""
+    return max(
+        (math.ceil(r.num_groups * r.num_ranks / r.num_nodes) for r in records),
+        default=1,
+    )
+
+
+def load_of(record: CollectiveRecord, per_node: int) -> Load | None:
+    """How a record loads the network; None for what simtrain has no model of."""
+    if record.num_nodes == 1 or record.num_ranks % record.num_nodes:
+        return None
+    on_node = record.num_ranks // record.num_nodes
+    if record.num_groups == 1 and on_node == per_node:
+        return Load.WHOLE
+    if record.num_groups * on_node == per_node:
+        return Load.CONCURRENT
+    return Load.ALONE if record.num_groups == on_node == 1 else None
+
+
+def is_used(record: CollectiveRecord, per_node: int) -> bool:
+    """Whether a record across nodes is fitted, when enough of them are there."""
+    load = load_of(record, per_node)
+    if record.op == _TRANSFER:
+        return load is not None and record.num_ranks == record.num_nodes
+    return load is not None and record.op in _KINDS
+
+
+def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> list[str]:
+    """What a fit needs and was not measured; empty where there is enough."""
+    loads = [Load.WHOLE] if per_node == 1 else [Load.WHOLE, Load.CONCURRENT]
+    needed = [(op, load) for load in loads for op in sorted(_KINDS)] + [(_TRANSFER, loads[-1])]
+    return [
+        f"{op} ({load})" for op, load in needed if not _is_enough(_of(records, op, load, per_node))
+    ]
+
+
+def fit_network(
+    records: Sequence[CollectiveRecord], per_node: int, node: LinkFit | None
+) -> NetworkFit:
+    """The network of records of which none is missing; `node` is what there is inside a node."""
+    crossing = [record for record in records if is_used(record, per_node)]
+    rings: Loads = {
+        load: [
+            _ring(record, node)
+            for kind in RING_COLLECTIVES
+            for record in _of(crossing, kind.value, load, per_node)
+        ]
+        for load in Load
+    }
+    sent: Loads = {
+        load: [_transfer(record) for record in _of(crossing, _TRANSFER, load, per_node)]
+        for load in Load
+    }
+    step_s, ring_rates = _fit(rings)
+    transfer_s, sent_rates = _fit(sent)
+    num_adapters, bandwidth = _adapters([ring_rates, sent_rates], per_node)
+    share = num_adapters * bandwidth / per_node
+    whole = Load.WHOLE
+    loaded = Load.CONCURRENT if per_node > 1 else whole
+    fractions = {load: _fraction(ring_rates[load], share) for load in (whole, loaded)}
+    sent_fraction = _fraction(sent_rates[loaded], share)
+    alone = [
+        _residuals(f"{what} across nodes, {Load.ALONE}", timed[Load.ALONE], latency, rate)
+        for what, timed, latency, rate in (
+            ("collectives", rings, step_s, ring_rates.get(Load.ALONE)),
+            ("transfers", sent, transfer_s, sent_rates.get(Load.ALONE)),
+        )
+        if rate is not None
+    ]
+    return NetworkFit(
+        max(record.num_nodes for record in crossing),
+        per_node,
+        num_adapters,
+        bandwidth,
+        step_s,
+        {whole: fractions[whole], Load.CONCURRENT: fractions[loaded]},
+        transfer_s,
+        sent_fraction,
+        {
+            load: _residuals(
+                f"collectives across nodes, {load}", rings[load], step_s, share * fraction
+            )
+            for load, fraction in fractions.items()
+        },
+        _residuals("transfers across nodes", sent[loaded], transfer_s, share * sent_fraction),
+        alone,
+        (min(r.array_bytes for r in crossing), max(r.array_bytes for r in crossing)),
+    )
+
+
+def _of(
+    records: Sequence[CollectiveRecord], op: str, load: Load, per_node: int
+) -> list[CollectiveRecord]:
+    return [
+        record
+        for record in records
+        if record.op == op and is_used(record, per_node) and load_of(record, per_node) is load
+    ]
+
+
+def _is_enough(records: Sequence[CollectiveRecord]) -> bool:
+    sizes = {record.array_bytes for record in records}
+    large = sum(size >= SMALLEST_BYTES for size in sizes)
+    return len(sizes) >= NUM_SIZES and large >= LARGE_SIZES
+
+
+def _ring(record: CollectiveRecord, node: LinkFit | None) -> _Crossing:
+    """A ring is as slow as the slower of the links inside the nodes and the network."""
+    kind, on_node = CollectiveKind(record.op), record.num_ranks // record.num_nodes
+    op = measured_collective(kind, record.array_bytes, record.num_ranks, record.num_nodes)
+    inside_s = 0.0 if node is None or on_node == 1 else node.ring_seconds(op, on_node)
+    steps = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (record.num_ranks - 1)
+    return _Crossing(
+        _name(record),
+        record.time.median_s,
+        steps,
+        wire_bytes(op) / on_node,
+        lambda latency_s, rate: max(inside_s, network_seconds(op, latency_s, on_node * rate)),
+    )
+
+
+def _transfer(record: CollectiveRecord) -> _Crossing:
+    num_bytes = record.array_bytes
+    return _Crossing(
+        _name(record),
+        record.time.median_s,
+        1,
+        num_bytes,
+        lambda latency_s, rate: latency_s + num_bytes / rate,
+    )
+
+
+def _name(record: CollectiveRecord) -> str:
+    groups = f"{record.num_groups} times " if record.num_groups > 1 else ""
+    where = f"{record.num_ranks} ranks on {record.num_nodes} nodes"
+    return f"{groups}{record.op} over {where}, {record.array_bytes} bytes"
+
+
+def _fit(timed: Loads) -> tuple[float, dict[Load, float]]:
+    """Seconds of a step, and bytes/s of each rank under each load that was measured.
+
+    All are fitted at once to the logarithms of times, odd records counting less. No rate is above
+    what any record shows beyond the shortest time: where latency is all, it could be anything.
+    """
+    loads = [load for load in Load if timed[load]]
+    highest = [highest_rate([(c.wire_bytes, c.seconds) for c in timed[load]]) for load in loads]
+    latency_s = min(crossing.seconds / crossing.steps for load in loads for crossing in timed[load])
+
+    def errors(x: Sequence[float]) -> list[float]:
+        latency, *rates = (math.exp(value) for value in x)
+        return [
+            math.log(crossing.model(latency, rate) / crossing.seconds)
+            for load, rate in zip(loads, rates, strict=True)
+            for crossing in timed[load]
+        ]
+
+    limits = [math.log(value) for value in (2 * latency_s, *(1.001 * rate for rate in highest))]
+    start = [math.log(0.7) + limit for limit in limits]
+    bounds = ([limit - 10 for limit in limits], limits)
+    tight = {"xtol": 1e-12, "ftol": 1e-12, "gtol": 1e-12}
+    found = least_squares(errors, start, bounds=bounds, loss="soft_l1", f_scale=_OUTLIER, **tight)
+    latency, *rates = (math.exp(float(value)) for value in found.x)
+    return round_significant(latency), dict(zip(loads, rates, strict=True))
+
+
+def _adapters(rates: Sequence[Mapping[Load, float]], per_node: int) -> tuple[int, float]:
+    """How many adapters there seem to be, and bytes/s of one.
+
+    A node reaches what all its ranks reach together. One rank alone reaches one adapter's; so many
+    of them as the node reaches are counted, and no more than ranks, as each uses one.
+    """
+    node = max(
+        (1 if load is Load.ALONE else per_node) * rate
+        for found in rates
+        for load, rate in found.items()
+    )
+    one = max((found[Load.ALONE] for found in rates if Load.ALONE in found), default=0.0)
+    count = min(round(node / one), per_node) if one else per_node
+    return count, _rounded_up(max(one, node / count))
+
+
+def _fraction(rate: float, share: float) -> float:
+    return round_significant(min(rate / share, 1.0))
+
+
+def _rounded_up(value: float) -> float:
+    """To four digits, never below the value."""
+    rounded = round_significant(value)
+    return rounded if rounded >= value else round_significant(value * 1.0005)
+
+
+def _residuals(title: str, timed: Sequence[_Crossing], latency_s: float, rate: float) -> Residuals:
+    rows = [
+        Residual(crossing.name, crossing.seconds * 1e6, crossing.model(latency_s, rate) * 1e6)
+        for crossing in timed
+    ]
+    return Residuals(title, "us", rows)

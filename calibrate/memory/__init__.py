@@ -1,0 +1,1 @@
+"""Memory of layers and small GPTs: measured, and beside what simtrain simulates."""

@@ -1,0 +1,125 @@
+"""Runs layers and small GPTs in torch and holds the memory they take against what is simulated."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from calibrate.memory.allocator import CudaAllocator, LiveTensors, Memory
+from calibrate.memory.cases import Case, HeldBytes, case
+from calibrate.memory.comparison import MemoryComparison, Row
+from calibrate.torch_model.adam import MixedPrecisionAdam
+from calibrate.torch_model.gpt import GPT, LayerStack
+from calibrate.torch_model.shape import LayerShape
+
+
+def has_cuda() -> bool:
+    """Whether torch finds a CUDA device."""
+    return torch.cuda.is_available()
+
+
+def compare(cases: Sequence[Case], device: str) -> MemoryComparison:
+    """Run the cases on "cuda", or without computing anything on "meta", one after another."""
+    counted = "live tensors counted, nothing computed"
+    if device == "cuda":
+        counted = f"torch.cuda.max_memory_allocated on {torch.cuda.get_device_name()}"
+        leave_workspaces()
+    return MemoryComparison(counted, [_row(each, device) for each in cases])
+
+
+def leave_workspaces() -> None:
+    """What the first run on CUDA leaves behind (cuBLAS's workspaces) is not any case's."""
+    measure(_TINY, "cuda")
+
+
+def measure(what: Case, device: str) -> tuple[HeldBytes, int | None]:
+    """What a case holds in its second iteration, and what the allocator had reserved by then."""
+    memory: Memory = CudaAllocator() if device == "cuda" else LiveTensors()
+    gc.collect()
+    memory.reset_peak()
+    with memory.counting():
+        before = memory.held_bytes
+        iteration = _training(what, device, memory)
+        iteration()
+        states = memory.held_bytes
+        memory.reset_peak()
+        held = iteration()
+    measured = HeldBytes(states - before, held - states, memory.peak_bytes - before)
+    return measured, memory.reserved_bytes
+
+
+def _row(what: Case, device: str) -> Row:
+    measured, reserved_bytes = measure(what, device)
+    return Row(what.name, what.recompute, measured, what.simulated(), reserved_bytes)
+
+
+def _training(what: Case, device: str, memory: Memory) -> Callable[[], int]:
+    """An iteration; it returns what is held after its last forward pass."""
+    model = _model(what, device)
+    optimizer = MixedPrecisionAdam(model.parameters(), learning_rate=1e-4)
+    num_microbatches = what.scenario.num_microbatches
+
+    def microbatch() -> int:
+        loss = model(*_inputs(what, device)) / num_microbatches
+        held = memory.held_bytes
+        loss.backward()
+        return held
+
+    def iteration() -> int:
+        held = [microbatch() for _ in range(num_microbatches)]
+        optimizer.step()
+        return held[-1]
+
+    return iteration
+
+
+def _model(what: Case, device: str) -> nn.Module:
+    shape, model = LayerShape.of(what.scenario), what.scenario.model
+    if what.whole:
+        recompute, tied = what.scenario.recompute, model.tied_embeddings
+        return GPT(shape, model.num_layers, recompute, tied=tied, device=device)
+    layers = LayerStack(shape, model.num_layers, what.scenario.recompute, device=device)
+    return nn.Sequential(layers, _NextStage())
+
+
+def _inputs(what: Case, device: str) -> tuple[Tensor, ...]:
+    """Tokens and labels, or what the stage before sends."""
+    model, micro = what.scenario.model, what.scenario.batch.micro
+    tokens = model.seq_length, micro
+    if what.whole:
+        return tuple(torch.randint(model.vocab_size, tokens, device=device) for _ in range(2))
+    hidden = torch.randn(*tokens, model.hidden_size, dtype=torch.bfloat16, device=device)
+    return (hidden.requires_grad_(),)
+
+
+class _NextStage(nn.Module):
+    """Takes an output and gives back its gradient, keeping nothing (paper, Appendix B)."""
+
+    def forward(self, output: Tensor) -> Tensor:
+        loss: Tensor = _SentOn.apply(output)
+        return loss
+
+
+class _SentOn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, output: Tensor) -> Tensor:
+        ctx.shape, ctx.kind = output.shape, {"dtype": output.dtype, "device": output.device}
+        return output.new_zeros(())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor) -> Tensor:
+        return torch.ones(ctx.shape, **ctx.kind)
+
+
+_TINY = case(
+    {"num_layers": 1, "hidden_size": 64, "num_attention_heads": 1, "seq_length": 64},
+    "none",
+    micro=1,
+    whole=True,
+)

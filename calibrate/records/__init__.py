@@ -1,0 +1,1 @@
+"""Measurements on disk: their kinds, their file, and nccl-tests' output."""

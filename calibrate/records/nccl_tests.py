@@ -1,0 +1,143 @@
+"""Reads what nccl-tests printed (text) or wrote (`-J`, JSON) as records of collectives.
+
+Sources: NVIDIA/nccl-tests, src/common.cu (columns, in microseconds and GB/s) and doc/PERFORMANCE.md
+(bus bandwidth is algorithm bandwidth times a factor of the collective and the number of ranks). The
+size of all-gather and reduce-scatter is that of the whole array.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from calibrate.records.file import RecordFile, identity, read_records
+from calibrate.records.schema import CollectiveRecord, Timing
+from simtrain.errors import InputError, Location, Problem
+
+Op: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+
+BUS_FACTORS: dict[Op, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "send_recv": lambda n: 1.0,
+}
+"""Bus over algorithm bandwidth, by the number of ranks."""
+_ITERATIONS = re.compile(r"warmup iters: \d+ iters: (\d+)")
+_ROUNDING_GB_PER_S = 0.006
+"""Both bandwidths are printed to 0.01 GB/s."""
+_COLUMNS = 8
+"""size, count, type, redop, root, time, algbw, busbw: out of place; those in place follow."""
+
+
+def add_nccl_tests(folder: Path, path: Path, op: Op, num_ranks: int, num_nodes: int) -> int:
+    """Add the times of a file to the measurements of a folder; how many it did not have yet.
+
+    Raises:
+        InputError: as `read_nccl_tests`, or the folder holds no measurements.
+    """
+    records = read_nccl_tests(path, op, num_ranks, num_nodes)
+    header, _ = read_records(folder)
+    file = RecordFile(folder, header)
+    new = [record for record in records if identity(record) not in file.known]
+    for record in new:
+        file.append(record)
+    return len(new)
+
+
+def read_nccl_tests(
+    path: Path, op: Op, num_ranks: int, num_nodes: int = 1
+) -> list[CollectiveRecord]:
+    """The out-of-place times of a file, which holds one collective over `num_ranks`.
+
+    Raises:
+        InputError: the file cannot be read or is no such output, a row is absurd, or its bus
+            bandwidth is not that of this collective over so many ranks.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _wrong(path, None, f"cannot be read: {error}", "give the output of nccl-tests") from (
+            error
+        )
+    rows = _json_rows(path, text) if text.lstrip().startswith("{") else _text_rows(path, text)
+    records = [_record(path, op, num_ranks, num_nodes, row) for row in rows if row.size]
+    if not records:
+        raise _wrong(path, None, "holds no row of sizes and times", "run nccl-tests with -b and -e")
+    return records
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One size: where it stands, timed runs, bytes, microseconds, GB/s by both measures."""
+
+    line: int | None
+    samples: int
+    size: float
+    time_us: float
+    algbw: float
+    busbw: float
+
+
+def _text_rows(path: Path, text: str) -> Iterator[_Row]:
+    found = _ITERATIONS.search(text)
+    samples = int(found[1]) if found else 1
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        if not fields or not fields[0].isdigit():
+            continue
+        if len(fields) < _COLUMNS:
+            raise _wrong(path, number, f"has {len(fields)} columns", "copy the rows as printed")
+        yield _Row(number, samples, *_numbers(path, number, (fields[0], *fields[5:8])))
+
+
+def _json_rows(path: Path, text: str) -> Iterator[_Row]:
+    try:
+        results = json.loads(text)["results"]
+        for result in results:
+            timed: dict[str, Any] = result["out_of_place"]
+            values = (result["size"], timed["time"], timed["alg_bw"], timed["bus_bw"])
+            yield _Row(None, 1, *_numbers(path, None, values))
+    except (ValueError, KeyError, TypeError) as error:
+        wanted = 'results with "size" and "out_of_place": {"time", "alg_bw", "bus_bw"}'
+        raise _wrong(path, None, f"is not what nccl-tests -J writes: {error!r}", wanted) from error
+
+
+def _numbers(path: Path, line: int | None, values: tuple[Any, ...]) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise _wrong(path, line, f"{error}", "size, time, algbw and busbw are numbers") from error
+    if not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise _wrong(path, line, f"{values} are not all finite and positive", "measure it again")
+    return numbers
+
+
+def _record(path: Path, op: Op, num_ranks: int, num_nodes: int, row: _Row) -> CollectiveRecord:
+    if row.time_us == 0:
+        raise _wrong(path, row.line, "the time is 0", "measure it again, with more iterations")
+    expected = row.algbw * BUS_FACTORS[op](num_ranks)
+    slack = _ROUNDING_GB_PER_S * (1 + BUS_FACTORS[op](num_ranks))
+    if abs(row.busbw - expected) > slack:
+        message = (
+            f"busbw is {row.busbw:g} GB/s where {op} over {num_ranks} ranks has {expected:.2f} "
+            f"for an algbw of {row.algbw:g}"
+        )
+        raise _wrong(path, row.line, message, "check --op and --ranks")
+    return CollectiveRecord(
+        op=op,
+        array_bytes=int(row.size),
+        num_ranks=num_ranks,
+        num_nodes=num_nodes,
+        time=Timing(median_s=row.time_us * 1e-6, spread_s=0.0, num_samples=row.samples),
+    )
+
+
+def _wrong(path: Path, line: int | None, message: str, fix: str) -> InputError:
+    return InputError([Problem("E711", message, Location(str(path), line), fix=fix)])

@@ -1,0 +1,1 @@
+"""A small Megatron-LM in torch: layers, GPT, optimizer and training."""

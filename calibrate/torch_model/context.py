@@ -1,0 +1,178 @@
+"""Attention over sequences that all ranks divide (context parallelism), keys around a ring.
+
+Each sequence is cut into two slices a rank; rank r of n has slices r and 2n - 1 - r, so that all
+ranks have as much work. Forward, a rank attends to its own keys under a mask, then to each block
+that arrives: with all its queries to a block's first slice if it came from a rank before it, else
+with its second slice's queries to the whole block. Blocks travel back with their gradients, as in
+Transformer Engine's AttnFuncWithCPAndKVP2P. Heads are [heads, tokens of this rank, channels].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from calibrate.torch_model.kernels import Tensors, kernel
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The ranks that divide a sequence: all there are."""
+
+    size: int
+
+    @property
+    def rank(self) -> int:
+        """This rank's place."""
+        return dist.get_rank()
+
+    def positions(self, tokens: int, device: Any) -> Tensor:
+        """Where in the sequence each of this rank's `tokens` is."""
+        half = tokens // 2
+        slices = self.rank, 2 * self.size - 1 - self.rank
+        within = torch.arange(half, device=device)
+        return torch.cat([half * number + within for number in slices])
+
+    def shift(self, block: Tensor, step: int, tag: int = 0) -> Callable[[], Tensor]:
+        """Start sending a block `step` ranks on; the function waits for the one that arrives."""
+        arriving = torch.empty_like(block)
+        after, before = ((self.rank + way) % self.size for way in (step, -step))
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, block, after, tag=tag),
+                dist.P2POp(dist.irecv, arriving, before, tag=tag),
+            ]
+        )
+
+        def arrived() -> Tensor:
+            for work in works:
+                work.wait()
+            return arriving
+
+        return arrived
+
+
+def ring_core(query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
+    """Causal attention of this rank's queries to the keys of all ranks."""
+    output: Tensor = _RingAttention.apply(query, key, value, ring)
+    return output
+
+
+class _RingAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
+        block, found = torch.stack((key, value)), []
+        for step in range(ring.size):
+            arriving = ring.shift(block, 1) if step + 1 < ring.size else None
+            seen = _seen(step, (ring.rank - step) % ring.size, ring.rank)
+            found.append(_attend(seen.queries(query), *seen.keys(block), is_causal=step == 0))
+            if arriving:
+                block = arriving()
+        late = [ring.rank - step < 0 for step in range(ring.size)]
+        outputs, rows = zip(*found, strict=True)
+        output, log_sum_exp = kernel(_corrected, query, outputs, rows, late)
+        ctx.ring = ring
+        ctx.save_for_backward(query, block, output, log_sum_exp)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, block, output, rows = ctx.saved_tensors
+        ring, of_query = ctx.ring, torch.zeros_like(query)
+        arriving = gradients = None
+        for step in reversed(range(ring.size)):
+            seen = _seen(step, (ring.rank - step) % ring.size, ring.rank)
+            following = ring.shift(block, -1) if step else None
+            given = [seen.queries(each) for each in (gradient, query, output, rows)]
+            keys = seen.keys(block)
+            parts = _attend_back(*given, *keys, is_causal=step == 0)
+            seen.queries(of_query).add_(parts[0])
+            made = torch.zeros_like(block)
+            for whole, part in zip(seen.keys(made), parts[1:], strict=True):
+                whole.copy_(part)
+            gradients = made if arriving is None else made.add_(arriving())
+            if following:
+                arriving = ring.shift(gradients, -1, tag=1)
+                block = following()
+        assert gradients is not None, "a ring has a rank"
+        return of_query, gradients[0], gradients[1], None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Which half of the queries attends (or all), to which half of the keys (or all)."""
+
+    late_queries: bool
+    early_keys: bool
+
+    def queries(self, heads: Tensor) -> Tensor:
+        """Of [heads, tokens, ..] the rows that attend."""
+        return heads[:, heads.shape[1] // 2 :] if self.late_queries else heads
+
+    def keys(self, block: Tensor) -> Tensors:
+        """Of keys and values [2, heads, tokens, channels] those that are seen."""
+        end = block.shape[2] // (2 if self.early_keys else 1)
+        return block[0, :, :end], block[1, :, :end]
+
+
+def _seen(step: int, source: int, rank: int) -> _Seen:
+    return _Seen(late_queries=source > rank, early_keys=step > 0 and source < rank)
+
+
+def _corrected(query: Tensor, outputs: Tensors, rows: Tensors, late: list[bool]) -> Tensors:
+    """The outputs of all steps, weighted by their log-sum-exps, and that of all."""
+    half = query.shape[1] // 2
+    whole = [
+        torch.nn.functional.pad(each, (half, 0), value=-torch.inf) if is_late else each
+        for each, is_late in zip(rows, late, strict=True)
+    ]
+    total = torch.stack(whole).logsumexp(0)
+    output = torch.zeros_like(query)
+    for each, row, is_late in zip(outputs, rows, late, strict=True):
+        first = half if is_late else 0
+        output[:, first:] += each * (row - total[:, first:]).exp().unsqueeze(-1).to(each.dtype)
+    return output, total
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -> Tensors:
+    """Output and log-sum-exp of each row of a fused kernel."""
+    given = [each.unsqueeze(0) for each in (query, key, value)]
+    if query.is_cuda:
+        output, rows, *_ = aten._scaled_dot_product_flash_attention(*given, 0.0, is_causal)
+    else:
+        output, rows = aten._scaled_dot_product_flash_attention_for_cpu(*given, 0.0, is_causal)
+    return output.squeeze(0), rows.squeeze(0)
+
+
+def _attend_back(
+    gradient: Tensor,
+    query: Tensor,
+    output: Tensor,
+    rows: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    is_causal: bool,
+) -> Tensors:
+    """Gradients of queries, keys and values; `output` and `rows` are those of all keys."""
+    given = [each.unsqueeze(0) for each in (gradient, query, key, value, output, rows)]
+    given[-1] = given[-1].contiguous()
+    if query.is_cuda:
+        # No sequences of other lengths and no dropout, whose seed and offset nobody reads.
+        lengths = None, None, query.shape[1], key.shape[1]
+        seed = torch.empty(2, dtype=torch.uint64, device=query.device)
+        parts = aten._scaled_dot_product_flash_attention_backward(
+            *given, *lengths, 0.0, is_causal, seed, seed
+        )
+    else:
+        parts = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, 0.0, is_causal)
+    return tuple(part.squeeze(0) for part in parts)

@@ -1,0 +1,280 @@
+"""Experts in torch in the place of a layer's MLP, each rank of the group with its share of them.
+
+Router, top-k, permutation, all-to-all to the ranks of the experts, their gated MLPs, and back, in
+the order of Megatron-LM's `MoELayer` with `MoEAlltoAllTokenDispatcher` and `TEGroupedMLP`; there is
+no auxiliary loss. Tokens are spread evenly over the experts whatever the router says (Megatron-LM's
+--moe-router-force-load-balancing), which is the load of simtrain's `imbalance` of 1. Rows are
+tokens: n of a rank, or n · k with a copy for each chosen expert.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from calibrate.torch_model.kernels import Tensors, kernel
+from calibrate.torch_model.llama import WEIGHT_DEVIATION, RmsNorm
+from calibrate.torch_model.parallel import TensorGroup, column_parallel, weight_gradient
+from calibrate.torch_model.shape import LayerShape
+
+_FAVOUR = 1e4
+"""Added to the logits of the experts that a token is to have; larger than any logit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Rows that this rank sends to and gets from each rank, and their chunks: [rank][expert]."""
+
+    group: TensorGroup
+    sent: list[int]
+    received: list[list[int]]
+
+    @property
+    def by_rank(self) -> list[int]:
+        """Rows from each rank."""
+        return [sum(chunks) for chunks in self.received]
+
+    @property
+    def by_expert(self) -> list[int]:
+        """Rows of each of this rank's experts."""
+        return [sum(chunks) for chunks in zip(*self.received, strict=True)]
+
+
+class ExpertsMLP(nn.Module):
+    """RMS norm, the experts of each token, and residual.
+
+    A rank has its own tokens: all if the group has one rank, else those of sequence parallelism.
+    """
+
+    def __init__(self, shape: LayerShape, group: TensorGroup) -> None:
+        super().__init__()
+        assert shape.experts is not None, "a layer with experts"
+        self.group, self.num, self.top_k = group, shape.experts.num, shape.experts.top_k
+        own, ffn = self.num // group.size, shape.experts.ffn_hidden_size
+        self.norm = RmsNorm(shape.hidden)
+        self.router_weight = _weight(self.num, shape.hidden)
+        self.experts_up_weight = _weight(own, 2 * ffn, shape.hidden)
+        self.experts_down_weight = _weight(own, shape.hidden, ffn)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[s or s/t, b, h] to the same."""
+        normed = self.norm(hidden)
+        logits = column_parallel(normed, self.router_weight, TensorGroup()).flatten(0, 1)
+        weights, experts = self._route(logits)
+        # A stable sort keeps the tokens of an expert in order, as Megatron-LM's permute does.
+        order = experts.flatten().argsort(stable=True)
+        rows = permuted(normed.flatten(0, 1), order, self.top_k)
+        chances = weights.flatten().gather(0, order)
+        del normed, logits, weights
+        splits = self._splits(experts)
+        rows, chances = (exchanged(each, splits) for each in (rows, chances))
+        rows, chances = (sorted_by_expert(each, splits) for each in (rows, chances))
+        wide = grouped_linear(rows, self.experts_up_weight, splits.by_expert)
+        del rows
+        activated = weighted_swiglu(wide, chances)
+        del wide, chances
+        output = grouped_linear(activated, self.experts_down_weight, splits.by_expert)
+        del activated
+        output = exchanged(sorted_by_rank(output, splits), splits, back=True)
+        return hidden + combined(output, order, self.top_k).view_as(hidden)
+
+    def _route(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities and experts [n, k] of each token, all experts with as many tokens."""
+        num_tokens = logits.shape[0]
+        tokens = torch.arange(num_tokens, device=logits.device) + self.group.rank * num_tokens
+        choices = torch.arange(self.top_k, device=logits.device)
+        wanted = (tokens[:, None] * self.top_k + choices) % self.num
+        favour = torch.full(wanted.shape, _FAVOUR, device=logits.device)
+        with torch.no_grad():
+            experts = logits.float().scatter_add(1, wanted, favour).topk(self.top_k).indices
+        return torch.softmax(logits.float().gather(1, experts), -1).to(logits.dtype), experts
+
+    def _splits(self, experts: Tensor) -> Splits:
+        """The ranks tell each other how many tokens each expert gets, and the host waits for it."""
+        if experts.is_meta:  # which has no numbers; all experts have as many tokens
+            return Splits(self.group, [experts.numel()], [[experts.numel() // self.num] * self.num])
+        counts = torch.bincount(experts.flatten(), minlength=self.num)
+        if self.group.size == 1:
+            own = counts.tolist()
+            return Splits(self.group, [sum(own)], [own])
+        everyone = self.group.all_gather(counts[None]).wait()
+        per_rank = everyone.unflatten(1, (self.group.size, -1)).tolist()
+        rank = self.group.rank
+        sent = [sum(chunks) for chunks in per_rank[rank]]
+        return Splits(self.group, sent, [chunks[rank] for chunks in per_rank])
+
+
+def permuted(tokens: Tensor, order: Tensor, top_k: int) -> Tensor:
+    """[n, h] to [n · k, h], a copy of each token for each of its experts."""
+    rows: Tensor = _Permutation.apply(tokens, order, top_k)
+    return rows
+
+
+def combined(rows: Tensor, order: Tensor, top_k: int) -> Tensor:
+    """[n · k, h] to [n, h], the sum over the experts of each token."""
+    tokens: Tensor = _Combination.apply(rows, order, top_k)
+    return tokens
+
+
+def exchanged(rows: Tensor, splits: Splits, *, back: bool = False) -> Tensor:
+    """Each rank's rows for each rank, there or `back`."""
+    if splits.group.size == 1:
+        return rows
+    received: Tensor = _AllToAll.apply(rows, splits, back)
+    return received
+
+
+def sorted_by_expert(rows: Tensor, splits: Splits) -> Tensor:
+    """Chunks [rank][expert] to chunks [expert][rank]."""
+    return _reordered(rows, splits.received)
+
+
+def sorted_by_rank(rows: Tensor, splits: Splits) -> Tensor:
+    """Chunks [expert][rank] to chunks [rank][expert]."""
+    return _reordered(rows, [list(chunks) for chunks in zip(*splits.received, strict=True)])
+
+
+def grouped_linear(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
+    """The rows of each expert, `sizes` of them, times its weight [m, h]."""
+    output: Tensor = _GroupedLinear.apply(rows, weights, sizes)
+    return output
+
+
+def weighted_swiglu(rows: Tensor, chances: Tensor) -> Tensor:
+    """SwiGLU of each row times its probability; keeps both."""
+    output: Tensor = _WeightedSwiGLU.apply(rows, chances)
+    return output
+
+
+def _reordered(rows: Tensor, chunks: list[list[int]]) -> Tensor:
+    if len(chunks) == 1 or len(chunks[0]) == 1:
+        return rows
+    parts = rows.split([size for outer in chunks for size in outer])
+    inner = len(chunks[0])
+    return torch.cat([part for first in range(inner) for part in parts[first::inner]])
+
+
+class _Permutation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, order: Tensor, top_k: int) -> Tensor:
+        ctx.top_k = top_k
+        ctx.save_for_backward(order)
+        return kernel(_copies, tokens, order, top_k)[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return kernel(_sums, gradient, *ctx.saved_tensors, ctx.top_k)[0], None, None
+
+
+class _Combination(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, order: Tensor, top_k: int) -> Tensor:
+        ctx.top_k = top_k
+        ctx.save_for_backward(order)
+        return kernel(_sums, rows, order, top_k)[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return kernel(_copies, gradient, *ctx.saved_tensors, ctx.top_k)[0], None, None
+
+
+def _copies(tokens: Tensor, order: Tensor, top_k: int) -> Tensors:
+    return (tokens[order // top_k],)
+
+
+def _sums(rows: Tensor, order: Tensor, top_k: int) -> Tensors:
+    places = torch.empty_like(order).scatter(
+        0, order, torch.arange(len(order), device=order.device)
+    )
+    return (rows[places].unflatten(0, (-1, top_k)).sum(1),)
+
+
+class _AllToAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, splits: Splits, back: bool) -> Tensor:
+        ctx.splits, ctx.back = splits, back
+        return _all_to_all(rows, splits, back=back)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _all_to_all(gradient, ctx.splits, back=not ctx.back), None, None
+
+
+def _all_to_all(rows: Tensor, splits: Splits, *, back: bool) -> Tensor:
+    out, given = splits.by_rank, splits.sent
+    if back:
+        out, given = given, out
+    received = rows.new_empty(sum(out), *rows.shape[1:])
+    group = splits.group.process_group
+    dist.all_to_all_single(received, rows.contiguous(), out, given, group=group)
+    return received
+
+
+class _GroupedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
+        ctx.save_for_backward(rows, weights)
+        ctx.sizes, ctx.main_gradient = sizes, getattr(weights, "main_grad", None)
+        return _products(rows, weights.mT, sizes)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        rows, weights = ctx.saved_tensors
+        main = ctx.main_gradient
+        of_rows = _products(gradient, weights, ctx.sizes)
+        parts = zip(gradient.split(ctx.sizes), rows.split(ctx.sizes), strict=True)
+        found = [
+            weight_gradient(left[:, None], right[:, None], None if main is None else main[expert])
+            for expert, (left, right) in enumerate(parts)
+        ]
+        of_weights = [each for each in found if each is not None]
+        return of_rows, torch.stack(of_weights) if of_weights else None, None
+
+
+def _products(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
+    """Of each expert its rows times its weight [inputs, outputs], all into one tensor."""
+    output = rows.new_empty(rows.shape[0], weights.shape[-1])
+    for given, weight, made in zip(rows.split(sizes), weights, output.split(sizes), strict=True):
+        torch.mm(given, weight, out=made)
+    return output
+
+
+class _WeightedSwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, chances: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, chances)
+        return kernel(_weighted, rows, chances)[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensors:
+        return kernel(_weighted_gradients, gradient, *ctx.saved_tensors)
+
+
+def _weighted(rows: Tensor, chances: Tensor) -> Tensors:
+    gate, value = rows.chunk(2, -1)
+    return (functional.silu(gate) * value * chances[:, None],)
+
+
+def _weighted_gradients(gradient: Tensor, rows: Tensor, chances: Tensor) -> Tensors:
+    gate, value = rows.chunk(2, -1)
+    sigmoid = gate.sigmoid()
+    activated = gate * sigmoid
+    of_chances = (gradient * activated * value).sum(-1)
+    weighted = gradient * chances[:, None]
+    of_gate = weighted * value * sigmoid * (1 + gate * (1 - sigmoid))
+    return torch.cat((of_gate, weighted * activated), -1), of_chances
+
+
+def _weight(*sizes: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(*sizes) * WEIGHT_DEVIATION)

@@ -1,0 +1,181 @@
+"""A small GPT really trained: the passes and messages of simtrain's schedules run on ranks.
+
+A rank runs its stage's actions and blocking exchanges in the order in which simtrain simulates them
+(`schedules.blocking_steps`), then what Megatron-LM does after the last backward pass
+(`workload.optimizer`). Tokens are random: what they say does not change how long they take.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from calibrate.torch_model.adam import MixedPrecisionAdam
+from calibrate.torch_model.gpt import Stage
+from calibrate.torch_model.layer import DIVIDED_DIMENSION
+from calibrate.torch_model.parallel import TensorGroup
+from calibrate.torch_model.place import Place
+from calibrate.torch_model.shape import LayerShape
+from simtrain.scenario import Scenario
+from simtrain.schedules import Action, Exchange, Message, blocking_steps
+from simtrain.schedules import build as build_schedule
+
+LARGEST_NORM = 1.0
+"""Gradients are clipped to it; Megatron-LM's default."""
+_SEED = 1234
+
+
+class Training:
+    """One rank of a scenario in training; its peers must call what it calls.
+
+    Raises ValueError when the scenario needs another number of processes than there are.
+    """
+
+    def __init__(
+        self, scenario: Scenario, device: str, dtype: torch.dtype = torch.bfloat16
+    ) -> None:
+        self.scenario, self.device, self.dtype = scenario, device, dtype
+        self.place = Place.of(scenario)
+        self.shape = LayerShape.of(scenario)
+        split, number = scenario.parallelism, scenario.num_microbatches
+        schedule = build_schedule(scenario.schedule, split.pipeline, split.interleave, number)
+        self._steps = blocking_steps(schedule)[self.place.stage]
+        self._tokens = torch.Generator().manual_seed(_SEED)
+        self.stage = self._build()
+        self.optimizer = MixedPrecisionAdam(self.stage.parameters(), learning_rate=1e-4)
+        counted = _counted_here(self.stage, tied=scenario.model.tied_embeddings)
+        self._counted = torch.tensor(counted, device=device)
+        self._unsent: dict[Action, Tensor] = {}
+        self._arrived: dict[Action, Tensor] = {}
+        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def iteration(self) -> Tensor:
+        """Data, loss, backward, optimizer; the mean loss, 0 where it is another stage's."""
+        loss = self.passes()
+        self.finish_gradients()
+        self.clip_gradients()
+        self.optimizer.step()
+        return loss
+
+    def passes(self) -> Tensor:
+        """All forward and backward passes; the gradients add up in `main_grad`."""
+        batch = self._batch()
+        loss = torch.zeros((), device=self.device)
+        for step in self._steps:
+            if isinstance(step, Exchange):
+                self._exchange(step)
+            elif step.kind == "F":
+                loss += self._forward(step, *batch[step.microbatch])
+            else:
+                self._backward(step)
+        return loss
+
+    @torch.no_grad()
+    def finish_gradients(self) -> None:
+        """Average over the replicas, and sum what several ranks have of the same parameter."""
+        torch._foreach_div_(self.optimizer.gradients, float(self.scenario.parallelism.data))
+        if self.place.tensor.sequence_parallel:
+            for parameter in self._undivided():
+                self.place.tensor.all_reduce(parameter.main_grad).wait()  # type: ignore[attr-defined]
+        if self.place.ends is not None and self.scenario.model.tied_embeddings:
+            table = self.stage.words if self.stage.first else self.stage.output
+            dist.all_reduce(table.main_grad, group=self.place.ends)  # type: ignore[attr-defined]
+
+    @torch.no_grad()
+    def clip_gradients(self) -> None:
+        """Scale all gradients so that their norm over all ranks is at most LARGEST_NORM."""
+        gradients = self.optimizer.gradients
+        norms = torch.stack(torch._foreach_norm(gradients))
+        squared = (norms * self._counted).square().sum()
+        if self.place.everyone is not None:
+            dist.all_reduce(squared, group=self.place.everyone)
+        torch._foreach_mul_(gradients, (LARGEST_NORM / (squared.sqrt() + 1e-6)).clamp(max=1.0))
+
+    def _build(self) -> Stage:
+        """Weights from one seed on every rank, so that what ranks share starts equal."""
+        torch.manual_seed(_SEED)
+        place, scenario = self.place, self.scenario
+        stage = Stage(
+            self.shape,
+            scenario.layers_of_stage(place.stage),
+            scenario.recompute,
+            place.tensor,
+            first=place.stage == 0,
+            last=place.stage == place.num_stages - 1,
+            tied=scenario.model.tied_embeddings,
+            dtype=self.dtype,
+            device=self.device,
+        )
+        if place.ends is not None and scenario.model.tied_embeddings:
+            first_stage = place.peer(0)
+            table = stage.words if stage.first else stage.output
+            dist.broadcast(table.data, first_stage, group=place.ends)
+        return stage
+
+    def _batch(self) -> list[tuple[Tensor, Tensor]]:
+        """Tokens and labels [s, b] of each microbatch, the same on every rank."""
+        model, micro = self.scenario.model, self.scenario.batch.micro
+        size = 2, self.scenario.num_microbatches, model.seq_length, micro
+        words = torch.randint(model.vocab_size, size, generator=self._tokens).to(self.device)
+        return list(zip(*words, strict=True))
+
+    def _forward(self, action: Action, tokens: Tensor, labels: Tensor) -> Tensor | float:
+        given = tokens if self.stage.first else self._arrived.pop(action).requires_grad_()
+        output: Tensor = self.stage(given, labels if self.stage.last else None)
+        if self.stage.last:
+            output = output / self.scenario.num_microbatches
+        else:
+            self._unsent[action] = output.detach()
+        self._kept[action.microbatch] = given, output
+        return output.detach() if self.stage.last else 0.0
+
+    def _backward(self, action: Action) -> None:
+        given, output = self._kept.pop(action.microbatch)
+        output.backward(None if self.stage.last else self._arrived.pop(action))
+        if not self.stage.first:
+            assert given.grad is not None, "the stage's input is where its gradients end"
+            self._unsent[action] = given.grad
+
+    def _exchange(self, exchange: Exchange) -> None:
+        """Post all sends and receives together, and wait for all."""
+        sends = [self._send(message) for message in exchange.sends]
+        receives = [self._receive(message) for message in exchange.receives]
+        for work in dist.batch_isend_irecv(sends + receives):
+            work.wait()
+
+    def _send(self, message: Message) -> dist.P2POp:
+        tensor = self._unsent.pop(message.producer).contiguous()
+        return dist.P2POp(dist.isend, tensor, self.place.peer(message.receiver))
+
+    def _receive(self, message: Message) -> dist.P2POp:
+        shape = self.shape
+        tokens = shape.local_tokens // shape.microbatch
+        size = tokens, shape.microbatch, shape.hidden
+        tensor = torch.empty(size, dtype=self.dtype, device=self.device)
+        self._arrived[message.consumer] = tensor
+        return dist.P2POp(dist.irecv, tensor, self.place.peer(message.sender))
+
+    def _undivided(self) -> list[Tensor]:
+        """Parameters of which each rank saw only its own tokens: layer norms and some biases."""
+        named = self.stage.named_parameters()
+        return [value for name, value in named if not _is_divided(name, self.place.tensor)]
+
+
+def _counted_here(stage: Stage, *, tied: bool) -> list[float]:
+    """1 for each parameter that this rank counts in the norm, 0 for one that another does.
+
+    Undivided parameters count on the first tensor-parallel rank, a tied table on the first stage.
+    """
+    elsewhere = "output" if tied and not stage.first else None
+    return [
+        float(name != elsewhere and (_is_divided(name, stage.group) or stage.group.rank == 0))
+        for name, _ in stage.named_parameters()
+    ]
+
+
+def _is_divided(name: str, group: TensorGroup) -> bool:
+    """Whether each rank has its own part of a parameter; of positions, those of its tokens."""
+    if name == "positions":
+        return group.sequence_parallel
+    return name in ("words", "output") or name.endswith(tuple(DIVIDED_DIMENSION))

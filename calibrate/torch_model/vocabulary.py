@@ -1,0 +1,73 @@
+"""Word embeddings and cross entropy, each rank with its part of the vocabulary.
+
+Sources: Megatron-LM's `VocabParallelEmbedding` and `vocab_parallel_cross_entropy`. Tokens and
+labels are [s, b], v is the vocabulary and a rank's part of it [rank v/t, (rank + 1) v/t).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from calibrate.torch_model.parallel import TensorGroup, sum_over_ranks
+
+
+def look_up(tokens: Tensor, table: Tensor, group: TensorGroup) -> Tensor:
+    """Rows of the whole table of which each rank has [v/t, h]: [s, b] to [s or s/t, b, h]."""
+    if group.size == 1:
+        return functional.embedding(tokens, table)
+    own, elsewhere = _own(tokens, table.shape[0], group)
+    rows = functional.embedding(own, table).masked_fill(elsewhere[..., None], 0)
+    return sum_over_ranks(rows, group)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, group: TensorGroup | None = None) -> Tensor:
+    """Losses [s, b] of logits [s, b, v/t]; for the backward pass it keeps one fp32 softmax."""
+    losses: Tensor = _CrossEntropy.apply(_to_fp32(logits), labels, group or TensorGroup())
+    return losses
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Megatron-LM's `vocab_parallel_cross_entropy`, which subtracts the maximum in place.
+
+    The softmax takes the place of the logits [s, b, v/t] that it is given, and the gradient that of
+    the softmax. Versions between 2022 and June 2024 subtract into a copy.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, group: TensorGroup) -> Tensor:
+        shifted = logits.sub_(group.maximum(logits.amax(dim=-1, keepdim=True)))
+        own, elsewhere = _own(labels, logits.shape[-1], group)
+        target = shifted.gather(-1, own[..., None])[..., 0].masked_fill_(elsewhere, 0)
+        group.all_reduce(target).wait()
+        softmax = shifted.exp_()
+        total = group.all_reduce(softmax.sum(dim=-1)).wait()
+        softmax.div_(total[..., None])
+        ctx.save_for_backward(softmax, labels)
+        ctx.group = group
+        return total.log() - target
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        softmax, labels = ctx.saved_tensors
+        own, elsewhere = _own(labels, softmax.shape[-1], ctx.group)
+        minus_one = elsewhere.to(softmax.dtype).sub_(1)
+        softmax.scatter_add_(-1, own[..., None], minus_one[..., None])
+        return softmax.mul_(gradient[..., None]), None, None
+
+
+def _own(tokens: Tensor, num_words: int, group: TensorGroup) -> tuple[Tensor, Tensor]:
+    """Rows of this rank's part, 0 where the word is another rank's; and where that is so."""
+    rows = tokens - group.rank * num_words
+    elsewhere = (rows < 0) | (rows >= num_words)
+    return rows.masked_fill_(elsewhere, 0), elsewhere
+
+
+def _to_fp32(logits: Tensor) -> Tensor:
+    """A copy that the loss may overwrite, in fp32 or finer."""
+    return logits.clone() if logits.dtype in (torch.float32, torch.float64) else logits.float()

@@ -1,0 +1,1 @@
+"""A profile beside measurements that it was not fitted on."""
