@@ -7,8 +7,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from calibrate import ranks as ranks_module
 from calibrate.__main__ import app
+from calibrate.benchmarks import ranks as ranks_module
 from simtrain.errors import InputError
 
 

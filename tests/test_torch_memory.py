@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from calibrate import memory_comparison
 from calibrate.__main__ import app
+from calibrate.memory import comparison as memory_comparison
 from calibrate.memory.allocator import LiveTensors
 from calibrate.memory.cases import Case, HeldBytes, all_cases, case
 from calibrate.memory.comparison import MemoryComparison, Row

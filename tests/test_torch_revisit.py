@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from measure_tiny import TINY
 
-from calibrate import measure as measuring
+from calibrate.benchmarks import measure as measuring
 from calibrate.benchmarks.machine import header
 from calibrate.benchmarks.ranks import Ranks, check_launcher
 from calibrate.benchmarks.sizes import Part

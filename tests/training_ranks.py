@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch_ranks import relative_error
 
-from calibrate import torch_layer
 from calibrate.benchmarks.models import llama
+from calibrate.torch_model import layer as torch_layer
 from calibrate.torch_model.layer import DIVIDED_DIMENSION
 from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario
