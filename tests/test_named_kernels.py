@@ -1,7 +1,7 @@
 """Kernels with bandwidths of their own: their bytes by hand, and which bandwidth each takes."""
 
 import pytest
-from test_software import GPT, LLAMA, scenario
+from small_layers import GPT, LLAMA, scenario
 from toys import a100, changed, chunk_with, ops_of, pass_with
 
 from simtrain.durations.model import DurationModel

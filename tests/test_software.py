@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from command_line import ROOT, call
 from scenario_texts import MINIMAL, scenario_of
-from toys import a100, chunk_with, machine_of, ops_of, pass_with, plan_of, scenario_with
+from small_layers import FFN, GPT, HEADS, LLAMA, ROWS, VOCAB, B, H, N, S, scenario
+from toys import a100, chunk_with, machine_of, ops_of, pass_with, plan_of
 
 from simtrain.errors import InputError
 from simtrain.plan import Plan
@@ -20,31 +21,6 @@ from simtrain.software import DEFAULT_STACK, Kernels, load_stack
 from simtrain.workload.ops import Op, Phase, saved_bytes
 from simtrain.workload.passes import PassKind
 from simtrain.workload.work import Collective, Elementwise, Gemm
-
-S, B, H, HEADS, FFN, VOCAB = 32, 2, 64, 4, 96, 256
-ROWS = S * B
-N = ROWS * H
-LLAMA = {
-    "num_layers": 2,
-    "hidden_size": H,
-    "num_attention_heads": HEADS,
-    "num_query_groups": 2,
-    "ffn_hidden_size": FFN,
-    "seq_length": S,
-    "vocab_size": VOCAB,
-    "activation": "swiglu",
-    "normalization": "rms_norm",
-    "position_embedding": "rope",
-    "biases": False,
-    "hidden_dropout": 0,
-    "attention_dropout": 0,
-}
-GPT = {name: LLAMA[name] for name in [*LLAMA][:7] if name != "num_query_groups"}
-
-
-def scenario(model: dict[str, Any], software: str | dict[str, Any], **sections: Any) -> Scenario:
-    batch = {"micro": B, "global": B}
-    return scenario_with(model, **({"batch": batch, "software": software} | sections))
 
 
 def ops(one: Scenario, kind: PassKind, named: str, *, head: bool = False) -> list[Op]:
