@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import pathlib
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,8 +16,12 @@ settings.register_profile(
 )
 settings.load_profile("deterministic")
 
-# Only `calibrate memory` needs torch; whatever else there is must work, and be tested, without it.
-collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_torch_*.py"]
+# What measures needs torch; whatever else there is must work, and be tested, without it.
+_NEED_TORCH = [
+    *("calibrate/benchmarks", "calibrate/memory", "calibrate/torch_model"),
+    *("calibrate/test_chain.py", "calibrate/test_several_ranks.py"),
+]
+collect_ignore = [] if importlib.util.find_spec("torch") else _NEED_TORCH
 
 # Simulated iterations are hundreds of thousands of objects, few of them in cycles. The collector,
 # which by default walks all of them every few hundred, takes a fifth of the suite's time.
@@ -28,23 +33,24 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+_TESTS = pathlib.Path(__file__).parent
 # Longest first, so that at the end no worker waits for another's long file.
 _LONG = (
-    "docs",
-    "torch_measure",
-    "paper",
-    "verdict",
-    "paper_memory",
-    "paper_pictures",
-    "choose",
-    "torch_memory",
-    "cli",
-    "memory",
-    "torch_training",
+    "docs/test_docs",
+    "calibrate/benchmarks/test_measure",
+    "paper/test_tables",
+    "studies/test_remedy",
+    "paper/test_memory",
+    "figures/test_paper",
+    "studies/test_choose",
+    "calibrate/memory/test_memory",
+    "commands/test_cli",
+    "memory/test_stages",
+    "calibrate/torch_model/test_training",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that take seconds before all others; what is in a file keeps its order."""
-    rank = {f"test_{name}.py": place for place, name in enumerate(_LONG)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    rank = {_TESTS / f"{name}.py": place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))

@@ -8,9 +8,9 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
-from command_line import ROOT
 
 from simtrain.extras import EXTRA_OF
+from tests.helpers.command_line import ROOT
 
 PACKAGE = ROOT / "simtrain"
 # Used by many rooms; the sentence in docs/design.md leaves them out.

@@ -1,11 +1,11 @@
 import re
 
 import pytest
-from command_line import ROOT, call
 
 from simtrain.errors import InputError, Location, Problem, SimtrainError
 from simtrain.explanations import explanations
 from simtrain.pages.explanation_page import errors_document
+from tests.helpers.command_line import ROOT, call
 
 
 def test_a_problem_reads_like_a_compiler_error() -> None:

@@ -5,8 +5,6 @@ import shlex
 import tomllib
 
 import pytest
-from command_line import ROOT, call
-from scenario_texts import MINIMAL
 
 from simtrain.errors import InputError
 from simtrain.explanations import TITLES, Explanation, explanations
@@ -14,6 +12,8 @@ from simtrain.scenario import REASONS, Scenario
 from simtrain.scenario.words import spell_out_words
 from simtrain.simulation import simulate
 from simtrain.strict_yaml import overlay, parse_document
+from tests.helpers.command_line import ROOT, call
+from tests.helpers.scenario_texts import MINIMAL
 
 EVERY = explanations()
 COMMANDS = [one for one in EVERY.values() if one.is_text and one.example.startswith("simtrain ")]

@@ -6,10 +6,10 @@ import shlex
 import sys
 
 import pytest
-from command_line import ROOT, call, spawn
 
 from simtrain.errors import InputError
 from simtrain.extras import EXTRA_OF, require
+from tests.helpers.command_line import ROOT, call, spawn
 
 # A command, what of it needs which packages, and the extra to install.
 NEEDED = [

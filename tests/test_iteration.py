@@ -5,7 +5,6 @@ import math
 from typing import Any
 
 import pytest
-from toys import SMALL_MODEL, a100, machine_of, num_parameters, plan_of, run, scenario_with, small
 
 from simtrain.errors import InputError
 from simtrain.report.breakdown import Breakdown
@@ -13,6 +12,16 @@ from simtrain.report.result import Result
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
 from simtrain.workload.work import Collective, CollectiveKind
+from tests.helpers.toys import (
+    SMALL_MODEL,
+    a100,
+    machine_of,
+    num_parameters,
+    plan_of,
+    run,
+    scenario_with,
+    small,
+)
 
 
 def test_one_gpu_and_one_microbatch_is_the_sum_of_its_parts() -> None:

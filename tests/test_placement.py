@@ -1,12 +1,11 @@
 """The order in which ranks fill nodes, from a scenario to its transfers and groups."""
 
-from toys import a100, changed, run, scenario_with
-
 from simtrain.hardware.cluster import Cluster
 from simtrain.plan import Plan
 from simtrain.programs.parts import structure_of
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
+from tests.helpers.toys import a100, changed, run, scenario_with
 
 STAGES_FIRST = "tp-cp-ep-pp-dp"
 

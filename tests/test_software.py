@@ -5,10 +5,6 @@ import itertools
 from typing import Any
 
 import pytest
-from command_line import ROOT, call
-from scenario_texts import MINIMAL, scenario_of
-from small_layers import FFN, GPT, HEADS, LLAMA, ROWS, VOCAB, B, H, N, S, scenario
-from toys import a100, chunk_with, machine_of, ops_of, pass_with, plan_of
 
 from simtrain.errors import InputError
 from simtrain.plan import Plan
@@ -21,6 +17,10 @@ from simtrain.software import DEFAULT_STACK, Kernels, load_stack
 from simtrain.workload.ops import Op, Phase, saved_bytes
 from simtrain.workload.passes import PassKind
 from simtrain.workload.work import Collective, Elementwise, Gemm
+from tests.helpers.command_line import ROOT, call
+from tests.helpers.scenario_texts import MINIMAL, scenario_of
+from tests.helpers.small_layers import FFN, GPT, HEADS, LLAMA, ROWS, VOCAB, B, H, N, S, scenario
+from tests.helpers.toys import a100, chunk_with, machine_of, ops_of, pass_with, plan_of
 
 
 def ops(one: Scenario, kind: PassKind, named: str, *, head: bool = False) -> list[Op]:

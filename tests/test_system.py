@@ -7,12 +7,12 @@ import signal
 import sys
 
 import pytest
-from command_line import call
-from sweep_files import SMALL, files_of
 
 from simtrain.sweep import executors
 from simtrain.sweep.executors import local_executor
 from simtrain.system import num_processors, try_to_lock
+from tests.helpers.command_line import call
+from tests.helpers.sweep_files import SMALL, files_of
 
 
 class FakeMsvcrt:

@@ -1,0 +1,376 @@
+"""Measuring a machine: complete files, stopped and gone on with, and what cannot be measured."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from calibrate.__main__ import app
+from calibrate.benchmarks.collectives import groups_that_matter
+from calibrate.benchmarks.layers import layer_points
+from calibrate.benchmarks.machine import command, header
+from calibrate.benchmarks.measure import measure
+from calibrate.benchmarks.products import Product, multiplies_fp8, product_points, run_of
+from calibrate.benchmarks.ranks import Ranks
+from calibrate.benchmarks.sizes import Part, sizes_for
+from calibrate.benchmarks.timing import Timer, random_data, summary
+from calibrate.benchmarks.training_scenarios import iteration_cases
+from calibrate.records.file import RecordFile, identity, read_records
+from calibrate.records.schema import (
+    FILE_NAME,
+    AttentionRecord,
+    GemmRecord,
+    IterationRecord,
+    KernelRecord,
+    LayerRecord,
+    Timing,
+)
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario, check_scenario
+from tests.helpers.measure_tiny import TINY
+
+ALONE = [Part.PRODUCTS, Part.KERNELS, Part.LAYERS]
+UNTRAINED = [*ALONE, Part.COLLECTIVES]
+SCRIPT = Path(__file__).parents[2] / "helpers/measure_tiny.py"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with everything that one process measures."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("complete")
+    measure(folder, "cpu", TINY, UNTRAINED)
+    return folder
+
+
+def record(m: int = 1) -> GemmRecord:
+    return GemmRecord(m=m, n=2, k=3, time=Timing(median_s=1e-3, spread_s=0.0, num_samples=5))
+
+
+def start(folder: Path, *parts: Part) -> Any:
+    words = [sys.executable, str(SCRIPT), str(folder), *parts]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_lines(folder: Path, count: int) -> None:
+    path = folder / FILE_NAME
+    for _ in range(3000):
+        if path.exists() and path.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"{path} never had {count} lines")
+
+
+def identities(folder: Path) -> Counter[str]:
+    return Counter(map(identity, read_records(folder)[1]))
+
+
+def test_a_complete_file_holds_every_point_once(complete: Path) -> None:
+    found, records = read_records(complete)
+    kinds = Counter(each.kind for each in records)
+    assert kinds == {"gemm": 27, "kernel": 16, "attention": 4, "launch": 1, "layer": 12}
+    assert max(identities(complete).values()) == 1
+    assert (found.backend, found.num_ranks, found.num_sms) == ("none", 1, 1)
+    assert found.software["torch"] == torch.__version__
+    assert found.command.startswith("python -m calibrate")
+
+
+def test_products_cover_the_layouts_and_data_types(complete: Path) -> None:
+    gemms = [each for each in read_records(complete)[1] if isinstance(each, GemmRecord)]
+    assert {each.layout for each in gemms} == {"TN", "NN", "NT"}
+    assert {each.dtype for each in gemms} == {"bf16", "fp32"}
+    # h = 64, 32 tokens: the MLP's first weight gradient is 4h x h, summed over tokens.
+    assert any((g.m, g.n, g.k, g.accumulate) == (256, 64, 32, True) for g in gemms)
+    assert {(g.batch, g.m, g.n, g.k) for g in gemms if g.batch > 1} == {
+        (2, 32, 32, 32),
+    }
+
+
+def test_products_in_fp8_are_those_of_their_numbers() -> None:
+    """On a CPU, which can compute but is not measured; a scale of 1, results in bf16."""
+    assert not multiplies_fp8("cpu")
+    points = product_points(replace(TINY, dtypes=("fp8",)), Timer("cpu", 0.01))
+    assert {point.what["dtype"] for point in points} == {"bf16"}
+    one = Product(32, 48, 64, "TN", dtype="fp8")
+    data = random_data("cpu", torch.bfloat16)
+    data._next = 0
+    found = run_of(one, data)()
+    data._next = 0
+    left, right = data.take(32, 64), data.take(48, 64)
+    expected = left.to(torch.float8_e4m3fn).float() @ right.to(torch.float8_e4m3fn).float().t()
+    torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
+
+
+def test_only_the_plain_layer_of_the_first_size_is_for_the_fit(complete: Path) -> None:
+    layers = [each for each in read_records(complete)[1] if isinstance(each, LayerRecord)]
+    (fitted,) = (each.scenario for each in layers if not each.held_out)
+    assert (fitted["recompute"], fitted["model"]["seq_length"]) == ("none", 32)
+    assert {each.scenario["recompute"] for each in layers} == {"none", "selective", "full"}
+    for each in layers:
+        check_scenario(Scenario.model_validate(each.scenario))
+
+
+def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(complete: Path) -> None:
+    records = read_records(complete)[1]
+    alone = [each for each in records if isinstance(each, AttentionRecord)]
+    assert [(each.heads, each.seq_length, each.head_size) for each in alone] == [
+        (heads, length, 32) for heads in (2, 4) for length in (32, 64)
+    ]
+    layers = [each for each in records if isinstance(each, LayerRecord)]
+    fused = [each for each in layers if each.scenario.get("attention_backend") == "fused"]
+    assert [each.scenario["model"]["seq_length"] for each in fused] == [32, 64, 32, 32, 32, 32]
+    assert all(each.held_out for each in fused)
+    today = [each.scenario for each in fused if "num_query_groups" in each.scenario["model"]]
+    assert [("experts" in each["model"], each["recompute"]) for each in today] == [
+        (experts, recompute) for experts in (False, True) for recompute in ("none", "full")
+    ]
+
+
+def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = iteration_cases(1, on_gpu=False, quick=True)[:1]
+    monkeypatch.setattr("calibrate.benchmarks.measure.iteration_cases", lambda *_, **__: cases)
+    assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 1
+    assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 0
+    (trained,) = read_records(tmp_path)[1]
+    assert isinstance(trained, IterationRecord)
+    assert (trained.scenario, trained.time.num_samples) == (cases[0], 2)
+
+
+def test_several_ranks_run_all_five_strategies() -> None:
+    points = layer_points(TINY, Timer("cpu", 0.01, Ranks(0, 2, 2)))
+    scenarios = [Scenario.model_validate(point.what["scenario"]) for point in points[:5]]
+    assert [each.strategy for each in scenarios] == [
+        "baseline",
+        "sequence",
+        "full",
+        "selective",
+        "selective+sequence",
+    ]
+    assert sum(not point.what["held_out"] for point in points) == 1
+
+
+def test_measuring_again_adds_nothing(complete: Path) -> None:
+    before = (complete / FILE_NAME).read_bytes()
+    again = measure(complete, "cpu", TINY, UNTRAINED)
+    assert (again.num_before, again.num_added) == (60, 0)
+    assert (complete / FILE_NAME).read_bytes() == before
+
+
+def test_a_torn_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
+    whole = (complete / FILE_NAME).read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(whole[:-7])
+    assert len(read_records(tmp_path)[1]) == 59
+    assert measure(tmp_path, "cpu", TINY, UNTRAINED).num_added == 1
+    assert identities(tmp_path) == identities(complete)
+
+
+def test_a_torn_header_begins_the_file_anew(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text('{"kind":"head')
+    RecordFile(tmp_path, header("cpu", Ranks())).append(record())
+    assert read_records(tmp_path)[1] == [record()]
+
+
+def test_a_killed_measurement_goes_on(complete: Path, tmp_path: Path) -> None:
+    process = start(tmp_path, Part.LAYERS)
+    wait_for_lines(tmp_path, 3)
+    process.kill()
+    process.communicate()
+    kept = read_records(tmp_path)[1]
+    assert 2 <= len(kept) < 8
+    measure(tmp_path, "cpu", TINY, [Part.LAYERS])
+    assert read_records(tmp_path)[1][: len(kept)] == kept
+    layers = [each for each in read_records(complete)[1] if isinstance(each, LayerRecord)]
+    assert identities(tmp_path) == Counter(map(identity, layers))
+
+
+def test_groups_of_a_node_and_across_nodes() -> None:
+    node = [(g.num_ranks, len(g.groups), g.num_nodes) for g in groups_that_matter(Ranks(0, 8, 8))]
+    assert node == [(2, 1, 1), (2, 4, 1), (4, 1, 1), (4, 2, 1), (8, 1, 1)]
+    cluster = list(groups_that_matter(Ranks(0, 4, 2)))
+    assert [(g.num_ranks, len(g.groups), g.num_nodes) for g in cluster] == [
+        (2, 1, 1),
+        (2, 1, 2),
+        (2, 2, 2),
+        (4, 1, 2),
+    ]
+    assert cluster[2].groups == ((0, 2), (1, 3))
+    assert list(groups_that_matter(Ranks())) == []
+
+
+def test_a_summary_is_the_median_and_half_the_quartile_distance() -> None:
+    # Quartiles of 1 to 5 are 2, 3 and 4.
+    assert summary([5.0, 1.0, 4.0, 2.0, 3.0]) == Timing(median_s=3.0, spread_s=1.0, num_samples=5)
+
+
+def test_runs_take_turns_and_parts_their_order() -> None:
+    timer = Timer("cpu", 1e-3)
+    turns: list[int] = []
+    timer.time([lambda: turns.append(0), lambda: turns.append(1)])
+    assert all(now != after for now, after in pairwise(turns))
+    parts: list[int] = []
+    forward, backward = timer.time_parts([lambda: parts.append(0), lambda: parts.append(1)])
+    assert parts == [0, 1] * (len(parts) // 2)
+    assert forward.num_samples == backward.num_samples
+
+
+def test_rounds_are_taken_until_the_two_fastest_agree() -> None:
+    timer = Timer("cpu", 1e-9)
+    disturbed = iter([9.0] * 5 + [1.0] * 5 + [5.0] * 5 + [1.04] * 5)
+    assert timer._undisturbed(lambda: [next(disturbed)], 1.0) == [summary([1.0] * 5)]
+    assert not list(disturbed)
+    never = iter([2.0**turn for turn in range(4) for _ in range(5)])
+    assert timer._undisturbed(lambda: [next(never)], 1.0) == [summary([1.0] * 5)]
+    assert not list(never)
+
+
+def test_operands_fill_more_than_a_cache() -> None:
+    timer = Timer("cpu", 1e-3)
+    assert timer.copies(1 << 20) == 64
+    assert timer.copies(32 << 20) == 3
+    assert timer.copies(1 << 30) == 2
+
+
+def test_random_data_comes_in_turn() -> None:
+    data = random_data("cpu", torch.bfloat16)
+    first, second = data.take(4, 8), data.take(32)
+    assert not torch.equal(first.flatten(), second)
+    assert data.take(1 << 26).shape == (1 << 26,)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_point_is_another(device: str, quick: bool) -> None:
+    sizes, timer = sizes_for(device, quick=quick), Timer(device, 1.0, Ranks(0, 8, 8))
+    points = product_points(sizes, timer) + layer_points(sizes, timer)
+    names = [point.identity for point in points]
+    assert len(names) == len(set(names))
+
+
+def test_array_bytes_run_from_a_kib_to_a_gib() -> None:
+    sizes = sizes_for("cuda", quick=False).array_bytes
+    assert (sizes[0], sizes[-1]) == (1 << 10, 1 << 30)
+    assert max(sizes_for("cuda", quick=True).array_bytes) <= 4 << 20
+
+
+def test_identity_leaves_out_what_was_found() -> None:
+    slower = record().model_copy(update={"time": summary([1.0, 2.0])})
+    assert identity(slower) == identity(record())
+    assert identity(record(m=2)) != identity(record())
+    kernel = KernelRecord(name="copy", family="stream", num_bytes=1, time=record().time)
+    assert "copy" in identity(kernel)
+
+
+def test_a_folder_of_another_machine_is_refused(complete: Path, tmp_path: Path) -> None:
+    lines = (complete / FILE_NAME).read_text().splitlines(keepends=True)
+    other = json.loads(lines[0]) | {"device": "Another CPU", "num_ranks": 4}
+    (tmp_path / FILE_NAME).write_text(json.dumps(other) + "\n" + "".join(lines[1:]))
+    with pytest.raises(InputError) as caught:
+        measure(tmp_path, "cpu", TINY, ALONE)
+    message = str(caught.value)
+    assert "E712 the folder holds the measurements of another machine" in message
+    assert "device Another CPU there" in message
+    assert "ranks 4 there, 1 here" in message
+    assert "an --out of its own" in message
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "Invalid JSON"),
+        ('{"kind":"launch"}', "time: Field required"),
+        ('{"kind":"lunch"}', "lunch"),
+        (
+            '{"kind":"launch","time":{"median_s":-1.0,"spread_s":0.0,"num_samples":5}}',
+            "time.median_s",
+        ),
+        (
+            '{"kind":"launch","time":{"median_s":NaN,"spread_s":0.0,"num_samples":5}}',
+            "time.median_s",
+        ),
+    ],
+)
+def test_a_line_that_is_no_record_is_shown(tmp_path: Path, line: str, reason: str) -> None:
+    RecordFile(tmp_path, header("cpu", Ranks())).append(record())
+    path = tmp_path / FILE_NAME
+    path.write_text(path.read_text() + line + "\n" + record().model_dump_json() + "\n")
+    with pytest.raises(InputError) as caught:
+        read_records(tmp_path)
+    message = str(caught.value)
+    assert f"{path}:3:1: E717 the line is no record of a measurement" in message
+    assert reason in message
+
+
+def test_a_header_is_first_and_only_first(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_text(record().model_dump_json() + "\n")
+    with pytest.raises(InputError, match="the first line must be the header"):
+        read_records(tmp_path)
+    path.write_text((header("cpu", Ranks()).model_dump_json() + "\n") * 2)
+    with pytest.raises(InputError, match="a header after the first line"):
+        read_records(tmp_path)
+
+
+def test_nothing_to_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="E710 no measurements to read"):
+        read_records(tmp_path)
+    (tmp_path / FILE_NAME).write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_records(tmp_path)
+
+
+def test_a_full_disk_is_said_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RecordFile(tmp_path, header("cpu", Ranks()))
+    file.append(record())
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InputError) as caught:
+        file.append(record(m=2))
+    assert "E713 the measurements cannot be written" in str(caught.value)
+    assert "No space left on device" in str(caught.value)
+    assert read_records(tmp_path)[1][0] == record()
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="E713"):
+        RecordFile(tmp_path / "file", header("cpu", Ranks()))
+
+
+def test_one_process_says_that_it_leaves_collectives_out(
+    complete: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibrate.app.sizes_for", lambda *_, **__: TINY)
+    only = [word for part in UNTRAINED for word in ("--only", part.value)]
+    options = ["measure", "--out", str(complete), "--device", "cpu"]
+    done = CliRunner().invoke(app, [*options, *only])
+    assert done.exit_code == 0
+    assert "0 records added to 60" in done.stdout
+    assert "collectives left out" in done.stdout
+    assert "fp8 products left out: they need a GPU" in done.stdout
+
+
+@pytest.mark.parametrize("start", [["calibrate"], ["simtrain", "calibrate"]])
+def test_records_say_how_to_measure_again(
+    start: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [*start, "measure", "--quick"])
+    assert command(Ranks()) == "python -m calibrate measure --quick"

@@ -1,0 +1,96 @@
+"""What a fit would doubt is measured again; ranks whose torchrun is gone stop."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate.benchmarks import measure as measuring
+from calibrate.benchmarks.machine import header
+from calibrate.benchmarks.ranks import Ranks, check_launcher
+from calibrate.benchmarks.sizes import Part
+from calibrate.fit.checks import doubtful
+from calibrate.records.file import Point, RecordFile, read_records
+from calibrate.records.schema import FILE_NAME, KernelRecord, Timing
+from simtrain.errors import InputError
+from tests.helpers.measure_tiny import TINY
+
+
+def kernel(num_bytes: int, median_s: float, spread_s: float = 0.0) -> KernelRecord:
+    time = Timing(median_s=median_s, spread_s=spread_s, num_samples=5)
+    return KernelRecord(name="copy", family="stream", num_bytes=num_bytes, time=time)
+
+
+SMALL, LARGE, OTHER = kernel(1 << 10, 1e-3), kernel(1 << 12, 2e-3), kernel(1 << 14, 8e-3)
+SLOW = kernel(1 << 10, 5e-3)
+NOISY = kernel(1 << 14, 8e-3, 9e-3)
+
+
+def test_doubtful_is_what_is_noisy_and_both_that_contradict() -> None:
+    assert doubtful([SMALL, LARGE, OTHER]) == []
+    assert doubtful([SLOW, LARGE, OTHER]) == [SLOW, LARGE]
+    assert doubtful([SMALL, LARGE, NOISY]) == [NOISY]
+
+
+def test_a_record_is_replaced_in_its_place(tmp_path: Path) -> None:
+    file = RecordFile(tmp_path, header("cpu", Ranks()))
+    for record in (SLOW, LARGE, OTHER):
+        file.append(record)
+    before = (tmp_path / FILE_NAME).read_bytes().partition(b"\n")[0]
+    file.replace(SMALL)
+    assert file.records == read_records(tmp_path)[1] == [SMALL, LARGE, OTHER]
+    assert (tmp_path / FILE_NAME).read_bytes().partition(b"\n")[0] == before
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def test_a_disk_that_is_full_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RecordFile(tmp_path, header("cpu", Ranks()))
+    file.append(SLOW)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InputError, match="E713"):
+        file.replace(SMALL)
+    assert file.records == read_records(tmp_path)[1] == [SLOW]
+
+
+def told(answers: list[KernelRecord]) -> Point:
+    """A point that is measured with these results, one a visit."""
+    results = iter(answers)
+    what = answers[0].model_dump(exclude={"kind", "time"})
+    return Point(KernelRecord, what, lambda: {"time": next(results).time})
+
+
+def measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: list[KernelRecord]
+) -> list[Any]:
+    points = [told(each) for each in answers]
+    monkeypatch.setitem(measuring._PARTS, Part.KERNELS, lambda sizes, timer: points)
+    measuring.measure(folder, "cpu", TINY, [Part.KERNELS])
+    return read_records(folder)[1]
+
+
+def test_what_is_doubted_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small one is slow twice; OTHER, which nobody doubts, has one visit only."""
+    found = measured(tmp_path, monkeypatch, [SLOW, SLOW, SMALL], [LARGE] * 3, [OTHER])
+    assert found == [SMALL, LARGE, OTHER]
+
+
+def test_a_busy_machine_is_not_measured_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = measured(tmp_path, monkeypatch, [SLOW] * 4, [LARGE] * 4)
+    assert found == [SLOW, LARGE]
+
+
+def test_ranks_without_their_torchrun_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_launcher(-1)  # started by no torchrun: a shell may go
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    check_launcher(os.getppid())
+    with pytest.raises(InputError, match="E715 torchrun is gone"):
+        check_launcher(-1)

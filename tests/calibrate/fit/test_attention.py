@@ -1,0 +1,184 @@
+"""Fused attention from records: a known machine is found again, and bad records are refused."""
+
+import pathlib
+from itertools import product
+
+import pytest
+from pydantic import ValidationError
+
+from calibrate.fit.attention_model import training_attention
+from calibrate.fit.figures import (
+    AttentionKernels,
+    HeadSizes,
+    OtherAttention,
+    TrainingAttentionFigures,
+)
+from calibrate.fit.from_figures import Fit
+from calibrate.fit.from_records import fit_measurements
+from calibrate.records.schema import AttentionRecord, Measurement
+from calibrate.validation.limits import Limits
+from calibrate.validation.profile import validate_profile
+from simtrain.durations.attention import AttentionMachine, attention_seconds
+from simtrain.entry import Entry
+from simtrain.errors import InputError
+from simtrain.hardware.profile import FusedAttention as FusedAttentionSection
+from simtrain.simulation import simulate
+from simtrain.workload.work import FusedAttention
+from tests.calibrate.validation.test_validation import HEADER, layer, layer_record
+from tests.helpers.measured_records import alone, header, took
+from tests.helpers.toys import a100, small
+
+MACHINE = AttentionMachine(
+    forward_flops=180e12,
+    forward_half_length=700.0,
+    backward_flops=150e12,
+    backward_half_length=1200.0,
+    num_sms=108,
+    memory_bytes_per_s=1.5e12,
+    latency_s=3e-6,
+)
+SHAPES = tuple(product((8, 16, 64), (1024, 2048, 8192)))
+
+
+def record(heads: int, length: int, *, faster: float = 1.0) -> AttentionRecord:
+    forward, backward = (
+        took(attention_seconds(FusedAttention(heads, length, 64, is_backward), MACHINE) / faster)
+        for is_backward in (False, True)
+    )
+    sizes = {"heads": heads, "seq_length": length, "head_size": 64}
+    return AttentionRecord(**sizes, forward=forward, backward=backward)
+
+
+def fitted(*attention: Measurement, device: str | None = None) -> Fit:
+    changes = {"device": device} if device else {}
+    folder = pathlib.Path("measured")
+    return fit_measurements(folder, header(**changes), [*alone(), *attention], "mine")
+
+
+def test_a_known_kernel_is_found_again() -> None:
+    fit = fitted(*(record(*shape) for shape in SHAPES))
+    kernel = fit.profile.fused_attention
+    assert kernel is not None
+    assert kernel.forward_efficiency.value == pytest.approx(180 / 312, rel=0.01)
+    assert kernel.backward_efficiency.value == pytest.approx(150 / 312, rel=0.01)
+    assert kernel.forward_half_length.value == pytest.approx(700, rel=0.03)
+    assert kernel.backward_half_length.value == pytest.approx(1200, rel=0.03)
+    seen = kernel.valid_shapes.value
+    assert (seen.heads, seen.seq_length, seen.head_size) == ((8, 64), (1024, 8192), (64, 64))
+    found = {residuals.title: residuals for residuals in fit.residuals}
+    for way in ("forward", "backward"):
+        assert len(found[f"fused attention {way}"].rows) == len(SHAPES)
+        assert found[f"fused attention {way}"].max_abs_error < 0.01
+    assert kernel.forward_efficiency.source.endswith("9 points: fused attention forward")
+    fused = small({"tensor": 1, "pipeline": 1}, attention_backend="fused")
+    assert simulate(fused, fit.profile).iteration_time_s > 0
+
+
+def test_one_odd_kernel_does_not_bend_the_fit() -> None:
+    odd = record(16, 2048, faster=0.5)
+    kernel = fitted(*(record(*s) for s in SHAPES if s != (16, 2048)), odd).profile.fused_attention
+    assert kernel is not None
+    assert kernel.forward_efficiency.value == pytest.approx(180 / 312, rel=0.03)
+
+
+def test_without_a_kernel_there_is_no_section() -> None:
+    assert fitted().profile.fused_attention is None
+
+
+def test_no_efficiency_is_above_one_where_no_datasheet_says_the_peak() -> None:
+    """There it is the fastest product's rate, and a kernel may be faster on some CPU."""
+    fast = fitted(*(record(*shape, faster=4.0) for shape in SHAPES), device="some CPU")
+    kernel = fast.profile.fused_attention
+    assert kernel is not None
+    assert kernel.forward_efficiency.value == 1.0
+    found = {residuals.title: residuals for residuals in fast.residuals}
+    assert found["fused attention forward"].mean_abs_error > 0.5
+
+
+def test_too_few_shapes_are_refused() -> None:
+    with pytest.raises(InputError, match="E720 3 measured shapes of fused attention are too few"):
+        fitted(*(record(*shape) for shape in SHAPES[:3]))
+
+
+def test_a_kernel_above_the_datasheets_peak_is_refused() -> None:
+    fast = record(64, 8192, faster=3.0)
+    with pytest.raises(InputError, match=r"E721 fused attention of 64 heads of 8192 × 64 ran at"):
+        fitted(*(record(*shape) for shape in SHAPES[:-1]), fast)
+
+
+def published(softmax_channels: float) -> TrainingAttentionFigures:
+    """What `MACHINE` would publish, with narrow heads at the given cost of a softmax."""
+
+    def points(*, is_backward: bool) -> list[tuple[int, int, int, float]]:
+        ops = [FusedAttention(*shape, 128, is_backward) for shape in SHAPES]
+        return [
+            (op.heads, op.seq_length, 128, op.flops / attention_seconds(op, MACHINE) / 1e12)
+            for op in ops
+        ]
+
+    ratio = (1 + softmax_channels / 128) / (1 + softmax_channels / 64)
+    rates = [(tokens, ratio * 90.0, 90.0, 80.0, 80.0) for tokens in (512, 1024, 2048)]
+    return TrainingAttentionFigures(
+        forward=AttentionKernels(source="a paper", points=points(is_backward=False)),
+        backward=AttentionKernels(source="a paper", points=points(is_backward=True)[3:]),
+        head_sizes=HeadSizes(source="another", narrow=64, points=rates),
+        elsewhere=OtherAttention(source="a third", forward=points(is_backward=False)[:1]),
+    )
+
+
+def test_a_known_kernel_is_found_again_from_published_rates() -> None:
+    machine = a100().model_copy(update={"fused_attention": None})
+    memory = {
+        "fused_bandwidth": Entry(value=1.5e12, source="made up"),
+        "kernel_latency": Entry(value=3e-6, source="made up"),
+    }
+    memory_bound = machine.memory_bound.model_copy(update=memory)
+    profile = machine.model_copy(update={"memory_bound": memory_bound})
+    data, residuals = training_attention(published(50.0), profile)
+    kernel = FusedAttentionSection.model_validate(data)
+    assert kernel.forward_efficiency.value == pytest.approx(180 / 312, rel=0.01)
+    assert kernel.backward_efficiency.value == pytest.approx(150 / 312, rel=0.01)
+    assert kernel.forward_half_length.value == pytest.approx(700, rel=0.03)
+    assert kernel.backward_half_length.value == pytest.approx(1200, rel=0.03)
+    assert kernel.forward_softmax_channels is not None
+    assert kernel.forward_softmax_channels.value == pytest.approx(50, rel=0.001)
+    assert kernel.backward_softmax_channels is not None
+    assert kernel.backward_softmax_channels.value == 0
+    seen = kernel.valid_shapes.value
+    # Backward was timed from 16 heads on.
+    assert (seen.heads, seen.seq_length, seen.head_size) == ((16, 64), (1024, 8192), (64, 128))
+    assert all(each.max_abs_error < 0.01 for each in residuals)
+
+
+def test_kernels_without_a_shape_that_was_timed_both_ways_are_refused() -> None:
+    figures = published(50.0)
+    points = [(point[0], 100 * point[1], *point[2:]) for point in figures.backward.points]
+    data = figures.model_dump() | {"backward": {"source": "a paper", "points": points}}
+    with pytest.raises(ValidationError, match="no seq_length lies in the range of both"):
+        TrainingAttentionFigures.model_validate(data)
+
+
+FUSED = layer_record(layer("none") | {"attention_backend": "fused"})
+WITHOUT = a100().model_copy(update={"fused_attention": None})
+
+
+def test_fused_layers_are_judged_beside_the_others() -> None:
+    found = validate_profile(a100(), HEADER, [FUSED, layer_record(layer("full"))], Limits())
+    (part,) = found.parts
+    assert {row.strategy for row in part.rows} == {"baseline, fused", "full"}
+    assert part.max_abs_error == 0
+
+
+def test_a_profile_without_the_section_judges_the_others_and_says_so() -> None:
+    found = validate_profile(WITHOUT, HEADER, [FUSED, layer_record(layer("full"))], Limits())
+    (part,) = found.parts
+    assert {row.strategy for row in part.rows} == {"full"}
+    assert found.num_fitted == 0
+    assert found.warnings[-1] == (
+        "1 layers with fused attention are not judged: a100_sxm4_80gb has no fused_attention"
+    )
+
+
+def test_where_nothing_else_is_there_to_judge_it_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"E331 .* has no fused_attention"):
+        validate_profile(WITHOUT, HEADER, [FUSED], Limits())

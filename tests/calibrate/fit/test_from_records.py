@@ -1,0 +1,333 @@
+"""From records to a profile: a known machine is found again, and bad records are refused."""
+
+import pathlib
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from calibrate.__main__ import app
+from calibrate.fit.borrowed_links import Links
+from calibrate.fit.collectives import measured_collective
+from calibrate.fit.from_figures import Fit
+from calibrate.fit.from_records import fit_folder, fit_measurements
+from calibrate.records.file import RecordFile
+from calibrate.records.schema import (
+    CollectiveRecord,
+    GemmRecord,
+    KernelRecord,
+    LaunchRecord,
+    LayerRecord,
+    Measurement,
+    MemoryRecord,
+)
+from simtrain.durations.collectives import ring_seconds
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.entry import Entry
+from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.scenario import Scenario
+from simtrain.simulation import simulate
+from simtrain.workload.work import RING_COLLECTIVES, Gemm
+from tests.helpers.measured_records import (
+    A100,
+    DEVICE,
+    LAYER,
+    alone,
+    gemms,
+    header,
+    kernels,
+    linked,
+    took,
+    without,
+)
+
+FOLDER = pathlib.Path("measured")
+
+
+def fitted(records: list[Measurement], links: Links | None = None, **changes: Any) -> Fit:
+    return fit_measurements(FOLDER, header(**changes), records, "mine", links)
+
+
+@pytest.fixture(scope="module")
+def one_gpu() -> Fit:
+    return fitted(alone())
+
+
+def test_a_known_gpu_is_found_again(one_gpu: Fit) -> None:
+    profile = one_gpu.profile
+    found = {residuals.title: residuals for residuals in one_gpu.residuals}
+    assert found["matrix products by shape"].mean_abs_error < 0.02
+    assert found["products added into fp32"].mean_abs_error < 0.03
+    assert found["batched products"].mean_abs_error < 0.05
+    assert found["fused kernels"].max_abs_error < 0.01
+    assert profile.memory_bound.fused_bandwidth.value == pytest.approx(1.516e12, rel=0.06)
+    assert profile.memory_bound.stream_bandwidth.value == pytest.approx(1.61e12, rel=0.01)
+    assert profile.memory_bound.kernel_latency.value == pytest.approx(3e-6, rel=0.02)
+    assert profile.gemm.sustained_flops.value == pytest.approx(253.5e12, rel=0.01)
+    assert profile.host.issue.value == 7e-6
+    assert profile.memory.allocator_reserve.value == 2 * 2**30
+    assert profile.memory.fragmentation.value == pytest.approx(0.05)
+
+
+def test_plain_layers_decide_the_speed_in_situ_and_held_out_ones_nothing(one_gpu: Fit) -> None:
+    found = {residuals.title: residuals for residuals in one_gpu.residuals}
+    assert len(found["plain layers"].rows) == 2
+    assert found["plain layers"].max_abs_error < 0.03
+    without = fitted([record for record in alone() if not isinstance(record, LayerRecord)])
+    assert without.profile.gemm.in_situ_speed.value == 1.0
+    assert "no plain layer to fit" in without.profile.gemm.in_situ_speed.source
+
+
+def test_every_number_says_where_it_is_from(one_gpu: Fit) -> None:
+    profile = one_gpu.profile
+    assert profile.gpu.peak_flops.source.startswith("NVIDIA A100 datasheet")
+    for entry in (profile.gemm.mainloop_flops, profile.memory_bound.fused_bandwidth):
+        assert entry.source.startswith(f"measured on {DEVICE}, 2026-05-04, torch 2.13.0, ")
+        assert entry.fitted_on is not None
+        assert " points, mean |error| " in entry.fitted_on
+
+
+def test_a_gpu_without_links_simulates_what_fits_it_and_refuses_more(one_gpu: Fit) -> None:
+    profile = one_gpu.profile
+    assert profile.intra_node is None
+    assert profile.inter_node is None
+    assert profile.cluster.num_gpus == 1
+    result = simulate(Scenario.model_validate(LAYER), profile)
+    assert result.iteration_time_s > 0
+    two = LAYER | {"parallelism": {"tensor": 2}}
+    with pytest.raises(InputError, match="E317"):
+        simulate(Scenario.model_validate(two), profile)
+
+
+def test_the_same_records_give_the_same_profile(one_gpu: Fit) -> None:
+    assert fitted(alone()).data == one_gpu.data
+
+
+def test_a_node_has_the_curves_that_were_measured() -> None:
+    node = fitted([*alone(), *linked()], num_ranks=8, backend="nccl").profile
+    assert node.cluster.gpus_per_node.value == 8
+    assert node.inter_node is None
+    assert A100.intra_node is not None
+    assert node.intra_node is not None
+    for kind in RING_COLLECTIVES:
+        known, found = (getattr(links, kind).value for links in (A100.intra_node, node.intra_node))
+        assert [curve.num_ranks for curve in found] == [2, 4, 8]
+        for ours, theirs in zip(found, known, strict=True):
+            op = measured_collective(kind, 1 << 26, ours.num_ranks)
+            expected = ring_seconds(op, theirs, 300e9)
+            assert ring_seconds(op, ours, 300e9) == pytest.approx(expected, rel=0.01)
+    assert node.intra_node.all_to_all is not None
+    assert node.intra_node.all_to_all.value == node.intra_node.reduce_scatter.value
+    assert node.intra_node.point_to_point.efficiency.value == pytest.approx(250 / 300, rel=0.02)
+    assert node.overlap.slowdown.value == pytest.approx(0.2)
+    on_two = LAYER | {"parallelism": {"tensor": 2}}
+    assert simulate(Scenario.model_validate(on_two), node).iteration_time_s > 0
+
+
+def test_products_in_fp8_have_a_fit_of_their_own(one_gpu: Fit) -> None:
+    assert one_gpu.profile.gemm.by_dtype.fp8 is None
+    machine = GemmMachine.of(one_gpu.profile)
+    twice = machine.replace(
+        mainloop_flops=1.9 * machine.mainloop_flops, sustained_flops=2 * machine.sustained_flops
+    )
+    records = [
+        GemmRecord(m=m, n=n, k=k, dtype="fp8", time=took(gemm_seconds(op, twice)))
+        for m, n, k in product((2048, 4096, 8192), repeat=3)
+        for op in [Gemm(m, n, k, element_bytes=1)]
+    ]
+    profile = fitted([*alone(), *records]).profile
+    fp8 = GemmMachine.of(profile, "fp8")
+    for size in (1024, 3000, 16384):
+        op = Gemm(size, size, size, element_bytes=1)
+        assert gemm_seconds(op, fp8) == pytest.approx(gemm_seconds(op, twice), rel=0.03)
+    assert profile.gemm.mainloop_flops == one_gpu.profile.gemm.mainloop_flops
+
+
+def test_records_without_all_to_alls_make_a_profile_without_their_curves() -> None:
+    older = [r for r in linked() if not (isinstance(r, CollectiveRecord) and r.op == "all_to_all")]
+    node = fitted([*alone(), *older], num_ranks=8, backend="nccl").profile
+    assert node.intra_node is not None and node.intra_node.all_to_all is None
+
+
+def test_links_of_another_profile_are_said_to_be_its() -> None:
+    links = Links.load(pathlib.Path("a100_sxm4_80gb"))
+    profile = fitted(alone(), links).profile
+    assert profile.cluster.num_gpus == A100.cluster.num_gpus
+    assert profile.inter_node is not None
+    assert profile.intra_node is not None
+    taken = "taken over from a100_sxm4_80gb, not measured here: "
+    for entry in (
+        profile.cluster.num_nodes,
+        profile.inter_node.point_to_point.latency,
+        profile.intra_node.all_reduce,
+        profile.overlap.slowdown,
+    ):
+        assert entry.source.startswith(taken)
+    assert "inter_node taken over from a100_sxm4_80gb" in profile.description
+    node = fitted([*alone(), *linked()], links, num_ranks=8, backend="nccl").profile
+    assert node.intra_node is not None
+    assert node.intra_node.all_reduce.source.startswith("measured on")
+    assert node.cluster.num_nodes.value == A100.cluster.num_nodes.value
+
+
+def test_a_cpu_is_as_fast_as_what_it_was_seen_to_do() -> None:
+    """Two threads, 0.1 TFLOP/s, slow kernels: its limits are the highest rates measured."""
+    machine = GemmMachine.of(A100).replace(
+        num_sms=2,
+        mainloop_flops=0.1e12,
+        tile_overhead_s=50e-6,
+        accumulate_overhead_s=100e-6,
+        sustained_flops=0.1e12,
+        memory_bytes_per_s=12e9,
+        tiles=A100.gemm.tiles.value[:2],
+    )
+    records = [
+        *gemms(machine, (256, 512, 1024), heads=4),
+        *kernels(8e9, 12e9, 20e-6),
+        LaunchRecord(time=took(3e-6)),
+    ]
+    fit = fitted(records, device="Some CPU", num_sms=2, memory_bytes=16 * 2**30)
+    profile = fit.profile
+    rates = [record.m for record in records if isinstance(record, GemmRecord)]
+    assert len(rates) == 27 + 9 + 8
+    assert profile.gpu.peak_flops.value == pytest.approx(0.1e12, rel=0.1)
+    assert "no datasheet is known; the highest rate" in profile.gpu.peak_flops.source
+    assert profile.gpu.memory_bandwidth.value == pytest.approx(12e9, rel=0.1)
+    assert profile.memory_bound.fused_bandwidth.value == pytest.approx(8e9, rel=0.02)
+    assert "a default, not measured" in profile.memory.allocator_reserve.source
+    found = {residuals.title: residuals for residuals in fit.residuals}
+    assert found["matrix products by shape"].mean_abs_error < 0.05
+
+
+def with_time(record: Any, seconds: float, spread: float = 0.0) -> Any:
+    return record.model_copy(update={"time": took(seconds, spread)})
+
+
+def first_gemm_of(records: list[Measurement], seconds: float) -> list[Measurement]:
+    return [with_time(records[0], seconds), *records[1:]]
+
+
+def noisy(records: list[Measurement], every: int) -> list[Measurement]:
+    return [
+        with_time(record, record.time.median_s, 1.5)
+        if isinstance(record, GemmRecord) and number % every == 0
+        else record
+        for number, record in enumerate(records)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        (without(GemmRecord, alone()), "E720 0 measured bf16 products are too few"),
+        (alone()[20:], "E720 7 measured bf16 products are too few"),
+        (without(KernelRecord, alone()), "E720 0 measured fused kernels are too few"),
+        (without(LaunchRecord, alone()), "E720 0 measured launches are too few"),
+        (
+            [*alone(), *linked()[:3]],
+            "E720 3 measured sizes of all_reduce over 2 ranks are too few",
+        ),
+        (
+            first_gemm_of(alone(), 1e-6),
+            "measurements.jsonl:2: E721 2048 × 2048 × 2048 TN bf16 ran at 1.718e+04 TFLOP/s",
+        ),
+        (first_gemm_of(alone(), 1.0), "E721 2048 × 2048 × 8192 TN bf16 took"),
+        (noisy(alone(), 1), "records spread by more than their median"),
+    ],
+)
+def test_too_few_or_absurd_records_are_refused(records: list[Measurement], says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        fitted(records)
+    assert says in str(caught.value)
+    assert "reason: " in str(caught.value)
+    assert "fix: " in str(caught.value)
+
+
+def test_kernels_that_a_cache_served_are_refused() -> None:
+    records = [*without(KernelRecord, alone()), *kernels(9e12, 9e12, 1e-7)]
+    with pytest.raises(InputError, match="E721 the larger kernels ran at"):
+        fitted(records)
+
+
+def test_ranks_without_collectives_need_links() -> None:
+    with pytest.raises(InputError, match="E720 8 ranks, but no collective measured"):
+        fitted(alone(), num_ranks=8, backend="nccl")
+
+
+def test_a_few_noisy_records_are_left_out() -> None:
+    fit = fitted(noisy(alone(), 10))
+    assert fit.num_left_out == 5
+    found = {residuals.title: residuals for residuals in fit.residuals}
+    assert found["matrix products by shape"].mean_abs_error < 0.02
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    file = RecordFile(tmp_path / "measured", header())
+    for record in alone():
+        file.append(record)
+    return tmp_path / "measured"
+
+
+def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
+    output = folder / "mine.yaml"
+    given = ["fit", str(folder), "--name", "mine", "--links", "h100_sxm", "-o", str(output)]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    assert "matrix products by shape" in done.stdout
+    profile = load_profile(output)
+    assert profile == fit_folder(folder, "mine", pathlib.Path("h100_sxm")).profile
+    assert "taken over from h100_sxm" in output.read_text(encoding="utf-8")
+    tree = profile.collectives.tree
+    assert tree.value == load_profile("h100_sxm").collectives.tree.value
+    assert tree.source.startswith("taken over from h100_sxm, not measured here: NVIDIA/nccl")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("{folder}", "E723 the profile has no name"),
+        ("{folder}/measurements.jsonl --name mine", "E723 --name and --links are for"),
+        ("{folder} --name mine --links nowhere", "nowhere"),
+        ("{folder}/.. --name mine", "E710 no measurements to read"),
+        ("{folder}/missing --name mine", "E710 no measurements to read"),
+    ],
+)
+def test_the_command_refuses_with_exit_code_2(
+    folder: pathlib.Path, arguments: str, says: str
+) -> None:
+    done = CliRunner().invoke(app, ["fit", *arguments.format(folder=folder).split()])
+    assert done.exit_code == 2
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("section", "field"), [("intra_node", "gpus_per_node"), ("inter_node", "num_nodes")]
+)
+def test_a_cluster_of_several_needs_its_links(section: str, field: str, one_gpu: Fit) -> None:
+    cluster = one_gpu.data["cluster"]
+    data = one_gpu.data | {"cluster": cluster | {field: cluster[field] | {"value": 2}}}
+    with pytest.raises(InputError) as caught:
+        replace(one_gpu, data=data).profile  # noqa: B018  # it is what refuses
+    assert f"cluster.{field}.value: 2 need links, but there is no {section}" in str(caught.value)
+
+
+def test_products_move_their_bytes_at_a_bandwidth_of_their_own(one_gpu: Fit) -> None:
+    """1 x 4096 x 4096 is bound by its 32 MiB and some KiB."""
+    thin = Gemm(1, 4096, 4096)
+    entry = Entry(value=1e11, source="a test")
+    model = A100.gemm.model_copy(update={"operand_bandwidth": entry})
+    slow = A100.model_copy(update={"gemm": model})
+    assert gemm_seconds(thin, GemmMachine.of(slow)) == 2 * (4096**2 + 2 * 4096) / 1e11
+    above = one_gpu.data["gemm"] | {"operand_bandwidth": {"value": "3 TB/s", "source": "a test"}}
+    with pytest.raises(InputError, match=r"gemm.operand_bandwidth.value: 3e\+12 bytes/s is above"):
+        replace(one_gpu, data=one_gpu.data | {"gemm": above}).profile  # noqa: B018
+
+
+def test_what_no_profile_can_have_is_refused() -> None:
+    wasteful = MemoryRecord(reserved_over_allocated=2.5, outside_allocator_bytes=2**30)
+    with pytest.raises(InputError, match=r"memory.fragmentation.value is 1.5"):
+        fitted([*without(MemoryRecord, alone()), wasteful])

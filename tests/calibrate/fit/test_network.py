@@ -1,0 +1,172 @@
+"""The network between nodes is found again from what it would take for collectives."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from calibrate.fit.borrowed_links import Links
+from calibrate.fit.from_figures import Fit
+from calibrate.fit.from_records import fit_measurements
+from calibrate.fit.links import LinkFit, fit_links
+from calibrate.fit.network import Load, fit_network
+from calibrate.records.schema import CollectiveRecord, Measurement
+from simtrain.durations.collectives import collective_seconds, transfer_seconds
+from simtrain.errors import InputError
+from simtrain.mesh import Group
+from simtrain.scenario import Scenario
+from simtrain.simulation import simulate
+from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
+from tests.helpers.measured_records import alone, header, linked, took
+from tests.helpers.network_records import ALONE, SEND_S, STEP_S, crossing
+
+SHARES = {Load.WHOLE: 24e9, Load.CONCURRENT: 12e9, Load.ALONE: ALONE}
+SENT = 18e9
+
+
+def fitted(records: list[Measurement], links: Links | None = None, **changes: Any) -> Fit:
+    known = {"num_ranks": 16, "num_nodes": 2, "backend": "nccl"}
+    return fit_measurements(
+        pathlib.Path("measured"), header(**known | changes), records, "mine", links
+    )
+
+
+@pytest.fixture(scope="module")
+def node() -> LinkFit:
+    fit = fit_links([r for r in linked() if isinstance(r, CollectiveRecord)], 300e9)
+    assert fit is not None
+    return fit
+
+
+@pytest.fixture(scope="module")
+def two_nodes(node: LinkFit) -> Fit:
+    return fitted([*alone(), *linked(), *crossing(8, SHARES, SENT, node)])
+
+
+def test_a_known_network_is_found_again(two_nodes: Fit) -> None:
+    profile = two_nodes.profile
+    network = profile.network
+    assert (profile.cluster.gpus_per_node.value, profile.cluster.num_nodes.value) == (8, 2)
+    # A node reaches 8 x 24 GB/s, which is what its 8 ranks may have of 8 adapters.
+    assert network.num_adapters.value == 8
+    assert network.adapter_bandwidth.value == pytest.approx(24e9, rel=1e-3)
+    assert network.whole_node_efficiency.value == pytest.approx(1.0, rel=1e-3)
+    assert network.concurrent_efficiency.value == pytest.approx(0.5, rel=1e-3)
+    assert network.step_latency.value == pytest.approx(STEP_S, rel=1e-3)
+    assert network.point_to_point.latency.value == pytest.approx(SEND_S, rel=1e-3)
+    assert network.point_to_point.efficiency.value == pytest.approx(0.75, rel=1e-3)
+
+
+def test_what_it_predicts_is_what_was_measured(two_nodes: Fit) -> None:
+    profile = two_nodes.profile
+    records = [*crossing(8, {Load.CONCURRENT: 12e9}, SENT)]
+    for record in records:
+        assert isinstance(record, CollectiveRecord)
+        if record.op == "send_recv":
+            size = record.array_bytes
+            found = transfer_seconds(size, levels_crossed=1, num_sharing=1, profile=profile)
+        elif record.op in RING_COLLECTIVES:
+            kind = CollectiveKind(record.op)
+            op = Collective(kind, record.array_bytes, Group(("dp",), 2, ranks_per_node=1))
+            found = collective_seconds(op, profile)
+        else:
+            continue
+        assert found == pytest.approx(record.time.median_s, rel=2e-3)
+
+
+def test_groups_inside_and_across_are_told_apart(two_nodes: Fit) -> None:
+    found = {residuals.title: residuals for residuals in two_nodes.residuals}
+    for load in (Load.WHOLE, Load.CONCURRENT):
+        assert len(found[f"collectives across nodes, {load}"].rows) == 30
+        assert found[f"collectives across nodes, {load}"].max_abs_error < 2e-3
+    assert len(found["all_reduce inside a node"].rows) == 30
+    checks = {residuals.title: residuals for residuals in two_nodes.checks}
+    assert set(checks) == {
+        f"collectives across nodes, {Load.ALONE}",
+        f"transfers across nodes, {Load.ALONE}",
+    }
+    assert all(residuals.max_abs_error < 2e-3 for residuals in checks.values())
+
+
+def test_every_number_says_over_which_nodes_and_sizes(two_nodes: Fit) -> None:
+    network = two_nodes.profile.network
+    for entry in (
+        network.whole_node_efficiency,
+        network.concurrent_efficiency,
+        network.step_latency,
+        network.point_to_point.latency,
+        network.point_to_point.efficiency,
+    ):
+        assert ", 2 nodes, 1024 to 268435456 bytes" in entry.source
+        assert entry.fitted_on is not None
+        assert "points, mean |error| 0.0%" in entry.fitted_on
+
+
+def test_one_adapter_that_eight_ranks_share_is_counted_as_one() -> None:
+    """A ring alone has all of it: as much as the eight together."""
+    shares = {Load.WHOLE: ALONE / 8, Load.CONCURRENT: ALONE / 8, Load.ALONE: ALONE}
+    records = [r for r in crossing(8, shares, ALONE / 8) if isinstance(r, CollectiveRecord)]
+    network = fit_network(records, 8, None)
+    assert network.num_adapters == 1
+    assert network.adapter_bytes_per_s == pytest.approx(ALONE, rel=1e-3)
+    assert network.efficiency[Load.WHOLE] == pytest.approx(1.0, rel=1e-3)
+
+
+def test_an_odd_record_does_not_bend_the_fit() -> None:
+    records = [r for r in crossing(1, {Load.WHOLE: 10e9}, 8e9) if isinstance(r, CollectiveRecord)]
+    slow = records[0].model_copy(update={"time": took(20 * records[0].time.median_s)})
+    network = fit_network([slow, *records[1:]], 1, None)
+    share = network.num_adapters * network.adapter_bytes_per_s
+    assert network.step_latency_s == pytest.approx(STEP_S, rel=0.02)
+    assert share * network.efficiency[Load.WHOLE] == pytest.approx(10e9, rel=0.02)
+
+
+def test_nodes_of_one_rank_need_no_links_inside() -> None:
+    records = crossing(1, {Load.WHOLE: 10e9}, 8e9)
+    profile = fitted([*alone(), *records], num_ranks=2).profile
+    assert profile.intra_node is None
+    assert profile.cluster.num_gpus == 2
+    network = profile.network
+    assert network.concurrent_efficiency.value == network.whole_node_efficiency.value
+    model = {"num_layers": 2, "hidden_size": 4096, "num_attention_heads": 32, "seq_length": 2048}
+    data = {
+        "model": model,
+        "batch": {"micro": 1, "global": 1},
+        "parallelism": {"pipeline": 2, "scatter_gather": False},
+    }
+    assert simulate(Scenario.model_validate(data), profile).iteration_time_s > 0
+
+
+def test_what_no_number_needs_is_shown(two_nodes: Fit) -> None:
+    unused = {series.what: series for series in two_nodes.unused}
+    assert "all_to_all over 16 ranks on 2 nodes" in unused
+    assert "the adapters' rates" in unused["all_to_all over 16 ranks on 2 nodes"].why
+    ring = unused["send_recv over 16 ranks on 2 nodes"]
+    assert (ring.num_records, ring.sizes) == (10, "1024 to 268435456 bytes")
+    assert ring.why == "simtrain has no model of such a group"
+    # nccl-tests: busbw of an all-to-all is (n - 1) / n of algbw.
+    reached = unused["8 times all_to_all over 2 ranks on 2 nodes"].reached
+    assert reached == "algbw 0.9963, busbw 0.4981 GB/s"
+
+
+def test_too_little_across_nodes_is_refused_or_shown() -> None:
+    few = [
+        record
+        for record in crossing(8, SHARES, SENT)
+        if isinstance(record, CollectiveRecord) and record.op == "all_reduce"
+    ]
+    with pytest.raises(InputError) as caught:
+        fitted([*alone(), *linked(), *few])
+    assert "E720 2 nodes, but no network can be fitted between them" in str(caught.value)
+    assert f"too few sizes of all_gather ({Load.WHOLE})" in str(caught.value)
+    one_node = fitted([*alone(), *linked(), *few], num_ranks=8, num_nodes=1)
+    assert one_node.profile.inter_node is None
+    assert {series.num_records for series in one_node.unused} == {10}
+    assert all("inter_node needs also all_gather" in series.why for series in one_node.unused)
+
+
+def test_a_measured_network_is_not_taken_over(two_nodes: Fit, node: LinkFit) -> None:
+    links = Links.load(pathlib.Path("a100_sxm4_80gb"))
+    fit = fitted([*alone(), *linked(), *crossing(8, SHARES, SENT, node)], links)
+    assert fit.data == two_nodes.data
+    assert "links: measured here, none taken over from a100_sxm4_80gb" in fit.notes

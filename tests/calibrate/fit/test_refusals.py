@@ -1,0 +1,198 @@
+"""What a fit says of itself: too far off, overlap, host, data types, and how to change it."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from calibrate.fit.checks import check_residuals
+from calibrate.fit.from_figures import Fit
+from calibrate.fit.from_records import fit_measurements
+from calibrate.fit.links import fit_slowdown
+from calibrate.fit.profile_file import profile_text
+from calibrate.fit.residuals import Residual, Residuals
+from calibrate.records.schema import (
+    CollectiveRecord,
+    HostRecord,
+    KernelRecord,
+    Measurement,
+    OverlapRecord,
+)
+from simtrain.durations.gemm import GemmMachine
+from simtrain.durations.host import host_bytes_per_s
+from simtrain.entry import Entry
+from simtrain.errors import InputError
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.workload.work import HostResource
+from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
+
+
+def fitted(records: list[Measurement], **changes: Any) -> Fit:
+    return fit_measurements(pathlib.Path("measured"), header(**changes), records, "mine")
+
+
+def off_by(*factors: float) -> Residuals:
+    return Residuals("parts", "us", [Residual(f"part {f}", 10.0, 10.0 * f) for f in factors])
+
+
+def test_the_mean_factor_is_that_of_logarithms() -> None:
+    """Twice too much and half too little are as far off."""
+    assert off_by(2.0, 0.5).mean_factor == pytest.approx(2.0)
+    assert off_by(4.0, 1.0).mean_factor == pytest.approx(2.0)
+    assert off_by(1.0, 0.2, 3.0).worst.name == "part 0.2"
+
+
+def test_near_fits_pass_and_far_ones_warn() -> None:
+    assert check_residuals([off_by(1.3, 1.3)]) == []
+    (warning,) = check_residuals([off_by(1.0), off_by(2.0, 1.0, 3.9)])
+    assert warning.startswith("parts: the fit is off by a factor 1.98 in the mean")
+    assert warning.endswith("part 3.9, measured 10 and fitted 39 us")
+
+
+def test_fits_that_describe_nothing_are_refused_all_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        check_residuals([off_by(4.1), off_by(1.0), off_by(0.2)])
+    assert [problem.code for problem in caught.value.problems] == ["E724", "E724"]
+    message = str(caught.value)
+    assert "E724 parts: the fit is off by a factor 4.1 in the mean" in message
+    assert "reason: above 4 the model does not describe this machine" in message
+    assert "fix: measure again, into a new folder, when the machine is idle" in message
+
+
+def scattered(factor: float) -> list[Measurement]:
+    """Kernels of which every other one takes `factor` times as long, growing with size."""
+    names = ("one", "another")
+    return [
+        record.model_copy(
+            update={
+                "name": f"{names[turn]} {record.name}",
+                "time": took(record.time.median_s * factor**turn),
+            }
+        )
+        for record in kernels(1.5e12, 1.6e12, 3e-6)
+        for turn in range(2)
+        if isinstance(record, KernelRecord)
+    ]
+
+
+def test_kernels_as_unlike_as_that_warn_or_refuse() -> None:
+    """Half of them `factor` times as slow: no line is nearer than the root of it in the mean."""
+    fit = fitted([*without(KernelRecord, alone()), *scattered(9.0)])
+    assert any(warning.startswith("fused kernels: ") for warning in fit.warnings)
+    with pytest.raises(InputError, match="E724 fused kernels: the fit is off by a factor"):
+        fitted([*without(KernelRecord, alone()), *scattered(100.0)])
+
+
+def test_a_good_fit_warns_of_nothing() -> None:
+    assert fitted([*alone(), *linked()], num_ranks=8, backend="nccl").warnings == []
+
+
+def beside(compute: float, collective: float) -> OverlapRecord:
+    return OverlapRecord(
+        what=f"{compute} and {collective}",
+        compute_alone=took(1.0),
+        compute_beside=took(compute),
+        collective_alone=took(2.0),
+        collective_beside=took(2 * collective),
+    )
+
+
+def test_the_slowdown_is_the_median_with_its_spread() -> None:
+    """Means of the two: 0.2, 0.3 and 0.7; faster beside each other is no slowdown."""
+    records = [beside(1.1, 1.3), beside(1.2, 1.4), beside(1.4, 2.0)]
+    slowdown, residuals = fit_slowdown(records)
+    assert slowdown == pytest.approx(0.3)
+    assert [row.measured for row in residuals.rows] == pytest.approx([1.2, 1.3, 1.7])
+    assert residuals.mean_abs_error == pytest.approx((1.3 / 1.2 - 1 + 1 - 1.3 / 1.7) / 3)
+    assert fit_slowdown([beside(0.9, 0.9)])[0] == 0.0
+    assert fit_slowdown([beside(2.5, 2.5)])[0] == 1.0
+    data = fitted([*alone(), *records]).data["overlap"]["slowdown"]
+    assert data["fitted_on"].startswith("3 points, mean |error| 10.6%")
+
+
+def host(to_device: float, to_host: float, adam: float) -> list[Measurement]:
+    rates = {"to_device": to_device, "to_host": to_host, "adam": adam}
+    return [
+        HostRecord(what=what, num_bytes=size, time=took(size / rate))  # type: ignore[arg-type]
+        for what, rate in rates.items()
+        for size in (16 << 20, 64 << 20)
+    ]
+
+
+def test_copies_and_adam_of_the_host_are_found_again() -> None:
+    profile = fitted([*alone(), *host(24e9, 26e9, 5e9)]).profile
+    assert host_bytes_per_s(HostResource.LINK, profile) == pytest.approx(25e9)
+    assert host_bytes_per_s(HostResource.ADAM, profile) == pytest.approx(5e9)
+    assert profile.host_link is not None
+    assert profile.host_link.bandwidth.fitted_on == "4 points, mean |error| 4.0%, worst 4.0%"
+    assert "all ranks at once" in profile.host_link.adam_bandwidth.source
+
+
+def test_a_profile_without_host_link_says_why() -> None:
+    assert fitted(alone()).notes == [
+        "host_link: none, no copy to or from the host was measured (kernels); nothing can be "
+        "offloaded"
+    ]
+    cpu = fitted(alone(), software={"torch": "2.13.0"})
+    assert cpu.notes == ["host_link: none, a CPU is its own host; nothing can be offloaded"]
+    assert cpu.profile.host_link is None
+
+
+def test_a_host_measured_in_part_is_refused() -> None:
+    with pytest.raises(InputError, match="E720 0 measured Adam steps of the host are too few"):
+        fitted([*alone(), *host(24e9, 26e9, 5e9)[:4]])
+    slower = HostRecord(what="to_host", num_bytes=1 << 30, time=took(1e-4))
+    with pytest.raises(InputError, match=r"E721 to_host of 1073741824 bytes took 0\.0001 s"):
+        fitted([*alone(), *host(24e9, 26e9, 5e9), slower])
+
+
+def test_other_data_types_are_shown_and_change_nothing() -> None:
+    machine = GemmMachine.of(A100)
+    others = [gemm(machine, m=2048, n=n, k=4096, dtype="fp16") for n in (2048, 4096)]
+    fit = fitted([*alone(), *others])
+    assert fit.data == fitted(alone()).data
+    (series,) = fit.unused
+    assert (series.what, series.num_records) == ("fp16 products", 2)
+    assert series.reached.endswith(" TFLOP/s")
+    assert series.why == "a profile has measured products in fp8 and one other data type, here bf16"
+
+
+def test_groups_at_once_in_a_node_are_held_against_one() -> None:
+    records = linked()
+    twice = [
+        record.model_copy(update={"num_groups": 2, "time": took(2 * record.time.median_s)})
+        for record in records
+        if isinstance(record, CollectiveRecord) and record.num_ranks == 2
+    ]
+    fit = fitted([*alone(), *records, *twice], num_ranks=8, backend="nccl")
+    (check,) = fit.checks
+    assert check.title.startswith("groups at once inside a node")
+    assert len(check.rows) == 50
+    assert all(row.error == pytest.approx(-0.5, abs=0.05) for row in check.rows)
+
+
+def fitted_entries(profile: HardwareProfile) -> list[Entry[Any]]:
+    sections = (getattr(profile, name) for name in type(profile).model_fields)
+    found = [value for section in sections for value in getattr(section, "__dict__", {}).values()]
+    return [value for value in found if isinstance(value, Entry) and " points: " in value.source]
+
+
+def test_every_fitted_number_carries_its_residuals() -> None:
+    records = [*alone(), *linked(), *host(24e9, 26e9, 5e9)]
+    entries = fitted_entries(fitted(records, num_ranks=8, backend="nccl").profile)
+    # Products 9, kernels 3, launches, copies and Adam, overlap, four collectives.
+    assert len(entries) == 9 + 3 + 1 + 2 + 1 + 4
+    for entry in entries:
+        assert entry.fitted_on is not None, entry.source
+        assert " points, " in entry.fitted_on
+
+
+def test_a_measured_profile_says_how_to_change_it() -> None:
+    data = fitted(alone()).data
+    lines = profile_text(data, "my_node --name mine", measured=True).splitlines()
+    comment = [line for line in lines if line.startswith("#")]
+    assert "measure" in comment[2]
+    assert not any("figures" in line for line in comment)
+    assert all(len(line) <= 100 for line in comment)
+    figures = profile_text(data, "figures.yaml").splitlines()
+    assert figures[3].startswith("# figures and fit again.")

@@ -1,0 +1,143 @@
+"""A layer of today's dense models in torch: what it computes, keeps and holds at most."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from calibrate.memory.cases import Case
+from calibrate.memory.measure import measure
+from calibrate.torch_model.layer import Recompute, TransformerLayer
+from calibrate.torch_model.llama import grouped_core, rms_norm, rotated, swiglu
+from calibrate.torch_model.shape import LayerShape
+from tests.helpers.toys import scenario_with
+
+torch.set_num_threads(1)
+
+
+def llama(recompute: Any = "none", layers: int = 1) -> Case:
+    """Two sequences of 128 tokens, 8 heads of 32 channels in 2 groups, a gate of 704."""
+    scenario = scenario_with(
+        {
+            "num_layers": layers,
+            "hidden_size": 256,
+            "num_attention_heads": 8,
+            "num_query_groups": 2,
+            "ffn_hidden_size": 704,
+            "seq_length": 128,
+            "activation": "swiglu",
+            "normalization": "rms_norm",
+            "position_embedding": "rope",
+            "biases": False,
+            "hidden_dropout": 0,
+            "attention_dropout": 0,
+        },
+        batch={"micro": 2, "global": 4},
+        attention_backend="fused",
+        recompute=recompute,
+    )
+    return Case(scenario, whole=False)
+
+
+@pytest.mark.parametrize(
+    ("recompute", "layers"), [("none", 1), ("selective", 1), ("full", 1), ("none", 2)]
+)
+def test_memory_is_that_of_torch(recompute: str, layers: int) -> None:
+    """Kept to the byte but for a number in fp32 for each token and norm; the peak to 0.5 %."""
+    what = llama(recompute, layers)
+    measured, simulated = measure(what, "cpu")[0], what.simulated()
+    assert measured.states == simulated.states
+    norms = 0 if recompute == "full" else 2 * layers
+    assert measured.kept == simulated.kept + 4 * 256 * norms + 2
+    assert measured.passing == pytest.approx(simulated.passing, rel=0.005)
+
+
+def test_a_model_takes_what_is_simulated() -> None:
+    measured = measure(model := Case(llama("full", 2).scenario, whole=True), "meta")[0]
+    assert measured.peak == pytest.approx(model.simulated().peak, rel=0.001)
+
+
+def test_what_a_fused_kernel_keeps_is_counted_on_the_meta_device_too() -> None:
+    measured, expected = (measure(llama(), device)[0] for device in ("meta", "cpu"))
+    assert (measured.states, measured.kept) == (expected.states, expected.kept)
+    assert measured.passing == pytest.approx(expected.passing, rel=0.005)
+
+
+def test_a_layer_is_its_blocks_in_plain_torch() -> None:
+    """[6, 2, 32], four heads of eight channels in two groups, a gate of 24."""
+    sizes = LayerShape.of(llama().scenario)
+    sizes = replace(sizes, seq_length=6, hidden=32, heads=4, groups=2, ffn=24)
+    torch.manual_seed(0)
+    layer = TransformerLayer(sizes, Recompute.NONE, dtype=torch.float32)
+    weights = {name: 5 * torch.randn_like(each) / 32 for name, each in layer.named_parameters()}
+    layer.load_state_dict(weights)
+    x = torch.randn(6, 2, 32)
+
+    def weight(name: str) -> Tensor:
+        return weights[f"{name}weight"]
+
+    normed = plain_norm(x, weight("attention.norm."))
+    query, key, value = (normed @ weight("attention.query_key_value_").t()).split((32, 16, 16), -1)
+    heads = [
+        part.unflatten(-1, (-1, 8)).permute(1, 2, 0, 3)
+        for part in (plain_rotation(query), plain_rotation(key), value)
+    ]
+    context = functional.scaled_dot_product_attention(
+        heads[0].float(),
+        *(each.repeat_interleave(2, 1).float() for each in heads[1:]),
+        is_causal=True,
+    )
+    merged = context.permute(2, 0, 1, 3).flatten(-2)
+    hidden = x + merged @ weight("attention.projection_").t()
+    wide = plain_norm(hidden, weight("mlp.norm.")) @ weight("mlp.expansion_").t()
+    expected = hidden + plain_swiglu(wide) @ weight("mlp.contraction_").t()
+    torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def plain_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return functional.rms_norm(x, x.shape[-1:], weight, 1e-5)
+
+
+def plain_rotation(x: Tensor) -> Tensor:
+    """Pairs of channels as complex numbers, turned by position · base^(-2i/d)."""
+    first, second = x.unflatten(-1, (-1, 8)).chunk(2, -1)
+    frequencies = 10000.0 ** (-torch.arange(4, dtype=x.dtype) / 4)
+    turn = torch.polar(torch.ones(6, 4), torch.outer(torch.arange(6.0), frequencies.float()))
+    turned = torch.complex(first, second) * turn.to(torch.complex128)[:, None, None]
+    return torch.cat((turned.real, turned.imag), -1).flatten(-2)
+
+
+def plain_swiglu(x: Tensor) -> Tensor:
+    gate, value = x.chunk(2, -1)
+    return functional.silu(gate) * value
+
+
+@pytest.mark.parametrize(
+    ("ours", "plain", "widths"),
+    [
+        (rms_norm, plain_norm, ((6, 2, 32), (32,))),
+        (lambda x: rotated(x, 8), plain_rotation, ((6, 2, 32),)),
+        (swiglu, plain_swiglu, ((6, 2, 32),)),
+    ],
+    ids=["RMS norm", "rotation", "SwiGLU"],
+)
+def test_a_kernel_computes_what_torch_does(
+    ours: Callable[..., Tensor], plain: Callable[..., Tensor], widths: tuple[tuple[int, ...], ...]
+) -> None:
+    torch.manual_seed(0)
+    inputs = [torch.randn(width, dtype=torch.float64, requires_grad=True) for width in widths]
+    outputs = [function(*inputs) for function in (ours, plain)]
+    weights = torch.randn_like(outputs[0])
+    gradients = [torch.autograd.grad(output, inputs, weights) for output in outputs]
+    torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
+
+
+def test_heads_of_a_group_share_keys_and_values() -> None:
+    query, keys = torch.randn(8, 6, 16), [torch.randn(2, 6, 16) for _ in range(2)]
+    repeated = [part.repeat_interleave(4, 0) for part in keys]
+    torch.testing.assert_close(grouped_core(query, *keys), grouped_core(query, *repeated))

@@ -1,0 +1,118 @@
+"""Small GPTs really trained: on two ranks as on one, and the records that their times become."""
+
+import math
+import pathlib
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibrate.benchmarks.iterations import measure_iteration
+from calibrate.benchmarks.models import expert_split
+from calibrate.benchmarks.training_scenarios import iteration_cases
+from calibrate.records.schema import RECORD
+from calibrate.torch_model.training import Training
+from simtrain.scenario import Scenario, check_scenario
+from tests.helpers.rank_processes import run_ranks
+from tests.helpers.training_ranks import (
+    EXPERTS,
+    LLAMA,
+    file_of,
+    run_rank,
+    scenario,
+    trained,
+    training_of,
+)
+
+torch.set_num_threads(1)
+SPLITS = [
+    {"pipeline": 2},
+    {"tensor": 2},
+    {"tensor": 2, "sequence_parallel": True},
+]
+TWO_RANKS = (
+    [
+        scenario(tied=tied, recompute=recompute, **split)
+        for split, (tied, recompute) in product(SPLITS, [(True, "none"), (False, "selective")])
+    ]
+    + [
+        scenario(tied=False, recompute="full", model=LLAMA, **split)
+        for split in (SPLITS[0], SPLITS[2])
+    ]
+    + [
+        scenario(
+            tied=False, recompute=recompute, model=EXPERTS, **expert_split(EXPERTS, 2), **SPLITS[2]
+        )
+        for recompute in ("none", "full")
+    ]
+)
+
+
+def test_two_ranks_train_as_one_does(tmp_path: pathlib.Path) -> None:
+    """tests/calibrate/test_several_ranks.py has four."""
+    assert_ranks_train_as_one_does(tmp_path, TWO_RANKS)
+
+
+def assert_ranks_train_as_one_does(folder: pathlib.Path, cases: list[Scenario]) -> None:
+    """Loss and clipped gradients, in float64 added up in fp32; clipping needs the norm of all."""
+    undivided = [scenario(tied=tied) for tied in (True, False)]
+    undivided += [scenario(tied=False, model=model) for model in (LLAMA, EXPERTS)]
+    for case in undivided:
+        training = training_of(case)
+        weights = dict(training.stage.named_parameters())
+        whole = trained(training)
+        assert norm(list(whole.values())[1:]) == pytest.approx(1, rel=1e-5)
+        torch.save((weights, whole), folder / file_of(case))
+    num_ranks = cases[0].num_gpus
+    run_ranks(run_rank, (str(folder), cases), num_ranks)
+    for rank in range(num_ranks):
+        for case, errors in zip(cases, torch.load(folder / f"{rank}.pt"), strict=True):
+            wrong = {name: error for name, error in errors.items() if not error < 1e-5}
+            assert wrong == {}, f"rank {rank}: {case.parallelism}"
+            in_a_layer = 12 if case.model.biases else 6
+            assert len(errors) >= in_a_layer * case.layers_of_stage(0)
+
+
+def norm(gradients: list[Tensor]) -> float:
+    return float(torch.stack(torch._foreach_norm(gradients)).norm())
+
+
+def test_a_loss_falls_where_the_tokens_stay_the_same() -> None:
+    torch.manual_seed(1)
+    training = Training(scenario(tied=True), "cpu")
+    training.optimizer.learning_rate = 3e-2
+    batch = training._batch()
+    training._batch = lambda: batch  # type: ignore[method-assign]
+    losses = [float(training.iteration()) for _ in range(30)]
+    assert losses[0] == pytest.approx(math.log(12), rel=0.05)
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_an_iteration_is_recorded_with_what_was_run() -> None:
+    case = scenario(tied=True).model_dump(by_alias=True, include={"model", "batch"})
+    record = measure_iteration(case, "cpu", num_samples=3)
+    assert record.scenario == case
+    assert record.time.num_samples == 3
+    assert record.time.median_s > record.time.spread_s >= 0
+    assert record.peak_bytes is None
+    assert RECORD.validate_json(record.model_dump_json()) == record
+
+
+def test_a_scenario_for_other_processes_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 processes cannot run"):
+        Training(scenario(tied=True, pipeline=2), "cpu")
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("num_ranks", [1, 2, 4, 8])
+def test_the_cases_are_legal_and_use_all_processes(
+    num_ranks: int, quick: bool, on_gpu: bool
+) -> None:
+    cases = iteration_cases(num_ranks, on_gpu=on_gpu, quick=quick)
+    scenarios = [Scenario.model_validate(case) for case in cases]
+    for each in scenarios:
+        check_scenario(each)
+        assert each.num_gpus == num_ranks
+    assert len({each.model_dump_json() for each in scenarios}) == len(scenarios) >= 3

@@ -1,0 +1,295 @@
+"""A profile beside measurements that it was not fitted on: errors, thresholds, picture, command."""
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from calibrate.__main__ import app
+from calibrate.records.schema import (
+    FILE_NAME,
+    GemmRecord,
+    Header,
+    IterationRecord,
+    LayerRecord,
+    Measurement,
+    Timing,
+)
+from calibrate.validation.limits import Limits
+from calibrate.validation.profile import Part, Row, validate_profile
+from simtrain.errors import InputError
+from simtrain.memory.buffers import GLOBAL
+from simtrain.scenario import Scenario
+from simtrain.simulation import simulate, simulate_layer
+from tests.helpers.toys import a100
+
+Data = dict[str, Any]
+HEADER = Header(
+    device="NVIDIA A100-SXM4-80GB",
+    backend="none",
+    num_ranks=1,
+    num_sms=108,
+    memory_bytes=80 * 2**30,
+    date="2026-01-01",
+    command="python -m calibrate measure --out measured",
+    software={"torch": "2.13"},
+)
+MODEL = {"hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024}
+PRODUCT = GemmRecord(m=100, n=100, k=100, time=Timing(median_s=1, spread_s=0, num_samples=9))
+
+
+def layer(recompute: str, **split: Any) -> Data:
+    return {
+        "model": MODEL | {"num_layers": 1},
+        "batch": {"micro": 4, "global": 4},
+        "recompute": recompute,
+        "parallelism": split,
+    }
+
+
+def iteration(recompute: str, **split: Any) -> Data:
+    return {
+        "model": MODEL | {"num_layers": 8},
+        "batch": {"micro": 4, "global": 16},
+        "recompute": recompute,
+        "parallelism": split,
+    }
+
+
+def timing(seconds: float) -> Timing:
+    return Timing(median_s=seconds, spread_s=0.0, num_samples=9)
+
+
+def layer_record(data: Data, *, slower: float = 1.0, held_out: bool = True) -> LayerRecord:
+    """As simulated, its backward pass `slower` times as slow."""
+    forward, backward = simulate_layer(Scenario.model_validate(data), a100())
+    return LayerRecord(
+        scenario=data,
+        held_out=held_out,
+        forward=timing(forward.duration_s),
+        backward=timing(backward.duration_s * slower),
+    )
+
+
+def iteration_record(data: Data, *, slower: float = 1.0, more_bytes: int = 0) -> IterationRecord:
+    """As simulated, but for the global memory buffer and the allowance, which torch has not."""
+    result = simulate(Scenario.model_validate(data), a100())
+    fullest = result.memory.fullest
+    tensors = fullest.peak_bytes - fullest.allocator_bytes - fullest.buffers_bytes[GLOBAL]
+    time = timing(result.iteration_time_s * slower)
+    return IterationRecord(scenario=data, time=time, peak_bytes=tensors + more_bytes)
+
+
+def simulated_records() -> list[Measurement]:
+    return [
+        PRODUCT,
+        layer_record(layer("none"), slower=1.7, held_out=False),
+        layer_record(layer("selective")),
+        layer_record(layer("full", tensor=2, sequence_parallel=True)),
+        iteration_record(iteration("none")),
+        iteration_record(iteration("selective", tensor=2, pipeline=2)),
+    ]
+
+
+def folder_of(folder: pathlib.Path, records: list[Measurement]) -> pathlib.Path:
+    lines = [each.model_dump_json() + "\n" for each in (HEADER, *records)]
+    (folder / FILE_NAME).write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def call(*arguments: object) -> Result:
+    columns = {"COLUMNS": "120"}
+    return CliRunner().invoke(
+        app, ["validate", "a100_sxm4_80gb", *map(str, arguments)], env=columns
+    )
+
+
+def parts_of(*records: Measurement, limits: Limits | None = None) -> dict[str, Part]:
+    found = validate_profile(a100(), HEADER, records, limits or Limits())
+    return {part.title: part for part in found.parts}
+
+
+# -------------------------------------------------------------------------------------- the errors
+
+
+def test_what_is_measured_as_simulated_has_no_error() -> None:
+    found = validate_profile(a100(), HEADER, simulated_records(), Limits(0, 0, 0, 0))
+    assert [(part.title, len(part.rows)) for part in found.parts] == [
+        ("layers", 4),
+        ("iterations", 2),
+        ("memory", 2),
+    ]
+    assert [part.max_abs_error for part in found.parts] == [0, 0, 0]
+    assert found.ok
+    assert found.num_fitted == 2
+
+
+def test_errors_are_those_that_were_put_in() -> None:
+    """Measured 1.25 times as slow: predicted 1/1.25 - 1 = -20 % too fast."""
+    parts = parts_of(
+        layer_record(layer("none"), slower=1.25),
+        iteration_record(iteration("none"), slower=0.8),
+        iteration_record(iteration("full"), slower=1.25),
+    )
+    assert [row.error for row in parts["layers"].rows] == [0, pytest.approx(-0.2)]
+    assert parts["layers"].mean_abs_error == pytest.approx(0.1)
+    assert parts["layers"].bias == pytest.approx(-0.1)
+    assert parts["layers"].max_abs_error == pytest.approx(0.2)
+    assert [row.error for row in parts["iterations"].rows] == pytest.approx([0.25, -0.2])
+    assert parts["iterations"].mean_abs_error == pytest.approx(0.225)
+    assert parts["iterations"].bias == pytest.approx(0.025)
+    assert parts["memory"].max_abs_error == 0
+
+
+def test_a_gpt_that_needs_more_memory_than_predicted() -> None:
+    record = iteration_record(iteration("none"), more_bytes=10**9)
+    (row,) = parts_of(record)["memory"].rows
+    assert record.peak_bytes is not None
+    assert row.predicted == row.measured - 10**9 == record.peak_bytes - 10**9
+
+
+def test_memory_that_was_not_measured_is_not_judged() -> None:
+    record = iteration_record(iteration("none")).model_copy(update={"peak_bytes": None})
+    assert list(parts_of(record)) == ["iterations"]
+
+
+def test_either_limit_of_a_part_decides() -> None:
+    rows = [Row("", "", "forward", 1.0, predicted) for predicted in (1.0, 0.95, 1.01)]
+    assert Part("layers", "s", rows, worst_limit=0.06, mean_limit=0.03).ok
+    assert Part("layers", "s", rows, worst_limit=0.06).ok
+    assert not Part("layers", "s", rows, worst_limit=0.04).ok
+    assert not Part("layers", "s", rows, worst_limit=0.06, mean_limit=0.015).ok
+
+
+# -------------------------------------------------------------------------------------- refused
+
+
+def test_what_was_fitted_judges_nothing() -> None:
+    fitted = layer_record(layer("none"), held_out=False)
+    with pytest.raises(InputError, match=r"E731 .*\n  reason: 2 records, none of them"):
+        validate_profile(a100(), HEADER, [PRODUCT, fitted], Limits())
+
+
+@pytest.mark.parametrize("make", [layer_record, iteration_record], ids=["layer", "iteration"])
+def test_more_ranks_than_the_profile_has(make: Callable[[Data], Measurement]) -> None:
+    record = make(iteration("none", tensor=2))
+    profile = a100()
+    one = profile.cluster.num_nodes.model_copy(update={"value": 1})
+    cluster = profile.cluster.model_copy(update={"num_nodes": one, "gpus_per_node": one})
+    with pytest.raises(InputError, match="E317"):
+        validate_profile(
+            profile.model_copy(update={"cluster": cluster}), HEADER, [record], Limits()
+        )
+
+
+def test_an_illegal_scenario_in_a_record() -> None:
+    bad = iteration_record(iteration("none")).model_copy(update={"scenario": layer("sometimes")})
+    with pytest.raises(InputError, match="recompute"):
+        validate_profile(a100(), HEADER, [bad], Limits())
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_a_threshold_that_is_none(tmp_path: pathlib.Path, value: str) -> None:
+    done = call(folder_of(tmp_path, simulated_records()), f"--layers-worst={value}")
+    assert done.exit_code == 2
+    assert f"E730 --layers-worst is {value} %" in done.stderr
+
+
+def test_no_folder(tmp_path: pathlib.Path) -> None:
+    done = call(tmp_path / "nowhere")
+    assert done.exit_code == 2
+    assert "E710" in done.stderr
+
+
+# ---------------------------------------------------------------------------------- the command
+
+
+def test_the_command_shows_every_part_and_closes_with_ok(tmp_path: pathlib.Path) -> None:
+    done = call(folder_of(tmp_path, simulated_records()))
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert "2 records left out: a fit may have used them, and what a profile" in done.stdout
+    assert lines[-1].startswith("OK: a100_sxm4_80gb on NVIDIA A100-SXM4-80GB: 4 layer passes, ")
+    (of_layers,) = (line for line in lines if line.startswith("layers: "))
+    assert of_layers.startswith("layers: mean |error| 0.00% (at most 3.0%), worst 0.00% (at most 8")
+    assert "8 x 1024, 4 x 1024, t=2 p=2" in done.stdout
+
+
+def test_a_missed_threshold_is_exit_code_4_and_named(tmp_path: pathlib.Path) -> None:
+    slow = iteration_record(iteration("none"), slower=1.1)
+    folder = folder_of(tmp_path, [layer_record(layer("none")), slow])
+    done = call(folder)
+    assert done.exit_code == 4
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("FAILED: a100_sxm4_80gb on ")
+    assert last.endswith("; above the limit: iterations")
+    assert call(folder, "--iterations-worst", "10").exit_code == 0
+
+
+def test_a_profile_of_another_device_is_warned_of(tmp_path: pathlib.Path) -> None:
+    done = call(folder_of(tmp_path, simulated_records()))
+    assert "warning: no source of a100_sxm4_80gb names NVIDIA A100-SXM4-80GB" in done.stderr
+    entry = a100().gpu.num_sms.model_copy(update={"source": f"measured on {HEADER.device}"})
+    same = a100().model_copy(update={"gpu": a100().gpu.model_copy(update={"num_sms": entry})})
+    assert validate_profile(same, HEADER, simulated_records(), Limits()).warnings == []
+
+
+def test_the_same_as_data(tmp_path: pathlib.Path) -> None:
+    records = [PRODUCT, layer_record(layer("none"), slower=1.25)]
+    done = call(folder_of(tmp_path, records), "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 4
+    assert (found["ok"], found["num_fitted"], list(found["parts"])) == (False, 1, ["layers"])
+    forward, backward = found["parts"]["layers"]["rows"]
+    assert forward["error"] == 0
+    assert backward["measured"] == pytest.approx(1.25 * backward["predicted"])
+    assert found["parts"]["layers"]["worst_limit"] == 0.08
+
+
+# ---------------------------------------------------------------------------------- the picture
+
+
+def test_the_picture_is_the_same_every_time_and_shows_every_time(tmp_path: pathlib.Path) -> None:
+    folder = folder_of(tmp_path, simulated_records())
+    written = []
+    for name in ("one", "two"):
+        assert call(folder, "--out", tmp_path / name).exit_code == 0
+        written.append([(tmp_path / name / f"validation.{kind}").read_bytes() for kind in KINDS])
+    assert written[0] == written[1]
+    svg = written[0][1].decode()
+    for text in ("measured, ms", "predicted, ms", "±3 %", "±8 %", "forward", "iteration"):
+        assert f"<!-- {text} -->" in svg
+
+
+KINDS = "png", "svg"
+
+
+def test_a_mark_for_each_time_at_what_was_measured() -> None:
+    from calibrate.validation.picture import draw_validation
+    from simtrain.figures.style import styled
+
+    found = validate_profile(a100(), HEADER, simulated_records(), Limits())
+    with styled():
+        (axes,) = draw_validation(found, Limits()).axes
+    lines = {str(line.get_label()): line for line in axes.get_lines()}
+    assert {name: len(line.get_xdata()) for name, line in lines.items()} == {  # type: ignore[arg-type]
+        "equal": 2,
+        "forward": 2,
+        "backward": 2,
+        "iteration": 2,
+    }
+    times = [row.measured for row in found.parts[1].rows]
+    assert list(lines["iteration"].get_xdata()) == pytest.approx([1e3 * each for each in times])  # type: ignore[arg-type]
+    (low, high), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    assert low < min(lines["forward"].get_xdata()) and max(times) * 1e3 < high  # type: ignore[arg-type]
+    assert bottom < min(lines["forward"].get_ydata()) and max(times) * 1e3 < top  # type: ignore[arg-type]
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    done = call(folder_of(tmp_path, simulated_records()), "--out", tmp_path / "file" / "below")
+    assert done.exit_code == 2
+    assert "E113" in done.stderr

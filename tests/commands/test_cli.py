@@ -1,0 +1,308 @@
+"""The command line as scripts rely on it: data, errors and exit codes."""
+
+import json
+import math
+import os
+import pathlib
+import shlex
+from hashlib import sha256
+
+import pytest
+import typer
+
+import simtrain
+from simtrain import cli
+from simtrain.paper import times
+from simtrain.resources import find_profile
+from simtrain.scenario import load_scenario
+from simtrain.schedules import Schedule, build
+from tests.helpers.command_line import ROOT, call, spawn
+from tests.helpers.scenario_texts import edited
+
+PIPELINED = (
+    "table5_22b_present",
+    *("--set", "parallelism.pipeline=4"),
+    *("--set", "parallelism.data=2"),
+    *("--set", "batch.global=64"),
+)
+RUNS = [("table5_22b_present",), ("table5_22b_full",), PIPELINED]
+PARTS = {
+    "compute",
+    "recompute",
+    "launch",
+    "tensor_communication",
+    "pipeline_communication",
+    "data_communication",
+    "bubble",
+    "optimizer",
+}
+
+
+def overrides_of(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(argument for argument in arguments[1:] if argument != "--set")
+
+
+# ------------------------------------------------------------------------------------------- run
+
+
+@pytest.mark.parametrize("arguments", RUNS)
+def test_run_json_is_the_result_of_the_api_in_full_precision(arguments: tuple[str, ...]) -> None:
+    outcome = call("run", *arguments, "--json")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    result = simtrain.simulate(simtrain.load_scenario(arguments[0], overrides_of(arguments)))
+    data = json.loads(outcome.stdout)
+    for name in ("iteration_time_s", "mfu", "hfu", "tokens_per_s"):
+        assert data[name] == getattr(result, name)
+    assert data["num_gpus"] == result.scenario.num_gpus
+    profile = find_profile(result.scenario.cluster)
+    assert data.pop("made_with") == {
+        "simtrain": simtrain.__version__,
+        "profile": result.scenario.cluster,
+        "profile_sha256": sha256(profile.read_bytes()).hexdigest(),
+    }
+    assert data == result.to_dict()
+
+
+@pytest.mark.parametrize("arguments", RUNS)
+def test_the_breakdown_adds_up_to_the_iteration(arguments: tuple[str, ...]) -> None:
+    data = json.loads(call("run", *arguments, "--json").stdout)
+    assert len(data["stages_s"]) == data["num_simulated_ranks"]
+    for parts in (data["breakdown_s"], *data["stages_s"]):
+        assert parts.keys() == PARTS
+        assert min(parts.values()) >= 0
+        assert math.fsum(parts.values()) == pytest.approx(data["iteration_time_s"], rel=1e-12)
+
+
+@pytest.mark.parametrize("arguments", RUNS)
+def test_utilization_is_the_papers_formula_of_the_printed_time(arguments: tuple[str, ...]) -> None:
+    """72BLsh²(1 + s/6h + v/12hL) model FLOPs; recompute repeats s/18h, or the layers' forward."""
+    data = json.loads(call("run", *arguments, "--json").stdout)
+    scenario = load_scenario(arguments[0], overrides_of(arguments))
+    model = scenario.model
+    s, h, layers, v = model.seq_length, model.hidden_size, model.num_layers, model.vocab_size
+    unit = 72 * scenario.batch.global_ * layers * s * h**2
+    bracket = 1 + s / (6 * h) + v / (12 * h * layers)
+    recomputed = {"selective+sequence": s / (18 * h), "full": (1 + s / (6 * h)) / 3}
+    peak = data["num_gpus"] * 312e12 * data["iteration_time_s"]
+    assert data["mfu"] == pytest.approx(unit * bracket / peak)
+    assert data["hfu"] == pytest.approx(unit * (bracket + recomputed[data["strategy"]]) / peak)
+    tokens = scenario.batch.global_ * s
+    assert data["tokens_per_s"] == pytest.approx(tokens / data["iteration_time_s"])
+
+
+def test_the_page_shows_what_the_json_holds() -> None:
+    data = json.loads(call("run", *PIPELINED, "--json").stdout)
+    outcome = call("run", *PIPELINED)
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    for shown in (
+        f"{data['iteration_time_s']:.4g} s",
+        f"{data['tokens_per_s']:,.0f}",
+        f"{data['mfu']:.1%} / {data['hfu']:.1%}",
+        "Simulated 4 of 64 ranks",
+        *data["extrapolated"],
+    ):
+        assert shown in " ".join(outcome.stdout.split())
+
+
+def test_a_name_in_brackets_is_a_name_and_no_markup(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(edited("model:", 'name: "[/x] [red]:smile:"\nmodel:'), encoding="utf-8")
+    outcome = call("run", str(path), "--allow-oom")
+    assert outcome.exit_code == 0
+    assert "[/x] [red]:smile: (baseline, 1f1b)" in outcome.stdout
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_output_is_the_same_bytes_in_every_process(options: list[str]) -> None:
+    here = call("run", *PIPELINED, *options)
+    assert call("run", *PIPELINED, *options) == here
+    there = spawn("-m", "simtrain", "run", *PIPELINED, *options, PYTHONHASHSEED="7")
+    assert there == here
+
+
+# ------------------------------------------------------------------------- schedule and scenarios
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        PIPELINED,
+        (*PIPELINED, "--set", "schedule=gpipe"),
+        (*PIPELINED, "--set", "parallelism.interleave=3"),
+    ],
+)
+def test_schedule_prints_csv_that_reads_back(arguments: tuple[str, ...]) -> None:
+    outcome = call("schedule", *arguments)
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    scenario = load_scenario(arguments[0], overrides_of(arguments))
+    parallelism = scenario.parallelism
+    expected = build(
+        scenario.schedule,
+        parallelism.pipeline,
+        parallelism.interleave,
+        scenario.num_microbatches,
+    )
+    assert Schedule.from_csv(outcome.stdout, scenario.schedule) == expected
+    assert outcome.stdout.startswith("0F0,0F1,")
+
+
+def test_scenarios_lists_every_shipped_file() -> None:
+    outcome = call("scenarios")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    listed = dict(line.split(maxsplit=1) for line in outcome.stdout.splitlines())
+    shipped = {path.stem for path in (ROOT / "scenarios").glob("*.yaml")}
+    assert list(listed) == sorted(shipped)
+    assert len(shipped) == 8 + 1 + 5 + 1 + 13 + 5
+    for name in listed:
+        assert call("schedule", name).exit_code == 0
+
+
+# ------------------------------------------------------------------------------------- reproduce
+
+
+def test_reproduce_gives_a_table_or_json() -> None:
+    page, data = call("reproduce", "table4"), call("reproduce", "table4", "--json")
+    assert (page.exit_code, page.stderr, data.exit_code, data.stderr) == (0, "", 0, "")
+    assert page.stdout.splitlines()[-1].startswith("OK: mean |error| 0.")
+    assert json.loads(data.stdout)["ok"] is True
+
+
+def test_a_missed_threshold_is_told_and_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(times, "TABLE4_MAX", 1e-5)
+    page, data = call("reproduce", "table4"), call("reproduce", "table4", "--json")
+    assert (page.exit_code, data.exit_code) == (4, 4)
+    closing = page.stdout.splitlines()[-1]
+    assert closing.startswith("FAILED: mean |error| 0.") and closing.endswith("(at most 0.0%)")
+    assert json.loads(data.stdout)["ok"] is False
+    assert len(json.loads(data.stdout)["misses"]) == 1
+
+
+def test_another_number_in_the_paper_is_an_error_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours does not move with what it is compared with."""
+    before = json.loads(call("reproduce", "table4", "--json").stdout)
+    monkeypatch.setitem(times.TABLE4_MS, "baseline", (8.7, 11.9))
+    outcome = call("reproduce", "table4", "--json")
+    after = json.loads(outcome.stdout)
+    assert outcome.exit_code == 4
+    simulated = [[row["simulated_s"] for row in data["rows"]] for data in (before, after)]
+    assert simulated[0] == simulated[1]
+    assert after["rows"][0]["error"] == pytest.approx(simulated[0][0] / 8.7e-3 - 1)
+
+
+# ---------------------------------------------------------------------------------------- errors
+
+BAD = {
+    "unknown scenario": (
+        "run tabel5_22b_full",
+        "did you mean table5_22b_full? Known names: deepseek_v3, dp530b, gpt2_1_5b, ",
+    ),
+    "missing file": ("run nowhere.yaml", "nowhere.yaml: E101 no such file"),
+    "missing argument": ("run", "Missing argument"),
+    "override without =": ("run dp530b --set x", '--set x: E112 has no "="'),
+    "override of no field": (
+        "run dp530b --set parallelism.tensorr=4",
+        'E201 unknown key "tensorr" in parallelism\n  fix: did you mean "tensor"?',
+    ),
+    "override of a wrong type": (
+        "run dp530b --set parallelism.tensor=many",
+        "parallelism.tensor must be an integer",
+    ),
+    "override that is illegal": (
+        "run table5_22b_full --set parallelism.tensor=7",
+        "--set parallelism.tensor=7: E301 parallelism.tensor is 7, which does not divide "
+        "model.num_attention_heads (64)\n  reason: tensor parallelism gives each rank whole",
+    ),
+    "override of a profile's entry that is none": (
+        "run table5_22b_full --set hardware.intra_node.bandwith=3",
+        "did you mean bandwidth?",
+    ),
+    "bad schedule": ("schedule dp530b --set schedule=2f2b", "schedule"),
+    "unknown profile": ("run dp530b --set cluster=b200", "no hardware profile is called"),
+    "unknown target": ("reproduce table6", "'table6' is not one of 'table2',"),
+    "missing target": ("reproduce", "Missing argument"),
+    "unknown option": ("run dp530b --jsn", "No such option: --jsn"),
+    "unknown command": ("rum dp530b", "No such command 'rum'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_told_on_stderr_and_exits_with_2(case: str) -> None:
+    command, message = BAD[case]
+    outcome = call(*shlex.split(command))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert message in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "schedule"])
+def test_an_error_in_a_file_shows_where(command: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(edited("num_layers: 48", "num_layers: -48"), encoding="utf-8")
+    outcome = call(command, str(path))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    place, source, caret, *_ = outcome.stderr.splitlines()
+    assert place.startswith(f"{path}:2:15: E2")
+    assert source == " 2 |   num_layers: -48"
+    assert caret == "   |               ^"
+
+
+# -------------------------------------------------------------------------------------- the shell
+
+
+def commands() -> dict[str, typer.core.TyperCommand]:
+    """All commands, those of a group with its name before theirs."""
+    found = typer.main.get_command(cli.app).commands
+    groups = {name: one.commands for name, one in found.items() if hasattr(one, "commands")}
+    inner = {f"{group} {name}": one for group, own in groups.items() for name, one in own.items()}
+    return {name: one for name, one in found.items() if name not in groups} | inner
+
+
+OF_SWEEPS = {"sweep", "sweeps", "query", "plot"}
+
+
+def test_the_commands() -> None:
+    of_profiles = {f"profile {name}" for name in ("list", "show", "check")}
+    imports = {f"import {source}" for source in ("megatron", "hf", "torchtitan")}
+    others = {"run", "memory", "reproduce", "schedule", "cost", "search"} | OF_SWEEPS
+    others |= {"scenarios", "init", "schema", "explain"}
+    parts = ("measure", "nccl-tests", "fit", "validate", "memory")
+    calibration = {f"calibrate {part}" for part in parts}
+    assert set(commands()) == others | of_profiles | imports | calibration
+
+
+@pytest.mark.parametrize("name", commands())
+def test_help_has_an_example_that_parses(name: str) -> None:
+    outcome = call(*name.split(), "--help")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    example = commands()[name].help.partition("Example: ")[2]
+    words = ["simtrain", *name.split()]
+    arguments = shlex.split(example)
+    assert arguments[: len(words)] == words
+    assert f"Example: simtrain {name}" in outcome.stdout
+    parsed = commands()[name].make_context(name, arguments[len(words) :])
+    if "scenario" in parsed.params:
+        load_scenario(parsed.params["scenario"], parsed.params["overrides"] or ())
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["schedule table5_1t_present", "schedule table4_full", "run table4_full", "scenarios"],
+)
+def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
+    """As in `simtrain schedule ... | head`: no traceback, no code of its own."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        # Buffered, as in a shell: what is short is written only when the process ends.
+        outcome = spawn("-m", "simtrain", *shlex.split(command), stdout=writer, PYTHONUNBUFFERED="")
+    finally:
+        os.close(writer)
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["run table5_22b_present", "reproduce table4"])
+def test_an_ascii_terminal_gets_the_report_too(command: str) -> None:
+    outcome = spawn("-m", "simtrain", *shlex.split(command), PYTHONIOENCODING="ascii")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert outcome.stdout.isascii()
+    assert "22B" in outcome.stdout or "1.087 s" in outcome.stdout

@@ -1,0 +1,59 @@
+"""What the command line says of itself: its version, and its help at several widths."""
+
+import itertools
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from calibrate.__main__ import app as calibrate_app
+from simtrain import __version__
+from simtrain.commands.app import unwrapped
+from tests.helpers.command_line import call
+
+
+def test_the_version_is_the_packages() -> None:
+    outcome = call("--version")
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (
+        0,
+        f"simtrain {__version__}\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("run",), ("profile",), ("profile", "list"), ("import", "hf")]
+)
+def test_the_short_option_prints_the_same_help(command: tuple[str, ...]) -> None:
+    assert call(*command, "-h") == call(*command, "--help")
+
+
+@pytest.mark.parametrize("command", ["", "fit", "measure", "memory", "validate", "nccl-tests"])
+def test_calibrate_has_the_short_option_too(command: str) -> None:
+    short, long = (
+        CliRunner().invoke(calibrate_app, [*command.split(), option]) for option in ("-h", "--help")
+    )
+    assert (short.exit_code, short.output) == (0, long.output)
+
+
+def test_the_first_group_of_commands_begins_with_run() -> None:
+    titles = re.findall(r"─ (\w[\w ]*) ─", call("-h").stdout)
+    assert titles == ["Options", "Simulate", "Compare", "Look up", "Write", "Measure"]
+    commands = re.findall(r"^│ ([a-z]+) ", call("-h").stdout, re.MULTILINE)
+    assert commands[0] == "run"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_paragraph_is_wrapped_once(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line ends early: the next line's first word would not have fitted."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = call("search", "-h").stdout.partition("╭")[0]
+    paragraphs = [one.split("\n") for one in re.split(r"\n\s*\n", text.strip()) if "\n" in one]
+    assert paragraphs
+    for lines in paragraphs:
+        for line, following in itertools.pairwise(lines):
+            assert len(f" {line.strip()} {following.split()[0]}") > width - 2
+
+
+def test_unwrapping_keeps_paragraphs() -> None:
+    assert unwrapped("one\ntwo\n\nthree  four") == "one two\n\nthree four"

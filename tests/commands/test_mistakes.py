@@ -1,0 +1,144 @@
+"""Mistakes that people make on the command line, and the answer that each gets."""
+
+import os
+import pathlib
+import shlex
+
+import pytest
+
+from simtrain.resources import beside, find_profile
+from simtrain.scenario import load_scenario
+from simtrain.sweep.load import load_plan
+from tests.helpers.command_line import call
+from tests.helpers.scenario_texts import MINIMAL
+
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("run dp530b --set tensor=4", "did you mean parallelism.tensor?"),
+        ("run dp530b --set micro=4", "did you mean batch.micro?"),
+        ("run dp530b --set pipeline=4", "did you mean parallelism.pipeline or overlap.pipeline?"),
+        ("run dp530b --set model.tensor=4", "did you mean parallelism.tensor?"),
+        ("run dp530b --set parallelism.tensorr=4", 'did you mean "tensor"?'),
+        ("run dp530b --set model.seq_length=4k", "write 4096 (4 x 1024), or 4000"),
+        ("run dp530b --set batch.global=1M", "write 1048576 (1 x 1048576), or 1000000"),
+        ("run dp530b --set model.vocab_size=51,200", "write 51200, an integer"),
+        ("run dp530b --set 'hardware.running_costs.price=$2/h'", 'write "2 USD/h"'),
+        ("run interleave", "interleave is a sweep: simtrain sweep interleave --out results"),
+        ("sweep dp530b --out x", "dp530b is a scenario: simtrain run dp530b"),
+        ("run h100_sxm", "h100_sxm is a hardware profile: --set cluster=h100_sxm"),
+        ("run mine", "did you mean mine.yaml?"),
+        ("run sweep.yaml", "sweep.yaml:1:1: E116 this is a sweep, not a scenario"),
+        ("run sweep.yaml", "fix: simtrain sweep sweep.yaml --out results"),
+        ("sweep mine.yaml --out x", "mine.yaml:1:1: E116 this is a scenario, not a sweep"),
+        ("sweep mine.yaml --out x", "base: mine.yaml"),
+        ("search gpt2_1_5b --gpus 8,two", 'E834 "8,two" is no number of GPUs'),
+        ("search gpt2_1_5b --gpus 0", "write whole numbers of at least 1: --gpus 256,512"),
+    ],
+)
+def test_a_mistake_is_answered_with_what_was_meant(
+    command: str, words: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("mine.yaml").write_text(MINIMAL, "utf-8")
+    pathlib.Path("sweep.yaml").write_text("axes: {batch.micro: [1]}\nbase: dp530b\n", "utf-8")
+    outcome = call(*shlex.split(command))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert words in " ".join(outcome.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (f"run {LONG}", "E101"),
+        (f"run dp530b --set cluster={LONG}", "E101"),
+        (f"sweep {LONG} --out x", "E101"),
+        (f"profile show {LONG}", "E101"),
+        (f"init --from {LONG}", "E101"),
+        (f"run {LONG}.yaml", "E102"),
+        (f"query {LONG} 'select 1'", "E102"),
+        (f"plot {LONG}", "E102"),
+    ],
+)
+def test_a_name_of_300_characters_is_no_traceback(command: str, code: str) -> None:
+    outcome = call(*shlex.split(command))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert f"{code} " in outcome.stderr
+
+
+@pytest.mark.parametrize("options", [("--gpus", "1,2"), ("--gpus", "1", "--gpus", "2")])
+def test_numbers_of_gpus_may_stand_between_commas(options: tuple[str, ...]) -> None:
+    outcome = call("search", "gpt2_1_5b", *options, "--set", "batch.global=2", "--top", "1")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert "on 1 or 2 GPUs" in outcome.stdout
+
+
+def test_a_few_tokens_are_asked_about() -> None:
+    few, many = (call("cost", "gpt2_1_5b", "--tokens", words).stdout for words in ("300", "300B"))
+    assert "300 tokens are at most one iteration" in few
+    assert "at most one iteration" not in many
+
+
+def test_a_remedy_names_the_recompute_that_auto_would_choose() -> None:
+    options = ("--set", "recompute=none", "--set", "model.seq_length=4096")
+    outcome = call("run", "table5_22b_present", *options)
+    assert outcome.exit_code == 3
+    assert "the cheapest change that fits is --set recompute=selective: " in outcome.stderr
+
+
+# ------------------------------------------------------------------------------ paths in files
+
+
+@pytest.fixture
+def elsewhere(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """A folder of files that name each other, with another one as the working directory."""
+    files, work = tmp_path / "files", tmp_path / "work"
+    files.mkdir()
+    work.mkdir()
+    profile = find_profile("a100_sxm4_80gb").read_text("utf-8")
+    (files / "my.yaml").write_text(profile, "utf-8")
+    (files / "scenario.yaml").write_text(MINIMAL + "cluster: my.yaml\n", "utf-8")
+    monkeypatch.chdir(work)
+    return files
+
+
+def test_a_cluster_is_beside_its_scenario(elsewhere: pathlib.Path) -> None:
+    expected = str(pathlib.Path("..", "files", "my.yaml"))
+    assert load_scenario("../files/scenario.yaml").cluster == expected
+    assert call("memory", "../files/scenario.yaml", "--json").exit_code == 3  # it was found
+    # An override is relative to the working directory, as any argument.
+    overridden = load_scenario("../files/scenario.yaml", ["cluster=./my.yaml"])
+    assert overridden.cluster == "./my.yaml"
+
+
+@pytest.mark.parametrize(
+    ("base", "axes"),
+    [
+        ("scenario.yaml", "{batch.micro: [1]}"),
+        ("null", "{base: [scenario.yaml]}"),
+        ("table5_22b_full", "{cluster: [my.yaml]}"),
+        ("table5_22b_full", "{machine: {mine: {cluster: my.yaml}}}"),
+    ],
+)
+def test_files_of_a_sweep_are_beside_it(elsewhere: pathlib.Path, base: str, axes: str) -> None:
+    (elsewhere / "sweep.yaml").write_text(f"base: {base}\naxes: {axes}\n", "utf-8")
+    plan = load_plan("../files/sweep.yaml")
+    assert str(pathlib.Path("..", "files", "my.yaml")) in plan.profiles
+
+
+def test_a_base_in_the_sweep_has_its_cluster_beside_the_sweep(elsewhere: pathlib.Path) -> None:
+    inside = "".join(f"  {line}\n" for line in (MINIMAL + "cluster: my.yaml").splitlines())
+    text = f"axes: {{batch.micro: [1]}}\nbase:\n{inside}"
+    (elsewhere / "sweep.yaml").write_text(text, "utf-8")
+    assert list(load_plan("../files/sweep.yaml").profiles) == [
+        os.path.join("..", "files", "my.yaml")
+    ]
+
+
+def test_names_and_absolute_paths_stay_as_they_are() -> None:
+    assert beside("h100_sxm", "files/x.yaml") == "h100_sxm"
+    assert beside("/a/my.yaml", "files/x.yaml") == "/a/my.yaml"
+    assert beside("../my.yaml", "files/x.yaml") == "my.yaml"

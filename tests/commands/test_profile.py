@@ -1,0 +1,148 @@
+"""`simtrain profile list`, `show` and `check`."""
+
+import json
+import pathlib
+
+import pytest
+
+from simtrain.resources import find_profile, list_profiles
+from tests.helpers.command_line import call
+
+SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
+
+
+def test_list_says_which_profiles_are_calibrated() -> None:
+    done = call("profile", "list")
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 0
+    assert [line.split()[0] for line in lines] == list_profiles()
+    said = {line.split()[0]: line[len("a100_sxm4_80gb") :].strip() for line in lines}
+    assert said["a100_sxm4_80gb"].startswith("calibrated      NVIDIA Selene")
+    assert said["trn1"].startswith("not calibrated  AWS trn1.32xlarge")
+
+
+def test_show_has_every_entry_with_unit_and_source() -> None:
+    done = call("profile", "show", "a100_sxm4_80gb")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("a100_sxm4_80gb, calibrated\n")
+    for words in (
+        "2.039 TB/s",
+        "NVIDIA A100 architecture whitepaper",
+        "256 × 128: 1",
+        "8 ranks: 21.53 us, 6% to 74%",
+        "m 2048 to 32768",
+        "point_to_point.latency",
+        "fitted on: 63 points, mean |error| 3.7%, worst 34.5%",
+    ):
+        assert words in done.stdout
+
+
+def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
+    """A line for each level, protocol and rule; `check` counts them as it does the others."""
+    levels = "{name: leaf, nodes: 32, oversubscription: 2}"
+    protocol = (
+        "{name: LL, base_latency: 6.6 us, node_step: 0.6 us, network_step: 2.7 us, efficiency: 0.1}"
+    )
+    rules = "{kind: all_reduce, up_to: 4 MiB, algorithm: tree}, {kind: all_gather, algorithm: auto}"
+    text = SHIPPED.replace(
+        "gpu:\n", f"  levels: {{value: [{levels}], source: the operator}}\ngpu:\n", 1
+    )
+    text += (
+        "collectives:\n"
+        f"  tree: {{value: [{protocol}], source: NCCL}}\n"
+        f"  algorithm: {{value: [{rules}], source: the operator}}\n"
+    )
+    path = tmp_path / "levels.yaml"
+    path.write_text(text, encoding="utf-8")
+    shown = call("profile", "show", str(path))
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    page = " ".join(shown.stdout.split())
+    for words in (
+        "leaf: 32 nodes, uplinks 2:1",
+        "all_reduce up to 4 MiB: tree",
+        "all_gather: auto",
+        "LL: 6.6 us, 0.6 us a",
+    ):
+        assert words in page
+    assert "has 56 entries, each with a source" in call("profile", "check", str(path)).stdout
+    data = json.loads(call("profile", "show", str(path), "--json").stdout)["entries"]
+    assert data["cluster.levels"]["value"][0]["nodes"] == 32
+    assert data["collectives.tree"]["value"][0]["network_step"] == pytest.approx(2.7e-6)
+
+
+def test_show_says_that_a_datasheet_is_not_calibrated() -> None:
+    done = call("profile", "show", "trn1")
+    assert done.stdout.startswith("trn1, not calibrated: a datasheet's numbers\n")
+    assert "fitted on:" not in done.stdout
+
+
+def test_show_as_json_gives_base_units_and_what_was_written() -> None:
+    done = call("profile", "show", "a100_sxm4_80gb", "--json")
+    data = json.loads(done.stdout)
+    assert (data["name"], data["calibrated"]) == ("a100_sxm4_80gb", True)
+    entries = data["entries"]
+    assert entries["gpu.memory_bandwidth"] == {
+        "value": 2.039e12,
+        "written": "2.039 TB/s",
+        "source": "NVIDIA A100 SXM4 80 GB datasheet",
+    }
+    assert entries["overlap.slowdown"]["fitted_on"].startswith("10 points")
+    assert entries["inter_node.point_to_point.latency"]["value"] == 24e-6
+    assert entries["intra_node.all_reduce"]["value"][0]["num_ranks"] == 2
+    assert entries["gemm.valid_shapes"]["value"]["m"] == [2048, 32768]
+
+
+@pytest.mark.parametrize("name", list_profiles())
+def test_check_accepts_what_is_shipped(name: str) -> None:
+    done = call("profile", "check", str(find_profile(name)))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"OK: {name} has ")
+    assert " entries, each with a source, " in done.stdout
+
+
+def test_check_counts() -> None:
+    assert call("profile", "check", "a100_sxm4_80gb").stdout == (
+        "OK: a100_sxm4_80gb has 53 entries, each with a source, 18 of them fitted; calibrated\n"
+    )
+
+
+BANDWIDTH = "    source: NVIDIA A100 SXM4 80 GB datasheet\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says", "fix"),
+    [
+        ("0.913", "1.2", "point_to_point.efficiency.value is 1.2, but must be less than", "write"),
+        ("value: 8 us", "value: -8 us", "latency.value", "write"),
+        ("value: 8 us", "value: nan us", "is not a finite number", "write"),
+        ("0.4859", ".nan", "overlap.slowdown.value is .nan, but must be a finite", "write"),
+        ("1.516 TB/s", "2.516 TB/s", "is above gpu.memory_bandwidth 2.039e+12", "at most 2039 GB"),
+        ("266.5 TFLOP/s", "366.5 TFLOP/s", "above gpu.peak_flops 3.12e+14", "lower this or gemm"),
+        ("253.5 TFLOP/s", "353.5 TFLOP/s", "above gpu.peak_flops 3.12e+14", "at most 312 TFLOP/s"),
+        ("value: 1.052", "value: 1.552", "more than the whole link", "write at most 1.342"),
+        ("2.11 GiB", "81 GiB", "leave nothing of gpu.memory_capacity", "write less than 80 GiB"),
+        ("13.14 GB/s", "13.14 TB/s", "host_link.bandwidth.value: 1.314e+13 bytes/s", "PCIe 5.0"),
+        (BANDWIDTH, "", "gpu.memory_bandwidth.source is missing", "add source"),
+        (BANDWIDTH, '    source: "  "\n', "gpu.memory_bandwidth.source: is blank", "name the"),
+    ],
+)
+def test_check_refuses_nonsense(
+    old: str, new: str, says: str, fix: str, tmp_path: pathlib.Path
+) -> None:
+    """With file, line and column, the field, the value, the limit and what to write instead."""
+    assert old in SHIPPED
+    path = tmp_path / "mine.yaml"
+    path.write_text(SHIPPED.replace(old, new, 1), encoding="utf-8")
+    done = call("profile", "check", str(path))
+    assert (done.exit_code, done.stdout) == (2, "")
+    place, _, message = done.stderr.partition(": E20")
+    assert place.startswith(f"{path}:") and place.count(":") >= 2
+    assert says in message
+    assert fix in message
+
+
+def test_an_unknown_name_is_refused() -> None:
+    for command in ("show", "check"):
+        done = call("profile", command, "h100_smx")
+        assert done.exit_code == 2
+        assert "did you mean h100_sxm?" in done.stderr

@@ -1,0 +1,112 @@
+"""What commands import: help imports nothing slow, and a command only what it needs.
+
+Seconds are measured by `python -m benchmarks.startup`.
+"""
+
+import json
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+import simtrain
+from simtrain.commands.run import run
+from simtrain.commands.search import search
+from simtrain.engine import Engine
+from simtrain.search import Objective
+from tests.helpers.command_line import ROOT, spawn
+
+SLOW = {
+    *("duckdb", "matplotlib", "numba", "numpy", "optuna", "pandas", "pyarrow", "pydantic"),
+    *("ray", "ruamel", "scipy", "simpy", "torch"),
+}
+HELP = [
+    *("calibrate", "calibrate fit", "calibrate measure", "calibrate memory", "calibrate validate"),
+    *("import", "import hf", "import megatron", "import torchtitan"),
+    *("cost", "memory", "plot", "profile", "profile check", "profile list", "profile show"),
+    *("explain", "init", "query", "reproduce", "run", "scenarios", "schedule", "schema", "search"),
+    *("sweep", "sweeps"),
+]
+# Commands in groups, and the slow modules that each group adds to those of the groups before it.
+GROUPS: dict[str, tuple[list[str], set[str]]] = {
+    "help": (["--help"], set()),
+    "help of commands": ([f"{name} --help" for name in HELP], {"pydantic"}),  # typer imports it
+    "files": (
+        ["schedule table5_22b_present", "profile check h100_sxm", "sweeps"],
+        {"ruamel", "numpy"},
+    ),
+    "simulations": (
+        [
+            "run table5_22b_present",
+            "memory table5_22b_present",
+            "cost table5_22b_present --tokens 1T",
+            "reproduce table4",
+        ],
+        {"numpy", "simpy"},
+    ),
+    "search": (["search gpt2_1_5b --gpus 1"], {"numba", "scipy"}),  # numba imports scipy if it can
+    "sweep": (["sweep interleave --workers 1 --out results"], {"pyarrow"}),
+}
+# Runs the groups one after another in one process, and prints what is imported after each.
+RUN_GROUPS = """
+import contextlib, io, json, sys
+from simtrain.cli import main
+
+for commands in json.loads(sys.argv.pop()):
+    for command in commands:
+        sys.argv[1:] = command.split()
+        with contextlib.redirect_stdout(io.StringIO()):
+            try:
+                main()
+            except SystemExit as end:
+                assert not end.code, command
+    print(json.dumps(sorted(sys.modules)))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Modules that are imported after each group of commands."""
+    commands = json.dumps([commands for commands, _ in GROUPS.values()])
+    folder = tmp_path_factory.mktemp("startup")
+    outcome = spawn("-c", RUN_GROUPS, commands, folder=folder, PYTHONPATH=str(ROOT))
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    lines = outcome.stdout.splitlines()
+    return {name: set(json.loads(line)) for name, line in zip(GROUPS, lines, strict=True)}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_command_imports_only_what_it_needs(group: str, imported: dict[str, set[str]]) -> None:
+    may_import: set[str] = set()
+    for name, (_, added) in GROUPS.items():
+        may_import |= added
+        if name == group:
+            break
+    assert imported[group] & SLOW <= may_import
+
+
+def test_help_imports_no_room_but_the_commands(imported: dict[str, set[str]]) -> None:
+    modules = imported["help of commands"]
+    ours = {name for name in modules if name.partition(".")[0] == "simtrain"}
+    rooms = {name for name in ours if not name.startswith("simtrain.commands.")}
+    front = {"simtrain", "simtrain.cli", "simtrain.commands"}
+    assert rooms == front | {"simtrain.errors", "simtrain.version"}
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "choices"),
+    [(run, "engine", get_args(Engine)), (search, "objective", tuple(Objective))],
+)
+def test_a_command_offers_all_choices(command: Any, option: str, choices: tuple[str, ...]) -> None:
+    """The signature writes them out: importing them would import what simulates."""
+    assert get_args(get_type_hints(command)[option]) == choices
+
+
+@pytest.mark.parametrize("name", simtrain.__all__)
+def test_the_front_has_every_name(name: str) -> None:
+    assert name in dir(simtrain)
+    assert getattr(simtrain, name) is not None
+
+
+def test_the_front_has_no_other_name() -> None:
+    with pytest.raises(AttributeError, match=r"module 'simtrain' has no attribute 'simulated'"):
+        simtrain.simulated  # noqa: B018

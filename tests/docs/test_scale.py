@@ -1,0 +1,139 @@
+"""What docs/scale.md tells: shards over one folder, from the scripts as they stand there."""
+
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+
+import pytest
+from pytest import MonkeyPatch
+
+from simtrain.errors import InputError
+from simtrain.strict_yaml import parse_document
+from simtrain.sweep.folder import SweepFolder
+from tests.helpers.command_line import ROOT, Outcome, call
+from tests.helpers.sweep_files import NUM_PARTS, SMALL, files_of, plan_of, run
+
+PAGE = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+
+
+def block(heading: str) -> str:
+    """The first fenced block below a heading."""
+    return PAGE.partition(f"{heading}\n")[2].split("```")[1].partition("\n")[2]
+
+
+SBATCH, MANIFEST = block("## Slurm"), block("## Kubernetes")
+POD = parse_document(MANIFEST, "job.yaml").data["spec"]["template"]["spec"]["containers"][0]
+SCRIPTS = {
+    "slurm": (SBATCH, "SLURM_ARRAY_TASK_ID", {"SLURM_CPUS_PER_TASK": "1"}),
+    "kubernetes": (POD["args"][0], "JOB_COMPLETION_INDEX", {}),
+}
+
+
+def commands_of(script: str, folder: pathlib.Path, environment: dict[str, str]) -> list[list[str]]:
+    """What a script calls simtrain with, run by bash."""
+    (folder / "simtrain").write_text('#!/bin/bash\necho "${@@Q}"\n')
+    (folder / "simtrain").chmod(0o755)
+    path = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script], env=path | environment, capture_output=True, text=True, check=True
+    )
+    return [shlex.split(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def here(tmp_path: pathlib.Path, monkeypatch: MonkeyPatch) -> pathlib.Path:
+    """A folder with my_sweep.yaml, in which commands are run, and a run of it in `whole`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_sweep.yaml").write_text(SMALL, encoding="utf-8")
+    return tmp_path
+
+
+def done(*words: str) -> Outcome:
+    outcome = call(*words)
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    return outcome
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_shards_of_a_script_are_the_parts_of_one_run(name: str, here: pathlib.Path) -> None:
+    """In three shards too many: there are five parts, and the last three have nothing to do."""
+    script, variable, environment = SCRIPTS[name]
+    for number in range(8):
+        (words,) = commands_of(script, here, environment | {variable: str(number)})
+        assert words[words.index("--shard") + 1] == f"{number}/8"
+        words[words.index("--workers") + 1] = "1"
+        done(*words, "--part-size", "5")
+        assert len(files_of(here / "results")) == min(number + 1, NUM_PARTS)
+    done("sweep", "my_sweep.yaml", "--out", "whole", "--part-size", "5", "--workers", "1")
+    assert files_of(here / "results") == files_of(here / "whole")
+    assert (here / "results/sweep.json").read_bytes() == (here / "whole/sweep.json").read_bytes()
+
+
+def test_as_many_tasks_are_asked_for_as_there_are_shards() -> None:
+    """Each counts from 0, as shards do."""
+    assert re.findall(r"--array=(\S+)\n", SBATCH) == ["0-7"] and '_ID/8"' in SBATCH
+    spec = parse_document(MANIFEST, "job.yaml").data["spec"]
+    assert (spec["completionMode"], spec["completions"]) == ("Indexed", 8)
+    assert '_INDEX/8"' in POD["args"][0] and POD["command"] == ["bash", "-c"]
+
+
+def test_the_command_without_shards_tells_of_the_whole(here: pathlib.Path) -> None:
+    *shards, whole, query = block("summary of the whole:\n").splitlines()
+    for command in shards:
+        assert "there already" not in done(*shlex.split(command)[1:]).stdout
+    data = json.loads(done(*shlex.split(whole)[1:], "--json").stdout)
+    assert data["num_parts"] == data["num_parts_found"] > 1
+    assert str(data["num_rows"]) in done(*shlex.split(query)[1:]).stdout.split()
+
+
+def test_folders_that_are_not_shared_can_be_put_together(here: pathlib.Path) -> None:
+    for number in range(2):
+        shard = ("--shard", f"{number}/2", "--part-size", "5", "--workers", "1")
+        done("sweep", "my_sweep.yaml", "--out", f"out-{number}", *shard)
+    for part in (here / "out-1/parts").iterdir():
+        part.rename(here / "out-0/parts" / part.name)
+    words = ("sweep", "my_sweep.yaml", "--out", "out-0", "--json")
+    data = json.loads(done(*words).stdout)
+    assert (data["num_parts_found"], data["damaged_parts"]) == (NUM_PARTS, [])
+
+
+def test_shell_blocks_parse() -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    shell = [text for language, text in blocks if language in ("", "bash")]
+    assert len(shell) == len(blocks) - 1
+    for text in (*shell, POD["args"][0]):
+        subprocess.run(["bash", "-n", "-c", text], check=True)
+
+
+def test_shards_may_start_at_the_same_moment(here: pathlib.Path, monkeypatch: MonkeyPatch) -> None:
+    """Another one makes the folder its own, just when this one has looked at it."""
+    plan, looks = plan_of(here, part_size=5), []
+
+    def look_too_early(folder: SweepFolder) -> object:
+        looks.append(known(folder))
+        if len(looks) == 1:
+            with monkeypatch.context() as patched:
+                patched.setattr(SweepFolder, "_known", known)
+                folder.open(plan)
+        return looks[-1]
+
+    known = SweepFolder._known
+    monkeypatch.setattr(SweepFolder, "_known", look_too_early)
+    assert run(plan, here / "out").done == NUM_PARTS
+    assert looks[0] is None
+
+
+def test_a_file_system_without_locks_is_refused(
+    here: pathlib.Path, monkeypatch: MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(InputError, match=r"E829 files(.|\n)*Function not implemented\n  fix: give"):
+        run(plan_of(here), here / "out")

@@ -1,0 +1,62 @@
+"""The README's commands with a wheel in an empty environment, outside the clone. CI runs this."""
+
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.test_docs import blocks, newcomer
+from tests.helpers.command_line import ROOT
+
+MAX_PACKAGES, MAX_MB = 20, 250
+LONG = ("reproduce all", "reproduce appendix-c")  # of the same code as the others
+__all__ = ["newcomer"]
+
+
+def run(*words: str | pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Run a program that finds no module of the clone; return what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(words, env=environment, capture_output=True, text=True, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The folder of programs of an environment with nothing but the wheel and its packages."""
+    folder = tmp_path_factory.mktemp("wheel")
+    built = run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, ROOT)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = folder.glob("simtrain-*.whl")
+    run(sys.executable, "-m", "venv", folder / "venv")
+    found = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
+    pip = found / "pip"
+    installed = run(pip, "install", "-q", "-c", ROOT / "constraints.txt", wheel)
+    assert installed.returncode == 0, installed.stderr
+    return found
+
+
+def test_the_core_is_light(programs: pathlib.Path) -> None:
+    packages = run(programs / "pip", "list", "--format", "freeze").stdout.splitlines()
+    sizes = [path.stat().st_size for path in programs.parent.rglob("*") if path.is_file()]
+    assert len(packages) <= MAX_PACKAGES
+    assert sum(sizes) <= MAX_MB * 1e6
+
+
+def test_commands_work_or_say_what_to_install(
+    programs: pathlib.Path, newcomer: pathlib.Path
+) -> None:
+    lacking = set()
+    lines = [line for block in blocks("README.md") for line in block.text.splitlines()]
+    for command in lines:
+        if not command.startswith("simtrain ") or any(long in command for long in LONG):
+            continue
+        name, *words = shlex.split(command)
+        done = run(programs / name, *words)
+        if "E701" in done.stderr:
+            assert done.returncode == 2 and "pip install 'simtrain[" in done.stderr
+            lacking.add(words[0])
+        else:
+            assert done.returncode == 0, f"{command}\n{done.stderr}"
+    assert lacking == {"sweep", "query", "plot", "memory", "reproduce"}

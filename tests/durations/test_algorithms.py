@@ -1,0 +1,389 @@
+"""Collectives over several nodes: each algorithm by hand, laws of all, and how one is chosen."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.durations.algorithms import (
+    Steps,
+    all_to_all_s,
+    hierarchical_s,
+    ring_over_nodes_s,
+    switch_s,
+    switch_tree_s,
+    tree_s,
+)
+from simtrain.durations.collectives import (
+    collective_is_extrapolated,
+    collective_seconds,
+    transfer_seconds,
+)
+from simtrain.hardware.algorithms import Collectives
+from simtrain.hardware.cluster import Cluster
+from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.mesh import AXES, Group, Mesh
+from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
+from tests.helpers.toys import a100, changed
+
+US = 1e-6
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, *_ = CollectiveKind
+STEPS = Steps(base_s=10 * US, node_s=2 * US, network_s=15 * US, efficiency=0.5)
+TWO_NODES = Group(("dp",), 16, 8)
+EIGHT_NODES = Group(("dp",), 64, 8)
+
+
+def test_few_steps_of_a_ring_cross_the_network() -> None:
+    """16 ranks on two nodes: of 15 steps a pass one is between nodes; 15/16 of the array."""
+    gather = ring_over_nodes_s(ALL_GATHER, 16e6, TWO_NODES, STEPS, bytes_per_s=200e9)
+    assert gather == pytest.approx((10 + 14 * 2 + 1 * 15) * US + 15e6 / 100e9)
+    reduce = ring_over_nodes_s(ALL_REDUCE, 16e6, TWO_NODES, STEPS, bytes_per_s=200e9)
+    assert reduce == pytest.approx((10 + 28 * 2 + 2 * 15) * US + 30e6 / 100e9)
+
+
+def test_all_steps_of_a_ring_with_one_rank_on_each_node_cross_the_network() -> None:
+    seconds = ring_over_nodes_s(ALL_REDUCE, 8e6, Group(("dp",), 8, 1), STEPS, 25e9)
+    assert seconds == pytest.approx((10 + 14 * 15) * US + 14e6 / 12.5e9)
+
+
+def test_a_tree_is_as_deep_as_the_logarithm_of_its_nodes() -> None:
+    """Eight nodes: 7 steps along a node and 3 levels, up and down; the array leaves twice."""
+    seconds = tree_s(8e6, EIGHT_NODES, STEPS, bytes_per_s=200e9)
+    assert seconds == pytest.approx((10 + 2 * (7 * 2 + 3 * 15)) * US + 16e6 / 100e9)
+
+
+def test_between_two_nodes_the_array_leaves_each_once() -> None:
+    seconds = tree_s(8e6, TWO_NODES, STEPS, bytes_per_s=200e9)
+    assert seconds == pytest.approx((10 + 2 * (7 * 2 + 1 * 15)) * US + 8e6 / 100e9)
+
+
+def inside(kind: CollectiveKind) -> float:
+    return {ALL_REDUCE: 5.0, ALL_GATHER: 0.001, REDUCE_SCATTER: 0.002}[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside_s", "passes"),
+    [(ALL_REDUCE, 0.003, 2), (ALL_GATHER, 0.001, 1), (REDUCE_SCATTER, 0.002, 1)],
+)
+def test_a_hierarchy_is_a_collective_inside_nodes_and_rings_of_their_parts_across(
+    kind: CollectiveKind, inside_s: float, passes: int
+) -> None:
+    """Eight rings of eight nodes, each over 1 MB of 8 MB with an eighth of the adapters."""
+    seconds = hierarchical_s(kind, 8e6, EIGHT_NODES, STEPS, 200e9, inside)
+    across_s = (10 + passes * 7 * 15) * US + passes * 7 / 8 * 1e6 / (200e9 / 8 * 0.5)
+    assert seconds == pytest.approx(inside_s + across_s)
+
+
+def test_a_switch_takes_half_of_what_a_ring_sends() -> None:
+    """9/8 of the array over eight GPUs, where a ring sends 14/8."""
+    assert switch_s(8e6, 8, 20 * US, 300e9) == pytest.approx(20 * US + 9e6 / 300e9)
+
+
+def test_switches_and_trees_work_at_the_same_time() -> None:
+    """The slower of node and network decides; four nodes are two levels up and two down."""
+    slow_network = switch_tree_s(8e6, 4, 20 * US, 15 * US, 200e9, node_bytes_s=1e-6)
+    assert slow_network == pytest.approx((20 + 4 * 15) * US + 16e6 / 200e9)
+    slow_node = switch_tree_s(8e6, 4, 20 * US, 15 * US, 200e9, node_bytes_s=1.0)
+    assert slow_node == pytest.approx((20 + 4 * 15) * US + 1.0)
+
+
+def test_an_all_to_all_sends_to_other_nodes_with_each_ranks_own_share() -> None:
+    """64 ranks, 8 a node and 32 a leaf: 56/64 leave a node, 32/64 a leaf at half of the rate."""
+    seconds = all_to_all_s(64e6, 64, 20 * US, [(8, 25e9), (32, 10e9)], inside_s=1e-6)
+    assert seconds == pytest.approx(20 * US + max(56e6 / 25e9, 32e6 / 10e9))
+    assert all_to_all_s(64e6, 64, 20 * US, [(8, 25e9)], inside_s=1.0) == 1.0
+
+
+# --------------------------------------------------------------------- on a profile's machine
+
+
+def entry(value: Any) -> dict[str, Any]:
+    return {"value": value, "source": "a test"}
+
+
+def protocol(base: str = "8 us", node: str = "3 us", efficiency: float = 1.0) -> dict[str, Any]:
+    return {"name": "Simple", "base_latency": base, "node_step": node, "efficiency": efficiency}
+
+
+ALL = {
+    "ring": entry([protocol(), protocol("14 us", "2 us", 0.9)]),
+    "tree": entry([protocol("14 us", "1 us", 0.8)]),
+    "hierarchical": entry([protocol()]),
+    "switch": {"latency": entry("23 us"), "efficiency": entry(0.7)},
+}
+WORDS = ("ring", "tree", "hierarchical", "switch")
+
+
+def machine(
+    collectives: dict[str, Any] | None = None, cluster: dict[str, Any] | None = None
+) -> HardwareProfile:
+    """The A100's machine with a section `collectives`, and with other entries of `cluster`."""
+    profile = a100()
+    written = {"gpus_per_node": entry(8), "num_nodes": entry(560), **(cluster or {})}
+    table = None if collectives is None else Collectives.model_validate(collectives)
+    update = {"collectives": table, "cluster": Cluster.model_validate(written)}
+    return profile.model_copy(update=update)
+
+
+def only(word: str) -> HardwareProfile:
+    return machine(ALL | {"algorithm": entry(word)})
+
+
+KINDS = st.sampled_from(RING_COLLECTIVES)
+BYTES = st.integers(1, 2 * 10**10)
+GROUPS = st.sampled_from(
+    [Group(("tp",), n, per_node) for n in (2, 4, 6, 8, 16, 64, 4096) for per_node in (1, 2, 4, 8)]
+).map(lambda group: Group(group.axes, group.num_ranks, min(group.num_ranks, group.ranks_per_node)))
+
+
+@given(KINDS, BYTES, GROUPS)
+def test_the_choice_is_the_fastest_of_all_algorithms(
+    kind: CollectiveKind, size: int, group: Group
+) -> None:
+    op = Collective(kind, size, group)
+    each = [collective_seconds(op, only(word)) for word in WORDS]
+    assert collective_seconds(op, machine(ALL)) == min(each)
+    assert collective_seconds(op, only("auto")) == min(each)
+
+
+@given(KINDS, BYTES, GROUPS, st.sampled_from([*WORDS, "auto"]), st.floats(1.0, 10.0))
+def test_more_bandwidth_never_slows_any_algorithm(
+    kind: CollectiveKind, size: int, group: Group, word: str, times: float
+) -> None:
+    op, profile = Collective(kind, size, group), only(word)
+    before = collective_seconds(op, profile)
+    for faster in (
+        {"intra_node__bandwidth": 300e9 * times},
+        {"inter_node__adapter_bandwidth": 25e9 * times},
+    ):
+        assert collective_seconds(op, changed(profile, **faster)) <= before
+
+
+@given(KINDS, BYTES, st.sampled_from([*WORDS, "auto"]))
+def test_a_group_of_one_takes_no_time(kind: CollectiveKind, size: int, word: str) -> None:
+    assert collective_seconds(Collective(kind, size, Group(("tp",), 1, 1)), only(word)) == 0.0
+
+
+@given(KINDS, BYTES, st.sampled_from([2, 3, 4, 8]), st.sampled_from([*WORDS, "auto"]))
+def test_inside_a_measured_node_everything_is_as_measured(
+    kind: CollectiveKind, size: int, num_ranks: int, word: str
+) -> None:
+    """So a hierarchy of one node is what is inside it."""
+    op = Collective(kind, size, Group(("tp",), num_ranks, num_ranks))
+    assert collective_seconds(op, only(word)) == collective_seconds(op, a100())
+
+
+@given(KINDS, BYTES, GROUPS)
+def test_a_profile_of_rings_alone_keeps_its_times_to_the_last_bit(
+    kind: CollectiveKind, size: int, group: Group
+) -> None:
+    """Every step of a ring takes the network's latency, unless steps inside a node have their own.
+
+    The formula is the one that has priced rings over nodes from the first.
+    """
+    op, profile = Collective(kind, size, group), a100()
+    assert collective_seconds(op, machine({"algorithm": entry("ring")})) == (
+        collective_seconds(op, profile)
+    )
+    if not group.inside_one_node:
+        network, n = profile.network, group.num_ranks
+        alone = group.ranks_per_node == 8
+        efficiency = network.whole_node_efficiency if alone else network.concurrent_efficiency
+        passes = 2 if kind is ALL_REDUCE else 1
+        bandwidth = group.ranks_per_node * 25e9 * efficiency.value
+        over_network = passes * (n - 1) * network.step_latency.value
+        over_network += passes * (n - 1) * size / n / bandwidth
+        assert collective_seconds(op, profile) >= over_network
+
+
+def test_steps_between_nodes_take_the_networks_latency_unless_a_protocol_has_its_own() -> None:
+    op = Collective(ALL_GATHER, 1, TWO_NODES)
+    own = protocol() | {"network_step": "2 us"}
+    default, quick = (
+        collective_seconds(op, machine({"ring": entry([one])})) for one in (protocol(), own)
+    )
+    assert default - quick == pytest.approx((16.5 - 2) * US)
+    slower = changed(machine({"ring": entry([protocol()])}), inter_node__step_latency=50 * US)
+    assert collective_seconds(op, slower) - default == pytest.approx((50 - 16.5) * US)
+
+
+def test_rules_choose_by_kind_and_size() -> None:
+    rules = [
+        {"kind": "all_reduce", "up_to": "1 MB", "algorithm": "tree"},
+        {"kind": "all_reduce", "algorithm": "ring"},
+        {"kind": "all_gather", "algorithm": "hierarchical"},
+    ]
+    profile = machine(ALL | {"algorithm": entry(rules)})
+    for kind, size, word in (
+        (ALL_REDUCE, 10**6, "tree"),
+        (ALL_REDUCE, 10**6 + 1, "ring"),
+        (ALL_GATHER, 10**9, "hierarchical"),
+        (REDUCE_SCATTER, 10**9, "auto"),
+    ):
+        op = Collective(kind, size, EIGHT_NODES)
+        assert collective_seconds(op, profile) == collective_seconds(op, only(word))
+
+
+def test_what_cannot_take_an_algorithm_takes_a_ring() -> None:
+    op = Collective(ALL_GATHER, 10**8, EIGHT_NODES)
+    assert collective_seconds(op, only("tree")) == collective_seconds(op, only("ring"))
+    apart = Collective(ALL_REDUCE, 10**8, Group(("dp",), 8, 1))
+    for word in ("hierarchical", "switch"):
+        assert collective_seconds(apart, only(word)) == collective_seconds(apart, only("ring"))
+
+
+# ------------------------------------------------------------------- NVLink domains and levels
+
+NVL72 = {"gpus_per_node": entry(4), "gpus_per_nvlink_domain": entry(72), "num_nodes": entry(36)}
+
+
+def test_an_nvlink_domain_is_a_node_of_more_gpus() -> None:
+    """72 GPUs of 18 nodes have no use for adapters, and 144 cross them once."""
+    profile = machine(ALL, NVL72)
+    domains = profile.cluster.domains
+    assert domains == 72
+    mesh = Mesh(dp=144, gpus_per_node=72)
+    assert mesh.group("dp") == Group(("dp",), 144, 72)
+    everyone = Collective(ALL_REDUCE, 10**9, Group(("dp",), 72, 72))
+    reached = 300e9 * 1.052 * 0.7
+    expected = 23 * US + 73 / 72 * 1e9 / reached
+    assert collective_seconds(everyone, machine(ALL | {"algorithm": entry("switch")}, NVL72)) == (
+        pytest.approx(expected)
+    )
+    assert collective_seconds(everyone, profile) <= expected
+    # Eight adapters of the four GPUs of a node: two each, all of them in use at the same time.
+    across = collective_seconds(Collective(ALL_GATHER, 10**9, Group(("dp",), 144, 72)), profile)
+    assert across >= 143 / 144 * 1e9 / (72 * 2 * 25e9 * 0.96)
+
+
+def levels(*pairs: tuple[int, float]) -> dict[str, Any]:
+    return {
+        "levels": entry(
+            [
+                {"name": f"level {nodes}", "nodes": nodes, "oversubscription": times}
+                for nodes, times in pairs
+            ]
+        )
+    }
+
+
+def on_levels(*shared: int, num_ranks: int = 64) -> Group:
+    per_node, *wider = shared
+    return Group(("dp",), num_ranks, per_node, tuple(wider))
+
+
+@pytest.mark.parametrize(
+    ("group", "times", "slower"),
+    [
+        (on_levels(1, 1), 2.0, 2.0),  # one rank below the uplinks, as all other groups have
+        (on_levels(1, 4), 2.0, 1.0),  # four, of which one sends: half of the uplinks is enough
+        (on_levels(1, 4), 8.0, 2.0),
+        (on_levels(8, 16), 4.0, 2.0),  # two nodes, of which one sends
+        (on_levels(8, 64), 4.0, 1.0),  # all below the uplinks
+    ],
+)
+def test_a_ring_has_its_share_of_oversubscribed_uplinks(
+    group: Group, times: float, slower: float
+) -> None:
+    op = Collective(ALL_GATHER, 10**9, group)
+    free = changed(machine(None, levels((4, times))), inter_node__step_latency=0.0)
+    even = changed(machine(None, levels((4, 1.0))), inter_node__step_latency=0.0)
+    ratio = collective_seconds(op, free) / collective_seconds(op, even)
+    assert ratio == pytest.approx(slower)
+
+
+@given(
+    KINDS | st.just(ALL_TO_ALL),
+    BYTES,
+    st.sampled_from([*WORDS, "auto", None]),
+    st.sampled_from([on_levels(8, 32, 64), on_levels(1, 4, 16), on_levels(2, 2, 4)]),
+    st.tuples(st.floats(1, 8), st.floats(1, 8)),
+    st.floats(1, 4),
+)
+def test_more_oversubscription_is_never_faster(
+    kind: CollectiveKind,
+    size: int,
+    word: str | None,
+    group: Group,
+    times: tuple[float, float],
+    more: float,
+) -> None:
+    table = None if word is None else ALL | {"algorithm": entry(word)}
+    leaf, spine = times
+    op = Collective(kind, size, group)
+    even, before, leafs, spines = (
+        collective_seconds(op, machine(table, levels(*zip((4, 16), both, strict=True))))
+        for both in ((1.0, 1.0), (leaf, spine), (leaf * more, spine), (leaf, spine * more))
+    )
+    assert even <= before <= min(leafs, spines)
+    flat = Group(group.axes, group.num_ranks, group.ranks_per_node)
+    assert even == collective_seconds(Collective(kind, size, flat), machine(table))
+
+
+def test_a_transfer_has_its_share_of_the_narrowest_uplinks_that_it_takes() -> None:
+    profile = machine(None, levels((4, 2.0), (16, 3.0)))
+    latency_s = 24 * US
+    rates = [
+        10**9 / (transfer_seconds(10**9, crossed, num_sharing=1, profile=profile) - latency_s)
+        for crossed in (1, 2, 3)
+    ]
+    assert rates == pytest.approx([25e9 * 0.743 / times for times in (1, 2, 3)])
+    sent = Collective(CollectiveKind.SEND, 10**9, on_levels(1, 4, 16))
+    assert collective_seconds(sent, profile) == (
+        transfer_seconds(10**9, 3, num_sharing=1, profile=profile)
+    )
+
+
+def test_a_mesh_without_the_levels_of_its_machine_is_our_own_mistake() -> None:
+    op = Collective(ALL_GATHER, 10**9, TWO_NODES)
+    with pytest.raises(ValueError, match="zip"):
+        collective_seconds(op, machine(None, levels((4, 2.0))))
+
+
+# ---------------------------------------------------------------------------------- all-to-alls
+
+
+def with_all_to_all(profile: HardwareProfile) -> HardwareProfile:
+    curve = {
+        "num_ranks": 8,
+        "latency": "10 us",
+        "array_bytes": ["1 MB", "1 GB"],
+        "efficiency": [0.5, 0.5],
+    }
+    entry_type = type(profile.links.reduce_scatter)
+    measured = entry_type(value=[CollectiveCurve.model_validate(curve)], source="a test")
+    links = profile.links.model_copy(update={"all_to_all": measured})
+    return profile.model_copy(update={"intra_node": links})
+
+
+def test_a_measured_all_to_all_has_a_form_of_its_own() -> None:
+    """Inside a node its curve; across two, half of the array over each rank's own adapter."""
+    profile = with_all_to_all(a100())
+    within = Collective(ALL_TO_ALL, 8 * 10**7, Group(("ep",), 8, 8))
+    assert collective_seconds(within, profile) == pytest.approx(
+        10 * US + 7e7 / (300e9 * 1.052 * 0.5)
+    )
+    assert not collective_is_extrapolated(within, profile)
+    across = Collective(ALL_TO_ALL, 8 * 10**7, TWO_NODES)
+    assert collective_seconds(across, profile) == pytest.approx(24 * US + 4e7 / (25e9 * 0.96))
+    assert collective_is_extrapolated(across, profile)
+
+
+def test_whatever_the_algorithm_groups_beyond_the_curves_are_extrapolated() -> None:
+    for word in WORDS:
+        for group in (TWO_NODES, EIGHT_NODES, Group(("dp",), 72, 72)):
+            op = Collective(ALL_REDUCE, 10**8, group)
+            assert collective_is_extrapolated(op, only(word))
+        inside_node = Collective(ALL_REDUCE, 10**8, Group(("tp",), 8, 8))
+        assert not collective_is_extrapolated(inside_node, only(word))
+
+
+def test_everyone_of_a_large_job_takes_finite_time() -> None:
+    profile = machine(ALL, levels((32, 2.0), (512, 4.0)))
+    node, *wider = profile.cluster.domains
+    group = Mesh(tp=8, dp=16, pp=8, gpus_per_node=node, gpus_per_level=tuple(wider)).group(*AXES)
+    assert group.ranks_per_level == (256, 1024)
+    assert math.isfinite(collective_seconds(Collective(ALL_REDUCE, 4, group), profile))

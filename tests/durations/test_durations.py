@@ -1,0 +1,358 @@
+"""Seconds from shapes and bytes: closed forms worked by hand, and laws that physics obeys."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.durations.collectives import (
+    collective_seconds,
+    ring_seconds,
+    transfer_seconds,
+    wire_bytes,
+)
+from simtrain.durations.gemm import GemmMachine, gemm_is_extrapolated, gemm_seconds
+from simtrain.durations.model import DurationModel
+from simtrain.hardware.links import CollectiveCurve
+from simtrain.hardware.profile import Tile
+from simtrain.mesh import Group, Mesh
+from simtrain.workload.work import (
+    RING_COLLECTIVES,
+    Collective,
+    CollectiveKind,
+    Elementwise,
+    Gemm,
+    HostResource,
+    HostWork,
+    KernelFamily,
+)
+from tests.helpers.toys import a100, changed, run, small
+
+US = 1e-6
+TOY = GemmMachine(
+    num_sms=10,
+    memory_bytes_per_s=1e15,
+    mainloop_flops=1e12,
+    tail_quantization=1.0,
+    tile_overhead_s=1 * US,
+    accumulate_overhead_s=2 * US,
+    batched_fraction=0.5,
+    sustained_flops=1e15,
+    tiles=(Tile(m=16, n=16, relative_speed=1.0),),
+)
+# One tile of 16 × 16 × 1000 is 512e3 FLOPs at 1e11 FLOP/s of one multiprocessor.
+LOOP_S = 5.12 * US
+
+
+def test_one_tile_on_each_multiprocessor_is_one_wave() -> None:
+    assert gemm_seconds(Gemm(160, 16, 1000), TOY) == pytest.approx(LOOP_S + 1 * US)
+
+
+def test_a_partly_filled_tile_takes_the_time_of_a_full_one() -> None:
+    assert gemm_seconds(Gemm(145, 9, 1000), TOY) == gemm_seconds(Gemm(160, 16, 1000), TOY)
+
+
+def test_an_eleventh_tile_starts_a_second_wave() -> None:
+    assert gemm_seconds(Gemm(176, 16, 1000), TOY) == pytest.approx(2 * (LOOP_S + 1 * US))
+
+
+def test_a_last_wave_that_is_split_half_takes_between_its_part_and_all_of_it() -> None:
+    """1.1 waves filled: half of 2, half of 1.1."""
+    seconds = gemm_seconds(Gemm(176, 16, 1000), TOY.replace(tail_quantization=0.5))
+    assert seconds == pytest.approx(1.55 * (LOOP_S + 1 * US))
+
+
+def test_less_than_one_wave_takes_a_whole_one() -> None:
+    assert gemm_seconds(Gemm(16, 16, 1000), TOY.replace(tail_quantization=0.0)) == (
+        pytest.approx(LOOP_S + 1 * US)
+    )
+
+
+def test_adding_into_fp32_makes_the_epilogue_longer() -> None:
+    gradient = Gemm(160, 16, 1000, accumulate=True, output_element_bytes=4)
+    assert gemm_seconds(gradient, TOY) == pytest.approx(LOOP_S + 3 * US)
+    same_type = Gemm(160, 16, 1000, accumulate=True)
+    assert gemm_seconds(same_type, TOY) == pytest.approx(LOOP_S + 1 * US)
+
+
+def test_batched_products_share_waves_at_their_fraction_of_speed() -> None:
+    batched = Gemm(16, 16, 1000, batch=10)
+    assert gemm_seconds(batched, TOY) == pytest.approx((LOOP_S + 1 * US) / 0.5)
+
+
+def test_the_fastest_tile_is_taken() -> None:
+    """Ten tiles of 16 × 32 at full speed: one wave of twice the loop; of 16 × 16, two waves."""
+    machine = TOY.replace(tiles=(*TOY.tiles, Tile(m=16, n=32, relative_speed=1.0)))
+    assert gemm_seconds(Gemm(160, 32, 1000), machine) == pytest.approx(2 * LOOP_S + 1 * US)
+
+
+def test_power_and_memory_bound_a_product() -> None:
+    op = Gemm(160, 16, 1000)
+    assert gemm_seconds(op, TOY.replace(sustained_flops=1e9)) == op.flops / 1e9
+    moved = 2 * (160 * 1000 + 1000 * 16 + 160 * 16)
+    assert gemm_seconds(op, TOY.replace(memory_bytes_per_s=1e9)) == moved / 1e9
+    gradient = replace(op, accumulate=True, output_element_bytes=4)
+    moved = 2 * (160 * 1000 + 1000 * 16) + 2 * 4 * 160 * 16
+    assert gemm_seconds(gradient, TOY.replace(memory_bytes_per_s=1e9)) == moved / 1e9
+
+
+SIZES = st.integers(1, 40_000)
+PRODUCTS = st.builds(Gemm, SIZES, SIZES, SIZES, batch=st.integers(1, 300))
+
+
+@given(PRODUCTS, st.sampled_from(["m", "n", "k", "batch"]), st.integers(1, 5000))
+def test_a_larger_product_is_never_faster(op: Gemm, axis: str, more: int) -> None:
+    machine = GemmMachine.of(a100())
+    larger = replace(op, **{axis: getattr(op, axis) + more})
+    assert gemm_seconds(larger, machine) >= gemm_seconds(op, machine)
+
+
+@given(PRODUCTS)
+def test_no_product_beats_what_power_sustains(op: Gemm) -> None:
+    profile = a100()
+    rate = op.flops / gemm_seconds(op, GemmMachine.of(profile))
+    assert rate <= profile.gemm.sustained_flops.value * (1 + 1e-12)
+    assert rate <= profile.gpu.peak_flops.value
+
+
+@given(PRODUCTS)
+def test_accumulating_is_never_faster(op: Gemm) -> None:
+    machine = GemmMachine.of(a100())
+    gradient = replace(op, accumulate=True, output_element_bytes=4)
+    assert gemm_seconds(gradient, machine) >= gemm_seconds(op, machine)
+
+
+def test_shapes_outside_the_fit_are_extrapolated() -> None:
+    model = a100()
+    assert not gemm_is_extrapolated(Gemm(8192, 6144, 6144), model)
+    assert gemm_is_extrapolated(Gemm(8192, 6144, 64), model)
+    assert not gemm_is_extrapolated(Gemm(2048, 2048, 64, batch=32), model)
+
+
+@pytest.mark.parametrize("family", KernelFamily)
+def test_a_memory_bound_kernel_takes_its_latency_and_its_bytes(family: KernelFamily) -> None:
+    profile = changed(
+        a100(),
+        memory_bound__kernel_latency=3 * US,
+        memory_bound__fused_bandwidth=1e12,
+        memory_bound__stream_bandwidth=2e12,
+    )
+    work = Elementwise(3_000_000, 1_000_000, family)
+    bytes_s = 2 * US if family.streams else 4 * US
+    assert DurationModel(profile).seconds(work) == pytest.approx(3 * US + bytes_s)
+
+
+def group(num_ranks: int, ranks_per_node: int) -> Group:
+    return Group(("tp",), num_ranks, ranks_per_node)
+
+
+def collective(
+    kind: CollectiveKind, array_bytes: int, num_ranks: int = 8, ranks_per_node: int = 8
+) -> Collective:
+    return Collective(kind, array_bytes, group(num_ranks, ranks_per_node))
+
+
+def curve(sizes: list[str], efficiency: list[float]) -> CollectiveCurve:
+    data = {"num_ranks": 8, "latency": "10 us", "array_bytes": sizes, "efficiency": efficiency}
+    return CollectiveCurve.model_validate(data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sevenths"),
+    [
+        (CollectiveKind.ALL_REDUCE, 14),
+        (CollectiveKind.ALL_GATHER, 7),
+        (CollectiveKind.REDUCE_SCATTER, 7),
+    ],
+)
+def test_a_ring_sends_seven_eighths_of_the_array_once_or_twice(
+    kind: CollectiveKind, sevenths: int
+) -> None:
+    op = collective(kind, 8_000_000)
+    assert wire_bytes(op) == sevenths * 1_000_000
+    seconds = ring_seconds(op, curve(["1 MB"], [0.5]), bandwidth_bytes_per_s=100e9)
+    assert seconds == pytest.approx(10 * US + sevenths * 1e6 / 50e9)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "fraction"), [(0.01, 0.1), (1, 0.1), (10, 0.2), (100, 0.4), (1000, 0.4)]
+)
+def test_between_measured_sizes_a_ring_follows_a_power_law(
+    megabytes: float, fraction: float
+) -> None:
+    """10 MB is the geometric mean of 1 MB and 100 MB, and 0.2 that of 0.1 and 0.4."""
+    op = collective(CollectiveKind.ALL_GATHER, int(megabytes * 1e6))
+    seconds = ring_seconds(op, curve(["1 MB", "100 MB"], [0.1, 0.4]), 100e9)
+    assert seconds == pytest.approx(10 * US + wire_bytes(op) / (fraction * 100e9))
+
+
+def test_a_ring_over_nodes_pays_its_steps_and_the_adapters_of_its_ranks() -> None:
+    """Two whole nodes: 2 · 15 steps, 30/16 of the array over eight adapters of 25 GB/s."""
+    profile = changed(
+        a100(),
+        inter_node__step_latency=20 * US,
+        inter_node__whole_node_efficiency=0.9,
+        inter_node__concurrent_efficiency=0.5,
+    )
+    whole = collective_seconds(collective(CollectiveKind.ALL_REDUCE, 10**9, 16, 8), profile)
+    assert whole == pytest.approx(30 * 20 * US + 30 / 16 * 1e9 / (8 * 25e9 * 0.9))
+    scattered = collective_seconds(collective(CollectiveKind.ALL_REDUCE, 10**9, 16, 1), profile)
+    assert scattered == pytest.approx(30 * 20 * US + 30 / 16 * 1e9 / (25e9 * 0.5))
+
+
+KINDS = st.sampled_from([*CollectiveKind])
+BYTES = st.integers(1, 2 * 10**9)
+GROUPS = st.sampled_from(
+    [group(n, one) for n in (2, 4, 8, 16, 24) for one in (1, 2, 4, 8) if one <= n]
+)
+
+
+def seconds(kind: CollectiveKind, size: int, ranks: Group, **changes: float) -> float:
+    return collective_seconds(Collective(kind, size, ranks), changed(a100(), **changes))
+
+
+@given(KINDS, BYTES, BYTES, GROUPS)
+def test_a_larger_array_never_takes_less_time(
+    kind: CollectiveKind, size: int, more: int, ranks: Group
+) -> None:
+    # Efficiencies are printed with five digits: between two of them a time may fall by rounding.
+    assert seconds(kind, size + more, ranks) >= seconds(kind, size, ranks) * (1 - 1e-3)
+
+
+@given(KINDS, BYTES, GROUPS, st.floats(1.0, 10.0))
+def test_more_bandwidth_never_slows_a_collective(
+    kind: CollectiveKind, size: int, ranks: Group, times: float
+) -> None:
+    before = seconds(kind, size, ranks)
+    assert seconds(kind, size, ranks, intra_node__bandwidth=300e9 * times) <= before
+    assert seconds(kind, size, ranks, inter_node__adapter_bandwidth=25e9 * times) <= before
+
+
+@given(KINDS, BYTES)
+def test_a_group_of_one_has_nothing_to_do(kind: CollectiveKind, size: int) -> None:
+    assert seconds(kind, size, group(1, 1)) == 0.0
+
+
+@given(KINDS, BYTES, st.sampled_from([2, 4, 8]), st.sampled_from([1, 2, 4]))
+def test_crossing_nodes_is_never_faster(
+    kind: CollectiveKind, size: int, num_ranks: int, per_node: int
+) -> None:
+    inside = seconds(kind, size, group(num_ranks, num_ranks))
+    across = seconds(kind, size, group(num_ranks, min(per_node, num_ranks)))
+    assert across >= inside
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+def test_gather_and_scatter_together_are_slower_than_an_all_reduce(num_ranks: int) -> None:
+    """As the paper observes (Section 6.2), though they send the same bytes."""
+    ranks, size = group(num_ranks, num_ranks), 100_000_000
+    both = seconds(CollectiveKind.ALL_GATHER, size, ranks) + seconds(
+        CollectiveKind.REDUCE_SCATTER, size, ranks
+    )
+    assert both > seconds(CollectiveKind.ALL_REDUCE, size, ranks)
+
+
+def transfer(num_bytes: float, *, levels_crossed: int, num_sharing: int = 1) -> float:
+    profile = changed(
+        a100(),
+        intra_node__point_to_point__latency=8 * US,
+        intra_node__point_to_point__efficiency=0.9,
+        inter_node__point_to_point__latency=24 * US,
+        inter_node__point_to_point__efficiency=0.8,
+    )
+    return transfer_seconds(num_bytes, levels_crossed, num_sharing=num_sharing, profile=profile)
+
+
+def test_a_transfer_takes_the_link_that_joins_its_ends() -> None:
+    """NVLink at 0.9 of 300 GB/s inside a node; one of eight adapters at 0.8 of 25 GB/s across."""
+    assert transfer(50e6, levels_crossed=0) == pytest.approx(8 * US + 50e6 / 270e9)
+    assert transfer(50e6, levels_crossed=1) == pytest.approx(24 * US + 50e6 / 20e9)
+
+
+def test_two_transfers_that_share_an_adapter_take_twice_the_bytes_time() -> None:
+    alone, shared = (transfer(50e6, levels_crossed=1, num_sharing=number) for number in (1, 2))
+    latency_s = transfer(0, levels_crossed=1)
+    assert shared - latency_s == pytest.approx(2 * (alone - latency_s))
+
+
+def test_eight_adapters_of_four_gpus_give_each_two() -> None:
+    profile = changed(a100(), cluster__gpus_per_node=4)
+    assert profile.adapter_share_bytes_per_s == 2 * 25e9
+
+
+def test_a_collective_takes_the_time_of_its_group() -> None:
+    """Only the group's ranks and nodes count, not the axes that it lies along."""
+    model, mesh = DurationModel(a100()), Mesh(tp=8, dp=2, pp=2)
+    for ranks in (mesh.group("tp"), mesh.group("dp"), mesh.group("tp", "pp")):
+        work = Collective(CollectiveKind.ALL_REDUCE, 10**8, ranks)
+        alike = Collective(
+            CollectiveKind.ALL_REDUCE, 10**8, group(ranks.num_ranks, ranks.ranks_per_node)
+        )
+        assert model.seconds(work) == model.seconds(alike) == collective_seconds(work, a100())
+        assert math.isfinite(model.seconds(work))
+    inside, across = (
+        model.seconds(collective(CollectiveKind.ALL_REDUCE, 10**8, 8, n)) for n in (8, 1)
+    )
+    assert inside < across
+
+
+@given(PRODUCTS, BYTES, KINDS, GROUPS)
+def test_a_model_that_remembers_finds_the_same_seconds(
+    gemm: Gemm, size: int, kind: CollectiveKind, ranks: Group
+) -> None:
+    used, works = DurationModel(a100()), (gemm, Elementwise(size, 0), Collective(kind, size, ranks))
+    first = [used.seconds(work) for work in works]
+    assert first == [used.seconds(work) for work in works]
+    assert first == [DurationModel(a100()).seconds(work) for work in works]
+
+
+def test_an_all_to_all_inside_a_node_takes_what_a_reduce_scatter_takes() -> None:
+    """As many bytes leave each rank, in as many messages."""
+    both = (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
+    first, second = (seconds(kind, 10**8, group(8, 8)) for kind in both)
+    assert first == second
+
+
+def test_an_all_to_all_across_nodes_needs_each_ranks_own_adapter() -> None:
+    """Of the array of each of 16 ranks 8/16 leave its node, or 15/16 if it is alone there."""
+    network, share = a100().network, a100().adapter_share_bytes_per_s
+    whole, part = network.whole_node_efficiency.value, network.concurrent_efficiency.value
+    for ranks, rate in ((group(16, 8), 8 / 16 / whole), (group(16, 1), 15 / 16 / part)):
+        expected = network.point_to_point.latency.value + rate * 10**8 / share
+        assert seconds(CollectiveKind.ALL_TO_ALL, 10**8, ranks) == pytest.approx(expected)
+
+
+def test_a_send_is_a_transfer_to_the_next_rank_of_its_group() -> None:
+    assert wire_bytes(collective(CollectiveKind.SEND, 10**8)) == 10**8
+    for ranks, crossed in ((group(4, 4), 0), (group(4, 1), 1), (group(16, 8), 1)):
+        alone = transfer_seconds(10**8, levels_crossed=crossed, num_sharing=1, profile=a100())
+        assert seconds(CollectiveKind.SEND, 10**8, ranks) == alone
+
+
+def test_the_host_works_at_the_speed_of_its_link_and_of_its_memory() -> None:
+    profile = changed(a100(), host_link__bandwidth=20e9, host_link__adam_bandwidth=10e9)
+    link, adam = (DurationModel(profile).seconds(HostWork(10**9, one)) for one in HostResource)
+    assert (link, adam) == (0.05, 0.1)
+
+
+def test_work_beyond_all_measurements_is_extrapolated() -> None:
+    is_extrapolated = DurationModel(a100()).is_extrapolated
+    assert is_extrapolated(Gemm(10, 10, 10))
+    assert not is_extrapolated(Gemm(8192, 6144, 6144))
+    assert not is_extrapolated(Elementwise(1, 1))
+    for kind in RING_COLLECTIVES:
+        assert not is_extrapolated(collective(kind, 10**8))
+        assert not is_extrapolated(collective(kind, 10**8, 1, 1))
+        assert is_extrapolated(collective(kind, 10**12))  # larger than any measured
+        assert is_extrapolated(collective(kind, 10**8, 6))  # measured with 2, 4 and 8 ranks
+        assert is_extrapolated(collective(kind, 10**8, 16, 8))  # on two nodes
+    assert is_extrapolated(collective(CollectiveKind.ALL_TO_ALL, 10**8))
+    assert not is_extrapolated(collective(CollectiveKind.SEND, 10**8))
+
+
+def test_a_result_names_the_ops_that_are_extrapolated() -> None:
+    """Four stages of four ranks: only the stages' meetings are between nodes."""
+    across = ("embedding gradient all-reduce", "gradient norm all-reduce")
+    assert run(small()).extrapolated == across

@@ -1,0 +1,123 @@
+"""Kernels with bandwidths of their own: their bytes by hand, and which bandwidth each takes."""
+
+import pytest
+
+from simtrain.durations.model import DurationModel
+from simtrain.entry import Entry
+from simtrain.hardware.kernels import KernelBandwidths, NamedKernels
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.strict_yaml import FieldError
+from simtrain.units import BytesPerSecond
+from simtrain.workload.work import Elementwise, KernelFamily
+from tests.helpers.small_layers import GPT, LLAMA, scenario
+from tests.helpers.toys import a100, changed, chunk_with, ops_of, pass_with
+
+S, B, H, HEADS, GROUPS, FFN, VOCAB = 32, 2, 64, 4, 2, 96, 256
+ROWS = S * B
+BF16, FP32, MASK = 2, 4, 1
+US = 1e-6
+
+
+def with_kernels(**kernels: KernelBandwidths) -> HardwareProfile:
+    profile = changed(
+        a100(),
+        memory_bound__kernel_latency=3 * US,
+        memory_bound__fused_bandwidth=1e12,
+        memory_bound__stream_bandwidth=2e12,
+    )
+    memory = profile.memory_bound.model_copy(update={"kernels": NamedKernels(**kernels)})
+    return profile.model_copy(update={"memory_bound": memory})
+
+
+def bandwidth(value: str) -> Entry[BytesPerSecond]:
+    return Entry[BytesPerSecond](value=value, source="a test")
+
+
+def bytes_by_kernel(model: dict[str, object]) -> dict[tuple[str, bool], set[int]]:
+    """Bytes of the kernels of each family but the two general ones, forward and backward."""
+    one, found = scenario(model, "megatron_2022"), dict[tuple[str, bool], set[int]]()
+    chunk = chunk_with(one, 1, head=True)
+    for kind in ("F", "B"):
+        for op in ops_of(pass_with(one, chunk, kind)):
+            if isinstance(op.work, Elementwise) and op.work.family not in ("fused", "stream"):
+                key = op.work.family.value, op.work.is_backward
+                found.setdefault(key, set()).add(op.work.moved_bytes)
+    return found
+
+
+def test_bytes_of_a_llamas_kernels_are_those_that_the_figures_count() -> None:
+    """As calibrate/published/h100_sxm.yaml says: each array once."""
+    elements, channels = BF16 * ROWS * H, BF16 * ROWS * H // HEADS
+    gate = BF16 * ROWS * FFN
+    logits = ROWS * VOCAB
+    found = bytes_by_kernel(LLAMA)
+    together = found.pop(("cross_entropy", False)), found.pop(("cross_entropy", True))
+    assert found == {
+        ("rms_norm", False): {2 * elements},
+        ("rms_norm", True): {3 * elements},
+        ("swiglu", False): {3 * gate},
+        ("swiglu", True): {5 * gate},
+        ("rotary", False): {2 * HEADS * channels, 2 * GROUPS * channels},
+        ("rotary", True): {2 * HEADS * channels, 2 * GROUPS * channels},
+        ("softmax", False): {3 * BF16 * HEADS * B * S * S // 2},
+        ("softmax", True): {2 * BF16 * HEADS * B * S * S},
+    }
+    # Conversions; maximum and sum; subtraction, exponentials, softmax and gradient.
+    cast, read, both = BF16 + FP32, FP32, 2 * FP32
+    assert together == (
+        {size * logits for size in (cast, read, both)},
+        {cast * logits, both * logits},
+    )
+
+
+def test_the_loss_moves_38_bytes_a_logit_forward_and_14_backward() -> None:
+    one = scenario(LLAMA, "megatron_2022")
+    chunk = chunk_with(one, 0, head=True)
+    for kind, expected in (("F", 38), ("B", 14)):
+        works = [op.work for op in ops_of(pass_with(one, chunk, kind))]
+        moved = [
+            work.moved_bytes
+            for work in works
+            if isinstance(work, Elementwise) and work.family is KernelFamily.CROSS_ENTROPY
+        ]
+        assert sum(moved) == expected * ROWS * VOCAB
+
+
+def test_bytes_of_a_gpts_kernels_are_those_that_the_figures_count() -> None:
+    elements, scores = BF16 * ROWS * H, HEADS * B * S * S
+    found = bytes_by_kernel(GPT)
+    assert found["layer_norm", False] == {2 * elements}
+    assert found["layer_norm", True] == {3 * elements}
+    for is_backward in (False, True):
+        assert found["dropout", is_backward] == {(2 * BF16 + MASK) * scores}
+
+
+def test_a_kernel_takes_its_own_bandwidth_before_its_familys() -> None:
+    own = KernelBandwidths(forward=bandwidth("4 TB/s"))
+    model = DurationModel(with_kernels(swiglu=own, cast=own))
+
+    def seconds(family: KernelFamily, *, is_backward: bool) -> float:
+        return model.seconds(Elementwise(3_000_000, 1_000_000, family, is_backward)) - 3 * US
+
+    for family in (KernelFamily.SWIGLU, KernelFamily.CAST):
+        assert seconds(family, is_backward=False) == pytest.approx(1 * US)
+    assert seconds(KernelFamily.SWIGLU, is_backward=True) == pytest.approx(4 * US)
+    assert seconds(KernelFamily.CAST, is_backward=True) == pytest.approx(2 * US)
+    assert seconds(KernelFamily.RMS_NORM, is_backward=False) == pytest.approx(4 * US)
+
+
+@pytest.mark.parametrize("name", ["a100_sxm4_80gb", "trn1"])
+def test_profiles_without_such_figures_have_families_alone(name: str) -> None:
+    assert load_profile(name).memory_bound.kernels == NamedKernels()
+
+
+def test_every_kernel_of_a_profile_is_a_family() -> None:
+    assert set(NamedKernels.model_fields) == set(KernelFamily) - {"fused", "stream"}
+
+
+def test_no_kernel_is_faster_than_the_memory() -> None:
+    faster = with_kernels(softmax=KernelBandwidths(backward=bandwidth("2.5 TB/s")))
+    with pytest.raises(FieldError, match=r"2.5e\+12 bytes/s is above gpu.memory_bandwidth") as bad:
+        faster._physical()
+    assert bad.value.path == ("memory_bound", "kernels", "softmax", "backward", "value")

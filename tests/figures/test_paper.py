@@ -1,0 +1,180 @@
+"""The pictures of reproduced tables and figures: written, readable, and always the same bytes."""
+
+import pathlib
+import struct
+import zlib
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pytest import MonkeyPatch
+
+from simtrain import paper
+from simtrain.figures import paper as figures_of_paper
+from simtrain.figures.paper import draw, write_paper_figure
+from simtrain.figures.style import styled
+from simtrain.paper.entries import Comparison, Entry
+from simtrain.paper.kept_microbatches import AppendixC
+from simtrain.paper.kept_microbatches import _example as example
+from simtrain.paper.kept_microbatches import _passes as passes
+from simtrain.simulation import simulate
+from tests.helpers.command_line import call
+
+TARGETS = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, paper.Reproduced]:
+    """Every target, of Appendix C only the example that its picture shows."""
+    short = [target for target in TARGETS if target != "appendix-c"]
+    window = AppendixC("Appendix C", (), tuple(passes(simulate(example()))))
+    return {target: paper.reproduce(target) for target in short} | {"appendix-c": window}
+
+
+@pytest.fixture(scope="module")
+def figures(known: dict[str, paper.Reproduced]) -> Iterator[dict[str, Figure]]:
+    with styled():
+        yield {target: draw(target, result) for target, result in known.items()}
+
+
+def pixels(png: bytes) -> tuple[int, int, bytes]:
+    """Width, height, and the bytes of the image before they were compressed."""
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", png[16:24])
+    data, at = b"", 8
+    while at < len(png):
+        (length,) = struct.unpack(">I", png[at : at + 4])
+        if png[at + 4 : at + 8] == b"IDAT":
+            data += png[at + 8 : at + 8 + length]
+        at += 12 + length
+    return width, height, zlib.decompress(data)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_png_and_svg_are_written_twice_the_same(
+    target: str, known: dict[str, paper.Reproduced], tmp_path: pathlib.Path
+) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        written = write_paper_figure(target, known[target], folder)
+        assert written == (folder / f"{target}.png", folder / f"{target}.svg")
+    for kind in ("png", "svg"):
+        one, two = ((folder / f"{target}.{kind}").read_bytes() for folder in folders)
+        assert one == two
+        assert b"matplotlib v" not in one.lower() or kind == "svg"
+        assert b"<dc:date>" not in one
+    width, height, image = pixels((tmp_path / "one" / f"{target}.png").read_bytes())
+    assert width == 1500 and height > 400
+    assert len(set(image)) > 50, "blank"
+    root = ElementTree.parse(tmp_path / "one" / f"{target}.svg").getroot()
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 50
+
+
+def axes_of(figure: Figure) -> list[Axes]:
+    return list(figure.axes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pictures_have_a_title_labels_with_units_and_a_legend(
+    target: str, figures: dict[str, Figure]
+) -> None:
+    figure = figures[target]
+    titles = [axes.get_title(loc="left") for axes in axes_of(figure)]
+    assert all(titles)
+    labels = " ".join(axes.get_xlabel() + " " + axes.get_ylabel() for axes in axes_of(figure))
+    unit = {"fig1": "GiB", "fig9": "GiB", "table2": "MiB", "zero": "GB"}.get(target)
+    unit = unit or ("ms" if target in ("fig8", "appendix-c") else "%")
+    assert unit in labels.replace(",", " ").split()
+    assert figure.legends or target == "table4"
+    for legend in figure.legends:
+        names = [text.get_text() for text in legend.get_texts()]
+        assert len(names) == len(set(names)) >= 2
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+def test_the_bars_carry_the_values_of_the_table(
+    figures: dict[str, Figure], known: dict[str, paper.Reproduced]
+) -> None:
+    shares = known["fig7"].sections[0]  # type: ignore[union-attr]
+    written = texts(figures["fig7"].axes[0])
+    assert written == [f"{100 * entry.simulated:.1f}" for entry in shares.entries]
+    heights = [patch.get_height() for patch in figures["fig7"].axes[0].patches]  # type: ignore[attr-defined]
+    drawn = [height for height in heights if height]
+    assert drawn == [100 * entry.simulated for entry in shares.entries]
+
+
+def test_the_order_of_bars_is_the_papers(figures: dict[str, Figure]) -> None:
+    for target in ("fig1", "fig7", "fig8"):
+        ticks = [text.get_text() for text in figures[target].axes[0].get_xticklabels()]
+        assert ticks == ["22B", "175B", "530B", "1T"]
+    names = [name for name in texts(figures["fig8"].axes[0]) if name[0].isalpha()]
+    assert names == ["baseline", "full\nrecompute", "present\nwork"] * 4
+
+
+def test_the_users_own_style_changes_nothing(
+    known: dict[str, paper.Reproduced], tmp_path: pathlib.Path
+) -> None:
+    import matplotlib
+
+    write_paper_figure("fig7", known["fig7"], tmp_path)
+    before = (tmp_path / "fig7.svg").read_bytes()
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):
+        write_paper_figure("fig7", known["fig7"], tmp_path)
+        assert matplotlib.rcParams["font.size"] == 30
+    assert (tmp_path / "fig7.svg").read_bytes() == before
+
+
+# ------------------------------------------------------------------------------- the command line
+
+
+def test_out_makes_the_folder_and_writes_there(
+    tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+) -> None:
+    """tests/docs/test_docs.py draws them all."""
+    drawn: dict[str, pathlib.Path] = {}
+    quick = Comparison("stands for a long one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
+    monkeypatch.setattr(paper, "reproduce", lambda target, progress: quick)
+    monkeypatch.setattr(
+        figures_of_paper, "write_paper_figure", lambda name, result, out: drawn.update({name: out})
+    )
+    folder = tmp_path / "new" / "pictures"
+    outcome = call("reproduce", "all", "--out", str(folder))
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert folder.is_dir()
+    assert drawn == dict.fromkeys([*TARGETS, "table5", "dp530b"], folder)
+
+
+def test_pictures_are_written_also_where_a_threshold_is_missed(
+    tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+) -> None:
+    """There they are needed most."""
+    bad = Comparison("bad", [Entry(("22B", "full"), 1.42, 2.0)], 0.01, 0.01)
+    monkeypatch.setattr(paper, "table5", lambda progress: bad)
+    outcome = call("reproduce", "table5", "--json", "--out", str(tmp_path))
+    assert outcome.exit_code == 4
+    assert (tmp_path / "table5.png").is_file()
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_simulated(
+    place: str, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr(paper, "table2", lambda progress: pytest.fail("simulated"))
+    outcome = call("reproduce", "table2", "--out", str(tmp_path / place))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert f"{tmp_path / place}: E113 cannot write pictures here: " in outcome.stderr
+    assert "fix: give --out a folder" in outcome.stderr
+
+
+def test_a_picture_that_cannot_be_written_is_told(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "table2.png").mkdir()
+    outcome = call("reproduce", "table2", "--out", str(tmp_path))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert "E113 cannot write pictures here: Is a directory" in outcome.stderr

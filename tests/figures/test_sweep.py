@@ -1,0 +1,306 @@
+"""`simtrain plot`: what is drawn of results, that it is drawn, and always the same."""
+
+import json
+import pathlib
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from simtrain.figures.style import styled
+from simtrain.figures.sweep import Results, load_results
+from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
+from simtrain.figures.sweep.pareto import draw_pareto, pareto
+from simtrain.figures.sweep.quantities import shown
+from simtrain.figures.sweep.scaling import draw_scaling, scaling
+from tests.helpers.command_line import call
+from tests.helpers.made_results import GIB, nothing, ran, row, write_results
+
+# Rates by recompute and microbatch: recompute matters most, the colour of the paint nothing.
+RATES = {("none", 1): 300.0, ("none", 2): 400.0, ("full", 1): 100.0, ("full", 2): 120.0}
+PICTURES = ("heat_map", "pareto", "scaling")
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Three axes; of "none" with four sequences nothing fits, of "full" it is illegal."""
+    rows = []
+    for strategy in ("none", "full"):
+        for micro in (1, 2, 4):
+            for paint in ("red", "blue"):
+                results = (
+                    nothing("illegal", "E314") if strategy == "full" else nothing("does_not_fit")
+                )
+                if (strategy, micro) in RATES:
+                    rate = RATES[strategy, micro] - (paint == "blue")
+                    results = ran(rate, 10 * micro, num_gpus=8 * micro)
+                axes = {"recompute": strategy, "batch.micro": micro, "paint": paint}
+                rows.append(row(len(rows), axes, **results))
+    return write_results(tmp_path / "results", rows)
+
+
+@pytest.fixture
+def results(folder: pathlib.Path) -> Results:
+    return load_results(folder)
+
+
+def words_in(figure: Figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def test_the_axes_are_read_from_the_columns(results: Results) -> None:
+    assert results.axes == ("recompute", "batch.micro", "paint")
+    assert results.values("batch.micro") == [1, 2, 4]
+    assert results.values("recompute") == ["none", "full"]
+    assert results.table.num_rows == 12 and results.ran.num_rows == 8
+
+
+def test_the_heat_map_has_the_axes_that_matter_and_the_best_of_the_rest(results: Results) -> None:
+    picture = heat_map(results, "tokens_per_s", None, None)
+    assert picture is not None
+    assert (picture.x, picture.y) == ("batch.micro", "recompute")
+    assert picture.cells("") == {(micro, name): rate for (name, micro), rate in RATES.items()}
+    assert picture.reasons("")[(4, "none")] == "too big"
+    assert picture.reasons("")[(4, "full")] == "E314"
+
+
+def test_less_is_better_of_times(results: Results) -> None:
+    picture = heat_map(results, "iteration_time_s", None, None)
+    assert picture is not None
+    assert picture.cells("")[(1, "none")] == pytest.approx(1000 / 300)
+
+
+def test_axes_of_ones_own_lie_where_they_are_put(results: Results) -> None:
+    for x, y in (("paint", "recompute"), ("recompute", "paint")):
+        picture = heat_map(results, "mfu", x, y)
+        assert picture is not None and (picture.x, picture.y) == (x, y)
+    upright = heat_map(results, "mfu", None, "batch.micro")
+    assert upright is not None and (upright.x, upright.y) == ("recompute", "batch.micro")
+
+
+def test_what_is_zero_everywhere_can_be_compared(results: Results) -> None:
+    picture = heat_map(results, "breakdown_bubble_s", None, None)
+    assert picture is not None and set(picture.cells("").values()) == {0.0}
+    draw_heat_map(picture)
+
+
+def test_the_heat_map_says_each_value_once(results: Results) -> None:
+    picture = heat_map(results, "tokens_per_s", None, None)
+    assert picture is not None
+    with styled():
+        words = words_in(draw_heat_map(picture))
+    assert sorted(words) == sorted(["300", "400", "100", "120", "too big", "E314"])
+
+
+def test_models_are_drawn_apart(tmp_path: pathlib.Path) -> None:
+    """The best of each is a whole, however slow it is."""
+    rows = [
+        row(at, {"base": base, "a": a, "b": b}, **ran(rate * a * b, 10))
+        for at, (base, rate, a, b) in enumerate(
+            (base, rate, a, b)
+            for base, rate in (("small", 1e4), ("large", 1.0))
+            for a in (1, 2)
+            for b in (1, 3)
+        )
+    ]
+    results = load_results(write_results(tmp_path, rows))
+    assert results.panels == ["small", "large"]
+    assert results.varying() == ["a", "b"]
+    picture = heat_map(results, "tokens_per_s", None, None)
+    assert picture is not None
+    with styled():
+        small, large, _ = draw_heat_map(picture).axes
+    for axes in (small, large):
+        assert axes.images[0].get_array().max() == 1.0
+    assert (small.get_title(loc="left"), large.get_title(loc="left")) == ("small", "large")
+    assert load_results(tmp_path, panels="a").panels == [1, 2]
+
+
+def test_the_front_has_what_nothing_beats(results: Results) -> None:
+    """Red paint of none: 10 GiB at 300, 20 GiB at 400 tokens a second on twice the GPUs."""
+    picture = pareto(results)
+    assert picture is not None and picture.unit == "GPU-seconds of a million tokens"
+    (row,) = picture.front("")
+    found = {"index": 0, "peak_bytes": 10 * GIB, "time": 8e6 / 300}
+    assert row == found | {"recompute": "none", "batch.micro": 1, "paint": "red"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("tokens_per_s", 999.4, "999"),
+        ("tokens_per_s", 999.7, "1k"),
+        ("tokens_per_s", 12_345.0, "12.3k"),
+        ("tokens_per_s", 999_700.0, "1M"),
+        ("tokens_per_s", 1.5e9, "1500M"),
+        ("iteration_time_s", 13.4631, "13.46"),
+        ("iteration_time_s", 123_456.0, "123500"),
+        ("peak_bytes", 79.15 * GIB, "79.2"),
+        ("mfu", 0.5251, "52.5%"),
+        ("breakdown_bubble_s", 0.0, "0"),
+        ("breakdown_bubble_s", 999.7, "1000"),
+    ],
+)
+def test_numbers_are_written_short(column: str, value: float, words: str) -> None:
+    assert shown(column, value) == words
+
+
+@given(
+    sizes=st.lists(
+        st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=12, unique=True
+    )
+)
+def test_a_point_is_on_the_front_unless_another_is_as_good_in_both(
+    sizes: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rows = [row(at, {"a": at}, **ran(1000 / time, gib)) for at, (gib, time) in enumerate(sizes)]
+    picture = pareto(load_results(write_results(tmp_path_factory.mktemp("r"), rows, 100)))
+    assert picture is not None and picture.unit == "iteration time, s"
+    expected = {
+        (gib, time)
+        for gib, time in sizes
+        if not any(g <= gib and t <= time and (g, t) != (gib, time) for g, t in sizes)
+    }
+    front = picture.front("")
+    assert {sizes[row["index"]] for row in front} == expected
+    assert [row["peak_bytes"] for row in front] == sorted(row["peak_bytes"] for row in front)
+    with styled():
+        assert words_in(draw_pareto(picture)) == [str(n + 1) for n in range(len(front))][:12]
+
+
+def test_scaling_is_against_as_many_times_the_fewest(results: Results) -> None:
+    picture = scaling(results)
+    assert picture is not None
+    assert picture.curves == {"": {8: 300.0, 16: 400.0}}
+    assert picture.efficiency(picture.curves[""]) == {8: 1.0, 16: 400 / 600}
+    with styled():
+        figure = draw_scaling(picture)
+        figure.draw_without_rendering()
+    (axes,) = figure.axes
+    labels = [label.get_text() for label in axes.get_yticklabels(which="both")]
+    assert any(labels) and not any("$" in label for label in labels)
+    ideal, best = figure.axes[0].lines
+    assert list(ideal.get_ydata()) == [300, 600] and list(best.get_ydata()) == [300, 400]
+    assert words_in(figure) == ["67%"]
+
+
+def test_pictures_are_written_twice_the_same(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    done = call("plot", str(folder))
+    assert done.exit_code == 0
+    assert call("plot", str(folder), "--out", str(tmp_path / "again")).exit_code == 0
+    for name in PICTURES:
+        for kind in ("png", "svg"):
+            one = folder / "pictures" / f"{name}.{kind}"
+            assert one.read_bytes() == (tmp_path / "again" / one.name).read_bytes()
+            assert str(one) in done.stdout.replace("\n", "")
+        image = imread(folder / "pictures" / f"{name}.png")
+        assert image.shape[1] == 1500 and image.std() > 0.02, "blank"
+        root = ElementTree.parse(folder / "pictures" / f"{name}.svg").getroot()
+        assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 20
+
+
+def test_the_page_has_the_front_and_json_has_all(folder: pathlib.Path) -> None:
+    page = call("plot", str(folder)).stdout
+    assert "GPU-seconds of a million tokens" in page
+    assert "recompute: none, batch.micro: 1, paint: red" in page
+    data = json.loads(call("plot", str(folder), "--json").stdout)
+    assert data["fronts"][""][0]["index"] == 0
+    assert data["scaling"] == {"": {"8": 300.0, "16": 400.0}}
+    assert len(data["pictures"]) == 6 and data["left_out"] == {}
+
+
+def test_what_cannot_be_drawn_is_said(tmp_path: pathlib.Path) -> None:
+    folder = write_results(tmp_path, [row(at, {"a": at}, **ran(10 + at, 5)) for at in range(3)])
+    data = json.loads(call("plot", str(folder), "--json").stdout)
+    assert set(data["left_out"]) == {"heat_map", "scaling"}
+    assert "fewer than two axes vary" in call("plot", str(folder)).stdout
+
+
+def test_null_is_a_value_of_an_axis(tmp_path: pathlib.Path) -> None:
+    rows = [
+        row(at, {"a": a, "b": b}, **ran(10 + at, 5 + at))
+        for at, (a, b) in enumerate((a, b) for a in (4, None, 2) for b in (True, False))
+    ]
+    folder = write_results(tmp_path, rows)
+    assert load_results(folder).values("a") == [None, 2, 4]
+    assert call("plot", str(folder)).exit_code == 0
+    fronts = json.loads(call("plot", str(folder), "--panels", "a", "--json").stdout)["fronts"]
+    assert {panel: front[0]["index"] for panel, front in fronts.items()} == {
+        "null": 2,
+        "2": 4,
+        "4": 0,
+    }
+
+
+def test_a_panel_in_which_nothing_ran_is_empty(tmp_path: pathlib.Path) -> None:
+    rows = [
+        row(2 * at + micro, {"base": base, "micro": micro}, **results)
+        for at, (base, results) in enumerate({"22b": ran(9, 5), "1t": nothing("illegal")}.items())
+        for micro in (0, 1)
+    ]
+    outcome = call("plot", str(write_results(tmp_path, rows)), "--json")
+    assert outcome.exit_code == 0
+    assert json.loads(outcome.stdout)["fronts"]["1t"] == []
+
+
+def test_names_are_not_taken_for_formulas_and_are_cut(tmp_path: pathlib.Path) -> None:
+    rows = [
+        row(2 * at + micro, {"$x^$": name, "micro$": micro}, **ran(9 + at, 5))
+        for at, name in enumerate(("$a_{", "y" * 300))
+        for micro in (0, 1)
+    ]
+    outcome = call("plot", str(write_results(tmp_path, rows)), "--x", "$x^$")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+
+
+def test_parts_of_two_sweeps_are_not_drawn_together(tmp_path: pathlib.Path) -> None:
+    write_results(tmp_path, [row(at, {"a": at}, **ran(1, 1)) for at in range(2)], part_size=1)
+    other = write_results(tmp_path / "other", [row(0, {"b": 1}, **ran(1, 1))])
+    foreign = tmp_path / "parts" / "part-000001.parquet"
+    (other / "parts" / "part-000000.parquet").replace(foreign)
+    outcome = call("plot", str(tmp_path))
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith(f"{foreign}: E862")
+
+
+def test_without_a_figure_to_compare_it_is_said(tmp_path: pathlib.Path) -> None:
+    rows = [row(at, {"a": at}, num_gpus=8) for at in range(3)]
+    outcome = call("plot", str(write_results(tmp_path, rows)))
+    assert outcome.exit_code == 2
+    assert "E864 nothing was reported of which more, or less, is better" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--x", "batch.macro"], 'E864 --x: the results have no "batch.macro"'),
+        (["--x", "paint", "--y", "paint"], 'E864 --y: the results have no "paint"'),
+        (["--value", ""], 'E864 --value: the results have no ""'),
+        (["--value", "mfus"], "did you mean mfu?"),
+        (["--value", "num_gpus"], 'E864 --value: the results have no "num_gpus"'),
+        (["--panels", "painting"], "did you mean paint?"),
+    ],
+)
+def test_names_that_are_not_there_are_refused(
+    folder: pathlib.Path, options: list[str], says: str
+) -> None:
+    done = call("plot", str(folder), *options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert says in done.stderr and "There are: " in done.stderr
+
+
+def test_results_that_cannot_be_drawn_are_refused(tmp_path: pathlib.Path) -> None:
+    assert "E861 there are no results" in call("plot", str(tmp_path / "none")).stderr
+    rows = [row(at, {"a": at}, **nothing("illegal", "E301")) for at in range(3)]
+    nowhere = call("plot", str(write_results(tmp_path / "illegal", rows)))
+    assert nowhere.exit_code == 2 and "E863 no point of this sweep ran" in nowhere.stderr
+    good = write_results(tmp_path / "cut", [row(0, {"a": 1}, **ran(1, 1))])
+    part = good / "parts" / "part-000000.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    broken = call("plot", str(good))
+    assert (broken.exit_code, broken.stdout) == (2, "")
+    assert broken.stderr.startswith(f"{part}: E862 this part cannot be read")
+    assert not (good / "pictures").exists()

@@ -1,0 +1,103 @@
+"""What a scenario's `hardware:` section lays over the profile that it names."""
+
+import pathlib
+
+import pytest
+
+from simtrain.entry import Entry
+from simtrain.errors import InputError
+from simtrain.hardware import load
+from simtrain.hardware.load import load_profile, profile_of
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.resources import find_profile
+from simtrain.scenario import load_scenario
+from simtrain.strict_yaml import Document, Positions, load_document
+from tests.helpers.scenario_texts import MINIMAL, scenario_of
+from tests.helpers.toys import a100
+
+
+def overlaid(hardware: str) -> HardwareProfile:
+    """The shipped profile under a scenario whose lines from 9 on are these."""
+    return load_profile("a100_sxm4_80gb", scenario_of(MINIMAL + hardware).hardware_document)
+
+
+def test_a_scenario_sets_an_entry_and_leaves_the_others() -> None:
+    profile = overlaid("hardware: {intra_node: {bandwidth: 450 GB/s}, host: {issue: 0 s}}\n")
+    assert profile.intra_node.bandwidth == Entry(value=450e9, source="set in the scenario")
+    assert profile.host.issue.value == 0.0
+    assert profile.intra_node.in_situ_speed == a100().intra_node.in_situ_speed
+    assert profile.gpu == a100().gpu
+
+
+def test_a_scenario_sets_a_curve() -> None:
+    curve = "{num_ranks: 8, latency: 5 us, array_bytes: [1 MB], efficiency: [0.5]}"
+    profile = overlaid(f"hardware: {{intra_node: {{all_reduce: [{curve}]}}}}\n")
+    (only,) = profile.intra_node.all_reduce.value
+    assert (only.latency, only.array_bytes, only.efficiency) == (5e-6, [1_000_000], [0.5])
+
+
+@pytest.mark.parametrize(
+    ("hardware", "says"),
+    [
+        ("{intra_node: {bandwith: 450 GB/s}}", ":25: E205 hardware.intra_node.bandwith names no"),
+        ("{intra_nodes: {bandwidth: 450 GB/s}}", ":12: E205 hardware.intra_nodes names no entry"),
+        ("{intra_node: {bandwidth: 450 us}}", ':36: E206 intra_node.bandwidth.value: "us" is a'),
+        ("{intra_node: {bandwidth: 450}}", ":36: E206 intra_node.bandwidth.value: 450 has no unit"),
+        ("{intra_node: {bandwidth: }}", ":25: E206 intra_node.bandwidth.value: None is not a"),
+        ("{intra_node: 450 GB/s}", ":24: E205 hardware.intra_node names no entry"),
+        ("{overlap: {slowdown: -1}}", ":32: E204 overlap.slowdown.value is -1, but must be"),
+        ("{name: mine}", ":18: E205 hardware.name names no entry of the profile"),
+        (
+            "{intra_node: {all_reduce: [{num_ranks: 1}]}}",
+            ":50: E204 intra_node.all_reduce.value.0.num_ranks is 1",
+        ),
+    ],
+)
+def test_a_bad_override_is_told_in_the_scenario(hardware: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        overlaid(f"hardware: {hardware}\n")
+    message = str(caught.value)
+    assert f"x.yaml:9{says}" in message
+    assert f" 9 | hardware: {hardware}" in message
+
+
+def test_an_unknown_cluster_is_told_where_it_was_written(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "typo.yaml"
+    path.write_text(
+        "model: {num_layers: 4, hidden_size: 1024, num_attention_heads: 16, seq_length: 1024}\n"
+        "batch: {micro: 1, global: 4}\n"
+        "cluster: a100_smx4_80gb\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(InputError) as refused:
+        profile_of(load_scenario(path))
+    message = str(refused.value)
+    assert message.startswith(f"{path}:3:10: E101 no hardware profile is called")
+    assert "did you mean a100_sxm4_80gb?" in message
+
+
+def test_a_profile_is_read_once_while_its_file_stays_as_it_is(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An override is laid over what was read, and a changed or a removed file is seen."""
+
+    def counted(path: pathlib.Path) -> Document:
+        reads.append(path)
+        return load_document(path)
+
+    def bandwidth() -> float:
+        return load_profile(path).intra_node.bandwidth.value
+
+    reads: list[pathlib.Path] = []
+    monkeypatch.setattr(load, "load_document", counted)
+    path = tmp_path / "mine.yaml"
+    text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    own = Document({"intra_node": {"bandwidth": "450 GB/s"}}, Positions())
+    assert load_profile(path, own).intra_node.bandwidth.value == 450e9
+    assert (bandwidth(), len(reads)) == (300e9, 1)
+    path.write_text(text.replace("300 GB/s", "310 GB/s"), encoding="utf-8")
+    assert (bandwidth(), len(reads)) == (310e9, 2)
+    path.unlink()
+    with pytest.raises(InputError, match="E101"):
+        bandwidth()

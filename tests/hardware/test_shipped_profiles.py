@@ -1,0 +1,227 @@
+"""The profiles of other machines: where they are from, and that faster machines are faster."""
+
+import functools
+import itertools
+import json
+import pathlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from calibrate.fit.profile_file import profile_text
+from calibrate.fit.residuals import Residuals
+from calibrate.fit.without_layers import fit_figures
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.entry import Entry
+from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.pages.profile_page import load_page
+from simtrain.resources import find_profile, list_profiles
+from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate_layer
+from simtrain.workload.work import Gemm, ProductType
+from tests.helpers.command_line import ROOT, call
+
+HOPPERS = ("h100_sxm", "h200_sxm")
+FITTED = (*HOPPERS, "b200_sxm")
+FIGURES = "calibrate/published/{}.yaml"
+VALIDATION = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
+WAYS = ("forward", "backward")
+_HOPPER_KERNELS = (
+    *("softmax", "dropout", "rms_norm", "layer_norm"),
+    *("swiglu", "cross_entropy", "rotary"),
+)
+KERNELS = {
+    **dict.fromkeys(HOPPERS, _HOPPER_KERNELS),
+    "b200_sxm": ("softmax", "rms_norm", "layer_norm", "rotary", "cast"),
+}
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+
+@functools.cache
+def layer_s(cluster: str) -> float:
+    """Forward and backward of a layer of the 22B model with present work."""
+    scenario = load_scenario("table4_selective_sequence")
+    return sum(time.duration_s for time in simulate_layer(scenario, load_profile(cluster)))
+
+
+def entries(name: str) -> dict[str, Entry[Any]]:
+    return {f"{shown.section}.{shown.name}": shown.entry for shown in load_page(name).entries}
+
+
+def test_the_profiles_that_come_with_simtrain() -> None:
+    assert {"a100_sxm4_80gb", *FITTED, "trn1"} <= set(list_profiles())
+
+
+def test_newer_machines_are_faster() -> None:
+    a100, h100, h200, b200 = (layer_s(name) for name in ("a100_sxm4_80gb", *FITTED))
+    assert b200 < h200 <= h100 < a100
+    # No resource of an H100 is better by more than its peak is.
+    assert a100 / h100 < 989.4 / 312
+
+
+def test_a_trainium_core_is_no_faster_than_its_peak() -> None:
+    """The bound is never beaten: 24 s b h² (1 + s / 6h) FLOPs forward, and twice that backward."""
+    s, b, h, t = 2048, 4, 6144, 8
+    flops = 3 * 24 * s * b * h**2 * (1 + s / (6 * h))
+    assert layer_s("trn1") > flops / t / 95e12
+
+
+def test_a_paper_scenario_runs_on_an_h100() -> None:
+    done = call("run", "table5_22b_present", "--set", "cluster=h100_sxm")
+    assert done.exit_code == 0
+    assert "h100_sxm, GPUs used: 8" in done.stdout
+
+
+def test_trainiums_report_says_that_it_is_not_calibrated() -> None:
+    done = call("run", "table5_22b_present", "--set", "cluster=trn1", "--allow-oom")
+    assert done.exit_code == 0
+    assert "The profile is not calibrated: its numbers are a datasheet's." in done.stdout
+    assert not any(shown.entry.fitted_on for shown in load_page("trn1").entries)
+
+
+def says(residuals: Residuals) -> str:
+    """The end of a table's row, as docs/validation.md writes it."""
+    mean, worst = residuals.mean_abs_error, residuals.max_abs_error
+    return f"| {len(residuals.rows)} | {100 * mean:.1f} % | {100 * worst:.1f} % |"
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_the_fit_gives_the_shipped_profile(name: str) -> None:
+    figures = FIGURES.format(name)
+    fitted = fit_figures(ROOT / figures)
+    assert profile_text(fitted.data, figures) == find_profile(name).read_text(encoding="utf-8")
+    found = {residuals.title: residuals for residuals in fitted.residuals}
+    curves = [found.pop(f"{kind} inside a node") for kind in COLLECTIVES]
+    together = Residuals("collectives", "us", [row for one in curves for row in one.rows])
+    for residuals in (*found.values(), together):
+        assert says(residuals) in VALIDATION, residuals.title
+    assert found["matrix products by shape"].mean_abs_error <= 0.08
+    assert found["all-reduce measured elsewhere (not fitted)"].max_abs_error <= 0.03
+    assert together.max_abs_error <= 0.09
+
+
+def layer_products_s(dtype: ProductType, product: Callable[[int, int, int], Gemm]) -> float:
+    """The four products of a layer of 4096 channels (ffn 16384) and 15872 tokens, on an H200."""
+    machine = GemmMachine.of(load_profile("h200_sxm"), dtype)
+    size = 2 if dtype == "bf16" else 1
+    shapes = ((12288, 4096), (4096, 4096), (16384, 4096), (4096, 16384))
+    ops = (product(15872, n, k) for n, k in shapes)
+    return sum(gemm_seconds(replace(op, dtype=dtype, element_bytes=size), machine) for op in ops)
+
+
+def test_fp8_gains_what_transformer_engine_measured() -> None:
+    """In no fit: docs/examples/gemm_profiling at commit d0067d0da, pre-quantized, H200 NVL, ms."""
+    passes = (
+        (lambda m, n, k: Gemm(m, n, k), 10.632, 5.577),
+        (lambda m, n, k: Gemm(m, k, n), 10.747, 5.661),
+        (lambda m, n, k: Gemm(n, k, m), 10.530, 5.547),
+    )
+    measured, ours = [], []
+    for product, bf16_ms, fp8_ms in passes:
+        measured.append(bf16_ms / fp8_ms)
+        ours.append(layer_products_s("bf16", product) / layer_products_s("fp8", product))
+    for gains in (measured, ours):
+        first, second, third = (f"{gain:.2f}" for gain in gains)
+        assert f"{first}, {second} and {third} times as fast" in " ".join(VALIDATION.split())
+    assert ours == pytest.approx(measured, rel=0.04)
+
+
+@pytest.mark.parametrize("name", HOPPERS)
+def test_the_iteration_that_the_validation_quotes(name: str) -> None:
+    done = call("run", "table5_22b_present", "--set", f"cluster={name}", "--json")
+    data = json.loads(done.stdout)
+    quoted = f"{data['iteration_time_s']:.3f} s and {100 * data['mfu']:.1f} % on {name[:4].upper()}"
+    assert quoted in " ".join(VALIDATION.split())
+
+
+def test_the_iterations_of_llama_that_the_validation_quotes() -> None:
+    times = [
+        json.loads(call("run", "llama3_70b", "--set", f"cluster={name}", "--json").stdout)
+        for name in HOPPERS
+    ]
+    first, second = (f"{data['iteration_time_s']:.2f} s" for data in times)
+    assert f"Llama 3 70B takes {first} and {second}" in " ".join(VALIDATION.split())
+
+
+@pytest.mark.parametrize("name", HOPPERS)
+def test_fused_attention_that_the_validation_quotes(name: str) -> None:
+    options = ("--set", f"cluster={name}", "--set", "attention_backend=fused", "--json")
+    data = json.loads(call("run", "table5_175b_present", *options).stdout)
+    assert {"fused attention", "fused attention gradient"} <= set(data["extrapolated"])
+    quoted = f"{data['iteration_time_s']:.2f} s on {name[:4].upper()}"
+    assert quoted in " ".join(VALIDATION.split())
+
+
+def test_published_attention_is_a_hopper_training_steps_within_a_tenth() -> None:
+    """The only pair that was measured inside a step; it is in no fit."""
+    fitted = fit_figures(ROOT / FIGURES.format("h100_sxm"))
+    found = {residuals.title: residuals for residuals in fitted.residuals}
+    forward, backward = found["fused attention elsewhere (not fitted)"].rows
+    said = f"{100 * -forward.error:.1f} % forward and {100 * -backward.error:.1f} % backward"
+    assert said in " ".join(VALIDATION.split())
+    assert -0.1 < backward.error <= forward.error < 0
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
+    shown = entries(name)
+    fitted = {path for path, entry in shown.items() if entry.fitted_on}
+    assert fitted == {
+        *(f"gemm.{part}" for part in ("mainloop_flops", "tail_quantization", "tile_overhead")),
+        *("gemm.tiles", "gemm.sustained_flops"),
+        *("memory_bound.fused_bandwidth", "memory_bound.kernel_latency"),
+        *(
+            f"memory_bound.kernels.{kernel}.{way}"
+            for kernel, way in itertools.product(KERNELS[name], WAYS)
+        ),
+        *(f"intra_node.{kind}" for kind in COLLECTIVES),
+        *(
+            f"gemm.by_dtype.{dtype}.{number}"
+            for dtype in ("fp8", "fp8_block")
+            for number in (
+                "mainloop_flops",
+                "sustained_flops",
+                "tail_quantization",
+                "tile_overhead",
+            )
+        ),
+        *(
+            f"fused_attention.{way}_{number}"
+            for way in WAYS
+            for number in ("efficiency", "half_length", "softmax_channels")
+        ),
+    }
+    for path in ("gemm.accumulate_overhead", "gemm.batched_fraction", "overlap.slowdown"):
+        assert shown[path].source.startswith("taken over from the A100's fit: ")
+        assert shown[path].value == entries("a100_sxm4_80gb")[path].value
+    for path in ("gemm.in_situ_speed", "intra_node.in_situ_speed"):
+        assert shown[path].source.startswith("an assumption, no published whole layer")
+        assert shown[path].value == 1.0
+    assert "never on whole layers or iterations" in load_profile(name).description
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("  slowdown: {", "  slow: {", "E202 taken_over.slowdown is missing"),
+        ("taken_over:\n", "not_taken:\n", 'E201 unknown key "not_taken"'),
+        ("value: 0.4859,", "value: -1,", "taken_over.slowdown.value is -1, but must be"),
+        ("- [1024, 5120, 8192, 636.3]", "- [1024, 5120, 8192, 0]", "must be greater than 0"),
+        ("- [192, 1024, 128, 181.6]", "- [192, 1024, 96, 181.6]", "is 96, but must be one of 128"),
+        ("{forward: RMS norm,", "{forward: RMS,", 'no point is called "RMS"'),
+        ("    narrow: 64", "    narrow: 110", "is 0.719 of the wide ones' in median"),
+    ],
+)
+def test_nothing_is_taken_over_in_silence(
+    old: str, new: str, says: str, tmp_path: pathlib.Path
+) -> None:
+    text = (ROOT / FIGURES.format("h100_sxm")).read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / "figures.yaml"
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(InputError) as refused:
+        fit_figures(path)
+    assert says in str(refused.value)

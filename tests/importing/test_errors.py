@@ -1,0 +1,96 @@
+"""What `simtrain import megatron` refuses: the place, the code, the words that help."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command_line import call
+from tests.helpers.imported import BASE, GPT, written
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+WRONG = {
+    "an unknown argument": (
+        GPT.replace("--hidden-size", "--hidden-sise"),
+        "run.sh:13:5: E871 --hidden-sise is no known argument of Megatron-LM",
+        "did you mean --hidden-size?",
+    ),
+    "no number": (GPT.replace("6144", "6k"), "run.sh:13:5: E872 --hidden-size 6k", "an integer"),
+    "no choice": (
+        GPT.replace("-backend unfused", "-backend quick"),
+        "run.sh:27:5: E872 --attention-backend quick must be one of auto, flash",
+        "it sets attention_backend",
+    ),
+    "a value of a flag": (
+        GPT.replace("--fp16 ", "--fp16 yes "),
+        "run.sh:25:5: E872 --fp16 yes takes no value",
+        "precision.compute",
+    ),
+    "a missing argument": (
+        GPT.replace("--num-layers 48", ""),
+        "run.sh: E873 --num-layers is missing",
+        "--set model.num_layers=...",
+    ),
+    "an unknown value": (
+        GPT.replace("--hidden-size 6144", "--hidden-size $2"),
+        "run.sh:13:5: E874 --hidden-size is $2, and the file does not say what it is",
+        "set $2 at the top",
+    ),
+    "unknown arguments": (
+        GPT.replace("$MODEL_ARGS", "$MODEL_ARGS ${MORE[@]}"),
+        "run.sh:20:17: E874 $MORE[@] stands among the arguments",
+        "set $MORE at the top",
+    ),
+    "a value that a loop sets": (
+        GPT.replace("DISTRIBUTED_ARGS=", "for N in 1 2; do NNODES=$N; TP=$N; done\nD=", 1)
+        .replace("$DISTRIBUTED_ARGS", "")
+        .replace("size 4 ", "size $TP "),
+        "run.sh:22:5: E874 --tensor-model-parallel-size is $TP",
+        "set $TP at the top",
+    ),
+    "no command": ("echo --num-layers 2\n", "run.sh: E875 no commands have arguments", "torchrun"),
+    "two commands": (GPT + GPT, "run.sh: E875 2 commands have arguments", "one text"),
+    "an open quote": ('A="b\n', 'run.sh:1:3: E876 the " that begins here does not end', "end it"),
+    "too few GPUs": (
+        GPT.replace("NNODES:-2", "NNODES:-1").replace("-size 4 ", "-size 16 "),
+        "run.sh:9:19: E872 8 GPUs (--nproc_per_node x --nnodes) are no multiple of",
+        "launch a multiple of 32",
+    ),
+    "what Megatron-LM refuses": (
+        GPT.replace("--global-batch-size 64", "--global-batch-size 65"),
+        "run.sh:24:",
+        "batch.global",
+    ),
+    "chunks of unequal size": (
+        GPT.replace("--sequence-parallel", "--num-layers-per-virtual-pipeline-stage 5"),
+        "run.sh:23:5: E872 --num-layers-per-virtual-pipeline-stage 5 does not cut 48 layers",
+        "parallelism.interleave",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_with_its_place(case: str) -> None:
+    source, head, says = WRONG[case]
+    outcome = call("import", "megatron", written("run.sh", source))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith(head)
+    assert says in outcome.stderr and "fix:" in outcome.stderr
+
+
+def test_the_command_writes_a_file_or_prints_it() -> None:
+    printed = call("import", "megatron", BASE, "--set", "batch.micro=2")
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    outcome = call("import", "megatron", BASE, "--out", "o.yaml", "--set", "batch.micro=2")
+    assert outcome.stdout == (
+        "Wrote o.yaml; 0 things are not modelled. Run it with: simtrain run o.yaml\n"
+    )
+    assert Path("o.yaml").read_text(encoding="utf-8") == printed.stdout
+    assert call("import", "megatron", BASE, "--out", "no/o.yaml").stderr.startswith(
+        "no/o.yaml: E113 cannot write the scenario here"
+    )
+    assert call("import", "megatron", "missing.sh").stderr.startswith("missing.sh: E101")

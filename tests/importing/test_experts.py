@@ -1,0 +1,363 @@
+"""Imports of models with experts: from Megatron-LM, Hugging Face and torchtitan."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simtrain import models
+from simtrain.errors import InputError
+from simtrain.importing import import_hugging_face, import_megatron, import_torchtitan
+from simtrain.importing.expert_layers import dense_and_frequency
+from simtrain.scenario import load_scenario
+from simtrain.scenario.experts import Experts
+from tests.helpers.command_line import call
+from tests.helpers.imported import BASE, text_of, written
+from tests.helpers.mapped_arguments import EXPERTS
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+# ------------------------------------------------------------------------------------ Megatron-LM
+
+MIXTRAL = """\
+#!/bin/bash
+# A mixture of experts on one node.
+GPUS=8
+NODES=${SLURM_NNODES:-"1"}
+LAUNCH=(--nproc_per_node $GPUS --nnodes $NODES)
+MODEL=(
+    --disable-bias-linear --swiglu --normalization RMSNorm
+    --position-embedding-type rope --no-position-embedding
+    --untie-embeddings-and-output-weights
+    --num-layers 4 --hidden-size 512 --ffn-hidden-size 1792
+    --num-attention-heads 8 --group-query-attention --num-query-groups 2
+    --seq-length 1024 --max-position-embeddings 32768
+    --attention-dropout 0.0 --hidden-dropout 0.0
+    --no-masked-softmax-fusion
+)
+MOE=(
+    --num-experts 8
+    --moe-router-topk 2
+    --moe-router-load-balancing-type aux_loss
+    --moe-aux-loss-coeff 1e-2
+#    --moe-grouped-gemm
+    --moe-token-dispatcher-type alltoall
+    --overlap-param-gather
+    --overlap-grad-reduce
+)
+LOGS=(
+  #  --log-interval 1 \\
+    --no-load-rng
+)
+if [ -n "${WANDB_API_KEY}" ]; then
+    LOGS+=(--wandb-project ${WANDB_PROJECT:-"experts"})
+fi
+torchrun ${LAUNCH[@]} pretrain_gpt.py \\
+    ${MODEL[@]} ${MOE[@]} ${LOGS[@]} \\
+    --tokenizer-type NullTokenizer --vocab-size 31999 --mock-data --split 99990,8,2 \\
+    --micro-batch-size 1 --global-batch-size 16 --lr 1e-4 --train-iters 100 --clip-grad 1.0 \\
+    --tensor-model-parallel-size 2 --expert-model-parallel-size 4 --expert-tensor-parallel-size 1 \\
+    --use-distributed-optimizer --sequence-parallel --bf16
+"""
+
+
+def test_a_script_with_experts_is_imported_and_runs() -> None:
+    scenario, text = import_megatron(written("run.sh", MIXTRAL))
+    assert scenario.model.experts == Experts(num=8, top_k=2, ffn_hidden_size=1792)
+    split = scenario.parallelism
+    assert (split.tensor, split.data, split.expert, split.expert_tensor) == (2, 4, 4, 1)
+    assert split.expert_dispatch == "all_to_all"
+    lines = text.splitlines()
+    assert "    ffn_hidden_size: 1792         # --ffn-hidden-size, line 10" in lines
+    assert "  expert: 4                       # --expert-model-parallel-size, line 37" in lines
+    assert "# - no --moe-grouped-gemm, --moe-permute-fusion, --moe-router-fusion:" in text
+    loaded = load_scenario(written("scenario.yaml", text))
+    assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})
+    assert call("run", "scenario.yaml").exit_code == 0
+
+
+def test_without_a_type_the_model_and_its_router_are_in_fp32() -> None:
+    scenario, _ = import_megatron(written("run.sh", MIXTRAL.replace(" --bf16", "")))
+    assert scenario.model.experts
+    assert (scenario.precision.compute, scenario.model.experts.router_dtype) == ("fp32", "fp32")
+
+
+def test_products_of_experts_in_fp8_are_noted_and_in_bf16() -> None:
+    scenario, text = import_megatron(f"{BASE} {EXPERTS} --fp8-format hybrid --fp8-param-gather")
+    assert (scenario.precision.compute, scenario.cluster) == ("bf16", "h100_sxm")
+    assert "# - --fp8-format hybrid: products in fp8 are faster; with experts" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "first", "frequency"),
+    [
+        ("1", 0, 1),
+        ("2", 0, 2),
+        ("([0]*3+[1]*21)", 3, 1),
+        ("[1,0]*12", 0, 2),
+        ("([1]+[0]*2)*8", 0, 3),
+        ("[0,0,0]+[1,0,0]*7", 3, 3),
+    ],
+)
+def test_layers_with_experts(value: str, first: int, frequency: int) -> None:
+    experts = import_megatron(f"{BASE} {EXPERTS} --moe-layer-freq '{value}'")[0].model.experts
+    assert experts
+    assert (experts.first_dense_layers, experts.layer_frequency) == (first, frequency)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("[0,1]*12", "must be dense layers, then experts in every layer or every nth one"),
+        ("[1]*23", "must have 0 or 1 for each of the 24 layers"),
+        ("[2]*24", "must have 0 or 1"),
+        ("[1]*999999999999", "must be a number or such as"),
+        ("[1]**24", "must be a number or such as"),
+        ("exit(3)", "must be a number or such as"),
+        ("0", "must have 0 or 1"),
+    ],
+)
+def test_other_layers_with_experts_are_refused(value: str, says: str) -> None:
+    with pytest.raises(InputError, match="E872") as caught:
+        import_megatron(f"{BASE} {EXPERTS} --moe-layer-freq '{value}'")
+    assert says in str(caught.value)
+
+
+def test_dense_layers_and_frequency_give_the_layers_back() -> None:
+    for bits in range(1, 2**7):
+        pattern = [bool(bits >> layer & 1) for layer in range(7)]
+        if found := dense_and_frequency(pattern):
+            one = Experts(
+                num=1,
+                top_k=1,
+                ffn_hidden_size=1,
+                first_dense_layers=found[0],
+                layer_frequency=found[1],
+            )
+            assert [one.has_layer(layer) for layer in range(7)] == pattern
+    assert dense_and_frequency([False] * 3) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "factor", "is_noted"),
+    [
+        ("--moe-expert-capacity-factor 1.5", None, True),
+        ("--moe-expert-capacity-factor 0.5", 0.5, False),
+        ("--moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity", 1.5, False),
+        ("--moe-expert-capacity-factor -1", None, False),
+        ("--moe-pad-expert-input-to-capacity", None, False),
+    ],
+)
+def test_capacity_is_set_if_every_expert_is_full(
+    arguments: str, factor: float | None, is_noted: bool
+) -> None:
+    source = f"{BASE} {EXPERTS} --moe-token-dispatcher-type alltoall {arguments}"
+    scenario, text = import_megatron(source)
+    assert scenario.model.experts and scenario.model.experts.capacity_factor == factor
+    assert ("mean, tokens" in text) == is_noted
+
+
+def test_what_is_not_modelled_of_experts_is_noted_only_with_experts() -> None:
+    arguments = "--moe-z-loss-coeff 1e-3 --moe-router-dtype fp64 --moe-enable-deepep"
+    assert text_of(f"{BASE} {arguments}") == text_of(BASE)
+    text = text_of(f"{BASE} {EXPERTS} {arguments}")
+    for name in ("moe-z-loss-coeff", "moe-router-dtype", "moe-enable-deepep"):
+        assert f"# - --{name}" in text
+
+
+# ----------------------------------------------------------------------------------- Hugging Face
+
+QWEN3 = {
+    "model_type": "qwen3_moe",
+    "decoder_sparse_step": 1,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "max_position_embeddings": 40960,
+    "max_window_layers": 48,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+    "num_attention_heads": 32,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 151936,
+}
+MIXTRAL_8X7B = {
+    "model_type": "mixtral",
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
+QWEN2 = {
+    "model_type": "qwen2_moe",
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "max_position_embeddings": 8192,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 16,
+    "vocab_size": 151936,
+}
+DEEPSEEK_V2 = {
+    "model_type": "deepseek_v2",
+    "first_k_dense_replace": 1,
+    "hidden_size": 5120,
+    "intermediate_size": 12288,
+    "max_position_embeddings": 163840,
+    "moe_intermediate_size": 1536,
+    "n_routed_experts": 160,
+    "n_shared_experts": 2,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 60,
+    "q_lora_rank": 1536,
+    "scoring_func": "softmax",
+    "topk_method": "group_limited_greedy",
+    "vocab_size": 102400,
+}
+
+
+def config_of(config: dict[str, Any], **keys: Any) -> str:
+    return written("config.json", json.dumps(config | keys, indent=1))
+
+
+@pytest.mark.parametrize(
+    ("config", "name"), [(QWEN3, "qwen3_30b_a3b"), (MIXTRAL_8X7B, "mixtral_8x7b")]
+)
+def test_a_published_config_is_the_shipped_model(config: dict[str, Any], name: str) -> None:
+    sizes = ["model.seq_length=4096", "model.vocab_size=" + str(config["vocab_size"])]
+    model = import_hugging_face(config_of(config), sizes)[0].model
+    assert model.model_dump() == getattr(models, name).model_dump()
+
+
+def test_shared_experts_and_their_gate() -> None:
+    experts = import_hugging_face(config_of(QWEN2))[0].model.experts
+    assert experts == Experts(
+        num=60, top_k=4, ffn_hidden_size=1408, shared_ffn_hidden_size=5632, shared_gate=True
+    )
+    scenario, text = import_hugging_face(config_of(DEEPSEEK_V2))
+    assert scenario.model.ffn_hidden_size == 12288
+    assert scenario.model.experts == Experts(
+        num=160, top_k=6, ffn_hidden_size=1536, shared_ffn_hidden_size=3072, first_dense_layers=1
+    )
+    assert "# - topk_method group_limited_greedy, line 15: groups of experts" in text
+    assert "scoring_func" not in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "fields"),
+    [
+        ({"mlp_only_layers": [0, 1]}, (2, 1)),
+        ({"mlp_only_layers": [*range(1, 48, 2)]}, (0, 2)),
+        ({"num_hidden_layers": 5, "decoder_sparse_step": 5}, (4, 1)),
+    ],
+)
+def test_layers_of_qwen_with_experts(keys: dict[str, Any], fields: tuple[int, int]) -> None:
+    experts = import_hugging_face(config_of(QWEN3, **keys))[0].model.experts
+    assert experts
+    assert (experts.first_dense_layers, experts.layer_frequency) == fields
+
+
+def test_other_layers_of_qwen_with_experts_are_refused() -> None:
+    for keys in ({"decoder_sparse_step": 2}, {"mlp_only_layers": [5]}):
+        with pytest.raises(InputError, match=r"E878 .* which is not modelled"):
+            import_hugging_face(config_of(QWEN3, **keys))
+
+
+def test_a_config_without_experts_has_an_mlp() -> None:
+    for config, key in ((QWEN3, "num_experts"), (DEEPSEEK_V2, "n_routed_experts")):
+        for none in (0, None):
+            model = import_hugging_face(config_of(config, **{key: none}))[0].model
+            assert model.experts is None
+            assert model.ffn_hidden_size == config["intermediate_size"]
+
+
+def test_a_missing_number_of_chosen_experts_is_asked_for() -> None:
+    config = {key: value for key, value in DEEPSEEK_V2.items() if key != "num_experts_per_tok"}
+    with pytest.raises(InputError, match='E873 "num_experts_per_tok" is missing'):
+        import_hugging_face(config_of(config))
+
+
+# -------------------------------------------------------------------------------------- torchtitan
+
+JOB = """\
+[model]
+name = "qwen3"
+flavor = "30B-A3B"
+
+[training]
+local_batch_size = 1
+seq_len = 4096
+
+[parallelism]
+data_parallel_shard_degree = 8
+expert_parallel_degree = 4
+
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+def test_a_job_of_torchtitan_with_experts() -> None:
+    scenario, text = import_torchtitan(written("job.toml", JOB))
+    split = scenario.parallelism
+    assert scenario.model.experts == models.qwen3_30b_a3b.experts
+    assert (split.data, split.expert, split.expert_tensor) == (8, 4, 1)
+    assert scenario.memory.zero_stage == 1
+    assert "# - FSDP: parameters are divided too" in text
+    whole = import_torchtitan(written("job.toml", JOB.replace("degree = 4", "degree = 1")))[0]
+    assert (whole.parallelism.expert, whole.memory.zero_stage) == (1, 3)
+
+
+def test_torchtitan_has_no_multi_token_prediction() -> None:
+    job = JOB.replace("qwen3", "deepseek_v3").replace("30B-A3B", "671B")
+    model = import_torchtitan(written("job.toml", job))[0].model
+    assert model.mtp_num_layers == 0 < models.deepseek_v3.mtp_num_layers
+    assert model.experts == models.deepseek_v3.experts
+
+
+def test_degrees_of_experts_are_not_read_without_experts() -> None:
+    dense = JOB.replace("30B-A3B", "8B")
+    assert import_torchtitan(written("job.toml", dense))[0].parallelism.expert == 1
+
+
+# -------------------------------------------------------------------------- names in a scenario
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "instead"),
+    [
+        ("model.experts", "moe_router_topk", "top_k"),
+        ("model.experts", "num_local_experts", "num"),
+        ("parallelism", "expert_model_parallel_size", "expert"),
+        ("parallelism", "expert_tensor_parallel_degree", "expert_tensor"),
+    ],
+)
+def test_names_of_other_programs_are_answered_with_ours(
+    section: str, key: str, instead: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        load_scenario("mixtral_8x7b", overrides=[f"{section}.{key}=2"])
+    assert f'unknown key "{key}" in {section}' in str(caught.value)
+    assert f"fix: write {instead}. The keys" in str(caught.value)

@@ -1,0 +1,215 @@
+"""`simtrain import hf`: a config.json becomes a commented scenario."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing import import_hugging_face
+from simtrain.importing.hugging_face_keys import FAMILIES, NOT_MODELLED, WITHOUT_EFFECT
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.model import LatentAttention
+from tests.helpers.command_line import call
+from tests.helpers.toys import plan_of
+
+SIZES = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "intermediate_size": 2816,
+    "max_position_embeddings": 2048,
+    "vocab_size": 32000,
+}
+GPT2 = {"n_embd": 1024, "n_layer": 12, "n_head": 16, "n_positions": 1024, "vocab_size": 50257}
+GPT2_SCENARIO = """\
+# Imported by simtrain from Hugging Face's config in config.json.
+model:
+  num_layers: 12                  # n_layer, line 4
+  hidden_size: 1024               # n_embd, line 3
+  num_attention_heads: 16         # n_head, line 5
+  ffn_hidden_size: 4096           # default of transformers: 4 h
+  seq_length: 1024                # n_positions, line 6: the longest that the model takes
+  tied_embeddings: true           # default of transformers
+  activation: gelu                # default of transformers
+  normalization: layer_norm       # as all of gpt2
+  position_embedding: learned     # as all of gpt2
+  qk_norm: false                  # as all of gpt2
+  biases: true                    # as all of gpt2
+  qkv_biases: true                # as all of gpt2
+  hidden_dropout: 0.1             # default of transformers
+  attention_dropout: 0.1          # default of transformers
+  vocab_size: 50304               # vocab_size, line 7: 50257 tokens, padded
+parallelism:
+  tensor: 1                       # default: the source does not say
+  pipeline: 1                     # default: the source does not say
+  data: 1                         # default: the source does not say
+batch:
+  micro: 1                        # default: the source does not say
+  global: 1                       # default: the source does not say; micro x data
+attention_backend: fused          # default: the source does not say
+precision:
+  compute: bf16                   # default: the source does not say
+cluster: a100_sxm4_80gb           # default: the source does not say
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def imported(config: dict[str, Any], *overrides: str) -> tuple[Scenario, str]:
+    Path("config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    return import_hugging_face("config.json", overrides)
+
+
+def of(kind: str, **keys: Any) -> dict[str, Any]:
+    """A config of a model type."""
+    sizes = GPT2 if kind == "gpt2" else SIZES
+    if kind == "falcon":
+        sizes = {key: value for key, value in SIZES.items() if key != "intermediate_size"}
+    if kind == "deepseek_v2":
+        keys = {"num_experts_per_tok": 6} | keys
+    return {"model_type": kind} | sizes | keys
+
+
+def test_a_config_becomes_this_file() -> None:
+    assert imported(of("gpt2"))[1] == GPT2_SCENARIO
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_file_that_is_written_is_the_scenario(kind: str) -> None:
+    keys = {} if kind == "gpt2" else {"num_key_value_heads": 4, "torch_dtype": "float16"}
+    keys = {"torch_dtype": "float16"} if kind == "falcon" else keys
+    scenario, text = imported(of(kind, **keys), "batch.global=4", "parallelism.data=2")
+    Path("o.yaml").write_text(text, encoding="utf-8")
+    loaded = load_scenario("o.yaml")
+    assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})
+    assert scenario.precision.compute == ("bf16" if kind == "gpt2" else "fp16")
+    assert (scenario.batch.global_, scenario.parallelism.data) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "fields"),
+    [
+        (of("llama"), {"activation": "swiglu", "normalization": "rms_norm", "biases": False}),
+        (of("llama", attention_bias=True, mlp_bias=True), {"biases": True, "qkv_biases": True}),
+        (of("mistral"), {"num_query_groups": 8, "position_embedding": "rope"}),
+        (of("qwen2"), {"qkv_biases": True, "biases": False, "qk_norm": False}),
+        (of("qwen3"), {"qk_norm": True, "kv_channels": 128, "qkv_biases": False}),
+        (of("gemma"), {"activation": "geglu", "tied_embeddings": True, "kv_channels": 256}),
+        (of("gpt_neox"), {"activation": "gelu", "normalization": "layer_norm", "biases": True}),
+        (of("gpt2", n_inner=2048), {"ffn_hidden_size": 2048, "position_embedding": "learned"}),
+    ],
+    ids=lambda value: value.get("model_type", ""),
+)
+def test_a_family_has_these_layers(config: dict[str, Any], fields: dict[str, Any]) -> None:
+    model = imported(config)[0].model
+    for name, value in fields.items():
+        assert getattr(model, name) == value
+
+
+def test_every_key_is_in_exactly_one_list() -> None:
+    for family in FAMILIES.values():
+        lists = (family.mapped.keys(), NOT_MODELLED.keys(), WITHOUT_EFFECT)
+        assert sum(map(len, lists)) == len(set().union(*lists))
+
+
+@pytest.mark.parametrize("key", sorted(NOT_MODELLED.keys() - {"layer_types"}))
+def test_what_is_not_modelled_is_noted(key: str) -> None:
+    text = imported(of("llama", **{key: 8}))[1]
+    assert f"# - {key} 8, line 9: {NOT_MODELLED[key].text[:30]}" in text
+
+
+def test_a_window_counts_where_sequences_are_longer() -> None:
+    scenario, text = imported(of("mistral", sliding_window=512))
+    assert scenario.model.attention_window == 512
+    assert "# sliding_window, line 9" in text
+    for window in (4096, None):
+        assert imported(of("mistral", sliding_window=window))[0].model.attention_window is None
+    unused = of("qwen2", sliding_window=512, use_sliding_window=False)
+    assert imported(unused)[0].model.attention_window is None
+
+
+def test_a_layer_of_deepseek_v3_has_its_parameters_of_attention() -> None:
+    sizes = {"hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 1}
+    scenario = imported(
+        of("deepseek_v3", num_nextn_predict_layers=1, n_routed_experts=None, **sizes)
+    )[0]
+    (stage,) = plan_of(scenario).stage_parameters
+    mlp = 3 * 7168 * scenario.model.ffn_hidden_size
+    assert stage.layers == 187_107_328 + mlp + 2 * 7168
+    assert scenario.model.mtp_num_layers == 1
+    plain = imported(of("deepseek_v2", q_lora_rank=None, v_head_dim=64))[0].model
+    assert plain.latent_attention == LatentAttention(kv_lora_rank=512, v_head_dim=64)
+
+
+@pytest.mark.parametrize(
+    ("config", "norms", "groups"),
+    [
+        ({"model_type": "gpt_neox"}, "two_norms", 16),
+        ({"model_type": "gpt_neox", "use_parallel_residual": False}, "none", 16),
+        ({"model_type": "cohere", "num_key_value_heads": 8}, "one_norm", 8),
+        ({"model_type": "falcon"}, "one_norm", 1),
+        ({"model_type": "falcon", "parallel_attn": False, "multi_query": False}, "none", 16),
+        (
+            {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 8},
+            "two_norms",
+            8,
+        ),
+    ],
+)
+def test_attention_and_mlp_side_by_side(config: dict[str, Any], norms: str, groups: int) -> None:
+    model = imported(of(config.pop("model_type"), **config))[0].model
+    assert (model.parallel_attention_mlp, model.num_query_groups) == (norms, groups)
+
+
+WRONG = {
+    "another model": (
+        of("olmo", alibi=True),
+        'config.json:2:16: E877 model_type is "olmo", which cannot be imported; not modelled '
+        "of it: alibi",
+        "These can be: llama, mistral, qwen2, qwen3, gemma, gpt2, gpt_neox, falcon",
+    ),
+    "no type": (SIZES, "config.json:1:1: E877 no model_type", "These can be"),
+    "an unknown key": (
+        of("llama", hidden_sise=3),
+        'config.json:9:2: E871 "hidden_sise" is no known key',
+        "did you mean hidden_size?",
+    ),
+    "an unknown activation": (
+        of("llama", hidden_act="tanh"),
+        "config.json:9:16: E878 hidden_act is tanh",
+        "write one of silu",
+    ),
+    "a missing key": (
+        {key: value for key, value in of("llama").items() if key != "hidden_size"},
+        'config.json: E873 "hidden_size" is missing',
+        "--set model.hidden_size=...",
+    ),
+    "no number": (
+        of("llama", num_hidden_layers="12"),
+        "config.json:4:23: E203 model.num_layers must be an integer",
+        "12",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_with_its_place(case: str) -> None:
+    config, head, says = WRONG[case]
+    Path("config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    outcome = call("import", "hf", "config.json")
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith(head)
+    assert says in outcome.stderr and "fix:" in outcome.stderr
+
+
+def test_the_vocabulary_is_padded_for_the_split_that_is_set() -> None:
+    scenario, text = imported(of("gpt2"), "parallelism.tensor=8")
+    assert scenario.model.vocab_size == 51200
+    assert "# --set\n" in text
+    with pytest.raises(InputError, match="E301"):
+        imported(of("gpt2"), "parallelism.tensor=3")

@@ -1,0 +1,294 @@
+"""`simtrain import megatron`: each argument is mapped, without effect, or noted."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
+from simtrain.importing import import_megatron
+from simtrain.importing.megatron_arguments import (
+    DETAILS,
+    KNOWN,
+    MAPPED,
+    NOT_MODELLED,
+    SPELLINGS,
+    USERBUFFERS,
+    WITHOUT_EFFECT,
+)
+from simtrain.scenario import Software, load_scenario
+from tests.helpers.command_line import call
+from tests.helpers.imported import BASE, GPT, GPT_SCENARIO, LLAMA, text_of, written
+from tests.helpers.mapped_arguments import EXPERTS, MAPPED_EXAMPLES
+
+# ------------------------------------------------------------------------------------------ tables
+
+
+def test_every_argument_is_in_exactly_one_list() -> None:
+    lists = (MAPPED.keys(), NOT_MODELLED.keys(), DETAILS.keys(), WITHOUT_EFFECT)
+    assert sum(map(len, lists)) == len(KNOWN) >= 200
+    refining = sum(len(one.details.split()) for one in NOT_MODELLED.values())
+    assert len(DETAILS) == refining + len(USERBUFFERS)
+    assert {name for name, _ in SPELLINGS.values()} <= KNOWN
+    assert not SPELLINGS.keys() & KNOWN
+
+
+# A value of each mapped argument that is not its default, with what it needs.
+
+
+def test_each_mapped_argument_has_an_example() -> None:
+    assert MAPPED_EXAMPLES.keys() == MAPPED.keys()
+
+
+@pytest.mark.parametrize("name", [name for name, example in MAPPED_EXAMPLES.items() if example])
+def test_a_mapped_argument_stands_beside_its_field(name: str) -> None:
+    example = MAPPED_EXAMPLES[name]
+    assert example
+    flag = next(word for word in reversed(example.split()) if word.startswith("--"))
+    text = text_of(f"{BASE} {example}")
+    field = MAPPED[name].rpartition(".")[2]
+    lines = [line for line in text.splitlines() if flag in line]
+    assert any(line.split(":")[0].split()[-1] == field for line in lines)
+
+
+def test_the_older_names_of_an_encoder_are_mapped_too() -> None:
+    older = BASE.replace("--num-layers", "--encoder-num-layers")
+    older = older.replace("--seq-length", "--encoder-seq-length")
+    assert import_megatron(older)[0] == import_megatron(BASE)[0]
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
+def test_an_argument_without_effect_changes_nothing(name: str) -> None:
+    assert text_of(f"{BASE} --{name.replace('_', '-')} 1") == text_of(BASE)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_MODELLED))
+def test_what_is_not_modelled_is_noted_with_its_effect(name: str) -> None:
+    effect = NOT_MODELLED[name]
+    needs = "--attention-backend unfused --world-size 2 --use-distributed-optimizer"
+    value = next(iter(effect.active), "False" if "True" in effect.neutral else "7")
+    needs += " --position-embedding-type learned_absolute"
+    needs += f" {EXPERTS}" if "moe" in name else ""
+    source = f"{BASE} {needs} --{name.replace('_', '-')} {value}"
+    text = " ".join(text_of(source).replace("#  ", "").split())
+    assert f"# - --{name.replace('_', '-')}" in text
+    assert effect.text in text.replace("# ", "")
+
+
+@pytest.mark.parametrize("name", sorted(DETAILS))
+def test_a_detail_alone_changes_nothing(name: str) -> None:
+    assert text_of(f"{BASE} --{name.replace('_', '-')} 7") == text_of(BASE)
+
+
+@given(st.sampled_from(sorted(KNOWN)), st.integers(0, 60), st.sampled_from("xqz"))
+def test_no_misspelled_argument_is_ignored(name: str, at: int, letter: str) -> None:
+    wrong = f"--{name[:at]}{letter}{name[at:]}".replace("_", "-")
+    with pytest.raises(InputError, match="E871") as caught:
+        import_megatron(f"{BASE} {wrong} 1")
+    assert "did you mean --" in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["allgather", "['all_gather']", "all_gather all_gather"])
+def test_ways_of_context_parallelism(way: str) -> None:
+    source = f"{BASE} --world-size 8 --context-parallel-size 4 --cp-comm-type {way}"
+    scenario, text = import_megatron(source)
+    split = scenario.parallelism
+    assert (split.context, split.data, split.context_communication) == (4, 2, "all_gather")
+    assert "--context-parallel-size" not in text.partition("model:")[0]
+    with pytest.raises(InputError, match=r"E872.* the same for all layers"):
+        import_megatron(f"{BASE} --context-parallel-size 2 --cp-comm-type p2p a2a")
+
+
+# ---------------------------------------------------------------------------------- whole sources
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_script_becomes_this_file() -> None:
+    assert text_of(written("run.sh", GPT)) == GPT_SCENARIO
+
+
+@pytest.mark.parametrize("source", [GPT, LLAMA, BASE], ids=["gpt", "llama", "text"])
+def test_the_file_that_is_written_is_the_scenario(source: str) -> None:
+    name = written("run.sh", source) if source != BASE else source
+    scenario, text = import_megatron(name)
+    loaded = load_scenario(written("scenario.yaml", text))
+    assert loaded.model_dump(exclude={"name"}) == scenario.model_dump(exclude={"name"})
+    if source == LLAMA:
+        assert call("run", "scenario.yaml").exit_code == 0
+
+
+def test_fusions_of_kernels_that_the_model_has_not_change_nothing() -> None:
+    without = "--no-rope-fusion --no-bias-swiglu-fusion --no-masked-softmax-fusion"
+    scenario, _ = import_megatron(f"{BASE} {without}")
+    assert scenario.software == Software(stack="megatron_core")
+
+
+def test_a_modern_script_is_mapped_and_says_what_is_not() -> None:
+    scenario, text = import_megatron(written("run.sh", LLAMA))
+    model = {
+        "ffn_hidden_size": 14336,
+        "num_query_groups": 8,
+        "kv_channels": 128,
+        "activation": "swiglu",
+        "normalization": "rms_norm",
+        "position_embedding": "rope",
+        "biases": False,
+        "qkv_biases": False,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "tied_embeddings": False,
+        "vocab_size": 128256,  # 128,255 tokens and the end of a document are 501 x 256.
+    }
+    for name, value in model.items():
+        assert getattr(scenario.model, name) == value
+    assert scenario.parallelism.data == 4
+    assert scenario.memory.zero_stage == 1
+    assert scenario.overlap.data_parallel and not scenario.overlap.pipeline
+    assert scenario.recompute.strategy == "selective"
+    assert scenario.precision.compute == "fp8"
+    assert scenario.precision.fp8_recipe == "delayed"
+    assert scenario.cluster == "h100_sxm"
+    assert "compute: fp8" in text and "--fp8-format, line 34" in text
+    assert "amax" not in text  # Its history changes neither seconds nor bytes.
+    assert scenario.overlap.parameter_gather
+    assert scenario.overlap.gradient_buckets == "megatron"
+    assert "--max-position-embeddings" not in text  # No table of rotary positions is learned.
+
+
+FSDP = f"{BASE} --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params"
+
+
+def test_fsdp_is_a_stage_of_zero_and_overlaps() -> None:
+    scenario, _ = import_megatron(f"{FSDP} --world-size 4")
+    assert (scenario.memory.zero_stage, scenario.overlap.data_parallel) == (3, True)
+    assert scenario.overlap.gradient_buckets == "layer"
+
+
+def test_fsdp_beside_a_pipeline_is_noted() -> None:
+    scenario, text = import_megatron(f"{FSDP} --world-size 4 --pipeline-model-parallel-size 2")
+    assert scenario.memory.zero_stage == 1
+    assert "memory.zero_stage 2 and 3" in text
+
+
+PRINTED = """\
+using world size: 16, data-parallel size: 2, tensor-model-parallel size: 4
+0: ------------------------ arguments ------------------------
+0:   accumulate_allreduce_grads_in_fp32 .............. True
+0:   add_bias_linear ................................. True
+0:   attention_backend ............................... AttnBackend.unfused
+0:   attention_dropout ............................... 0.1
+0:   bf16 ............................................ False
+0:   bias_gelu_fusion ................................ True
+0:   context_parallel_size ........................... 1
+0:   cp_comm_type .................................... ['p2p']
+0:   data_parallel_size .............................. 2
+0:   ffn_hidden_size ................................. 24576
+0:   fp16 ............................................ True
+0:   fp8 ............................................. None
+0:   global_batch_size ............................... 64
+0:   hidden_size ..................................... 6144
+0:   kv_channels ..................................... 96
+0:   lr .............................................. 0.0001
+0:   max_position_embeddings ......................... 2048
+0:   micro_batch_size ................................ 2
+0:   num_attention_heads ............................. 64
+0:   num_experts ..................................... None
+0:   num_layers ...................................... 48
+0:   num_layers_per_virtual_pipeline_stage ........... None
+0:   num_query_groups ................................ 1
+0:   num_microbatches_with_partial_activation_checkpoints  None
+0:   padded_vocab_size ............................... 50688
+0:   pipeline_model_parallel_size .................... 2
+0:   position_embedding_type ......................... learned_absolute
+0:   recompute_granularity ........................... full
+0:   recompute_method ................................ block
+0:   recompute_modules ............................... ['core_attn']
+0:   recompute_num_layers ............................ 3
+0:   rampup_batch_size ............................... None
+0:   seq_length ...................................... 2048
+0:   sequence_parallel ............................... True
+0:   tensor_model_parallel_size ...................... 4
+0:   virtual_pipeline_model_parallel_size ............ None
+0:   world_size ...................................... 16
+0: -------------------- end of arguments ---------------------
+0: setting number of microbatches to constant 16
+"""
+
+
+def test_printed_arguments_are_those_of_the_script() -> None:
+    log, script = written("log.txt", PRINTED), written("run.sh", GPT)
+    printed, text = import_megatron(log)
+    assert printed == import_megatron(script)[0]
+    assert "Not modelled" not in text
+    assert "  num_layers: 48                  # num_layers, line 23\n" in text
+    with pytest.raises(InputError) as caught:
+        import_megatron(written("log.txt", PRINTED.replace("fp8 ..", "fp_8 .")))
+    assert str(caught.value).startswith("log.txt:14:6: E871 fp_8 is no known argument")
+    assert "did you mean fp8?" in str(caught.value)
+
+
+def test_a_file_of_arguments_has_comments_and_lines() -> None:
+    lines = "# my run\n" + BASE.replace(" --", " \\\n  # a comment\n--") + " # the end\n"
+    scenario, text = import_megatron(written("args.txt", lines))
+    assert scenario == import_megatron(BASE)[0]
+    assert "# --hidden-size, line 4\n" in text
+
+
+def test_a_script_of_windows_is_the_same() -> None:
+    Path("run.sh").write_bytes(GPT.replace("\n", "\r\n").encode())
+    assert text_of("run.sh") == GPT_SCENARIO
+
+
+def test_a_gated_mlp_is_rounded_as_by_megatron() -> None:
+    """8/3 of 4096 is 10922.67, and 170 x 64 = 10880 is below it."""
+    source = BASE.replace("--hidden-size 1024", "--hidden-size 4096")
+    assert import_megatron(f"{source} --swiglu")[0].model.ffn_hidden_size == 10880
+    assert import_megatron(source)[0].model.ffn_hidden_size == 4 * 4096
+
+
+def test_accounted_embedding_and_loss_take_a_layer_of_the_ends() -> None:
+    """22 layers, an embedding and a loss are 24 slots: 6 for each of 4 stages."""
+    source = BASE.replace("--num-layers 24", "--num-layers 22 --pipeline-model-parallel-size 4")
+    source += " --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+    scenario = import_megatron(source)[0]
+    assert [scenario.layers_of_stage(stage) for stage in range(4)] == [5, 6, 6, 5]
+    interleaved = f"{BASE.replace('layers 24', 'layers 30')} --pipeline-model-parallel-size 4 "
+    interleaved += "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+    assert import_megatron(interleaved)[0].layers_of_stage(0) == 7
+
+
+def test_virtual_stages_follow_from_their_layers() -> None:
+    """24 layers on 4 stages are 6 each: 3 chunks of 2, whose transfers overlap by default."""
+    source = f"{BASE} --pipeline-model-parallel-size 4 --global-batch-size 8"
+    scenario = import_megatron(f"{source} --num-layers-per-virtual-pipeline-stage 2")[0]
+    assert (scenario.num_chunks, scenario.overlap.pipeline) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "gradients"),
+    [
+        ("--bf16", "fp32"),
+        ("--bf16 --grad-reduce-in-bf16", "bf16"),
+        ("--fp16", "fp16"),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", "fp32"),
+    ],
+)
+def test_gradients_have_the_type_that_megatron_gives_them(arguments: str, gradients: str) -> None:
+    source = BASE.replace("--bf16", arguments)
+    assert import_megatron(source)[0].precision.gradients == gradients
+
+
+def test_an_override_moves_what_follows_from_it() -> None:
+    scenario = import_megatron(
+        f"{BASE} --world-size 8", ["parallelism.tensor=4", "cluster=h100_sxm"]
+    )[0]
+    assert scenario.parallelism.data == 2
+    assert scenario.model.vocab_size == 50688  # 50,257 tokens are 98.2 x 128 x 4.
+    assert "tensor: 2                       # --set\n" in text_of(BASE, "parallelism.tensor=2")
+    whole_section = text_of(BASE, "recompute=full")
+    assert "recompute:                        # --set\n  strategy: full\n" in whole_section

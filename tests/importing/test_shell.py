@@ -1,0 +1,115 @@
+"""Scripts are read as bash runs them, as far as they are read at all."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.importing.shell import string, unknown_name, words_of_commands
+from tests.helpers.imported import GPT, LLAMA
+
+QUOTES = r"""
+A="two words" B='$A' C=plain
+D=$A-$B"$C"'x'
+torchrun $A "$A" '$A' ${C}s "${C}"s a\ b "" $EMPTY "$D" --x=$C "a\$b\"c" \
+  continued # not this
+"""
+ARRAYS = """
+ONE=(a "b c")
+ONE+=(d)
+X="e f"
+ALL=("${ONE[@]}" ${ONE[@]} "${ONE[*]}" $X "$X")
+NONE=()
+torchrun "${ALL[@]}" ${NONE[@]} "${NONE[@]}" pre"${ONE[@]}"post "$@" $*
+"""
+ARITHMETIC = """
+N=3 M=4
+torchrun $((N*M)) $(($N + ${M} / 2)) "$(( (N+1)*2 ))" $((N%2)) ${K:-$((N*2))} ${N:-9} ${N-9}
+"""
+CONDITIONS = """
+SIZE=7 NAME=llama
+if [ "$NAME" = gpt ]; then
+    A=1
+elif [[ $NAME == lla* && $SIZE -lt 8 ]] || [ -z "$NAME" ]; then
+    A=2
+    if [ ! -n "$NOTHING" ]; then A+=0; else A=wrong; fi
+else
+    A=3
+fi
+if [[ $SIZE -ge 70 ]]; then B=1; else B=2; fi
+if [ $SIZE -eq 7 ] && ! [ $NAME != llama ]; then C=yes; fi
+export D=${D:-$A} ; readonly E=$B
+torchrun $A $B $C $D "$E"
+"""
+REDIRECTIONS = """
+torchrun a 2>&1 b > /dev/null c 2>/dev/null
+"""
+SCRIPTS = {
+    "quotes": QUOTES,
+    "arrays": ARRAYS,
+    "arithmetic": ARITHMETIC,
+    "conditions": CONDITIONS,
+    "redirections": REDIRECTIONS,
+    "gpt": GPT.replace("python -m", "torchrun").replace(">& log.txt", ""),
+    "llama": LLAMA.replace("2>&1 | tee log.txt", ""),
+}
+# The launcher writes its words, one a line, where pytest sees them.
+LAUNCHER = "torchrun() { printf '%s\\n' \"$@\" >&3; }\necho() { :; }\nexec 3>&1 >/dev/null\n"
+
+
+def words_of(script: str) -> list[str]:
+    """The words of the launcher, as they are read."""
+    commands = [list(map(string, words)) for words in words_of_commands(script, "run.sh")]
+    (launched,) = (words[1:] for words in commands if words[0] == "torchrun")
+    return launched
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash to compare with")
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_words_are_those_that_bash_makes(name: str) -> None:
+    script = SCRIPTS[name].replace("exit 1", ":")
+    environment = {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        ["bash", "-c", LAUNCHER + script], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        # What was never set is unknown here, and empty there.
+        word
+        for word in words_of(script)
+        if not unknown_name(word)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "word"),
+    [
+        ("", "$1"),
+        ("", "$N"),
+        ("N=$(nproc)", "$(nproc)"),
+        ("N=`nproc`", "$(nproc)"),
+        ("N=$((M * 2))", "$((M * 2))"),
+        ("if [ -f x ]; then N=1; fi", "$N"),
+        ("N=1\nif [ -f x ]; then N=2; else N=3; fi", "$N"),
+        ("for I in 1 2; do N=$I; done", "$N"),
+        ("case $X in a) N=1;; esac", "$N"),
+        ("set_n() {\n N=1\n}", "$N"),
+        ("if $(which x); then N=(1 2); fi", "$N"),
+        ("M=abc; N=${M%c}", "$M"),
+    ],
+)
+def test_what_depends_on_anything_else_is_unknown(before: str, word: str) -> None:
+    (found,) = words_of(f"{before}\ntorchrun {'$1' if word == '$1' else '$N'}\n")
+    assert unknown_name(found) == word
+
+
+def test_each_character_knows_where_it_was_written() -> None:
+    script = "N=48\ntorchrun --layers $N\n"
+    (words,) = words_of_commands(script, "run.sh")
+    assert [[script[at] for _, at in word] for word in words] == [list(string(w)) for w in words]
+
+
+@pytest.mark.parametrize("script", ["A='x", 'A="x', "A=(x", "A=${x", "A=$(x", "A=$((x", "A=`x"])
+def test_what_does_not_end_is_refused(script: str) -> None:
+    with pytest.raises(InputError, match=r"run\.sh:1:\d+: E876 the .* does not end"):
+        list(words_of_commands(script, "run.sh"))

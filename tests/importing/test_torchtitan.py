@@ -1,0 +1,212 @@
+"""`simtrain import torchtitan` and the models by name that it takes sizes from."""
+
+from pathlib import Path
+
+import pytest
+
+from simtrain import models
+from simtrain.errors import InputError
+from simtrain.importing import import_torchtitan
+from simtrain.importing.torchtitan_keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
+from simtrain.scenario import load_scenario
+from tests.helpers.command_line import call
+
+JOB = """\
+[job]
+dump_folder = "./outputs"
+
+[model]
+name = "llama3"
+flavor = "8B"
+
+[optimizer]
+name = "AdamW"
+lr = 3e-4
+
+[training]
+local_batch_size = 2
+seq_len = 8192
+compile = true
+
+[parallelism]
+data_parallel_shard_degree = 8
+tensor_parallel_degree = 4  # inside a node
+
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "2"
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def text_of(job: str, *overrides: str) -> str:
+    Path("job.toml").write_text(job, encoding="utf-8")
+    return import_torchtitan("job.toml", overrides)[1]
+
+
+def test_the_file_that_is_written_is_the_scenario() -> None:
+    text = text_of(JOB)
+    Path("o.yaml").write_text(text, encoding="utf-8")
+    loaded, imported = load_scenario("o.yaml"), import_torchtitan("job.toml")[0]
+    assert loaded.model_dump(exclude={"name"}) == imported.model_dump(exclude={"name"})
+
+
+def test_a_job_becomes_these_fields() -> None:
+    lines = text_of(JOB).splitlines()
+    for line in (
+        "# Imported by simtrain from torchtitan's job in job.toml.",
+        "  num_query_groups: 8             # llama3 8B: llama3_8b",
+        "software:                         # training.compile, line 15",
+        "  stack: torchtitan_compiled",
+        "  seq_length: 8192                # training.seq_len, line 14",
+        "  tensor: 4                       # parallelism.tensor_parallel_degree, line 19",
+        "  sequence_parallel: true         # as torchtitan always does beside tensor",
+        "  data: 8                         # parallelism.data_parallel_shard_degree, line 18",
+        "  zero_stage: 3                   # parallelism.data_parallel_shard_degree, line 18",
+        "  micro: 2                        # training.local_batch_size, line 13",
+        "  strategy: full                  # activation_checkpoint.mode, "
+        "activation_checkpoint.selective_ac_option, line 22, 23",
+    ):
+        assert line in lines
+    # Every second layer of 32.
+    assert "  num_layers: 16  " in "\n".join(lines)
+
+
+def test_a_pipeline_divides_the_local_batch() -> None:
+    job = (
+        JOB.replace(
+            "tensor_parallel_degree = 4  # inside a node",
+            'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "Interleaved1F1B"\n'
+            "pipeline_parallel_layers_per_stage = 2",
+        )
+        .replace("local_batch_size = 2", "local_batch_size = 8")
+        .replace("shard_degree = 8", "shard_degree = 1")
+    )
+    job += "[float8]\nrecipe_name = 'rowwise'\n"
+    scenario = load_scenario(_written(text_of(job)))
+    split = scenario.parallelism
+    assert (split.pipeline, split.interleave, scenario.schedule) == (4, 4, "interleaved")
+    assert (scenario.batch.micro, scenario.num_microbatches, split.data) == (1, 8, 1)
+
+
+def test_replicas_of_shards_are_those_of_a_device_mesh() -> None:
+    job = JOB.replace(
+        "data_parallel_shard_degree = 8",
+        "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 2\n"
+        'fsdp_reshard_after_forward = "never"',
+    )
+    memory = load_scenario(_written(text_of(job))).memory
+    assert (memory.zero_stage, memory.shard_over, memory.reshard_after_forward) == (3, 4, False)
+
+
+def test_asynchronous_tensor_parallelism_is_pipelined() -> None:
+    inside = "tensor_parallel_degree = 4  # inside a node"
+    text = text_of(JOB.replace(inside, f"{inside}\nenable_async_tensor_parallel = true"))
+    overlap = load_scenario(_written(text)).overlap
+    assert overlap.userbuffers and overlap.tensor_parallel
+    assert "# - parallelism.enable_async_tensor_parallel, line 20: chunks" in text
+    assert "userbuffers: true" not in text_of(JOB)
+
+
+def _written(text: str) -> str:
+    Path("o.yaml").write_text(text, encoding="utf-8")
+    return "o.yaml"
+
+
+WRONG = {
+    "an open number of ranks": (
+        JOB.replace("degree = 8", "degree = -1"),
+        "job.toml:18:1: E872 parallelism.data_parallel_shard_degree is -1",
+        "--set parallelism.data=16",
+    ),
+    "an unknown key": (
+        JOB.replace("seq_len", "sequ_len"),
+        "job.toml:14:1: E871 training.sequ_len is no known key",
+        "did you mean training.seq_len?",
+    ),
+    "a key without a section": ("steps = 3\n" + JOB, "job.toml:1:1: E871 steps is no", "Remove"),
+    "no TOML": (JOB + "[", "job.toml: E875 no TOML", "correct the file"),
+    "an unknown flavor": (
+        JOB.replace('"8B"', '"1B"'),
+        "job.toml:6:1: E877 the flavor 1B of llama3",
+        "simtrain import hf",
+    ),
+    "an unknown schedule": (
+        JOB.replace(
+            "tensor_parallel_degree = 4",
+            'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "ZBVZeroBubble"',
+        ),
+        "job.toml:20:1: E872 parallelism.pipeline_parallel_schedule is ZBVZeroBubble",
+        "write 1F1B, Interleaved1F1B or GPipe",
+    ),
+    "no flag": (
+        JOB.replace(
+            "tensor_parallel_degree", 'enable_async_tensor_parallel = "on"\ntensor_parallel_degree'
+        ),
+        "job.toml:19:1: E872 parallelism.enable_async_tensor_parallel is on: it must be true",
+        "write true or false",
+    ),
+    "no integer": (
+        JOB.replace("= 4  #", '= "4"  #'),
+        "job.toml:19:1: E872 parallelism.tensor_parallel_degree is 4",
+        "write 1 or more",
+    ),
+    "layers that do not divide": (
+        JOB.replace(
+            "tensor_parallel_degree = 4",
+            "pipeline_parallel_degree = 4\npipeline_parallel_layers_per_stage = 3\n"
+            'pipeline_parallel_schedule = "Interleaved1F1B"',
+        ),
+        "job.toml:20:1: E872 parallelism.pipeline_parallel_layers_per_stage is 3",
+        "write a divisor of 32 / 4 layers",
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "message", "fix"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_named_with_its_place(job: str, message: str, fix: str) -> None:
+    with pytest.raises(InputError) as raised:
+        text_of(job)
+    assert message in str(raised.value)
+    assert fix in str(raised.value)
+
+
+def test_context_parallelism_is_mapped() -> None:
+    job = JOB.replace("tensor_parallel_degree = 4", "context_parallel_degree = 2")
+    split = load_scenario(_written(text_of(job))).parallelism
+    assert (split.context, split.context_communication) == (2, "all_gather")
+    with pytest.raises(InputError, match="context_parallel_rotate_method is x"):
+        text_of(job.replace("= 2 ", "= 2\ncontext_parallel_rotate_method = 'x' "))
+
+
+def test_op_level_recompute_is_noted_as_not_modelled() -> None:
+    text = text_of(JOB.replace('"2"', '"op"'))
+    assert "# - activation_checkpoint.selective_ac_option op, line 23" in text
+    assert "strategy: none" in text
+
+
+def test_every_key_is_in_exactly_one_list() -> None:
+    lists = MAPPED.keys(), NOT_MODELLED.keys(), WITHOUT_EFFECT
+    assert sum(map(len, lists)) == len(set().union(*lists))
+
+
+def test_the_command_writes_a_file() -> None:
+    text_of(JOB)
+    done = call("import", "torchtitan", "job.toml", "--out", "o.yaml", "--set", "batch.global=32")
+    assert done.exit_code == 0
+    assert load_scenario("o.yaml").batch.global_ == 32
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS.values())))
+def test_a_model_by_name_is_that_of_its_scenario(name: str) -> None:
+    assert getattr(models, name) == load_scenario(name).model
+    assert name in dir(models)
+
+
+def test_an_unknown_model_is_answered_with_a_similar_one() -> None:
+    with pytest.raises(AttributeError, match="did you mean llama3_70b"):
+        models.llama_70b  # noqa: B018 (the attribute is what is tested)

@@ -1,0 +1,34 @@
+"""`simtrain import megatron` of products that are pipelined with their collectives."""
+
+import pytest
+
+from simtrain.importing import import_megatron
+from simtrain.importing.megatron_arguments import USERBUFFERS
+from tests.helpers.imported import BASE
+
+ON = "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap"
+
+
+@pytest.mark.parametrize("name", sorted(USERBUFFERS))
+def test_what_is_not_modelled_of_userbuffers_is_noted(name: str) -> None:
+    neutral = "True" in USERBUFFERS[name].neutral
+    argument = f"--{'disable-' * neutral}{name.replace('_', '-')}"
+    value = " cfg.yaml" if name.endswith("cfg") else ""
+    scenario, text = import_megatron(f"{BASE} {ON} {argument}{value}")
+    assert scenario.overlap.userbuffers
+    assert f"# - {argument}" in text
+    assert USERBUFFERS[name].text in " ".join(text.replace("# ", "").split())
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ("--transformer-impl local", "do not read it"),
+        ("--multi-latent-attention", "some products are pipelined"),
+        ("--fp8-format hybrid --fp8-recipe blockwise", "products in fp8 by this recipe"),
+    ],
+)
+def test_userbuffers_that_are_not_simulated_are_noted(other: str, why: str) -> None:
+    scenario, text = import_megatron(f"{BASE} {ON} {other}")
+    assert not scenario.overlap.userbuffers
+    assert "# - --tp-comm-overlap" in text and why in text

@@ -1,0 +1,48 @@
+"""Laws of memory that hold for any model."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.memory.report import peak_bytes
+from simtrain.simulation import simulate_memory
+from tests.helpers.toys import a100, plan_of, small
+
+LENGTHS = st.integers(1, 64).map(lambda number: 512 * number)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@given(seq_length=LENGTHS)
+def test_a_fused_peak_grows_at_most_linearly_with_the_sequence(
+    recompute: str, seq_length: int
+) -> None:
+    """Nothing of s × s is ever held: neither scores, nor their buffer, nor a mask."""
+
+    def passing_bytes(length: int) -> int:
+        scenario = small(
+            model={"seq_length": length}, attention_backend="fused", recompute=recompute
+        )
+        fullest = simulate_memory(scenario).fullest
+        return fullest.peak_bytes - fullest.states.total_bytes - fullest.allocator_bytes
+
+    assert passing_bytes(seq_length) * 512 <= passing_bytes(512) * seq_length
+
+
+def test_an_unfused_layer_holds_scores_and_the_buffer_of_their_product() -> None:
+    """Of 2 bytes each 8 heads of 4 · 2048² scores: baddbmm's addend in the global buffer."""
+    buffers = simulate_memory(small()).fullest.buffers_bytes
+    assert buffers["global memory buffer"] == 2 * 8 * 2048**2
+
+
+def test_a_peak_that_64_bits_cannot_hold_is_exact() -> None:
+    """Eight layers keep 5 bytes of each of 8 s² scores (Korthikanti et al., Section 4.1).
+
+    The other tensors are linear in s, and cancel in A(s) - 2 A(s/2).
+    """
+    whole, half = (
+        small({"pipeline": 1}, model={"seq_length": length}) for length in (2**30, 2**29)
+    )
+    peak, of_half = (simulate_memory(one).fullest.activations_bytes for one in (whole, half))
+    assert peak > 2**63
+    assert peak - 2 * of_half == 8 * 5 * 8 * (2**60 - 2 * 2**58)
+    assert peak_bytes(plan_of(whole), a100()) == simulate_memory(whole).fullest.peak_bytes

@@ -1,0 +1,87 @@
+"""Pages at the widths of terminals: whole headings, numbers with their units, honest bars."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from simtrain.commands import shared
+from simtrain.pages.tables import Bar, FittedTable
+from tests.helpers.command_line import call
+from tests.pages.test_render import PAGES
+
+WIDTHS = (80, 100, 120)
+COMMANDS = (
+    *("run table5_22b_present", "memory table5_22b_present", "reproduce table4"),
+    *("run table5_22b_present --set parallelism.pipeline=4", "reproduce fig1"),
+    *("cost table5_22b_present --tokens 1T", "profile show trn1", "explain E310", "explain"),
+    "search gpt2_1_5b --gpus 1 --top 3 --set batch.global=8",
+)
+_UNITS = re.compile(r"(s|ms|us|ns|GiB|MiB|%|TFLOP/s|GB/s|Gb/s|days)")
+
+
+def tables(text: str) -> Iterator[list[str]]:
+    """The cells of each line of a table's body."""
+    for line in text.splitlines():
+        if line.startswith("│"):
+            yield [cell.strip() for cell in line.strip("│").split("│")]
+
+
+def check(text: str, width: int) -> None:
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    alone = [cell for cells in tables(text) for cell in cells if _UNITS.fullmatch(cell)]
+    assert not alone, "a number is parted from its unit"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_fits_the_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_PLAIN_WIDTH", 80)
+    check(call(*shlex.split(command)).stdout, 80)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_the_terminal(name: str, width: int) -> None:
+    check(drawn(PAGES[name](), width), width)
+
+
+def drawn(content: object, width: int) -> str:
+    console = Console(width=width, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        console.print(content)
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_bars_are_as_long_as_their_shares_in_a_narrow_column_too(width: int) -> None:
+    shares = (0.25, 0.5, 1.0)
+    rows = [((f"part {share:10}", Bar(share)), None) for share in shares]
+    lengths = [
+        line.count("█") for line in drawn(FittedTable(("part", ""), rows), width).split("\n")
+    ]
+    quarter, half, whole = filter(None, lengths)
+    assert abs(4 * quarter - whole) <= 3 and abs(2 * half - whole) <= 1
+
+
+def test_columns_are_left_out_by_priority() -> None:
+    headings = ("name", ">a\ns", ">b\ns", ">c\ns")
+    rows = [(("first", "11.11 s", "22.22 s", "33.33 s"), None)]
+    table = FittedTable(headings, rows, optional=(">b\ns", ">c\ns"))
+    seen = [[name for name in "abc" if name in drawn(table, width)] for width in (60, 35, 25)]
+    assert seen == [["a", "b", "c"], ["a", "c"], ["a"]]
+
+
+def test_a_list_is_wrapped_for_a_terminal_and_one_line_each_for_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("one", "word " * 30), ("longer", "text")]
+    shared.listing(rows)
+    assert capsys.readouterr().out == f"one     {rows[0][1].rstrip()}\nlonger  text\n"
+    monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setattr(shared, "text_width", lambda: 40)
+    shared.listing(rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40 and lines[1].startswith("        word")

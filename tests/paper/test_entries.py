@@ -1,0 +1,71 @@
+"""Published figures beside ours: limits, errors, and what is said of a miss."""
+
+import json
+
+import pytest
+from pytest import MonkeyPatch
+
+from simtrain import paper
+from simtrain.paper.entries import BYTES, PERCENT, Entry, Limit, Reproduction, Section, Unit
+from simtrain.paper.published import published
+from tests.helpers.command_line import call
+
+
+def sample(simulated: float, limit: Limit | None) -> Reproduction:
+    entry = Entry(("22B",), 100.0, simulated, limit)
+    return Reproduction("a figure", (Section("bytes of it", BYTES, ("model",), (entry,), "why"),))
+
+
+@pytest.mark.parametrize(
+    ("limit", "ours", "text"),
+    [
+        (Limit.exactly(100), (100,), "exact"),
+        (Limit.within(100, 5), (95, 100, 105), "95 to 105"),
+        (Limit.near(100, 0.05), (95, 100, 105), "95 to 105"),
+        (Limit(highest=100), (-1, 100), "at most 100"),
+        (Limit(lowest=100), (100, 1e9), "at least 100"),
+    ],
+)
+def test_a_limit_has_two_sides(limit: Limit, ours: tuple[float, ...], text: str) -> None:
+    assert limit.text(BYTES) == text
+    assert all(limit.holds(value) for value in ours)
+    assert not limit.holds(89) or limit == Limit(highest=100)
+    assert not limit.holds(111) or limit == Limit(lowest=100)
+    assert not limit.holds(float("nan"))
+    assert sample(100, limit).ok
+
+
+def test_what_is_beyond_its_limit_is_said() -> None:
+    missed = sample(101, Limit.exactly(100))
+    assert not missed.ok
+    assert missed.misses == ("bytes of it, 22B: 101 bytes (allowed: exact)",)
+    assert missed.to_json()["rows"][0]["within"] is False
+    assert sample(101, None).ok and sample(101, None).num_judged == 0
+
+
+def test_errors_are_relative_but_for_fractions_and_where_the_paper_has_zero() -> None:
+    def error(unit: Unit, published: float | None, simulated: float) -> float | None:
+        entry = Entry(("x",), published, simulated)
+        return Section("", unit, ("of",), (entry,), "").error(entry)
+
+    assert error(BYTES, 200.0, 210.0) == pytest.approx(0.05)
+    assert error(PERCENT, 0.2, 0.21) == pytest.approx(0.01)
+    assert error(BYTES, 0.0, 3.0) == 3.0
+    assert error(BYTES, None, 3.0) is None
+
+
+def test_another_number_in_the_paper_is_a_miss_and_exits_with_4(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setitem(published("fig1")["sections"]["states"]["paper"], "22B", 40)
+    page, data = call("reproduce", "fig1"), call("reproduce", "fig1", "--json")
+    assert (page.exit_code, data.exit_code) == (4, 4)
+    assert page.stdout.splitlines()[-1] == "FAILED: 1 of 28 figures beyond their limits"
+    (miss,) = json.loads(data.stdout)["misses"]
+    assert miss.startswith("parameters, gradients and optimizer states of a stage's layers, 22B: ")
+    assert "beyond its limit: parameters" in page.stdout
+    assert json.loads(data.stdout)["ok"] is False
+
+
+def test_another_overhead_in_the_paper_is_a_miss(monkeypatch: MonkeyPatch) -> None:
+    overheads = published("fig8")["sections"]["overheads"]["paper"]
+    monkeypatch.setitem(overheads["1T"], "full", 0.40)
+    assert [miss[:34] for miss in paper.fig8().misses] == ["overhead over the baseline, 1T, fu"]

@@ -1,0 +1,350 @@
+"""Table 2, Figures 1, 7, 8 and 9, Appendix C and ZeRO's example against numbers worked by hand.
+
+Everything that needs Appendix C simulated is in this file, which `--dist loadfile` leaves to one
+process: it is simulated once.
+"""
+
+import json
+import re
+from fractions import Fraction
+
+import pytest
+from pytest import MonkeyPatch
+
+from simtrain import paper
+from simtrain.paper import kept_microbatches, recompute_times, stage_memory
+from simtrain.paper.entries import Limit, Reproduction
+from simtrain.paper.kept_microbatches import AppendixC
+from tests.helpers.command_line import ROOT, call
+from tests.helpers.quoted_figures import entries, quoted
+from tests.paper.test_entries import sample
+
+GIB = 2**30
+TARGETS = ("table2", "fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
+# Table 3: a, h, L, p, b.
+MODELS = {
+    "22B": (64, 6144, 48, 1, 4),
+    "175B": (96, 12288, 96, 8, 1),
+    "530B": (128, 20480, 105, 35, 1),
+    "1T": (160, 25600, 128, 64, 1),
+}
+S, T, V = 2048, 8, 51200
+PRESENT = "selective+sequence"
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, paper.Reproduced]:
+    """Every target of this file."""
+    return {target: paper.reproduce(target) for target in TARGETS}
+
+
+# ----------------------------------------------------------------------------------- the verdicts
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_figure_is_within_its_limit(target: str, known: dict[str, paper.Reproduced]) -> None:
+    result = known[target]
+    assert isinstance(result, Reproduction)
+    assert result.ok and result.misses == () and result.num_judged >= 4
+
+
+# --------------------------------------------------------------------------------- what is printed
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_page_and_json_of_a_target(
+    target: str, known: dict[str, paper.Reproduced], monkeypatch: MonkeyPatch
+) -> None:
+    result = known[target]
+    assert isinstance(result, Reproduction)
+    monkeypatch.setattr(paper, target.replace("-", "_"), lambda progress: result)
+    page, written = call("reproduce", target), call("reproduce", target, "--json")
+    assert (page.exit_code, page.stderr, written.exit_code, written.stderr) == (0, "", 0, "")
+    closing = f"OK: all {result.num_judged} figures that are judged within their limits"
+    assert page.stdout.splitlines()[-1] == closing
+    assert "nan" not in page.stdout.lower()
+    for section in result.sections:
+        assert section.title in page.stdout.replace("\n", " ")
+    data = json.loads(written.stdout)
+    assert data["ok"] is True and data["misses"] == []
+    names = {"quantity", "unit", "paper", "simulated", "error", "limit", "within"}
+    assert len(data["rows"]) == sum(len(section.entries) for section in result.sections)
+    for row in data["rows"]:
+        assert names < row.keys()
+        if row["paper"]:
+            difference = row["simulated"] - row["paper"]
+            relative = row["unit"] != "fraction"
+            assert row["error"] == pytest.approx(
+                difference / row["paper"] if relative else difference
+            )
+    assert set(data["notes"]) == {section.title for section in result.sections}
+
+
+def test_all_runs_every_target_in_order(
+    known: dict[str, paper.Reproduced], monkeypatch: MonkeyPatch
+) -> None:
+    times = paper.table4()
+    for name in ("table4", "table5", "dp530b"):
+        monkeypatch.setattr(paper, name, lambda progress: times)
+    for name, result in known.items():
+        monkeypatch.setattr(paper, name.replace("-", "_"), lambda progress, result=result: result)
+    page, written = call("reproduce", "all"), call("reproduce", "all", "--json")
+    assert (page.exit_code, page.stderr, written.exit_code) == (0, "", 0)
+    assert page.stdout.splitlines()[-1] == "OK: all 10 targets"
+    data = json.loads(written.stdout)
+    assert list(data["targets"]) == [
+        *("table2", "table4", "table5", "dp530b", "fig1", "fig7", "fig8", "fig9"),
+        *("appendix-c", "zero"),
+    ]
+    assert data["ok"] is True
+    monkeypatch.setattr(paper, "fig9", lambda progress: sample(101, Limit.exactly(100)))
+    page, written = call("reproduce", "all"), call("reproduce", "all", "--json")
+    assert (page.exit_code, written.exit_code) == (4, 4)
+    assert page.stdout.splitlines()[-1] == "FAILED: fig9 (1 of 10 targets)"
+    misses = json.loads(written.stdout)["misses"]
+    assert misses == ["fig9: bytes of it, 22B: 101 bytes (allowed: exact)"]
+
+
+# ----------------------------------------------------------------------------------------- Table 2
+
+
+def layer_bytes(model: str, strategy: str) -> Fraction:
+    """A row of Table 2, first column."""
+    a, h, _, _, b = MODELS[model]
+    scores = Fraction(5 * a * S, h)
+    factor = {
+        "no parallelism": 34 + scores,
+        "baseline": 10 + Fraction(24, T) + scores / T,
+        "sequence": Fraction(34, T) + scores / T,
+        "selective": 10 + Fraction(24, T),
+        PRESENT: Fraction(34, T),
+        "full": Fraction(2),
+    }[strategy]
+    return S * b * h * factor
+
+
+def test_table_2(known: dict[str, paper.Reproduced]) -> None:
+    section = entries(known, "table2", "activations")
+    rows = ["no parallelism", "baseline", "sequence", "selective", PRESENT, "full"]
+    assert [entry.labels for entry in section.entries] == [
+        (model, strategy) for model in MODELS for strategy in rows
+    ]
+    for entry in section.entries:
+        assert entry.simulated == entry.paper == layer_bytes(*entry.labels)
+        assert entry.limit == Limit.exactly(entry.simulated)
+    flops = entries(known, "table2", "flops")
+    a_layer = 72 * S * 12288**2 * (1 + S / (6 * 12288))
+    assert flops.value("175B", "no parallelism") == pytest.approx(a_layer)
+    assert flops.value("175B", "full") == pytest.approx(a_layer * 4 / 3 / T)
+    sent = entries(known, "table2", "communication")
+    assert sent.value("175B", "no parallelism") == 0
+    assert sent.value("175B", "baseline") == 14 * S * 12288
+    assert sent.value("175B", "full") == 21 * S * 12288
+
+
+def test_ends_of_the_22b_model(known: dict[str, paper.Reproduced]) -> None:
+    """Section 4.3, whose text says "less than 0.01 %": its formula has 0.015 % and 0.57 %."""
+    sbh = S * 4 * 6144
+    section = entries(known, "table2", "ends")
+    dropout, everything = (entry.simulated for entry in section.entries)
+    assert dropout == sbh / T
+    assert everything == sbh / T * (1 + 4 * (1 + V / 6144))
+    shares = entries(known, "table2", "ends_share")
+    assert [f"{100 * entry.simulated:.3f}" for entry in shares.entries] == ["0.015", "0.568"]
+
+
+# ---------------------------------------------------------------------------------- Figures 1 and 7
+
+
+def test_figure_1(known: dict[str, paper.Reproduced]) -> None:
+    """18 bytes of 12h²L weights; L layers' activations, 1 + (p-1)/(pm) of them if interleaved."""
+    states = entries(known, "fig1", "states")
+    equations = entries(known, "fig1", "equations")
+    held = entries(known, "fig1", "activations")
+    for model, (_, h, layers, p, _) in MODELS.items():
+        weights = 18 * 12 * h**2 * layers / (T * p)
+        assert states.value(model) == pytest.approx(weights, rel=2e-3)
+        interleaved = 1 + Fraction(p - 1, p * 3) if model in ("175B", "530B") else 1
+        for strategy in ("baseline", PRESENT):
+            expected = layer_bytes(model, strategy) * layers * interleaved
+            assert equations.value(model, strategy) == expected
+            assert expected < held.value(model, strategy) < 1.03 * expected
+            read = held.entry(model, strategy).paper
+            assert read == pytest.approx(float(expected), rel=0.005)
+
+
+def test_the_22b_model_holds_what_section_4_3_adds(known: dict[str, paper.Reproduced]) -> None:
+    held = entries(known, "fig1", "activations")
+    ends = entries(known, "table2", "ends")
+    layers = layer_bytes("22B", PRESENT) * 48
+    assert held.value("22B", PRESENT) == layers + ends.entries[1].simulated
+
+
+def test_every_baseline_is_above_the_gpu_and_present_work_is_not(
+    known: dict[str, paper.Reproduced],
+) -> None:
+    totals = entries(known, "fig1", "totals")
+    for entry in totals.entries:
+        assert (entry.simulated > 80 * GIB) == (entry.labels[1] == "baseline")
+
+
+def test_figure_7(known: dict[str, paper.Reproduced]) -> None:
+    shares = entries(known, "fig7", "shares")
+    for entry in shares.entries:
+        model, technique = entry.labels
+        ratio = layer_bytes(model, technique) / layer_bytes(model, "baseline")
+        assert entry.simulated == float(ratio)
+    core = entries(known, "fig7", "attention_core")
+    assert [entry.simulated for entry in core.entries] == [80, 64, 871]
+    assert 34 * 12288 / (5 * 96) == 870.4
+    saved = entries(known, "fig7", "savings")
+    assert saved.value("GPT-3") == pytest.approx(80 / 114)
+    assert saved.value("MT-NLG") == pytest.approx(64 / 98)
+
+
+# ---------------------------------------------------------------------------------- Figures 8 and 9
+
+
+def test_figure_8(known: dict[str, paper.Reproduced]) -> None:
+    times = entries(known, "fig8", "times")
+    overheads = entries(known, "fig8", "overheads")
+    for model in MODELS:
+        parts = {
+            strategy: [times.value(model, strategy, part) for part in recompute_times.PARTS]
+            for strategy in recompute_times.BARS
+        }
+        assert parts["baseline"][2] == 0
+        assert parts["full"][:2] == parts["baseline"][:2]
+        # A whole forward pass again, but for what is launched while the device still works.
+        assert parts["full"][2] == pytest.approx(parts["baseline"][0], rel=0.01)
+        assert 0 < parts[PRESENT][2] < 0.2 * parts["full"][2]
+        for strategy in ("full", PRESENT):
+            overhead = sum(parts[strategy]) / sum(parts["baseline"]) - 1
+            assert overheads.value(model, strategy) == pytest.approx(overhead)
+
+
+def test_figure_8_has_the_22b_model_of_table_4(known: dict[str, paper.Reproduced]) -> None:
+    times = entries(known, "fig8", "times")
+    rows = {(row.labels[1], row.facts["pass"]): row.simulated for row in paper.table4().rows}
+    for strategy in recompute_times.BARS:
+        forward, backward, recompute = (
+            times.value("22B", strategy, part) for part in recompute_times.PARTS
+        )
+        assert forward == rows[strategy, "forward"]
+        assert backward + recompute == pytest.approx(rows[strategy, "backward"])
+
+
+def test_figure_9(known: dict[str, paper.Reproduced]) -> None:
+    """1F1B, whole outputs: p - S microbatches of L/p layers, 13 sbh each, and the dropout masks."""
+    sbh, p = S * 20480, 35
+    curves = entries(known, "fig9", "curves")
+    for stage in range(p - 1):
+        flying = p - stage
+        layers = flying * 3 * 13 * sbh + (flying * sbh if stage == 0 else 0)
+        whole = (stage_memory.WHOLE, stage_memory.DEALLOCATED, str(stage))
+        assert curves.value(*whole) == layers
+        kept = (stage_memory.WHOLE, stage_memory.KEPT, str(stage))
+        assert curves.value(*kept) == layers + flying * 2 * sbh
+    saved = entries(known, "fig9", "savings")
+    assert saved.value(stage_memory.WHOLE) == 2 * sbh * p
+    assert f"{2 * sbh * p / GIB:.2f}" == "2.73"
+    # Interleaved: 139 forward passes outstanding, each with an eighth of an output.
+    assert saved.value(stage_memory.SPLIT) == 139 * 2 * sbh / T
+
+
+# ------------------------------------------------------------------------------------- Appendix C
+
+
+def test_appendix_c(known: dict[str, paper.Reproduced]) -> None:
+    mfu = entries(known, "appendix-c", "utilization")
+    gains = entries(known, "appendix-c", "gains")
+    for model in ("175B", "530B"):
+        before, after = (
+            mfu.value(model, variant)
+            for variant in (kept_microbatches.PRESENT_WORK, kept_microbatches.KEEPING)
+        )
+        assert 0 < after - before < 0.01
+        assert gains.value(model) == after - before
+    kept = entries(known, "appendix-c", "kept")
+    for model in ("175B", "530B"):
+        outstanding, keeping, stages, whole = (
+            entry.simulated for entry in kept.entries if entry.labels[0] == model
+        )
+        assert 0 < keeping < outstanding and 0 < whole < stages
+
+
+def test_the_example_of_figure_10(known: dict[str, paper.Reproduced]) -> None:
+    """p = 4 and nine microbatches: stage S keeps every (4 - S)th, the last stage all."""
+    result = known["appendix-c"]
+    assert isinstance(result, AppendixC)
+    for stage in range(4):
+        passes = [one for one in result.example if one.stage == stage]
+        assert len(passes) == 2 * 9
+        kept = {one.action.microbatch for one in passes if one.keeps and one.action.kind == "F"}
+        assert kept == set(range(0, 9, 4 - stage))
+        backward_s = {
+            one.keeps: one.end_s - one.start_s for one in passes if one.action.kind == "B"
+        }
+        assert stage == 3 or backward_s[False] > 1.3 * backward_s[True]
+
+
+# ------------------------------------------------------------------------------------------- ZeRO
+
+
+def test_zero(known: dict[str, paper.Reproduced]) -> None:
+    h, layers, vocab, s = 1600, 48, 50304, 1024
+    num_parameters = layers * (12 * h**2 + 13 * h) + (vocab + s + 2) * h
+    states = entries(known, "zero", "parts")
+    assert [entry.simulated / num_parameters for entry in states.entries] == [2, 16, 4]
+    sbh = s * 32 * h
+    held = entries(known, "zero", "activations")
+    counted, everything, selective = (entry.simulated for entry in held.entries)
+    assert counted == 2 * 12 * sbh * layers
+    assert everything == (34 + 5 * 25 * s / h) * sbh * layers
+    assert selective == 34 * sbh * layers
+    checkpointed = entries(known, "zero", "checkpointing")
+    units, inputs, live = (entry.simulated for entry in checkpointed.entries)
+    assert units == (8 * 2 + 6 * 24) * sbh
+    assert inputs == layers * 2 * sbh
+    assert live == inputs + (34 + 80 - 2) * sbh
+
+
+def test_zero_divides_states_over_replicas(known: dict[str, paper.Reproduced]) -> None:
+    """(2 + 2 + 12/N)Ψ, (2 + 14/N)Ψ, 16Ψ/N."""
+    states = entries(known, "zero", "divided")
+    psi = states.value("0", "1") / 16
+    for number in (2, 4, 8, 16, 32, 64):
+        expected = (16, 4 + 12 / number, 2 + 14 / number, 16 / number)
+        for stage, size in enumerate(expected):
+            assert states.value(str(stage), str(number)) == pytest.approx(size * psi, abs=16)
+
+
+# --------------------------------------------------------------------------- what our documents say
+
+
+def test_the_validation_has_the_figures_that_we_print(known: dict[str, paper.Reproduced]) -> None:
+    """Each row of the table of the section on memory: target, what, the paper's figure, ours."""
+    text = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
+    section = text.partition("## Memory: the papers' figures")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([\w-]+)` \| (.+) \| (.+) \| (.+) \|$", section, re.MULTILINE)
+    written = [(target, what, ours) for target, what, _, ours in rows]
+    assert written == [(target, what, ours) for target, what, ours in quoted(known)]
+
+
+def test_the_validation_has_the_other_figures_too(known: dict[str, paper.Reproduced]) -> None:
+    text = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
+    text = " ".join(text.partition("## Memory: the papers' figures")[2].split())
+    ends = [entry.simulated / GIB for entry in entries(known, "fig1", "embeddings").entries]
+    assert f"the embedding's states ({ends[0]:.1f} to {ends[-1]:.1f} GiB)" in text
+    saved = entries(known, "fig9", "savings")
+    size = saved.value(stage_memory.SPLIT) / GIB
+    assert f"outputs split by sequence parallelism) {size:.2f} GiB are saved" in text
+    kept = [int(entry.simulated) for entry in entries(known, "appendix-c", "kept").entries]
+    assert f"{kept[1]} of {kept[0]} on the first stage of the 175B model" in text
+    assert f"{kept[5]} of {kept[4]} on that of the 530B model" in text
+    overheads = entries(known, "fig8", "overheads")
+    for strategy, points in (("full", "1.9 points"), (PRESENT, "1.3 for the present work")):
+        lowest = min(
+            overheads.error(entry) or 0 for entry in overheads.entries if strategy in entry.labels
+        )
+        assert points.startswith(f"{-100 * lowest:.1f}") and points in text

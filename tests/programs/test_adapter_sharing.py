@@ -1,0 +1,76 @@
+"""Transfers and gradient buckets share the adapters of their nodes, out and in."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from simtrain.engine import Program, simulate
+from simtrain.engine.sharing import find_stretches
+from simtrain.programs.iteration_layout import IterationTasks, tasks_of
+from simtrain.programs.seconds import IterationSeconds
+from simtrain.scenario import Scenario
+from tests.helpers.toys import a100, changed, machine_of, plan_of, small
+
+GRID = {"tensor": 8, "data": 2, "interleave": 2}
+"""Each tensor-parallel group fills a node of eight GPUs, so that all else goes between nodes."""
+
+
+def laid_out(scenario: Scenario, adapter: float | None = None) -> tuple[IterationTasks, Program]:
+    profile = changed(a100(), inter_node__adapter_bandwidth=adapter) if adapter else a100()
+    seconds = IterationSeconds.of(plan_of(scenario), machine_of(profile))
+    tasks = tasks_of(seconds.structure)
+    return tasks, tasks.program(seconds.of_part, seconds.adapter_load)
+
+
+def overlapping(**grid: int) -> Scenario:
+    return small(GRID | grid, overlap={"data_parallel": True, "pipeline": True})
+
+
+def test_without_buckets_between_nodes_nothing_is_shared() -> None:
+    exposed = small(GRID, overlap={"data_parallel": False, "pipeline": True})
+    assert laid_out(exposed)[1].shares is None
+    assert laid_out(overlapping(tensor=4))[1].shares is None  # two replicas on a node
+
+
+def test_a_task_takes_what_its_ends_have() -> None:
+    """A message what its sender sends and its receiver receives, a bucket both of its stage."""
+    tasks, program = laid_out(overlapping())
+    shares, num_stages = program.shares, tasks.num_stages
+    assert shares is not None and shares.capacity.tolist() == [1.0] * (2 * num_stages)
+    kinds = set()
+    for task in range(program.num_tasks):
+        stream, kind = program.graph.stream(task), program.graph.kind(task)
+        places = slice(*shares.load_starts[task : task + 2])
+        expected = []
+        if kind in ("transfer", "data bucket"):
+            ends = [int(end) for end in re.findall(r"\d+", stream)]
+            expected = [ends[0], num_stages + ends[-1]]
+            kinds.add(kind)
+            assert shares.load[places].tolist() == [1 / shares.weight[task]] * 2
+            assert 0 < shares.load[places][0] <= 1
+        assert shares.link[places].tolist() == expected, stream
+    assert kinds == {"transfer", "data bucket"}
+
+
+@pytest.mark.parametrize("adapter", [1e9, 25e9])
+def test_no_adapter_carries_more_than_it_can(adapter: float) -> None:
+    _, program = laid_out(overlapping(), adapter)
+    timeline, shares = simulate(program), program.shares
+    assert shares is not None
+    num_slowed = 0
+    moments = np.unique([timeline.start_s, timeline.end_s])
+    for start_s, end_s in itertools.pairwise(moments):
+        runs = (timeline.start_s <= start_s) & (timeline.end_s >= end_s)
+        running = np.flatnonzero(runs).tolist()
+        found = find_stretches(*shares, running)
+        used = np.zeros(len(shares.capacity))
+        for task, stretch in zip(running, found, strict=True):
+            places = slice(*shares.load_starts[task : task + 2])
+            used[shares.link[places]] += shares.load[places] / stretch
+            num_slowed += stretch > 1
+        assert used.max() <= 1 + 1e-9
+    assert num_slowed > 0
+    alone = simulate(Program(program.graph, program.duration_s))
+    assert alone.makespan_s <= timeline.makespan_s <= program.duration_s.sum()

@@ -1,0 +1,89 @@
+"""What a result shows of itself: a line, a table in a notebook, plain data, frames."""
+
+import io
+import json
+import sys
+import types
+
+import pytest
+from rich.console import Console
+
+import simtrain
+from simtrain.errors import InputError
+from simtrain.pages.result_page import result_page
+from simtrain.report.frames import breakdown_rows, memory_rows, timeline_rows
+from simtrain.search import search
+from tests.helpers.toys import a100, run, small
+
+RESULT = run(small())
+
+
+def test_public_values_print_a_short_summary() -> None:
+    evaluator = simtrain.Evaluator()
+    evaluation = evaluator.evaluate(RESULT.scenario)
+    found = search(RESULT.scenario, gpus=(4,), top=1)
+    timeline, plan = RESULT.timeline, RESULT.plan
+    values = [RESULT, timeline, timeline.program, plan, plan.schedule, RESULT.ran]
+    for value in [*values, a100(), evaluator, evaluation, found]:
+        assert len(repr(value)) < 200, type(value)
+
+
+def test_the_line_of_a_result() -> None:
+    line = repr(RESULT)
+    assert line.startswith("<Result unnamed: ")
+    for figure in ("MFU ", "HFU ", "GPUs 16 of a100_sxm4_80gb", "peak memory ", "of 80 GiB>"):
+        assert figure in line
+
+
+def test_a_notebook_shows_a_table_of_every_part() -> None:
+    html = RESULT._repr_html_()
+    assert html.startswith("<table><tr><th>") and html.endswith("</table>")
+    for name in (*RESULT.summary, *RESULT.breakdown_s):
+        assert f"<th>{name}</th>" in html
+
+
+def test_a_name_cannot_break_the_table() -> None:
+    scenario = RESULT.scenario.replace({"name": "<b>&"})
+    assert "<td>&lt;b&gt;&amp;</td>" in run(scenario)._repr_html_()
+
+
+def test_plain_data_is_json() -> None:
+    data = RESULT.to_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+def test_tables_have_a_row_per_stage_and_per_task() -> None:
+    parts = breakdown_rows(RESULT.stages)
+    assert [row.pop("stage") for row in parts] == [0, 1, 2, 3]
+    assert [sum(row.values()) for row in parts] == pytest.approx([RESULT.iteration_time_s] * 4)
+    peaks = [row["peak_bytes"] for row in memory_rows(RESULT.memory)]
+    assert tuple(peaks) == RESULT.memory.peaks_bytes
+    tasks = timeline_rows(RESULT.timeline)
+    assert len(tasks) == RESULT.timeline.program.num_tasks
+    assert max(row["end_s"] for row in tasks) == RESULT.iteration_time_s
+
+
+def test_frames_are_pandas_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = types.ModuleType("pandas")
+    pandas.DataFrame = lambda rows: ("frame", rows)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert RESULT.frame("breakdown") == ("frame", breakdown_rows(RESULT.stages))
+    assert RESULT.frame("memory") == ("frame", memory_rows(RESULT.memory))
+    assert RESULT.frame("timeline") == ("frame", timeline_rows(RESULT.timeline))
+
+
+def test_without_pandas_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"pip install pandas, or .* Result.to_dict"):
+        RESULT.frame("breakdown")
+
+
+def test_heads_that_are_no_multiple_of_8_are_warned_of() -> None:
+    """On the page and in the data; a fused kernel refuses them."""
+    odd, even = (run(small(model={"kv_channels": channels})) for channels in (108, 144))
+    (said,) = odd.to_dict()["warnings"]
+    assert said.startswith("Heads have 108 channels, no multiple of 8: on the GPU the batched")
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(result_page(odd))
+    assert said in console.export_text()
+    assert even.to_dict()["warnings"] == []

@@ -1,0 +1,73 @@
+"""What every malformed or illegal scenario is told: the place, the code, the words that help."""
+
+from pathlib import Path
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.scenario import load_scenario
+from tests.helpers.bad_context import BAD_CONTEXT
+from tests.helpers.bad_data_parallel import BAD_DATA_PARALLEL
+from tests.helpers.bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, Bad, adding
+from tests.helpers.bad_stages import BAD_STAGES
+from tests.helpers.bad_userbuffers import BAD_USERBUFFERS
+from tests.helpers.scenario_texts import MINIMAL
+
+ALL = UNREADABLE + WRONG_VALUES + ILLEGAL + BAD_STAGES + BAD_CONTEXT
+ALL += BAD_DATA_PARALLEL + BAD_USERBUFFERS
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_a_bad_scenario_is_told_everything_that_is_wrong(case: Bad, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(case.content if isinstance(case.content, bytes) else case.content.encode())
+    with pytest.raises(InputError) as caught:
+        load_scenario(path)
+    heads = [str(problem).removeprefix(str(path)) for problem in caught.value.problems]
+    assert len(heads) == len(case.heads)
+    for head, expected in zip(heads, case.heads, strict=True):
+        assert head.startswith(f"{expected} ")
+    for words in case.says:
+        assert words in str(caught.value.problems[0])
+    assert all(problem.fix or problem.code == "E207" for problem in caught.value.problems)
+
+
+def test_at_least_forty_kinds_of_bad_scenario_are_tried() -> None:
+    assert len({case.name for case in ALL}) >= 40
+
+
+def test_a_whole_message_as_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(adding("parallelism:\n  tensor: 128\n"), "utf-8")
+    with pytest.raises(InputError) as caught:
+        load_scenario("x.yaml")
+    assert str(caught.value) == (
+        "x.yaml:10:11: E301 parallelism.tensor is 128, which does not divide "
+        "model.num_attention_heads (64)\n"
+        " 10 |   tensor: 128\n"
+        "    |           ^\n"
+        "  reason: tensor parallelism gives each rank whole attention heads\n"
+        "  fix: write parallelism.tensor: 64 or 32, or model.num_attention_heads: 128 or 256"
+    )
+
+
+def test_a_missing_file_names_similar_ones(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(MINIMAL, "utf-8")
+    with pytest.raises(InputError, match=r"E101 no such file\n  fix: did you mean mine\.yaml in"):
+        load_scenario(tmp_path / "mien.yaml")
+    with pytest.raises(InputError, match=r"fix: YAML files in .*: mine\.yaml"):
+        load_scenario(tmp_path / "something_else_entirely.yaml")
+    with pytest.raises(InputError, match=r"nowhere cannot be read either: check the path"):
+        load_scenario(tmp_path / "nowhere" / "x.yaml")
+
+
+def test_a_folder_is_not_a_scenario(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="E102 is a folder, not a file"):
+        load_scenario(tmp_path)
+
+
+def test_a_name_that_no_system_can_open_is_refused() -> None:
+    with pytest.raises(InputError, match="E102 cannot be read: embedded null byte"):
+        load_scenario("a\0b.yaml")
+    with pytest.raises(InputError, match="E102 cannot be read: File name too long"):
+        load_scenario("a" * 5000 + ".yaml")

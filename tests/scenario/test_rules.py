@@ -1,0 +1,384 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError, Location
+from simtrain.scenario import (
+    RULES,
+    Rule,
+    Scenario,
+    Violation,
+    check_cluster,
+    check_scenario,
+    load_scenario,
+)
+from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
+from simtrain.scenario.precision_rules import products_rule
+from simtrain.scenario.rules import size_rule
+from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
+from simtrain.scenario.violation import broken_codes, suggest
+from simtrain.schedules import build, most_outstanding
+from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_data, scenario_of
+from tests.helpers.uneven_pipelines import (
+    layers_are_placed_by_hand,
+    layers_by_hand,
+    uneven_pipelines,
+)
+
+BOOL = st.booleans()
+
+
+def of(*values: Any) -> st.SearchStrategy[Any]:
+    """One of these, chosen so that legal and illegal combinations are both common."""
+    return st.sampled_from(values)
+
+
+def with_some(
+    required: Mapping[str, st.SearchStrategy[Any]], **optional: st.SearchStrategy[Any]
+) -> st.SearchStrategy[dict[str, Any]]:
+    """All the required keys and any of the optional ones: defaults take part in the rules."""
+    return st.fixed_dictionaries(dict(required), optional=optional)
+
+
+ANY_SCENARIO = with_some(
+    {
+        "model": with_some(
+            {
+                "num_layers": of(24, 48, 96, 48, 7),
+                "hidden_size": of(96, 48, 480, 384, 96, 100),
+                "num_attention_heads": of(24, 48, 24, 48, 5),
+                "seq_length": of(48, 96, 2048, 7),
+            },
+            ffn_hidden_size=of(96, 192, 50),
+            vocab_size=of(4800, 9600, 50257),
+            num_query_groups=of(24, 8, 8, 7, 1),
+            kv_channels=of(8, 64, 320, 5),
+        ),
+        "batch": with_some({"micro": of(1, 2, 1, 3), "global": of(48, 96, 192, 50)}),
+        "parallelism": with_some(
+            {
+                "tensor": of(1, 2, 4, 8, 3, 7),
+                "pipeline": of(1, 2, 3, 4, 8, 5),
+                "interleave": of(1, 2, 3),
+            },
+            data=of(1, 2, 4, 5),
+            sequence_parallel=BOOL,
+            scatter_gather=BOOL,
+            first_stage_layers=of(None, None, None, 3, 6, 8, 12, 100),
+            last_stage_layers=of(None, None, None, 6, 9, 12, 15),
+        ),
+    },
+    schedule=of("gpipe", "1f1b", "interleaved", "interleaved"),
+    precision=with_some({}, compute=of("bf16", "fp16"), gradients=of("fp32", "bf16", "fp16")),
+    overlap=with_some(
+        {},
+        pipeline=BOOL,
+        data_parallel=of(True, True, False),
+        parameter_gather=of(False, False, False, True),
+        gradient_buckets=of("layer", "layer", "megatron"),
+        align_gradient_reduction=of(False, False, True),
+        align_parameter_gather=of(False, False, False, True),
+    ),
+    recompute=with_some(
+        {"strategy": of("none", "selective", "full", "full", "auto")},
+        method=of("uniform", "block"),
+        num_layers=of(1, 1, 2, 6, 50),
+        distribute=of(False, False, True),
+        keep_microbatches=of(0, 0, 1, 3, 9, 500, "auto"),
+    ),
+    memory=with_some({}, zero_stage=of(0, 0, 1, 2, 3)),
+    attention_backend=of("unfused", "fused", "unfused"),
+)
+
+
+EITHER = ANY_SCENARIO | uneven_pipelines()
+
+
+def buckets_are_legal_by_hand(scenario: Scenario) -> bool:
+    overlap, stage = scenario.overlap, scenario.memory.zero_stage
+    has_buckets = overlap.data_parallel and stage < 2
+    gathers = overlap.parameter_gather
+    return (
+        (not gathers or (has_buckets and stage == 1))
+        and (overlap.gradient_buckets == "layer" or has_buckets)
+        and not (
+            overlap.align_gradient_reduction
+            and not (has_buckets and scenario.parallelism.pipeline > 1)
+        )
+        and not (
+            overlap.align_parameter_gather and not (gathers and scenario.schedule == "interleaved")
+        )
+    )
+
+
+def is_legal_by_hand(scenario: Scenario) -> bool:
+    """The legality of Megatron-LM written a second time, as the quotients that must be whole."""
+    model, split, batch = scenario.model, scenario.parallelism, scenario.batch
+    interleaved = scenario.schedule == "interleaved"
+    has_channels = "kv_channels" in model.model_fields_set
+    cuts = (split.scatter_gather and split.pipeline > 1) or scenario.recompute.distribute
+    whole = [
+        (model.num_query_groups, split.tensor),
+        (model.num_attention_heads, model.num_query_groups),
+        (model.hidden_size, 1 if has_channels else model.num_attention_heads),
+        (model.seq_length * batch.micro * model.hidden_size, split.tensor if cuts else 1),
+        (model.ffn_hidden_size, split.tensor),
+        (model.vocab_size, split.tensor),
+        (batch.global_, batch.micro * split.data * (split.pipeline if interleaved else 1)),
+        (model.seq_length, split.tensor if split.sequence_parallel else 1),
+    ]
+    fewest_stages = 1
+    if interleaved:
+        fewest_stages = 2 if scenario.overlap.pipeline else 3
+    channels = model.kv_channels
+    highest_zero_stage = 3 if split.pipeline == 1 else 1
+    return (
+        all(number % parts == 0 for number, parts in whole)
+        and interleaved == (split.interleave > 1)
+        and split.pipeline >= fewest_stages
+        and layers_are_placed_by_hand(scenario)
+        and not (split.sequence_parallel and (split.tensor == 1 or split.scatter_gather))
+        and not (scenario.overlap.pipeline and not interleaved)
+        and scenario.precision.gradients in ("fp32", scenario.precision.compute)
+        and recompute_is_legal_by_hand(scenario)
+        and buckets_are_legal_by_hand(scenario)
+        and (scenario.attention_backend == "unfused" or channels in range(8, 257, 8))
+        and scenario.memory.zero_stage <= (0 if split.data == 1 else highest_zero_stage)
+    )
+
+
+def recompute_is_legal_by_hand(scenario: Scenario) -> bool:
+    """Of a scenario that is legal in all else: the schedule itself tells what is outstanding."""
+    policy, split = scenario.recompute, scenario.parallelism
+    kept = policy.keep_microbatches
+    if kept and (policy.strategy in ("none", "auto") or split.pipeline == 1):
+        return False
+    if kept and kept != "auto":
+        sizes = split.pipeline, split.interleave, scenario.num_microbatches
+        if kept > most_outstanding(build(scenario.schedule, *sizes))[0]:
+            return False
+    if policy.strategy != "full":
+        return (policy.method, policy.num_layers, policy.distribute) == ("uniform", 1, False)
+    is_split = split.tensor > 1 and not split.sequence_parallel
+    longest_chunk = max(layers_by_hand(scenario)) // split.interleave
+    return policy.num_layers <= longest_chunk and (is_split or not policy.distribute)
+
+
+@settings(max_examples=400)
+@given(EITHER)
+def test_nothing_illegal_runs_and_nothing_legal_is_refused(data: Mapping[str, Any]) -> None:
+    scenario = Scenario.model_validate(data)
+    assert (broken_codes(scenario, RULES) == set()) == is_legal_by_hand(scenario)
+
+
+@settings(max_examples=200)
+@given(EITHER)
+def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
+    scenario = Scenario.model_validate(data)
+    try:
+        check_scenario(scenario)
+    except InputError as error:
+        assert {problem.code for problem in error.problems} == broken_codes(scenario, RULES)
+        return
+    split, batch = scenario.parallelism, scenario.batch
+    assert scenario.num_microbatches * batch.micro * split.data == batch.global_
+    chunks = range(split.pipeline * split.interleave)
+    layers = [scenario.layers_of_chunk(virtual_stage) for virtual_stage in chunks]
+    assert sum(layers) == scenario.model.num_layers
+    assert tuple(sorted(set(layers))) == scenario.chunk_sizes
+    assert [scenario.layers_of_stage(stage) for stage in range(split.pipeline)] == [
+        sum(layers[stage :: split.pipeline]) for stage in range(split.pipeline)
+    ]
+
+
+@settings(max_examples=200)
+@given(EITHER)
+def test_every_suggestion_mends_its_rule(data: Mapping[str, Any]) -> None:
+    scenario = Scenario.model_validate(data)
+    for rule in RULES:
+        violation = rule.check(scenario)
+        if violation is None:
+            continue
+        mended = all_mended(scenario, rule, violation)
+        assert mended, f"{rule.code} knows no way out"
+        assert all(rule.check(changed) is None for changed in mended)
+
+
+def all_mended(scenario: Scenario, rule: Rule, violation: Violation) -> list[Scenario]:
+    """The scenario with each of the suggested values."""
+    fixes = suggest(scenario, rule, violation, RULES).items()
+    return [scenario.replace({field: value}) for field, values in fixes for value in values]
+
+
+@settings(max_examples=200)
+@given(EITHER)
+def test_a_legal_suggestion_never_stands_beside_an_illegal_one(data: Mapping[str, Any]) -> None:
+    scenario = Scenario.model_validate(data)
+    found = [(rule, violation) for rule in RULES if (violation := rule.check(scenario))]
+    if len(found) != 1:
+        return
+    ((rule, violation),) = found
+    results = all_mended(scenario, rule, violation)
+    legal = [changed for changed in results if is_legal_by_hand(changed)]
+    assert legal in ([], results)
+
+
+def test_codes_are_unique_and_every_rule_has_a_reason() -> None:
+    codes = [rule.code for rule in RULES]
+    assert codes == sorted(codes)
+    of_clusters = (size_rule(8, 1), NO_HOST_LINK, NO_FUSED_ATTENTION, products_rule(()))
+    every_rule = (*RULES, *of_clusters, userbuffer_node_rule(8))
+    assert len({rule.code for rule in every_rule}) == len(every_rule)
+    assert all(rule.reason for rule in every_rule)
+
+
+def test_the_nearest_value_is_preferred_that_leaves_nothing_broken() -> None:
+    # 6 divides the 24576 of the MLP and is nearer than 4, but not the 64 heads.
+    assert fixes_of(MINIMAL + "parallelism: {tensor: 7}\n", "E303") == [
+        "parallelism.tensor: 8",
+        "parallelism.tensor: 4",
+    ]
+
+
+def test_the_padded_vocabulary_is_megatrons() -> None:
+    # 128 x 8 = 1024 and 50 x 1024 = 51200, the paper's vocabulary for GPT-2's 50257 tokens.
+    text = MINIMAL.replace("seq_length: 2048", "seq_length: 2048\n  vocab_size: 50257")
+    fixes = fixes_of(text + "parallelism: {tensor: 8}\n", "E304")
+    assert fixes[0] == "model.vocab_size: 51200"
+
+
+def test_interleaving_suggests_batches_of_whole_groups_of_microbatches() -> None:
+    text = MINIMAL.replace("global: 64", "global: 65")
+    fixes = fixes_of(text + "parallelism: {pipeline: 8, interleave: 3}\n", "E306")
+    assert fixes[:2] == ["batch.global: 64", "batch.global: 96"]
+
+
+def test_two_stages_interleave_only_with_overlapped_transfers() -> None:
+    text = MINIMAL + "parallelism: {pipeline: 2, interleave: 3}\n"
+    assert "overlap.pipeline: true" in fixes_of(text, "E310")
+    scenario_of(text + "overlap: {pipeline: true}\n")
+
+
+def test_more_passes_than_can_be_laid_out_are_refused() -> None:
+    """A million forward passes of all stages, counted by microbatch and chunk."""
+    text = MINIMAL + "parallelism: {pipeline: 4, interleave: 3}\n"
+    group = 4 * 4  # a microbatch of four for each stage
+    most = 1_000_000 // 12 // 4 * group
+    scenario_of(text.replace("global: 64", f"global: {most}"))
+    assert fixes_of(text.replace("global: 64", f"global: {most + group}"), "E332") == [
+        f"batch.global: {most}"
+    ]
+
+
+FROM_KEPT = ["keep_microbatches: 0", "strategy: selective", "strategy: full"]
+PIPELINE = "parallelism: {tensor: 4, pipeline: 4}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "fixes"),
+    [
+        ("recompute: {num_layers: 3}\n", "E318", ["strategy: full", "num_layers: 1"]),
+        ("recompute: {strategy: auto, method: block, num_layers: 3}\n", "E318", ["strategy: full"]),
+        (PIPELINE + "recompute: {strategy: full, num_layers: 13}\n", "E319", ["num_layers: 12"]),
+        ("recompute: {keep_microbatches: auto}\n" + PIPELINE, "E322", FROM_KEPT),
+        (
+            PIPELINE + "recompute: {strategy: full, keep_microbatches: 5}\n",
+            "E324",
+            ["keep_microbatches: 4"],
+        ),
+    ],
+)
+def test_the_nearest_legal_recompute(text: str, code: str, fixes: list[str]) -> None:
+    assert fixes_of(MINIMAL + text, code) == [f"recompute.{fix}" for fix in fixes]
+
+
+@pytest.mark.parametrize(
+    ("grid", "strategy", "code"),
+    [("{pipeline: 4}", "none", "E322"), ("{tensor: 4}", "full", "E323")],
+)
+def test_how_many_can_be_kept_is_not_told_where_none_can(
+    grid: str, strategy: str, code: str
+) -> None:
+    text = f"parallelism: {grid}\nrecompute: {{strategy: {strategy}, keep_microbatches: 99}}\n"
+    assert broken_codes(Scenario.model_validate(scenario_data(MINIMAL + text)), RULES) == {code}
+    assert fixes_of(MINIMAL + text, code)[0] == "recompute.keep_microbatches: 0"
+
+
+@pytest.mark.parametrize(
+    ("stage", "grid", "code", "fixes"),
+    [
+        (2, "{pipeline: 4, data: 2}", "E325", ["memory.zero_stage: 1", "memory.zero_stage: 0"]),
+        (3, "{pipeline: 4}", "E325", ["memory.zero_stage: 0"]),
+        (1, "{tensor: 8}", "E326", ["memory.zero_stage: 0", "parallelism.data: 2"]),
+    ],
+)
+def test_the_nearest_legal_zero_stage(stage: int, grid: str, code: str, fixes: list[str]) -> None:
+    text = f"parallelism: {grid}\nmemory: {{zero_stage: {stage}}}\n"
+    assert fixes_of(MINIMAL + text, code)[: len(fixes)] == fixes
+
+
+def test_a_value_that_nothing_mends_alone_is_told_so() -> None:
+    huge = "parallelism: {pipeline: 2147483647, interleave: 7}\n"
+    with pytest.raises(InputError) as caught:
+        scenario_of(MINIMAL + huge)
+    problem = caught.value.problems[0]
+    assert problem.code == "E305"
+    assert problem.fix is not None
+    assert problem.fix.endswith("together: no single value is enough")
+
+
+def test_all_unused_entries_of_the_software_stack_are_told_of_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        scenario_of(MINIMAL + "software: {fused_rotary: false, attention_speed: 0.5}\n")
+    (problem,) = caught.value.problems
+    assert problem.code == "E380"
+    assert problem.message == (
+        "software.attention_speed is set, but attention is not fused; "
+        "software.fused_rotary is set, but the model has no rotary embedding"
+    )
+    entries = "software.attention_speed and software.fused_rotary"
+    assert problem.fix == f"change {entries} together: no single value is enough"
+
+
+def test_the_override_is_blamed_before_the_file() -> None:
+    with pytest.raises(InputError) as caught:
+        load_scenario("table5_530b_present", ["parallelism.data=3"])
+    (problem,) = caught.value.problems
+    assert problem.code == "E306"
+    assert problem.location == Location("--set parallelism.data=3")
+
+
+def test_a_scenario_built_in_python_is_checked_without_a_place() -> None:
+    scenario = Scenario.model_validate(scenario_data(MINIMAL + "parallelism: {tensor: 7}\n"))
+    with pytest.raises(InputError) as caught:
+        check_scenario(scenario)
+    assert caught.value.problems[0].location is None
+
+
+HAS_ALL: dict[str, Any] = {
+    "nvlink_gpus": 8,
+    "has_host_link": True,
+    "has_fused_attention": True,
+    "product_types": ("bf16",),
+}
+
+
+def test_a_job_larger_than_its_cluster_is_refused_with_what_fits() -> None:
+    scenario = load_scenario("dp530b")
+    check_cluster(scenario, gpus_per_node=8, num_nodes=280, **HAS_ALL)
+    with pytest.raises(InputError) as caught:
+        check_cluster(scenario, gpus_per_node=8, num_nodes=279, **HAS_ALL)
+    (problem,) = caught.value.problems
+    assert problem.code == "E317"
+    assert "8 x 35 x 8 = 2240 GPUs, but the cluster has 2232 (279 nodes of 8)" in problem.message
+    assert str(problem.location).endswith("dp530b.yaml:14:9")
+    assert problem.fix is not None
+    assert problem.fix.startswith("write parallelism.data: 4 or 2, ")
+
+
+def test_a_cluster_that_nothing_smaller_fits_alone_is_told_so() -> None:
+    with pytest.raises(InputError, match="no single value is enough"):
+        check_cluster(load_scenario("dp530b"), gpus_per_node=1, num_nodes=1, **HAS_ALL)

@@ -1,0 +1,286 @@
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from simtrain.errors import InputError, Location
+from simtrain.resources import find_profile, find_scenario, list_scenarios
+from simtrain.scenario import RecomputePolicy, Scenario, load_scenario
+from tests.helpers.scenario_texts import MINIMAL, edited, scenario_of
+
+TABLE_3 = {  # layers, hidden, heads, pipeline, interleave, micro, global, GPUs
+    "22b": (48, 6144, 64, 1, 1, 4, 4, 8),
+    "175b": (96, 12288, 96, 8, 3, 1, 64, 64),
+    "530b": (105, 20480, 128, 35, 3, 1, 280, 280),
+    "1t": (128, 25600, 160, 64, 1, 1, 512, 512),
+}
+
+
+def numbers(scenario: Scenario) -> tuple[int, ...]:
+    model, parallelism, batch = scenario.model, scenario.parallelism, scenario.batch
+    return (
+        model.num_layers,
+        model.hidden_size,
+        model.num_attention_heads,
+        parallelism.pipeline,
+        parallelism.interleave,
+        batch.micro,
+        batch.global_,
+        scenario.num_gpus,
+    )
+
+
+def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> None:
+    assert len(MINIMAL.splitlines()) <= 10
+    scenario = scenario_of(MINIMAL)
+    assert scenario.model.ffn_hidden_size == 4 * 6144
+    assert scenario.model.vocab_size == 51200
+    assert scenario.model.tied_embeddings is True
+    assert scenario.parallelism.model_dump() == {
+        "tensor": 1,
+        "sequence_parallel": False,
+        "pipeline": 1,
+        "interleave": 1,
+        "first_stage_layers": None,
+        "last_stage_layers": None,
+        "data": 1,
+        "context": 1,
+        "context_communication": "p2p",
+        "context_a2a": None,
+        "scatter_gather": True,
+        "expert": 1,
+        "expert_tensor": None,
+        "expert_dispatch": "all_to_all",
+    }
+    assert scenario.schedule == "1f1b"
+    assert scenario.recompute.model_dump() == {
+        "strategy": "none",
+        "method": "uniform",
+        "num_layers": 1,
+        "distribute": False,
+        "keep_microbatches": 0,
+    }
+    assert scenario.memory.model_dump() == {
+        "zero_stage": 0,
+        "shard_over": None,
+        "reshard_after_forward": True,
+        "reduce_every_microbatch": True,
+        "offload_optimizer": False,
+        "deallocate_outputs": True,
+        "in_place_cross_entropy": None,
+    }
+    assert (scenario.cluster, scenario.hardware) == ("a100_sxm4_80gb", {})
+    assert scenario.precision.model_dump() == {
+        "compute": "bf16",
+        "tf32": False,
+        "fp8_recipe": "delayed",
+        "fp8_parameters": False,
+        "gradients": "fp32",
+        "exp_avg": "fp32",
+        "exp_avg_sq": "fp32",
+        "main_parameters": "fp32",
+    }
+    assert scenario.overlap.model_dump() == {
+        "tensor_parallel": None,
+        "userbuffers": False,
+        "pipeline": False,
+        "data_parallel": False,
+        "shared_expert": False,
+        "parameter_gather": False,
+        "prefetch": 1,
+        "gradient_buckets": "layer",
+        "align_gradient_reduction": False,
+        "align_parameter_gather": False,
+    }
+
+
+def test_derived_quantities() -> None:
+    scenario = scenario_of(
+        edited("global: 64", "global: 128")
+        + "parallelism: {tensor: 8, pipeline: 4, interleave: 3, data: 2}\n"
+        + "precision: {gradients: bf16}\n"
+    )
+    assert scenario.num_gpus == 8 * 4 * 2
+    assert scenario.num_microbatches == 128 // (4 * 2)
+    assert scenario.num_chunks == 3
+    assert [scenario.layers_of_chunk(stage) for stage in range(12)] == [48 // (4 * 3)] * 12
+    assert scenario.chunk_sizes == (4,)
+    assert (scenario.compute_bytes, scenario.gradient_bytes) == (2, 2)
+    assert scenario.schedule == "interleaved"
+    assert scenario_of(MINIMAL).gradient_bytes == 4
+
+
+@pytest.mark.parametrize(
+    ("recompute", "sequence_parallel", "strategy"),
+    [
+        ("none", "false", "baseline"),
+        ("none", "true", "sequence"),
+        ("full", "false", "full"),
+        ("selective", "false", "selective"),
+        ("selective", "true", "selective+sequence"),
+        ("full", "true", "full+sequence"),
+        ("{strategy: full, method: block}", "false", "full"),
+    ],
+)
+def test_strategies_have_the_papers_names(
+    recompute: str, sequence_parallel: str, strategy: str
+) -> None:
+    text = f"recompute: {recompute}\nparallelism: {{tensor: 8, sequence_parallel: "
+    assert scenario_of(MINIMAL + text + f"{sequence_parallel}}}\n").strategy == strategy
+
+
+FULL_SECTION = "{strategy: full, method: uniform, num_layers: 1, keep_microbatches: 0}"
+LONG = "recompute: {strategy: full, method: block, num_layers: 2}\n"
+
+
+def test_a_word_stands_for_its_section() -> None:
+    short, long = (scenario_of(MINIMAL + f"recompute: {one}\n") for one in ("full", FULL_SECTION))
+    assert short.recompute == long.recompute == RecomputePolicy(strategy="full")
+    again = Scenario.model_validate(short.model_dump(by_alias=True))
+    assert again.recompute == short.recompute
+
+
+@pytest.mark.parametrize("written", ["", "recompute: selective\n", LONG])
+@pytest.mark.parametrize("override", ["recompute=full", "recompute.strategy=full"])
+def test_overrides_reach_recompute_in_either_form(
+    tmp_path: Path, written: str, override: str
+) -> None:
+    """A word replaces the section, as everywhere; a path into it changes one field of it."""
+    path = tmp_path / "x.yaml"
+    path.write_text(MINIMAL + written, "utf-8")
+    recompute = load_scenario(path, [override]).recompute
+    stays = written == LONG and override.startswith("recompute.")
+    assert recompute.strategy == "full"
+    assert (recompute.method, recompute.num_layers) == (("block", 2) if stays else ("uniform", 1))
+
+
+def test_overrides_of_recompute_are_laid_one_over_another() -> None:
+    overrides = ["recompute=full", "recompute.num_layers=6", "recompute.method=block"]
+    recompute = load_scenario(
+        "table5_1t_present", ["parallelism.pipeline=16", *overrides]
+    ).recompute
+    assert recompute == RecomputePolicy(strategy="full", num_layers=6, method="block")
+
+
+def test_a_broken_rule_of_recompute_points_at_the_word() -> None:
+    text = MINIMAL + "recompute: full\nparallelism: {pipeline: 4}\n"
+    positions = scenario_of(text).positions
+    assert str(positions.of_value(("recompute", "strategy"))) == "x.yaml:9:12"
+
+
+def test_scatter_gather_is_on_unless_the_sequence_is_already_split() -> None:
+    def scatters(parallelism: str) -> bool:
+        return scenario_of(MINIMAL + f"parallelism: {parallelism}\n").parallelism.scatter_gather
+
+    assert scatters("{tensor: 8}") is True
+    assert scatters("{tensor: 8, sequence_parallel: true}") is False
+    assert scatters("{tensor: 8, scatter_gather: false}") is False
+
+
+def test_a_scenario_cannot_be_changed() -> None:
+    scenario = scenario_of(MINIMAL)
+    with pytest.raises(ValidationError):
+        scenario.model.num_layers = 3
+
+
+def test_every_shipped_scenario_loads_and_cites_its_source() -> None:
+    names = list_scenarios()
+    assert len(names) == 33
+    for name in names:
+        assert load_scenario(name).name == name
+        first = find_scenario(name).read_text("utf-8").splitlines()[0]
+        assert re.match(r"# .*[a-zA-Z.] 20\d\d, ", first)
+        if name.startswith(("table", "dp")):
+            assert first.startswith("# Korthikanti et al. 2022, ")
+
+
+@pytest.mark.parametrize("model", TABLE_3)
+def test_table_5_runs_the_configurations_of_table_3(model: str) -> None:
+    full, present = (load_scenario(f"table5_{model}_{kind}") for kind in ("full", "present"))
+    assert numbers(full) == numbers(present) == TABLE_3[model]
+    assert (full.strategy, present.strategy) == ("full", "selective+sequence")
+    for scenario in (full, present):
+        assert scenario.parallelism.tensor == 8
+        assert (scenario.model.seq_length, scenario.model.vocab_size) == (2048, 51200)
+
+
+def test_dp530b_is_the_530b_model_with_eight_replicas() -> None:
+    one, eight = load_scenario("table5_530b_present"), load_scenario("dp530b")
+    assert (eight.num_gpus, eight.batch.global_) == (2240, 2240)
+    assert eight.model == one.model
+    assert eight.num_microbatches == one.num_microbatches
+    assert not eight.overlap.data_parallel
+
+
+def test_table_4_is_one_layer_of_the_22b_model() -> None:
+    names = ("baseline", "sequence", "full", "selective", "selective_sequence")
+    scenarios = [load_scenario(f"table4_{name}") for name in names]
+    assert [scenario.strategy for scenario in scenarios] == [
+        name.replace("_", "+") for name in names
+    ]
+    assert {numbers(scenario) for scenario in scenarios} == {(1, 6144, 64, 1, 1, 4, 4, 8)}
+
+
+def test_a_scenario_is_named_after_its_file_unless_it_has_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "what-if.yaml"
+    path.write_text(MINIMAL, "utf-8")
+    assert load_scenario(path).name == "what-if"
+    assert load_scenario(str(path), ["name=other"]).name == "other"
+    assert load_scenario(path, ["name="]).name == "what-if"
+
+
+def test_overrides_reach_every_field_and_derive_defaults_anew() -> None:
+    scenario = load_scenario(
+        "table5_175b_present",
+        ["parallelism.interleave=1", "model.hidden_size=24576", "hardware.gpu.memory=40 GiB"],
+    )
+    assert scenario.schedule == "1f1b"
+    assert scenario.model.ffn_hidden_size == 4 * 24576
+    assert scenario.hardware == {"gpu": {"memory": "40 GiB"}}
+
+
+def test_hardware_overrides_keep_their_positions() -> None:
+    scenario = scenario_of(MINIMAL + "hardware:\n  gpu:\n    memory: 40 GiB\n")
+    document = scenario.hardware_document
+    assert document.data == {"gpu": {"memory": "40 GiB"}}
+    assert str(document.positions.of_value(("gpu", "memory"))) == "x.yaml:11:13"
+    assert scenario_of(MINIMAL).hardware_document.data == {}
+
+
+def test_positions_stay_reachable() -> None:
+    positions = scenario_of(MINIMAL).positions
+    assert positions.of_value(("batch", "global")) == Location("x.yaml", 8, 11, "  global: 64")
+
+
+def test_a_path_wins_over_a_shipped_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_scenario("dp530b").is_absolute()
+    assert find_scenario("dp530b.yaml") == Path("dp530b.yaml")
+    assert find_scenario("./dp530b") == Path("dp530b")
+    (tmp_path / "dp530b").write_text(MINIMAL, "utf-8")
+    assert find_scenario("dp530b") == Path("dp530b")
+
+
+def test_an_unknown_name_suggests_a_shipped_one() -> None:
+    with pytest.raises(InputError) as caught:
+        find_scenario("table5_175b_presnt")
+    (problem,) = caught.value.problems
+    assert problem.message == 'no scenario is called "table5_175b_presnt"'
+    assert problem.fix is not None
+    assert problem.fix.startswith(
+        "did you mean table5_175b_present? Known names: deepseek_v3, dp530b, "
+    )
+    with pytest.raises(InputError, match='no hardware profile is called "b200"'):
+        find_profile("b200")
+
+
+def test_an_installed_package_finds_its_data_inside_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "simtrain" / "_data" / "scenarios"
+    folder.mkdir(parents=True)
+    (folder / "only.yaml").write_text(MINIMAL, "utf-8")
+    monkeypatch.setattr("simtrain.resources._PACKAGE", tmp_path / "simtrain")
+    assert list_scenarios() == ["only"]
+    assert load_scenario("only").model.num_layers == 48

@@ -1,0 +1,110 @@
+"""Scenario files that simtrain writes to start from, and the schema by which editors check them."""
+
+import json
+import pathlib
+import re
+
+import jsonschema
+import pytest
+from pydantic import BaseModel
+
+from simtrain.resources import find_scenario, list_scenarios
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.scenario.field_docs import descriptions, name_in_files, section_of, summary
+from simtrain.scenario.json_schema import scenario_schema
+from simtrain.scenario.template import template
+from simtrain.strict_yaml import load_document, parse_document
+from tests.helpers.command_line import call
+from tests.helpers.scenario_texts import MINIMAL
+
+
+def sections(section: type[BaseModel] = Scenario) -> dict[str, type[BaseModel]]:
+    found = {section.__name__: section}
+    for name in section.model_fields:
+        if inside := section_of(section, name):
+            found |= sections(inside)
+    return found
+
+
+@pytest.mark.parametrize("name", sections())
+def test_the_docstring_of_a_section_describes_its_fields_and_no_others(name: str) -> None:
+    section = sections()[name]
+    fields = {name_in_files(section, field) for field in section.model_fields}
+    assert descriptions(section).keys() == fields
+    assert summary(section).endswith((".", ":"))
+
+
+def test_every_field_of_the_schema_has_a_description() -> None:
+    schema = scenario_schema()
+    parts = [schema, *schema["$defs"].values()]
+    assert len(parts) == len(sections())
+    for part in parts:
+        assert all(field["description"] for field in part["properties"].values())
+
+
+@pytest.mark.parametrize("name", list_scenarios())
+def test_shipped_scenarios_follow_the_schema(name: str) -> None:
+    jsonschema.validate(load_document(find_scenario(name)).data, scenario_schema())
+
+
+@pytest.mark.parametrize(
+    "line", ["recompute: fulll", "paralelism: {}", "batch: {}", "memory: {zero_stage: 4}"]
+)
+def test_the_schema_refuses_wrong_names_and_values(line: str) -> None:
+    data = parse_document(MINIMAL, "x.yaml").data | parse_document(line, "y.yaml").data
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, scenario_schema())
+
+
+def test_the_schema_is_printed() -> None:
+    assert json.loads(call("schema").stdout) == scenario_schema()
+
+
+def test_the_template_shows_every_field_with_its_default(tmp_path: pathlib.Path) -> None:
+    """Without the "#" before its names it is the same scenario."""
+    started, full = tmp_path / "scenario.yaml", tmp_path / "full.yaml"
+    outcome = call("init", str(started))
+    assert outcome.stdout == f"Wrote {started}. Run it with: simtrain run {started}\n"
+    assert started.read_text(encoding="utf-8") == template()
+    full.write_text(
+        re.sub(r"^( *)#(?=\w)", r"\1", template(), flags=re.MULTILINE), encoding="utf-8"
+    )
+    written = load_document(full).data
+    assert set(written) == {name_in_files(Scenario, name) for name in Scenario.model_fields}
+    for name, section in sections().items():
+        if name not in ("Scenario", "Experts", "LatentAttention"):
+            assert len(section.model_fields) in {len(one) for one in written.values() if one}
+    same = {"name": "scenario"}
+    assert load_scenario(full).replace(same) == load_scenario(started).replace(same)
+
+
+def test_a_line_of_the_template_fits_100_columns() -> None:
+    assert max(map(len, template().splitlines())) <= 100
+
+
+def test_a_copy_is_the_shipped_file(tmp_path: pathlib.Path) -> None:
+    shipped = find_scenario("llama3_70b").read_text(encoding="utf-8")
+    assert call("scenarios", "llama3_70b").stdout == shipped
+    for number, command in enumerate(
+        (("scenarios", "llama3_70b", "--copy"), ("init", "--from", "llama3_70b"))
+    ):
+        file = tmp_path / f"{number}.yaml"
+        assert call(*command, str(file)).exit_code == 0
+        assert file.read_text(encoding="utf-8") == shipped
+
+
+def test_nothing_is_overwritten(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("mine", encoding="utf-8")
+    for command in (("init",), ("scenarios", "llama3_70b", "--copy")):
+        outcome = call(*command, str(file))
+        assert (outcome.exit_code, outcome.stdout) == (2, "")
+        assert outcome.stderr.startswith(f"{file}: E113 the file exists\n")
+    assert file.read_text(encoding="utf-8") == "mine"
+    outcome = call("init", str(tmp_path / "nowhere" / "x.yaml"))
+    assert "E113 cannot be written: No such file" in outcome.stderr
+
+
+def test_what_is_to_be_copied_must_be_named() -> None:
+    assert "name the scenario to copy" in call("scenarios", "--copy", "x.yaml").stderr
+    assert "did you mean llama3_70b?" in call("init", "--from", "llama3_70").stderr

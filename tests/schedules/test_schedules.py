@@ -1,0 +1,215 @@
+"""Schedules: their text form, Megatron's order, and what a rank can be asked to do."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
+from simtrain.schedules import (
+    Action,
+    Kind,
+    Schedule,
+    ScheduleName,
+    build,
+    gpipe,
+    interleaved,
+    most_outstanding,
+    one_f_one_b,
+)
+from tests.helpers.schedule_strategies import schedules
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def megatron_interleaved_rank(rank: int, p: int, m: int, n: int) -> str:
+    """One rank's line, from the virtual microbatch ids of Megatron's schedules.py of 2022.
+
+    `get_model_chunk_id` and the loops over k, kept as they are written there; the microbatch of
+    a chunk is the next one that it has not seen.
+    """
+
+    def get_model_chunk_id(microbatch_id: int, forward: bool) -> int:
+        microbatch_id_in_group = microbatch_id % (p * m)
+        model_chunk_id = microbatch_id_in_group // p
+        return model_chunk_id if forward else m - model_chunk_id - 1
+
+    seen: dict[tuple[bool, int], int] = {}
+
+    def step(k: int, forward: bool) -> str:
+        chunk = get_model_chunk_id(k, forward)
+        microbatch = seen.get((forward, chunk), 0)
+        seen[forward, chunk] = microbatch + 1
+        return f"{chunk * p + rank}{'F' if forward else 'B'}{microbatch}"
+
+    num_microbatches = n * m
+    num_warmup = min((p - rank - 1) * 2 + (m - 1) * p, num_microbatches)
+    num_remaining = num_microbatches - num_warmup
+    cells = [step(k, True) for k in range(num_warmup)]
+    for k in range(num_remaining):
+        cells += [step(k + num_warmup, True), step(k, False)]
+    cells += [step(k, False) for k in range(num_remaining, num_microbatches)]
+    return ",".join(cells)
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "m", "n", "file"),
+    [
+        ("gpipe", 4, 1, 8, "gpipe_p4_m8.csv"),
+        ("1f1b", 4, 1, 8, "1f1b_p4_m8.csv"),
+        ("interleaved", 8, 3, 64, "interleaved_p8_m3_n64.csv"),
+    ],
+)
+def test_golden(name: ScheduleName, p: int, m: int, n: int, file: str) -> None:
+    text = (GOLDEN / file).read_text()
+    schedule = build(name, p, m, n)
+    assert schedule.to_csv() == text
+    assert Schedule.from_csv(text, name) == schedule
+
+
+@given(p=st.integers(1, 8), m=st.integers(1, 4), groups=st.integers(1, 4))
+@settings(max_examples=60)
+def test_interleaved_is_megatrons_order(p: int, m: int, groups: int) -> None:
+    lines = interleaved(p, m, p * groups).to_csv().splitlines()
+    assert lines == [megatron_interleaved_rank(rank, p, m, p * groups) for rank in range(p)]
+
+
+def test_one_stage() -> None:
+    assert one_f_one_b(1, 3).to_csv() == "0F0,0B0,0F1,0B1,0F2,0B2\n"
+    assert gpipe(1, 2).to_csv() == "0F0,0F1,0B0,0B1\n"
+    assert interleaved(1, 2, 2).to_csv() == "0F0,1F0,1B0,0F1,0B0,1F1,1B1,0B1\n"
+
+
+def test_1f1b_with_fewer_microbatches_than_stages() -> None:
+    assert one_f_one_b(4, 2).to_csv() == (
+        "0F0,0F1,0B0,0B1\n"  # warm-up takes all: there are 2 microbatches, not p - 1 = 3
+        "1F0,1F1,1B0,1B1\n"
+        "2F0,2F1,2B0,2B1\n"
+        "3F0,3B0,3F1,3B1\n"
+    )
+
+
+@given(schedules())
+@settings(max_examples=80)
+def test_every_schedule_is_valid_and_survives_its_text(schedule: Schedule) -> None:
+    schedule.validate()
+    assert Schedule.from_csv(schedule.to_csv(), schedule.name) == schedule
+
+
+@pytest.mark.parametrize(("p", "m", "peak"), [(8, 3, 31), (35, 3, 139), (64, 2, 191)])
+def test_peak_of_live_chunks_on_rank_0(p: int, m: int, peak: int) -> None:
+    assert peak == p * m + p - 1
+    assert most_outstanding(interleaved(p, m, 2 * p))[0] == peak
+
+
+@given(p=st.integers(1, 12), n=st.integers(1, 24))
+@settings(max_examples=50)
+def test_peaks_of_live_chunks_without_interleaving(p: int, n: int) -> None:
+    windows = most_outstanding(one_f_one_b(p, n)).tolist()
+    assert windows == [min(p - rank, n) for rank in range(p)]
+    assert most_outstanding(gpipe(p, n)).tolist() == [n] * p
+
+
+def test_a_split_backward_keeps_the_chunk_alive_until_its_weight_gradient() -> None:
+    schedule = Schedule.from_csv("0F0,0I0,0F1,0I1,0W0,0W1\n", "1f1b")
+    assert most_outstanding(schedule).tolist() == [2]
+    assert most_outstanding(one_f_one_b(1, 2)).tolist() == [1]
+
+
+@given(
+    stage=st.integers(0, 10**6),
+    kind=st.sampled_from(["F", "B", "I", "W"]),
+    microbatch=st.integers(0, 10**6),
+)
+@settings(max_examples=50)
+def test_action_survives_its_text(stage: int, kind: Kind, microbatch: int) -> None:
+    action = Action(stage, kind, microbatch)
+    assert Action.parse(str(action)) == action
+
+
+def test_action_reads_as_in_pytorch() -> None:
+    assert Action.parse("2F0") == Action(virtual_stage=2, kind="F", microbatch=0)
+    assert str(Action(12, "W", 345)) == "12W345"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "F0", "2F", "2f0", "2X0", "-2F0", "2F-1", "2F0 ", "2 F 0", "2.0F0", "02F0", "٢F0"]
+)
+def test_what_is_no_action(text: str) -> None:
+    with pytest.raises(InputError) as error:
+        Action.parse(text)
+    assert f"E401 {text!r} is not an action" in str(error.value)
+    assert 'write for example "2F0": virtual stage 2, forward, microbatch 0' in str(error.value)
+
+
+def test_csv_may_have_spaces_and_idle_slots() -> None:
+    text = "0F0, 0F1,,,0B0, 0B1\n,1F0,1B0,1F1,1B1,\n"
+    assert Schedule.from_csv(text, "1f1b") == one_f_one_b(2, 2)
+
+
+def test_a_bad_cell_is_shown_in_its_line() -> None:
+    with pytest.raises(InputError) as error:
+        Schedule.from_csv("0F0,0B0\n1F0, 1Q0\n", "1f1b", file="mine.csv")
+    lines = str(error.value).splitlines()
+    assert lines[0] == "mine.csv:2:6: E401 '1Q0' is not an action"
+    assert lines[1].endswith("1F0, 1Q0")
+    assert lines[2].index("^") == lines[1].index("1Q0")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "E402 schedule.csv holds no action"),
+        (",,\n", "E402 schedule.csv holds no action"),
+        ("0F0,0B0,1F0\n1B0\n", "E404 1F0 does not belong on rank 0"),
+        ("0F0,0F0,0B0\n", "E405 rank 0 does 0F0 twice"),
+        ("0B0,0F0\n", "E406 rank 0 does 0B0 before 0F0"),
+        ("1F0,0F0,1B0,0B0\n", "E406 rank 0 does 1F0 before 0F0"),
+        ("0F0,1F0,0B0,1B0\n", "E406 rank 0 does 0B0 before 1B0"),
+        ("0F0,0W0,0I0\n", "E406 rank 0 does 0W0 before 0I0"),
+        ("0F0\n", "E407 rank 0 does not do virtual stage 0, microbatch 0 exactly once"),
+        ("0F0,0I0\n", "E407 rank 0 does not do virtual stage 0, microbatch 0 exactly once"),
+        ("0F0,0B0,0I0,0W0\n", "E407 rank 0 does not do virtual stage 0, microbatch 0"),
+        ("0F0,0F1,0B0,0B1\n1F1,1B1\n", "E407 rank 1 does not do virtual stage 1, microbatch 0"),
+        ("0F0,0B0\n\n", "E407 rank 1 does not do virtual stage 1, microbatch 0 exactly once"),
+    ],
+)
+def test_a_schedule_that_cannot_be(text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        Schedule.from_csv(text, "1f1b")
+    assert message in str(error.value)
+
+
+def test_the_first_problem_of_every_rank_is_told() -> None:
+    with pytest.raises(InputError) as error:
+        Schedule.from_csv("0B0,0F0\n1B0,1F0\n", "1f1b")
+    assert [problem.message for problem in error.value.problems] == [
+        "rank 0 does 0B0 before 0F0",
+        "rank 1 does 1B0 before 1F0",
+    ]
+
+
+def test_ranks_and_stages_must_agree() -> None:
+    with pytest.raises(InputError, match="3 stages, but actions for 2 ranks"):
+        Schedule.of("1f1b", 3, 1, 2, one_f_one_b(2, 2).ranks).validate()
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "m", "n", "message"),
+    [
+        ("1f1b", 0, 1, 8, "E411 0 stages"),
+        ("1f1b", 4, 0, 8, "E411 0 chunks per stage"),
+        ("gpipe", 4, 1, -1, "E411 -1 microbatches"),
+        ("1f1b", 4, 2, 8, "E412 schedule 1f1b with 2 chunks per stage"),
+        ("gpipe", 4, 3, 8, "E412 schedule gpipe with 3 chunks per stage"),
+        ("interleaved", 4, 2, 10, "use 8 or 12 microbatches"),
+        ("interleaved", 4, 2, 3, "use 4 microbatches"),
+    ],
+)
+def test_counts_that_no_schedule_has(
+    name: ScheduleName, p: int, m: int, n: int, message: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        build(name, p, m, n)
+    assert message in str(error.value)

@@ -1,0 +1,383 @@
+"""A search finds what looking at everything finds, and says why it is the best."""
+
+import functools
+import json
+import pathlib
+import random
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+import simtrain
+from simtrain.errors import DoesNotFitError, InputError
+from simtrain.evaluation import Evaluation, Evaluator, Run
+from simtrain.report.breakdown import Breakdown
+from simtrain.scenario import Scenario
+from simtrain.search import Objective, SearchResult, search, write_scenarios
+from simtrain.search.bounds import Bounds
+from simtrain.search.exhaustive import exhaustive
+from simtrain.search.legality import legal_points
+from simtrain.search.looker import Found, Looker, never
+from simtrain.search.result import reason
+from simtrain.search.sampling import sampled
+from simtrain.search.space import Point, Space
+from simtrain.search.workers import Workers
+from simtrain.units import format_bytes
+from tests.helpers.command_line import call
+from tests.helpers.search_spaces import BASES, EVALUATOR, every
+
+GIB = 2**30
+
+
+@functools.cache
+def brute_force(name: str, objective: Objective) -> list[Scenario]:
+    """All legal configurations, the best first, without a bound."""
+    looker, points = every(name)
+    key = objective.key
+    ranked = sorted(points, key=lambda point: key(looker.evaluation(point)))
+    return [looker.space.scenario(point) for point in ranked]
+
+
+def peaks_bytes(scenarios: list[Scenario]) -> list[int]:
+    return [EVALUATOR.peak_bytes(scenario) for scenario in scenarios]
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        ("narrow", Objective.TIME),
+        ("narrow", Objective.MEMORY),
+        ("overlapped", Objective.TIME),
+        ("uneven", Objective.MEMORY),
+        ("offloaded", Objective.TOKENS_PER_S),
+    ],
+)
+def test_the_best_are_those_of_brute_force(name: str, objective: Objective) -> None:
+    expected = brute_force(name, objective)
+    result = search(BASES[name], (4,), objective, top=7)
+    assert [found.scenario for found in result.ranked] == expected[:7]
+    assert result.exact
+    assert result.seen.num_seen == result.seen.num_fitting == len(expected)
+    assert result.seen.num_simulated < len(expected)
+
+
+class KernelBounds(Bounds):
+    """No pass is timed."""
+
+    def iteration_s(self, scenario: Scenario) -> float:
+        return self.kernels_s(scenario)
+
+
+class StandIn(Evaluator):
+    """Nothing is simulated; a peak is its lower bound."""
+
+    def __init__(self, bounds: Bounds, told: Callable[[float], float]) -> None:
+        super().__init__()
+        self.bounds, self.told = bounds, told
+        self.seen_s: list[float] = []
+
+    def peak_bytes(self, scenario: Scenario) -> int:
+        return self.bounds.peak_bytes(scenario)
+
+    def evaluate(self, scenario: Scenario) -> Evaluation:
+        self.seen_s.append(self.bounds.kernels_s(scenario))
+        run = Run(self.told(self.seen_s[-1]), 1.0, 0.5, 0.5, Breakdown())
+        return Evaluation(scenario, self.peak_bytes(scenario), 80 * GIB, run)
+
+
+def large(
+    told: Callable[[float], float], limit_bytes: int = 80 * GIB
+) -> tuple[StandIn, Looker, tuple[Point, ...]]:
+    """A space of 3,042 points, none of them simulated."""
+    searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
+    bounds = KernelBounds(searched.base, EVALUATOR.machine_of(searched.base))
+    stand_in = StandIn(bounds, told)
+    looker = Looker(searched, stand_in, Objective.TIME, limit_bytes, bounds)
+    return stand_in, looker, legal_points(searched).points
+
+
+def silent(phase: str, done: int, total: int, best: str) -> None:
+    """Tell nobody."""
+
+
+def test_in_a_large_space_too() -> None:
+    """Where points take up to a third longer than their bound, as if at random."""
+
+    def told(time_s: float) -> float:
+        return time_s * (1 + random.Random(time_s).random() / 3)
+
+    stand_in, looker, points = large(told)
+    seen = exhaustive(looker, Workers(looker), points, 10, silent, never)
+    fitting = [
+        point
+        for point in points
+        if stand_in.bounds.peak_bytes(looker.space.scenario(point)) <= looker.limit_bytes
+    ]
+    assert seen.num_fitting == len(fitting)
+    assert seen.num_simulated == len(stand_in.seen_s) < len(fitting) / 2
+    expected = sorted(fitting, key=looker.key)[:10]
+    assert [Point.of(found.scenario) for found in seen.best] == expected
+
+
+def test_less_memory_leaves_the_best_that_fit_it() -> None:
+    every_one = brute_force("narrow", Objective.TIME)
+    peaks = peaks_bytes(every_one)
+    limit = sorted(peaks)[len(peaks) // 2]
+    fitting = [scenario for scenario, peak in zip(every_one, peaks, strict=True) if peak <= limit]
+    result = search(BASES["narrow"], (4,), top=5, max_memory=f"{limit} B")
+    assert [found.scenario for found in result.ranked] == fitting[:5]
+    assert result.seen.num_fitting == len(fitting) < len(every_one)
+    assert result.limit_bytes == limit
+
+
+def test_what_takes_longer_is_worse_by_every_measure_of_time() -> None:
+    for objective in (Objective.TIME, Objective.COST, Objective.TOKENS_PER_S):
+        values = [objective.of_time(BASES["plain"], time_s) for time_s in (0.5, 1.0, 2.0)]
+        assert values == sorted(set(values))
+    # 4 sequences of 512 tokens in half a second
+    assert Objective.TOKENS_PER_S.of_time(BASES["plain"], 0.5) == -4096
+
+
+def test_several_numbers_of_gpus_are_ranked_together() -> None:
+    """By GPU-seconds the fewest win, as nothing scales perfectly; by time the most."""
+    cheapest, fastest = (
+        search(BASES["narrow"], (4, 1), objective, top=1).ranked[0]
+        for objective in (Objective.COST, Objective.TIME)
+    )
+    assert (cheapest.scenario.num_gpus, fastest.scenario.num_gpus) == (1, 4)
+    assert cheapest.gpu_seconds == cheapest.run.iteration_time_s < fastest.gpu_seconds
+
+
+# ------------------------------------------------------------------------- proposals
+
+
+def test_with_fewer_trials_than_configurations_it_is_not_exact() -> None:
+    first, second = (search(BASES["narrow"], (4,), max_trials=30, top=3) for _ in range(2))
+    assert first.to_json() == second.to_json()
+    assert not first.exact
+    assert first.seen.num_simulated == first.seen.num_seen == 30 < len(first.legal.points)
+    places = [brute_force("narrow", Objective.TIME).index(one.scenario) for one in first.ranked]
+    assert places == sorted(places)
+
+
+def test_the_optimizer_goes_where_it_is_told_that_it_is_good() -> None:
+    """The same seed proposes better points where less is better than where more is."""
+    less, more = _proposed_s(lambda time_s: time_s), _proposed_s(lambda time_s: 1 / time_s)
+    assert len(less) == len(more) == 40
+    assert statistics.median(less) < statistics.median(more)
+
+
+def _proposed_s(told: Callable[[float], float]) -> list[float]:
+    """Seconds of what is proposed where each point's are its lower bound, and told otherwise."""
+    stand_in, looker, points = large(told, limit_bytes=2**60)
+    assert sampled(looker, points, 40, 1, silent, never).num_seen == 40
+    return stand_in.seen_s
+
+
+def test_with_trials_for_all_it_is_exact() -> None:
+    result = search(BASES["narrow"], (1,), max_trials=1000, top=1)
+    assert result.exact and result.seen.num_seen == len(result.legal.points)
+
+
+def test_proposals_that_do_not_fit_are_no_results() -> None:
+    limit = sorted(peaks_bytes(brute_force("narrow", Objective.MEMORY)))[40]
+    result = search(BASES["narrow"], (4,), max_trials=40, max_memory=f"{limit} B")
+    assert 0 < result.seen.num_fitting < result.seen.num_seen
+    assert all(found.evaluation.peak_bytes <= limit for found in result.ranked)
+    with pytest.raises(DoesNotFitError, match="configurations that were looked at fits"):
+        search(BASES["narrow"], (4,), max_trials=5, max_memory="1 GiB")
+
+
+# ------------------------------------------------------------------------- no answer
+
+
+def test_where_nothing_fits_it_is_said_what_misses_least() -> None:
+    least = brute_force("narrow", Objective.MEMORY)[0]
+    least_peak = EVALUATOR.peak_bytes(least)
+    with pytest.raises(DoesNotFitError) as caught:
+        search(BASES["narrow"], (4,), max_memory="1 GiB")
+    message = str(caught.value)
+    assert caught.value.exit_code == 3
+    assert f"parallelism.tensor={least.parallelism.tensor} " in message
+    assert f"recompute={least.recompute.strategy} needs {format_bytes(least_peak)}" in message
+    assert f"missing is {format_bytes(least_peak - GIB)}" in message
+
+
+def test_where_nothing_is_legal_the_rules_say_so() -> None:
+    with pytest.raises(InputError) as caught:
+        search(BASES["plain"], (3,))
+    message = str(caught.value)
+    assert caught.value.exit_code == 2
+    assert message.startswith("E831 none of 648 configurations on 3 GPUs is legal")
+    assert "\n    E305, " in message and ": tensor parallelism gives each rank" in message
+    assert "fix: search on 2 or 4 GPUs, or with another global batch" in message
+    assert all(search(BASES["plain"], (number,), top=1).ranked for number in (2, 4))
+
+
+def test_more_gpus_than_there_are() -> None:
+    with pytest.raises(InputError, match=r"E832 5000 GPUs .* 4480 .* \(560 nodes of 8\)"):
+        search(BASES["plain"], (8, 5000))
+
+
+def test_no_amount_of_memory() -> None:
+    with pytest.raises(InputError, match=r'--max-memory: E833 "80" has no unit'):
+        search(BASES["narrow"], (4,), max_memory="80")
+
+
+# ------------------------------------------------------------------------- the reason
+
+
+def found(peak_bytes: int, num_gpus: int = 1, **parts: float) -> Found:
+    scenario = BASES["plain"].model_copy(
+        update={"parallelism": BASES["plain"].parallelism.model_copy(update={"data": num_gpus})}
+    )
+    breakdown = Breakdown(**parts)
+    run = Run(breakdown.total_s, 1.0, 0.5, 0.5, breakdown)
+    return Found(scenario, Evaluation(scenario, peak_bytes, 80 * GIB, run))
+
+
+def test_the_reason_says_which_parts_differ() -> None:
+    winner = found(GIB, compute_s=8.0, bubble_s=1.3, data_communication_s=0.24)
+    other = found(GIB, compute_s=8.0, bubble_s=2.0, data_communication_s=0.0)
+    assert reason(winner, other, Objective.TIME) == (
+        "4.6 % less time: 7.0 % less bubble, 2.4 % more exposed data-parallel communication"
+    )
+
+
+def test_the_reason_of_what_differs_little_is_the_largest_part() -> None:
+    winner, other = (found(GIB, compute_s=8.0, bubble_s=bubble) for bubble in (2.0, 2.04))
+    assert reason(winner, other, Objective.TIME) == "0.4 % less time: 0.4 % less bubble"
+
+
+def test_the_reason_of_equals_is_what_they_differ_in_otherwise() -> None:
+    small, large = found(GIB, compute_s=1.0), found(3 * GIB, compute_s=1.0)
+    assert reason(small, large, Objective.TIME) == "as fast, and 2 GiB less at the peak"
+    assert reason(small, large, Objective.MEMORY) == "2 GiB less at the peak"
+    assert reason(small, small, Objective.COST) == "as good in all that counts"
+    fast = found(GIB, compute_s=0.5)
+    assert reason(fast, small, Objective.MEMORY) == (
+        "as small, and 50 % less time: 50 % less compute"
+    )
+
+
+def test_the_reason_says_where_fewer_gpus_take_longer() -> None:
+    few, many = found(GIB, 2, compute_s=1.5), found(GIB, 4, compute_s=1.0)
+    assert reason(few, many, Objective.COST) == (
+        "2 GPUs instead of 4, 50 % more time: 50 % more compute"
+    )
+
+
+# ------------------------------------------------------------------------- files and the command
+
+
+@pytest.fixture(scope="module")
+def result() -> SearchResult:
+    return search(BASES["offloaded"], (4,), top=4)
+
+
+def test_each_of_the_ranked_is_a_file_that_takes_as_long(
+    result: SearchResult, tmp_path: pathlib.Path
+) -> None:
+    paths = write_scenarios(result, tmp_path / "deep" / "folder")
+    assert [path.name for path in paths] == [f"small_0{rank}.yaml" for rank in (1, 2, 3, 4)]
+    for path, one in zip(paths, result.ranked, strict=True):
+        loaded = simtrain.load_scenario(path)
+        assert loaded.name == path.stem and loaded.description
+        expected = one.scenario.model_dump(exclude={"name", "description"})
+        assert loaded.model_dump(exclude={"name", "description"}) == expected
+        assert simtrain.simulate(loaded).iteration_time_s == one.run.iteration_time_s
+
+
+def test_files_that_cannot_be_written(result: SearchResult, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="E113 cannot write scenarios here"):
+        write_scenarios(result, tmp_path / "file")
+    options = ("--gpus", "4", "--out", str(tmp_path / "file"))
+    outcome = call("search", "table5_1t_present", *options)
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert "E113" in outcome.stderr
+
+
+def test_a_name_is_no_path(tmp_path: pathlib.Path) -> None:
+    named = BASES["plain"].model_copy(update={"name": "../up and/away"})
+    (path,) = write_scenarios(search(named, (1,), top=1), tmp_path / "out")
+    assert path == tmp_path / "out" / ".._up_and_away_01.yaml" and path.is_file()
+
+
+def test_a_profile_of_ones_own_is_found_from_everywhere(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = simtrain.resources.find_profile("a100_sxm4_80gb")
+    (tmp_path / "mine.yaml").write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    base = BASES["plain"].model_copy(update={"cluster": "mine.yaml"})
+    (path,) = write_scenarios(search(base, (1,), top=1), tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "out")
+    assert simtrain.simulate(simtrain.load_scenario(path)).iteration_time_s > 0
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        "model: {num_layers: 4, hidden_size: 512, num_attention_heads: 8, seq_length: 512}\n"
+        "batch: {micro: 1, global: 4}\n"
+    )
+    return path
+
+
+def test_the_command_prints_json(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "out"
+    options = ("--gpus", "4", "--set", "memory.zero_stage=1", "--top", "2", "--out", str(out))
+    outcome = call("search", str(file), *options, "--json")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    data = json.loads(outcome.stdout)
+    assert data["best"] == data["ranked"][0]
+    assert data["num_configurations"] > data["num_legal"] >= data["num_fitting"] > 0
+    removed = sum(data["num_illegal_by_rule"].values())
+    assert removed + data["num_legal"] == data["num_configurations"]
+    assert data["exact"] is True
+    for one in data["ranked"]:
+        assert one["configuration"]["zero_stage"] == 1
+        assert sum(one["breakdown_s"].values()) == pytest.approx(one["iteration_time_s"])
+        ran = json.loads(call("run", one["file"], "--json").stdout)
+        assert ran["iteration_time_s"] == one["iteration_time_s"]
+        assert ran["made_with"] == data["made_with"]
+        head = pathlib.Path(one["file"]).read_text("utf-8").partition("\n")[0]
+        assert all(words in head for words in data["made_with"].values())
+        # `simtrain cost` finds the same of a million tokens, but that it counts whole iterations.
+        cost = json.loads(call("cost", one["file"], "--tokens", "1T", "--json").stdout)
+        assert data["currency"] == cost["currency"]
+        assert one["price_of_million_tokens"] == pytest.approx(cost["price"] / 1e6, rel=1e-6)
+
+
+def test_the_command_prints_a_table(file: pathlib.Path) -> None:
+    options = ("--gpus", "2", "--gpus", "4", "--set", "recompute=none", "--top", "3")
+    outcome = call("search", str(file), *options, "--objective", "cost")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    title, *lines = outcome.stdout.splitlines()
+    assert title.startswith("small on 2 or 4 GPUs of a100_sxm4_80gb, by cost, within 80 GiB a GPU")
+    assert "…" not in outcome.stdout
+    rows = [line.split() for line in lines if line.rstrip().endswith(" GiB")]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert "USD/" in "".join(lines[:4])
+    assert any(line.startswith("Number 1 against number 2: ") for line in lines)
+    assert lines[-1] == "None of the others is better."
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "code"),
+    [
+        (("--gpus", "3"), 2, "E831"),
+        (("--gpus", "4", "--max-memory", "1GiB"), 3, "E830"),
+        (("--gpus", "0"), 2, "--gpus"),
+        (("--gpus", "4", "--set", "model.num_layers=none"), 2, "E203"),
+    ],
+)
+def test_exit_codes(
+    file: pathlib.Path, options: tuple[str, ...], exit_code: int, code: str
+) -> None:
+    outcome = call("search", str(file), *options)
+    assert (outcome.exit_code, outcome.stdout) == (exit_code, "")
+    assert code in outcome.stderr

@@ -1,0 +1,185 @@
+"""The space of a search is that of all legal configurations, and nothing else."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.scenario import (
+    Batch,
+    MemoryOptions,
+    RecomputePolicy,
+    Rule,
+    Scenario,
+    Violation,
+    check_scenario,
+    load_unchecked,
+)
+from simtrain.scenario.nearest import divisors
+from simtrain.search.legality import legal_points, rules_of_base
+from simtrain.search.space import POLICIES, Point, Space
+from tests.helpers.search_spaces import BASES, all_points, base, broken, space
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_the_legal_points_are_those_that_break_no_rule(name: str) -> None:
+    searched = space(name)
+    every = all_points(searched)
+    codes = {point: broken(searched.scenario(point)) for point in every}
+    legal = legal_points(searched)
+    assert legal.num_configurations == len(every) == len(codes)
+    assert list(legal.points) == [point for point in every if not codes[point]]
+    assert legal.points
+    assert legal.removed.total() + len(legal.points) == len(every)
+    for code, number in legal.removed.items():
+        assert number <= sum(code in of_point for of_point in codes.values())
+
+
+_SMALL = st.integers(1, 10)
+
+
+@given(
+    st.sampled_from(sorted(BASES.keys() - {"narrow"})),  # of which one field is held
+    st.sampled_from([(t, p, 4 // (t * p)) for t in (1, 2, 4) for p in (1, 2, 4) if t * p <= 4]),
+    st.tuples(_SMALL, _SMALL),
+    st.tuples(st.booleans(), st.integers(0, 3), st.sampled_from(POLICIES)),
+)
+def test_what_the_enumeration_leaves_out_is_illegal(
+    name: str, split: tuple[int, ...], sizes: tuple[int, ...], rest: tuple[object, ...]
+) -> None:
+    """Also numbers of chunks and microbatches that it does not even list."""
+    searched, point = space(name), Point(*split, *sizes, *rest)
+    is_legal = not broken(searched.scenario(point))
+    assert is_legal == (point in legal_points(searched).points)
+
+
+def a_rule(breaks: Callable[[Scenario], object]) -> Rule:
+    """A rule that the search has never seen."""
+    violation = Violation("broken", {"batch.micro": []})
+    return Rule("E399", "for a test", lambda scenario: violation if breaks(scenario) else None)
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lambda scenario: scenario.parallelism.tensor == 2 and scenario.batch.micro == 2,
+        lambda scenario: scenario.recompute.strategy == "full" and scenario.num_microbatches > 1,
+        lambda scenario: not scenario.parallelism.scatter_gather or scenario.schedule == "1f1b",
+        lambda scenario: 2 in scenario.chunk_sizes and scenario.parallelism.mesh().dp == 2,
+        lambda scenario: scenario.memory == MemoryOptions(zero_stage=1),
+        lambda scenario: scenario.batch in {Batch(micro=2, global_=4)},
+        lambda scenario: scenario.model_dump()["parallelism"]["tensor"] == 4,
+        lambda scenario: dict(scenario.parallelism)["data"] == vars(scenario.memory)["zero_stage"],
+        lambda scenario: scenario.replace({"batch.micro": 2}) == scenario,
+        lambda scenario: "micro=2" in repr(scenario) and isinstance(scenario.batch, Batch),
+        lambda scenario: not scenario.positions.values and scenario.memory.zero_stage == 1,
+        lambda scenario: scenario.model.num_layers % 3,
+        lambda scenario: False,
+    ],
+)
+def test_a_new_rule_needs_no_change_of_the_search(
+    breaks: Callable[[Scenario], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it reads of a scenario, and however."""
+    rule, searched = a_rule(breaks), space("plain", 4, 8)
+    monkeypatch.setattr("simtrain.search.legality.RULES", (rule,))
+    every = all_points(searched)
+    legal = legal_points(searched)
+    assert list(legal.points) == [p for p in every if rule.check(searched.scenario(p)) is None]
+    assert legal.removed.total() == len(every) - len(legal.points)
+
+
+def test_a_rule_runs_once_for_each_different_values_that_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tensors: list[int] = []
+
+    def breaks(scenario: Scenario) -> bool:
+        tensors.append(scenario.parallelism.tensor)
+        return scenario.parallelism.tensor == 2 and scenario.batch.micro == 2
+
+    monkeypatch.setattr("simtrain.search.legality.RULES", (a_rule(breaks),))
+    legal_points(space("plain", 4))
+    # One run more finds out what the rule reads first; batch.micro is read for one tensor size.
+    assert sorted(tensors[1:]) == [1, 2, 2, 2, 2, 4]
+
+
+def test_every_point_or_none_breaks_a_rule_of_the_base() -> None:
+    searched = Space(base(model={"hidden_size": 500}, attention_backend="fused"), (4,))
+    of_base = {rule.code for rule in rules_of_base(searched)}
+    assert {"E302", "E315", "E330"} <= of_base
+    broken_somewhere = [
+        of_base.intersection(broken(searched.scenario(p))) for p in all_points(searched)
+    ]
+    assert all(codes == {"E302"} for codes in broken_somewhere)
+
+
+def test_every_point_stands_for_its_scenario() -> None:
+    searched = space("plain", 4)
+    points = legal_points(searched).points
+    assert [Point.of(searched.scenario(point)) for point in points] == list(points)
+    assert {searched.scenario(point).num_gpus for point in points} == {4}
+
+
+def test_several_numbers_of_gpus_are_one_space() -> None:
+    both = legal_points(space("plain", 2, 4))
+    alone = [legal_points(space("plain", gpus)) for gpus in (2, 4)]
+    assert both.points == alone[0].points + alone[1].points
+    assert both.num_configurations == sum(one.num_configurations for one in alone)
+
+
+def test_defaults_follow_the_point() -> None:
+    searched = space("plain")
+    one_chunk = Point(2, 2, 1, 1, 1, False, 0, POLICIES[0])
+    two_chunks = one_chunk._replace(interleave=2, sequence_parallel=True)
+    assert searched.scenario(one_chunk).schedule == "1f1b"
+    assert searched.scenario(two_chunks).schedule == "interleaved"
+    assert searched.scenario(one_chunk).parallelism.scatter_gather
+    assert not searched.scenario(two_chunks).parallelism.scatter_gather
+
+
+def test_what_the_file_says_beside_the_searched_stays() -> None:
+    searched = Space(base(schedule="gpipe", parallelism={"scatter_gather": False}), (4,))
+    scenario = searched.scenario(Point(2, 2, 1, 1, 1, False, 0, POLICIES[0]))
+    assert scenario.schedule == "gpipe"
+    assert not scenario.parallelism.scatter_gather
+    assert searched.scenario(Point(2, 2, 1, 2, 1, False, 0, POLICIES[0])).schedule == "interleaved"
+
+
+@pytest.mark.parametrize(
+    ("override", "name", "values"),
+    [
+        ("parallelism.tensor=2", "tensor", {2}),
+        ("parallelism={tensor: 2, data: 1}", "data", {1}),
+        ("batch.micro=2", "micro", {2}),
+        ("memory.zero_stage=1", "zero_stage", {1}),
+        ("parallelism.interleave=2", "interleave", {2}),
+        ("recompute=full", "recompute", {RecomputePolicy(strategy="full")}),
+        ("recompute.method=block", "recompute", {RecomputePolicy(strategy="selective")}),
+        ("model.seq_length=1024", "recompute", set(POLICIES)),
+    ],
+)
+def test_what_is_overridden_is_held(override: str, name: str, values: set[object]) -> None:
+    """Also where the file itself, so changed, would be illegal."""
+    searched = Space(load_unchecked("table5_22b_present", [override]), (8,))
+    points = all_points(searched)
+    found = {getattr(point, name) for point in points}
+    if "block" in override:
+        assert [policy.method for policy in found] == ["block"]
+    else:
+        assert found == values
+    for point in legal_points(searched).points[:20]:
+        check_scenario(searched.scenario(point))
+
+
+def test_a_schedule_that_is_overridden_is_held() -> None:
+    searched = Space(load_unchecked("table5_22b_present", ["schedule=gpipe"]), (8,))
+    legal = legal_points(searched)
+    assert {searched.scenario(point).schedule for point in legal.points} == {"gpipe"}
+    assert legal.removed["E313"] > 0
+
+
+@given(st.integers(1, 5000))
+def test_divisors(number: int) -> None:
+    assert divisors(number) == [one for one in range(1, number + 1) if number % one == 0]

@@ -1,0 +1,208 @@
+"""A search that is stopped says what it found and what it proved; workers change nothing."""
+
+import itertools
+import json
+import pathlib
+import re
+import signal
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simtrain
+from simtrain.commands.interrupts import first_interrupt
+from simtrain.errors import DoesNotFitError, InputError
+from simtrain.pages.search_page import search_page
+from simtrain.search import Objective, SearchResult, search
+from simtrain.search.looker import never
+from simtrain.search.workers import Processes, StopRequestedError
+from tests.helpers.command_line import call
+from tests.helpers.search_spaces import BASES, every
+
+FILE = """\
+model: {num_layers: 8, hidden_size: 512, num_attention_heads: 8, seq_length: 512}
+batch: {micro: 1, global: 8}
+"""
+
+
+def after(number: int) -> Callable[[], bool]:
+    """Interrupts when it is asked for the so-manieth time."""
+    count = itertools.count()
+    return lambda: next(count) >= number
+
+
+def stopped(number: int, objective: Objective = Objective.TIME, top: int = 3) -> SearchResult:
+    return search(BASES["narrow"], (4,), objective, top=top, interrupted=after(number))
+
+
+def values(name: str, objective: Objective) -> list[float]:
+    """The objective of every legal configuration, the best first."""
+    looker, points = every(name)
+    return sorted(objective.key(looker.evaluation(point))[0] for point in points)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 400), st.sampled_from(list(Objective)))
+def test_what_is_proved_holds_whenever_it_stops(number: int, objective: Objective) -> None:
+    result, all_values = stopped(number, objective), values("narrow", objective)
+    found = [objective.key(one.evaluation)[0] for one in result.ranked]
+    bound, gap = result.seen.bound, result.gap
+    assert found and bound is not None and gap is not None
+    assert bound <= all_values[0] <= found[0]
+    assert gap >= 0
+    if objective is Objective.TOKENS_PER_S:
+        assert -all_values[0] <= -found[0] * (1 + gap) * (1 + 1e-12)
+    else:
+        assert found[0] <= all_values[0] * (1 + gap) * (1 + 1e-12)
+    proved = min(result.seen.num_proved, len(found))
+    assert found[:proved] == all_values[:proved]
+    if result.exact:
+        assert found == all_values[: len(found)]
+    assert result.seen.num_fitting <= result.seen.num_seen <= len(all_values)
+    assert result.num_unseen == len(all_values) - result.seen.num_seen
+
+
+def test_stopping_later_never_ranks_worse() -> None:
+    bests = [stopped(number).ranked[0].run.iteration_time_s for number in range(0, 200, 20)]
+    assert bests == sorted(bests, reverse=True)
+
+
+def test_stopped_at_once_there_is_one_that_fits() -> None:
+    result = stopped(0)
+    assert (result.seen.stopped, result.seen.num_simulated, result.exact) == ("interrupt", 1, False)
+    data = result.to_json()
+    assert data["stopped"] == "interrupt" and data["num_unseen"] > 0
+    assert 0 < data["lower_bound_iteration_time_s"] < data["best"]["iteration_time_s"]
+    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    assert re.fullmatch(
+        r"Interrupted\. Looked at 1 of \d+; no other can be faster than \S+ ms "
+        r"\(best found \S+ ms: at most \S+ % from the optimum\)\.",
+        last,
+    )
+
+
+def test_stopped_while_counting_the_ranking_is_exact() -> None:
+    whole = search(BASES["narrow"], (4,), top=1)
+    for number in itertools.count(1, 7):
+        result = search(BASES["narrow"], (4,), top=1, interrupted=after(number))
+        if result.exact:
+            break
+    assert result.seen.stopped == "interrupt" and result.num_unseen > 0
+    assert result.ranked == whole.ranked
+    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    assert last == "Interrupted. None of the others is better."
+
+
+def test_a_search_to_its_end_is_not_stopped() -> None:
+    data = search(BASES["narrow"], (4,), top=1, seconds=1e6).to_json()
+    assert (data["exact"], data["stopped"], data["num_unseen"], data["gap"]) == (True, None, 0, 0)
+    assert data["lower_bound_iteration_time_s"] == data["best"]["iteration_time_s"]
+    fastest = search(BASES["narrow"], (4,), "tokens_per_s", top=1).to_json()
+    assert fastest["upper_bound_tokens_per_s"] == fastest["best"]["tokens_per_s"]
+
+
+def test_a_spent_budget_stops_too() -> None:
+    result = search(BASES["narrow"], (4,), seconds=1e-9)
+    assert result.seen.stopped == "budget" and len(result.ranked) == 1
+
+
+def test_where_nothing_fits_yet_it_is_said_how_much_is_unseen() -> None:
+    with pytest.raises(DoesNotFitError) as caught:
+        search(BASES["narrow"], (4,), max_memory="2430 MiB", seconds=1e-9)
+    message = str(caught.value)
+    assert "that were looked at fits; " in message
+    assert "were not looked at before the search was stopped" in message
+    assert "fix: search for longer, or " in message
+
+
+def test_proposals_stop_too_and_prove_nothing() -> None:
+    result = search(BASES["narrow"], (4,), max_trials=30, interrupted=after(4))
+    assert result.seen.num_seen == 5 and result.seen.stopped == "interrupt"
+    data = result.to_json()
+    assert data["lower_bound_iteration_time_s"] is None and data["gap"] is None
+    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    assert last.startswith("Interrupted. Not exact: ")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "5"])
+def test_a_budget_is_a_time(seconds: float) -> None:
+    with pytest.raises(InputError, match=r"E834 seconds is .*\n  fix: write a number of seconds"):
+        search(BASES["narrow"], (4,), seconds=seconds)
+
+
+# ------------------------------------------------------------------------- workers
+
+
+def test_workers_find_the_same() -> None:
+    one, two = (search(BASES["overlapped"], (4,), workers=number).to_json() for number in (1, 2))
+    assert json.dumps(one) == json.dumps(two)
+
+
+class BrokenPool(Executor):
+    """All workers are dead."""
+
+    def submit(self, *arguments: object, **named: object) -> Future[Any]:  # type: ignore[override]
+        future: Future[Any] = Future()
+        future.set_exception(BrokenExecutor())
+        return future
+
+
+def test_a_worker_that_dies_is_an_error_unless_the_search_is_stopped() -> None:
+    looker, points = every("narrow")
+    workers = Processes(looker, BrokenPool())
+    with pytest.raises(InputError, match="--workers: E836 a worker died"):
+        next(workers.looks(points, never, bounded=True))
+    with pytest.raises(StopRequestedError, match="interrupt"):
+        next(workers.looks(points, lambda: "interrupt", bounded=True))
+
+
+def test_workers_do_not_share_proposals() -> None:
+    with pytest.raises(InputError, match="E835 2 workers cannot share proposals"):
+        search(BASES["narrow"], (4,), max_trials=30, workers=2)
+    with pytest.raises(InputError, match="E834 workers is 0"):
+        search(BASES["narrow"], (4,), workers=0)
+
+
+# ------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_the_command_has_a_budget(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    options = ("--gpus", "4", "--seconds", "0.000001", "--out", str(tmp_path / "out"))
+    outcome = call("search", str(file), *options, "--json")
+    data = json.loads(outcome.stdout)
+    assert outcome.exit_code == 0
+    assert (data["exact"], data["stopped"], len(data["ranked"])) == (False, "budget", 1)
+    assert simtrain.load_scenario(data["best"]["file"]).num_gpus == 4
+
+
+def test_an_interrupted_command_prints_what_it_has(
+    file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pressed = nullcontext(lambda: True)
+    monkeypatch.setattr("simtrain.commands.interrupts.first_interrupt", lambda: pressed)
+    outcome = call("search", str(file), "--gpus", "4")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert "Interrupted. Looked at 1 of" in outcome.stdout
+
+
+def test_the_first_interrupt_is_asked_for_and_the_second_one_raised() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with first_interrupt() as is_pressed:
+        assert not is_pressed()
+        signal.raise_signal(signal.SIGINT)
+        assert is_pressed()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,196 @@
+"""`auto`: the fastest recompute that fits, held against trying everything."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.engine import simulate as run_program
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.memory.report import memory_report
+from simtrain.plan import Plan
+from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.seconds import IterationSeconds
+from simtrain.scenario import Scenario
+from simtrain.schedules import most_outstanding
+from simtrain.studies.choose import Choice, choose, is_open
+from simtrain.studies.most_that_fit import most_that_fit
+from tests.helpers.toys import a100, changed, machine_of, plan_of, scenario_with
+
+
+@dataclass(frozen=True)
+class Run:
+    iteration_time_s: float
+
+
+def profile_with(capacity: int) -> HardwareProfile:
+    """The shipped profile with `capacity` bytes of GPU memory, all of it free for tensors."""
+    sizes = {"gpu__memory_capacity": capacity, "memory__allocator_reserve": 0}
+    return changed(a100(), **sizes, memory__fragmentation=0.0)
+
+
+def time_of(plan: Plan) -> Run:
+    seconds = IterationSeconds.of(plan, machine_of(a100()))
+    program = tasks_of(seconds.structure).program(seconds.of_part, seconds.adapter_load)
+    return Run(run_program(program).makespan_s)
+
+
+def peaks(scenario: Scenario, kept: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    return memory_report(plan_of(scenario, kept), profile_with(1)).peaks_bytes
+
+
+def part_of_activations(grid: dict[str, Any], share: float) -> int:
+    """So much memory that this share of all activations fits beside everything else."""
+    whole, least = (max(peaks(scenario_of(grid, strategy=name))) for name in ("none", "full"))
+    return int(least + share * (whole - least))
+
+
+def chosen(scenario: Scenario, capacity: int) -> Choice[Run]:
+    return choose(scenario, profile_with(capacity), plan_of, time_of)
+
+
+def scenario_of(grid: dict[str, Any], **recompute: Any) -> Scenario:
+    return scenario_with(
+        {"num_layers": 16, "hidden_size": 2048, "num_attention_heads": 16, "seq_length": 2048},
+        parallelism={"tensor": 2, **grid},
+        batch={"micro": 1, "global": 8},
+        recompute=recompute,
+    )
+
+
+ONE_STAGE, FOUR_STAGES = {"pipeline": 1}, {"pipeline": 4}
+# 7, 3, 3 and 3 layers.
+UNEVEN_STAGES = {"pipeline": 4, "first_stage_layers": 7}
+
+
+def test_what_is_open() -> None:
+    assert is_open(scenario_of(ONE_STAGE, strategy="auto"))
+    assert is_open(scenario_of(FOUR_STAGES, strategy="full", keep_microbatches="auto"))
+    assert not is_open(scenario_of(FOUR_STAGES, strategy="full", keep_microbatches=2))
+
+
+@pytest.mark.parametrize("grid", [ONE_STAGE, FOUR_STAGES, {"pipeline": 4, "interleave": 2}])
+def test_with_enough_memory_nothing_is_recomputed(grid: dict[str, int]) -> None:
+    most = max(peaks(scenario_of(grid)))
+    choice = chosen(scenario_of(grid, strategy="auto"), most)
+    assert choice.chosen.words == "none"
+    assert len(choice.trials) == 1
+    assert chosen(scenario_of(grid, strategy="auto"), most - 1).chosen.words != "none"
+
+
+@pytest.mark.parametrize("share", [0.95, 0.6, 0.3, 0.05])
+@pytest.mark.parametrize("grid", [ONE_STAGE, FOUR_STAGES, UNEVEN_STAGES])
+def test_the_choice_fits_and_nothing_that_fits_is_faster(
+    grid: dict[str, int], share: float
+) -> None:
+    capacity = part_of_activations(grid, share)
+    choice = chosen(scenario_of(grid, strategy="auto"), capacity)
+    assert choice.chosen.memory.fits
+    lengths = range(1, min(8, max(scenario_of(grid).chunk_sizes) + 1))
+    pure: list[dict[str, Any]] = [
+        {"strategy": "none"},
+        {"strategy": "selective"},
+        {"strategy": "full", "distribute": True},
+        *({"strategy": "full", "num_layers": number} for number in lengths),
+        *({"strategy": "full", "method": "block", "num_layers": number} for number in lengths),
+    ]
+    kept = [
+        {"strategy": strategy, "keep_microbatches": number}
+        for strategy, number in itertools.product(("selective", "full"), range(1, 5))
+        if grid["pipeline"] == 4
+    ]
+    for policy in pure + kept:
+        plan = plan_of(scenario_of(grid, **policy))
+        if memory_report(plan, profile_with(capacity)).fits:
+            slower_s = (1 + 1e-9) * time_of(plan).iteration_time_s
+            assert choice.run.iteration_time_s <= slower_s
+
+
+def test_each_stage_keeps_as_many_as_fit_there() -> None:
+    """One more on any stage would not fit there, or there is no more."""
+    grid = {"pipeline": 4}
+    scenario = scenario_of(grid, strategy="full", keep_microbatches="auto")
+    capacity = part_of_activations(grid, 0.5)
+    plan = chosen(scenario, capacity).chosen.plan
+    kept = plan.kept_per_stage
+    assert kept is not None
+    windows = most_outstanding(plan.schedule).tolist()
+    assert 0 < kept[0] < windows[0]
+    assert kept[-1] == windows[-1]
+    for stage, (number, window) in enumerate(zip(kept, windows, strict=True)):
+        assert peaks(scenario, kept)[stage] <= capacity
+        if number < window:
+            one_more = (*kept[:stage], number + 1, *kept[stage + 1 :])
+            assert peaks(scenario, one_more)[stage] > capacity
+
+
+@pytest.mark.parametrize("length", range(1, 7))
+def test_as_few_layers_are_recomputed_as_fit_in_the_longest_chunk(length: int) -> None:
+    """Seven layers on the first stage, which is the fullest, and three on the others."""
+    block = {"strategy": "full", "method": "block", "num_layers": length}
+    capacity = max(peaks(scenario_of(UNEVEN_STAGES, **block)))
+    choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity)
+    tried = [trial.plan.scenario.recompute.num_layers for trial in choice.trials]
+    assert tried[2:-1] == [length]
+
+
+def test_units_are_tried_that_cut_any_of_the_chunks_otherwise() -> None:
+    """7 and 3 layers: 1 and 1 unit, 2 and 1 (of 6, 5 and 4 the shortest), 3 and 1, 4 and 2."""
+    choice = chosen(scenario_of(UNEVEN_STAGES, strategy="auto"), capacity=1)
+    lengths = [
+        policy.num_layers
+        for trial in choice.trials
+        if (policy := trial.plan.scenario.recompute).num_layers > 1
+    ]
+    assert lengths == [7, 4, 3, 2]
+
+
+def test_where_nothing_fits_the_least_is_chosen() -> None:
+    choice = chosen(scenario_of(FOUR_STAGES, strategy="auto"), capacity=1)
+    assert not choice.chosen.memory.fits
+    assert choice.chosen.peak_bytes == min(trial.peak_bytes for trial in choice.trials)
+    assert "inputs distributed" in [trial.words.removeprefix("full, ") for trial in choice.trials]
+    assert "(nothing fits, this needs least)" in choice.why
+
+
+def test_why_tells_what_was_tried() -> None:
+    scenario = scenario_of(FOUR_STAGES, strategy="auto")
+    capacity = part_of_activations(FOUR_STAGES, 0.6)
+    first, *lines = chosen(scenario, capacity).why.splitlines()
+    assert first.endswith("(the fastest that fits)")
+    assert lines[0].startswith("  none: ")
+    assert lines[0].endswith(", does not fit")
+    assert any(line.startswith("  selective") for line in lines)
+    assert any(line.startswith("  full") for line in lines)
+
+
+@st.composite
+def stages(draw: st.DrawFn) -> list[list[int]]:
+    """For each stage its peak when it keeps 0, 1, 2, ... passes, never falling."""
+    steps = st.lists(st.integers(0, 50), min_size=1, max_size=40)
+    return [list(itertools.accumulate(one)) for one in draw(st.lists(steps, min_size=1))]
+
+
+@given(stages(), st.integers(0, 1000))
+def test_the_most_that_fit(peak_of: list[list[int]], capacity: int) -> None:
+    def peaks_of(kept: tuple[int, ...]) -> list[int]:
+        return [one[number] for one, number in zip(peak_of, kept, strict=True)]
+
+    found = most_that_fit([len(one) - 1 for one in peak_of], peaks_of, capacity)
+    for one, number in zip(peak_of, found, strict=True):
+        assert number == max(i for i, peak in enumerate(one) if i == 0 or peak <= capacity)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 1000), st.integers(0, 10**6))
+def test_a_linear_memory_is_searched_in_a_few_steps(base: int, each: int, free: int) -> None:
+    asked = []
+
+    def peaks_of(kept: tuple[int, ...]) -> list[int]:
+        asked.append(kept)
+        return [base + each * number for number in kept]
+
+    assert most_that_fit([10**6], peaks_of, base + free) == (min(10**6, free // each),)
+    assert len(asked) <= 4

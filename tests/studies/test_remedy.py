@@ -1,0 +1,210 @@
+"""Whether it fits, what is said when it does not, and what would make it fit."""
+
+import functools
+import json
+import shlex
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from simtrain import simulation
+from simtrain.errors import DoesNotFitError, InputError
+from simtrain.hardware.load import load_profile
+from simtrain.report.result import Result
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate, simulate_fitting, simulate_memory
+from simtrain.studies.remedy import Remedy, cheapest_change
+from tests.helpers.command_line import Outcome, call
+from tests.helpers.toys import a100, changed, small
+
+TOO_MUCH = ("table5_22b_full", "--set", "recompute=none")
+COMPONENTS = ["parameters", "gradients", "optimizer", "activations", "buffers", "allocator"]
+
+
+@functools.cache
+def refused() -> Outcome:
+    """What is said of a scenario that does not fit; the search takes some seconds."""
+    return call("run", *TOO_MUCH)
+
+
+def test_what_does_not_fit_is_not_run() -> None:
+    assert (refused().exit_code, refused().stdout) == (3, "")
+    head, reason, fix = refused().stderr.splitlines()
+    assert head.startswith("E601 table5_22b_full does not fit: stage 0 needs 112.86")
+    assert head.endswith(" GiB too much")
+    assert reason.startswith("  reason: at its fullest, in 0F0, it holds (GiB) parameters 5.16")
+    assert all(f"{name} " in reason for name in COMPONENTS)
+    assert fix.startswith("  fix: the cheapest change that fits is --set ")
+    assert fix.endswith(", or --allow-oom to simulate it all the same")
+
+
+def test_nor_is_it_with_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "cheapest_change", lambda *arguments: None)
+    outcome = call("run", *TOO_MUCH, "--json")
+    assert (outcome.exit_code, outcome.stdout) == (3, "")
+    assert "none of the changes tried is enough: use GPUs with more memory" in outcome.stderr
+
+
+def advised(outcome: Outcome) -> list[str]:
+    """The options of the cheapest change, as a shell would pass them."""
+    _, _, after = outcome.stderr.partition("the cheapest change that fits is ")
+    words = shlex.split(after.replace("(", "'('").partition(":")[0])
+    return [word for word in words if word == "--set" or "=" in word]
+
+
+def test_the_change_that_is_named_fits() -> None:
+    outcome = call("run", *TOO_MUCH, *advised(refused()))
+    assert outcome.exit_code == 0
+
+
+def test_allow_oom_goes_on() -> None:
+    outcome = call("run", *TOO_MUCH, "--allow-oom")
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert outcome.stdout.splitlines()[-1].startswith("DOES NOT FIT: stage 0 needs 112.86")
+    assert json.loads(call("run", *TOO_MUCH, "--allow-oom", "--json").stdout)["memory"]["fits"] is (
+        False
+    )
+
+
+@pytest.mark.parametrize(("arguments", "exit_code"), [(TOO_MUCH, 3), (("table5_22b_full",), 0)])
+def test_memory_as_json(arguments: tuple[str, ...], exit_code: int) -> None:
+    outcome = call("memory", *arguments, "--json")
+    assert (outcome.exit_code, outcome.stderr) == (exit_code, "")
+    data = json.loads(outcome.stdout)
+    assert data["fits"] is (exit_code == 0)
+    assert data["capacity_bytes"] == 80 * 2**30
+    (stage,) = data["stages"]
+    assert list(stage["components_bytes"]) == COMPONENTS
+    assert sum(stage["components_bytes"].values()) == stage["peak_bytes"]
+    assert (stage["peak_bytes"] <= data["capacity_bytes"]) is data["fits"]
+
+
+def test_memory_prints_every_stage() -> None:
+    outcome = call("memory", "table5_175b_present")
+    rows = [line for line in outcome.stdout.splitlines() if line.startswith("│")]
+    numbers = [row.split("│")[1].strip() for row in rows]
+    assert numbers[:8] == [str(stage) for stage in range(8)]
+    assert outcome.stdout.splitlines()[-1].startswith("OK: stage 0 needs ")
+
+
+# ------------------------------------------------------------------------- the cheapest change
+
+
+def gpu_of(capacity_gib: float) -> dict[str, Any]:
+    return {"gpu": {"memory_capacity": f"{capacity_gib} GiB"}}
+
+
+def tight(capacity_gib: float, **sections: Any) -> Scenario:
+    return small({"tensor": 4, "data": 2}, hardware=gpu_of(capacity_gib), **sections)
+
+
+def cheapest(scenario: Scenario) -> Remedy[Result] | None:
+    return cheapest_change(scenario, simulate, simulate_memory, lambda words: None)
+
+
+@pytest.mark.parametrize("capacity_gib", [7.0, 6.0])
+def test_no_single_change_that_fits_is_cheaper(capacity_gib: float) -> None:
+    scenario = tight(capacity_gib)
+    assert not simulate_memory(scenario).fits
+    remedy = cheapest(scenario)
+    assert remedy and remedy.run.memory.fits
+    others = [
+        {"recompute": {"strategy": "selective"}},
+        {"recompute": {"strategy": "full"}},
+        {"memory": {"zero_stage": 1}},
+        {"memory": {"zero_stage": 1}, "recompute": {"strategy": "selective"}},
+    ]
+    for sections in others:
+        other = simulate(tight(capacity_gib, **sections))
+        if other.memory.fits:
+            assert remedy.run.iteration_time_s <= other.iteration_time_s
+
+
+def test_more_gpus_are_the_last_resort() -> None:
+    scenario = tight(3.2)
+    remedy = cheapest(scenario)
+    assert remedy and remedy.scenario.num_gpus > scenario.num_gpus
+
+
+def test_where_nothing_helps_that_is_said() -> None:
+    scenario = tight(2.2)
+    assert cheapest(scenario) is None
+    with pytest.raises(DoesNotFitError, match="none of the changes tried is enough"):
+        simulate_fitting(scenario)
+
+
+def test_what_is_tried_is_told() -> None:
+    told: list[str] = []
+    with pytest.raises(DoesNotFitError) as caught:
+        simulate_fitting(tight(7.0), told.append)
+    assert told[0] == "it does not fit; trying --set parallelism.sequence_parallel=true"
+    assert len(set(told)) == len(told) > 10
+    assert "the cheapest change that fits is --set" in str(caught.value)
+
+
+def test_changes_are_written_for_the_command_line() -> None:
+    made = simulate(small())
+    changes = (("parallelism.sequence_parallel", True), ("batch.micro", 2), ("recompute", "auto"))
+    assert Remedy(changes, made.scenario, made).options == (
+        "--set parallelism.sequence_parallel=true --set batch.micro=2 --set recompute=auto"
+    )
+
+
+def test_auto_runs_whatever_it_takes() -> None:
+    scenario = load_scenario("table5_22b_full", ["recompute=auto"])
+    result = simulate_fitting(scenario)
+    assert result.memory.fits
+    assert result.recompute_choice is not None
+    assert result.recompute_choice.splitlines()[0].endswith("(the fastest that fits)")
+    page = call("run", "table5_22b_full", "--set", "recompute=auto").stdout
+    assert f"Recompute chosen: {result.recompute_choice.splitlines()[0]}" in page
+
+
+# ----------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("gpu.memory_capacity", "0 GiB", "0 GiB"),
+        ("gpu.memory_capacity", "-80 GiB", "-80 GiB"),
+        ("gpu.memory_capacity", "80", "80"),
+        ("memory.fragmentation", "1.5", "must be less than 1"),
+        ("memory.fragmentation", "-0.1", "must be greater than or equal to 0"),
+        ("memory.fragmentation", ".nan", ".nan"),
+        ("memory.allocator_reserve", "80 GiB", "leave nothing of gpu.memory_capacity"),
+        ("memory.allocator_reserve", "lots", "lots"),
+    ],
+)
+def test_absurd_memory_is_refused(field: str, value: str, words: str) -> None:
+    outcome = call("memory", "table5_22b_full", "--set", f"hardware.{field}={value}")
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert words in outcome.stderr
+    assert f"hardware.{field}" in outcome.stderr
+
+
+def test_more_memory_than_needed_changes_no_time() -> None:
+    base, roomy = (
+        simulate(small(), changed(a100(), gpu__memory_capacity=size * 2**30)) for size in (80, 160)
+    )
+    assert base.iteration_time_s == roomy.iteration_time_s
+
+
+def test_the_allowance_has_its_sources() -> None:
+    memory = load_profile("a100_sxm4_80gb").memory
+    assert "Megatron-LM" in memory.allocator_reserve.source
+    assert "Megatron-LM" in memory.fragmentation.source
+
+
+def test_illegal_changes_are_no_remedy() -> None:
+    """ZeRO without replicas, sequence parallelism on one rank: never named, never raised."""
+    alone = small({"tensor": 1, "pipeline": 1}, hardware=gpu_of(30))
+    remedy = cheapest(alone)
+    assert remedy
+    fields = {field for field, _ in remedy.changes}
+    assert not fields & {"memory.zero_stage", "parallelism.sequence_parallel"}
+    for first, second in combinations(remedy.changes, 2):
+        assert first[0] != second[0]
+    with pytest.raises(InputError):
+        simulate_memory(small({"tensor": 1, "pipeline": 1}, memory={"zero_stage": 1}))

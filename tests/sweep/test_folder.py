@@ -1,0 +1,141 @@
+"""Odd folders and odd moments: other programs' files, an edited plan, Ctrl-C at the start."""
+
+import json
+import multiprocessing
+import pathlib
+import re
+import shutil
+import signal
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.sweep import Plan
+from simtrain.sweep.executors import local_executor
+from simtrain.sweep.folder import SweepFolder
+from tests.helpers.command_line import call
+from tests.helpers.sweep_files import PART_SIZE, files_of, plan_of, rows_of, run, with_axes
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return plan_of(tmp_path_factory.mktemp("plan"), part_size=PART_SIZE)
+
+
+@pytest.fixture(scope="module")
+def whole(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    out = tmp_path_factory.mktemp("whole") / "out"
+    run(plan, out)
+    return out
+
+
+@pytest.fixture
+def out(whole: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy that a test may spoil."""
+    return shutil.copytree(whole, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("part_size", 0, "part_size is 0, but must be 1 or more"),
+        ("part_size", "5", 'part_size is "5", which no sweep writes'),
+        ("part_size", True, "part_size is true"),
+        ("part_size", None, "part_size is null"),
+        ("part_size", float("nan"), "part_size is NaN"),
+        ("versions", [], "versions is .., which no sweep writes"),
+        ("name", None, "name is null"),
+        ("hash", 3, "hash is 3"),
+    ],
+)
+def test_an_edited_plan_is_refused(
+    plan: Plan, out: pathlib.Path, name: str, value: Any, says: str
+) -> None:
+    known = json.loads((out / "sweep.json").read_text())
+    (out / "sweep.json").write_text(json.dumps(known | {name: value}))
+    before = files_of(out)
+    with pytest.raises(InputError, match=f"E822 cannot be read: {says}"):
+        SweepFolder(out).open(plan)
+    assert files_of(out) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("[]", "holds no plan"), ("{}", "'hash' is missing"), ("[" * 100_000, "recursion")],
+)
+def test_what_is_no_plan_is_refused(plan: Plan, out: pathlib.Path, text: str, says: str) -> None:
+    (out / "sweep.json").write_text(text)
+    with pytest.raises(InputError, match=f"E822 .*{says}"):
+        SweepFolder(out).open(plan)
+
+
+def test_files_of_other_programs_are_left_alone(plan: Plan, out: pathlib.Path) -> None:
+    foreign = (".part-000001.parquet.swp", ".part-", ".part-one-two", "notes.txt")
+    for name in foreign:
+        (out / "parts" / name).write_bytes(b"mine")
+    assert run(plan, out).found == plan.num_parts
+    assert {name for name in files_of(out)} >= set(foreign)
+
+
+def test_copies_of_parts_are_not_asked_nor_drawn(out: pathlib.Path) -> None:
+    asked = ("query", str(out), "select count(*) from results", "--csv")
+    drawn = ("plot", str(out), "--json", "--out", str(out / "pictures"))
+    before = [call(*command).stdout for command in (asked, drawn)]
+    part = out / "parts" / "part-000001.parquet"
+    for name in ("part-000001 (copy).parquet", "part-1.parquet"):
+        shutil.copy(part, out / "parts" / name)
+    assert [call(*command).stdout for command in (asked, drawn)] == before
+    # A part of a sweep that had more of them.
+    shutil.copy(part, out / "parts" / "part-000099.parquet")
+    assert call(*asked).stdout == before[0]
+
+
+def test_a_part_that_is_damaged_further_on_is_told_as_such(out: pathlib.Path) -> None:
+    part = out / "parts" / "part-000003.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    outcome = call("query", str(out), "select max(mfu) from results")
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert f"E827 the results cannot be read: {part}: " in outcome.stderr
+
+
+def test_columns_are_those_of_the_parts_whatever_the_folder_is_called(
+    whole: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    out = shutil.copytree(whole, tmp_path / "gpus=8" / "out")
+    sql = "select * from results limit 1"
+    assert call("query", str(out), sql).stdout == call("query", str(whole), sql).stdout
+
+
+def is_blocked(process: int | None) -> bool:
+    """Whether Ctrl-C waits for a process to let it through."""
+    status = pathlib.Path(f"/proc/{process}/status").read_text()
+    (blocked,) = re.findall(r"SigBlk:\s*([0-9a-f]+)", status)
+    return bool(int(blocked, 16) & 1 << signal.SIGINT - 1)
+
+
+def test_ctrl_c_waits_until_a_worker_is_prepared() -> None:
+    """Its interpreter would print a traceback while it begins to start."""
+    with local_executor(2) as executor:
+        future = executor.submit(len, "abc")
+        (worker,) = multiprocessing.active_children()
+        assert is_blocked(worker.pid)
+        assert future.result() == 3
+        assert not is_blocked(worker.pid)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_more_bytes_than_a_table_can_hold_are_null(tmp_path: pathlib.Path) -> None:
+    plan = plan_of(tmp_path, with_axes("model.seq_length: [64, 2147483647]"))
+    run(plan, tmp_path / "out")
+    fits, vast = rows_of(tmp_path / "out")
+    assert (fits["status"], vast["status"]) == ("ok", "does_not_fit")
+    assert fits["peak_bytes"] > 0 and vast["peak_bytes"] is None
+
+
+def test_what_a_cluster_refuses_is_told_in_words(tmp_path: pathlib.Path) -> None:
+    text = with_axes("cluster: [a100_sxm4_80gb, trn1]", "attention_backend: [fused]")
+    (tmp_path / "s.yaml").write_text(text)
+    outcome = call("sweep", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"))
+    assert outcome.exit_code == 0
+    assert "1  illegal, E331: its time follows from the section fused_attention" in outcome.stdout

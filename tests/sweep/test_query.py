@@ -1,0 +1,100 @@
+"""Questions to the results of a sweep."""
+
+import json
+import pathlib
+import re
+from typing import Any
+
+import pytest
+
+from simtrain.sweep import Plan
+from simtrain.sweep.folder import SweepFolder
+from simtrain.sweep.run import Progress
+from tests.helpers.command_line import call
+from tests.helpers.sweep_files import NUM_PARTS, PART_SIZE, plan_of, rows_of, run
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return plan_of(tmp_path_factory.mktemp("plan"), part_size=PART_SIZE)
+
+
+@pytest.fixture(scope="module")
+def whole(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The results of a run that nothing disturbed."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    progress = run(plan, out)
+    assert (progress.done, progress.num_points, progress.found) == (NUM_PARTS, 24, 0)
+    return out
+
+
+def test_queries_answer_while_the_sweep_runs(plan: Plan, tmp_path: pathlib.Path) -> None:
+    def look(progress: Progress) -> None:
+        if progress.done:
+            outcome = call(
+                "query", str(tmp_path / "out"), "select count(*) n from results", "--json"
+            )
+            rows = json.loads(outcome.stdout)["rows"]
+            seen.append((rows, [{"n": progress.counts.num_rows}]))
+
+    seen: list[tuple[Any, Any]] = []
+    run(plan, tmp_path / "out", tell=look)
+    assert len(seen) == NUM_PARTS and all(found == said for found, said in seen)
+
+
+def test_answers_are_tables_json_and_csv(whole: pathlib.Path) -> None:
+    sql = """select "batch.micro", mfu, mfu, 'nan'::double as x, date '2026-01-02' as day
+             from results where status = 'ok' order by index limit 1"""
+    table, as_json, as_csv = (
+        call("query", str(whole), sql, *option) for option in ((), ("--json",), ("--csv",))
+    )
+    assert {one.exit_code for one in (table, as_json, as_csv)} == {0}
+    (row,) = json.loads(as_json.stdout)["rows"]
+    mfu = rows_of(whole)[0]["mfu"]
+    assert row == {"batch.micro": 1, "mfu": mfu, "mfu_2": mfu, "x": None, "day": "2026-01-02"}
+    assert as_csv.stdout == f"batch.micro,mfu,mfu_2,x,day\n1,{mfu},{mfu},,2026-01-02\n"
+    assert table.stdout.split() == [*row, "1", f"{mfu:.6g}", f"{mfu:.6g}", "-", "2026-01-02"]
+
+
+def test_values_are_written_as_json_writes_them(whole: pathlib.Path) -> None:
+    sql = """select true as yes, [1, null] as some, {'a': 'x'} as one, '' as empty, null as none,
+             'a,"b"' as quoted, 1 as n, 2 as n, 3 as n_2"""
+    columns, values = call("query", str(whole), sql, "--csv").stdout.splitlines()
+    assert columns == "yes,some,one,empty,none,quoted,n,n_3,n_2"
+    assert values == 'true,"[1, null]","{""a"": ""x""}",,,"a,""b""",1,2,3'
+    (row,) = json.loads(call("query", str(whole), sql, "--json").stdout)["rows"]
+    assert list(row.values()) == [True, [1, None], {"a": "x"}, "", None, 'a,"b"', 1, 2, 3]
+
+
+def test_a_long_answer_is_cut_and_says_so(whole: pathlib.Path) -> None:
+    outcome = call("query", str(whole), "select * from results, range(3)")
+    assert outcome.stdout.splitlines()[-1] == "and 20 more rows: --csv and --json print them all"
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("selec", 'E826 the query failed: Parser Error: syntax error at or near "selec"'),
+        ("select tensor from results", '"parallelism.tensor"|columns: index, parallelism.tensor'),
+        ("select 1 from nothing", "nothing"),
+        ("", "E826 the query failed: it is empty"),
+        (" ; ", "E826 the query failed: it is empty"),
+        ("select '\udcff'", "E826 the query failed"),
+        ("select ?", "E826 the query failed"),
+    ],
+)
+def test_wrong_sql_is_told(whole: pathlib.Path, sql: str, says: str) -> None:
+    outcome = call("query", str(whole), sql)
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert re.search(says, outcome.stderr)
+
+
+def test_folders_without_results_are_told(plan: Plan, tmp_path: pathlib.Path) -> None:
+    for expected in ("E820 this folder holds no sweep", "E820 no part is finished yet"):
+        outcome = call("query", str(tmp_path / "out"), "select 1")
+        assert (outcome.exit_code, outcome.stdout) == (2, "")
+        assert expected in outcome.stderr
+        SweepFolder(tmp_path / "out").open(plan)
+    (tmp_path / "out" / "parts" / "part-000000.parquet").write_bytes(b"PAR1")
+    outcome = call("query", str(tmp_path / "out"), "select 1")
+    assert outcome.exit_code == 2 and "E827 the results cannot be read" in outcome.stderr

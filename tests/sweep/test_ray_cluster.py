@@ -1,0 +1,160 @@
+"""A sweep on a real Ray cluster of two nodes, one of which dies in the middle; half a minute.
+
+CI runs this file by itself, after the suite; pytest does not find it on its own.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.helpers.command_line import ROOT, spawn
+from tests.helpers.sweep_files import BASE, files_of, plan_of, run
+
+# 20 * 30 points, in so many parts that the node dies long before the sweep ends.
+NUM_PARTS, PART_SIZE = 60, 10
+SWEEP = f"""{BASE}\
+axes:
+  model.vocab_size: {{range: [512, {512 * 20}, 512]}}
+  parallelism.tensor: [1, 2, 4]
+  parallelism.pipeline: [1, 2, 3, 4, 6]
+  batch.micro: [1, 2]
+"""
+NUM_BEFORE, NUM_BETWEEN = 5, 5
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
+NODE = ("--block", "--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats")
+
+
+def until(holds: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    """Wait for something that a process is to bring about."""
+    while not holds():
+        assert process.poll() is None, f"it ended with {process.returncode}"
+        time.sleep(0.01)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def processes_below(pid: int) -> list[int]:
+    """A process and all that it and they have started."""
+    parents = {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def kill(node: "subprocess.Popen[str]") -> None:
+    """End a node as a machine that loses its power: the raylet, its workers, its agents."""
+    for pid in processes_below(node.pid):
+        os.kill(pid, signal.SIGKILL)
+    node.wait()
+
+
+def workers_of(node: "subprocess.Popen[str]") -> list[int]:
+    """Processes that compute, or could; agents have names of Ray's own."""
+    lines = ((pid, pathlib.Path(f"/proc/{pid}/cmdline")) for pid in processes_below(node.pid))
+    names = ((pid, path.read_bytes() if path.exists() else b"") for pid, path in lines)
+    return [pid for pid, name in names if name.startswith((b"ray::on_node", b"ray::IDLE"))]
+
+
+@contextmanager
+def node_of_cluster(*options: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [str(pathlib.Path(sys.executable).with_name("ray")), "start", *NODE, *options]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=quiet, stderr=quiet, text=True) as node:
+        try:
+            yield node
+        finally:
+            if node.poll() is None:
+                kill(node)
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """The address of a cluster of two nodes, and the one of them that may be killed."""
+    # Sockets' paths may have no more than 107 characters, which pytest's folders exceed.
+    folder, port = tempfile.mkdtemp(prefix="ray-"), free_port()
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        head = ("--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false")
+        first = stack.enter_context(node_of_cluster(*head))
+        until(lambda: listens(port), first)
+        second = ("--address", f"127.0.0.1:{port}", "--node-ip-address=127.0.0.2")
+        yield f"127.0.0.1:{port}", stack.enter_context(node_of_cluster(*second))
+
+
+@contextmanager
+def sweep(path: pathlib.Path, address: str, *options: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-m", "simtrain", "sweep", str(path / "small.yaml")]
+    command += ["--out", str(path / "out"), "--part-size", str(PART_SIZE)]
+    command += ["--executor", "ray", "--address", address, "--json", *options]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_node_that_dies_loses_only_what_it_had_in_hand(
+    tmp_path: pathlib.Path, cluster: tuple[str, "subprocess.Popen[str]"]
+) -> None:
+    address, node = cluster
+    (tmp_path / "here").mkdir()
+    run(plan_of(tmp_path / "here", SWEEP, part_size=PART_SIZE), tmp_path / "here" / "out")
+    plan_of(tmp_path, SWEEP)
+    parts = tmp_path / "out" / "parts"
+
+    def num_parts() -> int:
+        return len(list(parts.glob("part-*"))) if parts.exists() else 0
+
+    with sweep(tmp_path, address, "--workers", "2") as process:
+        until(lambda: num_parts() >= NUM_BEFORE and bool(workers_of(node)), process)
+        for pid in workers_of(node):
+            # What it has in hand, or is given next, it has in hand when it is killed.
+            os.kill(pid, signal.SIGSTOP)
+        reached = num_parts() + NUM_BETWEEN
+        until(lambda: num_parts() >= reached, process)
+        assert num_parts() < NUM_PARTS / 2
+        kill(node)
+        stdout, stderr = process.communicate()
+    assert (process.returncode, stderr) == (0, "")
+    data = json.loads(stdout)
+    assert data["num_parts_lost_with_workers"] == 1
+    assert (data["num_parts_found"], data["damaged_parts"]) == (0, [])
+    assert data["num_rows"] == NUM_PARTS * PART_SIZE
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "here" / "out")
+    assert len(files_of(tmp_path / "out")) == NUM_PARTS
+
+
+def test_what_is_no_cluster_is_told_in_bounded_time(tmp_path: pathlib.Path) -> None:
+    """Something listens, but never says a word."""
+    plan_of(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        words = ("sweep", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"))
+        outcome = spawn("-m", "simtrain", *words, "--executor", "ray", "--address", address)
+    assert outcome.exit_code == 2 and "E852 no Ray cluster answers" in outcome.stderr

@@ -1,0 +1,45 @@
+"""An evaluator answers from the profiles as they are now."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+import simtrain
+from simtrain.engine import compiled, run
+from simtrain.errors import InputError
+from tests.helpers.command_line import ROOT
+from tests.helpers.toys import small
+
+
+def test_a_profile_that_changed_is_read_again(tmp_path: pathlib.Path) -> None:
+    """Also where it keeps its size, and its new time is a nanosecond later."""
+    text = (ROOT / "hw_profiles/a100_sxm4_80gb.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    scenario = small(cluster=str(path))
+    evaluator = simtrain.Evaluator()
+    before = evaluator.evaluate(scenario).run
+    written = path.stat()
+    slower = text.replace("value: 1.61 TB/s", "value: 1.11 TB/s")
+    assert slower != text
+    path.write_text(slower, encoding="utf-8")
+    os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns + 1))
+    after = evaluator.evaluate(scenario).run
+    assert before is not None and after is not None
+    assert after.iteration_time_s == simtrain.simulate(scenario).iteration_time_s
+    assert after.iteration_time_s > before.iteration_time_s
+
+
+def test_without_numba_the_same_loops_run_as_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = small({"sequence_parallel": True})
+    with_numba = simtrain.Evaluator().evaluate(scenario)
+    for module in (compiled, run):
+        monkeypatch.setattr(module, "has_numba", lambda: False)
+    evaluator = simtrain.Evaluator()
+    assert evaluator.engine == "auto"
+    assert evaluator.evaluate(scenario) == with_numba
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(InputError, match="E701 engine compiled needs numba\n  fix: pip install"):
+        simtrain.simulate(scenario, engine="compiled")

@@ -1,0 +1,78 @@
+"""Sliding windows of causal attention: scores counted one by one, and published kernels."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.durations.model import DurationModel
+from simtrain.errors import InputError
+from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate
+from simtrain.workload.work import FusedAttention
+from tests.helpers.published_attention import WINDOW, both_ways, window_kernel
+from tests.helpers.scenario_texts import MINIMAL, edited
+from tests.helpers.toys import a100, small
+
+VALIDATION = (Path(__file__).parents[2] / "docs/validation.md").read_text(encoding="utf-8")
+
+
+@given(st.integers(1, 12), st.integers(1, 14), st.integers(1, 4), st.integers(1, 4))
+def test_flops_are_those_of_the_band(s: int, window: int, size: int, value: int) -> None:
+    """Scores on an edge count half: on the diagonal, and w tokens before it."""
+    distances = [query - key for query, key in product(range(s), repeat=2)]
+    scores = sum(
+        0.5 if distance in (0, window) else 1 for distance in distances if 0 <= distance <= window
+    )
+    forward, backward = (
+        FusedAttention(3, s, size, is_backward, value_size=value, window=window)
+        for is_backward in (False, True)
+    )
+    assert forward.flops == 3 * scores * 2 * (size + value)
+    assert backward.flops == 3 * scores * 2 * (3 * size + 2 * value)
+    assert (forward.model_flops, backward.model_flops) == (
+        3 * scores * 4 * (size + value),
+        3 * scores * 8 * (size + value),
+    )
+
+
+@given(st.integers(1, 4096), st.integers(1, 5000), st.booleans())
+def test_a_narrower_window_never_takes_longer(s: int, window: int, is_backward: bool) -> None:
+    """A window as long as the sequence is none."""
+    seconds_of = DurationModel(a100()).seconds
+    narrow, wide, none = (
+        FusedAttention(64, s, 128, is_backward, window=each) for each in (window, window + 1, None)
+    )
+    assert narrow.flops <= wide.flops <= none.flops
+    if window >= s:
+        assert seconds_of(narrow) == seconds_of(none)
+
+
+def test_published_windows_are_as_far_off_as_the_validation_says() -> None:
+    assert f"windows of 1,024 tokens: {both_ways(WINDOW, window_kernel)}" in " ".join(
+        VALIDATION.split()
+    )
+
+
+def test_a_window_changes_time_and_flops_but_not_memory() -> None:
+    whole, narrow = (
+        simulate(small(attention_backend="fused", model={"attention_window": window}))
+        for window in (None, 256)
+    )
+    assert narrow.iteration_time_s < whole.iteration_time_s
+    assert narrow.memory.fullest.peak_bytes == whole.memory.fullest.peak_bytes
+    # Masked are (7/8)² of s² scores in two products forward and four backward, 64 layers in all.
+    assert whole.model_flops - narrow.model_flops == 6 * 2 * 2048**2 * 4096 * 64 * 49 // 64
+    assert "fused attention" in narrow.extrapolated
+
+
+def test_a_window_needs_fused_attention(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(edited("  num_layers", "  attention_window: 512\n  num_layers"), "utf-8")
+    assert MINIMAL.count("num_layers") == 1
+    with pytest.raises(InputError) as caught:
+        load_scenario(path)
+    assert "x.yaml:2:21: E340 model.attention_window is 512" in str(caught.value)
+    assert "attention_backend: fused, or model.attention_window: null" in str(caught.value)

@@ -1,0 +1,315 @@
+"""Context parallelism against counts by hand: what is computed, sent, kept, hidden and exposed."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.durations.attention import AttentionMachine, attention_seconds
+from simtrain.durations.collectives import total_wire_bytes
+from simtrain.hardware.load import load_profile
+from simtrain.memory.working import pass_memory
+from simtrain.mesh import Group, Mesh
+from simtrain.scenario import Scenario
+from simtrain.simulation import simulate
+from simtrain.workload.ops import Op
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, FusedAttention
+from tests.helpers.toys import (
+    SMALL_MODEL,
+    changed,
+    chunk_with,
+    kept_bytes,
+    layer_ops,
+    ops_of,
+    pass_with,
+    plan_of,
+    scenario_with,
+)
+
+WAYS = ("p2p", "all_gather", "a2a", "a2a+p2p")
+MODEL = SMALL_MODEL | {"num_query_groups": 8}
+
+
+def divided(ranks: int, way: str = "p2p", **sections: Any) -> Scenario:
+    """A small model whose sequences `ranks` ranks divide; neighbours of a2a+p2p are pairs."""
+    split: dict[str, Any] = {"context": ranks} | sections.pop("parallelism", {})
+    if ranks > 1:
+        split["context_communication"] = way
+    if ranks > 1 and way == "a2a+p2p":
+        split["context_a2a"] = 2
+    model = MODEL | sections.pop("model", {})
+    return scenario_with(model, parallelism=split, attention_backend="fused", **sections)
+
+
+def both_ways(scenario: Scenario) -> tuple[Op, ...]:
+    """The ops of a layer, forward and then backward."""
+    return tuple(itertools.chain(*layer_ops(scenario)))
+
+
+def attention_flops(ops: Iterable[Op]) -> int:
+    return sum(op.work.flops for op in ops if isinstance(op.work, FusedAttention))
+
+
+def between_context_ranks(ops: Iterable[Op]) -> list[Op]:
+    return [op for op in ops if isinstance(op.work, Collective) and op.work.group.axes == ("cp",)]
+
+
+# -------------------------------------------------------------------------------- what it computes
+
+
+def slices_of(rank: int, num_ranks: int, length: int) -> tuple[range, range]:
+    """Tokens of a rank: slice i from the start, and slice i from the end."""
+    size = length // (2 * num_ranks)
+    last = 2 * num_ranks - 1 - rank
+    return range(rank * size, (rank + 1) * size), range(last * size, (last + 1) * size)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+def test_the_steps_of_a_ring_compute_every_score_once(num_ranks: int) -> None:
+    """Token by token: the first step is causal; later ones leave out one half of keys or queries.
+
+    The last rank never leaves out queries, and every rank computes as many scores.
+    """
+    length = 12 * num_ranks
+    for rank in range(num_ranks):
+        own = [*itertools.chain(*slices_of(rank, num_ranks, length))]
+        half, seen = len(own) // 2, Counter[tuple[int, int]]()
+        for step in range(num_ranks):
+            source = (rank - step) % num_ranks
+            keys = [*itertools.chain(*slices_of(source, num_ranks, length))]
+            if step == 0:
+                pairs = [(q, k) for q in own for k in keys if k <= q]
+            elif step <= rank:
+                pairs = [*itertools.product(own, keys[:half])]
+            else:
+                pairs = [*itertools.product(own[half:], keys)]
+            if step:
+                assert len(pairs) == len(own) ** 2 // 2
+            seen.update(pairs)
+        causal = {(q, k) for q in own for k in range(length) if k <= q}
+        assert seen == Counter(causal)
+        # s (s + 1) / 2 of them, divided evenly.
+        assert len(causal) == length * (length + 1) // 2 // num_ranks
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("num_ranks", [4, 8])
+def test_flops_are_those_of_one_rank(way: str, num_ranks: int) -> None:
+    one, each = both_ways(divided(1)), both_ways(divided(num_ranks, way))
+    assert num_ranks * attention_flops(each) == attention_flops(one)
+    alone, together = simulate(divided(1)), simulate(divided(num_ranks, way))
+    assert together.model_flops == alone.model_flops
+    assert together.hardware_flops == alone.hardware_flops
+    assert together.num_parameters == alone.num_parameters
+
+
+@pytest.mark.parametrize("way", ["p2p", "a2a+p2p"])
+def test_latent_attention_divides_likewise(way: str) -> None:
+    """Heads of 192 channels and of 128: a block has 320 for each token and head."""
+    latent = {"num_query_groups": 32, "latent_attention": {"kv_lora_rank": 512}}
+    one, each = (both_ways(divided(ranks, way, model=latent)) for ranks in (1, 4))
+    assert 4 * attention_flops(each) == attention_flops(one)
+    sends = [op.work.array_bytes for op in between_context_ranks(each) if "to next" in op.name]
+    blocks = {"p2p": [2 * 512 * 32 * 320] * 3, "a2a+p2p": [2 * 1024 * 16 * 320]}
+    assert sends == blocks[way]
+
+
+@given(st.integers(2, 64), st.integers(1, 64), st.booleans())
+def test_a_block_and_what_is_left_make_the_whole(size: int, more: int, is_backward: bool) -> None:
+    """The last queries of a sequence see all keys before them, and theirs under a mask."""
+    whole = FusedAttention(4, size, 64, is_backward, kv_length=size + more)
+    before = FusedAttention(4, size, 64, is_backward, kv_length=more, is_causal=False)
+    own = FusedAttention(4, size, 64, is_backward)
+    assert whole.flops == before.flops + own.flops
+    assert whole.model_flops == before.model_flops + own.model_flops
+    assert own.flops * 2 == (5 if is_backward else 2) * 2 * 4 * size**2 * 64
+
+
+def test_seconds_of_a_block_follow_from_those_of_a_causal_kernel() -> None:
+    """As long as the FLOPs, the work of each block and the wait at the end say."""
+    machine = AttentionMachine(1e12, 600.0, 1e12, 1000.0, 100, 1e15, 0.0)
+    block = FusedAttention(20, 1024, 128, kv_length=512, is_causal=False)
+    # 4 · heads · queries · keys · channels; 300 - 64 keys a block; 100 of 160 blocks wait.
+    flops = 4 * 20 * 1024 * 512 * 128
+    keys = 512 + (300 - 64) + 100 * 128 * 512 / (2 * 20 * 1024)
+    assert attention_seconds(block, machine) == pytest.approx(flops / 1e12 * keys / 512)
+    causal = FusedAttention(20, 1024, 128)
+    expected = 2 * 20 * 1024**2 * 128 / 1e12 * (1 + (600 + 100 * 128 / 20) / 1024)
+    assert attention_seconds(causal, machine) == expected
+
+
+@pytest.mark.parametrize(
+    ("length", "forward_ms", "backward_ms"),
+    [(2048, 0.217, 0.681), (4096, 0.819, 2.453), (8192, 3.182, 9.262), (16384, 12.524, 35.947)],
+)
+def test_published_kernels_without_a_mask(
+    length: int, forward_ms: float, backward_ms: float
+) -> None:
+    """cuDNN 9.19 on an H200 (NVIDIA/cudnn-frontend at commit 3929da2): not fitted, within 7.5 %."""
+    profile = load_profile("h200_sxm")
+    assert profile.fused_attention
+    machine = AttentionMachine.of(profile, profile.fused_attention)
+    for is_backward, measured_ms in ((False, forward_ms), (True, backward_ms)):
+        work = FusedAttention(64, length, 128, is_backward, kv_heads=8, is_causal=False)
+        assert 1e3 * attention_seconds(work, machine) == pytest.approx(measured_ms, rel=0.075)
+
+
+# ----------------------------------------------------------------------------------- what it sends
+
+
+def sent(scenario: Scenario) -> tuple[float, float]:
+    """Bytes that a rank sends to its context-parallel peers for a layer, forward and backward."""
+    forward, backward = map(between_context_ranks, layer_ops(scenario))
+    return total_wire_bytes(forward), total_wire_bytes(backward)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+def test_bytes_by_hand(num_ranks: int) -> None:
+    """Of s tokens with h elements of queries and k of keys, 2 bytes each.
+
+    A ring passes on all blocks of keys and values but the one that ends where it began; backward
+    the same with gradients (Li et al. 2021). A gather sends as many bytes. All-to-alls send all
+    but a rank's own part of Q, K, V and output.
+    """
+    tokens, rest = 2048 // num_ranks, num_ranks - 1
+    query, key = 2 * tokens * 4096, 2 * tokens * 1024
+    ring = rest * 2 * key
+    assert sent(divided(num_ranks)) == (ring, 2 * ring)
+    assert ring == 2 * rest * (2 * 2048 * 1024) / num_ranks
+    assert sent(divided(num_ranks, "all_gather")) == (ring, 2 * ring)
+    heads = 2 * (query + key) * rest / num_ranks
+    assert sent(divided(num_ranks, "a2a")) == (heads, heads)
+
+
+def test_bytes_of_a_hierarchy() -> None:
+    """Pairs exchange Q, K, V and output, and backward the output too; four pass on keys."""
+    query, key = 2 * 256 * 4096, 2 * 256 * 1024
+    heads, ring = (query + key), 3 * 2 * key
+    assert sent(divided(8, "a2a+p2p")) == (heads + ring, heads + query / 2 + 2 * ring)
+
+
+def test_one_rank_sends_nothing() -> None:
+    scenario = divided(1)
+    assert plan_of(scenario).microbatch.context is None
+    assert not between_context_ranks(both_ways(scenario))
+
+
+def test_the_loss_is_summed_and_batches_are_cut() -> None:
+    scenario = divided(4, batch={"micro": 2, "global": 2})
+    (op,) = between_context_ranks(ops_of(pass_with(scenario, chunk_with(scenario, head=True), "F")))
+    assert (op.name, op.work.array_bytes) == ("loss sum", 8)
+    ops = {
+        op.name: op.work.moved_bytes
+        for op in ops_of(pass_with(scenario, chunk_with(scenario, batch=True), "F"))
+    }
+    assert ops["inputs"] == 2 * 2 * 2049 * 8
+    assert ops["inputs slices"] == 2 * 2 * 512 * 8
+    assert ops["loss mask slices"] == 2 * 2 * 512 * 4
+
+
+def test_stages_send_their_part_of_each_sequence() -> None:
+    sizes = [
+        plan_of(divided(ranks, parallelism={"tensor": 4, "pipeline": 2})).sent_bytes
+        for ranks in (1, 4)
+    ]
+    assert sizes == [2 * 2048 * 4096 / 4, 2 * 512 * 4096 / 4]
+
+
+def test_gradients_are_summed_over_replicas_and_context() -> None:
+    """Megatron-LM's group with context parallelism, over which ZeRO divides its states too."""
+    split = {"tensor": 2, "data": 3}
+    batch = {"micro": 1, "global": 3}
+    for stage in (0, 1, 3):
+        scenario = divided(4, parallelism=split, batch=batch, memory={"zero_stage": stage})
+        plan = plan_of(scenario)
+        assert plan.step_options.data == Group(("cp", "dp"), 12, 4)
+        if stage == 3:
+            assert plan.options.sharding and plan.options.sharding.data.num_ranks == 12
+        held = plan.step_options.held(1200, from_stage=1)
+        assert held == (100 if stage else 1200)
+    assert plan.mesh.num_ranks == scenario.num_gpus == 24
+    assert scenario.num_microbatches == 1
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 9)
+)
+@settings(max_examples=20)
+def test_parts_of_an_axis(tp: int, inner: int, outer: int, dp: int, per_node: int) -> None:
+    """Neighbours in steps of tp, and those at the same place in steps of tp · inner."""
+    mesh = Mesh(tp=tp, cp=inner * outer, dp=dp, gpus_per_node=per_node)
+    size = tp * inner * outer
+    first = [part + t for part in range(0, size * dp, tp * inner) for t in range(tp)]
+    inside = [[start + tp * i for i in range(inner)] for start in first]
+    starts = [d + i for d in range(0, size * dp, size) for i in range(tp * inner)]
+    across = [[start + tp * inner * i for i in range(outer)] for start in starts]
+    for group, groups in zip(mesh.split_group("cp", inner), (inside, across), strict=True):
+        nodes = [Counter(rank // per_node for rank in ranks) for ranks in groups]
+        widest = max(map(len, nodes))
+        assert group.num_ranks == len(groups[0])
+        assert group.ranks_per_node == min(max(one.values()) for one in nodes if len(one) == widest)
+
+
+# ----------------------------------------------------------------------------------- what it keeps
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_a_rank_keeps_its_part(way: str, recompute: str) -> None:
+    """As a rank alone with shorter sequences; with some ways a second copy of the output."""
+    scenario = divided(4, way, recompute=recompute)
+    alone = divided(1, recompute=recompute, model={"seq_length": 512})
+    kept, of_part = (
+        kept_bytes(record_pass(pass_with(one, chunk_with(one, 1), "F")))
+        for one in (scenario, alone)
+    )
+    output = 2 * 512 * 4096
+    copies = output if way in ("all_gather", "a2a") and recompute == "none" else 0
+    assert kept - of_part == copies
+    forward, backward = (
+        pass_memory(pass_with(scenario, chunk_with(scenario, 2), kind)) for kind in ("F", "B")
+    )
+    assert forward.left_bytes == backward.kept_bytes == 2 * kept
+    assert backward.left_bytes == 0
+
+
+def test_what_a_ring_holds() -> None:
+    """Forward all blocks, and an output and a log-sum-exp for each step; backward four blocks."""
+    ops = {op.name: op for op in both_ways(divided(4))}
+    query, block, rows = 2 * 512 * 4096, 2 * 2 * 512 * 1024, 4 * 32 * 512
+    own = query + block
+    merged = ops["output correction"]
+    assert merged.holds_bytes == own + 4 * block + 5 * (query + rows)
+    last = ops["fused attention gradient"]
+    workspace = 4 * 512 * 4096 + rows
+    held = 2 * query + 4 * block + query + block + workspace
+    assert last.holds_bytes == held + own + query + rows
+
+
+def test_selective_recompute_passes_keys_around_again() -> None:
+    plain, again = (
+        Counter(op.name for op in between_context_ranks(both_ways(divided(4, recompute=what))))
+        for what in ("none", "selective")
+    )
+    assert plain["keys and values to next"] == 3
+    assert again == plain + Counter({"keys and values to next": 3})
+
+
+def test_a_slower_network_never_helps() -> None:
+    """Ranks of a ring on two nodes; each half of the bandwidth exposes more."""
+    scenario = divided(4, parallelism={"tensor": 4}, model={"seq_length": 32768})
+    profile = load_profile("h100_sxm")
+    seconds = [
+        simulate(
+            scenario, changed(profile, inter_node__adapter_bandwidth=bandwidth)
+        ).iteration_time_s
+        for bandwidth in (50e9, 25e9, 5e9, 2.5e9)
+    ]
+    assert seconds == sorted(seconds)
+    assert math.isfinite(seconds[-1]) and seconds[-1] > seconds[0]

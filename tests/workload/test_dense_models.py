@@ -1,0 +1,366 @@
+"""Today's dense models: their published sizes, and layers of every kind counted by hand."""
+
+import pathlib
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from simtrain.errors import InputError
+from simtrain.memory.working import pass_memory
+from simtrain.plan import Plan
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate
+from simtrain.workload.ops import Op, total_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, FusedAttention
+from tests.helpers.dense_models import CHOICES, dense
+from tests.helpers.scenario_texts import MINIMAL, edited
+from tests.helpers.toys import plan_of, scenario_with, small
+
+PUBLISHED = {
+    "llama2_7b": 6_738_415_616,
+    "llama2_13b": 13_015_864_320,
+    "llama2_70b": 68_976_648_192,
+    "llama3_8b": 8_030_261_248,
+    "llama3_70b": 70_553_706_496,
+    "llama3_405b": 405_853_388_800,
+    "qwen2_5_7b": 7_615_616_512,
+    "qwen2_5_72b": 72_706_203_648,
+    "qwen3_8b": 8_190_735_360,
+    # 2 · 151,936 · h + h + 64 (h · (64 + 16) · 128 + 64 · 128 · h + 3 h · 25,600 + 2 h + 256),
+    # h = 5,120
+    "qwen3_32b": 32_762_123_264,
+    # 2 · 256,000 · h + 2 h + 32 (h (h + 2 · 1,024) + h² + 2 h · 24,576 + 4 h), h = 6,144
+    "nemotron4_15b": 15_628_775_424,
+    # 2 · 256,000 · h + 2 h + 96 (h (h + 2 · 1,536) + h² + 2 h · 73,728 + 4 h), h = 18,432
+    "nemotron4_340b": 341_029_195_776,
+    # 12 L h² + 13 L h + (V + s) h + 2 h, L = 96, h = 12,288, V = 51,200, s = 2,048
+    "gpt3_175b": 174_615_846_912,
+}
+"""Parameters as in the published checkpoints, or worked by hand from the published sizes."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_shipped_model_has_its_published_number_of_parameters(name: str) -> None:
+    assert plan_of(load_scenario(name)).num_parameters == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_shipped_model_fits_on_its_cluster(name: str) -> None:
+    result = simulate(load_scenario(name))
+    assert result.memory.fits
+    assert 0.35 < result.mfu < 0.7
+    assert result.num_parameters == result.to_dict()["num_parameters"] == PUBLISHED[name]
+    assert result.summary["parameters"] == f"{PUBLISHED[name]:,}"
+
+
+# --------------------------------------------------------------------------- layers of every kind
+
+
+def ops_of(scenario: Scenario, kind: Any) -> list[Op]:
+    return [*record_pass(plan_of(scenario).layers_pass(1, kind)).ops]
+
+
+def weights_by_hand(scenario: Scenario) -> int:
+    """Elements of a layer's matrices: Q, K and V, projection, one or two up, and down."""
+    m = scenario.model
+    queries, keys = (n * m.kv_channels for n in (m.num_attention_heads, m.num_query_groups))
+    matrices = 3 if m.activation in ("swiglu", "geglu") else 2
+    return m.hidden_size * (2 * queries + 2 * keys + matrices * m.ffn_hidden_size)
+
+
+def vectors_by_hand(scenario: Scenario) -> tuple[int, int]:
+    """Elements of a layer's biases that are divided over ranks; of norms and the other biases."""
+    m = scenario.model
+    outputs = (m.num_attention_heads + 2 * m.num_query_groups) * m.kv_channels
+    up = m.ffn_hidden_size * (2 if m.activation in ("swiglu", "geglu") else 1)
+    divided = (outputs if m.qkv_biases else 0) + (up if m.biases else 0)
+    of_norm = 2 if m.normalization == "layer_norm" else 1
+    norms = 1 if m.parallel_attention_mlp == "one_norm" else 2
+    whole = of_norm * (norms * m.hidden_size + (2 * m.kv_channels if m.qk_norm else 0))
+    return divided, whole + (2 * m.hidden_size if m.biases else 0)
+
+
+@given(dense())
+def test_parameters_by_hand(scenario: Scenario) -> None:
+    model, t = scenario.model, scenario.parallelism.tensor
+    divided, whole = vectors_by_hand(scenario)
+    weights = weights_by_hand(scenario)
+    (stage,) = plan_of(scenario).stage_parameters
+    assert stage.layers == Fraction(weights + divided, t) + whole
+    tables = model.vocab_size * (1 if model.tied_embeddings else 2)
+    tables += model.seq_length if model.position_embedding == "learned" else 0
+    final = 2 if model.normalization == "layer_norm" else 1
+    expected = weights + divided + whole + (tables + final) * model.hidden_size
+    assert plan_of(scenario).num_parameters == expected
+
+
+@given(dense())
+def test_flops_by_hand(scenario: Scenario) -> None:
+    """2 a weight and token; 2 s² d a head and product of scores, of which fused does half."""
+    m, t = scenario.model, scenario.parallelism.tensor
+    tokens = m.seq_length * scenario.batch.micro
+    linear = 2 * tokens * weights_by_hand(scenario)
+    product = 2 * tokens * m.seq_length * m.num_attention_heads * m.kv_channels
+    fused = scenario.attention_backend == "fused"
+    forward, backward = (total_flops(ops_of(scenario, kind)) for kind in ("F", "B"))
+    assert forward == Fraction(linear + (product if fused else 2 * product), t)
+    scores = Fraction(5 * product, 2) if fused else 4 * product
+    assert backward == Fraction(2 * linear + scores, t)
+
+
+@given(dense())
+def test_saved_bytes_by_hand(scenario: Scenario) -> None:
+    """Inputs of norms and products, Q, K, V, context, the activation's ends, masks, scores.
+
+    Unfused, keys and values of groups are repeated for each head.
+    """
+    m, split = scenario.model, scenario.parallelism
+    tokens = m.seq_length * scenario.batch.micro
+    a, g, c = m.num_attention_heads, m.num_query_groups, m.kv_channels
+    gated = m.activation in ("swiglu", "geglu")
+    # Inputs and outputs of norms, and masks: attention's output with residual is one of them only
+    # if the MLP comes after it.
+    kept, masks = {"none": (4, 2), "one_norm": (2, 1), "two_norms": (3, 1)}[
+        m.parallel_attention_mlp
+    ]
+    local = tokens * m.hidden_size * (kept * 2 + (masks if m.hidden_dropout else 0))
+    rows = a * tokens
+    divided = 2 * tokens * (2 * (a + g) * c + (a + g) * c * m.qk_norm)
+    divided += 2 * tokens * m.ffn_hidden_size * (3 if gated else 2)
+    if scenario.attention_backend == "fused":
+        divided += 4 * rows
+    else:
+        divided += rows * m.seq_length * (5 if m.attention_dropout else 2)
+        divided += 2 * 2 * tokens * a * c if g < a else 0
+    expected = Fraction(local, split.tensor if split.sequence_parallel else 1)
+    memory = pass_memory(plan_of(scenario).layers_pass(1, "F"))
+    assert memory.left_bytes == expected + Fraction(divided, split.tensor)
+    assert pass_memory(plan_of(scenario).layers_pass(1, "B")).left_bytes == 0
+
+
+@given(dense())
+def test_tensor_parallel_communication_is_that_of_gpt(scenario: Scenario) -> None:
+    """It follows from tokens and the hidden size alone."""
+    plain = scenario_with(TINY).model
+    gpt = scenario.replace({f"model.{field}": getattr(plain, field) for field in CHOICES})
+    for kind in ("F", "B"):
+        assert collectives(ops_of(scenario, kind)) == collectives(ops_of(gpt, kind))
+
+
+TINY = {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 1, "seq_length": 8}
+
+
+def collectives(ops: Iterable[Op]) -> list[Collective]:
+    return [op.work for op in ops if isinstance(op.work, Collective)]
+
+
+@given(dense())
+def test_halves_of_the_backward_pass_are_the_whole(scenario: Scenario) -> None:
+    whole = ops_of(scenario, "B")
+    halves = ops_of(scenario, "I") + ops_of(scenario, "W")
+    assert sorted(op.name for op in whole) == sorted(op.name for op in halves)
+
+
+# ------------------------------------------------------------------------------- one by one
+
+
+def llama(**model: Any) -> Scenario:
+    """Two sequences of 64 tokens, 8 heads of 16 channels in 2 groups, on 2 ranks."""
+    sizes = {"num_layers": 2, "hidden_size": 96, "num_attention_heads": 8, "num_query_groups": 2}
+    modern = {"position_embedding": "rope", "biases": False, "hidden_dropout": 0}
+    return scenario_with(
+        {**sizes, "kv_channels": 16, "seq_length": 64, "ffn_hidden_size": 200, **modern, **model},
+        batch={"micro": 2, "global": 2},
+        parallelism={"tensor": 2},
+        attention_backend="fused",
+    )
+
+
+def moved(scenario: Scenario, name: str) -> dict[str, int]:
+    """Bytes moved by the kernels of one layer whose names contain `name`."""
+    both = ops_of(scenario, "F") + ops_of(scenario, "B")
+    return {op.name: op.work.moved_bytes for op in both if name in op.name}  # type: ignore[union-attr]
+
+
+def test_rotation_reads_and_writes_queries_and_keys() -> None:
+    """128 tokens, 4 heads and 1 group of 16 channels on a rank, 2 bytes, once each way."""
+    query, key = 128 * 4 * 16 * 2, 128 * 16 * 2
+    assert moved(llama(), "rotation") == {
+        "query rotation": 2 * query,
+        "key rotation": 2 * key,
+        "query rotation gradient": 2 * query,
+        "key rotation gradient": 2 * key,
+    }
+    assert not moved(llama(position_embedding="none"), "rotation")
+
+
+def test_norms_of_heads_read_their_input_again() -> None:
+    query, key = 128 * 4 * 16 * 2, 128 * 16 * 2
+    assert moved(llama(qk_norm=True), "y norm") == {
+        "query norm": 2 * query,
+        "key norm": 2 * key,
+        "query norm gradient": 3 * query,
+        "key norm gradient": 3 * key,
+    }
+
+
+def test_fused_attention_moves_keys_and_values_of_groups_alone() -> None:
+    """Q and output of 2 · 4 heads, K and V of 2 · 1; a number in fp32 for each row."""
+    tensors, rows = 2 * (8 + 2) * 64 * 16 * 2, 8 * 64 * 4
+    assert moved(llama(), "fused attention") == {
+        "fused attention": tensors + rows,
+        "fused attention gradient": 2 * tensors + rows,
+    }
+    alone = FusedAttention(8, 64, 16)
+    assert FusedAttention(8, 64, 16, kv_heads=8).moved_bytes == alone.moved_bytes
+    assert FusedAttention(8, 64, 16, kv_heads=2).flops == alone.flops
+
+
+def test_unfused_attention_repeats_keys_and_values() -> None:
+    """From 1 group of 16 channels on a rank to its 4 heads, and back by sums; 128 tokens."""
+    unfused = llama().replace({"attention_backend": "unfused"})
+    group = 128 * 16 * 2
+    names = [f"repeated {what}{end}" for what in ("keys", "values") for end in ("", " gradient")]
+    assert moved(unfused, "repeated") == dict.fromkeys(names, group + 4 * group)
+    assert not moved(unfused.replace({"model.num_query_groups": 8}), "repeated")
+
+
+def test_without_dropout_there_are_no_masks_and_no_kernels() -> None:
+    scenario = llama(attention_dropout=0)
+    plan = plan_of(scenario)
+    names = [op.name for kind in ("F", "B") for op in record_pass(first_pass(plan, kind)).ops]
+    assert not [name for name in names if "dropout" in name or "bias" in name]
+    with_biases = plan_of(scenario.replace({"model.biases": True, "model.qkv_biases": True}))
+    names = [op.name for op in record_pass(first_pass(with_biases, "B")).ops]
+    assert len([name for name in names if "bias gradient" in name]) == 2 * 4
+
+
+def first_pass(plan: Plan, kind: Any) -> Any:
+    return plan.chunk_pass(plan.chunks[0], kind, keeps=False)
+
+
+@pytest.mark.parametrize("norms", ["one_norm", "two_norms"])
+@pytest.mark.parametrize("dropout", [0, 0.1])
+def test_parallel_attention_and_mlp_are_added_by_one_kernel(norms: str, dropout: float) -> None:
+    """128 tokens of 96 channels: two branches and the input in, their sum (and a mask) out."""
+    one = llama(parallel_attention_mlp=norms, hidden_dropout=dropout)
+    size, mask = 128 * 96 * 2, 128 * 96 if dropout else 0
+    sums = {name: size for name, size in moved(one, "attention and MLP ").items()}
+    kernel = "dropout and residual" if dropout else "sum"
+    gradient = {"attention and MLP dropout gradient": 2 * size + mask} if dropout else {}
+    assert sums == {f"attention and MLP {kernel}": 4 * size + mask} | gradient
+    # Both read the norm's output, or the input: two gradients and that of the residual are summed.
+    assert len(moved(one, "residual sum")) == 2
+
+
+@pytest.mark.parametrize("field", ["hidden_dropout", "attention_dropout"])
+def test_rates_of_dropout_take_the_same_time(field: str) -> None:
+    tenth, half, none = (
+        simulate(small(model={f"{field}": rate})).iteration_time_s for rate in (0.1, 0.5, 0)
+    )
+    assert none < tenth == half
+
+
+def test_a_group_of_queries_saves_time_and_memory() -> None:
+    """K and V of 8 heads instead of 32."""
+    plain, grouped = (
+        simulate(small(attention_backend="fused", model=model))
+        for model in ({}, {"num_query_groups": 8})
+    )
+    assert grouped.iteration_time_s < plain.iteration_time_s
+    assert grouped.memory.fullest.peak_bytes < plain.memory.fullest.peak_bytes
+    assert grouped.model_flops < plain.model_flops
+
+
+# ----------------------------------------------------------------------------- what is refused
+
+
+def told(text: str, folder: pathlib.Path) -> str:
+    path = folder / "x.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_scenario(path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("num_key_value_heads: 8", "num_query_groups"),
+        ("group_query_attention: true", "num_query_groups alone"),
+        ("swiglu: true", "activation: swiglu"),
+        ("hidden_act: silu", "activation (silu with a gate is swiglu"),
+        ("untie_embeddings_and_output_weights: true", "tied_embeddings, which means the opposite"),
+        ("tie_word_embeddings: false", "tied_embeddings"),
+        ("disable_bias_linear: true", "biases, which means the opposite"),
+        ("intermediate_size: 14336", "ffn_hidden_size"),
+        ("rms_norm_eps: 1.0e-5", "normalization: rms_norm"),
+        ("num_hidden_layers: 32", "num_layers"),
+        ("head_dim: 128", "kv_channels"),
+        ("parallel_attn: true", "parallel_attention_mlp: one_norm or two_norms"),
+        ("max_position_embeddings: 8192", "seq_length"),
+        ("num_local_experts: 8", "experts: {num: ...}"),
+        ("n_shared_experts: 1", "experts: {shared_ffn_hidden_size: ...}"),
+        ("moe_grouped_gemm: true", "nothing: products of experts"),
+    ],
+)
+def test_names_of_megatron_and_hugging_face_are_answered(
+    key: str, instead: str, tmp_path: pathlib.Path
+) -> None:
+    message = told(edited("  num_layers", f"  {key}\n  num_layers"), tmp_path)
+    name = key.split(":")[0]
+    assert f'x.yaml:2:3: E201 unknown key "{name}" in model' in message
+    assert f"fix: write {instead}" in message
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "says", "fix"),
+    [
+        (
+            "num_query_groups: 7",
+            "",
+            "E333 model.num_query_groups is 7, which does not divide model.num_attention_heads",
+            "model.num_query_groups: 8",
+        ),
+        (
+            "num_query_groups: 4",
+            "parallelism: {tensor: 8}\n",
+            "E334 parallelism.tensor is 8, which does not divide model.num_query_groups (4)",
+            "parallelism.tensor: 4",
+        ),
+        (
+            "kv_channels: 320",
+            "attention_backend: fused\n",
+            "E330 attention_backend is fused, but heads have 320 channels",
+            "model.kv_channels: 256",
+        ),
+        ("activation: silu", "", "E205 model.activation", "gelu, swiglu, geglu, squared_relu"),
+        ("hidden_dropout: 1", "", "E204 model.hidden_dropout is 1", "less than 1"),
+    ],
+)
+def test_what_no_framework_runs_is_refused(
+    model: str, more: str, says: str, fix: str, tmp_path: pathlib.Path
+) -> None:
+    message = told(edited("  num_layers", f"  {model}\n  num_layers") + more, tmp_path)
+    assert says in message and fix in message
+
+
+def test_a_width_that_a_transfer_cannot_cut() -> None:
+    """3 tokens of 7 channels are no two halves."""
+    odd = TINY | {"num_layers": 2, "hidden_size": 7, "num_attention_heads": 2, "kv_channels": 8}
+    odd |= {"seq_length": 3, "ffn_hidden_size": 8}
+    split = {"tensor": 2, "pipeline": 2}
+    with pytest.raises(InputError, match=r"E335 model\.hidden_size is 7"):
+        scenario_with(odd, parallelism=split)
+    scenario_with(odd, parallelism=split | {"scatter_gather": False})
+
+
+def test_heads_of_any_width_need_not_divide_the_hidden_size() -> None:
+    assert MINIMAL.count("6144") == 1
+    with pytest.raises(InputError, match="E302"):
+        scenario_with(TINY | {"num_attention_heads": 3})
+    scenario_with(TINY | {"num_attention_heads": 3, "kv_channels": 8})

@@ -1,0 +1,224 @@
+"""What is no layer: embedding, head, batch, parameters and the optimizer step, by closed forms."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.mesh import Axis
+from simtrain.scenario import Scenario
+from simtrain.workload.chunk import Parameters
+from simtrain.workload.ops import Op, total_flops
+from simtrain.workload.optimizer import StepOps, step_ops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, CollectiveKind, Elementwise
+from tests.helpers.toys import (
+    chunk_with,
+    kept_bytes,
+    layer_parameters,
+    layer_scenarios,
+    ops_of,
+    paper_scenario,
+    pass_with,
+    plan_of,
+    scenario_with,
+    shape_of,
+    waits_of,
+)
+
+FP32 = 4
+
+
+def passes(scenario: Scenario, **blocks: bool) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """The ops of a chunk of these blocks and no layer, forward and backward."""
+    chunk = chunk_with(scenario, **blocks)
+    return ops_of(pass_with(scenario, chunk, "F")), ops_of(pass_with(scenario, chunk, "B"))
+
+
+def collectives(ops: tuple[Op, ...]) -> list[tuple[str, str, int]]:
+    return [
+        (op.name, op.work.kind, op.work.array_bytes)
+        for op in ops
+        if isinstance(op.work, Collective)
+    ]
+
+
+def moved(ops: tuple[Op, ...]) -> dict[str, int]:
+    return {op.name: op.work.moved_bytes for op in ops if isinstance(op.work, Elementwise)}
+
+
+@given(layer_scenarios())
+def test_what_the_ends_keep_and_compute(scenario: Scenario) -> None:
+    """Section 4.3 (with p = 1): a mask of sbh/t, and 4sbh/t (1 + v/h); 6sbhv/t FLOPs."""
+    shape = shape_of(scenario)
+    s, b, h, v, t = shape.seq_length, shape.microbatch, shape.hidden, shape.vocab, shape.tensor
+    chunk = chunk_with(scenario, embedding=True, head=True)
+    forward, backward = (record_pass(pass_with(scenario, chunk, kind)) for kind in ("F", "B"))
+    split = t if shape.sequence_parallel else 1
+    kept = Fraction(s * b * h, split) + Fraction(4 * s * b * h, split) + Fraction(4 * s * b * v, t)
+    assert kept_bytes(forward) == kept
+    assert total_flops((*forward.ops, *backward.ops)) == Fraction(6 * s * b * h * v, t)
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_collectives_of_the_embedding(sequence: bool) -> None:
+    """Each rank looks up its part of the vocabulary and the parts are summed."""
+    forward, backward = passes(paper_scenario("22B", sequence=sequence), embedding=True)
+    sbh2 = 2 * 2048 * 4 * 6144
+    kind = CollectiveKind.REDUCE_SCATTER if sequence else CollectiveKind.ALL_REDUCE
+    assert collectives(forward) == [("embedding sum", kind, sbh2)]
+    gathered = [("embedding sum", CollectiveKind.ALL_GATHER, sbh2)] if sequence else []
+    assert collectives(backward) == gathered
+
+
+def test_the_table_gradient_is_added_to_the_buffer() -> None:
+    """Zero and scatter in 16 bits, then one pass that reads both and writes the fp32 buffer."""
+    _, backward = passes(paper_scenario("22B"), embedding=True)
+    table = 51200 // 8 * 6144
+    bytes_of = moved(backward)
+    assert bytes_of["embedding table zero"] == 2 * table
+    assert bytes_of["embedding accumulate"] == (2 + 4 + 4) * table
+    assert bytes_of["embedding scatter"] == 3 * 2 * 2048 * 4 * 6144
+
+
+def test_cross_entropy_reduces_three_fp32_numbers_a_token() -> None:
+    forward, _ = passes(paper_scenario("22B"), head=True)
+    tokens = 2048 * 4 * FP32
+    assert collectives(forward) == [
+        ("cross entropy maximum", CollectiveKind.ALL_REDUCE, tokens),
+        ("cross entropy target", CollectiveKind.ALL_REDUCE, tokens),
+        ("cross entropy sum", CollectiveKind.ALL_REDUCE, tokens),
+    ]
+
+
+def test_each_reduction_of_the_cross_entropy_waits_for_its_kernel_and_is_waited_for() -> None:
+    scenario = paper_scenario("22B")
+    record = record_pass(pass_with(scenario, chunk_with(scenario, head=True), "F"))
+    waits = waits_of(record)
+    for position, op in enumerate(record.ops):
+        if isinstance(op.work, Collective):
+            assert waits[position] == [position - 1]
+            assert waits[position + 1] == [position]
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_the_heads_input_gradient_is_reduced_behind_its_weight_gradient(sequence: bool) -> None:
+    scenario = paper_scenario("22B", sequence=sequence)
+    record = record_pass(pass_with(scenario, chunk_with(scenario, head=True), "B"))
+    names, waits = [op.name for op in record.ops], waits_of(record)
+    reduced = "output layer g" if sequence else "output layer f"
+    at = names.index(reduced)
+    assert names[at - 1] == "logits input gradient"
+    assert names[at + 1] == "logits weight gradient"
+    assert at not in waits[at + 1]
+    assert at in waits[at + 2]
+
+
+@pytest.mark.parametrize("tensor", [1, 8])
+def test_the_batch_is_broadcast_over_tensor_parallel_ranks(tensor: int) -> None:
+    """(s + 1) 64-bit tokens a sequence, and one causal mask of s² for all."""
+    scenario = scenario_with(
+        {"num_layers": 1, "hidden_size": 64, "num_attention_heads": 8, "seq_length": 32},
+        parallelism={"tensor": tensor},
+        batch={"micro": 3, "global": 3},
+    )
+    forward, backward = passes(scenario, batch=True)
+    sizes = [array_bytes for _, _, array_bytes in collectives(forward)]
+    assert sizes == ([8, 3 * 33 * 8] if tensor > 1 else [])
+    assert moved(forward)["mask ones"] == 32 * 32 * FP32
+    assert moved(forward)["mask below one half"] == 32 * 32 * (FP32 + 1)
+    assert backward == ()
+
+
+@given(layer_scenarios(max_tensor=1), st.booleans())
+def test_parameters_of_a_whole_model(scenario: Scenario, tied: bool) -> None:
+    """12h² + 13h a layer, (v + s)h of embeddings and 2h of the last layer norm."""
+    model = scenario.model.model_copy(update={"tied_embeddings": tied})
+    h, v, s = model.hidden_size, model.vocab_size, model.seq_length
+    assert layer_parameters(scenario) == 12 * h * h + 13 * h
+    (whole,) = plan_of(scenario.model_copy(update={"model": model})).stage_parameters
+    tables = 1 if tied else 2
+    assert whole.total == 12 * h * h + 13 * h + (tables * v + s) * h + 2 * h
+
+
+@given(layer_scenarios())
+def test_tensor_parallelism_divides_matrices_and_repeats_layer_norms(scenario: Scenario) -> None:
+    shape = shape_of(scenario)
+    h, t = shape.hidden, shape.tensor
+    assert layer_parameters(scenario) == Fraction(12 * h * h + 7 * h, t) + 6 * h
+
+
+@pytest.mark.parametrize(
+    ("model", "billions"), [("22B", 22), ("175B", 175), ("530B", 530), ("1T", 1008)]
+)
+def test_models_of_table_3(model: str, billions: int) -> None:
+    held = sum(stage.total for stage in plan_of(paper_scenario(model)).stage_parameters) * 8
+    assert held == pytest.approx(billions * 1e9, rel=0.02)
+
+
+def gpt3(**sections: object) -> Scenario:
+    base = paper_scenario("175B").model_dump(by_alias=True, exclude={"name", "description"})
+    return scenario_with(**(base | sections))
+
+
+THOUSAND = Parameters(total=1000, root=300, tied=200, partial_sums=60)
+
+
+def step_of(scenario: Scenario, parameters: Parameters) -> StepOps:
+    return step_ops(plan_of(scenario).step_options, parameters)
+
+
+@pytest.mark.parametrize(
+    ("precision", "per_parameter"),
+    [
+        # 16-bit weights, fp32 gradients: Adam reads 4 and writes 3 fp32 numbers.
+        (("bf16", "fp32"), {"average": 8, "norm": 4, "update": 8 + 28 + 6 + 4}),
+        # Losses are scaled: gradients are unscaled and checked in place.
+        (("fp16", "fp32"), {"average": 8, "norm": 4 + 8, "update": 8 + 28 + 6 + 4}),
+        # 16-bit gradients are first copied to fp32.
+        (("bf16", "bf16"), {"average": 4, "norm": 6 + 4, "update": 8 + 28 + 6 + 2}),
+    ],
+)
+def test_bytes_of_the_optimizer_step(
+    precision: tuple[str, str], per_parameter: dict[str, int]
+) -> None:
+    compute, gradients = precision
+    scenario = gpt3(precision={"compute": compute, "gradients": gradients})
+    ops = step_of(scenario, THOUSAND)
+    for field, num_bytes in per_parameter.items():
+        assert sum(moved(ops[field]).values()) == num_bytes * 1000
+
+
+def test_collectives_of_the_optimizer_step() -> None:
+    grid = {"tensor": 8, "pipeline": 8, "interleave": 3, "data": 2, "sequence_parallel": True}
+    scenario = gpt3(parallelism=grid, batch={"micro": 1, "global": 128})
+    ops = step_of(scenario, THOUSAND)
+
+    def only(field: str) -> tuple[int, int, tuple[Axis, ...]]:
+        (work,) = (op.work for op in ops[field])
+        assert isinstance(work, Collective)
+        assert work.kind is CollectiveKind.ALL_REDUCE
+        return work.array_bytes, work.group.num_ranks, work.group.axes
+
+    assert only("data_reduction") == (4000, 2, ("cp", "dp"))
+    assert only("sequence_parallel") == (240, 8, ("tp",))
+    # Of the eight stages only the first and the last hold the embedding.
+    assert only("embedding") == (800, 2, ("pp",))
+    assert only("norm_reduction") == (4, 64, ("tp", "pp"))
+    others = [op for field in ("average", "norm", "update") for op in ops[field]]
+    assert collectives(tuple(others)) == []
+
+
+def test_what_has_no_peers_reduces_nothing() -> None:
+    """One replica, no sequence parallelism, no embedding on the stage."""
+    parameters = Parameters(total=700, root=0, tied=0, partial_sums=60)
+    ops = step_of(paper_scenario("175B"), parameters)
+    assert not ops.keys() & {"data_reduction", "sequence_parallel", "embedding"}
+
+
+def test_sequence_parallel_parameters_are_layer_norms_and_row_parallel_biases() -> None:
+    """4h of two layer norms and 2h of two biases a layer, 2h of the final layer norm."""
+    first, *_, last = plan_of(paper_scenario("175B", sequence=True)).stage_parameters
+    assert first.partial_sums == 12 * 6 * 12288
+    assert last.partial_sums == 12 * 6 * 12288 + 2 * 12288

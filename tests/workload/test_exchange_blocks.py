@@ -1,0 +1,96 @@
+"""Collectives and transfers as blocks of a layer: what goes there, comes back, and how long."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from simtrain.durations.collectives import collective_seconds, wire_bytes
+from simtrain.durations.model import DurationModel
+from simtrain.mesh import Group
+from simtrain.plan import Plan
+from simtrain.workload import blocks
+from simtrain.workload.chunk import chunk_of
+from simtrain.workload.ops import Op, Tensor
+from simtrain.workload.passes import Pass
+from simtrain.workload.record import record_pass
+from simtrain.workload.tape import Tape
+from simtrain.workload.work import Collective, CollectiveKind
+from tests.helpers.toys import a100, plan_of, small
+
+Exchange = Callable[[Tape, Tensor, Group, str], Tensor]
+GROUP = Group(("cp",), 4, 4)
+ROWS, WIDTH = 2048, 4096
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """A norm, an exchange over context-parallel ranks, and a norm."""
+
+    exchange: Exchange
+    group: Group = GROUP
+    is_unit: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        y = blocks.norm(tape, x, "before")
+        return blocks.norm(tape, self.exchange(tape, y, self.group, "exchange"), "after")
+
+
+def one_pass(plan: Plan, kind: Any, block: Exchanged) -> list[Op]:
+    ops = record_pass(Pass(chunk_of([block]), kind, plan.scenario.recompute, plan.options)).ops
+    return [op for op in ops if isinstance(op.work, Collective)]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "there", "back", "rows"),
+    [
+        (blocks.all_gather, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, 4 * ROWS),
+        (blocks.reduce_scatter, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER, ROWS),
+        (blocks.all_to_all, CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_TO_ALL, ROWS),
+        (blocks.send, CollectiveKind.SEND, CollectiveKind.SEND, ROWS),
+    ],
+)
+def test_as_many_bytes_come_back_as_go_there(
+    exchange: Exchange, there: CollectiveKind, back: CollectiveKind, rows: int
+) -> None:
+    plan, block = plan_of(small()), Exchanged(exchange)
+    (forward,), (backward,) = (one_pass(plan, kind, block) for kind in ("F", "B"))
+    expected = 2 * rows * WIDTH
+    for op, kind in ((forward, there), (backward, back)):
+        assert op.work == Collective(kind, expected, GROUP)
+    assert isinstance(forward.work, Collective) and isinstance(backward.work, Collective)
+    assert wire_bytes(forward.work) == wire_bytes(backward.work)
+
+
+def test_an_all_reduce_has_nothing_to_do_backward() -> None:
+    plan, block = plan_of(small()), Exchanged(blocks.all_reduce)
+    assert [op.name for op in one_pass(plan, "F", block)] == ["exchange"]
+    assert one_pass(plan, "B", block) == []
+
+
+def test_a_rank_alone_exchanges_nothing() -> None:
+    plan = plan_of(small())
+    for exchange in (blocks.all_gather, blocks.all_to_all, blocks.send):
+        block = Exchanged(exchange, Group(("cp",), 1, 1))
+        assert one_pass(plan, "F", block) == one_pass(plan, "B", block) == []
+
+
+def test_an_all_to_all_is_as_long_as_a_reduce_scatter_and_extrapolated() -> None:
+    """As many bytes leave each rank; a profile has no curve of its own for it."""
+    model = DurationModel(a100())
+    one, other = (
+        Collective(kind, 10**8, GROUP)
+        for kind in (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
+    )
+    assert wire_bytes(one) == wire_bytes(other) == 0.75 * 10**8
+    assert model.seconds(one) == model.seconds(other)
+    assert model.is_extrapolated(one)
+
+
+@pytest.mark.parametrize("per_node", [1, 4])
+def test_a_send_takes_the_link_that_its_ranks_share(per_node: int) -> None:
+    profile = a100()
+    work = Collective(CollectiveKind.SEND, 10**8, Group(("cp",), 4, per_node))
+    expected = DurationModel(profile).transfer_s(10**8, levels_crossed=per_node != 4)
+    assert collective_seconds(work, profile) == expected

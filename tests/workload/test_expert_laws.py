@@ -1,0 +1,202 @@
+"""What holds for all layers with experts, and what the framework refuses of them."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from simtrain.durations.model import DurationModel
+from simtrain.errors import InputError
+from simtrain.memory.working import pass_memory
+from simtrain.mesh import Mesh
+from simtrain.scenario.expert_rules import EXPERT_RULES
+from simtrain.simulation import simulate
+from simtrain.workload.chunk import parameters
+from simtrain.workload.ops import Op, Phase, total_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Gemm, GroupedGemm
+from tests.helpers.expert_models import FFN, HIDDEN, TOKENS, is_grouped, layer, moe, sent
+from tests.helpers.toys import a100, plan_of, scenario_with
+
+
+def products(ops: list[Op], *names: str) -> list[Any]:
+    return [op.work for op in ops if op.name.startswith(names)]
+
+
+def test_one_expert_has_the_products_of_a_dense_layer() -> None:
+    one = moe({"num": 1, "top_k": 1}, {"expert": 1, "data": 8})
+    dense = scenario_with(
+        {**one.model.model_dump(exclude={"experts"}), "ffn_hidden_size": FFN},
+        batch={"micro": 2, "global": 16},
+        parallelism={"data": 8},
+    )
+    model = DurationModel(a100())
+    for kind in ("F", "B"):
+        grouped = products(layer(one, kind), "experts up", "experts down")
+        plain = products(layer(dense, kind), "gate and up", "down")
+        assert len(grouped) == len(plain) == (2 if kind == "F" else 4)
+        for mine, other in zip(grouped, plain, strict=True):
+            assert isinstance(other, Gemm)
+            assert mine.product == other
+            assert mine.flops == other.flops
+            assert model.seconds(mine) == model.seconds(other)
+
+
+def test_more_experts_never_make_the_same_tokens_faster() -> None:
+    model = DurationModel(a100())
+    for rows in (512, 4096, 30_000):
+        sizes = rows, 1024, 2048, rows, rows
+        seconds = [model.seconds(GroupedGemm(groups, *sizes)) for groups in (1, 4, 64)]
+        assert seconds == sorted(seconds)
+
+
+def test_imbalance_costs_time_and_memory_and_no_flops() -> None:
+    model = {"hidden_size": 1024, "seq_length": 1024}
+    even, uneven = (simulate(moe({"imbalance": load}, model=model)) for load in (1.0, 2.0))
+    assert uneven.iteration_time_s > even.iteration_time_s
+    assert uneven.memory.fullest.peak_bytes > even.memory.fullest.peak_bytes
+    assert uneven.model_flops == even.model_flops == uneven.hardware_flops
+
+
+def test_full_recompute_routes_and_exchanges_again() -> None:
+    there = sent(moe(recompute="full"), "B")
+    assert there == sent(moe(), "F") + sent(moe(), "B")
+    memory = pass_memory(plan_of(moe(recompute="full")).layers_pass(1, "F"))
+    assert memory.left_bytes == 2 * TOKENS * HIDDEN
+
+
+SHARED = {"shared_ffn_hidden_size": 4096, "shared_gate": True}
+
+
+def test_the_shared_expert_hides_all_to_alls() -> None:
+    """Beside them it takes the same products, in less time."""
+    model = {"hidden_size": 2048, "seq_length": 1024}
+    grid = {"tensor": 2, "data": 8, "expert": 16, "expert_tensor": 1}
+    alone, beside = (
+        moe(SHARED | {"num": 16}, grid, model=model, overlap={"shared_expert": hides})
+        for hides in (False, True)
+    )
+    for kind in ("F", "B"):
+        assert total_flops(layer(alone, kind)) == total_flops(layer(beside, kind))
+        assert sent(alone, kind).keys() & sent(beside, kind).keys()
+    first, second = simulate(alone), simulate(beside)
+    assert first.num_parameters == second.num_parameters
+    assert second.iteration_time_s < 0.97 * first.iteration_time_s
+
+
+def test_a_hidden_all_to_all_is_waited_for_after_the_shared_expert() -> None:
+    beside = moe(SHARED, overlap={"shared_expert": True})
+    plan = plan_of(beside)
+    record = record_pass(plan.layers_pass(1, "F"))
+    names = [op.name for op in record.ops]
+    waits = {
+        names[i]: [names[j] for j in some]
+        for s in record.segments
+        for i, some in enumerate(s.waits)
+    }
+    place = names.index("dispatch")
+    assert names[place : place + 4] == [
+        "dispatch",
+        "probability dispatch",
+        "shared expert up",
+        "shared SwiGLU",
+    ]
+    assert waits["shared expert up"] == []
+    assert waits["sort by expert"] == ["dispatch", "probability dispatch"]
+
+
+def test_both_engines_agree_on_a_layer_with_everything() -> None:
+    scenario = moe(
+        SHARED | {"imbalance": 1.25, "router_dtype": "fp32"},
+        {"tensor": 2, "data": 4, "pipeline": 2},
+        model={"num_layers": 4},
+        overlap={"shared_expert": True, "data_parallel": True},
+        recompute="selective",
+        memory={"zero_stage": 1},
+    )
+    times = {simulate(scenario, engine=engine).iteration_time_s for engine in ("simpy", "compiled")}
+    assert len(times) == 1
+
+
+def test_layers_with_and_without_experts() -> None:
+    model = {"num_layers": 8, "ffn_hidden_size": 128}
+    scenario = moe({"first_dense_layers": 3, "layer_frequency": 2}, model=model)
+    plan = plan_of(scenario)
+    blocks = [block for block in plan.model.blocks if block.is_unit]
+    assert [block.experts is not None for block in blocks] == [  # type: ignore[attr-defined]
+        *(False, False, False, False, True, False, True, False)
+    ]
+    own = parameters((plan.model,), plan.microbatch)
+    assert own.experts == 2 * 2 * 3 * HIDDEN * FFN
+
+
+def test_experts_have_a_mesh_of_their_own() -> None:
+    """Megatron-LM's etp-ep-edp-pp over the same ranks."""
+    mesh = Mesh(tp=4, cp=2, dp=8, pp=2).of_experts(expert=8, expert_tensor=2)
+    assert (mesh.tp, mesh.cp, mesh.ep, mesh.dp, mesh.pp, mesh.num_ranks) == (2, 1, 8, 4, 2, 128)
+    assert (mesh.group("ep").num_ranks, mesh.group("ep").ranks_per_node) == (8, 4)
+
+
+# ---------------------------------------------------------------------------------------- rules
+
+BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ("E471", {"num": 6}, {}, {}),
+    ("E472", {}, {"expert": 8, "data": 4}, {}),
+    ("E473", {"ffn_hidden_size": 97}, {"tensor": 2, "data": 4}, {}),
+    ("E474", {"shared_ffn_hidden_size": 97}, {"tensor": 2, "data": 4}, {}),
+    ("E475", {"top_k": 9}, {}, {}),
+    ("E476", {"first_dense_layers": 1}, {}, {}),
+    ("E477", {}, {}, {"model": {"ffn_hidden_size": 96}}),
+    (
+        "E478",
+        {},
+        {"pipeline": 2},
+        {"model": {"num_layers": 2}, "placement": {"order": "tp-cp-ep-pp-dp"}},
+    ),
+    ("E479", {}, {}, {"memory": {"zero_stage": 2}}),
+    ("E480", {}, {"tensor": 2, "sequence_parallel": False, "data": 4}, {}),
+    ("E481", {}, {}, {"model": {"biases": True}}),
+    ("E482", {"capacity_factor": 1.0}, {"expert_dispatch": "all_gather"}, {}),
+    ("E483", {"capacity_factor": 1.0, "imbalance": 2.0}, {}, {}),
+    ("E484", {"imbalance": 4.5}, {}, {}),
+    ("E485", {}, {}, {"precision": {"compute": "fp16"}}),
+    ("E486", {}, {}, {"memory": {"zero_stage": 1, "shard_over": 4}}),
+    ("E487", {}, {}, {"precision": {"compute": "fp8"}, "cluster": "h100_sxm"}),
+    ("E488", {"shared_gate": True}, {}, {}),
+    ("E489", {}, {}, {"overlap": {"shared_expert": True}}),
+]
+
+
+@pytest.mark.parametrize(("code", "experts", "grid", "more"), BAD)
+def test_what_the_framework_refuses(
+    code: str, experts: dict[str, Any], grid: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """Each with a value to write that mends it, but for a size that nothing reads."""
+    with pytest.raises(InputError) as caught:
+        moe(experts, grid, **more)
+    problem = next(one for one in caught.value.problems if one.code == code)
+    assert problem.fix
+
+
+def test_replicas_of_experts_are_counted_where_there_are_whole_ones() -> None:
+    """ZeRO over experts on more ranks than a stage has: that is what is wrong, and all of it."""
+    with pytest.raises(InputError) as caught:
+        moe(grid={"expert": 8, "data": 4}, memory={"zero_stage": 2})
+    assert [problem.code for problem in caught.value.problems] == ["E472"]
+
+
+def test_expert_parallelism_needs_experts() -> None:
+    model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "seq_length": 32}
+    for field, value in (("expert", 2), ("expert_tensor", 1), ("expert_dispatch", "all_gather")):
+        with pytest.raises(InputError, match=r"E470.*the model has no experts"):
+            scenario_with(model, parallelism={field: value})
+
+
+def test_every_rule_of_experts_is_tried() -> None:
+    codes = {rule.code for rule in EXPERT_RULES}
+    assert codes == {"E470", *(code for code, *_ in BAD)}
+
+
+def test_experts_are_in_the_phases_of_their_passes() -> None:
+    phases = Counter(op.phase for op in layer(moe(), "B") if is_grouped(op))
+    assert phases == {Phase.INPUT_GRADIENT: 2, Phase.WEIGHT_GRADIENT: 2}

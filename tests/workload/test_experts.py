@@ -1,0 +1,227 @@
+"""Mixture-of-experts layers: parameters, FLOPs, bytes sent and bytes kept, counted by hand."""
+
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from simtrain.memory.working import pass_memory
+from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate
+from simtrain.workload.ops import total_flops, total_model_flops
+from simtrain.workload.work import CollectiveKind
+from tests.helpers.expert_models import (
+    EXPERTS,
+    FFN,
+    HEADS,
+    HIDDEN,
+    SEQ,
+    TOKENS,
+    TOP_K,
+    is_grouped,
+    layer,
+    moe,
+    sent,
+)
+from tests.helpers.toys import plan_of
+
+PUBLISHED = {
+    # 2 V h + h + L (2 h² + 2 h · 1,024 + 8 · 3 h f + 8 h + 2 h): V = 32,000, h = 4,096, L = 32,
+    # f = 14,336
+    "mixtral_8x7b": (46_702_792_704, 12_879_925_248),
+    # as before: V = 32,768, h = 6,144, L = 56, f = 16,384
+    "mixtral_8x22b": (140_630_071_296, 39_161_468_928),
+    # 2 V h + h + L (2 h q + 2 h · 512 + 128 · 3 h f + 128 h + 2 h + 256): V = 151,936, h = 2,048,
+    # q = 4,096, L = 48, f = 768
+    "qwen3_30b_a3b": (30_532_122_624, 3_353_032_704),
+    # as before: h = 4,096, q = 8,192, L = 94, f = 1,536
+    "qwen3_235b_a22b": (235_093_634_560, 22_190_763_520),
+    # With the module of multi-token prediction; counted below.
+    "deepseek_v3": (682_636_472_320, 38_240_382_976),
+}
+"""Parameters, and those that a token meets: of the experts, top_k."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_shipped_model_has_its_published_number_of_parameters(name: str) -> None:
+    plan = plan_of(load_scenario(name))
+    assert (plan.num_parameters, plan.num_active_parameters) == PUBLISHED[name]
+
+
+def test_active_parameters_by_hand() -> None:
+    """Qwen3-30B-A3B: without 120 of 128 experts of 3 · 2,048 · 768 parameters in 48 layers."""
+    total, active = PUBLISHED["qwen3_30b_a3b"]
+    assert total - active == 48 * 120 * 3 * 2048 * 768
+
+
+def test_parameters_of_deepseek_v3_by_hand() -> None:
+    """The report's 671B, of which a token meets 37B, and the module of multi-token prediction.
+
+    The checkpoint has 671,026,419,200 for the model: in each of 58 layers also the biases of 256
+    experts, which no gradient reaches. It counts 14B for the module, with copies of the embedding
+    and the head, which training shares with the model.
+    """
+    hidden, heads = 7168, 128
+    attention = hidden * 1536 + 1536 + 1536 * heads * (128 + 64)
+    attention += hidden * (512 + 64) + 512 + 512 * heads * (128 + 128) + heads * 128 * hidden
+    expert = 3 * hidden * 2048
+    sparse = attention + 2 * hidden + (256 + 1) * expert + 256 * hidden
+    dense = attention + 2 * hidden + 3 * hidden * 18432
+    main = 2 * 129280 * hidden + hidden + 3 * dense + 58 * sparse
+    assert main == 671_026_419_200 - 58 * 256
+    # Two norms, the product that joins state and embedding, a layer, and its last norm.
+    module = 2 * hidden + 2 * hidden * hidden + sparse + hidden
+    scenario = load_scenario("deepseek_v3")
+    whole, alone = (
+        plan_of(scenario.replace({"model.mtp_num_layers": modules})) for modules in (1, 0)
+    )
+    assert (alone.num_parameters, whole.num_parameters) == (main, main + module)
+    assert whole.num_parameters == PUBLISHED["deepseek_v3"][0]
+    assert alone.num_active_parameters == main - 58 * 248 * expert == 37_552_282_624
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_shipped_model_fits_on_its_cluster(name: str) -> None:
+    result = simulate(load_scenario(name))
+    assert result.memory.fits
+    assert 0.15 < result.mfu < 0.6
+    total, active = PUBLISHED[name]
+    assert result.to_dict()["num_parameters"] == total
+    assert result.to_dict()["num_active_parameters"] == active
+    assert result.summary["parameters"] == f"{total:,}, {active:,} of them active"
+
+
+# ------------------------------------------------------------------------------- layers by hand
+
+A2A, AG, RS = (
+    CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+)
+
+
+def test_tokens_go_to_their_experts_and_come_back() -> None:
+    """2 bytes · 64 tokens · 2 experts · 64 channels each way, and 2 bytes for each probability."""
+    rows = TOKENS * TOP_K
+    dispatch, chances = (A2A, 2 * rows * HIDDEN, 4), (A2A, 2 * rows, 4)
+    assert sent(moe()) == {dispatch: 2, chances: 1, (AG, 8 * EXPERTS * 4, 4): 1}
+    assert sent(moe(), "B") == {dispatch: 2, chances: 1}
+
+
+def test_with_one_expert_rank_nothing_is_exchanged() -> None:
+    for kind in ("F", "B"):
+        assert not sent(moe(grid={"expert": 1}), kind)
+
+
+def test_the_fullest_rank_exchanges_its_load() -> None:
+    rows = round(1.5 * TOKENS * TOP_K)
+    one = sent(moe({"imbalance": 1.5}))
+    assert one[A2A, 2 * rows * HIDDEN, 4] == 2
+    grouped = [op.work for op in layer(moe({"imbalance": 1.5})) if is_grouped(op)]
+    assert {one.rows for one in grouped} == {rows}
+
+
+def test_ranks_that_share_an_expert_gather_their_tokens() -> None:
+    """Two tensor ranks route half of the tokens each; with as many for an expert, all meet."""
+    grid = {"tensor": 2, "data": 4, "expert": 4}
+    rows = TOKENS // 2 * TOP_K
+    found = sent(moe(grid=grid))
+    assert found[A2A, 2 * rows * HIDDEN, 4] == 2
+    assert found[AG, 2 * 2 * rows * HIDDEN, 2] == found[RS, 2 * 2 * rows * HIDDEN, 2] == 1
+    alone = sent(moe(grid=grid | {"expert_tensor": 1}))
+    assert alone[A2A, 2 * rows * HIDDEN, 4] == 2
+    assert (AG, 2 * 2 * rows * HIDDEN, 2) not in alone
+
+
+def test_the_other_dispatch_gathers_all_tokens() -> None:
+    found = sent(moe(grid={"expert_dispatch": "all_gather"}))
+    whole = 2 * 4 * TOKENS
+    assert found == {
+        (AG, whole * HIDDEN, 4): 1,
+        (AG, whole * EXPERTS, 4): 1,
+        (RS, whole * HIDDEN, 4): 1,
+    }
+
+
+GRIDS: list[dict[str, Any]] = [
+    {},
+    {"expert": 1},
+    {"tensor": 2, "data": 4},
+    {"tensor": 2, "data": 4, "expert_tensor": 1},
+    {"tensor": 2, "data": 4, "expert": 2, "expert_dispatch": "all_gather"},
+]
+SIZES: list[dict[str, Any]] = [
+    {},
+    {"capacity_factor": 1.25},
+    {"capacity_factor": 0.5},
+    {"router_dtype": "fp32"},
+    {"shared_ffn_hidden_size": 48},
+]
+LAYERS = [
+    (grid, size)
+    for grid, size in itertools.product(GRIDS, SIZES)
+    if "capacity_factor" not in size or "expert_dispatch" not in grid
+]
+
+
+@pytest.mark.parametrize(("grid", "size"), LAYERS)
+def test_flops_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
+    """2 a weight and token that meets it; 2 · 2 s² h a sequence of scores.
+
+    All ranks of tensor parallelism together: each routes its own tokens.
+    """
+    scenario = moe(size, grid)
+    t = scenario.parallelism.tensor
+    local = TOKENS // t
+    capacity = size.get("capacity_factor")
+    padded = local * TOP_K
+    if capacity:
+        padded = EXPERTS * -(-local * TOP_K * int(100 * capacity) // (100 * EXPERTS))
+    dense = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * size.get("shared_ffn_hidden_size", 0)
+    attention = 2 * 2 * 2 * SEQ * SEQ * HIDDEN
+    routed = EXPERTS * HIDDEN
+    expected = 2 * TOKENS * (dense + routed) + attention
+    forward = layer(scenario)
+    assert t * total_flops(forward) == expected + 2 * t * padded * 3 * HIDDEN * FFN
+    useful = min(padded, local * TOP_K)
+    assert t * total_model_flops(forward) == expected + 2 * t * useful * 3 * HIDDEN * FFN
+    assert total_flops(layer(scenario, "B")) == 2 * total_flops(forward)
+
+
+@pytest.mark.parametrize(("grid", "size"), LAYERS)
+def test_parameters_of_a_rank_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
+    scenario = moe(size, grid)
+    split, plan = scenario.parallelism, plan_of(scenario)
+    (stage,) = plan.stage_parameters
+    own = Fraction(EXPERTS * 3 * HIDDEN * FFN, split.expert * split.ranks_of_expert)
+    shared = 3 * HIDDEN * size.get("shared_ffn_hidden_size", 0)
+    dense = Fraction(4 * HIDDEN * HIDDEN + shared, split.tensor) + EXPERTS * HIDDEN + 4 * HIDDEN
+    assert stage.experts == own
+    assert stage.layers == own + dense
+    replicas = 8 // (split.expert * split.ranks_of_expert)
+    group = plan.step_options.expert_data
+    assert group is not None
+    assert group.num_ranks == replicas
+    assert plan.step_options.data.num_ranks == split.data
+
+
+@pytest.mark.parametrize(("grid", "size"), LAYERS)
+def test_saved_bytes_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
+    """Inputs of both norms, of all products and of activations, scores, and what routes tokens."""
+    scenario = moe(size, grid)
+    split = scenario.parallelism
+    t, local = split.tensor, TOKENS // split.tensor
+    router = 4 if size.get("router_dtype") == "fp32" else 2
+    norms = 4 * 2 * local * HIDDEN
+    core = 2 * 4 * TOKENS * HIDDEN // t + 2 * HEADS // t * TOKENS * SEQ
+    scores = local * EXPERTS * (router + 4 + 1) + local * TOP_K * (4 + 8)
+    sent_rows = local * TOP_K
+    if capacity := size.get("capacity_factor"):
+        sent_rows = EXPERTS * -(-local * TOP_K * int(100 * capacity) // (100 * EXPERTS))
+    rows = sent_rows * split.ranks_of_expert
+    experts = rows * (2 * HIDDEN + 2 * 3 * FFN // split.ranks_of_expert + router)
+    order = 8 * (rows if split.expert_dispatch == "all_gather" else sent_rows)
+    shared = 2 * 3 * TOKENS * size.get("shared_ffn_hidden_size", 0) // t
+    memory = pass_memory(plan_of(scenario).layers_pass(1, "F"))
+    assert memory.left_bytes == norms + core + scores + experts + order + shared

@@ -1,0 +1,303 @@
+"""Fused attention against numbers worked by hand: what it computes, keeps, holds and costs."""
+
+import dataclasses
+import io
+import pathlib
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from simtrain.durations.attention import (
+    AttentionMachine,
+    attention_is_extrapolated,
+    attention_seconds,
+    narrow_head_slowdown,
+)
+from simtrain.errors import InputError
+from simtrain.hardware.load import load_profile
+from simtrain.memory.working import pass_memory
+from simtrain.pages.result_page import result_page
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate, simulate_layer
+from simtrain.strict_yaml import Document, Positions
+from simtrain.workload.ops import Op, Phase, saved_bytes, total_flops, total_model_flops
+from simtrain.workload.passes import Pass, PassKind
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import FusedAttention
+from tests.helpers.scenario_texts import MINIMAL, fixes_of
+from tests.helpers.toys import (
+    TABLE3,
+    a100,
+    changed,
+    chunk_with,
+    kept_bytes,
+    layer_ops,
+    layer_scenarios,
+    paper_scenario,
+    pass_with,
+    plan_of,
+    scenario_with,
+    shape_of,
+    small,
+)
+
+FUSED = {"attention_backend": "fused"}
+
+
+def fused_pass(scenario: Scenario, kind: PassKind) -> Pass:
+    """A pass of one layer with fused attention, for heads of any size."""
+    fused = scenario.model_copy(update=FUSED)
+    return pass_with(fused, chunk_with(fused, 1), kind)
+
+
+def ops(scenario: Scenario, *, fused: bool = True) -> tuple[Op, ...]:
+    """The ops of one layer, forward and then backward."""
+    forward, backward = layer_ops(scenario.model_copy(update=FUSED if fused else {}))
+    return (*forward, *backward)
+
+
+# ---------------------------------------------------------------------------------- what it keeps
+
+
+def kept_by_hand(scenario: Scenario) -> Fraction:
+    """Equations 1, 2 and 4 without 5as/h, and 4 bytes for each row of the scores."""
+    shape = shape_of(scenario)
+    s, b, h, a, t = shape.seq_length, shape.microbatch, shape.hidden, shape.heads, shape.tensor
+    if scenario.recompute.strategy == "full":
+        return Fraction(2 * s * b * h, t if shape.sequence_parallel else 1)
+    linear = Fraction(34, t) if shape.sequence_parallel else 10 + Fraction(24, t)
+    statistics = Fraction(4 * s * b * a, t) if scenario.recompute.strategy == "none" else 0
+    return s * b * h * linear + statistics
+
+
+@given(layer_scenarios())
+def test_scores_are_not_kept(scenario: Scenario) -> None:
+    forward, backward = (record_pass(fused_pass(scenario, kind)) for kind in ("F", "B"))
+    assert kept_bytes(forward) == kept_by_hand(scenario)
+    assert saved_bytes(backward.ops) == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "kept_mib"),
+    [("22B", 204.25), ("175B", 102.09375), ("530B", 170.125), ("1T", 212.65625)],
+)
+def test_a_layer_of_the_papers_models(model: str, kept_mib: float) -> None:
+    """34sbh/8 and 4sba/8: of the 22B model 34 · 2048 · 4 · 6144/8 and 4 · 2048 · 4 · 64/8 bytes."""
+    forward = fused_pass(paper_scenario(model, sequence=True), "F")
+    assert kept_bytes(record_pass(forward)) == kept_mib * 2**20
+
+
+@given(layer_scenarios())
+def test_all_that_is_kept_goes_and_nothing_else(scenario: Scenario) -> None:
+    forward, backward = (pass_memory(fused_pass(scenario, kind)) for kind in ("F", "B"))
+    assert forward.left_bytes == backward.kept_bytes == kept_by_hand(scenario)
+    assert backward.left_bytes == 0
+
+
+def test_selective_recompute_runs_the_kernel_again_for_its_log_sum_exp_alone() -> None:
+    plain, selective = (paper_scenario("22B", recompute=what) for what in ("none", "selective"))
+    (forward,) = (op for op in ops(plain) if op.name == "fused attention")
+    again = [op for op in ops(selective) if op.phase is Phase.RECOMPUTE]
+    assert [(op.name, op.work) for op in again] == [("fused attention", forward.work)]
+    kept = [kept_bytes(record_pass(fused_pass(one, "F"))) for one in (plain, selective)]
+    assert kept[0] - kept[1] == 4 * 2048 * 4 * 64 // 8
+
+
+def test_what_the_backward_kernel_holds() -> None:
+    """Q, K, V, output, their gradients; the gradient of Q in fp32; two numbers a row."""
+    model = {"num_layers": 1, "hidden_size": 24, "num_attention_heads": 3, "seq_length": 10}
+    named = {op.name: op for op in ops(scenario_with(model))}
+    forward, backward = named["fused attention"], named["fused attention gradient"]
+    assert forward.work == FusedAttention(3, 10, 8)
+    assert backward.work == FusedAttention(3, 10, 8, is_backward=True)
+    assert backward.working_bytes(0) == 240 * (8 * 2 + 4) + 30 * (4 + 4)
+    assert backward.working_bytes(240 * 4 * 2 + 30 * 4) == 240 * (4 * 2 + 4) + 30 * 4
+    assert forward.working_bytes(0) == 240 * 4 * 2 + 30 * 4
+
+
+# ------------------------------------------------------------------------------- what it computes
+
+
+@given(layer_scenarios())
+def test_flops_of_a_layer_by_hand(scenario: Scenario) -> None:
+    """Unfused 12 bs²h and 4 of recompute; fused half of 4 and of 10, and half of 4."""
+    shape = shape_of(scenario)
+    core = shape.microbatch * shape.seq_length**2 * shape.hidden // shape.tensor
+    fused, unfused = ops(scenario), ops(scenario, fused=False)
+    less = {"none": 5, "selective": 7, "full": 7}[scenario.recompute.strategy]
+    assert total_flops(unfused) - total_flops(fused) == less * core
+    assert total_model_flops(unfused) == total_model_flops(fused)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_model_flops_are_the_papers_whatever_computes_attention(recompute: str) -> None:
+    unfused = simulate(small(recompute=recompute))
+    fused = simulate(small(recompute=recompute, **FUSED))
+    tokens, s, h, num_layers, vocab = 8 * 2048, 2048, 4096, 8, 51200
+    by_layers = 72 * tokens * num_layers * h**2 * (1 + Fraction(s, 6 * h))  # Appendix A
+    assert fused.model_flops == unfused.model_flops == by_layers + 6 * tokens * h * vocab
+    assert fused.hardware_flops < unfused.hardware_flops
+    assert fused.mfu * fused.iteration_time_s == pytest.approx(
+        unfused.mfu * unfused.iteration_time_s
+    )
+
+
+def test_bytes_by_hand() -> None:
+    """Four tensors of 3 · 10 · 8 elements and a number a row; backward eight."""
+    forward = FusedAttention(3, 10, 8)
+    assert forward.moved_bytes == 4 * 240 * 2 + 30 * 4
+    backward = dataclasses.replace(forward, is_backward=True)
+    assert backward.moved_bytes == 8 * 240 * 2 + 30 * 4
+
+
+# ---------------------------------------------------------------------------------- what it costs
+
+MACHINE = AttentionMachine(
+    forward_flops=200e12,
+    forward_half_length=500.0,
+    backward_flops=100e12,
+    backward_half_length=1000.0,
+    num_sms=100,
+    memory_bytes_per_s=1e12,
+    latency_s=3e-6,
+)
+
+
+@pytest.mark.parametrize(
+    ("is_backward", "seconds"),
+    [
+        # 2 · 64 · 4000² · 125 = 2.56e11 FLOPs; 1 + 500/4000 + 12800/256000 = 1.175 times as long.
+        (False, 2.56e11 / 200e12 * 1.175),
+        (True, 2.5 * 2.56e11 / 100e12 * 1.3),
+    ],
+)
+def test_seconds_by_hand(is_backward: bool, seconds: float) -> None:
+    work = FusedAttention(64, 4000, 125, is_backward)
+    assert attention_seconds(work, MACHINE) == pytest.approx(3e-6 + seconds)
+
+
+def test_moving_the_tensors_is_the_least_it_can_take() -> None:
+    slow = dataclasses.replace(MACHINE, memory_bytes_per_s=1e9)
+    work = FusedAttention(1, 1000, 100)
+    assert attention_seconds(work, slow) == pytest.approx(3e-6 + (4 * 200_000 + 4000) / 1e9)
+
+
+@pytest.mark.parametrize(
+    ("size", "slowdown"), [(64, 3 / 2), (96, 7 / 6), (128, 1.0), (160, 1.0), (256, 1.0)]
+)
+def test_narrow_heads_by_hand(size: int, slowdown: float) -> None:
+    """A softmax that costs 128 channels: (1 + 128/d) / 2 times as long for each FLOP."""
+    assert narrow_head_slowdown(size, 128.0) == pytest.approx(slowdown)
+    assert narrow_head_slowdown(size, 0.0) == 1.0
+    work = FusedAttention(64, 4000, size, is_backward=True)
+    narrow = dataclasses.replace(MACHINE, backward_softmax_channels=128.0)
+    alone = attention_seconds(work, MACHINE) - MACHINE.latency_s
+    assert attention_seconds(work, narrow) == pytest.approx(MACHINE.latency_s + slowdown * alone)
+
+
+@given(size=st.integers(8, 255), channels=st.floats(0, 1000))
+def test_a_wider_head_never_takes_less_time_and_never_more_for_each_flop(
+    size: int, channels: float
+) -> None:
+    machine = dataclasses.replace(MACHINE, forward_softmax_channels=channels)
+    narrow, wide = (FusedAttention(64, 4096, each) for each in (size, size + 1))
+    seconds = [attention_seconds(each, machine) for each in (narrow, wide)]
+    assert seconds[0] <= seconds[1] * (1 + 1e-12)
+    assert seconds[1] / wide.flops <= seconds[0] / narrow.flops * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("heads", "length", "size", "outside"),
+    [(8, 1024, 128, False), (64, 16384, 128, False), (7, 1024, 128, True), (8, 1024, 96, True)],
+)
+def test_what_the_fit_has_not_seen_is_said(
+    heads: int, length: int, size: int, outside: bool
+) -> None:
+    kernel = a100().fused_attention
+    assert kernel is not None
+    work = FusedAttention(heads, length, size)
+    assert attention_is_extrapolated(work, kernel.valid_shapes.value) is outside
+
+
+def test_a_layer_is_faster_and_says_where_it_is_extrapolated() -> None:
+    unfused, fused = small(), small(**FUSED)
+    for slow, fast in zip(
+        *(simulate_layer(each, a100()) for each in (unfused, fused)), strict=True
+    ):
+        assert fast.duration_s < slow.duration_s
+    assert "fused attention" not in simulate(fused).extrapolated
+    narrow = small(**FUSED, model={"num_attention_heads": 64})
+    assert {"fused attention", "fused attention gradient"} <= set(simulate(narrow).extrapolated)
+
+
+def test_the_report_says_what_computes_attention() -> None:
+    result = simulate(small(**FUSED))
+    console = Console(record=True, width=120, file=io.StringIO())
+    console.print(result_page(result))
+    assert "(baseline, 1f1b, fused attention)" in console.export_text()
+    assert result.to_dict()["attention_backend"] == "fused"
+
+
+def test_a_faster_kernel_makes_a_faster_iteration() -> None:
+    scenario = small(**FUSED)
+    kernel = {
+        "fused_attention__forward_efficiency": 0.9,
+        "fused_attention__forward_half_length": 0.0,
+    }
+    faster = simulate(scenario, changed(a100(), **kernel))
+    assert faster.iteration_time_s < simulate(scenario).iteration_time_s
+
+
+@pytest.mark.parametrize("model", TABLE3)
+def test_memory_of_an_iteration_is_that_of_selective_recompute_and_statistics(model: str) -> None:
+    """Between forward and backward passes both keep 34sbh/t a layer; fused 4bas/t more."""
+    selective = paper_scenario(model, sequence=True, recompute="selective")
+    fused = paper_scenario(model, sequence=True).model_copy(update=FUSED)
+    first = [plan.pass_of(plan.schedule.ranks[0][0]) for plan in map(plan_of, (fused, selective))]
+    kept = [kept_bytes(record_pass(one)) for one in first]
+    shape = shape_of(fused)
+    rows = shape.microbatch * shape.local_heads * shape.seq_length
+    assert kept[0] - kept[1] == 4 * rows * fused.layers_of_chunk(0)
+
+
+# ----------------------------------------------------------------------------------- what it needs
+
+
+def told(text: str, path: pathlib.Path, **profile: Any) -> str:
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        simulate(load_scenario(path), **profile)
+    return str(caught.value)
+
+
+def test_heads_that_no_fused_kernel_takes(tmp_path: pathlib.Path) -> None:
+    text = MINIMAL.replace("heads: 64", "heads: 96").replace("6144", "5952")
+    message = told(text + "attention_backend: fused\n", tmp_path / "x.yaml")
+    assert "x.yaml:9:20: E330 attention_backend is fused, but heads have 62 channels" in message
+    fixes = fixes_of(text + "attention_backend: fused\n", "E330")
+    assert fixes[0] == "attention_backend: unfused"
+    assert fixes[1] == "model.num_attention_heads: 93"
+
+
+@pytest.mark.parametrize("heads", [24, 768])
+def test_heads_at_the_limits_are_taken(heads: int) -> None:
+    small(**FUSED, model={"hidden_size": 6144, "num_attention_heads": heads})
+    with pytest.raises(InputError, match="E330"):
+        small(**FUSED, model={"hidden_size": 6144, "num_attention_heads": heads // 2 * 4 // 3})
+
+
+def test_a_profile_without_the_kernel_says_so(tmp_path: pathlib.Path) -> None:
+    message = told(MINIMAL + "attention_backend: fused\ncluster: trn1\n", tmp_path / "x.yaml")
+    assert "x.yaml:9:20: E331 attention_backend is fused" in message
+    assert "the profile of trn1 has no fused_attention" in message
+    assert "fix: write attention_backend: unfused" in message
+
+
+def test_an_efficiency_above_the_peak_is_refused() -> None:
+    overrides = Document({"fused_attention": {"forward_efficiency": 1.5}}, Positions())
+    with pytest.raises(InputError, match=r"fused_attention\.forward_efficiency"):
+        load_profile("a100_sxm4_80gb", overrides)

@@ -1,0 +1,169 @@
+"""Bytes that no formula of the paper covers, by hand: batch, embedding, loss, links."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.parts import Transfer, structure_of
+from simtrain.scenario import Scenario
+from simtrain.workload.batch import GetBatch
+from simtrain.workload.chunk import Chunk
+from simtrain.workload.work import Collective, Elementwise
+from tests.helpers.toys import (
+    a100,
+    chunk_with,
+    layer_scenarios,
+    ops_of,
+    pass_with,
+    plan_of,
+    run,
+    scenario_with,
+    shape_of,
+)
+
+
+def read_and_written(scenario: Scenario, chunk: Chunk, kind: str) -> dict[str, tuple[int, int]]:
+    ops = ops_of(pass_with(scenario, chunk, kind))  # type: ignore[arg-type]
+    return {
+        op.name: (op.work.read_bytes, op.work.write_bytes)
+        for op in ops
+        if isinstance(op.work, Elementwise)
+    }
+
+
+@given(layer_scenarios(), st.booleans())
+def test_bytes_of_getting_a_batch(scenario: Scenario, causal_mask: bool) -> None:
+    """`get_batch` and `get_ltor_masks_and_position_ids` of Megatron-LM, tensor by tensor.
+
+    Text is b (s + 1) int64; tokens are copied out of it twice, for labels and inputs. The mask is
+    ones [s, s] in fp32, its lower triangle, and a byte of comparison; the loss mask is fp32 [b, s];
+    positions are int64 [s], shared by the sequences.
+    """
+    shape = shape_of(scenario)
+    s, b = shape.seq_length, shape.microbatch
+    text = 8 * b * (s + 1)
+    expected = {
+        "sizes to device": (0, 8),
+        "sizes to host": (8, 0),
+        "tokens joined": (text, text),
+        "tokens to device": (0, text),
+        "labels": (text, text),
+        "inputs": (text, text),
+        "loss mask": (0, 4 * b * s),
+        "positions": (0, 8 * s),
+    }
+    if causal_mask:
+        expected |= {
+            "mask ones": (0, 4 * s * s),
+            "mask triangle": (4 * s * s, 4 * s * s),
+            "mask below one half": (4 * s * s, s * s),
+        }
+    chunk = Chunk(((GetBatch(causal_mask), 1),))
+    assert read_and_written(scenario, chunk, "F") == expected
+    broadcasts = [
+        op.work.array_bytes
+        for op in ops_of(pass_with(scenario, chunk, "F"))
+        if isinstance(op.work, Collective)
+    ]
+    assert broadcasts == ([8, text] if shape.tensor > 1 else [])
+    assert ops_of(pass_with(scenario, chunk, "B")) == ()
+
+
+@given(layer_scenarios())
+def test_bytes_of_the_embedding(scenario: Scenario) -> None:
+    """Rows are looked up and masked whole; positions and dropout see this rank's rows."""
+    shape = shape_of(scenario)
+    whole, local = (2 * rows * shape.hidden for rows in (shape.tokens, shape.local_tokens))
+    found = read_and_written(scenario, chunk_with(scenario, embedding=True), "F")
+    assert found == {
+        "embedding lookup": (whole, whole),
+        "embedding mask": (0, whole),
+        "position embedding": (2 * local, local),
+        "embedding dropout": (local, local + local // 2),
+    }
+
+
+@given(layer_scenarios())
+def test_bytes_of_the_loss(scenario: Scenario) -> None:
+    """Kernels of `vocab_parallel_cross_entropy` over sb · v/t logits in fp32, and their copy."""
+    shape = shape_of(scenario)
+    logits = shape.tokens * shape.vocab // shape.tensor
+    fp32, half = 4 * logits, 2 * logits
+    chunk = chunk_with(scenario, head=True)
+    forward = read_and_written(scenario, chunk, "F")
+    del forward["final layer norm"]
+    assert forward == {
+        "logits to fp32": (half, fp32),
+        "logits maximum": (fp32, 0),
+        "logits minus maximum": (fp32, fp32),
+        "exponentials": (fp32, fp32),
+        "sum of exponentials": (fp32, 0),
+        "softmax of logits": (fp32, fp32),
+    }
+    backward = read_and_written(scenario, chunk, "B")
+    assert backward["cross entropy gradient"] == (fp32, fp32)
+    assert backward["logits from fp32"] == (fp32, half)
+
+
+# The link between the last stage and the first, which the interleaved schedule uses.
+
+
+def ring(tensor: int, pipeline: int, **sections: object) -> Scenario:
+    return scenario_with(
+        {"num_layers": 2 * pipeline, "hidden_size": 1024, "num_attention_heads": 16}
+        | {"seq_length": 512},
+        parallelism={"tensor": tensor, "pipeline": pipeline, "interleave": 2},
+        batch={"micro": 1, "global": pipeline},
+        **sections,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tensor", "pipeline", "inside", "wraps_inside"),
+    [
+        (2, 4, [True, True, True], True),  # all four stages on one node of eight GPUs
+        (4, 4, [True, False, True], False),  # two stages a node
+        (8, 4, [False, False, False], False),  # a node each
+    ],
+)
+def test_the_wrap_around_is_inside_a_node_only_if_the_pipeline_is(
+    tensor: int, pipeline: int, inside: list[bool], wraps_inside: bool
+) -> None:
+    plan = plan_of(ring(tensor, pipeline))
+    tasks = tasks_of(structure_of(plan))
+    parts = {
+        tasks.graph.stream(task): part
+        for task, number in enumerate(tasks.part_of)
+        if isinstance(part := tasks.parts[number], Transfer)
+    }
+    for stage, expected in enumerate(inside):
+        for stream in (f"link {stage}->{stage + 1}", f"link {stage + 1}->{stage}"):
+            assert parts[stream].levels_crossed == (not expected)
+    last = pipeline - 1
+    for stream in (f"wrap {last}->0", f"wrap 0->{last}"):
+        assert parts[stream].levels_crossed == (not wraps_inside)
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("tensor", [2, 8])
+def test_a_message_around_is_as_large_as_any_other(tensor: int, sequence: bool) -> None:
+    """2sbh bytes, of which each tensor-parallel rank sends its part, alone on its link."""
+    scenario = ring(tensor, 4).replace(
+        {"parallelism.sequence_parallel": sequence, "overlap.pipeline": True}
+    )
+    profile = a100()
+    result = run(scenario)
+    part_bytes = 2 * 512 * 1024 / tensor
+    if tensor == 2:
+        link, bandwidth = profile.links.point_to_point, profile.links.bandwidth.value
+    else:
+        link = profile.network.point_to_point
+        bandwidth = profile.adapter_share_bytes_per_s
+    expected_s = link.latency.value + part_bytes / (bandwidth * link.efficiency.value)
+    spans = [span for span in result.timeline.spans() if span.kind == "transfer"]
+    assert any(span.stream.startswith("wrap ") for span in spans)
+    for span in spans:
+        assert math.isclose(span.duration_s, expected_s, rel_tol=1e-9), span

@@ -1,0 +1,237 @@
+"""Multi-head latent attention: parameters, FLOPs, bytes and communication counted by hand."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
+from simtrain.memory.working import pass_memory
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate
+from simtrain.workload.ops import Op, total_flops, total_model_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective
+from tests.helpers.published_attention import LATENT, both_ways, latent_kernel
+from tests.helpers.scenario_texts import MINIMAL, edited
+from tests.helpers.toys import plan_of, scenario_with
+
+VALIDATION = (Path(__file__).parents[2] / "docs/validation.md").read_text(encoding="utf-8")
+DENSE = {"activation": "swiglu", "normalization": "rms_norm", "biases": False, "hidden_dropout": 0}
+KINDS: Any = ("F", "B")
+
+
+@st.composite
+def latent(draw: st.DrawFn) -> Scenario:
+    """One layer of any size on any number of ranks."""
+    t = draw(st.sampled_from([1, 2, 4]))
+    size = st.integers(1, 60)
+    sizes = {
+        "q_lora_rank": draw(st.none() | size),
+        "kv_lora_rank": draw(size),
+        "qk_head_dim": 8 * draw(st.integers(1, 6)),
+        "qk_pos_emb_head_dim": 8 * draw(st.integers(1, 4)),
+        "v_head_dim": 8 * draw(st.integers(1, 6)),
+    }
+    model = {
+        "num_layers": 1,
+        "hidden_size": t * draw(size),
+        "num_attention_heads": t * draw(st.integers(1, 4)),
+        "seq_length": t * draw(st.integers(1, 50)),
+        "ffn_hidden_size": t * draw(size),
+        "vocab_size": 128 * t,
+        "latent_attention": sizes,
+        "qk_norm": draw(st.booleans()),
+    }
+    return scenario_with(
+        DENSE | model,
+        batch={"micro": draw(st.integers(1, 3)), "global": 6},
+        parallelism={"tensor": t, "sequence_parallel": t > 1 and draw(st.booleans())},
+        attention_backend="fused",
+        recompute=draw(st.sampled_from(["none", "selective"])),
+    )
+
+
+def weights(scenario: Scenario) -> tuple[int, int]:
+    """Elements of the layer's matrices that ranks hold whole, and of those that they divide."""
+    m = scenario.model
+    sizes = m.latent_attention
+    assert sizes
+    h, a, query = (
+        m.hidden_size,
+        m.num_attention_heads,
+        sizes.qk_head_dim + sizes.qk_pos_emb_head_dim,
+    )
+    down = h * (sizes.kv_lora_rank + sizes.qk_pos_emb_head_dim) + h * (sizes.q_lora_rank or 0)
+    up = (sizes.q_lora_rank or h) * a * query
+    up += sizes.kv_lora_rank * a * (sizes.qk_head_dim + sizes.v_head_dim)
+    return down, up + a * sizes.v_head_dim * h + 3 * h * m.ffn_hidden_size
+
+
+def layer_ops(scenario: Scenario) -> tuple[list[Op], list[Op]]:
+    plan = plan_of(scenario)
+    forward, backward = ([*record_pass(plan.layers_pass(1, kind)).ops] for kind in KINDS)
+    return forward, backward
+
+
+@given(latent())
+def test_parameters_by_hand(scenario: Scenario) -> None:
+    m, t = scenario.model, scenario.parallelism.tensor
+    down, divided = weights(scenario)
+    norms = 2 * m.hidden_size
+    if m.qk_norm and m.latent_attention:
+        norms += m.latent_attention.kv_lora_rank + (m.latent_attention.q_lora_rank or 0)
+    (stage,) = plan_of(scenario).stage_parameters
+    assert stage.layers == down + norms + Fraction(divided, t)
+    # Gradients of what ranks hold whole are partial sums; the final norm is one of them.
+    assert stage.partial_sums == down + norms + m.hidden_size
+
+
+@given(latent())
+def test_flops_by_hand(scenario: Scenario) -> None:
+    """Down projections see a rank's tokens; s² scores of both products, of which half are done."""
+    m, split, sizes = scenario.model, scenario.parallelism, scenario.model.latent_attention
+    assert sizes
+    tokens = m.seq_length * scenario.batch.micro
+    down, divided = weights(scenario)
+    t, parts = split.tensor, split.tensor if split.sequence_parallel else 1
+    linear = 2 * tokens * (Fraction(down, parts) + Fraction(divided, t))
+    scores = Fraction(tokens * m.seq_length * m.num_attention_heads, t)
+    query, value = sizes.qk_head_dim + sizes.qk_pos_emb_head_dim, sizes.v_head_dim
+    forward, backward = layer_ops(scenario)
+    again = scenario.recompute.strategy == "selective"
+    assert total_flops(forward) == linear + scores * (query + value)
+    fused = 3 * query + 2 * value + (query + value if again else 0)
+    assert total_flops(backward) == 2 * linear + scores * fused
+    whole = 2 * tokens * (down + divided) + 2 * t * scores * (query + value)
+    assert total_model_flops(forward) == pytest.approx(whole / t, rel=1e-3, abs=t)
+
+
+@given(latent())
+def test_saved_bytes_by_hand(scenario: Scenario) -> None:
+    """Inputs of norms and products, and what fused attention reads."""
+    m, split, sizes = scenario.model, scenario.parallelism, scenario.model.latent_attention
+    assert sizes
+    tokens = m.seq_length * scenario.batch.micro
+    latents = (sizes.kv_lora_rank + (sizes.q_lora_rank or 0)) * (2 if m.qk_norm else 1)
+    local = 2 * tokens * (4 * m.hidden_size + latents)
+    query = sizes.qk_head_dim + sizes.qk_pos_emb_head_dim
+    heads = 2 * (2 * query + 2 * sizes.v_head_dim)
+    divided = tokens * m.num_attention_heads * heads + 2 * tokens * 3 * m.ffn_hidden_size
+    if scenario.recompute.strategy == "none":
+        divided += 4 * tokens * m.num_attention_heads
+    expected = Fraction(local, split.tensor if split.sequence_parallel else 1)
+    expected += Fraction(divided, split.tensor)
+    plan = plan_of(scenario)
+    assert pass_memory(plan.layers_pass(1, "F")).left_bytes == expected
+    assert pass_memory(plan.layers_pass(1, "B")).left_bytes == 0
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("rank", [None, 24])
+def test_communication_by_hand(sequence: bool, rank: int | None) -> None:
+    """Latents are gathered, and once more backward, where their gradients are scattered."""
+    sizes = {"q_lora_rank": rank, "kv_lora_rank": 40, "qk_pos_emb_head_dim": 16}
+    one = scenario_with(
+        DENSE | SMALL | {"latent_attention": sizes, "num_layers": 1},
+        parallelism={"tensor": 2, "sequence_parallel": sequence},
+        attention_backend="fused",
+    )
+    found = [
+        sorted(
+            (str(op.work.kind), op.work.array_bytes // (2 * 64))
+            for op in ops
+            if isinstance(op.work, Collective) and "MLP" not in op.name
+        )
+        for ops in layer_ops(one)
+    ]
+    query = rank or 128
+    if not sequence:
+        assert found == [
+            [("all_reduce", 128)],
+            [("all_reduce", each) for each in sorted([query, 40])],
+        ]
+        return
+    gathered = [("all_gather", each) for each in sorted([16, 40, query])]
+    again = [("all_gather", each) for each in sorted([40, query, 128])]
+    scattered = [("reduce_scatter", each) for each in sorted([16, 40, query])]
+    assert found == [[*gathered, ("reduce_scatter", 128)], [*again, *scattered]]
+
+
+SMALL = {"hidden_size": 128, "num_attention_heads": 4, "seq_length": 64, "ffn_hidden_size": 256}
+
+
+def test_a_layer_of_deepseek_v3() -> None:
+    """187,107,328 parameters of attention: 7168 · 1536 + 1536 · 128 · 192 + 7168 · 576
+    + 512 · 128 · 256 + 128 · 128 · 7168, and norms of 1536 and 512."""
+    sizes = {"q_lora_rank": 1536, "kv_lora_rank": 512}
+    model = {"num_layers": 1, "hidden_size": 7168, "num_attention_heads": 128, "seq_length": 4096}
+    one = scenario_with(
+        DENSE | model | {"latent_attention": sizes, "qk_norm": True, "ffn_hidden_size": 18432},
+        attention_backend="fused",
+        cluster="h100_sxm",
+    )
+    (stage,) = plan_of(one).stage_parameters
+    assert stage.layers == 187_107_328 + 3 * 7168 * 18432 + 2 * 7168
+    result = simulate(one)
+    assert "fused attention" in result.extrapolated
+
+
+def test_published_heads_of_two_sizes_are_as_far_off_as_the_validation_says() -> None:
+    said = f"of 192 channels with values of 128: {both_ways(LATENT, latent_kernel)}"
+    assert said in " ".join(VALIDATION.split())
+
+
+def test_more_heads_than_channels_of_the_model_are_legal() -> None:
+    """Heads of latent attention have sizes of their own, so none follows from the model's."""
+    sizes = {"num_layers": 1, "hidden_size": 32, "num_attention_heads": 64, "seq_length": 16}
+    one = scenario_with(
+        sizes | {"latent_attention": {"kv_lora_rank": 8}}, attention_backend="fused"
+    )
+    assert simulate(one).iteration_time_s > 0
+
+
+LATENT_TEXT = "  latent_attention: {kv_lora_rank: 512}\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "says", "fix"),
+    [
+        (LATENT_TEXT, "", "E341 model.latent_attention is set while", "attention_backend: fused"),
+        (
+            LATENT_TEXT + "  num_query_groups: 8\n",
+            "attention_backend: fused\n",
+            "E342 model.num_query_groups is 8 together with model.latent_attention",
+            "model.num_query_groups: 64",
+        ),
+        (
+            LATENT_TEXT + "  kv_channels: 128\n  qkv_biases: true\n",
+            "attention_backend: fused\n",
+            "E343 model.kv_channels and model.qkv_biases are set together with",
+            "model.latent_attention: null",
+        ),
+        (
+            "  latent_attention: {kv_lora_rank: 512, v_head_dim: 100}\n",
+            "attention_backend: fused\n",
+            "E330 heads of queries and keys have 192 channels",
+            "model.latent_attention.v_head_dim: 96 or 104",
+        ),
+        (
+            "  latent_attention: {q_lora_rank: 512}\n",
+            "",
+            "E202 model.latent_attention.kv_lora_rank is missing",
+            "kv_lora_rank",
+        ),
+        ("  multi_latent_attention: true\n", "", "E201 unknown key", "latent_attention: {"),
+    ],
+)
+def test_what_megatron_refuses(model: str, more: str, says: str, fix: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(edited("  num_layers", f"{model}  num_layers") + more, "utf-8")
+    assert MINIMAL.count("num_layers") == 1
+    with pytest.raises(InputError) as caught:
+        load_scenario(path)
+    assert says in str(caught.value) and fix in str(caught.value)

@@ -1,0 +1,320 @@
+"""Recompute by units, blocks and microbatches: what is kept, what is run again, what it costs."""
+
+import itertools
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calibrate.torch_model.shape import LayerShape
+from simtrain.durations.collectives import total_wire_bytes
+from simtrain.plan import Plan
+from simtrain.programs.seconds import IterationSeconds
+from simtrain.report.result import Result
+from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.schedules import (
+    Action,
+    Schedule,
+    kept_actions,
+    most_outstanding,
+    num_warmup_forwards,
+    one_f_one_b,
+)
+from simtrain.workload.ops import Op, Phase, total_flops
+from simtrain.workload.recompute import KEEP_ALL
+from simtrain.workload.record import record_pass
+from tests.helpers.schedule_strategies import schedules
+from tests.helpers.toys import (
+    a100,
+    chunk_with,
+    kept_bytes,
+    layer_scenarios,
+    machine_of,
+    ops_of,
+    paper_scenario,
+    pass_with,
+    plan_of,
+    run,
+    scenario_with,
+    shape_of,
+    small,
+)
+
+SELECTIVE, FULL = (RecomputePolicy(strategy=name) for name in ("selective", "full"))
+
+
+def full(**fields: Any) -> RecomputePolicy:
+    return RecomputePolicy(strategy="full", **fields)
+
+
+def kept(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> int:
+    chunk = chunk_with(scenario, num_layers)
+    return kept_bytes(record_pass(pass_with(scenario, chunk, "F", recompute=policy)))
+
+
+def backward_ops(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> tuple[Op, ...]:
+    chunk = chunk_with(scenario, num_layers)
+    return ops_of(pass_with(scenario, chunk, "B", recompute=policy))
+
+
+def layer_input(shape: LayerShape) -> int:
+    """2sbh, or its 1/t under sequence parallelism."""
+    whole = 2 * shape.seq_length * shape.microbatch * shape.hidden
+    return whole // shape.tensor if shape.sequence_parallel else whole
+
+
+def scores(shape: LayerShape) -> int:
+    """5as²b/t: what selective recompute drops and one layer holds while it is run again."""
+    return 5 * shape.heads * shape.seq_length**2 * shape.microbatch // shape.tensor
+
+
+def whole_layer(shape: LayerShape) -> Fraction:
+    """sbh (10 + 24/t + 5as/ht), or sbh/t (34 + 5as/h) under sequence parallelism."""
+    sbh = shape.seq_length * shape.microbatch * shape.hidden
+    undivided = Fraction(10, shape.tensor if shape.sequence_parallel else 1)
+    return sbh * (undivided + Fraction(24, shape.tensor)) + scores(shape)
+
+
+LAYERS = st.integers(1, 7)
+WHOLE_INPUTS = layer_scenarios().filter(
+    lambda scenario: scenario.parallelism.tensor > 1 and not scenario.parallelism.sequence_parallel
+)
+
+
+@given(layer_scenarios(), LAYERS)
+def test_layers_keep_what_each_keeps_alone(scenario: Scenario, num_layers: int) -> None:
+    whole, core = whole_layer(shape_of(scenario)), scores(shape_of(scenario))
+    assert kept(scenario, num_layers, KEEP_ALL) == num_layers * whole
+    assert kept(scenario, num_layers, SELECTIVE) == num_layers * (whole - core)
+
+
+@given(layer_scenarios(), LAYERS, LAYERS)
+def test_uniform_keeps_one_input_a_unit(scenario: Scenario, num_layers: int, unit: int) -> None:
+    expected = -(-num_layers // unit) * layer_input(shape_of(scenario))
+    assert kept(scenario, num_layers, full(num_layers=unit)) == expected
+
+
+@given(layer_scenarios(), LAYERS, LAYERS)
+def test_block_keeps_the_other_layers_whole(scenario: Scenario, first: int, others: int) -> None:
+    shape, policy = shape_of(scenario), full(method="block", num_layers=first)
+    expected = first * layer_input(shape) + others * whole_layer(shape)
+    assert kept(scenario, first + others, policy) == expected
+
+
+@given(WHOLE_INPUTS, LAYERS, LAYERS)
+def test_distribute_keeps_a_part_of_each_input(
+    scenario: Scenario, num_layers: int, unit: int
+) -> None:
+    part = layer_input(shape_of(scenario)) // scenario.parallelism.tensor
+    policy = full(num_layers=unit, distribute=True)
+    assert kept(scenario, num_layers, policy) == -(-num_layers // unit) * part
+
+
+@given(WHOLE_INPUTS, LAYERS)
+def test_distribute_gathers_each_input_again(scenario: Scenario, num_layers: int) -> None:
+    plain, distributed = (
+        backward_ops(scenario, num_layers, policy) for policy in (FULL, full(distribute=True))
+    )
+    shape = shape_of(scenario)
+    gathered = num_layers * Fraction(shape.tensor - 1, shape.tensor) * layer_input(shape)
+    assert total_wire_bytes(distributed) == total_wire_bytes(plain) + gathered
+    counted = total_wire_bytes(distributed, include_extra=False)
+    assert counted == total_wire_bytes(plain, include_extra=False)
+
+
+def story(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
+    """R for each layer that is run again, B for each that goes backward, in order."""
+    letters = {"QKV": "R", "QKV weight gradient": "B"}
+    ops = backward_ops(scenario, num_layers, policy)
+    return "".join(letters[op.name] for op in ops if op.name in letters)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (KEEP_ALL, "BBBBB"),
+        (SELECTIVE, "BBBBB"),
+        (FULL, "RBRBRBRBRB"),
+        (full(num_layers=2), "RB" + "RRBB" + "RRBB"),
+        (full(num_layers=3), "RRBB" + "RRRBBB"),
+        (full(num_layers=5), "RRRRRBBBBB"),
+        (full(method="block", num_layers=2), "BBB" + "RBRB"),
+        (full(method="block", num_layers=2, distribute=True), "BBB" + "RBRB"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_unit_is_run_again_just_before_its_backward(
+    policy: RecomputePolicy, expected: str
+) -> None:
+    """Backward goes from the last unit, which may be shorter, to the first."""
+    assert story(paper_scenario("22B"), 5, policy) == expected
+
+
+@given(layer_scenarios(), LAYERS, LAYERS)
+def test_units_repeat_every_op_of_their_layers(
+    scenario: Scenario, num_layers: int, unit: int
+) -> None:
+    """Whatever the units, full recompute runs the forward pass once more, collectives too."""
+    chunk = chunk_with(scenario, num_layers)
+    forward = ops_of(pass_with(scenario, chunk, "F", recompute=KEEP_ALL))
+    ops = backward_ops(scenario, num_layers, full(num_layers=unit))
+    again = tuple(op for op in ops if op.phase is Phase.RECOMPUTE)
+    assert total_flops(again) == total_flops(forward)
+    assert total_wire_bytes(again) == total_wire_bytes(forward)
+    assert len(again) == len(forward)
+
+
+def test_every_layer_ends_once_in_each_pass() -> None:
+    scenario = paper_scenario("22B")
+    chunk = chunk_with(scenario, 5)
+    for policy in (KEEP_ALL, full(num_layers=2), full(method="block", num_layers=3)):
+        for kind in ("F", "B"):
+            record = record_pass(pass_with(scenario, chunk, kind, recompute=policy))
+            assert len(record.layer_ends) == 5
+            assert record.starts[record.layer_ends[-1]] == len(list(record.ops))
+
+
+# Appendix C and Figure 10: four stages, nine microbatches, one of each four kept.
+
+
+def kept_microbatches(plan: Plan, stage: int, kind: Any) -> list[int]:
+    number = plan.scenario.num_microbatches
+    actions = [Action(stage, kind, microbatch) for microbatch in range(number)]
+    return [a.microbatch for a in actions if plan.pass_of(a).recompute == KEEP_ALL]
+
+
+def nine_microbatches(**recompute: Any) -> Plan:
+    scenario = scenario_with(
+        {"num_layers": 8, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024},
+        parallelism={"pipeline": 4},
+        batch={"micro": 1, "global": 9},
+        recompute=recompute,
+    )
+    return plan_of(scenario)
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected"),
+    [(0, [0, 4, 8]), (1, [0, 3, 6]), (2, [0, 2, 4, 6, 8]), (3, list(range(9)))],
+)
+def test_the_windows_of_appendix_c(stage: int, expected: list[int]) -> None:
+    """A stage has p - S microbatches outstanding; the last one needs no recompute at all."""
+    plan = nine_microbatches(strategy="full", keep_microbatches=1)
+    for kind in "FB":
+        assert kept_microbatches(plan, stage, kind) == expected
+
+
+def test_a_kept_microbatch_runs_what_no_recompute_runs() -> None:
+    mixed, none, everything = (
+        IterationSeconds.of(nine_microbatches(**recompute), machine_of(a100()))
+        for recompute in (
+            {"strategy": "full", "keep_microbatches": 1},
+            {"strategy": "none"},
+            {"strategy": "full"},
+        )
+    )
+    for microbatch, pure in ((4, none), (5, everything)):
+        for action in (Action(0, "F", microbatch), Action(0, "B", microbatch)):
+            assert ops_of(mixed.plan.pass_of(action)) == ops_of(pure.plan.pass_of(action))
+            times = [of.machine.time(of.plan.pass_of(action)) for of in (mixed, pure)]
+            assert times[0] == times[1]
+
+
+def test_each_stage_can_keep_another_number() -> None:
+    scenario = nine_microbatches(strategy="selective").scenario
+    plan = plan_of(scenario, kept_per_stage=(0, 2, 1, 0))
+    found = [kept_microbatches(plan, stage, "F") for stage in range(4)]
+    assert found == [[], [0, 1, 3, 4, 6, 7], [0, 2, 4, 6, 8], []]
+
+
+def test_flops_count_what_the_others_repeat() -> None:
+    """Stages keep 3, 3, 5 and 9 of nine microbatches: 16 of 36 passes repeat."""
+    machine = machine_of(a100())
+    mixed, pure = (
+        IterationSeconds.of(nine_microbatches(strategy="full", keep_microbatches=number), machine)
+        for number in (1, 0)
+    )
+    repeated = [one.flops(recompute=True) - one.flops(recompute=False) for one in (mixed, pure)]
+    assert repeated[0] == Fraction(16, 36) * repeated[1]
+    assert mixed.flops(recompute=False) == pure.flops(recompute=False)
+
+
+@given(schedules())
+def test_outstanding_is_the_warm_up_and_one_more(schedule: Schedule) -> None:
+    """Megatron-LM's max_outstanding_backprops, where there are that many forward passes."""
+    forwards = schedule.num_chunks * schedule.num_microbatches
+    sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
+    for rank, window in enumerate(most_outstanding(schedule)):
+        warmup = num_warmup_forwards(schedule.name, rank, *sizes)
+        assert window == min(warmup + 1, forwards)
+
+
+@given(st.integers(1, 6), st.integers(1, 20), st.integers(0, 6))
+def test_as_many_are_kept_at_a_time_as_asked(p: int, n: int, num_kept: int) -> None:
+    """With one chunk a stage, the window moves: never more, and as many whenever there can be."""
+    schedule = one_f_one_b(p, n)
+    keeps = iter(kept_actions(schedule, [num_kept] * p))
+    for actions, window in zip(schedule.ranks, most_outstanding(schedule), strict=True):
+        signs = {"F": 1, "B": -1}
+        changes = [signs[action.kind] * bool(next(keeps)) for action in actions]
+        assert max(itertools.accumulate(changes)) == min(num_kept, window)
+
+
+@given(schedules(), st.integers(0, 8))
+def test_keeping_more_keeps_all_that_was_kept(schedule: Schedule, num_kept: int) -> None:
+    fewer, more = (
+        kept_actions(schedule, [number] * schedule.num_stages)
+        for number in (num_kept, num_kept + 1)
+    )
+    assert not (fewer & ~more).any()
+
+
+# Time, from the same ops.
+
+
+def seconds(**recompute: Any) -> float:
+    return run(small(recompute=recompute)).iteration_time_s
+
+
+def test_the_less_is_kept_the_longer_it_takes() -> None:
+    from_all_to_nothing = [
+        seconds(strategy="none"),
+        *(seconds(strategy="selective", keep_microbatches=number) for number in (3, 2, 1, 0)),
+        seconds(strategy="full", method="block", num_layers=1),
+        seconds(strategy="full", method="block", num_layers=2),
+        seconds(strategy="full", distribute=True),
+    ]
+    assert from_all_to_nothing == sorted(from_all_to_nothing)
+    none, selective, block, whole = (from_all_to_nothing[place] for place in (0, 4, 5, 6))
+    assert none < selective < block < whole < from_all_to_nothing[-1]
+
+
+def test_a_window_that_keeps_everything_is_no_recompute() -> None:
+    assert seconds(strategy="full", keep_microbatches=4) == seconds(strategy="none")
+
+
+def test_every_layer_in_a_block_is_full_recompute() -> None:
+    assert seconds(strategy="full", method="block", num_layers=2) == seconds(strategy="full")
+
+
+@given(st.integers(0, 3), st.sampled_from(["selective", "full"]), st.booleans())
+@settings(max_examples=20)
+def test_keeping_more_is_never_slower(number: int, strategy: str, interleave: bool) -> None:
+    def time_s(keep: int) -> float:
+        grid = {"interleave": 2 if interleave else 1}
+        recompute = {"strategy": strategy, "keep_microbatches": keep}
+        return run(small(grid, recompute=recompute)).iteration_time_s
+
+    assert time_s(number + 1) <= time_s(number)
+
+
+@pytest.mark.parametrize("unit", [1, 2])
+def test_gradients_still_come_layer_by_layer(unit: int) -> None:
+    """Reduced beside the backward pass, each layer of a unit has a bucket of its own."""
+    overlap = {"data_parallel": True}
+    grid = {"tensor": 4, "data": 2}
+    result: Result = run(small(grid, recompute=full(num_layers=unit), overlap=overlap))
+    buckets = [span for span in result.timeline.spans() if span.stream == "data 0"]
+    assert len(buckets) == 2

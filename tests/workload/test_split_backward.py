@@ -1,0 +1,195 @@
+"""Input and weight gradients apart: `I` and `W` together do what `B` does, and no more."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.iteration import simulate_iteration
+from simtrain.memory.replay import Replay
+from simtrain.memory.report import memory_report
+from simtrain.memory.working import pass_memory
+from simtrain.plan import PipelineOrder, Plan
+from simtrain.scenario import Scenario
+from simtrain.schedules import Action, Kind, Schedule
+from simtrain.workload.ops import total_flops
+from simtrain.workload.passes import Pass
+from simtrain.workload.record import record_pass
+from tests.helpers.toys import a100, changed, layer_scenarios, machine_of, plan_of, small, zero
+
+BACKWARD: tuple[Kind, ...] = ("B", "I", "W")
+SCENARIOS = st.one_of(
+    layer_scenarios(),
+    st.builds(
+        small,
+        recompute=st.sampled_from(
+            [
+                "none",
+                "selective",
+                "full",
+                {"strategy": "full", "num_layers": 2},
+                {"strategy": "full", "distribute": True},
+            ]
+        ),
+        attention_backend=st.sampled_from(["fused", "unfused"]),
+    ),
+    st.builds(zero, st.sampled_from([2, 3]), overlap=st.just({"data_parallel": True})),
+)
+
+
+def chunk_pass(scenario: Scenario, kind: Kind) -> Pass:
+    """A pass of the first stage's chunk: with the embedding, and the head if it is the only one."""
+    plan = plan_of(scenario)
+    return plan.chunk_pass(plan.chunks[0], kind, keeps=False)
+
+
+@settings(max_examples=40)
+@given(SCENARIOS)
+def test_halves_issue_each_op_of_the_whole_once(scenario: Scenario) -> None:
+    whole, inputs, weights = (
+        [(op.name, op.phase, op.work) for op in record_pass(chunk_pass(scenario, kind)).ops]
+        for kind in BACKWARD
+    )
+    assert sorted(map(repr, inputs + weights)) == sorted(map(repr, whole))
+    assert inputs and weights
+
+
+@settings(max_examples=40)
+@given(SCENARIOS)
+def test_halves_add_up_in_flops(scenario: Scenario) -> None:
+    whole, inputs, weights = (
+        total_flops(record_pass(chunk_pass(scenario, kind)).ops) for kind in BACKWARD
+    )
+    assert inputs + weights == whole and inputs > 0 and weights > 0
+
+
+@settings(max_examples=20, deadline=None)
+@given(SCENARIOS)
+def test_halves_add_up_in_time_where_nothing_overlaps(scenario: Scenario) -> None:
+    """Without launches and with blocking collectives, a pass lasts as long as its ops."""
+    machine = machine_of(changed(a100(), host__issue=0.0))
+    blocking = scenario.replace({"overlap.tensor_parallel": False, "overlap.data_parallel": False})
+    whole, inputs, weights = (
+        machine.time(chunk_pass(blocking, kind)).duration_s for kind in BACKWARD
+    )
+    assert math.isclose(inputs + weights, whole, rel_tol=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(SCENARIOS)
+def test_kernels_of_the_halves_add_up_and_overlap_only_shortens_the_whole(
+    scenario: Scenario,
+) -> None:
+    machine = machine_of(changed(a100(), overlap__slowdown=0.0, host__issue=0.0))
+    whole, inputs, weights = (machine.time(chunk_pass(scenario, kind)) for kind in BACKWARD)
+    for name in ("compute_s", "recompute_s"):
+        parts = getattr(inputs, name) + getattr(weights, name)
+        assert math.isclose(parts, getattr(whole, name), rel_tol=1e-12)
+    assert whole.duration_s <= (inputs.duration_s + weights.duration_s) * (1 + 1e-12)
+
+
+@settings(max_examples=40)
+@given(SCENARIOS)
+def test_memory_is_handed_on_from_pass_to_pass(scenario: Scenario) -> None:
+    """F leaves what B or I starts with, I what W starts with, and B and W leave nothing."""
+    forward, whole, inputs, weights = (
+        pass_memory(chunk_pass(scenario, kind)) for kind in ("F", *BACKWARD)
+    )
+    assert forward.left_bytes == whole.kept_bytes == inputs.kept_bytes
+    assert inputs.left_bytes == weights.kept_bytes > 0
+    assert whole.left_bytes == weights.left_bytes == 0
+
+
+def test_what_waits_for_the_weight_gradients_of_a_layer_by_hand() -> None:
+    """Inputs of four products and gradients of their outputs, and of what two bias sums read.
+
+    Of one layer without tensor parallelism, in units of sbh bytes: inputs 2 + 2 + 2 + 8; gradients
+    of QKV 6, projection 2, h→4h 8, 4h→h 2; of both dropouts' outputs 2 + 2 and of GeLU's input 8.
+    """
+    scenario = small({"tensor": 1, "pipeline": 1})
+    inputs = pass_memory(plan_of(scenario).layers_pass(1, "I"))
+    assert inputs.left_bytes == (14 + 18 + 12) * 2048 * 4096
+
+
+# A schedule that splits its backward passes: ZB-H1's idea on two stages and two microbatches.
+
+
+class _Split(PipelineOrder):
+    """A pipeline that acts in a given order."""
+
+    @property
+    def schedule(self) -> Schedule:
+        ranks = ("0F0 0F1 0I0 0W0 0I1 0W1", "1F0 1I0 1F1 1I1 1W0 1W1")
+        actions = [[*map(Action.parse, rank.split())] for rank in ranks]
+        return Schedule.of("1f1b", 2, 1, 2, actions)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return "F", "I", "W"
+
+
+def plans(**sections: Any) -> tuple[Plan, Plan]:
+    """The plan of two stages and two microbatches, with whole and with split backward passes."""
+    scenario = small({"pipeline": 2}, **sections).replace({"batch.global": 2})
+    # Only asynchronous transfers know halves; Megatron-LM has them with interleaving only.
+    overlap = scenario.overlap.model_copy(update={"pipeline": True})
+    scenario = scenario.model_copy(update={"overlap": overlap})
+    whole, split = plan_of(scenario), plan_of(scenario)
+    order = _Split(*(getattr(whole.order, name) for name in PipelineOrder.__slots__))
+    split.__dict__["order"] = order
+    return whole, split
+
+
+def test_the_split_schedule_is_possible() -> None:
+    _, split = plans()
+    split.schedule.validate()
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_a_pipeline_with_halves_has_a_smaller_bubble(recompute: str) -> None:
+    """The first stage's input gradient no longer waits for the last stage's weight gradient."""
+    machine = machine_of(a100())
+    whole, split = (simulate_iteration(plan, machine) for plan in plans(recompute=recompute))
+    assert split.iteration_time_s < whole.iteration_time_s
+    assert split.breakdown.bubble_s < whole.breakdown.bubble_s
+    assert split.hardware_flops == whole.hardware_flops
+    assert split.breakdown.total_s == pytest.approx(split.iteration_time_s)
+
+
+def test_both_engines_run_halves_alike() -> None:
+    _, split = plans()
+    times = {
+        engine: simulate_iteration(split, machine_of(a100()), engine).timeline.end_s
+        for engine in ("simpy", "compiled")
+    }
+    assert tuple(times["simpy"]) == tuple(times["compiled"])
+
+
+def test_a_stage_holds_what_its_weight_gradients_need() -> None:
+    """Action by action: I frees what no weight gradient reads, W the rest."""
+    _, split = plans()
+    first, last = split.slices.different
+    sizes = {
+        chunk: [
+            pass_memory(split.chunk_pass(chunk, kind, keeps=False)).left_bytes
+            for kind in ("F", "I")
+        ]
+        for chunk in (first, last)
+    }
+    kept, deferred = sizes[last]
+    replay, starts = Replay.of(split), split.schedule.rank_starts[1:-1]
+    on_first, on_last = np.split(replay.after_bytes, starts)
+    assert on_last.tolist() == [kept, deferred, deferred + kept, 2 * deferred, deferred, 0]
+    kept, deferred = sizes[first]
+    assert on_first.tolist() == [kept, 2 * kept, kept + deferred, kept, deferred, 0]
+    report = memory_report(split, a100())
+    for memory, dynamic in zip(report.stages, np.split(replay.dynamic_bytes, starts), strict=True):
+        working = sum(
+            size
+            for name, size in memory.buffers_bytes.items()
+            if name in ("recomputed tensors", "working tensors")
+        )
+        assert memory.activations_bytes + working == dynamic.max()

@@ -1,0 +1,199 @@
+"""Multi-token prediction: parameters, FLOPs, bytes and communication counted by hand."""
+
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.memory.working import pass_memory
+from simtrain.plan import Plan
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate
+from simtrain.workload.ops import Op, total_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective
+from tests.helpers.scenario_texts import MINIMAL, edited
+from tests.helpers.toys import plan_of, scenario_with
+
+H, A, S, B, V, FFN = 64, 4, 32, 2, 512, 160
+TOKENS = S * B
+LAYER = H * 3 * H + H * H + 3 * H * FFN
+MODEL = {
+    "num_layers": 4,
+    "hidden_size": H,
+    "num_attention_heads": A,
+    "seq_length": S,
+    "ffn_hidden_size": FFN,
+    "vocab_size": V,
+    "activation": "swiglu",
+    "normalization": "rms_norm",
+    "position_embedding": "rope",
+    "biases": False,
+    "hidden_dropout": 0,
+    "tied_embeddings": False,
+}
+
+
+def predicting(modules: int, recompute: Any = "none", **sections: Any) -> Scenario:
+    """Four layers, and so many modules after them."""
+    model = MODEL | sections.pop("model", {}) | {"mtp_num_layers": modules}
+    return scenario_with(
+        model,
+        batch={"micro": B, "global": 4 * B},
+        attention_backend="fused",
+        recompute=recompute,
+        **sections,
+    )
+
+
+def split(t: int, p: int, **more: Any) -> dict[str, Any]:
+    return {"tensor": t, "sequence_parallel": t > 1, "pipeline": p, **more}
+
+
+def last_ops(plan: Plan, kind: Any) -> list[Op]:
+    return [*record_pass(plan.chunk_pass(plan.chunks[-1], kind, keeps=False)).ops]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("t", "p"), [(1, 1), (2, 1), (2, 4)])
+@pytest.mark.parametrize("modules", [1, 2])
+def test_parameters_by_hand(modules: int, t: int, p: int, tied: bool) -> None:
+    """A module: a layer, a projection of 2 h to h, norms before, between and after; no table."""
+    sections = {"parallelism": split(t, p), "model": {"tied_embeddings": tied}}
+    plain, plan = (plan_of(predicting(number, **sections)) for number in (0, modules))
+    module = Fraction(LAYER + 2 * H * H, t) + 2 * H + 3 * H
+    # The last stage has the embedding's table already if it is also the first or shares it.
+    table = 0 if p == 1 or tied else Fraction(V * H, t)
+    before, after = plain.stage_parameters[-1], plan.stage_parameters[-1]
+    assert after.total - before.total == modules * module + table
+    assert after.partial_sums - before.partial_sums == modules * 5 * H
+    assert plan.stage_parameters[0].tied == after.tied == Fraction(V * H, t)
+    whole = modules * (LAYER + 2 * H * H + 5 * H)
+    assert plan.num_parameters - plain.num_parameters == whole
+
+
+@pytest.mark.parametrize("t", [1, 2])
+def test_flops_by_hand(t: int) -> None:
+    """A module's layer and projection, and the output layer once more."""
+    one, more = (plan_of(predicting(number, parallelism=split(t, 2))) for number in (0, 2))
+    products = 2 * TOKENS * (LAYER + 2 * H * H + V * H)
+    scores = 2 * TOKENS * S * H
+    added = {
+        kind: total_flops(last_ops(more, kind)) - total_flops(last_ops(one, kind)) for kind in "FB"
+    }
+    assert added["F"] == 2 * Fraction(products + scores, t)
+    assert added["B"] == 2 * Fraction(2 * products + Fraction(5, 2) * scores, t)
+
+
+def test_communication_by_hand() -> None:
+    """Arrays of tokens by kind, in hidden sizes: what a module adds under sequence parallelism."""
+    found = []
+    for kind in ("F", "B"):
+        counts = [
+            Counter(
+                (str(op.work.kind), Fraction(op.work.array_bytes, 2 * TOKENS * H))
+                for op in last_ops(plan_of(predicting(number, parallelism=split(2, 2))), kind)
+                if isinstance(op.work, Collective)
+            )
+            for number in (0, 1)
+        ]
+        found.append(counts[1] - counts[0])
+    row = Fraction(4, 2 * H)
+    gather, scatter = "all_gather", "reduce_scatter"
+    # Embedding; both sides of the projection, and its columns; a layer; logits and their loss.
+    assert found[0] == {
+        (scatter, 1): 1 + 2,
+        (gather, 2): 1,
+        (gather, 1): 1 + 2 + 1,
+        ("all_reduce", row): 3,
+    }
+    # Column-parallel products gather once more and scatter, the others gather their gradients.
+    assert found[1] == {
+        (gather, 2): 1,
+        (scatter, 2): 1,
+        (gather, 1): 1 + 1 + (2 + 2) + 1,
+        (scatter, 1): 2 + 1,
+    }
+
+
+def test_full_recompute_keeps_the_inputs_of_a_module() -> None:
+    """Beyond them: the module's output, and logits and fp32 logits of each loss."""
+
+    def left(modules: int, recompute: Any) -> int:
+        plan = plan_of(predicting(modules, recompute))
+        return pass_memory(plan.chunk_pass(plan.chunks[-1], "F", keeps=False)).left_bytes
+
+    logits = 4 * TOKENS * V
+    embedding = output = 2 * TOKENS * H
+    assert left(2, "full") - left(0, "full") == 2 * (embedding + output + logits)
+    # Block recompute leaves modules out.
+    block = {"strategy": "full", "method": "block", "num_layers": 4}
+    assert left(2, block) - left(0, block) == left(2, "none") - left(0, "none")
+    scores = 4 * A * TOKENS
+    kept = left(2, "none") - left(2, "selective")
+    assert kept == (4 + 2) * scores
+    for recompute in ("none", "selective", "full"):
+        plan = plan_of(predicting(2, recompute))
+        assert pass_memory(plan.chunk_pass(plan.chunks[-1], "B", keeps=False)).left_bytes == 0
+
+
+def test_halves_of_the_backward_pass_are_the_whole() -> None:
+    plan = plan_of(predicting(2, "full"))
+    whole, halves = last_ops(plan, "B"), last_ops(plan, "I") + last_ops(plan, "W")
+    assert sorted(op.name for op in whole) == sorted(op.name for op in halves)
+
+
+def test_a_module_runs_again_with_full_recompute() -> None:
+    """Its layer and projection and no output layer, once for each module."""
+    plan = plan_of(predicting(2, "full"))
+    again = total_flops(last_ops(plan, "B")) - total_flops(last_ops(plan_of(predicting(2)), "B"))
+    scores = 2 * TOKENS * S * H
+    assert again == (4 + 2) * (2 * TOKENS * LAYER + scores) + 2 * 2 * TOKENS * 2 * H * H
+
+
+def test_only_the_last_stage_takes_longer_and_the_embedding_is_reduced() -> None:
+    grid = split(2, 2, interleave=2)
+    sections: dict[str, Any] = {"parallelism": grid, "overlap": {"pipeline": True}}
+    plain, more = (simulate(predicting(number, **sections)) for number in (0, 1))
+    assert more.iteration_time_s > plain.iteration_time_s
+    before, after = (
+        [stage.peak_bytes for stage in result.memory.stages] for result in (plain, more)
+    )
+    assert before[0] == after[0] and before[1] < after[1]
+    assert more.to_dict()["num_parameters"] > plain.to_dict()["num_parameters"]
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "says", "fix"),
+    [
+        (
+            "  mtp_num_layers: 1\n",
+            "",
+            "E344 model.position_embedding is learned while model.mtp_num_layers is 1",
+            "model.position_embedding: rope or none, or model.mtp_num_layers: 0",
+        ),
+        (
+            "  mtp_num_layers: 1\n  position_embedding: rope\n",
+            "recompute: {strategy: full, num_layers: 2}\n",
+            "E345 recompute.num_layers is 2 while model.mtp_num_layers is 1",
+            "recompute.num_layers: 1, or recompute.method: block",
+        ),
+        (
+            "  mtp_num_layers: -1\n",
+            "",
+            "E204 model.mtp_num_layers is -1",
+            "must be greater than or equal",
+        ),
+        ("  num_nextn_predict_layers: 1\n", "", "E201 unknown key", "mtp_num_layers"),
+    ],
+)
+def test_what_megatron_refuses(model: str, more: str, says: str, fix: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(edited("  num_layers", f"{model}  num_layers") + more, "utf-8")
+    assert MINIMAL.count("num_layers") == 1
+    with pytest.raises(InputError) as caught:
+        load_scenario(path)
+    assert says in str(caught.value) and fix in str(caught.value)

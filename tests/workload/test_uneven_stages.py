@@ -1,0 +1,274 @@
+"""Stages with a number of layers of their own: what moves with a layer, and what stays."""
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simtrain.memory.report import memory_report
+from simtrain.plan import Plan
+from simtrain.programs.seconds import IterationSeconds
+from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
+from simtrain.scenario.violation import broken_codes
+from simtrain.workload.ops import Phase, total_flops
+from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_of
+from tests.helpers.toys import (
+    a100,
+    layer_parameters,
+    machine_of,
+    ops_of,
+    plan_of,
+    run,
+    scenario_with,
+    small,
+)
+
+
+def small_plan(grid: dict[str, Any], **sections: Any) -> Plan:
+    return plan_of(small(grid, **sections))
+
+
+def stage_flops(plan: Plan) -> list[int]:
+    """FLOPs of one rank of each stage in an iteration."""
+    return [
+        sum(total_flops(ops_of(plan.pass_of(action))) for action in actions)
+        for actions in plan.schedule.ranks
+    ]
+
+
+def parameters(plan: Plan) -> list[int]:
+    """Parameters of one rank of each stage."""
+    return [stage.total for stage in plan.stage_parameters]
+
+
+def differences(one: list[int], other: list[int]) -> list[int]:
+    return [b - a for a, b in zip(one, other, strict=True)]
+
+
+def test_where_the_layers_are() -> None:
+    """Twenty-four layers over three chunks each of four stages; chunk c of stage r is 4c + r."""
+    grid = {"interleave": 3, "first_stage_layers": 3, "last_stage_layers": 9}
+    scenario = small(grid, model={"num_layers": 24})
+    assert [scenario.layers_of_stage(stage) for stage in range(4)] == [3, 6, 6, 9]
+    assert [scenario.layers_of_chunk(virtual_stage) for virtual_stage in range(12)] == (
+        [1, 2, 2, 3] * 3
+    )
+    assert (scenario.stage_sizes, scenario.chunk_sizes) == ((3, 6, 9), (1, 2, 3))
+
+
+@pytest.mark.parametrize("interleave", [1, 2])
+def test_a_moved_layer_takes_its_parameters_and_its_flops_along(interleave: int) -> None:
+    """From the first stage to the last: 12h² + 13h parameters, of which 6h are on every rank, and
+    72bsh²(1 + s/6h) FLOPs a microbatch (paper, Appendix A)."""
+    grid = {"tensor": 4, "interleave": interleave}
+    model = {"num_layers": 16}
+    even = small_plan(grid, model=model)
+    ends = {"first_stage_layers": 4 - interleave, "last_stage_layers": 4 + interleave}
+    moved = small_plan(grid | ends, model=model)
+    layer = layer_parameters(even.scenario)
+    assert differences(parameters(even), parameters(moved)) == [
+        -interleave * layer,
+        0,
+        0,
+        interleave * layer,
+    ]
+    s, h, t, microbatches = 2048, 4096, 4, 8
+    assert t * layer == 12 * h**2 + 7 * h + 6 * h * t
+    flops = microbatches * interleave * Fraction(72 * s * h**2, t) * (1 + Fraction(s, 6 * h))
+    assert differences(stage_flops(even), stage_flops(moved)) == [-flops, 0, 0, flops]
+
+
+def test_the_first_stage_keeps_a_moved_layer_for_all_its_microbatches() -> None:
+    """18 bytes a parameter, and 2sbh bytes of input for the four microbatches outstanding."""
+    even, moved = (
+        memory_report(
+            small_plan({"first_stage_layers": first}, recompute="full", model=model), a100()
+        )
+        for first, model in ((2, {}), (3, {"num_layers": 9}))
+    )
+    before, after = even.stages[0], moved.stages[0]
+    assert after.states.total_bytes - before.states.total_bytes == 18 * layer_parameters(small())
+    assert after.activations_bytes - before.activations_bytes == 4 * 2 * 2048 * 4096
+    for stage in (1, 2, 3):
+        assert moved.stages[stage].components_bytes == even.stages[stage].components_bytes
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> Scenario:
+    """A small model on up to five stages of which the ends have any number of layers."""
+    stages, chunks = draw(st.integers(2, 5)), draw(st.sampled_from([1, 1, 2, 3]))
+    shared, first, last = (chunks * draw(st.integers(1, 3)) for _ in range(3))
+    return scenario_with(
+        {
+            "num_layers": first + (stages - 2) * shared + last,
+            "hidden_size": 64,
+            "num_attention_heads": 4,
+            "seq_length": 32,
+            "vocab_size": 128,
+        },
+        parallelism={
+            "tensor": 2,
+            "pipeline": stages,
+            "interleave": chunks,
+            "first_stage_layers": first,
+            "last_stage_layers": last,
+        },
+        batch={"micro": 1, "global": stages * draw(st.integers(1, 3))},
+        overlap={"pipeline": chunks > 1},
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+    )
+
+
+@given(placements())
+def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
+    """Parameters of layers and FLOPs, with and without recompute, are those of a single stage."""
+    alone = scenario.model_dump(by_alias=True, exclude_unset=True)
+    del alone["overlap"]
+    machine = machine_of(a100())
+    placed, whole = (
+        IterationSeconds.of(plan_of(one), machine)
+        for one in (
+            scenario,
+            scenario_with(**alone | {"parallelism": {"tensor": 2}}),
+        )
+    )
+    held = [sum(stage.layers for stage in one.plan.stage_parameters) for one in (placed, whole)]
+    assert held[0] == held[1]
+    for recompute in (False, True):
+        assert placed.flops(recompute=recompute) == whole.flops(recompute=recompute)
+    assert 2 * sum(stage_flops(placed.plan)) == placed.flops(recompute=True)
+
+
+@pytest.mark.parametrize("own", [{"first_stage_layers": 2}, {"last_stage_layers": 2}])
+@pytest.mark.parametrize("interleave", [1, 2])
+def test_an_even_share_written_out_changes_nothing(own: dict[str, int], interleave: int) -> None:
+    even, written = (
+        run(small(grid | {"interleave": interleave, "data": 2}, overlap={"data_parallel": True}))
+        for grid in ({}, own)
+    )
+    assert written.to_dict() | {"scenario": None} == even.to_dict() | {"scenario": None}
+
+
+def test_null_takes_an_own_number_back() -> None:
+    name, field = "table5_175b_present", "parallelism.last_stage_layers"
+    uneven = [f"{field}=6", "parallelism.first_stage_layers=18"]
+    assert load_scenario(name, uneven).stage_sizes == (6, 12, 18)
+    assert load_scenario(name, [*uneven[:1], f"{field}=null"]).stage_sizes == (12,)
+
+
+def test_fewer_layers_beside_the_head_balance_the_pipeline() -> None:
+    """With v = 51200 and h = 1024 the head has the FLOPs of v / 12h = 4.2 layers."""
+    model = {"num_layers": 32, "hidden_size": 1024, "num_attention_heads": 16}
+    even, balanced, beyond = (
+        run(small({"tensor": 1, **own}, model=model))
+        for own in ({}, {"last_stage_layers": 5}, {"last_stage_layers": 2})
+    )
+    assert balanced.iteration_time_s < even.iteration_time_s
+    assert balanced.iteration_time_s < beyond.iteration_time_s
+    assert balanced.breakdown.bubble_s < even.breakdown.bubble_s
+    assert math.isclose(balanced.breakdown.compute_s, even.breakdown.compute_s, rel_tol=1e-9)
+
+
+def work(scenario: Scenario) -> list[tuple[tuple[str, Phase], ...]]:
+    """The ops of every action. Equal passes are read once."""
+    plan = plan_of(scenario)
+    passes = [plan.pass_of(action) for actions in plan.schedule.ranks for action in actions]
+    ops = {one: tuple((op.name, op.phase) for op in ops_of(one)) for one in set(passes)}
+    return [ops[one] for one in passes]
+
+
+@pytest.mark.parametrize("interleave", [1, 2])
+@pytest.mark.parametrize("own", [{}, {"first_stage_layers": 2}, {"last_stage_layers": 6}])
+@pytest.mark.parametrize(
+    ("policy", "field", "code"),
+    [
+        ({"method": "uniform"}, "num_layers", "E319"),
+        ({"method": "block"}, "num_layers", "E319"),
+        ({}, "keep_microbatches", "E324"),
+    ],
+)
+def test_a_number_is_refused_where_one_less_is_the_same_work(
+    interleave: int, own: dict[str, int], policy: dict[str, Any], field: str, code: str
+) -> None:
+    grid = {"interleave": interleave, **own}
+    layers = 4 * (4 - len(own)) + sum(own.values())
+    legal = small(grid, model={"num_layers": layers})
+    before = None
+    for number in range(1, 16):
+        recompute = RecomputePolicy(strategy="full", **policy | {field: number})
+        scenario = legal.model_copy(update={"recompute": recompute})
+        now = work(scenario)
+        assert broken_codes(scenario, RULES) == ({code} if now == before else set())
+        before = now
+
+
+def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
+    """Middle stages; the first stage and the last, each with and without its end of the model."""
+    grid = {"pipeline": 8, "interleave": 3, "first_stage_layers": 9, "last_stage_layers": 3}
+    model = {"num_layers": 6 * 6 + 12}
+    plan = small_plan(grid, model=model)
+    assert len(plan.chunks) == plan.schedule.num_virtual_stages == 24
+    assert len(set(plan.chunks)) == 5
+    assert len({one for one, _ in plan.different_passes()}) == 2 * 5
+
+
+@pytest.mark.parametrize(
+    ("grid", "code", "fixes"),
+    [
+        # 48 - 11 = 37 = 3 x 12 + 1: the other three stages share a multiple of 3.
+        (
+            "{pipeline: 4, first_stage_layers: 11}",
+            "E305",
+            [
+                "parallelism.first_stage_layers: 12",
+                "parallelism.first_stage_layers: 9",
+                "model.num_layers: 47",
+                "model.num_layers: 50",
+                "parallelism.pipeline: 2",
+                "parallelism.pipeline: 38",
+            ],
+        ),
+        (
+            "{pipeline: 2, first_stage_layers: 20, last_stage_layers: 29}",
+            "E305",
+            [
+                "parallelism.first_stage_layers: 19",
+                "parallelism.first_stage_layers: null",
+                "parallelism.last_stage_layers: 28",
+                "parallelism.last_stage_layers: null",
+                "model.num_layers: 49",
+            ],
+        ),
+        # Of the multiples of 3 chunks, 12 leaves 36 = 4 x (3 x 3) to three stages and 3 leaves 45.
+        (
+            "{pipeline: 4, interleave: 3, last_stage_layers: 10}",
+            "E328",
+            [
+                "parallelism.last_stage_layers: 12",
+                "parallelism.last_stage_layers: 3",
+            ],
+        ),
+        (
+            "{first_stage_layers: 12}",
+            "E327",
+            [
+                "parallelism.first_stage_layers: null",
+                "parallelism.pipeline: 2",
+                "parallelism.pipeline: 3",
+            ],
+        ),
+    ],
+)
+def test_the_nearest_legal_stages(grid: str, code: str, fixes: list[str]) -> None:
+    assert fixes_of(MINIMAL + f"parallelism: {grid}\n", code) == fixes
+
+
+def test_a_unit_may_be_as_long_as_the_longest_chunk() -> None:
+    """Stages of 12, 15, 15 and 6 layers in three chunks each: 5 layers at most."""
+    grid = "{pipeline: 4, interleave: 3, first_stage_layers: 12, last_stage_layers: 6}"
+    text = MINIMAL + f"parallelism: {grid}\nrecompute: {{strategy: full, num_layers: 5}}\n"
+    assert scenario_of(text).chunk_sizes == (2, 4, 5)
+    assert fixes_of(text.replace("layers: 5}", "layers: 6}"), "E319") == ["recompute.num_layers: 5"]

@@ -1,0 +1,282 @@
+"""Products that are pipelined with their collectives: time, FLOPs, bytes and memory by hand."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.durations.collectives import total_wire_bytes
+from simtrain.durations.model import DurationModel
+from simtrain.engine import Engine
+from simtrain.errors import InputError
+from simtrain.mesh import Group
+from simtrain.programs.pass_layout import pass_program, simulate_pass
+from simtrain.programs.pass_time import PassMachine
+from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.search.legality import legal_points, rules_on
+from simtrain.search.space import Space
+from simtrain.simulation import simulate
+from simtrain.workload.blocks import column_linear, row_linear
+from simtrain.workload.chunk import Chunk
+from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.ops import Phase, Tensor, total_flops
+from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
+from simtrain.workload.record import record_pass
+from simtrain.workload.tape import Microbatch, Tape
+from simtrain.workload.work import Collective, CollectiveKind, Gemm, Work
+from tests.helpers.toys import (
+    a100,
+    changed,
+    chunk_with,
+    layer_scenarios,
+    pass_with,
+    scenario_with,
+    small,
+)
+
+ON = OverlapPolicy(userbuffers=True)
+SIZES = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 256}
+SPLIT = {"tensor": 4, "sequence_parallel": True}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column-parallel layer."""
+
+    is_unit: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """From the rows of a rank to all rows."""
+        return column_linear(tape, x, 96, "QKV", bias=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A column-parallel layer without userbuffers, and a row-parallel one."""
+
+    is_unit: bool = True
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """From the rows of a rank, over all rows, to the rows of the rank."""
+        y = column_linear(tape, x, 96, "up", bias=False, has_userbuffers=False)
+        return row_linear(tape, y, "projection", bias=False)
+
+
+def record_of(block: Column | Row, kind: PassKind, num_ranks: int) -> PassRecord:
+    batch = Microbatch(48, 1, 48, Group(("tp",), num_ranks, num_ranks), sequence_parallel=True)
+    chunk, options = Chunk(((block, 1),)), PassOptions(batch, ON)
+    return record_pass(Pass(chunk, kind, RecomputePolicy(), options))
+
+
+def seconds_of(
+    block: Column | Row,
+    kind: PassKind,
+    num_ranks: int,
+    *,
+    product_s: float = 1.0,
+    link_s: float,
+    engine: Engine = "auto",
+) -> float:
+    """Seconds of a pass whose whole products last `product_s`, all rows on the links `link_s`."""
+    flops = 2 * 48 * 48 * 96 // num_ranks
+    array_bytes = 48 * 48 * 2
+
+    def seconds(work: Work) -> float:
+        match work:
+            case Gemm():
+                return product_s * work.flops / flops
+            case Collective(CollectiveKind.COPY, num_bytes, _):
+                return link_s * num_bytes / array_bytes
+            case Collective(_, num_bytes, group):
+                return link_s * num_bytes / array_bytes * (1 - 1 / group.num_ranks)
+        return 0.0
+
+    machine = PassMachine(seconds, 0.0, lambda work: 0.0 if isinstance(work, Collective) else 1.0)
+    return simulate_pass(record_of(block, kind, num_ranks), machine, engine).duration_s
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+@pytest.mark.parametrize("link_s", [0.0, 0.5, 1.0, 3.0])
+def test_a_column_parallel_layer_hides_chunks_that_travel(num_ranks: int, link_s: float) -> None:
+    """t = 2: half a product beside half of the rows, then half a product alone."""
+    chunk_s, sent_s = 1 / num_ranks, link_s / num_ranks
+    forward_s = (num_ranks - 1) * max(chunk_s, sent_s) + chunk_s
+    assert seconds_of(Column(), "F", num_ranks, link_s=link_s) == pytest.approx(forward_s)
+    # Backward the whole gather and the whole reduce-scatter are each beside a whole product.
+    backward_s = 2 * max(1.0, link_s * (1 - 1 / num_ranks))
+    assert seconds_of(Column(), "B", num_ranks, link_s=link_s) == pytest.approx(backward_s)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("link_s", [0.0, 0.5, 1.0, 3.0])
+def test_a_row_parallel_layer_hides_three_chunks_of_four(num_ranks: int, link_s: float) -> None:
+    """Of four chunks of columns the last is reduce-scattered alone; backward a ring gathers."""
+    whole_s = link_s * (1 - 1 / num_ranks)
+    before_s = seconds_of(Row(), "F", num_ranks, link_s=link_s) - whole_s - 1.0
+    assert before_s == pytest.approx(1 / 4 + 3 * max(1 / 4, whole_s / 4) + whole_s / 4)
+    chunk_s, sent_s = 1 / num_ranks, link_s / num_ranks
+    ring_s = (num_ranks - 1) * max(chunk_s, sent_s) + chunk_s
+    rest_s = 1.0 + 2 * max(1.0, whole_s)
+    backward_s = seconds_of(Row(), "B", num_ranks, link_s=link_s)
+    assert backward_s == pytest.approx(ring_s + rest_s)
+
+
+@pytest.mark.parametrize("kind", ["F", "B"])
+def test_both_engines_pipeline_alike(kind: PassKind) -> None:
+    both = {seconds_of(Row(), kind, 4, link_s=1.3, engine=one) for one in ("auto", "simpy")}
+    assert len(both) == 1
+
+
+def with_userbuffers(one: Pass) -> Pass:
+    options = replace(one.options, overlap=replace(one.options.overlap, userbuffers=True))
+    return replace(one, options=options)
+
+
+@settings(max_examples=15)
+@given(layer_scenarios(max_tensor=8), st.sampled_from(["F", "B"]))
+def test_flops_and_bytes_are_those_of_whole_products(scenario: Scenario, kind: PassKind) -> None:
+    scenario = scenario.replace({"model.hidden_size": 4 * scenario.model.hidden_size})
+    off = pass_with(scenario, chunk_with(scenario, 1, head=True), kind)
+    before, after = (record_pass(one) for one in (off, with_userbuffers(off)))
+    assert total_flops(after.ops) == total_flops(before.ops)
+    assert total_wire_bytes(after.ops) == pytest.approx(total_wire_bytes(before.ops), rel=1e-12)
+    if not scenario.parallelism.sequence_parallel:
+        assert [*before.ops] == [*after.ops]
+
+
+@settings(max_examples=10)
+@given(
+    st.sampled_from([2, 4, 8]),
+    st.sampled_from([256, 1024, 4096]),
+    st.sampled_from(["none", "full"]),
+    st.sampled_from(["F", "B"]),
+    st.floats(0.02, 50),
+)
+def test_time_lies_between_kernels_alone_and_everything_in_sequence(
+    tensor: int, hidden: int, recompute: str, kind: PassKind, faster: float
+) -> None:
+    scenario = scenario_with(
+        SIZES | {"hidden_size": hidden},
+        parallelism=SPLIT | {"tensor": tensor},
+        recompute=recompute,
+        overlap={"userbuffers": True},
+    )
+    bandwidth = a100().links.bandwidth.value * faster
+    model = DurationModel(changed(a100(), intra_node__bandwidth=bandwidth))
+    record = record_pass(with_userbuffers(pass_with(scenario, chunk_with(scenario, 2), kind)))
+    took_s = simulate_pass(record, PassMachine(model.seconds, 0.0, model.device_load)).duration_s
+    works = [op.work for op in record.ops]
+    kernels = [work for work in works if not isinstance(work, Collective)]
+    assert took_s <= math.fsum(map(model.seconds, works)) * (1 + 1e-9)
+    assert took_s >= math.fsum(map(model.seconds, kernels)) * (1 - 1e-9)
+    # With links that take no time, what remains are the same chunks of products.
+    free = PassMachine(
+        lambda work: 0.0 if isinstance(work, Collective) else model.seconds(work), 0.0, lambda _: 1
+    )
+    kernels_s = math.fsum(map(model.seconds, kernels))
+    assert simulate_pass(record, free).duration_s == pytest.approx(kernels_s)
+
+
+def test_copy_engines_slow_no_product_and_reduce_scatters_do() -> None:
+    """A ring exchange leaves the multiprocessors to the product (`use_ce`)."""
+    model = DurationModel(a100())
+    machine = PassMachine(model.seconds, 0.0, model.device_load)
+    group = Group(("tp",), 4, 4)
+    assert model.device_load(Collective(CollectiveKind.COPY, 1 << 20, group)) == 0
+    slowdown = a100().overlap.slowdown.value
+    assert model.device_load(Collective(CollectiveKind.REDUCE_SCATTER, 1 << 20, group)) == slowdown
+    column, row = (record_of(block, "F", 4) for block in (Column(), Row()))
+    for record, is_slowed in ((column, False), (row, True)):
+        kernels = [op.work for op in record.ops if not isinstance(op.work, Collective)]
+        alone_s, took_s = math.fsum(map(model.seconds, kernels)), simulate_pass(record, machine)
+        assert (took_s.compute_s > alone_s * (1 + 1e-9)) is is_slowed
+    shares = pass_program(column, machine).shares
+    assert shares is not None
+    assert len(shares.load) == len([*column.ops]) - 3
+
+
+def test_a_layer_has_these_ops() -> None:
+    """Four rings and copies of t chunks, two times four pipelined chunks, four bulk collectives."""
+    scenario = scenario_with(SIZES, parallelism=SPLIT)
+    layer = chunk_with(scenario, 1)
+    kinds: Counter[tuple[str, str]] = Counter()
+    for kind in ("F", "B"):
+        one = with_userbuffers(pass_with(scenario, layer, kind))
+        for op in record_pass(one).ops:
+            if isinstance(op.work, Collective):
+                kinds[kind, op.work.kind] += 1
+    assert kinds == {
+        ("F", "copy"): 2 * 3,
+        ("F", "reduce_scatter"): 2 * 4,
+        ("B", "copy"): 2 * 3,
+        ("B", "all_gather"): 2,
+        ("B", "reduce_scatter"): 2,
+    }
+
+
+def test_full_recompute_pipelines_again() -> None:
+    scenario = scenario_with(SIZES, parallelism=SPLIT, recompute="full")
+    layer = chunk_with(scenario, 1)
+    forward, backward = (
+        [*record_pass(with_userbuffers(pass_with(scenario, layer, kind))).ops]
+        for kind in ("F", "B")
+    )
+    again = [op.work for op in backward if op.phase is Phase.RECOMPUTE]
+    assert again == [op.work for op in forward]
+
+
+def test_userbuffers_are_twelve_arrays_that_stay() -> None:
+    """Megatron-LM's own buffer is left to the head, on the last stage."""
+    scenario = small({"sequence_parallel": True}, overlap={"userbuffers": True})
+    first, *_, last = simulate(scenario).memory.stages
+    array_bytes = 2048 * 1 * 4096 * 2
+    assert first.buffers_bytes["userbuffers"] == last.buffers_bytes["userbuffers"]
+    assert first.buffers_bytes["userbuffers"] == 12 * array_bytes
+    assert "userbuffers" not in simulate(small()).memory.stages[0].buffers_bytes
+    fused = {"attention_backend": "fused", "cluster": "h100_sxm"}
+    split = {"sequence_parallel": True, "context": 2}
+    eight = small(split, overlap={"userbuffers": True}, precision={"compute": "fp8"}, **fused)
+    (buffers, *_) = [stage.buffers_bytes for stage in simulate(eight).memory.stages]
+    # Half of the tokens; eight arrays are gathered in fp8, four are reduce-scattered in bf16.
+    assert buffers["userbuffers"] == (8 + 4 * 2) * array_bytes // 4
+    assert "global memory buffer" not in buffers
+
+
+def test_fp8_sends_half_the_bytes() -> None:
+    scenario = scenario_with(
+        SIZES,
+        parallelism=SPLIT,
+        precision={"compute": "fp8"},
+        attention_backend="fused",
+        overlap={"userbuffers": True},
+    )
+    sixteen = scenario.replace({"precision.compute": "bf16"})
+    sent = [
+        sum(
+            op.work.array_bytes
+            for kind in ("F", "B")
+            for op in record_pass(with_userbuffers(pass_with(one, chunk_with(one, 1), kind))).ops
+            if isinstance(op.work, Collective) and op.work.kind is CollectiveKind.COPY
+        )
+        for one in (scenario, sixteen)
+    ]
+    assert sent[0] * 2 == sent[1] == 4 * 3 * (256 * 512 * 2 // 4)
+
+
+def test_ranks_of_userbuffers_lie_in_one_node() -> None:
+    grid = {"tensor": 16, "sequence_parallel": True}
+    with pytest.raises(InputError, match=r"E375 .* but NVLink joins 8 GPUs") as caught:
+        simulate(small(grid, overlap={"userbuffers": True}))
+    assert "parallelism.tensor: 8 or 4" in str(caught.value)
+    wide = changed(a100(), cluster__gpus_per_node=16)
+    assert simulate(small(grid, overlap={"userbuffers": True}), wide).iteration_time_s > 0
+
+
+def test_a_search_leaves_out_ranks_that_no_nvlink_joins() -> None:
+    base = small({"sequence_parallel": True}, overlap={"userbuffers": True})
+    legal = legal_points(Space(base, (16,)), rules_on(a100()))
+    assert legal.removed["E375"] > 0
+    assert {point.tensor for point in legal.points} == {2, 4, 8}
