@@ -1,7 +1,7 @@
 """From a machine to a profile and its error, for real: two processes over gloo, about a minute.
 
-CI runs this file by itself, after the suite and with nothing beside it; pytest does not find it on
-its own. What is printed is how well this machine is predicted. What is asserted is no noise.
+CI runs this file with nothing beside it (`pytest -n 0 -m ci tests/calibrate/test_chain.py`).
+What is printed is how well this machine is predicted. What is asserted is no noise.
 """
 
 import json
@@ -27,6 +27,7 @@ from calibrate.records.schema import FILE_NAME, Measurement
 from simtrain.hardware.load import load_profile
 from tests.helpers.command_line import Outcome, spawn
 
+pytestmark = pytest.mark.ci
 # torchrun is this module's command.
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 MEASURE = (*TORCHRUN, "-m", "calibrate", "measure", "--quick", "--device", "cpu", "--out")

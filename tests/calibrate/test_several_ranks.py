@@ -1,6 +1,6 @@
 """What starts torch in many processes: four ranks, a rank that dies, ranks on nodes of their own.
 
-CI runs this file after the suite, as it would take longer than most of it.
+CI runs this file after the suite (`pytest -n 0 -m ci`): it takes longer than most of it.
 """
 
 import os
@@ -10,6 +10,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from calibrate.benchmarks.models import expert_split
 from calibrate.benchmarks.sizes import Part
@@ -22,6 +24,7 @@ from tests.calibrate.torch_model.test_layer import assert_ranks_equal_the_plain_
 from tests.calibrate.torch_model.test_training import assert_ranks_train_as_one_does
 from tests.helpers.training_ranks import EXPERTS, LLAMA, scenario
 
+pytestmark = pytest.mark.ci
 SCRIPT = Path(__file__).parents[1] / "helpers/measure_tiny.py"
 
 

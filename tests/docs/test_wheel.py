@@ -1,4 +1,4 @@
-"""The README's commands with a wheel in an empty environment, outside the clone. CI runs this."""
+"""The README's commands with a wheel in an empty environment, outside the clone; run by CI."""
 
 import os
 import pathlib
@@ -11,6 +11,7 @@ import pytest
 from tests.docs.test_docs import blocks, newcomer
 from tests.helpers.command_line import ROOT
 
+pytestmark = pytest.mark.ci
 MAX_PACKAGES, MAX_MB = 20, 250
 LONG = ("reproduce all", "reproduce appendix-c")  # of the same code as the others
 __all__ = ["newcomer"]

@@ -1,6 +1,6 @@
 """A sweep on a real Ray cluster of two nodes, one of which dies in the middle; half a minute.
 
-CI runs this file by itself, after the suite; pytest does not find it on its own.
+CI runs this file after the suite (`pytest -n 0 -m ci`).
 """
 
 import json
@@ -21,6 +21,7 @@ import pytest
 from tests.helpers.command_line import ROOT, spawn
 from tests.helpers.sweep_files import BASE, files_of, plan_of, run
 
+pytestmark = pytest.mark.ci
 # 20 * 30 points, in so many parts that the node dies long before the sweep ends.
 NUM_PARTS, PART_SIZE = 60, 10
 SWEEP = f"""{BASE}\
