@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simtrain.engine.compiled import Ints
-from simtrain.schedules import Messages, Schedule, asynchronous_moments, blocking_moments
+from simtrain.schedules import Messages, Schedule, asynchronous_slots, blocking_slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,19 +52,19 @@ class PipelineTasks:
             InputError: communication blocks, and the schedule splits its backward passes (E421).
         """
         messages = Messages.of(schedule)
-        moments = asynchronous_moments(messages) if overlaps else blocking_moments(messages)
+        slots = asynchronous_slots(messages) if overlaps else blocking_slots(messages)
         by_consumer = _inverse(messages.consumer, len(num_parts))
-        send, receive = moments.send, moments.receive
+        send, receive = slots.send, slots.receive
         # Tasks at each moment of each stage: actions, or an exchange and the arrivals after it.
-        num_moments = moments.starts[-1]
-        meeting = np.bincount(np.concatenate([send, receive]), minlength=num_moments)
-        sizes = np.bincount(moments.action, num_parts, num_moments).astype(np.int32)
+        num_slots = slots.starts[-1]
+        meeting = np.bincount(np.concatenate([send, receive]), minlength=num_slots)
+        sizes = np.bincount(slots.action, num_parts, num_slots).astype(np.int32)
         sizes += (meeting > 0) * (not overlaps)
-        sizes += np.bincount(receive, minlength=num_moments) * arrives
+        sizes += np.bincount(receive, minlength=num_slots) * arrives
         begins = (len(messages) + np.cumsum(sizes) - sizes).astype(np.int32)
 
-        second = np.flatnonzero(moments.action[1:] == moments.action[:-1]) + 1
-        first = begins[moments.action]
+        second = np.flatnonzero(slots.action[1:] == slots.action[:-1]) + 1
+        first = begins[slots.action]
         first[second] += num_parts[second - 1]
         last = first + num_parts - 1
         arriving = np.empty(len(messages) * arrives, np.int32)
@@ -82,13 +82,13 @@ class PipelineTasks:
         else:
             waits.append((begins[send], numbers))
             for stage, moment in ((messages.sender, send), (messages.receiver, receive)):
-                has_begun = begins[moment] > begins[moments.starts[stage]]
+                has_begun = begins[moment] > begins[slots.starts[stage]]
                 waits.append((numbers[has_begun], begins[moment][has_begun] - 1))
         waiting, awaited = map(np.concatenate, zip(*waits, strict=True))
         return cls(
             messages,
             np.ones(len(messages), np.int32) if overlaps else np.bincount(send)[send],
-            np.append(begins, begins[-1] + sizes[-1])[moments.starts],
+            np.append(begins, begins[-1] + sizes[-1])[slots.starts],
             first,
             last,
             begins[exchanges],

@@ -1,14 +1,14 @@
-"""In which order each stage acts, and what ranks exchange between their actions."""
+"""Pipeline schedules: the order of each rank's actions, and the messages between ranks."""
 
 from simtrain.schedules.actions import KINDS, Action, Kind
 from simtrain.schedules.exchanges import (
     Exchange,
+    ExchangeSlots,
     Message,
     Messages,
-    Moments,
     Step,
-    asynchronous_moments,
-    blocking_moments,
+    asynchronous_slots,
+    blocking_slots,
     blocking_steps,
 )
 from simtrain.schedules.orders import (
@@ -25,15 +25,15 @@ __all__ = [
     "KINDS",
     "Action",
     "Exchange",
+    "ExchangeSlots",
     "Kind",
     "Message",
     "Messages",
-    "Moments",
     "Schedule",
     "ScheduleName",
     "Step",
-    "asynchronous_moments",
-    "blocking_moments",
+    "asynchronous_slots",
+    "blocking_slots",
     "blocking_steps",
     "build",
     "gpipe",

@@ -1,4 +1,4 @@
-"""One action of a pipeline stage, in the grammar of PyTorch's schedule CSV: `2F0`."""
+"""One action of a pipeline rank, written as in PyTorch's schedule CSV: `2F0`."""
 
 import re
 from typing import Literal, NamedTuple, Self, cast, get_args
@@ -12,12 +12,14 @@ _GRAMMAR = re.compile(r"(0|[1-9][0-9]*)([FBIW])(0|[1-9][0-9]*)", re.ASCII)
 
 
 class Action(NamedTuple):
-    """What a rank does with one microbatch on one of its chunks.
+    """One pass of a rank: one microbatch through one of its chunks.
 
-    A tuple, since a schedule has many, and all of them are looked up.
+    Args:
+        virtual_stage: the chunk's position in the whole pipeline: chunk * num_stages + rank.
+        kind: F (forward), B (full backward), I (input gradient only) or W (weight gradient only).
+        microbatch: counted from 0.
 
-    `virtual_stage` counts chunks over the whole pipeline: chunk * num_stages + rank. `kind` is
-    F (forward), B (full backward), I (input gradient only) or W (weight gradient only).
+    A tuple is cheap to create and to look up; a schedule has hundreds of thousands of actions.
     """
 
     virtual_stage: int
@@ -29,9 +31,10 @@ class Action(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `2F0`: virtual stage 2, forward, microbatch 0.
+        """Parse `2F0`: virtual stage 2, forward, microbatch 0.
 
-        Raises InputError (E401) when the text is anything else.
+        Raises:
+            InputError: the text is not an action (E401).
         """
         match = _GRAMMAR.fullmatch(text)
         if match is None:

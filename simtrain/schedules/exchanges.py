@@ -1,8 +1,8 @@
-"""What ranks tell each other between their actions, as Megatron-LM of 2022 did it.
+"""Point-to-point messages between pipeline ranks, as Megatron-LM of 2022 sends them.
 
 An exchange is one call of `p2p_communication._communicate`: it posts its sends and receives
-together (`batch_isend_irecv`) and goes on only when all have ended. Which messages share a call
-decides who waits for whom, so it is part of the schedule, not of the network.
+together (`batch_isend_irecv`) and returns when all of them have completed. Which messages share a
+call decides which rank waits for which, so exchanges belong to the schedule, not to the network.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _F, _, _, _W = range(len(KINDS))
 
 
 class Message(NamedTuple):
-    """The result of `producer`, on rank `sender`, on its way to `consumer` on rank `receiver`.
+    """The output of action `producer` on rank `sender`, sent to `consumer` on rank `receiver`.
 
-    The result of a forward is an activation, that of a B or I an input gradient.
+    A forward action sends its activation; a B or I sends its input gradient.
     """
 
     producer: Action
@@ -40,7 +40,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One batched point-to-point call of one rank; each message is in two ranks' exchanges."""
+    """One batched point-to-point call of one rank; sender and receiver each list the message."""
 
     sends: tuple[Message, ...] = ()
     receives: tuple[Message, ...] = ()
@@ -51,9 +51,12 @@ Step = Action | Exchange
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Messages:
-    """All messages of a schedule, rank after rank in the order in which they are produced.
+    """All messages of a schedule, ordered by sending rank, then by the producing action.
 
-    Message i goes from the action at place `producer[i]` of the schedule to that at `consumer[i]`.
+    Args:
+        schedule: the schedule whose actions exchange the messages.
+        producer: index in the schedule of the action that sends each message, shape [message].
+        consumer: index of the action that needs it, shape [message].
     """
 
     schedule: Schedule
@@ -62,15 +65,15 @@ class Messages:
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
-        """The messages of a schedule.
+        """List the messages of a schedule.
 
-        Neighbours that live on the same rank (num_stages = 1) send none. With Megatron's
-        overlap_p2p_comm no action waits for a send and each waits only for the message that it
-        needs, so the messages are all there is to know.
+        Virtual stages on the same rank (num_stages = 1) send nothing. With Megatron's
+        overlap_p2p_comm, no action waits for a send and each action waits only for its own input,
+        so this list is all that the program needs.
         """
         stage, is_forward = schedule.virtual_stage, schedule.kind == _F
-        # The place of each action that consumes, by virtual stage, direction and microbatch; there
-        # is none beyond either end.
+        # The index of each consuming action, by virtual stage, direction and microbatch; -1 beyond
+        # either end of the pipeline.
         shape = schedule.num_virtual_stages + 2, 2, schedule.num_microbatches
         consumers = np.full(shape, -1, np.int32)
         places = np.flatnonzero(schedule.kind != _W)
@@ -108,13 +111,16 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments:
-    """The moments at which ranks act and talk, counted over all ranks, one rank after the other.
+class ExchangeSlots:
+    """Numbered slots in which each rank runs an action or an exchange, in order of execution.
 
-    Action i acts at moment `action[i]` of its rank, perhaps with another. Message j is sent in an
-    exchange at moment `send[j]` of its sender, and received in one at moment `receive[j]` of its
-    receiver. Rank r has the moments from `starts[r]` up to and without `starts[r + 1]`; many stay
-    empty.
+    Slots are numbered over all ranks, one rank after the other; many stay empty.
+
+    Args:
+        starts: first slot of each rank, shape [rank + 1]; rank r owns `starts[r]:starts[r + 1]`.
+        action: slot of each action, shape [action].
+        send: slot of the sender's exchange with each message, shape [message].
+        receive: slot of the receiver's exchange with each message, shape [message].
     """
 
     starts: Ints
@@ -123,26 +129,27 @@ class Moments:
     receive: Ints
 
 
-def asynchronous_moments(messages: Messages) -> Moments:
-    """Each action is received for at the moment before it, alone; nobody waits for a send."""
+def asynchronous_slots(messages: Messages) -> ExchangeSlots:
+    """Slots with overlapped transfers: each action is preceded by a receive of its own input."""
     schedule = messages.schedule
     place = np.arange(len(schedule.kind)) - schedule.rank_starts[schedule.rank]
-    return _moments(messages, place, np.False_)
+    return _slots(messages, place, np.False_)
 
 
-def blocking_moments(messages: Messages) -> Moments:
-    """Actions and the blocking exchanges between them.
+def blocking_slots(messages: Messages) -> ExchangeSlots:
+    """Slots of the actions and of the blocking exchanges between them.
 
     Sources: Megatron-LM `forward_backward_pipelining_without_interleaving` (1f1b) and
     `forward_backward_pipelining_with_interleaving` without overlap_p2p_comm (interleaved).
-    GPipe is 1F1B that never leaves its warm-up.
+    GPipe is treated as 1F1B that stays in its warm-up.
 
-    In warm-up and cool-down of the first, an action receives, acts and sends, each a call of its
-    own. Elsewhere one call after each block sends its results and receives what the next block
-    needs; a block is an action, or in the steady phase of the interleaved schedule a pair.
+    In the warm-up and cool-down of 1F1B, receiving, acting and sending are separate calls.
+    Elsewhere one call after each block sends its outputs and receives the next block's inputs. In
+    the steady phase of the interleaved schedule a block is a forward and a backward, otherwise one
+    action.
 
     Raises:
-        InputError: the schedule splits its backward passes (E421), which none of these does.
+        InputError: the schedule splits its backward passes (E421); Megatron's schedules do not.
     """
     schedule = messages.schedule
     _check_full_backwards(schedule)
@@ -154,55 +161,56 @@ def blocking_moments(messages: Messages) -> Moments:
     cooldown = np.diff(schedule.rank_starts)[schedule.rank] - warmup
     if schedule.name == "interleaved":
         num_steady = np.clip(place, warmup, cooldown) - warmup
-        return _moments(messages, place - (num_steady + 1) // 2, np.True_)
-    return _moments(messages, place, (place >= warmup) & (place + 1 < cooldown))
+        return _slots(messages, place - (num_steady + 1) // 2, np.True_)
+    return _slots(messages, place, (place >= warmup) & (place + 1 < cooldown))
 
 
 def blocking_steps(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
-    """For each rank, its actions and the blocking exchanges between them, to be read one by one.
+    """List each rank's actions and blocking exchanges, in order of execution.
 
     Raises:
-        InputError: as `blocking_moments`.
+        InputError: as `blocking_slots`.
     """
     messages = Messages.of(schedule)
-    moments = blocking_moments(messages)
+    slots = blocking_slots(messages)
     sends, receives = defaultdict[int, list[Message]](list), defaultdict[int, list[Message]](list)
     for number in range(len(messages)):
-        sends[int(moments.send[number])].append(messages[number])
+        sends[int(slots.send[number])].append(messages[number])
     for number in np.argsort(messages.consumer).tolist():
-        receives[int(moments.receive[number])].append(messages[number])
+        receives[int(slots.receive[number])].append(messages[number])
     steps: list[tuple[int, Step]] = [
-        (moment, Exchange(tuple(sends[moment]), tuple(receives[moment])))
-        for moment in {*sends, *receives}
+        (slot, Exchange(tuple(sends[slot]), tuple(receives[slot]))) for slot in {*sends, *receives}
     ]
-    steps += [(int(moment), schedule.action(i)) for i, moment in enumerate(moments.action)]
+    steps += [(int(slot), schedule.action(i)) for i, slot in enumerate(slots.action)]
     steps.sort(key=lambda step: step[0])
-    ranks = [
-        bisect_left(steps, start, key=lambda step: step[0]) for start in moments.starts.tolist()
-    ]
+    ranks = [bisect_left(steps, start, key=lambda step: step[0]) for start in slots.starts.tolist()]
     return tuple(
         tuple(step for _, step in steps[start:end]) for start, end in itertools.pairwise(ranks)
     )
 
 
-def _moments(messages: Messages, block: Any, joins: Any) -> Moments:
-    """Three moments a block: receive, act, send. Blocks are counted from each rank's first action.
+def _slots(messages: Messages, block: Any, joins: Any) -> ExchangeSlots:
+    """Give each block three slots: receive, act, send.
 
-    A block that joins the next sends when that receives.
+    Args:
+        messages: the schedule's messages.
+        block: the block of each action, counted from its rank's first, shape [action].
+        joins: whether an action's outputs are sent in the exchange that receives the next block's
+            inputs, shape [action] or a scalar.
     """
     schedule = messages.schedule
-    # Room for one more block on each rank, which the last may join.
+    # One extra block per rank, because the last block may join the next.
     starts = 3 * (schedule.rank_starts + np.arange(schedule.num_stages + 1, dtype=np.int32))
     receive = starts[schedule.rank] + 3 * block
     send = receive + np.where(joins, 3, 2)
     found = starts, receive + 1, send[messages.producer], receive[messages.consumer]
-    return Moments(*(one.astype(np.int32) for one in found))
+    return ExchangeSlots(*(one.astype(np.int32) for one in found))
 
 
 def _check_full_backwards(schedule: Schedule) -> None:
     split = np.flatnonzero(schedule.kind > KINDS.index("B"))
     if len(split):
         message = f"{schedule.action(split[0])} in a schedule with blocking exchanges"
-        reason = "Megatron's blocking schedules know forwards (F) and full backwards (B)"
+        reason = "Megatron's blocking schedules have only forwards (F) and full backwards (B)"
         fix = "write each I and W as one B, or overlap the pipeline's communication"
         raise InputError([Problem("E421", message, reason=reason, fix=fix)])

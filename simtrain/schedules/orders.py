@@ -1,8 +1,7 @@
 """GPipe, 1F1B and interleaved 1F1B, in Megatron-LM's order (core/pipeline_parallel/schedules.py).
 
-All three are the same walk: some forwards to warm up, then forward and backward in turn, then
-the backwards that are left. They differ in how many forwards warm a rank up and in the order in
-which its chunks take their turns.
+All three have the same form: warm-up forwards, then alternating forwards and backwards, then the
+remaining backwards. They differ in the number of warm-up forwards and in the order of the chunks.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from simtrain.schedules.schedule import Ints, Schedule, ScheduleName
 
 
 def gpipe(p: int, n: int) -> Schedule:
-    """All n forwards, then all n backwards, on p stages. Raises InputError (E411, E412)."""
+    """Run all n forwards, then all n backwards, on p stages. Raises InputError (E411)."""
     return build("gpipe", p, 1, n)
 
 
 def one_f_one_b(p: int, n: int) -> Schedule:
     """1F1B of n microbatches on p stages: `forward_backward_pipelining_without_interleaving`.
 
-    With p = 1 it is `forward_backward_no_pipelining`: F0 B0 F1 B1 ... Raises InputError (E411).
+    With p = 1 this is `forward_backward_no_pipelining`: F0 B0 F1 B1 ... Raises InputError (E411).
     """
     return build("1f1b", p, 1, n)
 
@@ -32,24 +31,25 @@ def one_f_one_b(p: int, n: int) -> Schedule:
 def interleaved(p: int, m: int, n: int) -> Schedule:
     """Interleaved 1F1B: `forward_backward_pipelining_with_interleaving`.
 
-    p stages, m chunks per stage, n microbatches taken in groups of p. Raises InputError (E411,
+    It has p stages, m chunks per stage and n microbatches in groups of p. Raises InputError (E411,
     or E413 when p does not divide n).
     """
     return build("interleaved", p, m, n)
 
 
 def build(schedule_name: ScheduleName, p: int, m: int, n: int) -> Schedule:
-    """The schedule of that name on p stages, m chunks per stage and n microbatches.
+    """Build the named schedule on p stages with m chunks per stage and n microbatches.
 
-    Raises InputError when a count is below 1 (E411), when m > 1 without interleaving (E412), or
-    when p does not divide n with it (E413).
+    Raises:
+        InputError: a count is below 1 (E411), m > 1 without interleaving (E412), or p does not
+            divide n with interleaving (E413).
     """
     _check_counts(schedule_name, p, m, n)
     ranks, turns = np.arange(p)[:, None], np.arange(m * n)
     warmups = np.array([num_warmup_forwards(schedule_name, rank, p, m, n) for rank in range(p)])
     num_warmup = warmups[:, None]
     chunk, microbatch = _turns(m, n, p if schedule_name == "interleaved" else n)
-    # Warm-up forwards, then forward and backward in turn, then the backwards that are left.
+    # Warm-up forwards, then alternating forwards and backwards, then the remaining backwards.
     forward = np.where(turns < num_warmup, turns, 2 * turns - num_warmup)
     backward = np.where(turns < m * n - num_warmup, num_warmup + 2 * turns + 1, m * n + turns)
     actions = np.empty((3, p, 2 * m * n), np.int32)
@@ -62,7 +62,7 @@ def build(schedule_name: ScheduleName, p: int, m: int, n: int) -> Schedule:
 
 
 def num_warmup_forwards(schedule_name: ScheduleName, rank: int, p: int, m: int, n: int) -> int:
-    """Forwards before a rank's first pair of forward and backward.
+    """Number of forwards before a rank's first forward-backward pair.
 
     Sources: Megatron-LM `forward_backward_pipelining_without_interleaving` for 1F1B and
     `get_pp_rank_microbatches` for the interleaved schedule (microbatch groups of size p).
@@ -79,9 +79,10 @@ def num_warmup_forwards(schedule_name: ScheduleName, rank: int, p: int, m: int, 
 
 
 def _turns(m: int, n: int, group: int) -> tuple[Ints, Ints]:
-    """Megatron's schedule table: group by group, each chunk in turn takes the group.
+    """Megatron's schedule table: for each group of microbatches, each chunk in turn runs the group.
 
-    Returns the chunk (counted from the first in turn) and the microbatch of each of m n turns.
+    Returns the chunk (0 is the first to run) and the microbatch of each forward, both of shape
+    [m * n].
     """
     turns = np.arange(m * n)
     return turns // group % m, turns // (m * group) * group + turns % group
@@ -117,6 +118,6 @@ def _ragged_groups(p: int, n: int) -> Problem:
     return Problem(
         code="E413",
         message=f"{n} microbatches on {p} interleaved stages",
-        reason=f"each chunk takes its turn with a group of {p} microbatches",
+        reason=f"each chunk runs microbatches in groups of {p}, one per stage",
         fix=f"use {nearest} microbatches",
     )

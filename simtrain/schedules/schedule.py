@@ -22,13 +22,16 @@ ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """The order in which each rank acts.
+    """The ordered actions of each rank.
 
-    `name` also settles how ranks talk between their actions (see `exchanges`). Virtual stage v
-    lives on rank v mod num_stages and is that rank's chunk v div num_stages.
+    Virtual stage v is on rank v mod num_stages and is that rank's chunk v div num_stages. `name`
+    also decides how ranks exchange messages (see `exchanges`).
 
-    Rank r acts from place `rank_starts[r]` up to and without `rank_starts[r + 1]`; action i has
-    `virtual_stage[i]`, `KINDS[kind[i]]` and `microbatch[i]`.
+    Args:
+        rank_starts: index of each rank's first action, shape [rank + 1]; rank r has the actions
+            `rank_starts[r]:rank_starts[r + 1]`.
+        virtual_stage, microbatch: of each action, shape [action].
+        kind: index into `KINDS` of each action, shape [action].
     """
 
     name: ScheduleName
@@ -49,7 +52,7 @@ class Schedule:
         num_microbatches: int,
         ranks: Sequence[Sequence[Action]],
     ) -> Self:
-        """A schedule whose actions are given one by one."""
+        """Build a schedule from a list of actions per rank."""
         columns = [
             (one.virtual_stage, KINDS.index(one.kind), one.microbatch)
             for rank in ranks
@@ -76,7 +79,7 @@ class Schedule:
         return tuple(tuple(actions[start:end]) for start, end in itertools.pairwise(starts))
 
     def action(self, place: int) -> Action:
-        """The action at a place."""
+        """The action at an index."""
         kind = KINDS[self.kind[place]]
         return Action(int(self.virtual_stage[place]), kind, int(self.microbatch[place]))
 
@@ -87,7 +90,7 @@ class Schedule:
 
     @property
     def num_virtual_stages(self) -> int:
-        """Chunks over the whole pipeline."""
+        """Number of chunks in the whole pipeline."""
         return self.num_stages * self.num_chunks
 
     def rank_of(self, virtual_stage: int) -> int:
@@ -95,15 +98,16 @@ class Schedule:
         return virtual_stage % self.num_stages
 
     def to_csv(self) -> str:
-        """One line a rank, no header: the compute-only format of torch.distributed.pipelining."""
+        """Write one line per rank, without a header: PyTorch's compute-only schedule format."""
         return "".join(",".join(map(str, actions)) + "\n" for actions in self.ranks)
 
     @classmethod
     def from_csv(cls, text: str, name: ScheduleName, file: str = "schedule.csv") -> Self:
-        """Read and validate what `to_csv` wrote; empty cells (PyTorch's idle slots) are skipped.
+        """Read and validate the text of `to_csv`; empty cells (PyTorch's idle slots) are skipped.
 
-        Raises InputError with file, line and column for a cell that is no action, and for
-        everything that `validate` refuses.
+        Raises:
+            InputError: a cell is not an action (with file, line and column), or the schedule does
+                not pass `validate`.
         """
         lines = text.splitlines()
         ranks = tuple(tuple(_parse_line(file, row, line)) for row, line in enumerate(lines, 1))
@@ -121,12 +125,14 @@ class Schedule:
         return schedule
 
     def validate(self) -> None:
-        """Check that every rank does all of its work, once, in a possible order.
+        """Check that every rank runs all of its actions once, in an order that can run.
 
         Each (virtual stage, microbatch) needs one F and then one B (or one I and then one W) on
-        its own rank. Whether the ranks' orders also fit each other is found by running them: the
-        engine reports a deadlock. Raises InputError (E403 to E407) with the first problem of
-        every rank.
+        its own rank. Whether the orders of different ranks fit together shows when they run: the
+        engine reports a deadlock.
+
+        Raises:
+            InputError: the first problem of every rank (E403 to E407).
         """
         if len(self.rank_starts) - 1 != self.num_stages:
             message = f"{self.num_stages} stages, but actions for {len(self.rank_starts) - 1} ranks"
@@ -145,10 +151,10 @@ class Schedule:
             if not self._belongs(action, rank):
                 yield self._misplaced(action, rank)
             if action in done:
-                message = f"rank {rank} does {action} twice"
+                message = f"rank {rank} runs {action} twice"
                 yield Problem(code="E405", message=message, fix="remove one of them")
             for needed in self._needed_on_same_rank(action, done):
-                message = f"rank {rank} does {action} before {needed}"
+                message = f"rank {rank} runs {action} before {needed}"
                 reason = f"{action} uses the result of {needed}"
                 yield Problem(code="E406", message=message, reason=reason)
             done.add(action)
@@ -172,7 +178,7 @@ class Schedule:
         )
 
     def _needed_on_same_rank(self, action: Action, done: set[Action]) -> Iterator[Action]:
-        """The results of this rank that `action` uses and that are not there yet."""
+        """The actions on this rank whose results `action` uses and that have not run yet."""
         stage = action.virtual_stage
         if action.kind == "W":
             needed = [action._replace(kind="I")]
@@ -199,9 +205,9 @@ class Schedule:
                 if not forward or full == split or input_gradient != weight_gradient:
                     yield Problem(
                         code="E407",
-                        message=f"rank {rank} does not do virtual stage {stage}, "
+                        message=f"rank {rank} does not run virtual stage {stage}, "
                         f"microbatch {microbatch} exactly once",
-                        reason="each needs one F, and one B or else one I and one W",
+                        reason="each needs one F, and either one B or one I and one W",
                     )
 
 
@@ -225,7 +231,7 @@ def _parse_cell(text: str, location: Location) -> Action:
 def _no_action(file: str) -> Problem:
     return Problem(
         code="E402",
-        message=f"{file} holds no action",
-        reason="a schedule has one line a rank, its actions separated by commas",
+        message=f"{file} contains no actions",
+        reason="a schedule has one line per rank, with actions separated by commas",
         fix='write for example "0F0,0B0" for one rank and one microbatch',
     )

@@ -1,10 +1,10 @@
-"""A moving window over a rank's forward passes: some in each window keep all their activations.
+"""Microbatch-level recompute: in each window of forward passes, the first few save everything.
 
 Source: paper, Appendix C; Megatron-LM's num_microbatches_with_partial_activation_checkpoints
-(core/pipeline_parallel/schedules.py), which counts the forward passes of a rank, chunk by chunk
-where they are interleaved, and cuts them into windows of `max_outstanding_backprops`. Interleaved
-chunks go backward in another order than forward, so that for a while a rank can have more of the
-kept ones outstanding than a window has.
+(core/pipeline_parallel/schedules.py). Megatron counts a rank's forward passes over all its chunks
+and cuts them into windows of `max_outstanding_backprops`. Interleaved chunks run backward in a
+different order than forward, so a rank can briefly hold more fully saved passes than one window
+has.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ _OUTSTANDING = np.array([{"F": 1, "B": -1, "I": 0, "W": -1}[kind] for kind in KI
 
 
 def most_outstanding(schedule: Schedule) -> Ints:
-    """The most forward passes of each rank that still wait for their backward pass at any time."""
+    """Largest number of forward passes waiting for their backward pass, shape [rank]."""
     outstanding = _counted(schedule, _OUTSTANDING[schedule.kind])
     most: Ints = np.maximum.reduceat(outstanding, schedule.rank_starts[:-1])
     return most
 
 
 def kept_actions(schedule: Schedule, num_kept: Sequence[int]) -> NDArray[np.bool_]:
-    """Whether each action belongs to a forward pass that is among the first of its window.
+    """Whether each action belongs to a microbatch that saves all its activations, shape [action].
 
-    `num_kept` says how many of each rank's windows are.
+    Args:
+        schedule: the schedule.
+        num_kept: for each rank, the number of forward passes per window that save everything.
     """
     kept = np.zeros((schedule.num_virtual_stages, schedule.num_microbatches), np.bool_)
     if any(num_kept):
@@ -44,7 +46,7 @@ def kept_actions(schedule: Schedule, num_kept: Sequence[int]) -> NDArray[np.bool
 
 
 def _counted(schedule: Schedule, changes: NDArray[np.int64 | np.bool_]) -> Ints:
-    """The sum of the changes of a rank up to each of its actions."""
+    """Running sum of `changes` within each rank, including the action itself."""
     sums = np.concatenate([[0], np.cumsum(changes)])
     counted: Ints = sums[1:] - sums[schedule.rank_starts[schedule.rank]]
     return counted

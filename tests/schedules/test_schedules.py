@@ -160,19 +160,19 @@ def test_a_bad_cell_is_shown_in_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "E402 schedule.csv holds no action"),
-        (",,\n", "E402 schedule.csv holds no action"),
+        ("", "E402 schedule.csv contains no actions"),
+        (",,\n", "E402 schedule.csv contains no actions"),
         ("0F0,0B0,1F0\n1B0\n", "E404 1F0 does not belong on rank 0"),
-        ("0F0,0F0,0B0\n", "E405 rank 0 does 0F0 twice"),
-        ("0B0,0F0\n", "E406 rank 0 does 0B0 before 0F0"),
-        ("1F0,0F0,1B0,0B0\n", "E406 rank 0 does 1F0 before 0F0"),
-        ("0F0,1F0,0B0,1B0\n", "E406 rank 0 does 0B0 before 1B0"),
-        ("0F0,0W0,0I0\n", "E406 rank 0 does 0W0 before 0I0"),
-        ("0F0\n", "E407 rank 0 does not do virtual stage 0, microbatch 0 exactly once"),
-        ("0F0,0I0\n", "E407 rank 0 does not do virtual stage 0, microbatch 0 exactly once"),
-        ("0F0,0B0,0I0,0W0\n", "E407 rank 0 does not do virtual stage 0, microbatch 0"),
-        ("0F0,0F1,0B0,0B1\n1F1,1B1\n", "E407 rank 1 does not do virtual stage 1, microbatch 0"),
-        ("0F0,0B0\n\n", "E407 rank 1 does not do virtual stage 1, microbatch 0 exactly once"),
+        ("0F0,0F0,0B0\n", "E405 rank 0 runs 0F0 twice"),
+        ("0B0,0F0\n", "E406 rank 0 runs 0B0 before 0F0"),
+        ("1F0,0F0,1B0,0B0\n", "E406 rank 0 runs 1F0 before 0F0"),
+        ("0F0,1F0,0B0,1B0\n", "E406 rank 0 runs 0B0 before 1B0"),
+        ("0F0,0W0,0I0\n", "E406 rank 0 runs 0W0 before 0I0"),
+        ("0F0\n", "E407 rank 0 does not run virtual stage 0, microbatch 0 exactly once"),
+        ("0F0,0I0\n", "E407 rank 0 does not run virtual stage 0, microbatch 0 exactly once"),
+        ("0F0,0B0,0I0,0W0\n", "E407 rank 0 does not run virtual stage 0, microbatch 0"),
+        ("0F0,0F1,0B0,0B1\n1F1,1B1\n", "E407 rank 1 does not run virtual stage 1, microbatch 0"),
+        ("0F0,0B0\n\n", "E407 rank 1 does not run virtual stage 1, microbatch 0 exactly once"),
     ],
 )
 def test_a_schedule_that_cannot_be(text: str, message: str) -> None:
@@ -185,8 +185,8 @@ def test_the_first_problem_of_every_rank_is_told() -> None:
     with pytest.raises(InputError) as error:
         Schedule.from_csv("0B0,0F0\n1B0,1F0\n", "1f1b")
     assert [problem.message for problem in error.value.problems] == [
-        "rank 0 does 0B0 before 0F0",
-        "rank 1 does 1B0 before 1F0",
+        "rank 0 runs 0B0 before 0F0",
+        "rank 1 runs 1B0 before 1F0",
     ]
 
 
