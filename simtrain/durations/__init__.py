@@ -1,1 +1,1 @@
-"""An op and a hardware profile in, seconds out."""
+"""Durations of ops: work and a hardware profile in, seconds out."""

@@ -1,12 +1,11 @@
-"""Closed forms of collectives whose group lies on several nodes, an algorithm each.
+"""Closed forms for the time of collectives across nodes, one function per algorithm.
 
-NCCL chooses by a model of latency plus bytes over bandwidth for each algorithm and protocol
-(graph/tuning.cc, ncclTopoTuneModel), and takes the smallest estimate. These forms have its terms:
-what starts a collective, steps between the GPUs of a node, steps between nodes, and bytes that
-leave a node.
+NCCL estimates latency plus bytes over bandwidth for each algorithm and protocol and takes the
+fastest (graph/tuning.cc, ncclTopoTuneModel). These forms have the same terms: a base latency, steps
+between GPUs of a node, steps between nodes, and the bytes that leave a node.
 
-Ranks of all groups communicate at the same time. A group has, of the bandwidth out of a node, the
-share of its ranks there: `bytes_per_s`.
+All groups of the job are assumed to communicate at the same time, so the parameter `bytes_per_s` is
+a group's share of the bandwidth out of a node, in proportion to its ranks on that node.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from simtrain.workload.work import CollectiveKind
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a protocol's steps take, and the fraction of the bandwidth that it reaches."""
+    """A protocol's latencies (base, per step in a node, per step between nodes) and efficiency."""
 
     base_s: float
     node_s: float
@@ -30,7 +29,7 @@ class Steps:
 
 
 def ring_passes(kind: CollectiveKind) -> int:
-    """How often an array goes around a ring: an all-reduce scatters, then gathers."""
+    """Passes around the ring: 2 for an all-reduce (reduce-scatter, then all-gather), else 1."""
     return 2 if kind is CollectiveKind.ALL_REDUCE else 1
 
 
@@ -42,9 +41,10 @@ def ring_bytes(kind: CollectiveKind, array_bytes: float, num_ranks: int) -> floa
 def ring_over_nodes_s(
     kind: CollectiveKind, array_bytes: float, group: Group, steps: Steps, bytes_per_s: float
 ) -> float:
-    """A ring that enters and leaves each node once, so that few of its steps cross the network.
+    """Time of a ring that enters and leaves each node once.
 
-    Of the n - 1 steps of a pass over k nodes, k - 1 do (nInterSteps in NCCL's model).
+    Of the n - 1 steps of a pass over k nodes, k - 1 cross the network (nInterSteps in NCCL's
+    model).
     """
     passes = ring_passes(kind)
     over_network = passes * (group.num_nodes - 1)
@@ -55,19 +55,19 @@ def ring_over_nodes_s(
 
 
 def tree_bytes(array_bytes: float, num_nodes: int) -> float:
-    """Bytes that leave a node in an all-reduce over two binary trees, half of the array on each.
+    """Bytes that leave a node in an all-reduce over two binary trees, each with half the array.
 
-    A node that is inside one tree is a leaf of the other (Sanders, Speck and Träff 2009; NCCL 2.4):
-    half of the array goes to each of the two parents and, back down, to each of two children. Two
-    nodes are parent and child in one tree, and child and parent in the other.
+    An inner node of one tree is a leaf of the other (Sanders, Speck and Träff 2009; NCCL 2.4): a
+    node sends half the array to its parent in each tree, and half to each of its two children on
+    the way down. With two nodes, each is the other's parent in one tree and sends the array once.
     """
     return array_bytes if num_nodes == 2 else 2 * array_bytes
 
 
 def tree_s(array_bytes: float, group: Group, steps: Steps, bytes_per_s: float) -> float:
-    """An all-reduce up and down trees of nodes, with a chain of the group's GPUs in each node.
+    """Time of an all-reduce over trees of nodes, with a chain of the group's GPUs in each node.
 
-    The latency is NCCL's: 2 ((ranks of a node - 1) steps inside + log2(nodes) between nodes).
+    The latency is NCCL's: 2 ((ranks per node - 1) steps in the node + log2(nodes) between nodes).
     """
     depth = math.ceil(math.log2(group.num_nodes))
     latency_s = steps.base_s + 2 * ((group.ranks_per_node - 1) * steps.node_s)
@@ -83,18 +83,21 @@ def hierarchical_s(
     bytes_per_s: float,
     inside_s: Callable[[CollectiveKind], float],
 ) -> float:
-    """A collective inside each node and one across nodes, one after the other.
+    """Time of a hierarchical collective: one inside each node, one across nodes, in sequence.
 
-    Across nodes, each rank of a node has a ring of its own with its peers on the other nodes, over
-    its part of the array: an all-reduce is a reduce-scatter inside, an all-reduce across and an
-    all-gather inside (2D all-reduce; Mikami et al. 2018). An all-gather across comes before one
-    inside, a reduce-scatter across after one inside.
+    Across nodes, each rank forms a ring with its peers on the other nodes, over its part of the
+    array. An all-reduce is a reduce-scatter inside, an all-reduce across and an all-gather inside
+    (2D all-reduce; Mikami et al. 2018). An all-gather runs across first, then inside; a
+    reduce-scatter runs inside first, then across.
 
     Args:
-        kind, array_bytes: the collective; no all-to-all.
-        group: with its ranks evenly on its nodes.
-        steps, bytes_per_s: of the rings across nodes; all rings of a node together.
-        inside_s: seconds of a collective over the whole array by the ranks of a node.
+        kind: all-reduce, all-gather or reduce-scatter.
+        array_bytes: size of the whole array.
+        group: the ranks, spread evenly over their nodes.
+        steps: latencies of the rings across nodes.
+        bytes_per_s: bandwidth out of a node, shared by all its rings.
+        inside_s: maps a kind to the time of that collective among a node's ranks, on the whole
+            array.
     """
     both = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
     inside = both if kind is CollectiveKind.ALL_REDUCE else (kind,)
@@ -108,10 +111,10 @@ def hierarchical_s(
 def switch_s(
     array_bytes: float, num_ranks: int, latency_s: float, link_bytes_per_s: float
 ) -> float:
-    """An all-reduce inside a node that the NVLink switch adds up (NVLink SHARP, NCCL's NVLS).
+    """Time of an all-reduce inside a node, reduced in the NVLink switch (NVLink SHARP, NVLS).
 
-    Each GPU sends the array once for the switch to add, and its n-th of the sum once for the switch
-    to spread: (n + 1)/n of the array, about half of a ring's 2 (n - 1)/n.
+    Each GPU sends the array once, which the switch adds, and its 1/n of the sum once, which the
+    switch multicasts: (n + 1)/n of the array in all, about half of a ring's 2 (n - 1)/n.
     """
     return latency_s + (num_ranks + 1) * array_bytes / num_ranks / link_bytes_per_s
 
@@ -124,13 +127,18 @@ def switch_tree_s(
     bytes_per_s: float,
     node_bytes_s: float,
 ) -> float:
-    """An all-reduce that the switch of each node adds up and trees of nodes finish (NVLSTree).
+    """Time of an all-reduce by the switch in each node and by trees across nodes (NVLSTree).
 
-    Chunks of the array are on all levels at the same time, so that the slower of node and network
-    decides. The latency is NCCL's: once that of a node, 2 log2(nodes) steps of the network.
+    Chunks of the array are pipelined through both levels, so the slower level sets the time. The
+    latency is NCCL's: a node's latency once, plus 2 log2(nodes) network steps.
 
     Args:
-        node_bytes_s: seconds of an all-reduce inside a node, without its latency.
+        array_bytes: size of the array.
+        num_nodes: nodes of the group.
+        latency_s: latency inside a node.
+        network_step_s: latency of a step between nodes.
+        bytes_per_s: the group's bandwidth out of a node.
+        node_bytes_s: time of the all-reduce inside a node, without its latency.
     """
     depth = math.ceil(math.log2(num_nodes))
     across_s = tree_bytes(array_bytes, num_nodes) / bytes_per_s
@@ -144,18 +152,19 @@ def all_to_all_s(
     exits: Iterable[tuple[int, float]],
     inside_s: float,
 ) -> float:
-    """An all-to-all: each rank sends an n-th of its array to every rank, all at the same time.
+    """Time of an all-to-all: each rank sends 1/n of its array to every rank, all at once.
 
-    No rank passes on what is not its own, so all that goes to ranks outside of a node (or of a
-    wider level), (n - ranks inside)/n of the array, takes a rank's own share of the links out of
-    it. What stays inside a node takes NVLink meanwhile, and the slowest of all decides.
+    Each rank sends (n - ranks inside)/n of its array out of its node, and out of each wider level,
+    over its own share of the links. NVLink carries the rest at the same time. The slowest level
+    sets the time.
 
     Args:
-        array_bytes: what each rank starts from.
-        latency_s: of a transfer between nodes; all of them are under way at once.
-        exits: for a node and each wider level that the group leaves, the ranks inside and the
-            bytes per second at which one rank sends out.
-        inside_s: seconds of the same array among the ranks of a node.
+        array_bytes: array of each rank.
+        num_ranks: ranks of the group.
+        latency_s: latency of a transfer between nodes, paid once.
+        exits: for the node and each wider level that the group spans, the ranks inside it and one
+            rank's bandwidth out of it in bytes/s.
+        inside_s: time of the part that stays inside a node.
     """
     leaving_s = ((num_ranks - inside) * array_bytes / num_ranks / rate for inside, rate in exits)
     return max(inside_s, latency_s + max(leaving_s))

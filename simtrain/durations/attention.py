@@ -1,37 +1,37 @@
 """Time of fused attention from its shape: FLOPs at a rate that grows with the sequence.
 
-The kernel cuts the scores of each head into blocks of rows and gives one to each multiprocessor,
-which goes along its keys (Dao 2023, Section 3.2). Long rows come near to a fraction of the peak;
-what a block has beside its loop (reading Q, rescaling, writing the output, the block on the
-diagonal that is masked in part) costs as much as a half length of more keys would. Under a causal
-mask the last rows are the longest, s keys where the mean is s/2: when no block is left, each
-multiprocessor waits for half of such a block in the mean. So the time is that of the FLOPs times
+The kernel cuts the scores of each head into blocks of rows and gives one block at a time to each
+multiprocessor, which loops over its keys (Dao 2023, Section 3.2). Long rows approach a fixed
+fraction of the peak. A block's work outside the loop (reading Q, rescaling, writing the output, the
+partly masked block on the diagonal) costs as much as "half length" more keys would. Under a causal
+mask the last rows are the longest: s keys against s/2 on average. When no block is left, each
+multiprocessor waits on average for half of the longest block. So the time is that of the FLOPs
+times
 
     1 + half length / s + multiprocessors · block rows / (heads · s)
 
-and at least what moving the tensors takes; the kernel's latency comes on top.
+and at least the time to move the tensors. The kernel's latency is added.
 
-With a window of w tokens the rows are as long in the mean as the causal rows of a sequence of
-l = 2w - w²/s, which stands for s below the half length; the longest have w keys, w/s of those
-before; and blocks at the far edge are masked in half like those on the diagonal, which is a half
-length of their 128 keys more:
+With a window of w tokens, rows are on average as long as the causal rows of a sequence of
+l = 2w - w²/s tokens, and the longest row has w keys instead of s. Blocks at the far edge of the
+window are half masked, like those on the diagonal, which adds 128 keys to the half length:
 
     1 + (half length + 128) / l + w/s · multiprocessors · block rows / (heads · l)
 
-A kernel on k keys and another number q of queries has rows as long in the mean as the causal rows
-of l = 2k - q tokens, or without a mask l = 2k; the longest have k keys, k/q of those before. There
-is no block on the diagonal without a mask: 128 keys less. Nothing is fitted on such kernels. For
-those of cuDNN 9.19 on an H200, 64 heads of 2,048 to 32,768 tokens, the time is between 7.1 %
-too long and 1.5 % too short forward, and between 5.7 % too long and 7.2 % too short backward
+A kernel with k keys and q queries, q ≠ k, has rows as long on average as the causal rows of
+l = 2k - q tokens, or l = 2k without a mask; the longest row has k keys. Without a mask there is no
+block on the diagonal: the half length loses 128 keys. Nothing is fitted on these kernels. Against
+cuDNN 9.19 on an H200 (64 heads, 2,048 to 32,768 tokens), predictions range from 7.1 % too long to
+1.5 % too short forward, and from 5.7 % too long to 7.2 % too short backward
 (NVIDIA/cudnn-frontend, h200_919_only_cudnn at commit 3929da2).
 
-Each score also takes an exponential, which the products of a narrow head cannot hide: an H100 has
-989 TFLOP/s for products and 3.9 TFLOP/s for special functions (Shah et al. 2024), so that an
-exponential takes as long as the products of 63 channels forward and of 25 backward. Rates are those
-of heads of 128 channels. If the softmax of a score costs as much as the products of c channels,
-heads of d < 128 channels take (1 + c/d) / (1 + c/128) times as long for each FLOP. Wider heads keep
-the rate: FlashAttention-3 gains 4 % from 128 to 256 channels under a causal mask of 16k tokens.
-Where heads of values have another size, d is the mean of the products' channels.
+Each score also needs an exponential, which the products of a narrow head cannot hide: an H100 has
+989 TFLOP/s for products and 3.9 TFLOP/s for special functions (Shah et al. 2024), so an exponential
+takes as long as the products of 63 channels forward and 25 backward. A profile's rates are for
+heads of 128 channels. If the softmax of a score costs as much as the products of c channels, heads
+of d < 128 channels take (1 + c/d) / (1 + c/128) times as long per FLOP. Wider heads keep the rate:
+FlashAttention-3 gains 4 % from 128 to 256 channels under a causal mask of 16k tokens. If value
+heads have a different size, d is the mean channel count of the products.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from simtrain.workload.work import FusedAttention as FusedAttentionOp
 _BLOCK_ROWS = 128
 """Rows of a block (kBlockM of most head sizes in flash-attention's launch templates)."""
 REFERENCE_HEAD_SIZE = 128
-"""Channels of the heads whose rates a profile gives."""
+"""Head size, in channels, to which a profile's rates apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionMachine:
-    """The numbers that decide fused attention's time.
+    """The profile's numbers that set the time of fused attention.
 
-    Rates in FLOP/s are those of long sequences and heads of 128 channels. Half lengths are in
-    tokens. What a score's softmax costs is in channels of a head.
+    Rates are in FLOP/s, for long sequences and heads of 128 channels. Half lengths are in tokens.
+    The cost of a score's softmax is in channels of a head.
     """
 
     forward_flops: float
@@ -68,7 +68,7 @@ class AttentionMachine:
 
     @classmethod
     def of(cls, profile: HardwareProfile, kernel: FusedAttention) -> Self:
-        """A profile's machine."""
+        """Read the numbers from a profile."""
         peak = profile.gpu.peak_flops.value
         forward, backward = kernel.forward_softmax_channels, kernel.backward_softmax_channels
         return cls(
@@ -85,7 +85,7 @@ class AttentionMachine:
 
 
 def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
-    """Seconds of a forward or backward kernel."""
+    """Time of a forward or backward kernel."""
     if op.is_backward:
         rate, half_length = machine.backward_flops, machine.backward_half_length
         softmax_channels = machine.backward_softmax_channels
@@ -104,13 +104,13 @@ def attention_seconds(op: FusedAttentionOp, machine: AttentionMachine) -> float:
 
 
 def narrow_head_slowdown(head_size: float, softmax_channels: float) -> float:
-    """How many times as long a FLOP of heads of this size takes as one of 128 channels."""
+    """Time per FLOP at this head size, relative to heads of 128 channels."""
     narrow = min(head_size, REFERENCE_HEAD_SIZE)
     return (1 + softmax_channels / narrow) / (1 + softmax_channels / REFERENCE_HEAD_SIZE)
 
 
 def attention_is_extrapolated(op: FusedAttentionOp, seen: AttentionRange) -> bool:
-    """Whether the shape lies outside what the profile's fit has seen, as a window does."""
+    """Whether the shape is outside the fitted range; every window is."""
     if op.window is not None and op.window < op.seq_length:
         return True
     sizes = (

@@ -1,11 +1,11 @@
-"""Time of collectives and transfers from their bytes and from the links that they cross.
+"""Time of collectives and transfers from their bytes and the links that they cross.
 
-Inside a node a collective's time is a latency plus a ring's wire bytes over the fraction of the
-link that a measured curve gives for the array's size, whatever algorithm the library took when it
-was measured. Across nodes the closed forms of `algorithms` compete; a profile without a section
-`collectives` has rings only, every step of which waits for the network. Each node's adapters are
-shared by the ranks on it, and the uplinks of a wider level by the ranks below them: all groups of
-the job are taken to communicate at the same moment.
+Inside a node, a collective takes a latency plus a ring's wire bytes over the link's bandwidth times
+an efficiency. The efficiency comes from a measured curve over array sizes, which includes the
+library's choice of algorithm. Across nodes, the fastest of the closed forms in `algorithms` is
+used; a profile without a section `collectives` has only rings, every step of which crosses the
+network. All groups of the job are assumed to communicate at the same time: ranks share the adapters
+of their node and the uplinks of each wider level.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from simtrain.workload.work import Collective, CollectiveKind
 
 
 def wire_bytes(op: Collective) -> float:
-    """Bytes that each rank sends around a ring: (n-1)/n of the array, twice to all-reduce.
+    """Bytes that each rank sends: (n-1)/n of the array, twice that for an all-reduce.
 
-    An all-to-all sends as much, and a transfer all of it.
+    These are a ring's bytes; an all-to-all also sends (n-1)/n. A transfer sends the whole array.
     """
     if op.kind.is_transfer:
         return op.array_bytes
@@ -45,7 +45,7 @@ def wire_bytes(op: Collective) -> float:
 
 
 def total_wire_bytes(ops: Iterable[Op], *, include_extra: bool = True) -> float:
-    """Sum of the bytes each rank sends; without extra ops it is the column of Table 2."""
+    """Sum of the bytes that each rank sends; without extra ops, the paper's Table 2."""
     return math.fsum(
         wire_bytes(op.work)
         for op in ops
@@ -54,7 +54,7 @@ def total_wire_bytes(ops: Iterable[Op], *, include_extra: bool = True) -> float:
 
 
 def collective_seconds(op: Collective, profile: HardwareProfile) -> float:
-    """Seconds of one collective; a group of one has nothing to do."""
+    """Time of one collective run alone; 0 for a group of one rank."""
     group = op.group
     if group.num_ranks == 1:
         return 0.0
@@ -69,10 +69,9 @@ def collective_seconds(op: Collective, profile: HardwareProfile) -> float:
 
 
 def collective_is_extrapolated(op: Collective, profile: HardwareProfile) -> bool:
-    """Whether size or group lie outside the measured curves.
+    """Whether the array size or the group is outside the measured curves.
 
-    All groups across nodes do, whatever their algorithm, and all-to-alls of a profile that has no
-    curve of them.
+    True for every group across nodes, and for an all-to-all if the profile has no curve for it.
     """
     group = op.group
     if not group.inside_one_node:
@@ -89,14 +88,15 @@ def collective_is_extrapolated(op: Collective, profile: HardwareProfile) -> bool
 def transfer_seconds(
     num_bytes: float, levels_crossed: int, *, num_sharing: int, profile: HardwareProfile
 ) -> float:
-    """Seconds to send `num_bytes` from one GPU to another, `num_sharing` at a time on its link.
+    """Time to send `num_bytes` from one GPU to another.
 
     Args:
-        num_bytes: what is sent.
-        levels_crossed: 0 inside a node, 1 between nodes, more beyond a wider level, whose uplinks
-            all GPUs below them are taken to use (`Mesh.levels_crossed`).
-        num_sharing: transfers of the same GPU at the same time.
-        profile: the machine.
+        num_bytes: size of the message.
+        levels_crossed: 0 inside a node, 1 between nodes, more across wider levels, whose uplinks
+        all
+            GPUs below are assumed to use at once (`Mesh.levels_crossed`).
+        num_sharing: number of transfers that share the GPU's link, this one included.
+        profile: the hardware profile.
     """
     if levels_crossed == 0:
         link = profile.links.point_to_point
@@ -110,12 +110,12 @@ def transfer_seconds(
 
 
 def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> float:
-    """What a collective takes of a GPU while it runs alone for so many seconds, 1 for all of it.
+    """Share of the GPU that a collective uses while it runs alone for `seconds`, from 0 to 1.
 
-    Over the links of a node it is the profile's slowdown: kernels beside it run at
-    1/(1 + slowdown) of their speed. A collective that the network holds up moves as many bytes
-    through the GPU's memory and multiprocessors in more time, and takes as much less of them.
-    Copy engines take no multiprocessors, and little of the memory's bandwidth.
+    Inside a node the share is the profile's slowdown: concurrent kernels run at 1/(1 + slowdown) of
+    their speed. A collective limited by the network moves the same bytes through the GPU's memory
+    and multiprocessors in more time, so its share is smaller in proportion. Copy engines use no
+    multiprocessors and little memory bandwidth: 0.
     """
     if op.kind is CollectiveKind.COPY:
         return 0.0
@@ -130,20 +130,20 @@ def device_load(op: Collective, seconds: float, profile: HardwareProfile) -> flo
 
 
 def _levels_left(group: Group) -> int:
-    """How many levels do not hold all ranks of a group."""
+    """Number of levels (node, leaf, …) that the group spans more than one unit of."""
     shared = (group.ranks_per_node, *group.ranks_per_level)
     return sum(ranks < group.num_ranks for ranks in shared)
 
 
 def _chosen(op: Collective, profile: HardwareProfile, seconds: dict[str, float]) -> float:
-    """Seconds of the algorithm that the profile chooses: the fastest, or a ring in its place."""
+    """Time of the profile's chosen algorithm: the fastest by default, a ring if unavailable."""
     table = profile.collectives
     choice = "ring" if table is None else table.choice(op.kind.value, op.array_bytes)
     return min(seconds.values()) if choice == "auto" else seconds.get(choice, seconds["ring"])
 
 
 def _in_node(op: Collective, profile: HardwareProfile) -> dict[str, float]:
-    """Seconds of each algorithm inside a node: as measured, or a switch in larger nodes."""
+    """Time by algorithm inside a node: the measured curve, and the switch in larger nodes."""
     num_ranks, table = op.group.num_ranks, profile.collectives
     seconds = {"ring": _intra_node_seconds(op, num_ranks, profile)}
     if op.kind is CollectiveKind.ALL_REDUCE and table and table.switch:
@@ -155,7 +155,7 @@ def _in_node(op: Collective, profile: HardwareProfile) -> dict[str, float]:
 
 
 def _across_nodes(op: Collective, profile: HardwareProfile) -> dict[str, float]:
-    """Seconds of each algorithm that a group on several nodes may take."""
+    """Time by algorithm for a group on several nodes."""
     kind, size, group, table = op.kind, op.array_bytes, op.group, profile.collectives
     inside_s = _intra_node_seconds(op, group.ranks_per_node, profile)
     rate, step_s = _rate_out_of_a_node(group, profile), profile.network.step_latency.value
@@ -186,7 +186,7 @@ def _across_nodes(op: Collective, profile: HardwareProfile) -> dict[str, float]:
 
 
 def _steps(protocols: Protocols, step_latency_s: float) -> list[Steps]:
-    """What the steps of an algorithm's protocols take."""
+    """The latencies of each protocol of an algorithm."""
     return [
         Steps(
             one.base_latency,
@@ -199,7 +199,7 @@ def _steps(protocols: Protocols, step_latency_s: float) -> list[Steps]:
 
 
 def _of_a_node(op: Collective, profile: HardwareProfile, kind: CollectiveKind) -> float:
-    """A collective of another kind over the same array, of the ranks on one node."""
+    """Time of a collective of another kind on the same array, among the ranks of one node."""
     num_ranks = op.group.ranks_per_node
     one_node = Group(op.group.axes, num_ranks, num_ranks)
     return _intra_node_seconds(Collective(kind, op.array_bytes, one_node), num_ranks, profile)
@@ -208,7 +208,7 @@ def _of_a_node(op: Collective, profile: HardwareProfile, kind: CollectiveKind) -
 def _switch_bytes_per_s(
     switch: SwitchReduction, num_ranks: int, profile: HardwareProfile
 ) -> float | None:
-    """What a switch's all-reduce reaches of a GPU's links; None if its node was measured."""
+    """Bandwidth of a switch's all-reduce per GPU; None if nodes of this size were measured."""
     if switch.efficiency is None or num_ranks <= profile.links.all_reduce.value[-1].num_ranks:
         return None
     return _link_bytes_per_s(profile) * switch.efficiency.value
@@ -227,7 +227,7 @@ def _switch_node_bytes_s(
 
 
 def _all_to_all_seconds(op: Collective, profile: HardwareProfile) -> float:
-    """An all-to-all over several nodes, each rank with its own share of adapters and uplinks."""
+    """Time of an all-to-all over several nodes, with an equal share of links for each rank."""
     group, efficiency = op.group, _network_efficiency(op.group, profile)
     rate = profile.adapter_share_bytes_per_s * efficiency
     exits = [(group.ranks_per_node, rate)]
@@ -242,11 +242,11 @@ def _has_all_to_all(profile: HardwareProfile) -> bool:
 
 
 def _rate_out_of_a_node(group: Group, profile: HardwareProfile) -> float:
-    """Bytes a second at which a group's ranks on a node send to the next node.
+    """Bandwidth, in bytes/s, of a group's ranks on one node to the next node.
 
-    Where a group leaves a wider level, its ranks there together have their share of the uplinks.
-    Rings and trees enter and leave a level as often as a node, so that a group with several nodes
-    below the uplinks needs less than that share.
+    If the group spans a wider level, its ranks there share the uplinks in proportion. Rings and
+    trees cross an uplink as often as they leave a node, so a group with several nodes below the
+    uplinks needs less than its share.
     """
     ranks_per_node = group.ranks_per_node
     bandwidth = ranks_per_node * profile.adapter_share_bytes_per_s
@@ -262,8 +262,8 @@ def _network_efficiency(group: Group, profile: HardwareProfile) -> float:
 
 
 def _uplinks(group: Group, profile: HardwareProfile) -> list[tuple[int, float]]:
-    """For each wider level that a group leaves: its ranks there, the uplinks' oversubscription."""
-    # A mesh that was made without the profile's levels would ignore them.
+    """The group's ranks below an uplink and the oversubscription, per wider level it spans."""
+    # strict: a mesh built without the profile's levels would silently ignore them.
     levels = zip(group.ranks_per_level, profile.cluster.oversubscriptions, strict=True)
     return [(ranks, times) for ranks, times in levels if ranks < group.num_ranks]
 
@@ -274,7 +274,7 @@ def _link_bytes_per_s(profile: HardwareProfile) -> float:
 
 
 def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile) -> float:
-    """A ring of all the array's wire bytes over the links of `num_ranks` GPUs in a node."""
+    """Time of a ring with all the array's wire bytes among `num_ranks` GPUs of a node."""
     if num_ranks == 1:
         return 0.0
     curve = curve_for(_curves(op.kind, profile).value, num_ranks)
@@ -282,13 +282,13 @@ def _intra_node_seconds(op: Collective, num_ranks: int, profile: HardwareProfile
 
 
 def ring_seconds(op: Collective, curve: CollectiveCurve, bandwidth_bytes_per_s: float) -> float:
-    """Latency, plus the ring's wire bytes over the fraction of the link that the curve gives."""
+    """Time of a measured ring: latency, plus wire bytes over the curve's fraction of the link."""
     reached = bandwidth_bytes_per_s * _efficiency(curve, op.array_bytes)
     return curve.latency + wire_bytes(op) / reached
 
 
 def network_seconds(op: Collective, step_latency_s: float, bandwidth_bytes_per_s: float) -> float:
-    """Every step of the ring waits for the network; its wire bytes leave a node at a bandwidth."""
+    """Time of a ring whose every step crosses the network."""
     latency_s = ring_passes(op.kind) * (op.group.num_ranks - 1) * step_latency_s
     return latency_s + wire_bytes(op) / bandwidth_bytes_per_s
 
@@ -298,19 +298,19 @@ def _curves(kind: CollectiveKind, profile: HardwareProfile) -> Curves:
         CollectiveKind.ALL_REDUCE: profile.links.all_reduce,
         CollectiveKind.ALL_GATHER: profile.links.all_gather,
         CollectiveKind.REDUCE_SCATTER: profile.links.reduce_scatter,
-        # Unless it was measured: as many bytes leave each rank, in as many messages.
+        # Fallback: a reduce-scatter sends as many bytes per rank in as many messages.
         CollectiveKind.ALL_TO_ALL: profile.links.all_to_all or profile.links.reduce_scatter,
     }[kind]
 
 
 def curve_for(curves: Sequence[CollectiveCurve], num_ranks: int) -> CollectiveCurve:
-    """The curve measured with the fewest ranks that are enough, or with the most there are."""
+    """The curve of the smallest measured group with at least `num_ranks`, or of the largest."""
     enough = (curve for curve in curves if curve.num_ranks >= num_ranks)
     return next(enough, curves[-1])
 
 
 def _efficiency(curve: CollectiveCurve, array_bytes: float) -> float:
-    """Fraction of the link at a size: a power law between measured sizes, constant outside."""
+    """Fraction of the link at an array size: power law between measured sizes, constant outside."""
     sizes, fractions = curve.array_bytes, curve.efficiency
     place = bisect_left(sizes, array_bytes)
     if place == 0:

@@ -1,12 +1,12 @@
-"""Time of a matrix product from its shape: tiles, waves, and what each tile costs beside its loop.
+"""Time of a matrix product from its shape: tiles, waves of tiles, and the overhead of each tile.
 
 A GPU cuts the result into tiles, gives one to each multiprocessor, and works in waves. A last wave
-that does not fill the GPU takes its time all the same, or `tail_quantization` of it (the library
-splits the rest along k where it can). Each tile pays a prologue and an epilogue that its loop over
-k has to amortise; adding into an fp32 buffer makes the epilogue longer. The library is assumed to
-choose the fastest tile. Batched products, whose operands are strided views of one tensor, reach a
-fraction of that speed. However well its tiles fit, no product goes faster than `sustained_flops`:
-what large products reach for long, where power limits the clock.
+that does not fill the GPU takes as long as a full one, or a part of it set by `tail_quantization`
+(the library may split the remainder along k). Each tile has a prologue and an epilogue that its
+loop over k must amortise; accumulating into an fp32 buffer lengthens the epilogue. The library is
+assumed to choose the fastest tile. Batched products, whose operands are strided views of one
+tensor, reach a fraction of that speed. No product exceeds `sustained_flops`, the rate of large
+products over a long time, when power limits the clock.
 
 The products of several experts run one after another. Transformer Engine starts one cuBLAS product
 for each, on a few streams. SimuMax measured them on B200 (MooreThreads/SimuMax, b200_bf16_ceperm):
@@ -28,7 +28,7 @@ from simtrain.workload.work import Gemm, ProductType
 
 @dataclass(frozen=True, slots=True)
 class GemmMachine:
-    """The numbers that decide a matrix product's time; `mainloop_flops` in FLOP/s."""
+    """The profile's numbers that set the time of a matrix product; `*_flops` in FLOP/s."""
 
     num_sms: int
     memory_bytes_per_s: float
@@ -42,7 +42,7 @@ class GemmMachine:
 
     @classmethod
     def of(cls, profile: HardwareProfile, dtype: ProductType = "bf16") -> Self:
-        """A profile's machine, at the speed that products of a data type have inside a layer."""
+        """Read a data type's numbers from a profile, at the speed of products inside a layer."""
         model, rates = profile.gemm, profile.product_rates(dtype)
         assert rates is not None, "a scenario is checked against its profile before"
         moving = model.operand_bandwidth or profile.memory_bound.fused_bandwidth
@@ -59,12 +59,12 @@ class GemmMachine:
         )
 
     def replace(self, **changes: Any) -> Self:
-        """The same machine with some numbers changed."""
+        """Return a copy with some numbers changed."""
         return replace(self, **changes)
 
 
 def gemm_seconds(op: Gemm, machine: GemmMachine) -> float:
-    """Seconds of one product: its fastest tiling, within what power and memory allow."""
+    """Time of one product: its fastest tiling, limited by power and memory bandwidth."""
     tiled_s = min(_tiled_seconds(op, tile, machine) for tile in machine.tiles)
     if op.batch > 1:
         tiled_s /= machine.batched_fraction
@@ -73,7 +73,7 @@ def gemm_seconds(op: Gemm, machine: GemmMachine) -> float:
 
 
 def gemm_is_extrapolated(op: Gemm, profile: HardwareProfile) -> bool:
-    """Whether the shape lies outside what the profile's fit of this data type has seen."""
+    """Whether the shape is outside the fitted range of its data type."""
     rates = profile.product_rates(op.dtype)
     valid = rates.valid_shapes if rates else None
     if op.batch > 1:
@@ -96,5 +96,5 @@ def _tiled_seconds(op: Gemm, tile: Tile, machine: GemmMachine) -> float:
 
 
 def _waves(filled: float, quantization: float) -> float:
-    """Waves that the time is proportional to, between `filled` and the next whole number."""
+    """Effective number of waves: between `filled` and the next whole number."""
     return quantization * math.ceil(filled) + (1 - quantization) * max(filled, 1.0)

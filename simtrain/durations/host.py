@@ -1,4 +1,4 @@
-"""Speed of what an offloaded optimizer asks of its host."""
+"""Bandwidths that an offloaded optimizer uses on the host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from simtrain.workload.work import HostResource
 
 
 def host_bytes_per_s(resource: HostResource, profile: HardwareProfile) -> float:
-    """One GPU's share of it while all GPUs of the node use it, in bytes a second."""
+    """One GPU's share, in bytes/s, while all GPUs of the node use the resource."""
     link = profile.host_link
-    assert link is not None, "a scenario that offloads is checked against its profile before"
+    assert link is not None, "scenario.check refuses offloading without a host_link"
     return {
         HostResource.LINK: link.bandwidth.value,
         HostResource.ADAM: link.adam_bandwidth.value,

@@ -1,4 +1,4 @@
-"""How long work takes on a machine: the one place where work meets hardware."""
+"""Duration of any work on a hardware profile: the one place where ops meet hardware."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ from simtrain.workload.work import (
 
 @dataclass(frozen=True)
 class DurationModel:
-    """Seconds of work on a profile's machine, run alone; equal work is looked at once."""
+    """Durations of work that runs alone on a profile's machine; equal work is computed once."""
 
     profile: HardwareProfile
     _seconds: dict[Work, float] = field(default_factory=dict)
     _machines: dict[ProductType, GemmMachine] = field(default_factory=dict)
 
     def gemm_machine(self, dtype: ProductType) -> GemmMachine:
-        """The profile's numbers for matrix products of a data type."""
+        """The numbers for matrix products of a data type."""
         found = self._machines.get(dtype)
         if found is None:
             found = self._machines[dtype] = GemmMachine.of(self.profile, dtype)
         return found
 
     def seconds(self, work: Work) -> float:
-        """Seconds of some work."""
+        """Time of one piece of work."""
         known = self._seconds.get(work)
         if known is None:
             known = self._seconds[work] = self._seconds_of(work)
         return known
 
     def transfer_s(self, num_bytes: float, levels_crossed: int, num_sharing: int = 1) -> float:
-        """Seconds to send bytes from a rank of one stage to its peer of another."""
+        """Time of a transfer between pipeline ranks (see `transfer_seconds`)."""
         return transfer_seconds(
             num_bytes, levels_crossed, num_sharing=num_sharing, profile=self.profile
         )
 
     def device_load(self, work: Work) -> float:
-        """What work takes of a GPU while it runs alone: all of it, but for a collective."""
+        """Share of the GPU that work uses while it runs alone: 1, or less for a collective."""
         if isinstance(work, Collective):
             return device_load(work, self.seconds(work), self.profile)
         return 1.0
 
     def is_extrapolated(self, work: Work) -> bool:
-        """Whether the profile has to go beyond what it was fitted on."""
+        """Whether the work is outside the range on which the profile was fitted."""
         match work:
             case Gemm():
                 return gemm_is_extrapolated(work, self.profile)

@@ -1,1 +1,1 @@
-"""The machine: its profile of sourced numbers, and where ranks sit in it."""
+"""Hardware profiles: a cluster's numbers, each with its source."""

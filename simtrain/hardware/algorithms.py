@@ -1,4 +1,4 @@
-"""The section of a hardware profile on the algorithms that its collectives may take."""
+"""Section `collectives` of a hardware profile: algorithms of collectives across nodes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ALL_REDUCE_ONLY = ("tree", "switch")
 
 
 class Protocol(Strict):
-    """How an algorithm moves its messages across nodes, and what its steps take.
+    """Latencies and efficiency of one NCCL protocol (LL, LL128, Simple).
 
     A collective takes `base_latency` once, `node_step` for each step between GPUs of a node and
     `network_step` (by default `inter_node.step_latency`) for each step between nodes. It reaches
-    `efficiency` of the bandwidth that the group has.
+    `efficiency` of the group's bandwidth.
     """
 
     name: Text
@@ -35,11 +35,11 @@ Protocols = Entry[Annotated[list[Protocol], Field(min_length=1)]]
 
 
 class SwitchReduction(Strict):
-    """All-reduces that the NVLink switch adds up (NVLink SHARP, NCCL's NVLS and NVLSTree).
+    """All-reduces performed in the NVLink switch (NVLink SHARP, NCCL's NVLS and NVLSTree).
 
-    `latency` is that of a node, once. `efficiency` is the fraction of a GPU's NVLink that they
-    reach in nodes of more GPUs than any measured all-reduce has; smaller nodes need none, for what
-    was measured is what the library chose.
+    `latency` is the latency inside a node. `efficiency` is the reached fraction of a GPU's NVLink
+    in nodes with more GPUs than any measured all-reduce. Smaller nodes do not need it: the measured
+    curve already includes the algorithm that NCCL chose.
     """
 
     latency: Entry[NonNegativeSeconds]
@@ -47,7 +47,7 @@ class SwitchReduction(Strict):
 
 
 class Rule(Strict):
-    """Collectives of a `kind`, with arrays of at most `up_to`, take an algorithm."""
+    """Collectives of a `kind` with arrays of at most `up_to` use `algorithm`."""
 
     kind: Kind
     up_to: Bytes | None = None
@@ -58,13 +58,13 @@ class Rule(Strict):
         if self.algorithm in _ALL_REDUCE_ONLY and self.kind != "all_reduce":
             raise FieldError(
                 ("algorithm",),
-                f"only an all_reduce can take {self.algorithm}, and the rule is for {self.kind}",
+                f"only an all_reduce can use {self.algorithm}; this rule is for {self.kind}",
                 "write ring, hierarchical or auto, or kind: all_reduce",
             )
         return self
 
 
-# A word or a list of rules; told apart first, so that a wrong value has one error.
+# A word or a list of rules. The discriminator picks one first, so a wrong value gives one error.
 _WordOrRules = Annotated[
     Annotated[Choice, Tag("word")]
     | Annotated[Annotated[list[Rule], Field(min_length=1)], Tag("rules")],
@@ -73,12 +73,14 @@ _WordOrRules = Annotated[
 
 
 class Collectives(Strict):
-    """The algorithms that collectives across nodes may take, and which of them they take.
+    """The algorithms available to collectives across nodes, and how one is chosen.
 
-    An algorithm without an entry is not available, but for `ring`, which without one takes
-    `inter_node.step_latency` at every step. `algorithm` is one for all collectives that can take it
-    (the others take a ring, as in NCCL), or rules of which the first that fits holds, or auto: the
-    fastest. Without it, and for collectives that no rule fits, it is auto.
+    An algorithm without an entry is not available, except `ring`, which by default takes
+    `inter_node.step_latency` at every step. `algorithm` is one of:
+
+    - auto: the fastest; also the default, and used if no rule applies;
+    - a name: every collective that supports it uses it, the others use a ring, as in NCCL;
+    - a list of rules: the first rule that applies decides.
     """
 
     algorithm: Entry[_WordOrRules] | None = None
@@ -88,7 +90,7 @@ class Collectives(Strict):
     switch: SwitchReduction | None = None
 
     def choice(self, kind: str, array_bytes: float) -> Choice:
-        """The algorithm of a collective, or auto."""
+        """The chosen algorithm for a collective of this kind and size, or auto."""
         if self.algorithm is None:
             return "auto"
         if isinstance(self.algorithm.value, str):
@@ -102,7 +104,7 @@ class Collectives(Strict):
 
     @model_validator(mode="after")
     def _available(self) -> Self:
-        """Whatever is chosen has an entry, and each rule is reached."""
+        """Check that each chosen algorithm has an entry and that each rule can apply."""
         if not self.model_fields_set:
             raise FieldError(
                 (), "names no algorithm", "add an entry such as collectives.ring, or leave it out"
@@ -120,8 +122,8 @@ class Collectives(Strict):
             if up_to <= reached.get(rule.kind, -1.0):
                 raise FieldError(
                     where,
-                    f"an earlier rule for {rule.kind} takes all arrays of this one",
-                    "write rules from the smallest up_to to the largest, the one without it last",
+                    f"an earlier rule for {rule.kind} already covers every array of this rule",
+                    "order rules by up_to, smallest first, and the rule without up_to last",
                 )
             reached[rule.kind] = up_to
         return self
@@ -131,6 +133,6 @@ class Collectives(Strict):
             return
         raise FieldError(
             path,
-            f"{choice} has no entry collectives.{choice}, from which its time would follow",
+            f"{choice} needs the entry collectives.{choice}, which is missing",
             f"add collectives.{choice}, or write auto or ring",
         )

@@ -1,4 +1,4 @@
-"""The section of a hardware profile on how GPUs are put together: nodes and what joins them."""
+"""Section `cluster` of a hardware profile: nodes, NVLink domains and network levels."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from simtrain.strict_yaml import FieldError
 
 
 class Level(Strict):
-    """A level of the network, such as leaf or spine: `nodes` share each of its units.
+    """A level of the network, such as leaf or spine; each of its units joins `nodes` nodes.
 
-    `oversubscription` is that of a unit's uplinks: how many times the bandwidth of its nodes'
-    adapters is that of the links which leave it.
+    `oversubscription` is the bandwidth of a unit's adapters divided by that of its uplinks.
     """
 
     name: Text
@@ -24,11 +23,11 @@ class Level(Strict):
 
 
 class Cluster(Strict):
-    """How many nodes there are, how many GPUs each has, and what joins them.
+    """The cluster's size and topology.
 
-    `gpus_per_nvlink_domain` says how many GPUs NVLink joins, where these are those of several nodes
-    (72 of 4 a node in a GB200 NVL72); by default they are those of a node. `levels` are those of
-    the network, the narrowest first; without them it joins all nodes alike.
+    `gpus_per_nvlink_domain` is for NVLink domains that span nodes (72 GPUs in nodes of 4 in a GB200
+    NVL72); by default a domain is a node. `levels` lists the network's levels, narrowest first;
+    without it, all nodes are connected at full bandwidth.
     """
 
     gpus_per_node: Entry[Count]
@@ -38,17 +37,17 @@ class Cluster(Strict):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of the whole cluster."""
+        """Number of GPUs in the cluster."""
         return self.gpus_per_node.value * self.num_nodes.value
 
     @property
     def nvlink_gpus(self) -> int:
-        """GPUs that NVLink joins."""
+        """Number of GPUs in an NVLink domain."""
         return (self.gpus_per_nvlink_domain or self.gpus_per_node).value
 
     @property
     def domains(self) -> int | tuple[int, ...]:
-        """GPUs that NVLink joins, and those of each level of the network: `mesh.Domains`."""
+        """GPUs of an NVLink domain, and of each network level if there are any (`mesh.Domains`)."""
         if self.levels is None:
             return self.nvlink_gpus
         per_node = self.gpus_per_node.value
@@ -56,17 +55,17 @@ class Cluster(Strict):
 
     @property
     def oversubscriptions(self) -> tuple[float, ...]:
-        """The oversubscription of each level's uplinks."""
+        """Oversubscription of each level's uplinks."""
         return tuple(level.oversubscription for level in self.levels.value) if self.levels else ()
 
     @model_validator(mode="after")
     def _nested(self) -> Self:
-        """Each unit holds whole units of the level below it."""
+        """Check that each unit holds whole units of the level below."""
         per_node, nvlink = self.gpus_per_node.value, self.nvlink_gpus
         if nvlink % per_node:
             raise FieldError(
                 ("gpus_per_nvlink_domain", "value"),
-                f"{nvlink} is no multiple of gpus_per_node ({per_node})",
+                f"{nvlink} is not a multiple of gpus_per_node ({per_node})",
                 f"an NVLink domain joins whole nodes: write a multiple of {per_node}",
             )
         if self.levels is None:
@@ -77,8 +76,8 @@ class Cluster(Strict):
                 below = self.levels.value[place - 1].name if place else "an NVLink domain"
                 raise FieldError(
                     ("levels", "value", place, "nodes"),
-                    f"{nodes} nodes are no multiple of the {smaller} of {below}",
-                    f"each level joins whole units of the one below: write {2 * smaller} or "
+                    f"{nodes} nodes are not a larger multiple of the {smaller} nodes of {below}",
+                    f"each level joins whole units of the level below: write {2 * smaller} or "
                     f"another multiple of {smaller}",
                 )
         names = [level.name for level in self.levels.value]
@@ -86,7 +85,7 @@ class Cluster(Strict):
             if name in names[:place]:
                 raise FieldError(
                     ("levels", "value", place, "name"),
-                    f'"{name}" is the name of two levels',
-                    "give each level a name of its own",
+                    f'two levels are named "{name}"',
+                    "give each level its own name",
                 )
         return self

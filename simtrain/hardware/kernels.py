@@ -1,4 +1,4 @@
-"""The section of a hardware profile on memory-bound kernels."""
+"""Section `memory_bound` of a hardware profile: bandwidths of memory-bound kernels."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from simtrain.units import BytesPerSecond, NonNegativeSeconds
 
 
 class KernelBandwidths(Strict):
-    """What one kernel reaches, forward and backward."""
+    """Bandwidth that one kernel reaches, forward and backward."""
 
     forward: Entry[BytesPerSecond] | None = None
     backward: Entry[BytesPerSecond] | None = None
 
 
 class NamedKernels(Strict):
-    """Bandwidths of single kernels, for the bytes that each must read and write.
+    """Bandwidths of individual kernels, relative to the bytes that each must read and write.
 
-    softmax, dropout: of attention scores, without fused attention. A causal softmax reads half of
-        its scores; dropout has a mask of one byte a number.
-    layer_norm, rms_norm, rotary: each array once.
-    swiglu: a fused activation with a gate, as swiglu and geglu are.
-    cross_entropy: the kernels of a loss that is not fused, together.
-    cast: to fp8.
+    softmax, dropout: on attention scores, without fused attention. A causal softmax reads half of
+        the scores; dropout's mask has one byte per element.
+    layer_norm, rms_norm, rotary: each array is read or written once.
+    swiglu: a fused gated activation (swiglu, geglu).
+    cross_entropy: all kernels of an unfused loss together.
+    cast: casts to fp8.
     """
 
     softmax: KernelBandwidths | None = None
@@ -35,10 +35,10 @@ class NamedKernels(Strict):
 
 
 class MemoryBound(Strict):
-    """Bandwidths that memory-bound kernels reach, and what each kernel takes beside.
+    """Bandwidths of memory-bound kernels, and the latency that every kernel adds.
 
-    A kernel that `kernels` does not have runs at `fused_bandwidth`, a cast or a plain pass over
-    parameters and gradients at `stream_bandwidth`.
+    A kernel without an entry in `kernels` runs at `fused_bandwidth`; casts and plain passes over
+    parameters or gradients run at `stream_bandwidth`.
     """
 
     fused_bandwidth: Entry[BytesPerSecond]

@@ -1,4 +1,4 @@
-"""The sections of a hardware profile on links: inside a node and between nodes."""
+"""Sections `intra_node` and `inter_node` of a hardware profile: NVLink and the network."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from simtrain.entry import Count, Entry, Fraction, Positive, Strict
 from simtrain.units import Bytes, BytesPerSecond, NonNegativeSeconds
 
 _ROUNDING = 1e-3
-"""Profiles give a few digits: a time that falls by less than this fell by rounding."""
+"""Profiles give a few digits, so a smaller relative decrease in time is rounding."""
 
 
 class CollectiveCurve(Strict):
-    """A collective measured over `num_ranks`: latency, then the fraction of the link it reaches.
+    """A collective measured on `num_ranks` GPUs: latency and reached fraction of the link.
 
-    `efficiency[i]` belongs to whole arrays of `array_bytes[i]`; between them it is interpolated.
+    `efficiency[i]` applies to arrays of `array_bytes[i]` (the whole array, as in nccl-tests) and is
+    interpolated between sizes.
     """
 
     num_ranks: Annotated[int, Field(ge=2)]
@@ -43,7 +44,7 @@ class CollectiveCurve(Strict):
 
 
 class PointToPoint(Strict):
-    """A transfer between two ranks: latency, and the fraction of the link that it reaches."""
+    """A transfer between two ranks: latency and the reached fraction of the link."""
 
     latency: Entry[NonNegativeSeconds]
     efficiency: Entry[Fraction]
@@ -53,10 +54,10 @@ Curves = Entry[Annotated[list[CollectiveCurve], Field(min_length=1)]]
 
 
 class IntraNode(Strict):
-    """Links between the GPUs of one node; `bandwidth` is one GPU's, one way.
+    """Links between the GPUs of one node; `bandwidth` is per GPU, one way.
 
-    `in_situ_speed` is how fast collectives are inside a layer, relative to their curves. Without
-    `all_to_all` an all-to-all takes what a reduce-scatter takes there.
+    `in_situ_speed` is the speed of collectives inside a layer, relative to their curves. Without
+    `all_to_all`, an all-to-all takes as long as a reduce-scatter of the same array.
     """
 
     bandwidth: Entry[BytesPerSecond]
@@ -79,11 +80,11 @@ class IntraNode(Strict):
 
 
 class InterNode(Strict):
-    """Network between nodes; `adapter_bandwidth` is one adapter's, one way.
+    """Network between nodes; `adapter_bandwidth` is per adapter, one way.
 
-    A ring over all GPUs of its nodes reaches `whole_node_efficiency` of their adapters; rings over
-    some of them, which share nodes and switches with other rings at the same time (the
-    data-parallel groups of tensor-parallel peers), reach `concurrent_efficiency`.
+    A ring over all GPUs of its nodes reaches `whole_node_efficiency` of the adapters' bandwidth.
+    Rings that share nodes with other rings at the same time (the data-parallel groups of
+    tensor-parallel peers) reach `concurrent_efficiency`.
     """
 
     num_adapters: Entry[Count]

@@ -1,4 +1,4 @@
-"""Reads a hardware profile, with a scenario's own values laid over its entries."""
+"""Load a hardware profile and apply a scenario's overrides."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from simtrain.strict_yaml import Document, Path, Positions, load_document, parse
 from simtrain.strict_yaml.document import dotted
 
 _OVERRIDDEN = "set in the scenario"
-# Profiles that this process was given, by name or path.
+# Profiles passed to this process as text (see `give_profile`), by name or path.
 _given: dict[str, Document] = {}
 
 
 def profile_of(scenario: Scenario) -> HardwareProfile:
-    """The profile of a scenario's cluster, with the scenario's own values laid over it.
+    """Load the profile of a scenario's cluster, with the scenario's overrides applied.
 
     Raises:
         InputError: as `load_profile` does.
@@ -30,7 +30,7 @@ def profile_of(scenario: Scenario) -> HardwareProfile:
 
 
 def give_profile(name_or_path: str, text: str) -> None:
-    """Have a name or path stand for this profile from now on, whatever file this machine has there.
+    """Use this text for a profile name or path from now on, instead of the file on this machine.
 
     Raises:
         InputError: the text cannot be read.
@@ -43,9 +43,9 @@ def load_profile(
     overrides: Document | None = None,
     location: Location | None = None,
 ) -> HardwareProfile:
-    """The profile of a name or path, each entry named in `overrides` set to its value there.
+    """Load a profile by name or path and apply overrides.
 
-    Overrides are nested like the profile and give values only: `intra_node: {bandwidth: 450 GB/s}`.
+    Overrides are nested like the profile and give only values: `intra_node: {bandwidth: 450 GB/s}`.
 
     Raises:
         InputError: the file or a value in it is bad, or an override names no entry.
@@ -59,7 +59,7 @@ def load_profile(
 
 
 def profile_version(name_or_path: str) -> object:
-    """What is different once a profile has changed: its file's identity, size, and time.
+    """A value that changes when the profile's file changes: its inode, size and time.
 
     Raises:
         InputError: there is no such profile.
@@ -73,13 +73,13 @@ def _version(path: pathlib.Path) -> tuple[pathlib.Path, int, int, int]:
     try:
         about = path.stat()
     except OSError:
-        return path, 0, 0, 0  # Why it cannot be read is for the reader to say.
+        return path, 0, 0, 0  # Loading the file reports why it cannot be read.
     return path, about.st_ino, about.st_mtime_ns, about.st_size
 
 
 @functools.lru_cache(maxsize=16)
 def _document(path: pathlib.Path, inode: int, modified_ns: int, num_bytes: int) -> Document:
-    """A profile's document, read once for as long as its file stays as it is."""
+    """Read a profile's document; the cache key changes with the file."""
     return load_document(path)
 
 
@@ -103,7 +103,7 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
 
 
 def _move(entry: Path, source: Mapping[Path, Location], target: dict[Path, Location]) -> None:
-    """What `source` knows of an overridden entry, and of all in it, is known of its value."""
+    """Move an overridden entry's positions from `source` to the entry's value in `target`."""
     depth = len(entry)
     for where in [where for where in target if where[:depth] == entry]:
         del target[where]
@@ -125,8 +125,8 @@ def _no_entry(path: Path, around: Any, location: Location | None) -> Problem:
     question = did_you_mean(str(path[-1]), names)
     return Problem(
         "E205",
-        f"hardware.{dotted(path)} names no entry of the profile",
+        f"hardware.{dotted(path)} is not an entry of the profile",
         location,
-        reason="a scenario can set the profile's entries, those with a value and a source",
+        reason="a scenario can override only entries, which have a value and a source",
         fix=f"{question}entries and sections here: {', '.join(names) or 'none'}",
     )

@@ -1,4 +1,4 @@
-"""A hardware profile: one machine's numbers, each with the source that it was read from."""
+"""Schema of a hardware profile: a cluster's numbers, each with its source."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from simtrain.units import (
 
 
 class Gpu(Strict):
-    """One accelerator's datasheet."""
+    """Datasheet of one GPU."""
 
     peak_flops: Entry[FlopsPerSecond]
     memory_capacity: Entry[Bytes]
@@ -40,7 +40,7 @@ class Gpu(Strict):
 
 
 class Tile(Strict):
-    """A block of the result that one multiprocessor computes, and its speed against the best."""
+    """A tile that one multiprocessor computes, and its speed relative to the fastest tile."""
 
     m: Count
     n: Count
@@ -48,7 +48,7 @@ class Tile(Strict):
 
 
 class Ranges(Strict):
-    """The smallest and the largest size that a fit has seen, of each of its axes."""
+    """Smallest and largest fitted size of each axis."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -64,7 +64,7 @@ class Ranges(Strict):
 
 
 class ShapeRange(Ranges):
-    """The sizes of matrix products."""
+    """Fitted sizes of matrix products."""
 
     m: tuple[Count, Count]
     n: tuple[Count, Count]
@@ -72,7 +72,7 @@ class ShapeRange(Ranges):
 
 
 class AttentionRange(Ranges):
-    """The sizes of fused attention; `heads` are those of all sequences of a microbatch."""
+    """Fitted sizes of fused attention; `heads` counts all sequences of a microbatch."""
 
     heads: tuple[Count, Count]
     seq_length: tuple[Count, Count]
@@ -80,9 +80,10 @@ class AttentionRange(Ranges):
 
 
 class DtypeGemm(Strict):
-    """How fast products of a further data type are.
+    """Speed of matrix products of another data type than bf16.
 
-    What is left out is as of 16-bit products. Without `valid_shapes` all shapes are extrapolated.
+    Omitted entries are taken from 16-bit products. Without `valid_shapes` every shape is
+    extrapolated.
     """
 
     peak_flops: Entry[FlopsPerSecond]
@@ -94,12 +95,12 @@ class DtypeGemm(Strict):
 
 
 class GemmByDtype(Strict):
-    """Products of further data types, of those that the GPU multiplies.
+    """Matrix products of data types other than bf16 that the GPU supports.
 
-    fp8: numbers with one scale a tensor.
-    fp8_block: with one scale for each 1 x 128 or 128 x 128 block.
-    mxfp8: with one scale for each 32 numbers.
-    tf32, fp32: 32-bit numbers, on tensor cores and beside them.
+    fp8: one scale per tensor.
+    fp8_block: one scale per 1 x 128 or 128 x 128 block.
+    mxfp8: one scale per 32 elements.
+    tf32, fp32: 32-bit elements, with and without tensor cores.
     """
 
     fp8: DtypeGemm | None = None
@@ -110,10 +111,10 @@ class GemmByDtype(Strict):
 
 
 class GemmModel(Strict):
-    """How long a matrix product takes: tiles in waves over the multiprocessors (`costs.gemm`).
+    """Parameters of the matrix-product model, tiles in waves (`durations.gemm`).
 
-    Operands and results move at `operand_bandwidth`, or else at that of fused kernels. Products are
-    of 16-bit numbers; `by_dtype` has those of other data types.
+    Operands and results move at `operand_bandwidth`, by default the fused kernels' bandwidth.
+    Entries are for 16-bit products; `by_dtype` has the other data types.
     """
 
     mainloop_flops: Entry[FlopsPerSecond]
@@ -131,11 +132,11 @@ class GemmModel(Strict):
 
 
 class FusedAttention(Strict):
-    """How fast fused attention is, as fractions of the peak that long sequences come near to.
+    """Parameters of the fused-attention model (`durations.attention`).
 
-    Where a sequence has as many tokens as the half length and heads are many, it reaches half of
-    them. Efficiencies are those of heads of 128 channels; with `softmax_channels` narrower heads
-    are slower (`durations.attention`).
+    `*_efficiency` is the fraction of the peak that long sequences approach, with heads of 128
+    channels. A sequence of `*_half_length` tokens with many heads reaches half of that. With
+    `*_softmax_channels`, narrower heads are slower.
     """
 
     forward_efficiency: Entry[Fraction]
@@ -148,10 +149,10 @@ class FusedAttention(Strict):
 
 
 class Memory(Strict):
-    """What a process holds of a GPU's memory beside its tensors.
+    """GPU memory that a process uses in addition to its tensors.
 
-    `allocator_reserve` is never an allocator's to give: the driver, CUDA, NCCL. `fragmentation` is
-    what the allocator holds beside tensors, as a fraction of these, where memory is short.
+    `allocator_reserve` is outside the allocator: driver, CUDA context, NCCL. `fragmentation` is the
+    allocator's extra memory, as a fraction of the tensors, when memory is nearly full.
     """
 
     allocator_reserve: Entry[Bytes]
@@ -159,16 +160,16 @@ class Memory(Strict):
 
 
 class Host(Strict):
-    """The processor that launches kernels."""
+    """The CPU that launches kernels; `issue` is its time per kernel."""
 
     issue: Entry[NonNegativeSeconds]
 
 
 class HostLink(Strict):
-    """What an offloaded optimizer has of its host; each GPU's share while all of a node use it.
+    """Host bandwidths for an offloaded optimizer, per GPU while all GPUs of a node use them.
 
-    `bandwidth` is that of copies between GPU and pinned host memory, one way. `adam_bandwidth` is
-    how fast the host's Adam moves the 28 bytes that it reads and writes of each parameter.
+    `bandwidth` is for copies between the GPU and pinned host memory, one way. `adam_bandwidth` is
+    for the host's Adam, which reads and writes 28 bytes per parameter.
     """
 
     bandwidth: Entry[BytesPerSecond]
@@ -176,10 +177,10 @@ class HostLink(Strict):
 
 
 class RunningCosts(Strict):
-    """What an hour takes; no time depends on it, and each entry may be missing.
+    """Price and power, used for cost estimates only; each entry may be missing.
 
-    `price` is a GPU's an hour. `gpu_power` is the most that a GPU's board draws, `node_power` the
-    most that a node draws with everything in it.
+    `price` is per GPU-hour. `gpu_power` is the maximum power of one GPU board, `node_power` that of
+    a whole node.
     """
 
     price: Entry[PricePerHour] | None = None
@@ -188,25 +189,23 @@ class RunningCosts(Strict):
 
 
 class Overlap(Strict):
-    """What running beside each other costs a kernel and a collective over the links of a node.
+    """Interference between a kernel and a concurrent collective inside a node.
 
-    Side by side both run at 1/(1 + slowdown) of their speeds: the collective takes this share of
-    the device, and never more than all of it, as if the two took turns.
+    Both run at 1/(1 + slowdown) of their speed. A slowdown of 1 is as if they took turns.
     """
 
     slowdown: Entry[Annotated[float, Field(ge=0, le=1)]]
 
 
 NOT_CALIBRATED = "The profile is not calibrated: its numbers are a datasheet's."
-"""What is said beside every time that such a profile gave."""
+"""Warning shown with every time predicted from such a profile."""
 
 
 class HardwareProfile(Strict):
-    """Everything that simtrain knows of a cluster.
+    """A hardware profile: all numbers of a cluster.
 
-    Without `host_link` nothing can be offloaded, without `fused_attention` no attention is fused.
-
-    One GPU a node has no `intra_node`, and one node no `inter_node`: `cluster` says who needs them.
+    Offloading needs `host_link`, and fused attention needs `fused_attention`. `intra_node` is
+    required with several GPUs per node, `inter_node` with several nodes.
     """
 
     version: Literal[1]
@@ -233,7 +232,7 @@ class HardwareProfile(Strict):
 
     @model_validator(mode="after")
     def _linked(self) -> Self:
-        """Whoever the cluster puts beside each other has links."""
+        """Check that GPUs of a node, and nodes, have links if there are several."""
         cluster = self.cluster
         joined = "gpus_per_nvlink_domain" if cluster.gpus_per_nvlink_domain else "gpus_per_node"
         beyond = cluster.num_nodes.value if cluster.num_gpus > cluster.nvlink_gpus else 1
@@ -245,7 +244,7 @@ class HardwareProfile(Strict):
             if links is None and count > 1:
                 raise FieldError(
                     ("cluster", field, "value"),
-                    f"{count} need links, but there is no {section}: give it, or write 1",
+                    f"{count} need links, but the section {section} is missing: add it, or write 1",
                 )
         return self
 
@@ -260,14 +259,14 @@ class HardwareProfile(Strict):
         if reserve >= capacity:
             raise FieldError(
                 ("memory", "allocator_reserve", "value"),
-                f"{reserve} bytes leave nothing of gpu.memory_capacity {capacity}",
+                f"{reserve} bytes is not less than gpu.memory_capacity ({capacity} bytes)",
                 f"write less than {capacity / 2**30:.4g} GiB",
             )
         self._check_links()
         self._check_power()
         memory = self.gpu.memory_bandwidth.value
-        cached = f"write at most {memory / 1e9:.5g} GB/s; what ran faster ran from a cache"
-        pinned = "write what copies between pinned host memory and the GPU reach, one way; "
+        cached = f"write at most {memory / 1e9:.5g} GB/s; a faster measurement came from a cache"
+        pinned = "write the bandwidth of copies between pinned host memory and the GPU, one way; "
         moving: tuple[tuple[object, tuple[str, ...], str], ...] = (
             (self.host_link, ("host_link", "bandwidth"), f"{pinned}PCIe 5.0 x16 has 64 GB/s"),
             (self.memory_bound, ("memory_bound", "fused_bandwidth"), cached),
@@ -289,15 +288,15 @@ class HardwareProfile(Strict):
     def _check_products(
         self, rates: GemmModel | DtypeGemm, where: tuple[str, ...], peak: float, peak_name: str
     ) -> None:
-        """No product is faster than the peak of its data type."""
+        """Check that no product is faster than the peak of its data type."""
         reached = rates.mainloop_flops.value * self.gemm.in_situ_speed.value
         if reached > peak:
             raise FieldError(
                 (*where, "mainloop_flops", "value"),
-                f"times gemm.in_situ_speed it is {reached:.4g} FLOP/s, above {peak_name} "
+                f"multiplied by gemm.in_situ_speed it is {reached:.4g} FLOP/s, above {peak_name} "
                 f"{peak:.4g}",
-                "no product is faster than the peak: lower this or gemm.in_situ_speed, or correct "
-                "the peak of this data type",
+                "no product is faster than the peak: lower this value or gemm.in_situ_speed, or "
+                "correct the peak of this data type",
             )
         sustained = rates.sustained_flops.value
         if sustained > peak:
@@ -308,7 +307,7 @@ class HardwareProfile(Strict):
             )
 
     def _check_links(self) -> None:
-        """No collective is faster than its link, and a switch's efficiency is of some use."""
+        """Check that no collective is faster than its link and that switch.efficiency applies."""
         if (links := self.intra_node) is None:
             return
         switch = self.collectives and self.collectives.switch
@@ -317,8 +316,8 @@ class HardwareProfile(Strict):
             raise FieldError(
                 ("collectives", "switch", "efficiency", "value"),
                 f"no node has more GPUs ({nvlink}) than the largest measured all_reduce "
-                f"({measured} ranks), which already has what the library chose",
-                "leave efficiency out, or give cluster.gpus_per_nvlink_domain",
+                f"({measured} ranks), whose curve already includes NCCL's choice",
+                "remove efficiency, or add cluster.gpus_per_nvlink_domain",
             )
         for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
             if (curves := getattr(links, kind)) is None:
@@ -327,12 +326,12 @@ class HardwareProfile(Strict):
             if best * links.in_situ_speed.value > 1:
                 raise FieldError(
                     ("intra_node", "in_situ_speed", "value"),
-                    f"times the efficiency {best:.4g} of {kind} it is more than the whole link",
+                    f"multiplied by the efficiency {best:.4g} of {kind} it exceeds the link",
                     f"write at most {1 / best:.4g}",
                 )
 
     def _check_power(self) -> None:
-        """A node draws what its GPUs draw, and more."""
+        """Check that a node draws at least the power of its GPUs."""
         if (costs := self.running_costs) is None:
             return
         gpu, node = costs.gpu_power, costs.node_power
@@ -340,17 +339,17 @@ class HardwareProfile(Strict):
         if node and node.value < gpus_w:
             raise FieldError(
                 ("running_costs", "node_power", "value"),
-                f"{node.value:.4g} W is less than the {gpus_w:.4g} W that its GPUs draw",
+                f"{node.value:.4g} W is less than the {gpus_w:.4g} W of its GPUs",
                 f"write the power of the whole node, at least {gpus_w / 1e3:.4g} kW",
             )
 
     @property
     def calibration(self) -> str:
-        """Whether it is calibrated, in words."""
+        """The word shown to users: calibrated, or not calibrated."""
         return "calibrated" if self.calibrated else "not calibrated"
 
     def product_rates(self, dtype: str) -> GemmModel | DtypeGemm | None:
-        """How fast products of a data type are; None if the profile does not say."""
+        """Speed of matrix products of a data type; None if the profile has no entry."""
         if dtype == "bf16":
             return self.gemm
         found: DtypeGemm | None = getattr(self.gemm.by_dtype, dtype)
@@ -358,11 +357,11 @@ class HardwareProfile(Strict):
 
     @property
     def product_types(self) -> tuple[str, ...]:
-        """The data types whose products it knows."""
+        """Data types of matrix products that have entries."""
         return ("bf16", *(name for name, rates in self.gemm.by_dtype if rates))
 
     def peak_flops(self, dtype: str) -> float | None:
-        """The peak of a data type's products, in FLOP/s; None if the profile does not say."""
+        """Peak rate of a data type's products, in FLOP/s; None if the profile has no entry."""
         if dtype == "bf16":
             return self.gpu.peak_flops.value
         rates = self.product_rates(dtype)
@@ -370,19 +369,19 @@ class HardwareProfile(Strict):
 
     @property
     def adapter_share_bytes_per_s(self) -> float:
-        """One GPU's share of its node's network adapters, one way."""
+        """One GPU's share of its node's network bandwidth, one way."""
         network = self.network
         adapters = network.num_adapters.value * network.adapter_bandwidth.value
         return adapters / self.cluster.gpus_per_node.value
 
     @property
     def links(self) -> IntraNode:
-        """The links inside a node, which only ranks that share one may ask for."""
-        assert self.intra_node is not None, "a node of one GPU has no ranks beside each other"
+        """Links inside a node; call only for ranks that share a node."""
+        assert self.intra_node is not None, "a node of one GPU has no links inside it"
         return self.intra_node
 
     @property
     def network(self) -> InterNode:
-        """The network between nodes, which only ranks of several nodes may ask for."""
-        assert self.inter_node is not None, "a cluster of one node has no ranks on another"
+        """Network between nodes; call only for ranks on several nodes."""
+        assert self.inter_node is not None, "a cluster of one node has no network"
         return self.inter_node

@@ -39,14 +39,14 @@ def test_a_scenario_sets_a_curve() -> None:
 @pytest.mark.parametrize(
     ("hardware", "says"),
     [
-        ("{intra_node: {bandwith: 450 GB/s}}", ":25: E205 hardware.intra_node.bandwith names no"),
-        ("{intra_nodes: {bandwidth: 450 GB/s}}", ":12: E205 hardware.intra_nodes names no entry"),
+        ("{intra_node: {bandwith: 450 GB/s}}", ":25: E205 hardware.intra_node.bandwith is not an"),
+        ("{intra_nodes: {bandwidth: 450 GB/s}}", ":12: E205 hardware.intra_nodes is not an entry"),
         ("{intra_node: {bandwidth: 450 us}}", ':36: E206 intra_node.bandwidth.value: "us" is a'),
         ("{intra_node: {bandwidth: 450}}", ":36: E206 intra_node.bandwidth.value: 450 has no unit"),
         ("{intra_node: {bandwidth: }}", ":25: E206 intra_node.bandwidth.value: None is not a"),
-        ("{intra_node: 450 GB/s}", ":24: E205 hardware.intra_node names no entry"),
+        ("{intra_node: 450 GB/s}", ":24: E205 hardware.intra_node is not an entry"),
         ("{overlap: {slowdown: -1}}", ":32: E204 overlap.slowdown.value is -1, but must be"),
-        ("{name: mine}", ":18: E205 hardware.name names no entry of the profile"),
+        ("{name: mine}", ":18: E205 hardware.name is not an entry of the profile"),
         (
             "{intra_node: {all_reduce: [{num_ranks: 1}]}}",
             ":50: E204 intra_node.all_reduce.value.0.num_ranks is 1",

@@ -117,7 +117,7 @@ BAD_PROFILES = [
         "faster than the peak",
         "266.5 TFLOP/s",
         "366.5 TFLOP/s",
-        "E206 gemm.mainloop_flops.value: times gemm.in_situ_speed it is 3.687e+14 FLOP/s",
+        "E206 gemm.mainloop_flops.value: multiplied by gemm.in_situ_speed it is 3.687e+14 FLOP/s",
         "above gpu.peak_flops 3.12e+14",
     ),
     bad(
@@ -130,8 +130,8 @@ BAD_PROFILES = [
         "collectives faster than the link",
         "value: 1.052",
         "value: 1.552",
-        "E206 intra_node.in_situ_speed.value: times the efficiency 0.7449 of all_reduce",
-        "more than the whole link",
+        "E206 intra_node.in_situ_speed.value: multiplied by the efficiency 0.7449 of all_reduce",
+        "it exceeds the link",
     ),
     bad(
         "faster than memory",
@@ -235,25 +235,25 @@ BAD_PROFILES += [
     bad_cluster(
         "part of a node",
         "gpus_per_nvlink_domain: {value: 12, source: a test}",
-        "E206 cluster.gpus_per_nvlink_domain.value: 12 is no multiple of gpus_per_node (8)",
+        "E206 cluster.gpus_per_nvlink_domain.value: 12 is not a multiple of gpus_per_node (8)",
         "fix: an NVLink domain joins whole nodes: write a multiple of 8",
     ),
     bad_cluster(
         "part of a leaf",
         levels(LEAF, "{name: spine, nodes: 48, oversubscription: 1}"),
-        "E206 cluster.levels.value.1.nodes: 48 nodes are no multiple of the 32 of leaf",
-        "fix: each level joins whole units of the one below: write 64 or another multiple of 32",
+        "cluster.levels.value.1.nodes: 48 nodes are not a larger multiple of the 32 nodes of leaf",
+        "fix: each level joins whole units of the level below: write 64 or another multiple of 32",
     ),
     bad_cluster(
         "a level of one node",
         levels("{name: leaf, nodes: 1, oversubscription: 1}"),
-        "cluster.levels.value.0.nodes: 1 nodes are no multiple of the 1 of an NVLink domain",
+        "cluster.levels.value.0.nodes: 1 nodes are not a larger multiple of the 1 nodes of",
         "write 2 or another multiple of 1",
     ),
     bad_cluster(
         "two levels of one name",
         levels(LEAF, "{name: leaf, nodes: 64, oversubscription: 1}"),
-        'E206 cluster.levels.value.1.name: "leaf" is the name of two levels',
+        'E206 cluster.levels.value.1.name: two levels are named "leaf"',
     ),
     bad_cluster(
         "more uplinks than adapters",
@@ -277,22 +277,22 @@ BAD_PROFILES += [
     bad_collectives(
         "an algorithm without numbers",
         "algorithm: {value: tree, source: a test}",
-        "E206 collectives.algorithm.value: tree has no entry collectives.tree",
+        "E206 collectives.algorithm.value: tree needs the entry collectives.tree",
         "fix: add collectives.tree, or write auto or ring",
     ),
     bad_collectives(
         "a tree that gathers",
         f"tree: {{value: [{TREE}], source: a test}}, algorithm: {{value: "
         "[{kind: all_gather, algorithm: tree}], source: a test}",
-        "E206 collectives.algorithm.value.0.algorithm: only an all_reduce can take tree",
+        "E206 collectives.algorithm.value.0.algorithm: only an all_reduce can use tree",
         "fix: write ring, hierarchical or auto, or kind: all_reduce",
     ),
     bad_collectives(
         "a rule that is never reached",
         "algorithm: {value: [{kind: all_gather, algorithm: ring}, "
         "{kind: all_gather, up_to: 1 MB, algorithm: auto}], source: a test}",
-        "E206 collectives.algorithm.value.1: an earlier rule for all_gather takes all arrays",
-        "write rules from the smallest up_to to the largest",
+        "E206 collectives.algorithm.value.1: an earlier rule for all_gather already covers",
+        "order rules by up_to, smallest first",
     ),
     bad_collectives(
         "an efficiency above one",

@@ -173,7 +173,7 @@ def test_auto_runs_whatever_it_takes() -> None:
         ("memory.fragmentation", "1.5", "must be less than 1"),
         ("memory.fragmentation", "-0.1", "must be greater than or equal to 0"),
         ("memory.fragmentation", ".nan", ".nan"),
-        ("memory.allocator_reserve", "80 GiB", "leave nothing of gpu.memory_capacity"),
+        ("memory.allocator_reserve", "80 GiB", "is not less than gpu.memory_capacity"),
         ("memory.allocator_reserve", "lots", "lots"),
     ],
 )

@@ -233,7 +233,7 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("tensor: [1]",), ":5:3: E802", "did you mean parallelism.tensor?"),
         (("name: [a, b]",), ":5:3: E802", "names no field"),
         (("hardware: [{}]",), ":5:14: E803", "sets nothing"),
-        (("hardware.gpu.peek: [1 s]",), ":5:23: E205", "names no entry of the profile"),
+        (("hardware.gpu.peek: [1 s]",), ":5:23: E205", "is not an entry of the profile"),
         (("hardware.gpu.peak_flops: [1]",), ":5:29: E206", "1 has no unit"),
         (("cluster: [a100_sxm4_80gb, a100]",), ":5:29: E101", "no hardware profile"),
         (("batch.micro: []",), ":5:16: E803", "has no values"),

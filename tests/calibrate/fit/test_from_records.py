@@ -312,7 +312,9 @@ def test_a_cluster_of_several_needs_its_links(section: str, field: str, one_gpu:
     data = one_gpu.data | {"cluster": cluster | {field: cluster[field] | {"value": 2}}}
     with pytest.raises(InputError) as caught:
         replace(one_gpu, data=data).profile  # noqa: B018  # it is what refuses
-    assert f"cluster.{field}.value: 2 need links, but there is no {section}" in str(caught.value)
+    assert f"cluster.{field}.value: 2 need links, but the section {section} is missing" in str(
+        caught.value
+    )
 
 
 def test_products_move_their_bytes_at_a_bandwidth_of_their_own(one_gpu: Fit) -> None:
