@@ -1,13 +1,12 @@
 """Tasks, streams, links and what they wait for; when each task starts and ends."""
 
-from simtrain.engine.deadlock import Blocker, DeadlockError, Wait
+from simtrain.engine.deadlock import DeadlockError
 from simtrain.engine.program import Program, Task, TaskGraph
 from simtrain.engine.run import Engine, engine_for_many, runs_loops_compiled, simulate
 from simtrain.engine.sharing import Link, Shares
 from simtrain.engine.timeline import Span, Timeline
 
 __all__ = [
-    "Blocker",
     "DeadlockError",
     "Engine",
     "Link",
@@ -17,7 +16,6 @@ __all__ = [
     "Task",
     "TaskGraph",
     "Timeline",
-    "Wait",
     "engine_for_many",
     "runs_loops_compiled",
     "simulate",

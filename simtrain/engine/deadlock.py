@@ -11,33 +11,16 @@ _MAX_STREAMS_SHOWN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Blocker:
-    """An unfinished task that another waits for.
-
-    `queue` names the tasks that its stream has left up to it, the task itself last.
-    """
-
-    stream: str
-    queue: tuple[str, ...]
-
-    def __str__(self) -> str:
-        task = f"{self.queue[-1]!r} on {self.stream}"
-        if len(self.queue) == 1:
-            return task
-        more = f" and {len(self.queue) - 2} more" if len(self.queue) > 2 else ""
-        return f"{task}, queued behind {self.queue[0]!r}{more}"
-
-
-@dataclass(frozen=True, slots=True)
 class Wait:
-    """A stuck stream, the name of its next task, and what that task waits for."""
+    """A stuck stream, its next task, and what that waits for: streams, and their tasks in words."""
 
     stream: str
     head: str
-    blockers: tuple[Blocker, ...]
+    blockers: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        return f"{self.head!r} on {self.stream} waits for {' and '.join(map(str, self.blockers))}"
+        words = " and ".join(words for _, words in self.blockers)
+        return f"{self.head!r} on {self.stream} waits for {words}"
 
 
 class DeadlockError(SimtrainError):
@@ -71,11 +54,13 @@ def find_waits(graph: TaskGraph, is_unfinished: Flags) -> Iterator[Wait]:
         for stream, queue in graph.queues().items()
     }
 
-    def blocker(index: int) -> Blocker:
+    def blocker(index: int) -> tuple[str, str]:
         stream = graph.stream(index)
-        queue = left[stream]
-        names = map(graph.name_of, queue[: queue.index(index) + 1])
-        return Blocker(stream, tuple(names))
+        words, place = f"{graph.name_of(index)!r} on {stream}", left[stream].index(index)
+        if place > 0:
+            more = f" and {place - 1} more" if place > 1 else ""
+            words += f", queued behind {graph.name_of(left[stream][0])!r}{more}"
+        return stream, words
 
     for stream, queue in left.items():
         if queue:
@@ -90,6 +75,6 @@ def _cycle(waits: Sequence[Wait]) -> tuple[Wait, ...]:
     """
     by_stream = {wait.stream: wait for wait in waits}
     path = [waits[0]]
-    while (following := by_stream[path[-1].blockers[0].stream]) not in path:
+    while (following := by_stream[path[-1].blockers[0][0]]) not in path:
         path.append(following)
     return tuple(path[path.index(following) :])

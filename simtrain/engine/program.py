@@ -74,13 +74,18 @@ class TaskGraph:
             raise InputError([self._bad_wait(index, other) for index, other in pairs])
 
     def __repr__(self) -> str:
-        num_used = np.count_nonzero(np.diff(self.queue_starts))
-        return f"<TaskGraph: {self.num_tasks:,} tasks on {num_used:,} streams>"
+        num_streams = len(self.used_streams)
+        return f"<TaskGraph: {self.num_tasks:,} tasks on {num_streams:,} streams>"
 
     @property
     def num_tasks(self) -> int:
         """Tasks of the program."""
         return len(self.stream_of)
+
+    @property
+    def used_streams(self) -> list[int]:
+        """Streams that have tasks, in the order of their first tasks."""
+        return [*dict.fromkeys(self.stream_of.tolist())]
 
     @cached_property
     def queue(self) -> Ints:
@@ -90,8 +95,7 @@ class TaskGraph:
     @cached_property
     def queue_starts(self) -> Ints:
         """Stream s has the tasks `queue[queue_starts[s]:queue_starts[s + 1]]`."""
-        counts = np.bincount(self.stream_of, minlength=len(self.streams))
-        return starts_of(counts)
+        return starts_of(np.bincount(self.stream_of, minlength=len(self.streams)))
 
     @cached_property
     def previous(self) -> Ints:
@@ -112,10 +116,8 @@ class TaskGraph:
 
     def queues(self) -> dict[str, list[int]]:
         """Stream to the indices of its tasks, streams in the order of their first tasks."""
-        bounds, queue = itertools.pairwise(self.queue_starts.tolist()), self.queue.tolist()
-        queues = {name: queue[slice(*one)] for name, one in zip(self.streams, bounds, strict=True)}
-        used = [(name, tasks) for name, tasks in queues.items() if tasks]
-        return dict(sorted(used, key=lambda one: one[1][0]))
+        queues = np.split(self.queue, self.queue_starts[1:-1])
+        return {self.streams[number]: queues[number].tolist() for number in self.used_streams}
 
     def stream(self, index: int) -> str:
         """The name of a task's stream."""
@@ -127,9 +129,7 @@ class TaskGraph:
 
     def waits(self, index: int) -> list[int]:
         """The tasks that a task waits for, beside the one before it on its stream."""
-        waits: list[int] = self.after[
-            self.after_starts[index] : self.after_starts[index + 1]
-        ].tolist()
+        waits: list[int] = self.after[slice(*self.after_starts[index : index + 2])].tolist()
         return waits
 
     def _bad_wait(self, index: int, other: int) -> Problem:

@@ -10,8 +10,6 @@ import numpy as np
 from simtrain.engine.compiled import Floats
 from simtrain.engine.program import Program
 
-_HEADER = ("start_s", "end_s", "stream", "kind", "name")
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -90,16 +88,16 @@ class Timeline:
     def busy_s(self) -> dict[str, float]:
         """Seconds in which each stream runs a task."""
         graph = self.program.graph
-        lasting_s = self.end_s - self.start_s
-        seconds = np.bincount(graph.stream_of, lasting_s, len(graph.streams)).tolist()
-        return {stream: seconds[graph.streams.index(stream)] for stream in graph.queues()}
+        seconds = np.bincount(graph.stream_of, self.end_s - self.start_s).tolist()
+        return {graph.streams[number]: seconds[number] for number in graph.used_streams}
 
     def to_tsv(self) -> str:
         """A header and one line a span (start_s, end_s, stream, kind, name), tab-separated.
 
         Seconds are written in full precision.
         """
-        rows = [_HEADER]
-        for span in self.spans():
-            rows.append((repr(span.start_s), repr(span.end_s), span.stream, span.kind, span.name))
-        return "".join("\t".join(row) + "\n" for row in rows)
+        rows = (
+            f"{span.start_s!r}\t{span.end_s!r}\t{span.stream}\t{span.kind}\t{span.name}\n"
+            for span in self.spans()
+        )
+        return "start_s\tend_s\tstream\tkind\tname\n" + "".join(rows)

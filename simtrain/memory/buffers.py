@@ -29,21 +29,36 @@ USERBUFFERS = "userbuffers"
 GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
-def lasting_buffers(plan: Plan, global_bytes: int, num_fp8: int = 0) -> Buffers:
-    """Bytes of what is there while forward and backward passes run, at most at the same time.
+def buffers_of(
+    plan: Plan, num_parameters: int, global_bytes: int, num_expert: int = 0, num_fp8: int = 0
+) -> tuple[Buffers, Buffers]:
+    """Bytes of a rank's buffers while passes run, at most at the same time, and in the step.
 
-    `global_bytes` is what ops need of the global buffer, `num_fp8` are weights of fp8 products.
+    `global_bytes` is what ops need of the global buffer. `num_expert` of the parameters are
+    experts', `num_fp8` are weights of fp8 products.
     """
-    whole = [(0, 0)]
+    options, whole = plan.step_options, [(0, 0)]
     if plan.options.sharding:
         whole = [_whole_bytes(_of_one_sequence(one)) for one in plan.passes.values()]
-    return {
-        GLOBAL: global_bytes,
-        GATHERED_PARAMETERS: max(gathered for gathered, _ in whole),
-        GRADIENT_BUCKET: max(bucket for _, bucket in whole),
-        USERBUFFERS: _userbuffers(plan),
-        FP8_WEIGHTS: plan.step_options.fp8_copies_bytes(num_fp8),
+    gathered, buckets = zip(*whole, strict=True)
+    copied = options.gradient_bytes != FP32_BYTES and not options.narrow_states
+    fp32_bytes = options.held(num_parameters, num_expert, from_stage=1) * FP32_BYTES
+    is_on_host = options.offloads
+    always = {
+        USERBUFFERS: registered_bytes(plan.microbatch) if plan.options.overlap.userbuffers else 0,
+        FP8_WEIGHTS: options.fp8_copies_bytes(num_fp8),
     }
+    running = {
+        GLOBAL: global_bytes,
+        GATHERED_PARAMETERS: max(gathered),
+        GRADIENT_BUCKET: max(buckets),
+    }
+    stepping = {
+        GLOBAL: global_bytes,
+        FP32_GRADIENTS: fp32_bytes if copied and not is_on_host else 0,
+        OPTIMIZER_ARRAY: 0 if options.fused_adam or is_on_host else fp32_bytes,
+    }
+    return running | always, stepping | always
 
 
 def _of_one_sequence(one: Pass) -> Pass:
@@ -57,25 +72,3 @@ def _whole_bytes(one: Pass) -> tuple[int, int]:
     """Gathered parameters and gradients to be reduced that a pass holds at most."""
     record = record_pass(one)
     return record.gathered_bytes, record.bucket_bytes
-
-
-def step_buffers(
-    plan: Plan, num_parameters: int, global_bytes: int, num_expert: int = 0, num_fp8: int = 0
-) -> Buffers:
-    """Bytes of what is there while the optimizer steps; `num_expert` parameters are experts'."""
-    options = plan.step_options
-    copied = options.gradient_bytes != FP32_BYTES and not (
-        options.offloads or options.narrow_states
-    )
-    held = options.held(num_parameters, num_expert, from_stage=1)
-    return {
-        GLOBAL: global_bytes,
-        FP32_GRADIENTS: held * FP32_BYTES if copied else 0,
-        OPTIMIZER_ARRAY: 0 if options.fused_adam or options.offloads else held * FP32_BYTES,
-        USERBUFFERS: _userbuffers(plan),
-        FP8_WEIGHTS: options.fp8_copies_bytes(num_fp8),
-    }
-
-
-def _userbuffers(plan: Plan) -> int:
-    return registered_bytes(plan.microbatch) if plan.scenario.overlap.userbuffers else 0

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.engine import Timeline
-from simtrain.memory.chunk import ChunkMemory, Load, chunk_memories
-from simtrain.memory.working import PassMemory
+from simtrain.memory.working import PassMemory, pass_memory
 from simtrain.plan import PipelineOrder, Plan
 from simtrain.programs.iteration_layout import IterationTasks
-from simtrain.schedules import KINDS
+from simtrain.schedules import KINDS, Kind
 
 Bytes = NDArray[np.int64]
 
@@ -29,11 +28,11 @@ class Replay:
 
     While action i runs, `running_bytes[i]` are kept (its own, if it is a forward pass, included)
     and it holds `beyond_bytes[i]` more: the buffers of `memory`. When it has ended `after_bytes[i]`
-    are kept.
+    are kept. `passes` are the passes that actions run, as in `Plan.passes`.
     """
 
     order: PipelineOrder
-    memories: Mapping[Load, ChunkMemory]
+    passes: Mapping[tuple[int, Kind, bool], PassMemory]
     running_bytes: Bytes
     beyond_bytes: Bytes
     after_bytes: Bytes
@@ -41,32 +40,34 @@ class Replay:
     @classmethod
     def of(cls, plan: Plan) -> Replay:
         """Keep what forward passes leave until their backward passes; weight gradients may wait."""
-        order, memories = plan.order, chunk_memories(plan)
+        order, most = plan.order, 0
+        passes = {key: pass_memory(one) for key, one in plan.passes.items()}
+        change, beyond = np.zeros((2, max(order.chunks) + 1, 2, len(KINDS)), object)
+        for (chunk, kind, keeps), memory in passes.items():
+            place, output = (chunk, int(keeps), KINDS.index(kind)), _output_bytes(plan, chunk)
+            # I leaves what W needs, which leaves nothing, as B.
+            changes = {
+                "F": memory.left_bytes + output,
+                "B": -memory.kept_bytes - output,
+                "I": memory.left_bytes - memory.kept_bytes - output,
+                "W": -memory.kept_bytes,
+            }
+            change[place], beyond[place] = changes[kind], memory.beyond_bytes
+            most = max(most, memory.kept_bytes + output + memory.beyond_bytes)
         # Sums of absurd sizes are exact too, if slow.
-        most = max(one.outstanding_bytes + one.beyond_bytes for one in memories.values())
-        is_small = most * len(order.schedule.kind) < np.iinfo(np.int64).max
-        shape = 2, max(order.chunks) + 1, 2, len(KINDS)
-        change, beyond = np.zeros(shape, np.int64 if is_small else object)
-        for (chunk, keeps), memory in memories.items():
-            for kind, size in memory.change_bytes.items():
-                change[chunk, int(keeps), KINDS.index(kind)] = size
-            for kind, one in memory.passes.items():
-                beyond[chunk, int(keeps), KINDS.index(kind)] = one.beyond_bytes
-        passes, is_forward = _passes(order)
-        changes = change.ravel()[passes]
+        if most * len(order.schedule.kind) < np.iinfo(np.int64).max:
+            change, beyond = change.astype(np.int64), beyond.astype(np.int64)
+        places, is_forward = _places(order)
+        own = change.ravel()[places]
         # Each stage ends as it begins, with nothing.
-        after = np.cumsum(changes)
-        running = after - np.where(is_forward, 0, changes)
-        return cls(order, memories, running, beyond.ravel()[passes], after)
+        after = np.cumsum(own)
+        running = after - np.where(is_forward, 0, own)
+        return cls(order, passes, running, beyond.ravel()[places], after)
 
     @property
     def dynamic_bytes(self) -> Bytes:
         """All that comes and goes, while each action runs."""
         return self.running_bytes + self.beyond_bytes
-
-    def fullest_bytes(self) -> Bytes:
-        """The most that comes and goes on each stage."""
-        return np.maximum.reduceat(self.dynamic_bytes, self.order.schedule.rank_starts[:-1])
 
     def fullest_actions(self) -> list[int]:
         """The first of each stage's actions at which most comes and goes."""
@@ -77,12 +78,24 @@ class Replay:
     def memory(self, place: int) -> PassMemory:
         """What the pass of an action holds."""
         schedule = self.order.schedule
-        load = self.order.chunks[schedule.virtual_stage[place]], bool(self.order.keeps[place])
-        return self.memories[load].passes[KINDS[schedule.kind[place]]]
+        chunk = self.order.chunks[schedule.virtual_stage[place]]
+        return self.passes[chunk, KINDS[schedule.kind[place]], bool(self.order.keeps[place])]
+
+
+def _output_bytes(plan: Plan, chunk: int) -> int:
+    """Bytes of the output that a chunk sends on, where it is held: 2sbh, or this rank's part.
+
+    Without `deallocate_outputs` it waits for the backward pass, as the input of the next stage
+    that it is does there (paper, Appendix B).
+    """
+    is_last = chunk == plan.slices.numbers[-1]
+    if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or is_last:
+        return 0
+    return plan.microbatch.local_bytes
 
 
 @functools.lru_cache(maxsize=512)
-def _passes(order: PipelineOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _places(order: PipelineOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The pass of each action as its place in [chunk, keeps, kind], and which are forward."""
     kinds, chunks = order.schedule.kind, np.array(order.chunks)[order.schedule.virtual_stage]
     return len(KINDS) * (2 * chunks + order.keeps) + kinds, kinds == KINDS.index("F")

@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.buffers import (
-    FP32_GRADIENTS,
-    RECOMPUTED,
-    WORKING,
-    Buffers,
-    lasting_buffers,
-    step_buffers,
-)
+from simtrain.memory.buffers import FP32_GRADIENTS, RECOMPUTED, WORKING, Buffers, buffers_of
 from simtrain.memory.replay import IterationTimeline, Replay
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.plan import Plan, numbered
@@ -48,13 +41,10 @@ class StageMemory:
     @property
     def components_bytes(self) -> dict[str, int]:
         """The peak by component."""
+        states, buffers_bytes = self.states, sum(self.buffers_bytes.values())
         parts = (
-            self.states.parameters_bytes,
-            self.states.gradients_bytes,
-            self.states.optimizer_bytes,
-            self.activations_bytes,
-            sum(self.buffers_bytes.values()),
-            self.allocator_bytes,
+            *(states.parameters_bytes, states.gradients_bytes, states.optimizer_bytes),
+            *(self.activations_bytes, buffers_bytes, self.allocator_bytes),
         )
         return dict(zip(COMPONENTS, parts, strict=True))
 
@@ -122,7 +112,7 @@ def memory_report(
     """The peaks of a plan's stages, with their times if it was run."""
     replay = Replay.of(plan)
     stages = tuple(
-        _stage_memory(_Rank.of(plan, profile, replay, stage), plan, replay, place, ran)
+        _Rank.of(plan, profile, replay, stage).fullest(plan, replay, place, ran)
         for stage, place in enumerate(replay.fullest_actions())
     )
     return MemoryReport(profile.gpu.memory_capacity.value, stages)
@@ -131,13 +121,12 @@ def memory_report(
 def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
     """The peak of the fullest stage, which is all that many questions need."""
     replay, steps = Replay.of(plan), numbered(plan.stage_parameters)
-    fullest: dict[int, int] = {}
-    for step, dynamic in zip(steps, replay.fullest_bytes().tolist(), strict=True):
-        fullest[step] = max(dynamic, fullest.get(step, 0))
+    dynamic = np.maximum.reduceat(replay.dynamic_bytes, plan.schedule.rank_starts[:-1]).tolist()
     peak = 0
-    for step, dynamic in fullest.items():
+    # Of the stages with equal parameters, the one at which most comes and goes is the last here.
+    for step, fullest in dict(sorted(zip(steps, dynamic, strict=True))).items():
         rank = _Rank.of(plan, profile, replay, steps.index(step))
-        peak = max(peak, rank.running_bytes(dynamic), rank.stepping_bytes)
+        peak = max(peak, rank.held_bytes(rank.buffers, fullest), rank.held_bytes(rank.step_buffers))
     return peak
 
 
@@ -158,9 +147,10 @@ def memory_curve(
     actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
     times = np.stack(ran.intervals_s(actions), axis=1)
+    running = [rank.held_bytes(rank.buffers, one) for one in (0, *dynamic.ravel().tolist())]
     return MemoryCurve(
         (0.0, *times.ravel().tolist(), ran.optimizer_start_s(stage)),
-        (*map(rank.running_bytes, [0, *dynamic.ravel().tolist()]), rank.stepping_bytes),
+        (*running, rank.held_bytes(rank.step_buffers)),
     )
 
 
@@ -176,57 +166,38 @@ class _Rank:
 
     @classmethod
     def of(cls, plan: Plan, profile: HardwareProfile, replay: Replay, stage: int) -> _Rank:
-        parameters = plan.stage_parameters[stage]
-        total, experts, in_fp8 = parameters.total, parameters.experts, parameters.in_fp8
-        chunks = plan.slices.numbers[stage :: plan.mesh.pp]
+        held, chunks = plan.stage_parameters[stage], plan.slices.numbers[stage :: plan.mesh.pp]
         global_bytes = max(
-            memory.buffer_bytes for (chunk, _), memory in replay.memories.items() if chunk in chunks
+            memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
         )
-        return cls(
-            profile,
-            stage,
-            model_states(plan.step_options, total, experts, in_fp8),
-            lasting_buffers(plan, global_bytes, in_fp8),
-            step_buffers(plan, total, global_bytes, experts, in_fp8),
-        )
+        states = model_states(plan.step_options, held.total, held.experts, held.in_fp8)
+        buffers = buffers_of(plan, held.total, global_bytes, held.experts, held.in_fp8)
+        return cls(profile, stage, states, *buffers)
 
-    def running_bytes(self, dynamic_bytes: int) -> int:
+    def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:
         """All that it holds, allocator included, when `dynamic_bytes` come and go."""
-        return self._total_bytes(sum(self.buffers.values()) + dynamic_bytes)
-
-    @property
-    def stepping_bytes(self) -> int:
-        """The same while the optimizer steps."""
-        return self._total_bytes(sum(self.step_buffers.values()))
-
-    def _total_bytes(self, further_bytes: int) -> int:
-        tensors = self.states.total_bytes + further_bytes
+        tensors = self.states.total_bytes + sum(buffers.values()) + dynamic_bytes
         return tensors + allocator_bytes(self.profile, tensors)
 
-    def memory(self, activations: int, buffers: Buffers, *peak: Any) -> StageMemory:
+    def fullest(
+        self, plan: Plan, replay: Replay, place: int, ran: IterationTimeline | None
+    ) -> StageMemory:
+        """The fuller of two moments: the fullest action, at a place, and the optimizer step."""
+        memory, activations = replay.memory(place), int(replay.running_bytes[place])
+        working = memory.beyond_bytes - memory.recomputed_bytes
+        buffers = self.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working}
+        action, action_s = plan.schedule.action(place), ran.start_s(place) if ran else None
+        running = self._memory(activations, buffers, action, memory.op, action_s)
+        step_s = ran.optimizer_start_s(self.stage) if ran else None
+        stepping = self._memory(0, self.step_buffers, None, FP32_GRADIENTS, step_s)
+        return max(running, stepping, key=lambda moment: moment.peak_bytes)
+
+    def _memory(self, activations: int, buffers: Buffers, *peak: Any) -> StageMemory:
         """What it holds at a moment that the last fields of `StageMemory` describe."""
-        tensors = self.states.total_bytes + activations + sum(buffers.values())
         named = {name: size for name, size in buffers.items() if size}
+        tensors = self.states.total_bytes + activations + sum(named.values())
         allocator = allocator_bytes(self.profile, tensors)
         return StageMemory(self.stage, self.states, activations, named, allocator, *peak)
-
-
-def _stage_memory(
-    rank: _Rank, plan: Plan, replay: Replay, place: int, ran: IterationTimeline | None
-) -> StageMemory:
-    """The fuller of two moments of a stage: its fullest action's, and the optimizer step."""
-    memory = replay.memory(place)
-    working = memory.beyond_bytes - memory.recomputed_bytes
-    running = rank.memory(
-        int(replay.running_bytes[place]),
-        rank.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working},
-        plan.schedule.action(place),
-        memory.op,
-        ran.start_s(place) if ran else None,
-    )
-    step_start_s = ran.optimizer_start_s(rank.stage) if ran else None
-    stepping = rank.memory(0, rank.step_buffers, None, FP32_GRADIENTS, step_start_s)
-    return max(running, stepping, key=lambda moment: moment.peak_bytes)
 
 
 def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:

@@ -123,10 +123,9 @@ def _replay_segment(segment: Segment, saved: Tensors, again: Tensors) -> _Effect
     live_bytes = again_bytes = 0
     peak_bytes, peak_again_bytes, peak_op = -1, 0, ""
     freed_by_op = segment.frees or ((),) * len(segment.ops)
-    for op, waiting_bytes, frees in zip(
-        segment.ops, segment.waiting_bytes, freed_by_op, strict=True
-    ):
-        new = {tensor for tensor in op.saves if tensor not in live}
+    ops = zip(segment.ops, segment.waiting_bytes, freed_by_op, strict=True)
+    for op, waiting_bytes, frees in ops:
+        new = {*op.saves} - live
         live |= new
         live_bytes += _total_bytes(new)
         if op.phase is Phase.RECOMPUTE:
@@ -136,13 +135,10 @@ def _replay_segment(segment: Segment, saved: Tensors, again: Tensors) -> _Effect
         held = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
         if held > peak_bytes:
             peak_bytes, peak_again_bytes, peak_op = held, again_bytes, op.name
-        for tensor in frees:
-            if tensor in live:
-                live.remove(tensor)
-                live_bytes -= tensor.num_bytes
-            if tensor in repeated:
-                repeated.remove(tensor)
-                again_bytes -= tensor.num_bytes
+        live_bytes -= _total_bytes(live.intersection(frees))
+        again_bytes -= _total_bytes(repeated.intersection(frees))
+        live.difference_update(frees)
+        repeated.difference_update(frees)
     return _Effect(
         frozenset(live),
         frozenset(repeated),

@@ -6,7 +6,7 @@ Section 3, and the division of model states by stages over replicas (its Section
 
 from __future__ import annotations
 
-from simtrain.memory.buffers import FP32_GRADIENTS, step_buffers
+from simtrain.memory.buffers import FP32_GRADIENTS, buffers_of
 from simtrain.memory.states import model_states
 from simtrain.paper.entries import Progress, Reproduction
 from simtrain.paper.formulas import Formulas
@@ -33,7 +33,7 @@ def zero(progress: Progress | None = None) -> Reproduction:
     scenario = load_scenario(GPT2)
     plan, num_parameters = paper_plan(scenario), _num_parameters(scenario)
     states = model_states(plan.step_options, num_parameters)
-    buffers = step_buffers(plan, num_parameters, global_bytes=0)
+    _, buffers = buffers_of(plan, num_parameters, global_bytes=0)
     return reproduction(
         "zero",
         parts={

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from simtrain.programs.parts import (
-    Arrival,
-    Part,
-    PassPart,
-    Span,
-    Step,
-    Synchronize,
-)
+from simtrain.programs.parts import Arrival, Part, PassPart, Span, Step, Synchronize
 from simtrain.programs.seconds import IterationSeconds
 
 if TYPE_CHECKING:
@@ -43,7 +36,7 @@ class Breakdown:
     @property
     def total_s(self) -> float:
         """All parts."""
-        return math.fsum(getattr(self, field.name) for field in fields(self))
+        return math.fsum(_parts(self))
 
 
 PART_LABELS = {
@@ -64,15 +57,11 @@ def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
     return {name.removesuffix("_s"): seconds for name, seconds in asdict(breakdown).items()}
 
 
-_NAMES = [field.name for field in fields(Breakdown)]
+_NAMES = [*PART_LABELS]
 _parts = attrgetter(*_NAMES)
-
-_WAITS = [
-    # What runs while a stage is idle, as `IterationTasks.idle_seconds` finds it.
-    _parts(Breakdown(pipeline_communication_s=1)),
-    _parts(Breakdown(data_communication_s=1)),
-    _parts(Breakdown(optimizer_s=1)),
-]
+_IDLE = "pipeline_communication_s", "data_communication_s", "optimizer_s"
+"""What runs while a stage is idle, as `IterationTasks.idle_seconds` finds it."""
+_IDLE_COLUMNS = [_NAMES.index(name) for name in _IDLE]
 
 
 def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
@@ -86,13 +75,12 @@ def stage_breakdowns(
 ) -> tuple[Breakdown, ...]:
     """One breakdown per stage of an iteration that was run.
 
-    While a stage is idle, its time is charged to the first of `_WAITS` that runs elsewhere. The
+    While a stage is idle, its time is charged to the first of `_IDLE` that runs elsewhere. The
     rest is bubble.
     """
     tasks, timeline = ran.tasks, ran.timeline
-    idle_s = tasks.idle_seconds(timeline, engine)
-    of_parts = [_parts(_of_part(part, seconds)) for part in tasks.parts]
-    parts_s = tasks.num_parts @ of_parts + idle_s @ _WAITS
+    parts_s = tasks.num_parts @ [_parts(_of_part(part, seconds)) for part in tasks.parts]
+    parts_s[:, _IDLE_COLUMNS] += tasks.idle_seconds(timeline, engine)
     bubble_s = timeline.makespan_s - parts_s.sum(axis=1)
     parts_s[:, _NAMES.index("bubble_s")] = bubble_s.clip(0.0)
     return tuple(Breakdown(*stage) for stage in parts_s.tolist())

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
 from simtrain.engine import Timeline
+from simtrain.extras import require
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
 from simtrain.plan import Plan
 from simtrain.report.breakdown import Breakdown, breakdown_by_name, mean_breakdown
-from simtrain.report.frames import (
-    Rows,
-    as_frame,
-    breakdown_rows,
-    memory_rows,
-    timeline_rows,
-)
-from simtrain.report.warnings import warnings_of
+from simtrain.report.rows import breakdown_rows, memory_rows, timeline_rows
 from simtrain.scenario import Scenario
 from simtrain.units import format_bytes, format_seconds
+
+_ALIGNED_CHANNELS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,21 +149,20 @@ class Result:
         }
 
     def __repr__(self) -> str:
-        name, time, *others = self.summary.items()
-        return f"<Result {name[1]}: {time[1]}, " + ", ".join(f"{k} {v}" for k, v in others) + ">"
+        (_, name), (_, time), *others = self.summary.items()
+        return f"<Result {name}: {time}, " + ", ".join(f"{k} {v}" for k, v in others) + ">"
 
     def _repr_html_(self) -> str:
         """The summary and the breakdown as a table, for notebooks."""
-        share_s = self.iteration_time_s
-        parts = {
-            name: f"{format_seconds(seconds)} ({seconds / share_s:.1%})"
-            for name, seconds in self.breakdown_s.items()
-        }
-        rows = "".join(
+        figures = self.summary
+        for name, seconds in self.breakdown_s.items():
+            share = seconds / self.iteration_time_s
+            figures[name] = f"{format_seconds(seconds)} ({share:.1%})"
+        rows = (
             f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
-            for name, value in (self.summary | parts).items()
+            for name, value in figures.items()
         )
-        return f"<table>{rows}</table>"
+        return f"<table>{''.join(rows)}</table>"
 
     def frame(self, table: Literal["breakdown", "memory", "timeline"]) -> Any:
         """A pandas.DataFrame: each stage's seconds by cause or peak by component, or each task.
@@ -176,17 +170,33 @@ class Result:
         Raises:
             InputError: pandas is not installed.
         """
-        rows: dict[str, Callable[[], Rows]] = {
-            "breakdown": lambda: breakdown_rows(self.stages),
-            "memory": lambda: memory_rows(self.memory),
-            "timeline": lambda: timeline_rows(self.timeline),
-        }
-        return as_frame(rows[table]())
+        require("a frame", "pandas", instead=", or take the same numbers from Result.to_dict()")
+        import pandas
+
+        match table:
+            case "breakdown":
+                return pandas.DataFrame(breakdown_rows(self.stages))
+            case "memory":
+                return pandas.DataFrame(memory_rows(self.memory))
+            case "timeline":
+                return pandas.DataFrame(timeline_rows(self.timeline))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the times leave out, a sentence each."""
-        return warnings_of(self.scenario)
+        """What makes the real iteration slower than the simulated one, a sentence each.
+
+        Tensor Cores are efficient only where rows of 16-bit operands are multiples of 16 bytes
+        (NVIDIA, Matrix Multiplication Background User's Guide). A head's channels are such rows in
+        the unfused core of attention; the fused kernels refuse them (rule E330).
+        """
+        model, channels = self.scenario.model, self.scenario.model.kv_channels
+        is_fused = self.scenario.attention_backend == "fused"
+        if is_fused or model.latent_attention or channels % _ALIGNED_CHANNELS == 0:
+            return ()
+        return (
+            f"Heads have {channels} channels, no multiple of {_ALIGNED_CHANNELS}: on the GPU the "
+            "batched products of attention are slower than simulated. How much is not modelled.",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, in full precision."""

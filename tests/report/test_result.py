@@ -11,7 +11,7 @@ from rich.console import Console
 import simtrain
 from simtrain.errors import InputError
 from simtrain.pages.result_page import result_page
-from simtrain.report.frames import breakdown_rows, memory_rows, timeline_rows
+from simtrain.report.rows import breakdown_rows, memory_rows, timeline_rows
 from simtrain.search import search
 from tests.helpers.toys import a100, run, small
 

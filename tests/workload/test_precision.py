@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.buffers import lasting_buffers, step_buffers
+from simtrain.memory.buffers import buffers_of
 from simtrain.pages.memory_page import MEANINGS
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate, simulate_layer, simulate_memory
@@ -229,7 +229,8 @@ def test_copies_of_weights_and_what_is_gathered(keeps: bool) -> None:
 
 def test_the_page_of_memory_says_what_each_buffer_is() -> None:
     plan = plan_of(modern(fp8()))
-    assert {*lasting_buffers(plan, 0), *step_buffers(plan, 0, 0)} <= MEANINGS.keys()
+    running, stepping = buffers_of(plan, 0, 0)
+    assert {*running, *stepping} <= MEANINGS.keys()
 
 
 def step_of(scenario: Scenario) -> StepOps:

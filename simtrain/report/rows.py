@@ -1,10 +1,9 @@
-"""Tables of a result as rows, and as pandas frames for those who have pandas."""
+"""Tables of a result as rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from simtrain.extras import require
 from simtrain.report.breakdown import Breakdown, breakdown_by_name
 
 if TYPE_CHECKING:
@@ -33,16 +32,3 @@ def timeline_rows(timeline: Timeline) -> Rows:
     """One row per task, by start: stream, kind, name, start and end in seconds."""
     names = "stream", "kind", "name", "start_s", "end_s"
     return [{name: getattr(span, name) for name in names} for span in timeline.spans()]
-
-
-def as_frame(rows: Rows) -> Any:
-    """The rows as a pandas.DataFrame.
-
-    Raises:
-        InputError: pandas is not installed.
-    """
-    instead = ", or take the same numbers from Result.to_dict()"
-    require("a frame", "pandas", instead=instead)
-    import pandas
-
-    return pandas.DataFrame(rows)
