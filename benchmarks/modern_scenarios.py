@@ -255,6 +255,7 @@ def _software(rng: random.Random, scenario: Values) -> Values:
         "fused_gradient_accumulation": True,
         "fused_optimizer": not scenario["memory"].get("offload_optimizer"),
         "cuda_graphs": True,
+        "fully_shard": scenario["memory"]["zero_stage"] == 3,
     }
     values: dict[str, list[Any]] = {name: flags for name, is_used in used.items() if is_used}
     values["host_issue"] = ["0 s", "25 us"]

@@ -328,6 +328,7 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         dtype=scenario.precision.product_type,
         fp8_recipe=scenario.precision.fp8_recipe if scenario.precision.compute == "fp8" else "",
         experts=ExpertGroups.of(scenario.expert_mesh(mesh)),
+        adds_gradients=not (scenario.fully_shards and scenario.reduces_every_microbatch),
     )
 
 

@@ -55,6 +55,9 @@ class Stack(Strict):
             that does not set attention_backend, memory.in_place_cross_entropy or
             overlap.tensor_parallel.
         cuda_graphs: passes are recorded once and launched whole, so no kernel waits for the host.
+        fully_shard: ZeRO stage 3 is PyTorch's fully_shard. Shards are the fp32 master weights,
+            kernels copy into and out of the collectives' buffers, and in a pipeline gradients are
+            reduced after the last backward pass.
         host_issue: host time to issue a kernel; without it that of the hardware profile.
         attention_speed: without it fused attention is as fast as the profile's.
 
@@ -76,6 +79,7 @@ class Stack(Strict):
     in_place_cross_entropy: Entry[bool]
     overlap_tensor_parallel: Entry[bool]
     cuda_graphs: Entry[bool]
+    fully_shard: Entry[bool]
     attention_speed: Entry[Positive] | None = None
     host_issue: Entry[NonNegativeSeconds] | None = None
 
@@ -100,6 +104,7 @@ class Facts:
     in_place_cross_entropy: bool
     overlap_tensor_parallel: bool
     cuda_graphs: bool
+    fully_shard: bool
     host_issue: float | None
 
 

@@ -261,6 +261,7 @@ def test_the_default_stack_is_what_the_paper_ran() -> None:
         "in_place_cross_entropy": True,
         "overlap_tensor_parallel": True,
         "cuda_graphs": False,
+        "fully_shard": False,
         "host_issue": None,
     }
     assert Scenario.model_validate({"model": GPT, "batch": {"micro": 1, "global": 1}}) == scenario(
@@ -283,7 +284,10 @@ def test_each_shipped_stack_runs_and_is_named(name: str) -> None:
 
 @functools.cache
 def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
-    sections = {"parallelism": {"tensor": 2, "pipeline": 2}, "batch": {"micro": B, "global": 2 * B}}
+    sections: dict[str, Any] = {"parallelism": {"tensor": 2, "pipeline": 2}}
+    sections["batch"] = {"micro": B, "global": 2 * B}
+    if software[-1][0] == "fully_shard":
+        sections |= {"parallelism": {"data": 2}, "memory": {"zero_stage": 3}}
     return simulate(scenario({"LLAMA": LLAMA, "GPT": GPT}[model], dict(software), **sections))
 
 

@@ -306,9 +306,6 @@ class _Mapping:
             text = "slower products, twice the bytes"
             self.draft.note(f"{key} {self.job[key]}", text, self.job.place(key))
         self.draft.set("precision.gradients", "fp32", _ALWAYS)
-        if self.draft.data["memory"]["zero_stage"] == 3:
-            text = "the shards of parameters are the fp32 master weights: two bytes less each"
-            self.draft.note("FSDP", text)
 
     def _asynchronous_tensor_parallel(self) -> None:
         key = "parallelism.enable_async_tensor_parallel"

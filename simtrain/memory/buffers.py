@@ -41,7 +41,7 @@ def buffers_of(
     if plan.options.sharding:
         whole = [_whole_bytes(_of_one_sequence(one)) for one in plan.passes.values()]
     gathered, buckets = zip(*whole, strict=True)
-    copied = options.gradient_bytes != FP32_BYTES and not options.narrow_states
+    copied = options.shard_gradient_bytes != FP32_BYTES and not options.narrow_states
     fp32_bytes = options.held(num_parameters, num_expert, from_stage=1) * FP32_BYTES
     is_on_host = options.offloads
     always = {

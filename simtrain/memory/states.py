@@ -39,7 +39,8 @@ def model_states(
 
     return ModelStates(
         parameters_bytes=options.weights_bytes(held(3), num_fp8),
-        gradients_bytes=options.gradient_bytes
-        * (num_parameters if options.keeps_gradients else held(2)),
+        gradients_bytes=num_parameters * options.gradient_bytes
+        if options.keeps_gradients
+        else held(2) * options.shard_gradient_bytes,
         optimizer_bytes=0 if options.offloads else sum(options.state_bytes) * held(1),
     )

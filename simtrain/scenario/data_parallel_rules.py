@@ -185,4 +185,14 @@ DATA_PARALLEL_RULES = [
         {"memory.reduce_every_microbatch": [True], "memory.zero_stage": [2, 3]},
         lambda one: not one.memory.reduce_every_microbatch and one.memory.zero_stage < 2,
     ),
+    rule_against(
+        "E378",
+        "fully_shard offloads parameters and gradients with the optimizer states "
+        "(CPUOffloadPolicy), which is not simulated",
+        {"memory.offload_optimizer": [False], "software.fully_shard": [False]},
+        lambda one: one.fully_shards and one.memory.offload_optimizer,
+        "memory.offload_optimizer is true while the software stack divides parameters by "
+        "fully_shard",
+        ("memory.offload_optimizer", "software.stack"),
+    ),
 ]

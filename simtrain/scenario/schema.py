@@ -212,6 +212,11 @@ class Scenario(Section):
         return self.batch.global_ // (self.batch.micro * self.parallelism.data)
 
     @property
+    def fully_shards(self) -> bool:
+        """Whether parameters are divided by PyTorch's fully_shard."""
+        return self.memory.zero_stage == 3 and self.facts.fully_shard
+
+    @property
     def reduces_every_microbatch(self) -> bool:
         """Whether with ZeRO 2 or 3 each backward pass reduces gradients; the last always does."""
         return self.memory.reduce_every_microbatch or self.num_microbatches == 1

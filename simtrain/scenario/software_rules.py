@@ -58,6 +58,11 @@ _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
         "the host runs Adam",
         {"memory.offload_optimizer": [False]},
     ),
+    "fully_shard": (
+        lambda one: one.memory.zero_stage == 3,
+        "parameters are not divided",
+        {"memory.zero_stage": [3]},
+    ),
     "host_issue": (
         lambda one: not one.facts.cuda_graphs or _posts_messages(one),
         "CUDA graphs launch passes whole",

@@ -36,6 +36,8 @@ class Software(Section):
     fused_gradient_accumulation: the product that computes a weight's gradient also adds it up.
     fused_optimizer: Adam is one pass over its states.
     cuda_graphs: passes are recorded once and launched whole, so no kernel waits for the host.
+    fully_shard: memory.zero_stage 3 is PyTorch's fully_shard: fp32 shards, which are the master
+        weights; kernels that copy into and out of the collectives' buffers.
     attention_speed: speed of fused attention, relative to the kernel of the hardware profile.
     host_issue: host time to issue a kernel, such as 25 us.
     """
@@ -50,6 +52,7 @@ class Software(Section):
     fused_gradient_accumulation: bool | None = Field(default=None, examples=["false"])
     fused_optimizer: bool | None = Field(default=None, examples=["false"])
     cuda_graphs: bool | None = Field(default=None, examples=["true"])
+    fully_shard: bool | None = Field(default=None, examples=["true"])
     attention_speed: Annotated[float, Field(gt=0, le=4)] | None = Field(
         default=None, examples=[0.6]
     )

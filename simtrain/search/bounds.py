@@ -17,7 +17,7 @@ from simtrain.memory.working import pass_memory
 from simtrain.mesh import Domains
 from simtrain.plan import Plan, microbatch_of, overlap_of, slices
 from simtrain.programs.seconds import Machine
-from simtrain.scenario import Batch, MemoryOptions, Parallelism, RecomputePolicy, Scenario
+from simtrain.scenario import MemoryOptions, Parallelism, RecomputePolicy, Scenario
 from simtrain.schedules import num_warmup_forwards
 from simtrain.search.iteration_bound import iteration_bound_s
 from simtrain.studies.choose import is_open
@@ -52,7 +52,7 @@ class Bounds:
         # The different layers; each layer of the model takes at least as much as the least of them.
         self._layers = [*dict.fromkeys(block for block, _ in self._model.runs if block.is_unit)]
         self._ranks: dict[tuple[Parallelism, MemoryOptions, bool], _Rank] = {}
-        self._pipelines: dict[tuple[Parallelism, Batch, RecomputePolicy], float] = {}
+        self._pipelines: dict[tuple[object, ...], float] = {}
         self._passes_s = functools.cache(self._kernels_of_passes_s)
         self._kept_bytes = functools.cache(self._kept_bytes_of_layer)
 
@@ -105,7 +105,7 @@ class Bounds:
         Where v chunks of p stages are equal, the first two are m w (1 + (p - 1) / (m v)): the
         bubble of the interleaved schedule (Narayanan et al. 2021, Section 2.2.2).
         """
-        key = scenario.parallelism, scenario.batch, scenario.recompute
+        key = scenario.parallelism, scenario.batch, scenario.recompute, scenario.memory
         passes_s = self._pipelines.get(key)
         if passes_s is None:
             passes_s = self._pipelines[key] = self._kernels_of_pipeline_s(scenario)

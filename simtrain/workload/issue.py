@@ -30,9 +30,9 @@ class Stream(IntEnum):
 
 def stream_of(op: Op) -> Stream:
     """The stream on which an op runs."""
-    if not isinstance(op.work, Collective):
+    group = op.work.group if isinstance(op.work, Collective) else op.beside
+    if group is None:
         return Stream.COMPUTE
-    group = op.work.group
     if "dp" not in group.axes:
         return Stream.COMMUNICATION
     return Stream.SHARDS if group.joins_shards else Stream.DATA

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
+from simtrain.mesh import Group
 from simtrain.workload.work import (
     Collective,
     Elementwise,
@@ -61,6 +62,7 @@ class Op:
         is_extra: an all-gather that Table 2 does not count: the one that sequence parallelism
             redoes in the backward pass (paper, Section 4.2.2) or that of distributed inputs
             (Section 5).
+        beside: for a kernel that runs on the stream of collectives over a group: the group.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Op:
     counts_saved: bool = True
     buffer_bytes: int = 0
     is_extra: bool = False
+    beside: Group | None = None
 
     def working_bytes(self, own_bytes: int) -> int:
         """What exists while it runs beyond saved tensors; it saves or frees `own_bytes`."""

@@ -16,7 +16,8 @@ and transposed.
 ZeRO shards this work over the replicas. Stage 1 is Megatron-LM's `DistributedOptimizer`: gradients
 are divided by the number of replicas and reduce-scattered, each rank measures, clips and updates
 its shard, and the new parameters are all-gathered in the compute type. Stages 2 and 3 have reduced
-their gradients in the backward passes (`workload.sharding`); stage 3 gathers parameters there too.
+their gradients in the backward passes (`workload.sharding`); stage 3 gathers parameters there too,
+and with PyTorch's fully_shard a rank's shard of them is its fp32 master weights.
 
 Parameters of experts have replicas of their own. What is done over replicas is done once for them
 and once for all others, each over its group (Megatron-LM's expert-data-parallel group).
@@ -144,10 +145,10 @@ def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ..
     A host that runs Adam converts and unscales what it gets.
     """
     held = _held(options, parameters, from_stage=1)
-    fp32, given = held * FP32_BYTES, held * options.gradient_bytes
+    fp32, given = held * FP32_BYTES, held * options.shard_gradient_bytes
     ops: list[Op] = []
     reads_given = options.offloads or options.narrow_states
-    if options.gradient_bytes != FP32_BYTES and not reads_given:
+    if options.shard_gradient_bytes != FP32_BYTES and not reads_given:
         ops.append(_stream("gradient to fp32", given, fp32))
     if options.unscales and not options.offloads:
         ops.append(_stream("gradient unscale and check", fp32, fp32))
@@ -169,7 +170,7 @@ def _norm_reduction(options: StepOptions, parameters: Parameters) -> tuple[Op, .
 def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
     held = _held(options, parameters, from_stage=1)
     fp32, model = held * FP32_BYTES, held * options.element_bytes
-    gradients = _held(options, parameters, from_stage=2) * options.gradient_bytes
+    gradients = _held(options, parameters, from_stage=2) * options.shard_gradient_bytes
     zero = _stream("gradient zero", 0, gradients)
     if options.offloads:
         moved = (ADAM_READS + ADAM_WRITES) * fp32
@@ -188,7 +189,7 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
         _stream("gradient clip", fp32, fp32),
         *_adam(options, fp32),
     )
-    if options.element_bytes == FP32_BYTES:
+    if options.element_bytes == FP32_BYTES or options.fully_shards:
         return (*update, zero)
     return (*update, _stream("master weights to model", fp32, model), *casts, zero)
 

@@ -29,4 +29,5 @@ def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
         keeps_gathered=reshards is False,
         resharded=None if isinstance(reshards, bool) else mesh.shard_group(reshards),
         accumulates=scenario.reduces_every_microbatch,
+        fully_shards=scenario.fully_shards,
     )

@@ -11,6 +11,13 @@ the root unit, as FSDP's: gathered first, there for the whole pass, reduced last
 States may be divided over a part of the replicas only (FSDP2's HSDP): a reduced shard is then
 summed over the ranks that hold equal ones. Parameters may stay whole from a forward pass to its
 backward pass, or be divided over fewer ranks there (`fully_shard`, `reshard_after_forward`).
+
+PyTorch's fully_shard exchanges buffers (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
+On the gathers' stream, a rank casts its fp32 shards of a unit into a flat array, and copies that to
+its place in the buffer (`foreach_all_gather`). On the compute stream, the gathered buffer is copied
+out into the unit's parameters (`foreach_all_gather_copy_out`), and its gradients into the buffer to
+be reduced, in their type (`foreach_reduce`). NCCL averages. The reduced shard is added on the
+reductions' stream.
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ from simtrain.mesh import Group
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.tape import Microbatch
-from simtrain.workload.work import Collective, CollectiveKind, KernelFamily
+from simtrain.workload.work import FP32_BYTES, Collective, CollectiveKind, KernelFamily
 
 ROOT = -1
 """The unit of all blocks that are no unit of their own."""
@@ -45,6 +52,7 @@ class Sharding:
             pass to its backward pass, which gathers them there.
         reduces: a backward pass reduces its gradients. Otherwise it adds them to whole ones.
         accumulates: reduced gradients are added to those of earlier microbatches.
+        fully_shards: PyTorch's fully_shard does it, with its copies.
     """
 
     data: Group
@@ -55,13 +63,19 @@ class Sharding:
     resharded: Group | None = None
     reduces: bool = True
     accumulates: bool = True
+    fully_shards: bool = False
+
+    @property
+    def last_group(self) -> Group:
+        """The ranks of the last collective of a reduction."""
+        return self.joining or self.data
 
 
 class Issues(Protocol):
     """What issues ops one by one."""
 
     def compute(self, op: Op) -> None:
-        """Run a kernel."""
+        """Run a kernel, on the compute stream unless it is said to run beside it."""
 
     def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
         """Start a collective, after another one if given."""
@@ -108,6 +122,7 @@ class ShardedPass:
         self.gathered_bytes = self.bucket_bytes = 0
         self._gathering: deque[Handle | None] = deque()
         self._reducing: tuple[int, Handle | None] | None = None
+        self._buffer: int | None = None
         if not sharding.shards_parameters:
             return
         units = [unit for unit in used if elements[unit]]
@@ -127,10 +142,14 @@ class ShardedPass:
             self._gather(unit)
         handle = self._gathering.popleft()
         self.upcoming.pop(0)
+        if self.sharding.fully_shards:
+            self.order.wait(handle)
+            self._copy_out(unit)
         if self.overlaps:
             for following in self.upcoming[len(self._gathering) : self.sharding.prefetch]:
                 self._gather(following)
-        self.order.wait(handle)
+        if not self.sharding.fully_shards:
+            self.order.wait(handle)
         self.resharded.discard(unit)
 
     def free(self, unit: int) -> None:
@@ -146,8 +165,7 @@ class ShardedPass:
         """Hold a unit's gradients whole, from the first op that computes one of them."""
         if self.sharding.accumulates:
             self.whole.add(unit)
-            held = self._sum(self.whole) * self.batch.gradient_bytes
-            self.bucket_bytes = max(self.bucket_bytes, held)
+            self._count_buckets()
 
     def reduce(self, unit: int) -> None:
         """Reduce the gradients of a unit, which are complete."""
@@ -156,7 +174,12 @@ class ShardedPass:
             return
         self.finish()
         num_bytes = self.elements[unit] * self.batch.gradient_bytes
-        self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
+        if sharding.fully_shards:
+            given = self.elements[unit] * self._given_bytes
+            self._count_buckets(num_bytes)
+            self.order.compute(_pass_over("gradient copy in", given, num_bytes))
+        else:
+            self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
         work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, sharding.data)
         handle = self.order.launch(_exchange("gradient reduction", work, Phase.WEIGHT_GRADIENT))
         if sharding.joining:
@@ -164,7 +187,9 @@ class ShardedPass:
             op = _exchange("gradient shard all-reduce", work, Phase.WEIGHT_GRADIENT)
             handle = self.order.launch(op, after=handle)
         self._reducing = unit, handle
-        if not self.overlaps:
+        if sharding.fully_shards:
+            self._add_reduced(unit)
+        if sharding.fully_shards or not self.overlaps:
             self.whole.discard(unit)
 
     def finish(self) -> None:
@@ -174,7 +199,7 @@ class ShardedPass:
         unit, handle = self._reducing
         self.order.wait(handle)
         self.whole.discard(unit)
-        if self.sharding.accumulates:
+        if self.sharding.accumulates and not self.sharding.fully_shards:
             shard_bytes = self._shard_bytes(unit)
             self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
         self._reducing = None
@@ -185,12 +210,62 @@ class ShardedPass:
         self._count_gathered()
         num_bytes = self.elements[unit] * self.batch.element_bytes
         group = sharding.data if self.is_forward else sharding.resharded or sharding.data
+        if sharding.fully_shards:
+            self._copy_in(unit, group)
         work = Collective(CollectiveKind.ALL_GATHER, num_bytes, group)
-        phase = Phase.FORWARD if self.is_forward else Phase.INPUT_GRADIENT
-        self._gathering.append(self.order.launch(_exchange("parameter gather", work, phase)))
+        op = _exchange("parameter gather", work, self._phase)
+        self._gathering.append(self.order.launch(op))
+
+    def _copy_in(self, unit: int, group: Group) -> None:
+        """Cast a rank's part of a unit to a flat array, and copy that into the gathered buffer."""
+        size, phase = self.batch.element_bytes, self._phase
+        part = -(-self.elements[unit] // group.num_ranks)
+        casts = size != FP32_BYTES
+        kept = size if group is self.sharding.resharded else FP32_BYTES
+        sizes = (kept + size * casts) * part, size * (1 + casts) * part
+        self.order.compute(_pass_over("parameter copy in", *sizes, phase, beside=group))
+
+    def _copy_out(self, unit: int) -> None:
+        """Copy a unit's parameters out of the buffer, which a forward pass frees one unit later."""
+        num_bytes = self.elements[unit] * self.batch.element_bytes
+        self.order.compute(_pass_over("parameter copy out", num_bytes, num_bytes, self._phase))
+        self._buffer = unit
+        self._count_gathered()
+        if not self.is_forward:
+            self._buffer = None
+
+    def _add_reduced(self, unit: int) -> None:
+        """Add what was reduced to the rank's fp32 shard; the only reduction is left as it comes."""
+        shard = -(-self.elements[unit] // self.sharding.data.num_ranks)
+        given, adds = self.batch.gradient_bytes, self.sharding.accumulates
+        if adds or given != FP32_BYTES:
+            read, group = given + FP32_BYTES * adds, self.sharding.last_group
+            name, phase = "gradient accumulate", Phase.WEIGHT_GRADIENT
+            op = _pass_over(name, read * shard, FP32_BYTES * shard, phase, beside=group)
+            self.order.compute(op)
+
+    @property
+    def _phase(self) -> Phase:
+        return Phase.FORWARD if self.is_forward else Phase.INPUT_GRADIENT
+
+    @property
+    def _given_bytes(self) -> int:
+        """Bytes of an element of a gradient before it is reduced."""
+        sharding, batch = self.sharding, self.batch
+        copies = sharding.fully_shards and sharding.accumulates
+        return batch.element_bytes if copies else batch.gradient_bytes
+
+    def _count_buckets(self, copied_bytes: int = 0) -> None:
+        """Gradients that are whole, and the buffers that are reduced or copied to."""
+        held = self._sum(self.whole) * self._given_bytes + copied_bytes
+        if self.sharding.fully_shards and self._reducing and self.overlaps:
+            held += self.elements[self._reducing[0]] * self.batch.gradient_bytes
+        self.bucket_bytes = max(self.bucket_bytes, held)
 
     def _count_gathered(self) -> None:
         held = self._sum(self.gathered)
+        if self._buffer is not None:
+            held += self.elements[self._buffer]
         if self.sharding.resharded:
             ranks = self.sharding.resharded.num_ranks
             held += sum(-(-self.elements[unit] // ranks) for unit in self.resharded)
@@ -208,7 +283,14 @@ def _exchange(name: str, work: Collective, phase: Phase) -> Op:
     return collective(name, work, phase, holds_activation=False)
 
 
-def _pass_over(name: str, read_bytes: int, write_bytes: int) -> Op:
-    """A kernel over gradients, which are no activations."""
-    phase, stream = Phase.WEIGHT_GRADIENT, KernelFamily.STREAM
-    return elementwise(name, read_bytes, write_bytes, phase, holds_bytes=0, family=stream)
+def _pass_over(
+    name: str,
+    read_bytes: int,
+    write_bytes: int,
+    phase: Phase = Phase.WEIGHT_GRADIENT,
+    beside: Group | None = None,
+) -> Op:
+    """A kernel over parameters or gradients, which are no activations."""
+    stream = KernelFamily.STREAM
+    op = elementwise(name, read_bytes, write_bytes, phase, holds_bytes=0, family=stream)
+    return op if beside is None else op.replace(beside=beside)

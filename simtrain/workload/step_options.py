@@ -10,6 +10,7 @@ from simtrain.scenario import Scenario
 from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.hashing import hashed_once, shared
 from simtrain.workload.shard_groups import joining_group, shard_ranks
+from simtrain.workload.work import FP32_BYTES
 
 
 @hashed_once
@@ -26,6 +27,8 @@ class StepOptions:
         tied: the two stages that hold the same parameters, if there are two.
         zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
         unscales: gradients come from scaled losses (fp16).
+        fully_shards: shards of parameters are in fp32 and are the master weights; gradients are
+            added to fp32 shards.
         fused_adam: Adam is one kernel; PyTorch's foreach has one for each of its steps.
         reduces_beside_backward: in buckets, beside the last backward pass.
         gathers_beside_forward: parameters in the same buckets, beside the first forward pass.
@@ -58,6 +61,7 @@ class StepOptions:
     expert_data: Group | None = None
     expert_model: Group | None = None
     fused_adam: bool = True
+    fully_shards: bool = False
 
     @classmethod
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
@@ -83,7 +87,8 @@ class StepOptions:
                 reduces_beside_backward=buckets,
                 gathers_beside_forward=buckets and scenario.overlap.parameter_gather,
                 fused_adam=scenario.facts.fused_optimizer,
-                state_bytes=precision.state_bytes,
+                fully_shards=scenario.fully_shards,
+                state_bytes=(0, 4, 4) if scenario.fully_shards else precision.state_bytes,
                 fp8_recipe=precision.fp8_recipe if precision.compute == "fp8" else "",
                 keeps_fp8=precision.fp8_parameters,
                 joining=joining_group(scenario, mesh),
@@ -106,6 +111,11 @@ class StepOptions:
         )
 
     @property
+    def shard_gradient_bytes(self) -> int:
+        """Bytes of an element of the gradients that are left once all are reduced."""
+        return FP32_BYTES if self.fully_shards else self.gradient_bytes
+
+    @property
     def narrow_states(self) -> bool:
         """Whether Adam's kernel reads states as they are stored, and writes the weights too."""
         return self.state_bytes not in ((0, 4, 4), (4, 4, 4))
@@ -113,7 +123,7 @@ class StepOptions:
     def weights_bytes(self, num_parameters: int, num_fp8: int) -> int:
         """Bytes of a rank's weights; `num_fp8` of them are those of fp8 products."""
         kept = num_fp8 if self.keeps_fp8 else 0
-        wide = (num_parameters - kept) * self.element_bytes
+        wide = (num_parameters - kept) * (FP32_BYTES if self.fully_shards else self.element_bytes)
         return wide + RECIPES[self.fp8_recipe].weight_bytes(kept) if kept else wide
 
     def fp8_copies_bytes(self, num_fp8: int) -> int:

@@ -85,7 +85,8 @@ class Microbatch:
     several. Gradients are summed over microbatches in elements of `gradient_bytes`. Products
     multiply `dtype`, and those of linear layers fp8 if there is an `fp8_recipe` (the name of one in
     `workload.fp8`). `kernels` says which kernels the software stack fuses. `experts`
-    are the groups of a model that has experts.
+    are the groups of a model that has experts. Unless `adds_gradients`, each microbatch's gradients
+    of linear layers are reduced as their products leave them.
     """
 
     seq_length: int
@@ -100,6 +101,7 @@ class Microbatch:
     dtype: ProductType = "bf16"
     fp8_recipe: str = ""
     experts: ExpertGroups | None = None
+    adds_gradients: bool = True
 
     @property
     def whole_length(self) -> int:

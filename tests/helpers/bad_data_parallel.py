@@ -85,4 +85,13 @@ BAD_DATA_PARALLEL = [
         ":9:35: E370",
         "fix: write memory.reduce_every_microbatch: true",
     ),
+    bad(
+        "states offloaded from fully_shard",
+        adding(
+            "parallelism: {data: 4}\nmemory: {zero_stage: 3, offload_optimizer: true}\n"
+            "software: torchtitan\n"
+        ),
+        ":10:44: E378",
+        "fix: write memory.offload_optimizer: false, or software.fully_shard: false",
+    ),
 ]

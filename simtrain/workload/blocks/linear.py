@@ -79,10 +79,12 @@ class Products:
         """dA += Xᵀ dY, accumulated into the gradient buffer by the product itself.
 
         It runs when dX, as large as X, has just been computed. Unless the software stack fuses the
-        sum, the product writes a gradient in the compute type, which a kernel adds to the buffer.
+        sum, the product writes a gradient in the compute type, which a kernel adds to the buffer if
+        gradients are added at all.
         """
         batch, rows = self.microbatch, self._rows
-        size, fused = batch.element_bytes, batch.kernels.fused_gradient_accumulation
+        size, adds = batch.element_bytes, batch.adds_gradients
+        fused = adds and batch.kernels.fused_gradient_accumulation
         given, dtype = self._operands
         work = Gemm(
             self.outputs,
@@ -97,7 +99,7 @@ class Products:
         held = rows * (given * self.outputs + size * self.inputs)
         name, phase = f"{self.name} weight gradient", Phase.WEIGHT_GRADIENT
         product = Op(name, work, phase, reads=saved, holds_bytes=held, counts_saved=False)
-        if fused:
+        if fused or not adds:
             return (product,)
         number = self.inputs * self.outputs
         once, buffer = number * size, number * batch.gradient_bytes
