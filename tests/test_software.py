@@ -17,7 +17,7 @@ from simtrain.software import DEFAULT_STACK, Kernels, load_stack
 from simtrain.workload.ops import Op, Phase, saved_bytes
 from simtrain.workload.passes import PassKind
 from simtrain.workload.work import Collective, Elementwise, Gemm
-from tests.helpers.command_line import ROOT, call
+from tests.helpers.command_line import call
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 from tests.helpers.small_layers import FFN, GPT, HEADS, LLAMA, ROWS, VOCAB, B, H, N, S, scenario
 from tests.helpers.toys import a100, chunk_with, machine_of, ops_of, pass_with, plan_of
@@ -225,29 +225,6 @@ def test_slower_attention_takes_as_much_longer_beyond_its_latency() -> None:
 
 
 # ------------------------------------------------------------------------------------- stacks
-
-
-def table_of_stacks() -> list[str]:
-    """The rows of the table in docs/software.md."""
-    names = ["megatron_2022", "megatron_core", "deepspeed_2022"]
-    names += [name for name in reversed(list_stacks()) if name.startswith("torchtitan")][::-1]
-    stacks = [load_stack(name).facts for name in [*names, "eager"]]
-    rows = []
-    for entry in stacks[0]:
-        values = [facts[entry] for facts in stacks]
-        words = [
-            {True: "yes", False: "no", None: "profile's"}.get(value, value)
-            if not isinstance(value, float)
-            else f"{value * 1e6:g} us"
-            for value in values
-        ]
-        rows.append(f"| `{entry}` | {' | '.join(words)} |")
-    return rows
-
-
-def test_the_documented_table_of_stacks_is_current() -> None:
-    text = (ROOT / "docs/software.md").read_text(encoding="utf-8")
-    assert "\n".join(table_of_stacks()) in text
 
 
 def test_the_default_stack_is_what_the_paper_ran() -> None:

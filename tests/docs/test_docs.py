@@ -1,7 +1,6 @@
 """What README.md and docs/ tell a newcomer to type works as written."""
 
 import functools
-import json
 import os
 import pathlib
 import re
@@ -182,43 +181,6 @@ def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
     assert len(spans) == 3 and all(span.startswith("stage 0 ") for span in spans)
     full_s = simulate(load_scenario("table5_22b_full")).iteration_time_s
     assert changed == f"{full_s:.3f} s"
-
-
-def test_the_first_what_if_says_what_its_commands_print() -> None:
-    section = text_of("README.md").partition("## A first what-if")[2]
-    first, second = _FENCED.search(section)[2].splitlines()
-    answers = []
-    for command in (first, second):
-        data = json.loads(call(*shlex.split(command)[1:], "--json").stdout)
-        time_s, bubble_s = data["iteration_time_s"], data["breakdown_s"]["bubble"]
-        answers.append(f"{time_s:.2f} s with {100 * bubble_s / time_s:.1f} %")
-    expected = f"The first says {answers[0]} of it bubble; the second {answers[1]}."
-    assert expected in " ".join(section.split())
-
-
-@pytest.mark.usefixtures("newcomer")
-def test_uneven_stages_say_what_their_commands_print() -> None:
-    section = text_of("README.md").partition("The last stage also has the head")[2]
-    answers = [
-        json.loads(call(*shlex.split(command)[1:], "--json").stdout)["iteration_time_s"]
-        for command in _FENCED.search(section)[2].splitlines()
-    ]
-    expected = (
-        "With 16 of the 32 layers there an iteration takes {:.2f} s, with 14 it takes {:.2f} s."
-    )
-    assert expected.format(*answers) in " ".join(section.split())
-
-
-@pytest.mark.usefixtures("newcomer")
-def test_fused_attention_says_what_its_command_prints() -> None:
-    section = text_of("README.md").partition("Attention is the paper's, five ops")[2]
-    (command,) = _FENCED.search(section)[2].splitlines()
-    fused, unfused = (
-        json.loads(call("run", "my_model.yaml", *options, "--json").stdout)["iteration_time_s"]
-        for options in (shlex.split(command)[3:], [])
-    )
-    said = f"an iteration takes {fused:.2f} s instead of {unfused:.2f} s:"
-    assert said in " ".join(section.split())
 
 
 @pytest.mark.usefixtures("newcomer")

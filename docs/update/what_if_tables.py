@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from docs.update.request import percent, seconds, signed_percent
 from simtrain.cost import training_cost
 from simtrain.hardware.load import load_profile
 from simtrain.scenario import load_scenario
@@ -22,10 +23,6 @@ MODELS = {
     "table5_530b_present": "530B",
     "table5_1t_present": "1T",
 }
-
-
-def percent(share: float) -> str:
-    return f"{share:.1%}".replace("%", " %")
 
 
 def share(row: Row, part: str) -> str:
@@ -108,7 +105,7 @@ def link_bandwidth(rows: Sequence[Row]) -> Lines:
                 times[(replicas, *which)]["iteration_time_s"]
                 for which in (links, ("300 GB/s", "200 Gb/s"))
             )
-            cells.append(f"{changed / before - 1:+.1%}".replace("%", " %").replace("-", "−"))
+            cells.append(signed_percent(changed / before - 1))
         yield cells
 
 
@@ -128,7 +125,7 @@ def data_parallel_scaling(rows: Sequence[Row]) -> Lines:
     for row in best:
         ideal = first["tokens_per_s"] * row["num_gpus"] / first["num_gpus"]
         if row["num_gpus"] not in (16, 32):
-            reached = f"{row['tokens_per_s'] / ideal:.0%}".replace("%", " %")
+            reached = percent(row["tokens_per_s"] / ideal, 0)
             yield [f"{row['num_gpus']:,}", f"{row['tokens_per_s']:,.0f}", reached]
 
 
@@ -194,7 +191,7 @@ def userbuffers(rows: Sequence[Row]) -> Lines:
         for row in (without, used):
             cells += [f"{row['tokens_per_s']:,.0f}", share(row, "tensor_communication")]
         gain = used["tokens_per_s"] / without["tokens_per_s"] - 1
-        yield [*cells, f"{gain:+.1%}".replace("%", " %")]
+        yield [*cells, signed_percent(gain)]
 
 
 QUERY_GROUPS = (64, 32, 16, 8)
@@ -249,3 +246,49 @@ TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
         expert_parallel,
     )
 }
+
+_HEADS = {
+    "recompute_strategies": "model | 2048 tokens | 4096 tokens | 8192 tokens",
+    "pipeline_bubble": "chunks a stage | 8 microbatches | 64 microbatches | 256 microbatches",
+    "hardware_generations": "model | GPUs | tokens/s | MFU | with | USD for a million tokens",
+    "tensor_across_nodes": (
+        "tensor × pipeline | iteration, s | exposed tensor-parallel communication | bubble"
+        " | peak, GiB"
+    ),
+    "data_parallel_scaling": "GPUs | tokens/s | of the ideal",
+    "larger_batch": (
+        "model | recompute | most sequences that fit | tokens/s | with as many as without recompute"
+    ),
+    "context_parallel": (
+        "context | no recompute: tensor | tokens/s | peak, GiB | full recompute: tensor"
+        " | tokens/s | peak, GiB"
+    ),
+    "fp8": "products | fastest that fits | tokens/s | against bf16 | MFU | peak, GiB",
+    "userbuffers": (
+        "tokens of a sequence | tensor | without: tokens/s | exposed within layers"
+        " | with: tokens/s | exposed within layers | gain"
+    ),
+    "grouped_queries": (
+        "groups | 64 sequences of 8,192 tokens | 32 of 16,384 | 16 of 32,768, full recompute"
+    ),
+    "expert_parallel": (
+        "ranks on nodes | pipeline × data | tokens/s | MFU | exposed all-to-alls"
+        " | exposed reduction of gradients | peak, GiB"
+    ),
+}
+
+
+def head_of(sweep: str, rows: Sequence[Row]) -> list[str]:
+    """The head of a sweep's table."""
+    if sweep != "link_bandwidth":
+        return _HEADS[sweep].split(" | ")
+    usual = ("300 GB/s", "200 Gb/s")
+    times = {
+        row["replicas"]: seconds(row["iteration_time_s"])
+        for row in rows
+        if tuple(row[axis] for axis in LINK_AXES) == usual
+    }
+    return [
+        "change",
+        *(f"{number} replica{'s' * (number != 'one')}, {times[number]}" for number in times),
+    ]

@@ -1,0 +1,54 @@
+"""The documents, and the files that they tell a reader to write."""
+
+import pathlib
+import re
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).parents[2]
+_FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_WRITTEN = ("yaml", "bash", "json", "toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a document."""
+
+    language: str
+    text: str
+
+    @property
+    def file_name(self) -> str | None:
+        """The file that a reader writes with this text: its first line names it."""
+        if self.language == "json":
+            return "config.json"
+        named = re.match(r"# ([\w.]+\.\w+)\n", self.text)
+        return named[1] if named and self.language in _WRITTEN else None
+
+
+def documents() -> list[str]:
+    """README.md and all pages of docs/, by their path in the repository."""
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    return ["README.md", *(page.relative_to(ROOT).as_posix() for page in pages)]
+
+
+def text_of(document: str) -> str:
+    """The text of a document."""
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def blocks_in(text: str) -> list[Block]:
+    """The fenced blocks of a text."""
+    return [Block(language, block) for _, language, block in _FENCED.findall(text)]
+
+
+def blocks(document: str) -> list[Block]:
+    """The fenced blocks of a document."""
+    return blocks_in(text_of(document))
+
+
+def write_files(folder: pathlib.Path) -> None:
+    """Write the files that the documents tell a reader to write."""
+    for document in documents():
+        for block in blocks(document):
+            if block.file_name:
+                (folder / block.file_name).write_text(block.text, encoding="utf-8")

@@ -1,0 +1,84 @@
+"""Figures of `simtrain reproduce`: ours beside the paper's."""
+
+import functools
+
+from docs.update import paper_memory
+from docs.update.request import Generator, Request, percent, signed_percent, table
+from simtrain import paper
+from simtrain.paper.entries import Comparison, Entry, Section
+from simtrain.paper.times import DATA_PARALLEL_530B_S
+
+MEMORY = ("fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
+HEAD = ["model", "strategy", "paper", "simulated", "error"]
+
+
+@functools.cache
+def reproduced(target: str) -> paper.Reproduced:
+    """A target of `simtrain reproduce`, simulated once."""
+    return paper.reproduce(target)
+
+
+def _times(target: str) -> Comparison:
+    result = reproduced(target)
+    assert isinstance(result, Comparison)
+    return result
+
+
+def _line(times: Section, row: Entry, label: str = "") -> list[str]:
+    error = signed_percent(times.error(row) or 0.0, 2)
+    both = f"{row.paper:.2f} s", f"{row.simulated:#.4g} s"
+    return [label or row.labels[0], row.labels[1], *both, error]
+
+
+def table5(request: Request) -> str:
+    """Table 5; `table5 dp530b` adds the 530B model with data parallelism."""
+    times = _times("table5").times
+    rows = [_line(times, row) for row in times.entries]
+    if request.words:
+        times = _times("dp530b").times
+        rows += [_line(times, row, "530B, 8-way data parallel") for row in times.entries]
+    return table(HEAD, rows)
+
+
+def table5_error(request: Request) -> str:
+    """Table 5: `table5_error mean` of |error|, or `largest`."""
+    (which,) = request.words
+    result = _times("table5")
+    return percent(result.mean_abs_error if which == "mean" else result.max_abs_error)
+
+
+def table5_gains(request: Request) -> str:
+    """Throughput gains over full recompute: ours (the paper's)."""
+    gains = _times("table5").gains
+    return ", ".join(
+        f"{gain.labels[0]} {percent(gain.simulated)} ({percent(gain.paper or 0)})" for gain in gains
+    )
+
+
+def dp530b(request: Request) -> str:
+    """The 530B model with data parallelism: `dp530b time`, `error`, `exposed` or `hidden`."""
+    (row,) = _times("dp530b").rows
+    alone_s = _times("table5").times.value("530B", row.labels[1])
+    hidden_s = row.facts["overlapped_s"] - alone_s
+    return {
+        "time": f"{row.simulated:.2f} s",
+        "error": signed_percent(row.simulated / DATA_PARALLEL_530B_S - 1, 2),
+        "exposed": f"{row.simulated - alone_s:.2f} s",
+        "hidden": f"{hidden_s:.2f} s ({percent(hidden_s / alone_s)})",
+    }[request.text]
+
+
+def memory(request: Request) -> str:
+    """The papers' figures of memory and overhead, and ours; or one of `figures` by name."""
+    known = {target: reproduced(target) for target in MEMORY}
+    if request.text:
+        return paper_memory.figures(known)[request.text]
+    rows = paper_memory.lines(known)
+    return table(
+        ["target", "figure", "paper", "ours"], [[f"`{target}`", *rest] for target, *rest in rows]
+    )
+
+
+GENERATORS: dict[str, Generator] = {
+    one.__name__: one for one in (table5, table5_error, table5_gains, dp530b, memory)
+}

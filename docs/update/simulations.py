@@ -1,0 +1,99 @@
+"""Figures of one simulated iteration, and of two against each other.
+
+A request is a scenario and assignments, as after `simtrain run`:
+`time table5_175b_present schedule=1f1b parallelism.interleave=1`. Where two are compared, `against`
+stands between them; assignments alone are laid over the first scenario.
+"""
+
+import functools
+import pathlib
+import tempfile
+
+from docs.update.documents import write_files
+from docs.update.request import Generator, Request, percent, seconds
+from simtrain.evaluation import Evaluation, Evaluator, Run
+from simtrain.scenario import Scenario, load_scenario
+
+_EVALUATOR = Evaluator(allow_oom=True)
+
+
+@functools.cache
+def written_files() -> tempfile.TemporaryDirectory[str]:
+    """A folder with the files that the documents tell a reader to write."""
+    folder = tempfile.TemporaryDirectory()
+    write_files(pathlib.Path(folder.name))
+    return folder
+
+
+@functools.cache
+def scenario_of(words: tuple[str, ...]) -> Scenario:
+    """The scenario of a name, or of a file that a document shows, with assignments."""
+    name, *assignments = words
+    path = pathlib.Path(written_files().name) / name if name.endswith(".yaml") else name
+    return load_scenario(path, assignments)
+
+
+@functools.cache
+def evaluation(words: tuple[str, ...]) -> Evaluation:
+    """The simulated iteration of a scenario, whether it fits or not."""
+    return _EVALUATOR.evaluate(scenario_of(words))
+
+
+def run_of(words: tuple[str, ...]) -> Run:
+    """The simulated iteration's times."""
+    run = evaluation(words).run
+    assert run is not None
+    return run
+
+
+def _scenarios(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    words = request.words
+    place = words.index("against")
+    first, second = words[:place], words[place + 1 :]
+    if not second or "=" in second[0]:
+        second = [first[0], *second]
+    return tuple(first), tuple(second)
+
+
+def time(request: Request) -> str:
+    """Seconds of an iteration."""
+    return seconds(run_of(tuple(request.words)).iteration_time_s)
+
+
+def part(request: Request) -> str:
+    """Share of a part of the breakdown: `part bubble SCENARIO ...`."""
+    name, *words = request.words
+    run = run_of(tuple(words))
+    return percent(getattr(run.breakdown, f"{name}_s") / run.iteration_time_s)
+
+
+def mfu(request: Request) -> str:
+    """Model FLOPs utilization."""
+    return percent(run_of(tuple(request.words)).mfu)
+
+
+def tokens_per_s(request: Request) -> str:
+    """Tokens per second of all GPUs."""
+    return f"{run_of(tuple(request.words)).tokens_per_s:,.0f}"
+
+
+def peak(request: Request) -> str:
+    """Peak memory of the fullest stage."""
+    return f"{evaluation(tuple(request.words)).peak_bytes / 2**30:.1f} GiB"
+
+
+def faster(request: Request) -> str:
+    """How many percent more tokens per second: `faster SCENARIO ... against SCENARIO ...`."""
+    first, second = (run_of(words).tokens_per_s for words in _scenarios(request))
+    return percent(first / second - 1)
+
+
+def less_time(request: Request) -> str:
+    """How many percent less time: `less_time SCENARIO ... against SCENARIO ...`."""
+    first, second = (run_of(words).iteration_time_s for words in _scenarios(request))
+    return percent(1 - first / second)
+
+
+GENERATORS: dict[str, Generator] = {
+    one.__name__: one for one in (time, part, mfu, tokens_per_s, peak, faster, less_time)
+}

@@ -1,0 +1,59 @@
+"""Documents quote what simtrain computes today; `python -m docs.update` rewrites them."""
+
+import pytest
+
+from docs.update import papers, what_ifs
+from docs.update.documents import documents
+from docs.update.markers import Marked, marked, replaced
+from docs.update.update import GENERATORS, stale
+
+# Computed where their simulations run: tests/paper/ and tests/docs/test_what_ifs.py.
+ELSEWHERE = papers.GENERATORS.keys() | what_ifs.GENERATORS.keys()
+
+
+@pytest.mark.parametrize("document", documents())
+def test_a_document_is_current(document: str) -> None:
+    assert [*stale(document, GENERATORS.keys() - ELSEWHERE)] == []
+
+
+TEXT = """\
+It takes <!--=time a b=1-->1.00 s<!--/-->, not <!--=time c-->2.00 s<!--/-->.
+
+- A list:
+  <!--=times-->
+
+  | a |
+
+  <!--/-->
+"""
+
+
+def test_markers_are_found_in_lines_and_around_blocks() -> None:
+    first, second, block = marked(TEXT)
+    assert (first.request, first.text, first.line) == ("time a b=1", "1.00 s", 1)
+    assert (second.request, second.text) == ("time c", "2.00 s")
+    assert (block.request, block.text, block.line) == ("times", "| a |", 4)
+
+
+def test_only_what_stands_between_markers_is_replaced() -> None:
+    def value(one: Marked) -> str:
+        return "| b |\n\n| c |" if one.request == "times" else one.text[::-1]
+
+    new = replaced(TEXT, value)
+    assert new == (
+        TEXT.replace("1.00 s", "s 00.1")
+        .replace("2.00 s", "s 00.2")
+        .replace("| a |", "| b |\n\n  | c |")
+    )
+    assert replaced(TEXT, lambda one: one.text) == TEXT
+
+
+def test_a_marker_at_the_start_of_a_line_of_text_is_refused() -> None:
+    with pytest.raises(ValueError, match="line 2"):
+        replaced("It takes\n<!--=time a-->1.00 s<!--/-->.", lambda one: one.text)
+
+
+def test_a_name_that_nothing_computes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("docs.update.update.text_of", lambda name: "<!--=tiem a-->\n\n<!--/-->")
+    with pytest.raises(ValueError, match=r'README\.md:1: no generator "tiem"; there are .* time'):
+        list(stale("README.md"))
