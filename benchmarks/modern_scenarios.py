@@ -61,7 +61,7 @@ def modern_scenario(rng: random.Random) -> Values:
         "precision": precision,
         "overlap": _overlap(rng, split, memory) | _userbuffers(rng, split, model, precision),
     }
-    if precision["compute"] != "fp8" and rng.random() < 0.25:
+    if rng.random() < 0.25:
         _add_experts(rng, scenario)
     scenario["software"] |= _software(rng, scenario)
     if rng.random() < 0.3:
@@ -132,11 +132,12 @@ def _model(rng: random.Random, split: Values, precision: Values, fused: bool) ->
     )
     if model.get("position_embedding", "learned") != "learned" and rng.random() < 0.4:
         model["mtp_num_layers"] = rng.choice([1, 2])
-    if fused and precision["compute"] != "fp8" and rng.random() < 0.25:
+    if fused and rng.random() < 0.25:
+        ranks = [32, 80, 24, 96] if unit == 8 else [128, 256]
         latent = _sometimes(
-            rng, q_lora_rank=[24, 96], qk_pos_emb_head_dim=[16, 32], v_head_dim=[32, 64]
+            rng, q_lora_rank=ranks, qk_pos_emb_head_dim=[16, 32], v_head_dim=[32, 64]
         )
-        return model | {"latent_attention": {"kv_lora_rank": rng.choice([32, 80])} | latent}
+        return model | {"latent_attention": {"kv_lora_rank": rng.choice(ranks)} | latent}
     if fused and rng.random() < 0.2:
         model["attention_window"] = rng.choice([1, 32, 300, 100_000])
     channels = [64, 128] if unit == 8 else [128]
@@ -157,18 +158,19 @@ def _add_experts(rng: random.Random, scenario: Values) -> None:
     if rng.random() < 0.5:
         split["expert_tensor"] = 1
     of_expert = split.get("expert_tensor", split["tensor"])
+    least = 64 if scenario["precision"]["compute"] == "fp8" else 8
     split["expert"] = rng.choice([one for one in (1, 2, 4, 8) if ranks % (one * of_expert) == 0])
     split |= _sometimes(rng, expert_dispatch=["all_gather"])
     experts: Values = {
         "num": split["expert"] * rng.choice([1, 2, 4]),
-        "ffn_hidden_size": of_expert * rng.choice([8, 96, 512]),
+        "ffn_hidden_size": of_expert * rng.choice([least, 96, 512]),
     }
     experts["top_k"] = rng.randint(1, min(3, experts["num"]))
     experts |= _sometimes(rng, layer_frequency=[2], first_dense_layers=[1])
     if scenario["precision"]["compute"] != "bf16" or rng.random() < 0.3:
         experts["router_dtype"] = "fp32"
     if rng.random() < 0.4:
-        experts["shared_ffn_hidden_size"] = split["tensor"] * rng.choice([8, 256])
+        experts["shared_ffn_hidden_size"] = split["tensor"] * rng.choice([least, 256])
         experts |= _sometimes(rng, shared_gate=[True])
         if split.get("expert_dispatch") is None:
             scenario["overlap"] |= _sometimes(rng, shared_expert=[True])

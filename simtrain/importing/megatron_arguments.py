@@ -149,6 +149,7 @@ class Effect:
         return value not in (*self.neutral, *off, "None", "[]", "")
 
 
+_PADDING = "each rank pads the tokens of each expert before it sends them: more rows, fewer kernels"
 _KERNEL = "other kernels, which read and write more of the activations: slower"
 NOT_MODELLED: dict[str, Effect] = {
     # Model.
@@ -227,6 +228,8 @@ NOT_MODELLED: dict[str, Effect] = {
     ),
     "use_legacy_models": Effect("the older layers, with other kernels"),
     # Precision.
+    "moe_router_padding_for_fp8": Effect(_PADDING),
+    "moe_router_padding_for_quantization": Effect(_PADDING),
     "fp8_wgrad": Effect("weight gradients in bf16: slower", ("True",)),
     "first_last_layers_bf16": Effect(
         "the first and the last layers stay in bf16: slower",

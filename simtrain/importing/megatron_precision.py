@@ -14,10 +14,6 @@ _STATES = {"exp_avg_dtype": "precision.exp_avg", "exp_avg_sq_dtype": "precision.
 def set_precision(mapping: _Mapping) -> None:
     """Set what products, gradients, weights and optimizer states are in."""
     bf16, fp16, fp8 = mapping.flag("bf16"), mapping.flag("fp16"), mapping.given("fp8")
-    if fp8 and mapping.integer("num_experts"):
-        text = "products in fp8 are faster; with experts they are in 16 bits here"
-        mapping.draft.note(fp8.words, text, fp8.place)
-        fp8 = None
     if fp8:
         mapping.set("precision.compute", "fp8", "fp8")
         otherwise = "default of Megatron-LM"

@@ -243,14 +243,6 @@ EXPERT_RULES += [
         ("memory.shard_over", "model.experts"),
     ),
     rule_against(
-        "E487",
-        "products of experts in fp8 are not simulated",
-        {"precision.compute": ["bf16"], "model.experts": [None]},
-        _if_experts(lambda one, _: one.precision.compute == "fp8"),
-        "precision.compute is fp8 in a model with experts",
-        ("precision.compute", "model.experts"),
-    ),
-    rule_against(
         "E488",
         "the gate weighs the shared expert",
         {"model.experts.shared_gate": [False], "model.experts.shared_ffn_hidden_size": []},

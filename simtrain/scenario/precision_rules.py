@@ -1,12 +1,13 @@
 """What fp8, fp32 and narrow optimizer states ask of a scenario.
 
 Sources: Megatron-LM's arguments.py and optimizer_config.py; Transformer Engine's `utils.py`
-(`assert_dim_for_fp8_exec`), `fused_adam.py` and float8_blockwise_tensor.py (`is_quantizable`).
+(`assert_dim_for_fp8_exec`), `fused_adam.py`, float8_blockwise_tensor.py and mxfp8_tensor.py
+(`is_quantizable`, without which ranks gather bf16).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
 
 from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.schema import Scenario
@@ -14,6 +15,8 @@ from simtrain.scenario.violation import Rule, Violation, registering, rule_again
 
 _DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32}
 """What the sizes of fp8 products are multiples of."""
+_NOT_GATHERED = _DIVISORS | {"blockwise": 16}
+"""The same of sizes that no rank gathers: their last block of 128 may have fewer numbers."""
 
 PRECISION_RULES: list[Rule] = [
     rule_against(
@@ -79,13 +82,6 @@ PRECISION_RULES: list[Rule] = [
         lambda one: one.precision.compute == "fp32" and one.attention_backend == "fused",
     ),
     rule_against(
-        "E392",
-        "products that every tensor-parallel rank computes whole are not simulated in fp8",
-        {"precision.compute": ["bf16"], "model.latent_attention": [None]},
-        lambda one: one.precision.compute == "fp8" and one.model.latent_attention,
-        "precision.compute is fp8 while model.latent_attention is set",
-    ),
-    rule_against(
         "E388",
         "the precision-aware optimizer, which has narrow states, is a distributed one on the GPU",
         {
@@ -132,23 +128,15 @@ _rule = registering(PRECISION_RULES)
 
 @_rule("E390", "fp8 products take sizes that their scales and 16 bytes divide")
 def _sizes_in_fp8(scenario: Scenario) -> Violation | None:
-    precision, split = scenario.precision, scenario.parallelism
+    precision = scenario.precision
     if precision.compute != "fp8":
         return None
-    divisor, recipe = _DIVISORS[precision.fp8_recipe], precision.fp8_recipe
-    tokens = scenario.model.seq_length * scenario.batch.micro
-    ranks = split.context * (split.tensor if split.sequence_parallel else 1)
-    sizes = (
-        ("model.hidden_size", scenario.model.hidden_size, 1, 1),
-        ("model.ffn_hidden_size", scenario.model.ffn_hidden_size, split.tensor, 1),
-        *_head_sizes(scenario),
-        ("model.seq_length", tokens, ranks, scenario.batch.micro),
-    )
-    for field, size, parts, times in sizes:
+    recipe = precision.fp8_recipe
+    for field, own, size, parts, divisors in _sizes(scenario):
+        divisor = divisors[recipe]
         if size % parts or size // parts % divisor == 0:
             continue
-        own = size // times
-        recipes = [name for name, other in _DIVISORS.items() if size // parts % other == 0]
+        recipes = [name for name, other in divisors.items() if size // parts % other == 0]
         return Violation(
             f"{field} is {own}, which gives each rank {size // parts} in fp8 products: not a "
             f"multiple of {divisor}, as the recipe {recipe} needs",
@@ -162,18 +150,53 @@ def _sizes_in_fp8(scenario: Scenario) -> Violation | None:
     return None
 
 
-def _head_sizes(scenario: Scenario) -> Iterable[tuple[str, int, int, int]]:
-    """Columns of queries, and of keys and values, on all ranks, as multiples of a head."""
+_Size = tuple[str, int, int, int, dict[str, int]]
+"""A field, its value, the size that follows, over how many ranks that is divided, and divisors."""
+
+
+def _sizes(scenario: Scenario) -> Iterator[_Size]:
+    """Columns and rows of the products in fp8."""
+    model, split = scenario.model, scenario.parallelism
+    experts, tensor = model.experts, split.tensor
+    yield "model.hidden_size", model.hidden_size, model.hidden_size, 1, _DIVISORS
+    if model.has_dense_layers:
+        size = model.ffn_hidden_size
+        yield "model.ffn_hidden_size", size, size, tensor, _DIVISORS
+    if experts:
+        ranks = split.expert_tensor or tensor
+        size, shared = experts.ffn_hidden_size, experts.shared_ffn_hidden_size
+        yield "model.experts.ffn_hidden_size", size, size, ranks, _NOT_GATHERED
+        yield "model.experts.shared_ffn_hidden_size", shared, shared, tensor, _NOT_GATHERED
+    yield from _latent_sizes(scenario) if model.latent_attention else _head_sizes(scenario)
+    tokens = model.seq_length * scenario.batch.micro
+    ranks = split.context * (tensor if split.sequence_parallel else 1)
+    yield "model.seq_length", model.seq_length, tokens, ranks, _DIVISORS
+
+
+def _head_sizes(scenario: Scenario) -> Iterator[_Size]:
+    """Columns of queries, and of keys and values, on all ranks."""
     model, parts = scenario.model, scenario.parallelism.tensor
-    channels, heads = model.kv_channels, model.num_attention_heads
-    columns = heads * channels
-    yield "model.kv_channels", columns, parts, heads
-    yield (
-        "model.kv_channels",
-        2 * model.num_query_groups * channels,
-        parts,
-        2 * model.num_query_groups,
-    )
+    own, field = model.kv_channels, "model.kv_channels"
+    yield field, own, model.num_attention_heads * own, parts, _DIVISORS
+    yield field, own, 2 * model.num_query_groups * own, parts, _DIVISORS
+
+
+def _latent_sizes(scenario: Scenario) -> Iterator[_Size]:
+    """Latents, which sequence parallelism gathers, and columns of all heads."""
+    sizes, split = scenario.model.latent_attention, scenario.parallelism
+    heads, parts, name = scenario.model.num_attention_heads, split.tensor, "model.latent_attention"
+    if sizes is None:
+        return
+    divisors = _DIVISORS if split.sequence_parallel else _NOT_GATHERED
+    for field in ("q_lora_rank", "kv_lora_rank"):
+        own = getattr(sizes, field) or 0
+        yield f"{name}.{field}", own, own, 1, divisors
+    rotated, plain, value = sizes.qk_pos_emb_head_dim, sizes.qk_head_dim, sizes.v_head_dim
+    down = sizes.kv_lora_rank + rotated
+    yield f"{name}.qk_pos_emb_head_dim", rotated, down, 1, _NOT_GATHERED
+    yield f"{name}.v_head_dim", value, heads * value, parts, _NOT_GATHERED
+    for columns in (sizes.query_size, plain + value):
+        yield f"{name}.qk_head_dim", plain, heads * columns, parts, _NOT_GATHERED
 
 
 def products_rule(known: Collection[str]) -> Rule:

@@ -17,6 +17,9 @@ pytorch/distributed.py (`gather_along_first_dim`), pytorch/csrc/extensions/norma
 - mxfp8: one scale of one byte for each 32 numbers along a row or a column. Blackwell's products
   read either copy, so that nothing is transposed.
 
+Grouped products (pytorch/module/grouped_linear.py) cast both copies of each expert's rows and
+gather nothing. `Fp8Padding` (pytorch/module/fp8_padding.py) pads the rows of each expert before.
+
 Not modelled: the history of the largest numbers, which delayed scaling updates once a pass.
 """
 
@@ -54,6 +57,7 @@ class Fp8Recipe:
         block: numbers along a row that share a scale; 0 if all of a tensor do.
         scale_bytes: of a block's scale.
         weight_block: numbers of a weight that share a scale.
+        row_multiple: tokens of an expert are padded to a multiple of it.
     """
 
     dtype: ProductType
@@ -64,6 +68,7 @@ class Fp8Recipe:
     block: int = 0
     scale_bytes: int = 0
     weight_block: int = 0
+    row_multiple: int = 16
 
     def scales_bytes(self, elements: int) -> int:
         """Bytes of the scales of activations or gradients; one number a tensor is not counted."""
@@ -87,7 +92,13 @@ RECIPES: Mapping[str, Fp8Recipe] = MappingProxyType(
             "fp8_block", casts_both=True, block=128, scale_bytes=FP32_BYTES, weight_block=128 * 128
         ),
         "mxfp8": Fp8Recipe(
-            "mxfp8", casts_both=True, transposes=False, block=32, scale_bytes=1, weight_block=32
+            "mxfp8",
+            casts_both=True,
+            transposes=False,
+            block=32,
+            scale_bytes=1,
+            weight_block=32,
+            row_multiple=32,
         ),
     }
 )
@@ -148,6 +159,11 @@ def fp8_tensors(tape: Tape, name: str, rows: int, width: int) -> tuple[Tensor, .
 def recipe_of(batch: Microbatch) -> Fp8Recipe:
     """The recipe of a microbatch whose linear layers multiply in fp8."""
     return RECIPES[batch.fp8_recipe]
+
+
+def recipe_or_none(batch: Microbatch) -> Fp8Recipe | None:
+    """The recipe of a microbatch, or None if its linear layers do not multiply in fp8."""
+    return RECIPES[batch.fp8_recipe] if batch.fp8_recipe else None
 
 
 def _pass_over(name: str, read_bytes: int, write_bytes: int, phase: Phase) -> Op:

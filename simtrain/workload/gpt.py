@@ -65,19 +65,23 @@ class TransformerLayer:
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """From the layer's input to its output."""
-        given = self._norm(tape, x, "attention")
+        shared = self.parallel_attention_mlp == "one_norm"
+        feeds_mlp = self.experts is None
+        feeds_attention = self.latent_attention is None and (feeds_mlp or not shared)
+        given = self._norm(tape, x, "attention", feeds_products=feeds_attention)
         y = self._attention(tape, given)
         if self.parallel_attention_mlp == "none":
             x = self._add(tape, (y,), x, "attention")
-            y = self._mlp(tape, self._norm(tape, x, "MLP"))
+            given = self._norm(tape, x, "MLP", feeds_products=feeds_mlp)
+            y = self._mlp(tape, given)
             return self._add(tape, (y,), x, "MLP")
         if self.parallel_attention_mlp == "two_norms":
-            given = self._norm(tape, x, "MLP")
+            given = self._norm(tape, x, "MLP", feeds_products=feeds_mlp)
         return self._add(tape, (y, self._mlp(tape, given)), x, "attention and MLP")
 
-    def _norm(self, tape: Tape, x: Tensor, label: str) -> Tensor:
+    def _norm(self, tape: Tape, x: Tensor, label: str, *, feeds_products: bool) -> Tensor:
         name = f"{label} {NORMS[self.normalization]}"
-        return norm(tape, x, name, self.normalization, feeds_products=True)
+        return norm(tape, x, name, self.normalization, feeds_products=feeds_products)
 
     def _attention(self, tape: Tape, x: Tensor) -> Tensor:
         if self.latent_attention is None:

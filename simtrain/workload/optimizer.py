@@ -201,7 +201,8 @@ def _shard_casts(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]
     """
     if not options.keeps_fp8:
         return ()
-    recipe, held = RECIPES[options.fp8_recipe], options.held(parameters.in_fp8, from_stage=1)
+    recipe, number = RECIPES[options.fp8_recipe], parameters.in_fp8
+    held = options.held(number, parameters.experts, from_stage=1)
     cast = _stream("weights to fp8", 2 * held, recipe.weight_bytes(held))
     if recipe.dtype == "fp8" and not recipe.finds_largest:
         return (cast,)
@@ -249,15 +250,18 @@ def parameter_gather(
 ) -> tuple[Op, ...]:
     """Every rank gets the parameters that the others updated, unless it holds only its shard.
 
-    `num_fp8` of them are weights of fp8 products, of which none belong to experts.
+    `num_fp8` of them are weights of fp8 products, all those of experts among them.
     """
     if options.zero_stage not in (1, 2):
         return ()
     name, kind = "parameter all-gather", CollectiveKind.ALL_GATHER
+    of_experts = num_expert if num_fp8 else 0
     return tuple(
         _collective(name, kind, options.weights_bytes(number, fp8), group)
         for (number, group), fp8 in zip(
-            options.over_replicas(num_parameters, num_expert), (num_fp8, 0), strict=False
+            options.over_replicas(num_parameters, num_expert),
+            (num_fp8 - of_experts, of_experts),
+            strict=False,
         )
         if group.num_ranks > 1
     )

@@ -9,7 +9,7 @@ from simtrain.hardware.load import load_profile
 from simtrain.mesh import Group
 from simtrain.workload.work import Collective, CollectiveKind, GroupedGemm
 from tests.helpers.command_line import ROOT
-from tests.helpers.published_experts import COMBINE_US, GROUPED_US
+from tests.helpers.published_experts import COMBINE_US, GROUPED_FP8, GROUPED_US
 
 VALIDATION = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
 B200, H100 = (DurationModel(load_profile(name)) for name in ("b200_sxm", "h100_sxm"))
@@ -45,6 +45,26 @@ def grouped_table() -> Iterator[str]:
         yield f"| {name} | {band} | {len(found)} | {mean:.2f} | {100 * error:.0f} % |"
 
 
+def fp8_seconds(name: str, profile: str, shape: tuple[int, int, int, int]) -> float:
+    experts, tokens, outputs, inputs = shape
+    rows, weight = experts * tokens, name == "weight gradient"
+    sizes = (1, 4 if weight else 2, "fp8_block")
+    work = GroupedGemm(experts, rows, inputs, outputs, rows, rows, weight, *sizes)
+    return DurationModel(load_profile(profile)).seconds(work)
+
+
+def fp8_table() -> Iterator[str]:
+    for name, (profile, rates) in GROUPED_FP8.items():
+        found = [
+            fp8_seconds(name, profile, shape) * rate / (2 * math.prod(shape))
+            for shape, rate in rates.items()
+        ]
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        error = sum(abs(one - 1) for one in found) / len(found)
+        tokens = f"{min(one[1] for one in rates):,} to {max(one[1] for one in rates):,}"
+        yield f"| {name} | {tokens} | {len(found)} | {mean:.2f} | {100 * error:.0f} % |"
+
+
 def combine_s(nodes: int, tokens: int) -> float:
     """Our all-to-all of eight copies of each token, in bf16."""
     group = Group(("ep",), 8 * nodes, 8)
@@ -71,8 +91,8 @@ def combine_table() -> Iterator[str]:
 
 
 def test_the_tables_of_experts_are_current() -> None:
-    lines = [*grouped_table(), *combine_table()]
-    assert len(lines) == 12
+    lines = [*grouped_table(), *fp8_table(), *combine_table()]
+    assert len(lines) == 14
     for line in lines:
         assert line in VALIDATION, line
 

@@ -32,6 +32,34 @@ gradient (accumulated in fp32). Source: MooreThreads/SimuMax, configs/system/b20
 times from its efficiencies of 2,250 TFLOP/s.
 """
 
+GROUPED_FP8 = {
+    "forward": (
+        "h100_sxm",
+        {
+            (4, 8192, 4096, 7168): 1346e12,
+            (4, 8192, 7168, 2048): 1214e12,
+            (8, 4096, 4096, 7168): 1346e12,
+            (8, 4096, 7168, 2048): 1214e12,
+        },
+    ),
+    "weight gradient": (
+        "h200_sxm",
+        {
+            (4, 4096, 7168, 4096): 813.2e12,
+            (4, 4096, 2048, 7168): 813.9e12,
+            (4, 8192, 7168, 4096): 858.6e12,
+            (4, 8192, 2048, 7168): 873e12,
+            (8, 4096, 7168, 4096): 815.7e12,
+        },
+    ),
+}
+"""DeepGEMM's grouped products in fp8 with one scale a block, in FLOP/s.
+
+By the profile that stands for the GPU; experts, tokens of each, outputs and inputs. Sources:
+deepseek-ai/DeepGEMM, README.md at commit 327ec92 (contiguous layout, H800, whose multiprocessors
+are those of an H100), and its issue 107 (H200; results in fp32, times from which rates follow).
+"""
+
 COMBINE_US = {
     1: {512: 190.48, 1024: 307.14, 2048: 528.69, 4096: 972.51, 8192: 1831.5, 16384: 3513.3},
     2: {512: 318.27, 1024: 540.77, 2048: 949.13, 4096: 1777, 8192: 3338, 16384: 6407},

@@ -87,10 +87,12 @@ def test_without_a_type_the_model_and_its_router_are_in_fp32() -> None:
     assert (scenario.precision.compute, scenario.model.experts.router_dtype) == ("fp32", "fp32")
 
 
-def test_products_of_experts_in_fp8_are_noted_and_in_bf16() -> None:
-    scenario, text = import_megatron(f"{BASE} {EXPERTS} --fp8-format hybrid --fp8-param-gather")
-    assert (scenario.precision.compute, scenario.cluster) == ("bf16", "h100_sxm")
-    assert "# - --fp8-format hybrid: products in fp8 are faster; with experts" in text
+def test_products_of_experts_are_imported_in_fp8() -> None:
+    arguments = f"{BASE} {EXPERTS} --fp8-format e4m3 --fp8-recipe blockwise"
+    scenario, text = import_megatron(f"{arguments} --moe-router-padding-for-fp8")
+    assert (scenario.precision.compute, scenario.cluster) == ("fp8", "h100_sxm")
+    assert scenario.precision.fp8_recipe == "blockwise"
+    assert "# - --moe-router-padding-for-fp8: each rank pads the tokens" in text
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,6 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("E484", {"imbalance": 4.5}, {}, {}),
     ("E485", {}, {}, {"precision": {"compute": "fp16"}}),
     ("E486", {}, {}, {"memory": {"zero_stage": 1, "shard_over": 4}}),
-    ("E487", {}, {}, {"precision": {"compute": "fp8"}, "cluster": "h100_sxm"}),
     ("E488", {"shared_gate": True}, {}, {}),
     ("E489", {}, {}, {"overlap": {"shared_expert": True}}),
 ]

@@ -18,10 +18,16 @@ from simtrain.mesh import Group
 from simtrain.workload.blocks.activation import activation
 from simtrain.workload.blocks.dispatch import Routed, cast, permute, sort_chunks, unpermute
 from simtrain.workload.blocks.exchange import all_gather, all_to_all, reduce_scatter
-from simtrain.workload.blocks.grouped import Load, grouped_linear, weighted_activation
+from simtrain.workload.blocks.grouped import (
+    Load,
+    grouped_linear,
+    pad_rows,
+    weighted_activation,
+)
 from simtrain.workload.blocks.linear import column_linear, row_linear
 from simtrain.workload.blocks.router import route
 from simtrain.workload.blocks.side_by_side import side_by_side
+from simtrain.workload.fp8 import recipe_or_none
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import ExpertGroups, Parameter, Tape
@@ -201,11 +207,17 @@ def _compute(
     tape: Tape, routed: Routed, load: Load, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
     """The MLPs of this rank's experts."""
+    rows = load.rows
+    if fp8 := recipe_or_none(tape.microbatch):
+        load = load.padded(fp8.row_multiple, has_capacity=mlp.capacity_factor is not None)
     tokens, chances = routed
+    tokens = pad_rows(tape, tokens, load.rows, "experts padding")
+    chances = pad_rows(tape, chances, load.rows, "experts probability padding")
     width = (1 + mlp.gated) * mlp.ffn // groups.tensor.num_ranks
     y = grouped_linear(tape, tokens, width, load, "experts up")
     y = weighted_activation(tape, y, chances, f"experts {mlp.kernel}", gated=mlp.gated)
-    return grouped_linear(tape, y, tokens.width, load, "experts down")
+    y = grouped_linear(tape, y, tokens.width, load, "experts down")
+    return pad_rows(tape, y, rows, "experts padding dropped")
 
 
 def _shared(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:

@@ -1,17 +1,26 @@
 """What experts do with their tokens: grouped products, and the activation between them.
 
 Sources: Megatron-LM's `TEGroupedMLP` (core/transformer/moe/experts.py) and `WeightedSwiGLUFunction`
-(core/fusions/fused_bias_swiglu.py), which multiplies by the probabilities.
+(core/fusions/fused_bias_swiglu.py), which multiplies by the probabilities. In fp8 (`workload.fp8`)
+the rows of each expert are padded, and the products cast and save their inputs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from simtrain.workload.fp8 import (
+    FP8_BYTES,
+    Fp8Recipe,
+    fp8_tensors,
+    issue_casts,
+    recipe_or_none,
+)
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.tape import Parameter, Tape
-from simtrain.workload.work import GroupedGemm
+from simtrain.workload.work import GroupedGemm, KernelFamily
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,17 @@ class Load:
     mean_rows: int
     model_rows: int
 
+    def padded(self, multiple: int, *, has_capacity: bool) -> Load:
+        """The load if the rows of each expert are padded to a multiple.
+
+        A capacity fixes the rows of each expert. Without one any number of rows is as likely as its
+        neighbours, so that an expert is padded by (multiple - 1) / 2 rows in the mean.
+        """
+        padding = self.experts * (multiple - 1) // 2
+        if has_capacity:
+            padding = self.experts * (-(self.rows // self.experts) % multiple)
+        return replace(self, rows=self.rows + padding, mean_rows=self.mean_rows + padding)
+
 
 def grouped_linear(
     tape: Tape, x: Tensor, outputs: int, load: Load, name: str, *, is_expert: bool = True
@@ -40,38 +60,67 @@ def grouped_linear(
     as those of dense layers are.
     """
     batch = tape.microbatch
+    fp8 = recipe_or_none(batch)
     y = tape.tensor(f"{name} output", load.rows, outputs)
-    size = batch.element_bytes
-
-    def product(name: str, inputs: int, outputs: int, phase: Phase, **changes: object) -> Op:
-        is_weight = phase is Phase.WEIGHT_GRADIENT
-        written = batch.gradient_bytes if is_weight else size
-        rows = load.rows, inputs, outputs, load.mean_rows, load.model_rows
-        work = GroupedGemm(load.experts, *rows, is_weight, size, written, batch.dtype)
-        held = y.num_bytes if phase is Phase.FORWARD else x.num_bytes + y.num_bytes
-        op = Op(name, work, phase, holds_bytes=held, counts_saved=False)
-        return op.replace(**changes)
+    saved = fp8_tensors(tape, f"{name} input in fp8", x.rows, x.width) if fp8 else (x,)
+    product = _products(tape, load, fp8)
+    given_bytes = load.rows * outputs * (FP8_BYTES if fp8 else batch.element_bytes)
 
     def forward(order: IssueOrder) -> None:
-        order.compute(product(name, x.width, outputs, Phase.FORWARD, saves=(x,)))
+        if fp8:
+            issue_casts(order, batch, f"{name} input", x.rows * x.width)
+        op = product(name, x.width, outputs, Phase.FORWARD)
+        order.compute(op.replace(saves=saved, holds_bytes=y.num_bytes))
 
     def backward(order: IssueOrder) -> None:
         phase = Phase.INPUT_GRADIENT
-        order.compute(product(f"{name} input gradient", outputs, x.width, phase))
-        phase = Phase.WEIGHT_GRADIENT
-        order.compute(product(f"{name} weight gradient", x.width, outputs, phase, reads=(x,)))
+        if fp8:
+            issue_casts(order, batch, f"{name} gradient", y.rows * y.width, phase)
+        op = product(f"{name} input gradient", outputs, x.width, phase)
+        order.compute(op.replace(holds_bytes=x.num_bytes + y.num_bytes))
+        op = product(f"{name} weight gradient", x.width, outputs, Phase.WEIGHT_GRADIENT)
+        order.compute(op.replace(reads=saved, holds_bytes=x.num_bytes + given_bytes))
 
-    weights = Parameter(load.experts * x.width * outputs, is_expert=is_expert)
+    elements = load.experts * x.width * outputs
     tape.record(
         name,
         (x,),
         (y,),
         forward,
         backward,
-        parameters=(weights,),
-        deferred_gradient_bytes=y.num_bytes,
+        parameters=(Parameter(elements, is_expert=is_expert, in_fp8=fp8 is not None),),
+        deferred_gradient_bytes=fp8.copy_bytes(y.rows * y.width) if fp8 else y.num_bytes,
     )
     return y
+
+
+def _products(
+    tape: Tape, load: Load, fp8: Fp8Recipe | None
+) -> Callable[[str, int, int, Phase], Op]:
+    """What makes the products of a load from their inputs and outputs."""
+    batch = tape.microbatch
+    size, dtype = (FP8_BYTES, fp8.dtype) if fp8 else (batch.element_bytes, batch.dtype)
+
+    def product(name: str, inputs: int, outputs: int, phase: Phase) -> Op:
+        is_weight = phase is Phase.WEIGHT_GRADIENT
+        written = batch.gradient_bytes if is_weight else batch.element_bytes
+        rows = load.rows, inputs, outputs, load.mean_rows, load.model_rows
+        work = GroupedGemm(load.experts, *rows, is_weight, size, written, dtype)
+        return Op(name, work, phase, counts_saved=False)
+
+    return product
+
+
+def pad_rows(tape: Tape, x: Tensor, rows: int, name: str) -> Tensor:
+    """A copy with the rows of each expert padded, or without their padding (`Fp8Padding`)."""
+    if rows == x.rows:
+        return x
+    y = tape.tensor(f"{x.name}, {name}", rows, x.width, x.element_bytes)
+    read_bytes, stream = min(x.num_bytes, y.num_bytes), KernelFamily.STREAM
+    forward = elementwise(name, read_bytes, y.num_bytes, family=stream)
+    phase = Phase.INPUT_GRADIENT
+    gradient = elementwise(f"{name} gradient", read_bytes, x.num_bytes, phase, family=stream)
+    return tape.kernel(x, y, forward, gradient)
 
 
 def weighted_activation(

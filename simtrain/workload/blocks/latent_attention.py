@@ -6,6 +6,9 @@ Under sequence parallelism the up projections gather the latents, which are narr
 size, and the rotated part of the keys, which all heads share, is gathered too. Rotation is that of
 the fused kernels (fused_mla_yarn_rope_apply.py): queries in place, keys and values into tensors of
 their own.
+
+In fp8 each projection casts and saves its own copy of its input. The norm of a latent is a part of
+the projection that reads it (LayerNormLinear), the norm before the down projections is not.
 """
 
 from __future__ import annotations
@@ -53,9 +56,11 @@ def latent_attention(
     if tape.microbatch.sequence_parallel:
         position = all_gather(tape, position, tape.microbatch.tensor, "key position gather")
     if latent_norm and sizes.q_lora_rank:
-        query_latent = norm(tape, query_latent, "query latent norm", latent_norm)
+        name = "query latent norm"
+        query_latent = norm(tape, query_latent, name, latent_norm, feeds_products=True)
     if latent_norm:
-        kv_latent = norm(tape, kv_latent, "key and value latent norm", latent_norm)
+        name = "key and value latent norm"
+        kv_latent = norm(tape, kv_latent, name, latent_norm, feeds_products=True)
     query = column_linear(tape, query_latent, num_heads * query_size, "query up", bias=False)
     width = num_heads * (sizes.qk_head_dim + sizes.v_head_dim)
     key_value = column_linear(tape, kv_latent, width, "key and value up", bias=False)

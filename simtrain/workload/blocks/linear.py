@@ -26,7 +26,7 @@ from simtrain.workload.fp8 import (
     cast_copies,
     fp8_tensors,
     issue_casts,
-    recipe_of,
+    recipe_or_none,
     transpose,
 )
 from simtrain.workload.issue import IssueOrder
@@ -161,7 +161,7 @@ def column_linear(
         has_userbuffers: whether it is pipelined with its collectives, if linear layers are.
     """
     batch, label = tape.microbatch, label or name
-    fp8 = recipe_of(batch) if in_fp8 and batch.fp8_recipe else None
+    fp8 = recipe_or_none(batch) if in_fp8 else None
     products = Products(name, x.width, outputs // batch.tensor.num_ranks, batch, fp8=fp8)
     is_cast = x in tape.fp8_copies
     saved = _saved(tape, x, name) if fp8 else (x,)
@@ -230,7 +230,7 @@ def row_linear(
     Returns this rank's tokens, of whole width.
     """
     batch, label = tape.microbatch, label or name
-    fp8 = recipe_of(batch) if batch.fp8_recipe else None
+    fp8 = recipe_or_none(batch)
     products = Products(name, x.width, batch.hidden, batch, fp8=fp8)
     saved = _saved(tape, x, name) if fp8 else (x,)
     y = tape.tensor(output_name or f"{name} output", batch.local_tokens, batch.hidden)
@@ -299,22 +299,31 @@ def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
     weight gradient is a partial sum, else all tokens as every other rank. Nothing is communicated.
     """
     batch = tape.microbatch
+    fp8 = recipe_or_none(batch)
     copies = 1 if batch.sequence_parallel else batch.tensor.num_ranks
-    products = Products(name, x.width, outputs, batch, x.rows, copies)
+    products = Products(name, x.width, outputs, batch, x.rows, copies, fp8)
+    saved = _saved(tape, x, name) if fp8 else (x,)
     y = tape.tensor(f"{name} output", x.rows, outputs)
 
+    def forward(order: IssueOrder) -> None:
+        if fp8:
+            issue_casts(order, batch, f"{name} input", x.rows * x.width)
+        order.compute(products.forward(saved))
+
     def backward(order: IssueOrder) -> None:
+        if fp8:
+            issue_casts(order, batch, f"{name} gradient", y.rows * y.width, Phase.INPUT_GRADIENT)
         order.compute(products.input_gradient())
-        order.compute_all(products.weight_gradient((x,)))
+        order.compute_all(products.weight_gradient(saved))
 
     tape.record(
         name,
         (x,),
         (y,),
-        lambda order: order.compute(products.forward(saves=(x,))),
+        forward,
         backward,
-        parameters=(Parameter(x.width * outputs, is_whole=True),),
-        deferred_gradient_bytes=y.num_bytes,
+        parameters=(Parameter(x.width * outputs, is_whole=True, in_fp8=fp8 is not None),),
+        deferred_gradient_bytes=fp8.copy_bytes(y.rows * y.width) if fp8 else y.num_bytes,
     )
     return y
 

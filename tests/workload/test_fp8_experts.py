@@ -1,0 +1,319 @@
+"""Experts and latent attention in fp8: products, casts, padding, saved bytes, counted by hand."""
+
+from typing import Any
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.simulation import simulate
+from simtrain.workload.ops import Op, total_flops, total_model_flops
+from simtrain.workload.optimizer import StepOps, parameter_gather
+from simtrain.workload.work import Collective, CollectiveKind, Elementwise, Gemm, GroupedGemm
+from tests.helpers.command_line import ROOT
+from tests.helpers.expert_models import layer, moe, sent
+from tests.helpers.toys import plan_of
+
+H, F, HEADS, TOKENS, EXPERTS, TOP_K, RANKS = 256, 384, 4, 128, 8, 2, 4
+ROWS, OWN = TOKENS * TOP_K, EXPERTS // RANKS
+PADDING = {"delayed": OWN * 15 // 2, "blockwise": OWN * 15 // 2, "mxfp8": OWN * 31 // 2}
+RECIPES = ("delayed", "tensorwise", "blockwise")
+ATTENTION = H * 3 * H + H * H
+EXPERT = 3 * H * F
+GIB = 2**30
+
+
+def experts_in(precision: dict[str, Any], *, model: Any = None, **more: Any) -> Scenario:
+    """A layer whose 8 experts lie on 4 ranks; each rank routes 128 tokens to two experts each."""
+    sizes = {"hidden_size": H, "num_attention_heads": HEADS, "seq_length": TOKENS // 2}
+    sizes |= {"normalization": "rms_norm"}
+    sections = {"attention_backend": "fused", "cluster": "h100_sxm", "precision": precision}
+    experts = {"ffn_hidden_size": F} | more.pop("experts", {})
+    return moe(experts, more.pop("grid", None), model=sizes | (model or {}), **sections | more)
+
+
+def fp8(recipe: str = "delayed", **more: Any) -> dict[str, Any]:
+    return {"compute": "fp8", "fp8_recipe": recipe} | more
+
+
+def kernels(ops: list[Op]) -> dict[str, tuple[int, int]]:
+    """Bytes that each kernel reads and writes, by name."""
+    works = ((op.name, op.work) for op in ops)
+    return {
+        name: (one.read_bytes, one.write_bytes)
+        for name, one in works
+        if isinstance(one, Elementwise)
+    }
+
+
+def saves(scenario: Scenario) -> dict[str, int]:
+    """Bytes of the tensors that a layer saves, by name."""
+    tensors = {tensor for op in layer(scenario) for tensor in op.saves}
+    return {tensor.name: tensor.num_bytes for tensor in tensors}
+
+
+def products(scenario: Scenario, kind: str) -> dict[str, Gemm | GroupedGemm]:
+    works = ((op.name, op.work) for op in layer(scenario, kind))
+    return {name: one for name, one in works if isinstance(one, Gemm | GroupedGemm)}
+
+
+# ------------------------------------------------------------------------------------- experts
+
+
+@pytest.mark.parametrize("recipe", ["delayed", "blockwise", "mxfp8"])
+def test_rows_of_experts_are_padded_to_what_the_recipe_multiplies(recipe: str) -> None:
+    """7.5 rows an expert, or 15.5: any number of tokens is as likely as its neighbours."""
+    scenario = experts_in(fp8(recipe))
+    rows = ROWS + PADDING[recipe]
+    up = products(scenario, "F")["experts up"]
+    assert isinstance(up, GroupedGemm)
+    assert (up.batch, up.rows, up.mean_rows, up.model_rows) == (OWN, rows, rows, ROWS)
+    padding = kernels(layer(scenario))["experts padding"]
+    assert padding == (2 * ROWS * H, 2 * rows * H)
+    back = kernels(layer(scenario, "B"))
+    assert back["experts padding gradient"] == (2 * ROWS * H, 2 * ROWS * H)
+    assert kernels(layer(scenario))["experts padding dropped"] == (2 * ROWS * H,) * 2
+    assert back["experts padding dropped gradient"] == (2 * ROWS * H, 2 * rows * H)
+
+
+def test_a_capacity_fixes_the_padding() -> None:
+    """ceil(1.1 · 128 · 2 / 8) = 36 rows from each of 4 ranks: 144 need none, 140 of 35 need 4."""
+    for factor, padding in ((1.1, 0), (1.07, 4)):
+        scenario = experts_in(fp8(), experts={"capacity_factor": factor})
+        up = products(scenario, "F")["experts up"]
+        assert isinstance(up, GroupedGemm)
+        assert up.rows == OWN * (144 if padding == 0 else 140 + padding)
+        assert any("padding" in name for name in kernels(layer(scenario))) == (padding > 0)
+
+
+def test_flops_of_experts_in_fp8_are_those_of_bf16_and_of_padding() -> None:
+    for kind, times in (("F", 1), ("B", 2)):
+        bf16, ours = (layer(experts_in(one), kind) for one in ({}, fp8()))
+        assert total_model_flops(ours) == total_model_flops(bf16) > 0
+        assert total_flops(ours) - total_flops(bf16) == times * 2 * PADDING["delayed"] * EXPERT
+
+
+def test_products_of_experts_are_in_fp8_and_their_router_is_not() -> None:
+    scenario = experts_in(fp8("blockwise"), experts={"shared_ffn_hidden_size": 128})
+    found = products(scenario, "F") | products(scenario, "B")
+    router = {name for name in found if name.startswith("router")}
+    assert {found[name].dtype for name in router} == {"bf16"}
+    names = ("QKV", "projection", "experts up", "experts down", "shared expert up")
+    for name in names:
+        forward, weight = found[name], found[f"{name} weight gradient"]
+        assert (forward.dtype, forward.element_bytes) == ("fp8_block", 1)
+        assert (forward.output_element_bytes, weight.output_element_bytes) == (2, 4)
+    assert {one.dtype for name, one in found.items() if name not in router} == {"fp8_block"}
+
+
+def test_tokens_travel_in_bf16() -> None:
+    for kind in ("F", "B"):
+        assert sent(experts_in(fp8()), kind) == sent(experts_in({}), kind)
+    assert sent(experts_in(fp8()))[CollectiveKind.ALL_TO_ALL, 2 * ROWS * H, RANKS] == 2
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_casts_of_experts_write_both_copies_of_each_input_and_gradient(recipe: str) -> None:
+    there, back = (kernels(layer(experts_in(fp8(recipe)), kind)) for kind in ("F", "B"))
+    rows = ROWS + OWN * 15 // 2
+    found = {
+        ("experts up input", H, "F"),
+        ("experts down input", F, "F"),
+        ("experts up gradient", 2 * F, "B"),
+        ("experts down gradient", H, "B"),
+    }
+    for name, width, kind in found:
+        elements = rows * width
+        scales = elements // 128 * 4 if recipe == "blockwise" else 0
+        ours = there if kind == "F" else back
+        assert ours[f"{name} to fp8"] == (2 * elements, 2 * (elements + scales))
+        assert (f"{name} largest" in ours) == (recipe == "tensorwise")
+    assert not any("transpose" in name and "expert" in name for name in (*there, *back))
+
+
+def test_the_norm_before_experts_stays_in_bf16() -> None:
+    """The router reads it, and what is sent to experts: no product does."""
+    there = kernels(layer(experts_in(fp8())))
+    assert there["MLP RMS norm"] == (2 * TOKENS * H, 2 * TOKENS * H)
+    assert there["attention RMS norm"] == (2 * TOKENS * H, TOKENS * H)
+
+
+@pytest.mark.parametrize(("recipe", "scales"), [("delayed", 0), ("blockwise", 4 / 128)])
+def test_experts_save_their_inputs_in_one_byte(recipe: str, scales: float) -> None:
+    """The activation saves what it reads in bf16, padding too."""
+    found, rows = saves(experts_in(fp8(recipe))), ROWS + OWN * 15 // 2
+    for name, width in (("up", H), ("down", F)):
+        saved = f"experts {name} input in fp8"
+        assert found[saved] + found.get(f"{saved} scales", 0) == (1 + scales) * rows * width
+    assert found["experts up output"] == 2 * rows * 2 * F
+    plain = saves(experts_in({}))
+    assert plain["dispatch output sorted"] == 2 * ROWS * H
+    assert plain["experts SwiGLU output"] == 2 * ROWS * F
+    assert not {"dispatch output sorted", "experts SwiGLU output"} & found.keys()
+
+
+def test_weights_of_experts_are_cast_once_and_gathered_over_their_replicas() -> None:
+    """8 ranks, of which 4 hold different experts: an expert has 2 replicas, the rest have 8."""
+    for keeps in (False, True):
+        scenario = experts_in(fp8(fp8_parameters=keeps), memory={"zero_stage": 1})
+        step = step_of(scenario)
+        weights = ATTENTION + OWN * EXPERT
+        casts = kernels([*step["weight_cast"]])
+        if keeps:
+            assert casts == {"weights transpose": (weights, weights)}
+        else:
+            assert casts == {"weights to fp8": (2 * weights, 2 * weights)}
+        gathered = [op.work for op in step["parameter_gather"]]
+        sizes = [one.array_bytes for one in gathered if isinstance(one, Collective)]
+        rest = plan_of(scenario).num_parameters - EXPERTS * EXPERT - ATTENTION
+        size = 1 if keeps else 2
+        assert sizes == [2 * rest + size * ATTENTION, size * OWN * EXPERT]
+        if keeps:
+            shard = ATTENTION // 8 + OWN * EXPERT // 2
+            assert kernels([*step["update"]])["weights to fp8"] == (2 * shard, shard)
+
+
+def test_buckets_gather_what_one_gather_does() -> None:
+    """Bytes of the buckets' gathers add up to those of the gather after the step."""
+    options = plan_of(experts_in(fp8(fp8_parameters=True), memory={"zero_stage": 1})).step_options
+    whole = parameter_gather(options, 1000, 600, 800)
+    parts = [parameter_gather(options, 500, 300, 400)] * 2
+    sizes = [[op.work.array_bytes for op in one] for one in (whole, *parts)]  # type: ignore[union-attr]
+    assert sizes[0] == [a + b for a, b in zip(*sizes[1:], strict=True)] == [2 * 200 + 200, 600]
+
+
+def step_of(scenario: Scenario) -> StepOps:
+    (step,) = plan_of(scenario).steps
+    return step
+
+
+def test_a_shared_expert_beside_the_all_to_alls_casts_what_was_gathered() -> None:
+    scenario = experts_in(
+        fp8(),
+        grid={"tensor": 2, "data": 4, "expert_tensor": 1},
+        experts={"shared_ffn_hidden_size": 256},
+        overlap={"shared_expert": True},
+    )
+    there, back = (kernels(layer(scenario, kind)) for kind in ("F", "B"))
+    assert there["shared expert up input to fp8"] == (2 * TOKENS * H, 2 * TOKENS * H)
+    assert back["shared expert down gradient to fp8"] == (2 * TOKENS * H, 2 * TOKENS * H)
+    assert sent(scenario)[CollectiveKind.ALL_GATHER, 2 * TOKENS * H, 2] == 1
+
+
+def test_sizes_of_experts_that_fp8_cannot_multiply_are_refused() -> None:
+    for recipe, size in (("delayed", 376), ("blockwise", 376), ("mxfp8", 400)):
+        with pytest.raises(InputError, match=r"model.experts.ffn_hidden_size is \d+") as caught:
+            experts_in(fp8(recipe), experts={"ffn_hidden_size": size})
+        assert [one.code for one in caught.value.problems] == ["E390"]
+    assert experts_in(fp8("blockwise"), experts={"ffn_hidden_size": 400})
+
+
+def test_experts_in_fp8_are_simulated() -> None:
+    bf16, ours = (simulate(experts_in(one)) for one in ({}, fp8("blockwise")))
+    assert ours.summary["parameters"] == bf16.summary["parameters"]
+    assert ours.iteration_time_s > 0
+
+
+# ---------------------------------------------------------------------------- latent attention
+
+LATENT = {"q_lora_rank": 128, "kv_lora_rank": 256, "qk_head_dim": 64, "qk_pos_emb_head_dim": 32}
+LATENT |= {"v_head_dim": 48}
+
+
+def latent(recipe: str, tensor: int = 2, **more: Any) -> Scenario:
+    model = {"latent_attention": LATENT, "qk_norm": True, "experts": None, "seq_length": TOKENS}
+    grid = {"tensor": tensor, "expert": 1, "data": 2}
+    return experts_in(fp8(recipe), model=model | more, grid=grid)
+
+
+def test_down_projections_cast_the_same_input_each() -> None:
+    """Each rank its own 128 tokens, both copies; their gradients too, and nothing is gathered."""
+    there, back = (kernels(layer(latent("delayed"), kind)) for kind in ("F", "B"))
+    own = TOKENS
+    for name, width in (("query down", 128), ("key and value down", 256 + 32)):
+        assert there[f"{name} input to fp8"] == (2 * own * H, 2 * own * H)
+        assert back[f"{name} gradient to fp8"] == (2 * own * width, 2 * own * width)
+        assert products(latent("delayed"), "F")[name].dtype == "fp8"
+    assert there["attention RMS norm"] == (2 * own * H, 2 * own * H)
+
+
+def test_up_projections_gather_latents_that_their_norms_cast() -> None:
+    scenario = latent("delayed")
+    there, back = (kernels(layer(scenario, kind)) for kind in ("F", "B"))
+    own = TOKENS
+    gathered = sent(scenario)
+    for name, width in (("query", 128), ("key and value", 256)):
+        assert there[f"{name} latent norm"] == (2 * own * width, own * width)
+        assert gathered[CollectiveKind.ALL_GATHER, 2 * TOKENS * width, 2] >= 1
+        assert back[f"{name} up input transpose"] == (2 * TOKENS * width, 2 * TOKENS * width)
+    # The rotated part of the keys stays in bf16.
+    assert gathered[CollectiveKind.ALL_GATHER, 2 * 2 * TOKENS * 32, 2] == 1
+
+
+def test_latent_attention_saves_inputs_of_products_in_one_byte() -> None:
+    found, own = saves(latent("blockwise")), TOKENS
+    scale = 1 + 4 / 128
+    for name in ("query down input", "key and value down input"):
+        saved = f"{name} in fp8"
+        assert found[saved] + found[f"{saved} scales"] == scale * own * H
+    for name, width in (("query", 128), ("key and value", 256)):
+        saved = f"{name} latent norm output in fp8"
+        assert found[saved] + found[f"{saved} scales"] == scale * own * width
+    assert "attention RMS norm output" not in found
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_latent_attention_in_fp8_changes_no_flops(recipe: str) -> None:
+    ours = latent(recipe)
+    plain = ours.replace({"precision.compute": "bf16", "precision.fp8_recipe": "delayed"})
+    for kind in ("F", "B"):
+        assert total_flops(layer(ours, kind)) == total_flops(layer(plain, kind)) > 0
+
+
+def test_weights_that_ranks_hold_whole_are_cast_too() -> None:
+    weights = H * 128 + H * 288 + (128 * HEADS * 96 + 256 * HEADS * 112) // 2
+    weights += HEADS * 48 * H // 2 + 3 * H * 4 * H // 2
+    casts = kernels([*step_of(latent("delayed"))["weight_cast"]])
+    assert casts == {"weights to fp8": (2 * weights, 2 * weights)}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "field", "size"),
+    [
+        ("delayed", "kv_lora_rank", 264),
+        ("blockwise", "kv_lora_rank", 272),
+        ("mxfp8", "qk_pos_emb_head_dim", 16),
+        ("mxfp8", "v_head_dim", 40),
+    ],
+)
+def test_latents_that_fp8_cannot_multiply_are_refused(recipe: str, field: str, size: int) -> None:
+    """272 latents are no whole blocks of 128, which ranks would gather in fp8."""
+    with pytest.raises(InputError, match=rf"model.latent_attention.{field} is {size}") as caught:
+        latent(recipe, latent_attention=LATENT | {field: size})
+    assert [one.code for one in caught.value.problems] == ["E390"]
+    if recipe == "blockwise":
+        assert latent(recipe, 1, latent_attention=LATENT | {field: size})
+
+
+# ------------------------------------------------------------------------------------ the report
+
+
+def test_docs_quote_deepseek_v3_in_fp8() -> None:
+    scenario = load_scenario("deepseek_v3")
+    recipe = {"precision.compute": "fp8", "precision.fp8_recipe": "blockwise"}
+    both = [simulate(one) for one in (scenario, scenario.replace(recipe))]
+    times = [(one.iteration_time_s, one.breakdown) for one in both]
+    largest = [max(one.memory.stages, key=lambda stage: stage.peak_bytes) for one in both]
+    peaks = [stage.peak_bytes / GIB for stage in largest]
+    saved = (largest[0].activations_bytes - largest[1].activations_bytes) / GIB
+    copies = largest[1].buffers_bytes["fp8 copies of weights"] / GIB
+    (bf16_s, before), (fp8_s, after) = times
+    text = " ".join((ROOT / "docs/experts.md").read_text(encoding="utf-8").split())
+    for quoted in (
+        f"takes {bf16_s:.1f} s in bf16 and {fp8_s:.1f} s with",
+        f"falls from {before.compute_s:.1f} to {after.compute_s:.1f} s",
+        f"at {before.tensor_communication_s:.1f} and {after.tensor_communication_s:.1f} s",
+        f"needs {peaks[0]:.1f} GiB in bf16 and {peaks[1]:.1f} GiB in fp8",
+        f"take {saved:.1f} GiB less, copies of weights {copies:.1f} GiB more",
+    ):
+        assert quoted in text, quoted
