@@ -21,6 +21,21 @@ def search(
         list[str],
         typer.Option("--gpus", help="Number of GPUs, or several to compare: 256,512."),
     ],
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            help="Context-parallel ranks to try: 1,2,4. Default: 1, or with 32,768 tokens and more "
+            "(or several ranks in the scenario) all that leave a rank 4,096 tokens.",
+        ),
+    ] = None,
+    expert: Annotated[
+        str | None,
+        typer.Option(
+            "--expert",
+            help="Expert-parallel ranks to try: 1,8. Default: all that divide the experts.",
+        ),
+    ] = None,
     objective: Annotated[
         Literal["time", "cost", "memory", "tokens_per_s"],
         typer.Option(
@@ -72,11 +87,14 @@ def search(
     """Find the fastest (or cheapest) layout for a model and global batch on N GPUs.
 
     It searches every legal combination of tensor, pipeline and data parallelism, interleave,
-    microbatch, recompute, sequence parallelism and ZeRO stage. A field given by --set keeps its
-    value.
+    microbatch, recompute, sequence parallelism and ZeRO stage; for models with experts also expert
+    parallelism, with expert_tensor 1 or as many as tensor; for long sequences context parallelism.
+    A field given by --set keeps its value.
 
     Exits with 0 and a ranking, also if --seconds or Ctrl-C ended the search: the last line says how
     good the best is proved to be. Exits with 3 if nothing fits, with 2 if nothing is legal.
+
+    With experts: simtrain search mixtral_8x7b --gpus 64 --expert 2,4,8 --context 1
 
     Example: simtrain search table5_22b_present --gpus 8 --objective time --top 5 --seconds 30
     """
@@ -94,8 +112,10 @@ def search(
     with progress_bar() as tell, first_interrupt() as interrupted:
         result = find(
             loaded,
-            _counts(gpus),
+            _counts("--gpus", gpus, "256,512"),
             Objective(objective),
+            context=None if context is None else _counts("--context", [context], "1,2,4"),
+            expert=None if expert is None else _counts("--expert", [expert], "1,8"),
             max_memory=max_memory,
             top=top,
             max_trials=trials,
@@ -109,13 +129,14 @@ def search(
     show(as_json, lambda: _as_json(result, files), page, result.base.cluster)
 
 
-def _counts(written: list[str]) -> tuple[int, ...]:
-    """The numbers of GPUs, each option with one or with several between commas."""
+def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:
+    """The numbers of an option that has one, or several between commas."""
     parts = [part.strip() for text in written for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        message = f'"{", ".join(written)}" is no number of GPUs'
-        fix = "write whole numbers of at least 1: --gpus 256,512"
-        raise InputError.of("E834", message, Location("--gpus"), fix)
+        what = "GPUs" if option == "--gpus" else "ranks"
+        message = f'"{", ".join(written)}" is no number of {what}'
+        fix = f"write whole numbers of at least 1: {option} {example}"
+        raise InputError.of("E834", message, Location(option), fix)
     return tuple(int(part) for part in parts)
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.tables import table_of
+from simtrain.scenario import Scenario
 from simtrain.search.looker import Found
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
@@ -18,13 +19,14 @@ from simtrain.search.words import num_gpus_in_words
 from simtrain.studies.choose import policy_words
 from simtrain.units import format_bytes, format_seconds
 
+_TENSOR, _CONTEXT, _MICRO = "tensor", "con-\ntext", "micro"
 _RECOMPUTE, _SEQUENCE = "re-\ncompute", "seq.\npar."
 _TEXTS = (_RECOMPUTE, _SEQUENCE)
 
 
 def search_page(result: SearchResult) -> RenderableType:
     """The report of `simtrain search`."""
-    found = [_row(one, result) for one in result.ranked]
+    found = _without_idle_columns([_row(one, result) for one in result.ranked])
     headings = (">", *(name if name in _TEXTS else f">{name}" for name in found[0]))
     rows = [[Text(str(rank)), *map(Text, row.values())] for rank, row in enumerate(found, start=1)]
     title = Text(_title(result), style="bold")
@@ -49,11 +51,13 @@ def _row(found: Found, result: SearchResult) -> dict[str, str]:
         Objective.TOKENS_PER_S: {"tokens/s": f"{run.tokens_per_s:,.0f}"},
     }
     return {
-        "tensor": str(split.tensor),
+        _TENSOR: str(split.tensor),
         "pipe-\nline": str(split.pipeline),
         "data": str(split.data),
+        _CONTEXT: str(split.context),
+        **_expert_columns(scenario),
         "inter-\nleave": str(split.interleave),
-        "micro": str(scenario.batch.micro),
+        _MICRO: str(scenario.batch.micro),
         _RECOMPUTE: found.evaluation.scenario.recompute.strategy,
         _SEQUENCE: "yes" if split.sequence_parallel else "",
         "ZeRO": str(scenario.memory.zero_stage),
@@ -62,6 +66,27 @@ def _row(found: Found, result: SearchResult) -> dict[str, str]:
         "MFU": f"{run.mfu:.1%}",
         "peak": format_bytes(found.evaluation.peak_bytes),
     }
+
+
+def _expert_columns(scenario: Scenario) -> dict[str, str]:
+    """Ranks that hold different experts, and ranks that share one."""
+    if scenario.model.experts is None:
+        return {}
+    split = scenario.parallelism
+    return {"ex-\npert": str(split.expert), "expert\ntensor": str(split.ranks_of_expert)}
+
+
+def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows without columns that say nothing, and narrower if there are more than usual."""
+    has_context = any(row[_CONTEXT] != "1" for row in rows)
+    has_experts = "ex-\npert" in rows[0]
+    # With experts, tensor parallelism goes with sequence parallelism: the legal points say so.
+    left_out = {_CONTEXT: not has_context, _SEQUENCE: has_experts, "MFU": has_context & has_experts}
+    narrower = {_TENSOR: "ten-\nsor", _MICRO: "mi-\ncro"} if has_context or has_experts else {}
+    return [
+        {narrower.get(name, name): cell for name, cell in row.items() if not left_out.get(name)}
+        for row in rows
+    ]
 
 
 def _cost(found: Found, result: SearchResult) -> dict[str, str]:
@@ -84,8 +109,10 @@ def _notes(result: SearchResult) -> list[str]:
         f"{seen.num_fitting:,} of the {seen.num_seen:,} that were looked at fit; "
         f"{seen.num_simulated:,} had to be simulated."
     )
+    without = [f"Left out where it cannot apply: {', '.join(result.left_out)}."]
     source = [] if result.profile.calibrated else [NOT_CALIBRATED]
-    return [*recompute, *why, counted, *source, _certainty(result)]
+    left_out = without if result.left_out else []
+    return [*recompute, *why, counted, *left_out, *source, _certainty(result)]
 
 
 def _certainty(result: SearchResult) -> str:

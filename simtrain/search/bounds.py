@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from simtrain.memory.report import allocator_bytes
 from simtrain.memory.states import model_states
 from simtrain.memory.working import pass_memory
-from simtrain.mesh import Domains
+from simtrain.mesh import Domains, Mesh
 from simtrain.plan import Plan, microbatch_of, overlap_of, slices
 from simtrain.programs.seconds import Machine
 from simtrain.scenario import MemoryOptions, Parallelism, RecomputePolicy, Scenario
 from simtrain.schedules import num_warmup_forwards
 from simtrain.search.iteration_bound import iteration_bound_s
 from simtrain.studies.choose import is_open
-from simtrain.workload.chunk import Parameters, chunk_of, parameters
+from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters
 from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.ops import Op
 from simtrain.workload.optimizer import (
     step_ops,
@@ -31,7 +32,7 @@ from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
-from simtrain.workload.tape import Microbatch
+from simtrain.workload.tape import Block, Microbatch
 from simtrain.workload.work import Collective
 
 _ROUNDING = 1 - 1e-9
@@ -48,9 +49,7 @@ class Bounds:
 
     def __init__(self, base: Scenario, machine: Machine) -> None:
         self.machine = machine
-        self._model, self._overlap = gpt_blocks(base), overlap_of(base)
-        # The different layers; each layer of the model takes at least as much as the least of them.
-        self._layers = [*dict.fromkeys(block for block, _ in self._model.runs if block.is_unit)]
+        self._base, self._model, self._overlap = base, gpt_blocks(base), overlap_of(base)
         self._ranks: dict[tuple[Parallelism, MemoryOptions, bool], _Rank] = {}
         self._pipelines: dict[tuple[object, ...], float] = {}
         self._passes_s = functools.cache(self._kernels_of_passes_s)
@@ -79,13 +78,29 @@ class Bounds:
         # Units of full recompute keep one input for several layers.
         per_unit = policy.num_layers if policy.strategy == "full" else 1
         num_units = -(-scenario.layers_of_chunk(0) // per_unit)
-        microbatch = microbatch_of(scenario, scenario.mesh(self._domains))
-        return num_outstanding * num_units * self._kept_bytes(microbatch, policy)
+        return num_outstanding * num_units * self._kept_bytes(*self._layer_of(scenario), policy)
 
-    def _kept_bytes_of_layer(self, microbatch: Microbatch, policy: RecomputePolicy) -> int:
-        options = PassOptions(microbatch, self._overlap)
-        passes = (Pass(chunk_of([layer]), "F", policy, options) for layer in self._layers)
+    def _kept_bytes_of_layer(
+        self, model: Chunk, overlap: OverlapPolicy, batch: Microbatch, policy: RecomputePolicy
+    ) -> int:
+        options = PassOptions(batch, overlap)
+        passes = (Pass(chunk_of([layer]), "F", policy, options) for layer in _layers(model))
         return min(pass_memory(one).left_bytes for one in passes)
+
+    def _layer_of(self, scenario: Scenario) -> tuple[Chunk, OverlapPolicy, Microbatch]:
+        """What a pass of a layer depends on beside its recompute."""
+        # Most points have these sections of the base itself.
+        overlap = self._overlap if self._has_base("overlap", scenario) else overlap_of(scenario)
+        return self._model_of(scenario), overlap, microbatch_of(scenario, self._mesh(scenario))
+
+    def _model_of(self, scenario: Scenario) -> Chunk:
+        return self._model if self._has_base("model", scenario) else gpt_blocks(scenario)
+
+    def _has_base(self, section: str, scenario: Scenario) -> bool:
+        return getattr(scenario, section) is getattr(self._base, section)
+
+    def _mesh(self, scenario: Scenario) -> Mesh:
+        return scenario.mesh(self._domains)
 
     def kernels_s(self, scenario: Scenario) -> float:
         """A lower bound of the iteration time: kernels alone, in a pipeline, then the optimizer.
@@ -132,9 +147,9 @@ class Bounds:
         key = scenario.parallelism, scenario.memory, scenario.reduces_every_microbatch
         found = self._ranks.get(key)
         if found is None:
-            mesh = scenario.mesh(self._domains)
+            mesh = self._mesh(scenario)
             layers = _stage_layers(scenario.model.num_layers, scenario.parallelism)
-            stages = slices(self._model, tuple(own for _, own in layers)).different
+            stages = slices(self._model_of(scenario), tuple(own for _, own in layers)).different
             microbatch, options = microbatch_of(scenario, mesh), StepOptions.of(scenario, mesh)
             held = [parameters((stage,), microbatch) for stage in stages]
             states = [
@@ -146,9 +161,8 @@ class Bounds:
         return found
 
     def _kernels_of_pipeline_s(self, scenario: Scenario) -> float:
-        mesh = scenario.mesh(self._domains)
         policy, num_microbatches = _certainly_again(scenario.recompute), scenario.num_microbatches
-        layer_s, head_s = self._passes_s(microbatch_of(scenario, mesh), policy)
+        layer_s, head_s = self._passes_s(*self._layer_of(scenario), policy)
         stages = _stage_layers(scenario.model.num_layers, scenario.parallelism)
         passes_s = max(
             passed * layer_s + num_microbatches * own * layer_s for passed, own in stages
@@ -158,16 +172,16 @@ class Bounds:
         return max(passes_s, passed * layer_s + num_microbatches * (own * layer_s + head_s))
 
     def _kernels_of_passes_s(
-        self, microbatch: Microbatch, recompute: RecomputePolicy
+        self, model: Chunk, overlap: OverlapPolicy, batch: Microbatch, recompute: RecomputePolicy
     ) -> tuple[float, float]:
         """Seconds of the kernels of a layer, and of the head, for a microbatch both ways."""
-        options = PassOptions(microbatch, self._overlap)
+        options = PassOptions(batch, overlap)
         *layers_s, head_s = (
             math.fsum(
                 self._kernels_s(record_pass(Pass(chunk_of([block]), kind, recompute, options)).ops)
                 for kind in ("F", "B")
             )
-            for block in (*self._layers, self._model.runs[-1][0])
+            for block in (*_layers(model), model.runs[-1][0])
         )
         return min(layers_s), head_s
 
@@ -189,6 +203,11 @@ class _Rank:
 
     states_bytes: tuple[int, int]
     step_s: float
+
+
+def _layers(model: Chunk) -> list[Block]:
+    """The different layers; each layer of the model takes as much as the least of them, or more."""
+    return [*dict.fromkeys(block for block, _ in model.runs if block.is_unit)]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
@@ -10,7 +11,7 @@ from simtrain.scenario import REASONS
 from simtrain.search.legality import Legal, legal_points, rules_on
 from simtrain.search.looker import Looker, Seen
 from simtrain.search.objective import Objective
-from simtrain.search.space import Point, Space
+from simtrain.search.space import FIELDS, Point, Space
 from simtrain.search.words import as_options, num_gpus_in_words
 from simtrain.units import UnitError, format_bytes, parse_bytes
 
@@ -31,19 +32,47 @@ def objective_of(written: Objective | str) -> Objective:
     return Objective(written)
 
 
-def check_counts(gpus: tuple[int, ...], top: int, max_trials: int | None, workers: int) -> None:
+Degrees = Mapping[str, Sequence[int] | None]
+"""Numbers of ranks that were asked for, by the name of their coordinate."""
+
+
+def check_counts(
+    gpus: tuple[int, ...], top: int, max_trials: int | None, workers: int, degrees: Degrees
+) -> None:
     """Refuse numbers that count nothing, and no number of GPUs.
 
     Raises:
         InputError: with every number that is not an integer of at least 1.
     """
     trials = () if max_trials is None else (max_trials,)
-    counts = {"gpus": gpus or ((),), "top": (top,), "max_trials": trials, "workers": (workers,)}
+    counts: dict[str, Sequence[object]] = {"gpus": gpus or ((),), "top": (top,)}
+    counts |= {"max_trials": trials, "workers": (workers,)}
+    counts |= {name: given or ((),) for name, given in degrees.items() if given is not None}
     problems = [
         Problem("E834", f"{name} is {value!r}", fix="write a whole number of at least 1")
         for name, values in counts.items()
         for value in values
         if type(value) is not int or value < 1
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def check_degrees(space: Space, degrees: Degrees) -> None:
+    """Refuse to choose a number of ranks that is held.
+
+    Raises:
+        InputError: a field of the scenario was given by --set and by an option of its own.
+    """
+    problems = [
+        Problem(
+            "E834",
+            f"{FIELDS[name]} is given by --set and by --{name}",
+            Location(f"--{name}"),
+            fix=f"leave out one of them: --{name} 4 alone searches 4, --{name} 1,2,4 all three",
+        )
+        for name, given in degrees.items()
+        if given is not None and name in space.held
     ]
     if problems:
         raise InputError(problems)
@@ -129,7 +158,7 @@ def memory_limit(written: str | None, profile: HardwareProfile) -> int:
 def none_legal(space: Space, legal: Legal, profile: HardwareProfile) -> InputError:
     """No configuration is legal: how many each rule removed, and where some are legal."""
     gpus = num_gpus_in_words(space.gpus)
-    reason = f"no tensor x pipeline x data is {gpus} with what --set holds"
+    reason = f"no tensor x pipeline x data x context is {gpus} with what is held"
     if legal.removed:
         reason = "rules removed" + "".join(
             f"\n    {code}, {number}: {REASONS[code]}"
@@ -149,7 +178,7 @@ def _other_gpus(space: Space, profile: HardwareProfile) -> str:
     above = range(most + 1, min(most + _NEAR, profile.cluster.num_gpus) + 1)
 
     def has_legal(number: int) -> bool:
-        return bool(legal_points(Space(space.base, (number,)), rules_on(profile)).points)
+        return bool(legal_points(space.on((number,)), rules_on(profile)).points)
 
     nearest = (next(filter(has_legal, numbers), None) for numbers in (below, above))
     found = [number for number in nearest if number]
@@ -178,7 +207,7 @@ def none_fits(
         "E830",
         f"{message} fits{unseen if seen.stopped else ''}",
         reason=f"the least that is missing is {format_bytes(peak_bytes - limit_bytes)}: "
-        f"{' '.join(as_options(seen.nearest))} needs {format_bytes(peak_bytes)} of "
+        f"{' '.join(as_options(seen.nearest, space.axes))} needs {format_bytes(peak_bytes)} of "
         f"{format_bytes(limit_bytes)}",
         fix="search " + ", or ".join(ways),
     )

@@ -25,7 +25,8 @@ class SearchResult:
     """The best configurations of a space: `ranked`, the best first, as many as were asked for.
 
     Of the legal ones `seen.num_seen` were looked at, and `seen.num_fitting` counts among these.
-    `reason` says why the first is better than the second. `profile` is the cluster's.
+    `reason` says why the first is better than the second. `profile` is the cluster's. `left_out`
+    are settings of the base that some of the legal ones cannot have, and go without.
     """
 
     base: Scenario
@@ -36,6 +37,7 @@ class SearchResult:
     seen: Seen
     ranked: tuple[Found, ...]
     profile: HardwareProfile
+    left_out: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -106,6 +108,7 @@ class SearchResult:
             "num_configurations": self.legal.num_configurations,
             "num_legal": len(self.legal.points),
             "num_illegal_by_rule": dict(sorted(self.legal.removed.items())),
+            "left_out_where_illegal": list(self.left_out),
             "num_seen": self.seen.num_seen,
             "num_fitting": self.seen.num_fitting,
             "num_bounded": self.seen.num_bounded,

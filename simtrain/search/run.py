@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from simtrain.evaluation import Evaluator
@@ -24,6 +24,8 @@ def search(
     gpus: tuple[int, ...],
     objective: Objective | str = Objective.TIME,
     *,
+    context: Sequence[int] | None = None,
+    expert: Sequence[int] | None = None,
     max_memory: str | None = None,
     top: int = 10,
     max_trials: int | None = None,
@@ -43,6 +45,11 @@ def search(
         base: model, global batch and cluster.
         gpus: the numbers of GPUs.
         objective: what is to be least (tokens per second: most).
+        context: numbers of context-parallel ranks. By default all that leave a rank 4,096 tokens if
+            sequences have 32,768 tokens or more, or if the scenario has several; else 1.
+        expert: numbers of ranks that hold different experts. By default all that divide the model's
+            experts. Each expert is shared by all tensor-parallel ranks, or by none, or as in the
+            scenario.
         max_memory: what the peak of a GPU may not exceed ("40 GiB"), no more than it has.
         top: how many to rank.
         max_trials: if more configurations than this are legal, so many are proposed by an
@@ -64,13 +71,15 @@ def search(
     start_s = time.monotonic()
     check_values(base)
     objective = problems.objective_of(objective)
-    problems.check_counts(tuple(gpus), top, max_trials, workers)
+    degrees = {"context": context, "expert": expert}
+    problems.check_counts(tuple(gpus), top, max_trials, workers, degrees)
     problems.check_budget(seconds)
     evaluator = Evaluator()
     profile = evaluator.profile_of(base)
     problems.check_gpus(gpus, profile)
     limit_bytes = problems.memory_limit(max_memory, profile)
-    space = Space(base, gpus)
+    space = Space(base, gpus, context, expert)
+    problems.check_degrees(space, degrees)
     if max_memory is not None:
         space = space.within(max_memory)
     check_scenario(base, rules_of_base(space))
@@ -96,7 +105,9 @@ def search(
     if not seen.best:
         raise problems.none_fits(looker, seen, profile, len(legal.points))
     ranked = seen.best[:top]
-    return SearchResult(base, space.gpus, objective, limit_bytes, legal, seen, ranked, profile)
+    left_out = space.left_out(legal.points)
+    sizes = space.gpus, objective, limit_bytes
+    return SearchResult(base, *sizes, legal, seen, ranked, profile, left_out)
 
 
 @contextmanager

@@ -52,11 +52,11 @@ def sampled(
         tell("trials", number, num_trials, "")
         if number and (stopped := stop()):
             break
-        trial, point = _ask(study, tree)
+        trial, point = _ask(study, tree, looker.space.axes)
         if point not in unseen:
             study.tell(trial, _told(looker, point))
             study.enqueue_trial(_places(next(one for one in shuffled if one in unseen), tree))
-            trial, point = _ask(study, tree)
+            trial, point = _ask(study, tree, looker.space.axes)
         study.tell(trial, _told(looker, point))
         del unseen[point]
     seen = [point for point in points if point not in unseen]
@@ -75,11 +75,12 @@ def _tree(points: Sequence[Point]) -> Tree:
     return tree
 
 
-def _ask(study: Study, tree: Tree) -> tuple[Trial, Point]:
+def _ask(study: Study, tree: Tree, names: Sequence[str]) -> tuple[Trial, Point]:
+    """A proposal of the coordinates with these names; the others have a single value."""
     trial, values = study.ask(), list[Any]()
     for name in Point._fields:
         choices = list(tree)
-        place = trial.suggest_float(name, 0, 1)
+        place = trial.suggest_float(name, 0, 1) if name in names else 0.0
         values.append(choices[min(int(place * len(choices)), len(choices) - 1)])
         tree = tree[values[-1]]
     return trial, Point(*values)

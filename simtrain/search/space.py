@@ -7,17 +7,22 @@ divide the global batch, numbers of chunks that divide the layers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from simtrain.scenario import RecomputePolicy, Scenario, ScheduleName
 from simtrain.scenario.nearest import divisors
 from simtrain.scenario.section import Section
+from simtrain.search.conditional import conditional_values
 from simtrain.studies.choose import is_open
 
 POLICIES = tuple(RecomputePolicy(strategy=name) for name in ("none", "selective", "full"))
 ZERO_STAGES = (0, 1, 2, 3)
+LONG_SEQUENCE = 32_768
+"""Tokens from which on sequences are divided over context-parallel ranks without being asked."""
+LEAST_TOKENS = 4096
+"""Of a sequence so long each context-parallel rank has so many tokens, or more."""
 
 Prefix = tuple[Any, ...]
 """The first coordinates of a point."""
@@ -29,6 +34,9 @@ class Point(NamedTuple):
     tensor: int
     pipeline: int
     data: int
+    context: int
+    expert: int
+    expert_tensor: int | None
     interleave: int
     micro: int
     sequence_parallel: bool
@@ -44,19 +52,39 @@ class Point(NamedTuple):
 _SECTIONS = {"micro": "batch.", "zero_stage": "memory.", "recompute": ""}
 FIELDS = {name: _SECTIONS.get(name, "parallelism.") + name for name in Point._fields}
 """The field of a scenario for each coordinate of a point."""
+_SPLIT = Point._fields[:6]
+"""The coordinates that are chosen together."""
 
 
 class Space:
     """What can be searched around a scenario, on any of some numbers of GPUs.
 
     A field that was overridden (`--set batch.micro=1`) keeps that value.
+
+    Args:
+        base: the scenario.
+        gpus: the numbers of GPUs.
+        context: numbers of context-parallel ranks. By default the base's 1 for short sequences;
+            for long ones, or if the base has several, all that leave a rank `LEAST_TOKENS`.
+        expert: numbers of expert-parallel ranks. By default all that divide the model's experts.
     """
 
-    def __init__(self, base: Scenario, gpus: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        base: Scenario,
+        gpus: tuple[int, ...],
+        context: Sequence[int] | None = None,
+        expert: Sequence[int] | None = None,
+    ) -> None:
         self.base = base
         self.gpus = tuple(sorted(set(gpus)))
         self.held = {name for name, field in FIELDS.items() if _is_overridden(base, field)}
         self._now = Point.of(base)
+        self._asked = context, expert
+        self._contexts = self._choices("context", context, self._contexts_by_default)
+        self._experts = self._choices("expert", expert, self._experts_by_default)
+        self.axes = tuple(name for name in Point._fields if self._varies(name))
+        """The coordinates that are set in the scenarios of points; the base has the others."""
         self._schedule_is_held = _is_overridden(base, "schedule")
         self._section = functools.cache(self._new_section)
         self.values: dict[str, Any] = {
@@ -64,10 +92,24 @@ class Space:
             "parallelism": {"scatter_gather": self._scatter_gather},
         }
         """For each field that differs between points, its value as a function of the point."""
-        for name, path in FIELDS.items():
-            section, _, field = path.partition(".")
-            inside = self.values.setdefault(section, {}) if field else self.values
-            inside[field or section] = attrgetter(name)
+        for name in self.axes:
+            self._enter(FIELDS[name], attrgetter(name))
+        self.conditional = {
+            field: follows
+            for field, follows in conditional_values(base).items()
+            if not _is_overridden(base, field)
+        }
+        """The same for settings of the base that some points cannot have, by their names."""
+        for field, follows in self.conditional.items():
+            self._enter(field, follows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What another process makes it again from."""
+        return Space, (self.base, self.gpus, *self._asked)
+
+    def on(self, gpus: tuple[int, ...]) -> Space:
+        """The space on other numbers of GPUs."""
+        return Space(self.base, gpus, *self._asked)
 
     def within(self, memory: str) -> Space:
         """The space on GPUs with no more memory than this, which open recompute then fits in."""
@@ -75,10 +117,11 @@ class Space:
             return self
         gpu = self.base.hardware.get("gpu", {}) | {"memory_capacity": memory}
         hardware = self.base.hardware | {"gpu": gpu}
-        return Space(self.base.model_copy(update={"hardware": hardware}), self.gpus)
+        base = self.base.model_copy(update={"hardware": hardware})
+        return Space(base, self.gpus, *self._asked)
 
     def levels(self) -> tuple[list[Prefix], ...]:
-        """What is chosen one after another: tensor, pipeline and data together, then the rest.
+        """What is chosen one after another: the split over ranks at once, then the rest.
 
         A point is one choice of each level, joined.
         """
@@ -101,18 +144,78 @@ class Space:
         }
         return self.base.model_copy(update=changes)
 
-    def _splits(self, num_gpus: int) -> list[Prefix]:
-        """Tensor, pipeline and data that make the number of GPUs with the base's context."""
-        held = [number for number, name in enumerate(Point._fields[:3]) if name in self.held]
-        groups, rest = divmod(num_gpus, self.base.parallelism.context)
-        if rest:
-            return []
-        splits = (
-            (tensor, pipeline, groups // tensor // pipeline)
-            for tensor in divisors(groups)
-            for pipeline in divisors(groups // tensor)
-        )
-        return [split for split in splits if all(split[one] == self._now[one] for one in held)]
+    def left_out(self, points: Sequence[Point]) -> tuple[str, ...]:
+        """The settings of the base that some of these points go without."""
+
+        def differs(field: str) -> bool:
+            section, inner, *_ = field.split(".")
+            follows, written = self.values[section][inner], attrgetter(f"{section}.{inner}")
+            return any(follows(point) != written(self.base) for point in points)
+
+        return tuple(filter(differs, self.conditional))
+
+    def _splits(self, num_gpus: int) -> Iterator[Prefix]:
+        """The splits over a number of GPUs: the values of `_SPLIT`."""
+        held = [place for place, name in enumerate(_SPLIT) if name in self.held]
+        for context in self._contexts:
+            groups, rest = divmod(num_gpus, context)
+            if rest:
+                continue
+            for tensor in divisors(groups):
+                for pipeline in divisors(groups // tensor):
+                    data = groups // tensor // pipeline
+                    for expert, expert_tensor in self._expert_splits(tensor):
+                        split = tensor, pipeline, data, context, expert, expert_tensor
+                        if all(split[place] == self._now[place] for place in held):
+                            yield split
+
+    def _expert_splits(self, tensor: int) -> Iterator[tuple[int, int | None]]:
+        """Ranks that hold different experts, and ranks that share one: all of `tensor`, or 1."""
+        given = self._now.expert_tensor
+        shared = [given]
+        if "expert_tensor" in self.axes and "expert_tensor" not in self.held:
+            shared = [*dict.fromkeys((tensor, 1, given or 1))]
+        for expert in self._experts:
+            for expert_tensor in shared:
+                yield expert, expert_tensor
+
+    def _choices(
+        self, name: str, asked: Sequence[int] | None, by_default: Iterable[int]
+    ) -> tuple[int, ...]:
+        if name in self.held:
+            return (getattr(self._now, name),)
+        return tuple(by_default) if asked is None else tuple(sorted(set(asked)))
+
+    @property
+    def _contexts_by_default(self) -> list[int]:
+        now, length = self._now.context, self.base.model.seq_length
+        if now == 1 and length < LONG_SEQUENCE:
+            return [1]
+        most, sizes = max(now, length // LEAST_TOKENS), map(divisors, self.gpus)
+        return sorted({one for size in sizes for one in size if one <= most})
+
+    @property
+    def _experts_by_default(self) -> list[int]:
+        experts = self.base.model.experts
+        return [self._now.expert] if experts is None else divisors(experts.num)
+
+    def _varies(self, name: str) -> bool:
+        """Whether points differ from the base in a coordinate, or may."""
+        match name:
+            case "context":
+                return self._contexts != (self._now.context,)
+            case "expert":
+                return self._experts != (self._now.expert,)
+            case "expert_tensor":
+                return self.base.model.experts is not None
+            case _:
+                return True
+
+    def _enter(self, field: str, follows: Any) -> None:
+        # A field further inside enters with the section that it is in.
+        section, *inner = field.split(".")
+        inside = self.values.setdefault(section, {}) if inner else self.values
+        inside[inner[0] if inner else section] = follows
 
     def _free(self, name: str, values: Iterable[Any]) -> list[Prefix]:
         values = [getattr(self._now, name)] if name in self.held else values

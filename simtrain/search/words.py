@@ -15,7 +15,7 @@ def num_gpus_in_words(numbers: Sequence[int]) -> str:
     return f"{' or '.join(map(str, numbers))} GPU{'' if list(numbers) == [1] else 's'}"
 
 
-def as_options(point: Point, names: Iterable[str] = Point._fields) -> list[str]:
+def as_options(point: Point, names: Iterable[str]) -> list[str]:
     """Coordinates of a point, each as `simtrain run --set` takes it in a shell."""
     return [quote(f"{FIELDS[name]}={_written(getattr(point, name))}") for name in names]
 
@@ -23,6 +23,8 @@ def as_options(point: Point, names: Iterable[str] = Point._fields) -> list[str]:
 def in_short(point: Point) -> str:
     """A point for the progress bar: "4 x 16 x 8, interleave 3, micro 2, ZeRO 1, selective"."""
     parts = [f"{point.tensor} x {point.pipeline} x {point.data}"]
+    parts += [f"context {point.context}"] if point.context > 1 else []
+    parts += [f"expert {point.expert}"] if point.expert > 1 else []
     parts += [f"interleave {point.interleave}"] if point.interleave > 1 else []
     parts += [f"micro {point.micro}"]
     parts += ["sequence parallel"] if point.sequence_parallel else []

@@ -16,7 +16,6 @@ from itertools import islice
 
 from simtrain.errors import InputError, Location
 from simtrain.evaluation import Evaluator
-from simtrain.scenario import Scenario
 from simtrain.search.looker import Look, Looker, Stop, Stopped
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point, Space
@@ -63,8 +62,7 @@ class Workers:
 class _Question:
     """All that a worker needs to make a looker of its own."""
 
-    base: Scenario
-    gpus: tuple[int, ...]
+    space: Space
     objective: Objective
     limit_bytes: int
 
@@ -75,8 +73,7 @@ class Processes(Workers):
     def __init__(self, looker: Looker, executor: Executor) -> None:
         super().__init__(looker)
         self._executor = executor
-        space = looker.space
-        question = _Question(space.base, space.gpus, looker.objective, looker.limit_bytes)
+        question = _Question(looker.space, looker.objective, looker.limit_bytes)
         self._question = pickle.dumps(question)
 
     def looks(self, points: Sequence[Point], stop: Stop, *, bounded: bool) -> Iterator[Look]:
@@ -121,7 +118,7 @@ def _windows(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
         first, size = first + size, min(2 * size, _LAST_WINDOW)
 
 
-def _neighbours(point: Point) -> tuple[int, ...]:
+def _neighbours(point: Point) -> tuple[int | None, ...]:
     """The order of the space, but for recompute, which has none."""
     return point[:-1]
 
@@ -141,8 +138,7 @@ def _worker_died() -> InputError:
 def _looker(question: bytes) -> Looker:
     """The looker of this worker, which remembers what it has timed."""
     asked: _Question = pickle.loads(question)
-    space = Space(asked.base, asked.gpus)
-    return Looker(space, Evaluator(), asked.objective, asked.limit_bytes)
+    return Looker(asked.space, Evaluator(), asked.objective, asked.limit_bytes)
 
 
 def _look_at(question: bytes, points: Sequence[Point], bounded: bool) -> list[Look]:

@@ -17,6 +17,12 @@ EVALUATOR = Evaluator()
 MODEL = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "seq_length": 512}
 
 
+EXPERT_MODEL = {
+    "biases": False,
+    "experts": {"num": 4, "top_k": 2, "ffn_hidden_size": 512, "imbalance": 1.5},
+}
+
+
 def base(**sections: Any) -> Scenario:
     """A small model; what is given of a section is laid over it."""
     data: dict[str, Any] = {"name": "small", "batch": {"micro": 1, "global": 4}}
@@ -42,6 +48,26 @@ BASES = {
     "overlapped": base(overlap={"pipeline": True, "data_parallel": True}, batch={"global": 8}),
     "gpipe": base(schedule="gpipe", precision={"compute": "fp16", "gradients": "fp16"}),
     "offloaded": base(memory={"offload_optimizer": True}, model={"vocab_size": 1004}),
+    "experts": holding(
+        base(
+            model=EXPERT_MODEL,
+            parallelism={"expert": 2},
+            overlap={"data_parallel": True, "align_gradient_reduction": True},
+        ),
+        ("recompute",),
+        ("batch", "micro"),
+    ),
+    "long": holding(
+        base(
+            model={"num_query_groups": 4},
+            parallelism={"context": 2, "context_communication": "a2a"},
+            overlap={"userbuffers": True},
+            attention_backend="fused",
+            cluster="h100_sxm",
+        ),
+        ("memory", "zero_stage"),
+        ("batch", "micro"),
+    ),
 }
 
 
@@ -56,6 +82,11 @@ def all_points(searched: Space) -> list[Point]:
 
 def broken(scenario: Scenario) -> list[str]:
     return [rule.code for rule in RULES if rule.check(scenario)]
+
+
+def point(*dense: Any, context: int = 1, expert: int = 1, shared: int | None = None) -> Point:
+    """A point by tensor, pipeline, data and what follows experts; `shared` is `expert_tensor`."""
+    return Point(*dense[:3], context, expert, shared, *dense[3:])
 
 
 @functools.cache

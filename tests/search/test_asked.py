@@ -87,6 +87,8 @@ def test_more_memory_than_a_gpu_has_is_no_limit() -> None:
         ({"gpus": (4,), "top": 0}, "top is 0"),
         ({"gpus": (4,), "max_trials": 0}, "max_trials is 0"),
         ({"gpus": (4,), "objective": "speed"}, "objective is 'speed'"),
+        ({"gpus": (4,), "context": (0,)}, "context is 0"),
+        ({"gpus": (4,), "expert": ()}, r"expert is \(\)"),
     ],
 )
 def test_what_counts_nothing_is_refused(asked: dict[str, Any], said: str) -> None:
@@ -126,6 +128,27 @@ def test_what_is_held_is_written_as_it_is() -> None:
         search(held, (4,))
     fix = "or without --set 'recompute={strategy: full, method: block, num_layers: 8}'"
     assert str(caught.value).endswith(fix)
+
+
+def test_the_page_shows_how_experts_and_sequences_are_split() -> None:
+    result = search(BASES["experts"], (4,), top=3, context=(1, 2), expert=(2,))
+    best = result.to_json()["best"]["configuration"]
+    assert best["expert"] == 2 and best["expert_tensor"] in (1, best["tensor"])
+    headings = [str(one.header) for one in search_page(result).renderables[0].columns]  # type: ignore[attr-defined]
+    assert {"ex-\npert", "expert\ntensor"} <= {*headings} and "con-\ntext" not in headings
+    left_out = "overlap.align_gradient_reduction"
+    assert f"Left out where it cannot apply: {left_out}." in notes(result)
+    result = search(BASES["long"], (4,), top=1, context=(2,))
+    headings = [str(one.header) for one in search_page(result).renderables[0].columns]  # type: ignore[attr-defined]
+    assert "con-\ntext" in headings and "ex-\npert" not in headings
+
+
+def test_numbers_of_ranks_are_given_once(file: pathlib.Path) -> None:
+    options = ("--gpus", "2", "--context", "2", "--set", "parallelism.context=1")
+    said = call("search", str(file), *options)
+    assert said.exit_code == 2
+    assert "E834 parallelism.context is given by --set and by --context" in said.stderr
+    assert '"x,2" is no number of ranks' in call("search", str(file), *options[:3], "x,2").stderr
 
 
 def test_one_gpu_is_one() -> None:

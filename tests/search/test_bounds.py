@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simtrain
-from simtrain.plan import microbatch_of
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.search.bounds import Bounds
 from simtrain.search.legality import legal_points
@@ -76,8 +75,7 @@ def test_the_bound_of_kernels_is_the_pipeline_of_kernels() -> None:
     one = base(model={"num_layers": 8}, parallelism={"pipeline": 4, "interleave": 1})
     bounds = bounds_of(few)
     slope_s = (bounds.kernels_s(many) - bounds.kernels_s(few)) / 8
-    microbatch = microbatch_of(few, few.mesh(8))
-    layer_s, head_s = bounds._passes_s(microbatch, few.recompute)
+    layer_s, head_s = bounds._passes_s(*bounds._layer_of(few), few.recompute)
     assert slope_s == pytest.approx(2 * layer_s + head_s)
     # With chunks of 2 layers, and not of 1, it is 3 layers more to the last stage and back.
     four = few.model_copy(update={"batch": one.batch})

@@ -51,6 +51,8 @@ def peaks_bytes(scenarios: list[Scenario]) -> list[int]:
         ("overlapped", Objective.TIME),
         ("uneven", Objective.MEMORY),
         ("offloaded", Objective.TOKENS_PER_S),
+        ("experts", Objective.TIME),
+        ("long", Objective.TIME),
     ],
 )
 def test_the_best_are_those_of_brute_force(name: str, objective: Objective) -> None:

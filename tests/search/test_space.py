@@ -1,6 +1,8 @@
 """The space of a search is that of all legal configurations, and nothing else."""
 
+import pickle
 from collections.abc import Callable
+from operator import attrgetter
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from simtrain.scenario import (
     Batch,
     MemoryOptions,
+    Overlap,
     RecomputePolicy,
     Rule,
     Scenario,
@@ -19,7 +22,16 @@ from simtrain.scenario import (
 from simtrain.scenario.nearest import divisors
 from simtrain.search.legality import legal_points, rules_of_base
 from simtrain.search.space import POLICIES, Point, Space
-from tests.helpers.search_spaces import BASES, all_points, base, broken, space
+from tests.helpers.search_spaces import (
+    BASES,
+    EXPERT_MODEL,
+    all_points,
+    base,
+    broken,
+    holding,
+    point,
+    space,
+)
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -40,7 +52,7 @@ _SMALL = st.integers(1, 10)
 
 
 @given(
-    st.sampled_from(sorted(BASES.keys() - {"narrow"})),  # of which one field is held
+    st.sampled_from(sorted(BASES.keys() - {"narrow", "experts", "long"})),  # fields are held
     st.sampled_from([(t, p, 4 // (t * p)) for t in (1, 2, 4) for p in (1, 2, 4) if t * p <= 4]),
     st.tuples(_SMALL, _SMALL),
     st.tuples(st.booleans(), st.integers(0, 3), st.sampled_from(POLICIES)),
@@ -49,9 +61,9 @@ def test_what_the_enumeration_leaves_out_is_illegal(
     name: str, split: tuple[int, ...], sizes: tuple[int, ...], rest: tuple[object, ...]
 ) -> None:
     """Also numbers of chunks and microbatches that it does not even list."""
-    searched, point = space(name), Point(*split, *sizes, *rest)
-    is_legal = not broken(searched.scenario(point))
-    assert is_legal == (point in legal_points(searched).points)
+    searched, one = space(name), point(*split, *sizes, *rest)
+    is_legal = not broken(searched.scenario(one))
+    assert is_legal == (one in legal_points(searched).points)
 
 
 def a_rule(breaks: Callable[[Scenario], object]) -> Rule:
@@ -131,7 +143,7 @@ def test_several_numbers_of_gpus_are_one_space() -> None:
 
 def test_defaults_follow_the_point() -> None:
     searched = space("plain")
-    one_chunk = Point(2, 2, 1, 1, 1, False, 0, POLICIES[0])
+    one_chunk = point(2, 2, 1, 1, 1, False, 0, POLICIES[0])
     two_chunks = one_chunk._replace(interleave=2, sequence_parallel=True)
     assert searched.scenario(one_chunk).schedule == "1f1b"
     assert searched.scenario(two_chunks).schedule == "interleaved"
@@ -141,10 +153,10 @@ def test_defaults_follow_the_point() -> None:
 
 def test_what_the_file_says_beside_the_searched_stays() -> None:
     searched = Space(base(schedule="gpipe", parallelism={"scatter_gather": False}), (4,))
-    scenario = searched.scenario(Point(2, 2, 1, 1, 1, False, 0, POLICIES[0]))
+    scenario = searched.scenario(point(2, 2, 1, 1, 1, False, 0, POLICIES[0]))
     assert scenario.schedule == "gpipe"
     assert not scenario.parallelism.scatter_gather
-    assert searched.scenario(Point(2, 2, 1, 2, 1, False, 0, POLICIES[0])).schedule == "interleaved"
+    assert searched.scenario(point(2, 2, 1, 2, 1, False, 0, POLICIES[0])).schedule == "interleaved"
 
 
 @pytest.mark.parametrize(
@@ -169,8 +181,8 @@ def test_what_is_overridden_is_held(override: str, name: str, values: set[object
         assert [policy.method for policy in found] == ["block"]
     else:
         assert found == values
-    for point in legal_points(searched).points[:20]:
-        check_scenario(searched.scenario(point))
+    for one in legal_points(searched).points[:20]:
+        check_scenario(searched.scenario(one))
 
 
 def test_a_schedule_that_is_overridden_is_held() -> None:
@@ -178,6 +190,109 @@ def test_a_schedule_that_is_overridden_is_held() -> None:
     legal = legal_points(searched)
     assert {searched.scenario(point).schedule for point in legal.points} == {"gpipe"}
     assert legal.removed["E313"] > 0
+
+
+# ---------------------------------------------------------------- context and experts
+
+
+def values(searched: Space, name: str) -> set[object]:
+    return {getattr(one, name) for one in all_points(searched)}
+
+
+def test_models_with_experts_divide_them_in_every_way() -> None:
+    """Each expert belongs to one rank or to all tensor-parallel ranks, never twice the same."""
+    searched = space("experts", 4)
+    splits = {one[:6] for one in all_points(searched)}
+    assert len(splits) == len(searched.levels()[0])
+    assert values(searched, "expert") == {1, 2, 4}
+    assert {(one[0], one[5]) for one in splits} == {(1, 1), (2, 2), (2, 1), (4, 4), (4, 1)}
+    given = Space(base(model=EXPERT_MODEL, parallelism={"expert_tensor": 2}), (8,), expert=(2,))
+    assert values(given, "expert") == {2}
+    assert {one.expert_tensor for one in all_points(given) if one.tensor == 8} == {8, 2, 1}
+
+
+def test_long_sequences_are_divided_over_ranks() -> None:
+    """Down to 4,096 tokens a rank; shorter ones only if the scenario does, or if it is asked."""
+
+    def contexts(length: int, *asked: int, now: int = 1) -> set[object]:
+        scenario = base(model={"seq_length": length}, parallelism={"context": now})
+        return values(Space(scenario, (48,), asked or None), "context")
+
+    assert contexts(32767) == {1}
+    assert contexts(32768) == {1, 2, 3, 4, 6, 8}
+    assert contexts(512, now=3) == {1, 2, 3}
+    assert contexts(512, 1, 4, 5) == {1, 4}
+
+
+def test_short_dense_models_have_no_further_coordinates() -> None:
+    assert space("plain").axes == (*Point._fields[:3], *Point._fields[6:])
+    made = space("plain").scenario(legal_points(space("plain")).points[0])
+    assert not made.parallelism.model_fields_set & {"context", "expert", "expert_tensor"}
+
+
+def test_a_worker_gets_the_same_space() -> None:
+    searched = Space(space("experts").base, (8,), (1, 2), (2, 4))
+    again: Space = pickle.loads(pickle.dumps(searched))
+    points = legal_points(searched).points
+    assert again.levels() == searched.levels()
+    assert [*map(again.scenario, points)] == [*map(searched.scenario, points)]
+    assert again.on((4,)).levels() == Space(searched.base, (4,), (1, 2), (2, 4)).levels()
+
+
+# ---------------------------------------------------------------- settings that points go without
+
+FLAGS = {
+    "overlap": {
+        "data_parallel": True,
+        "pipeline": True,
+        "userbuffers": True,
+        "align_gradient_reduction": True,
+        "gradient_buckets": "megatron",
+        "parameter_gather": True,
+        "align_parameter_gather": True,
+        "prefetch": 2,
+    },
+    "memory": {"shard_over": 2, "reshard_after_forward": False, "reduce_every_microbatch": False},
+    "parallelism": {
+        "first_stage_layers": 2,
+        "last_stage_layers": 2,
+        "context": 4,
+        "context_communication": "a2a+p2p",
+        "context_a2a": 2,
+    },
+    "attention_backend": "fused",
+}
+
+
+FLAGGED = {
+    "flags": (base(**FLAGS), (8,)),
+    "flags of experts": (base(model=EXPERT_MODEL, parallelism={"expert": 2}), (2, 4)),
+}
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+def test_settings_are_left_out_where_a_rule_refuses_them_and_only_there(name: str) -> None:
+    scenario, gpus = FLAGGED[name]
+    searched = Space(holding(scenario, ("batch", "micro"), ("recompute",)), gpus)
+    legal = legal_points(searched).points
+    assert searched.left_out(legal) == tuple(searched.conditional)
+    for one in legal[::5]:
+        made = searched.scenario(one)
+        for field in searched.left_out([one]):
+            assert broken(made.replace({field: attrgetter(field)(scenario)})), (field, one)
+    for one in set(all_points(searched)[::5]).difference(legal):
+        made = searched.scenario(one)
+        for field in searched.conditional.keys() - set(searched.left_out([one])):
+            # Numbers (of layers, of ranks) that do not divide are kept, and refused.
+            if field.startswith("overlap."):
+                off = Overlap.model_fields[field.removeprefix("overlap.")].default
+                assert broken(made.replace({field: off})), (field, one)
+
+
+def test_a_setting_that_was_asked_for_is_not_left_out() -> None:
+    asked = holding(base(overlap={"pipeline": True}), ("overlap", "pipeline"))
+    assert not Space(asked, (4,)).conditional
+    assert {one.interleave for one in legal_points(Space(asked, (4,))).points} == {2}
 
 
 @given(st.integers(1, 5000))

@@ -1,0 +1,72 @@
+"""Settings of a scenario that only some points of a space can have; the others go without them.
+
+An imported scenario has the flags of its run. At a point without interleaving, for example,
+`overlap.pipeline` would break a rule, so that a search would never look at such points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+from simtrain.scenario import Scenario
+from simtrain.scenario.experts import Experts
+
+Follows = Callable[[Any], Any]
+"""A field's value as a function of the point."""
+
+_CONDITIONS: dict[str, tuple[object, Follows]] = {
+    "overlap.pipeline": (False, lambda point: point.interleave > 1),
+    "overlap.userbuffers": (False, lambda point: point.sequence_parallel),
+    "overlap.align_gradient_reduction": (
+        False,
+        lambda point: point.pipeline > 1 and point.zero_stage < 2,
+    ),
+    "overlap.gradient_buckets": ("layer", lambda point: point.zero_stage < 2),
+    "overlap.parameter_gather": (False, lambda point: point.zero_stage == 1),
+    "overlap.align_parameter_gather": (
+        False,
+        lambda point: point.interleave > 1 and point.zero_stage == 1,
+    ),
+    "overlap.prefetch": (1, lambda point: point.zero_stage == 3),
+    "memory.reshard_after_forward": (True, lambda point: point.zero_stage == 3),
+    "memory.reduce_every_microbatch": (True, lambda point: point.zero_stage > 1),
+    "memory.shard_over": (None, lambda point: point.zero_stage > 0),
+    "parallelism.first_stage_layers": (None, lambda point: point.pipeline > 1),
+    "parallelism.last_stage_layers": (None, lambda point: point.pipeline > 1),
+    "parallelism.context_communication": ("p2p", lambda point: point.context > 1),
+    "parallelism.context_a2a": (None, lambda point: point.context > 1),
+}
+"""For each setting the value that turns it off, and whether a point can have it.
+
+The rules of `simtrain.scenario` say why, and tests hold these conditions against them.
+"""
+
+
+def conditional_values(base: Scenario) -> dict[str, Follows]:
+    """The settings of a scenario that some points of a space around it may have to go without."""
+    written = {field: attrgetter(field)(base) for field in _CONDITIONS}
+    values = {
+        field: _if(can_have, written[field], off)
+        for field, (off, can_have) in _CONDITIONS.items()
+        if written[field] != off
+    }
+    experts = base.model.experts
+    if experts is not None and experts.imbalance > 1:
+        values["model.experts.imbalance"] = _by_imbalance(experts)
+    return values
+
+
+def _if(can_have: Follows, value: object, off: object) -> Follows:
+    return lambda point: value if can_have(point) else off
+
+
+def _by_imbalance(experts: Experts) -> Follows:
+    """The section of experts, whose fullest rank has no more tokens than all ranks together."""
+
+    def follows(point: Any) -> Experts:
+        most = min(experts.imbalance, float(point.expert))
+        return experts.model_copy(update={"imbalance": most})
+
+    return follows
