@@ -22,7 +22,7 @@ from simtrain.commands.app import App
 from simtrain.errors import InputError, Problem, SimtrainError
 
 if TYPE_CHECKING:
-    from calibrate.fit.from_figures import Fit
+    from calibrate.fit.result import Fit
     from calibrate.memory.comparison import MemoryComparison
 
 _MISSED = 4
@@ -191,7 +191,7 @@ def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
 
     require("fitting a profile", "scipy")
     from calibrate.fit.from_records import fit_folder
-    from calibrate.fit.without_layers import fit_figures
+    from calibrate.fit.published import fit_figures
 
     is_folder = source.is_dir() or (name is not None and not source.exists())
     if is_folder:

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "simtrain"
 # Used by many rooms; the sentence in docs/design.md leaves them out.
 LOWEST = {
     *("version", "errors", "extras", "units", "output_folder", "strict_yaml", "resources", "mesh"),
-    *("entry", "system", "provenance"),
+    *("entry", "system", "provenance", "comparison"),
 }
 # Each room and the rooms that it imports, all of them above it.
 ROOMS: dict[str, set[str]] = {
@@ -29,6 +29,7 @@ ROOMS: dict[str, set[str]] = {
     "resources": {"errors"},
     "mesh": set(),
     "entry": set(),
+    "comparison": set(),
     "system": set(),
     "provenance": {"version", "resources"},
     "software": {"units", "strict_yaml", "resources", "entry"},
@@ -70,8 +71,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "cost": {"scenario", "hardware"},
     "paper": {
-        *("strict_yaml", "scenario", "hardware", "workload", "durations", "schedules", "plan"),
-        *("memory", "report", "simulation"),
+        *("comparison", "strict_yaml", "scenario", "hardware", "workload", "durations"),
+        *("schedules", "plan", "memory", "report", "simulation"),
     },
     "figures": {
         *("errors", "extras", "units", "output_folder", "strict_yaml", "memory", "report", "paper"),
@@ -95,6 +96,18 @@ FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
     *("scenario", "hardware", "workload", "durations", "schedules", "plan", "memory"),
     *("figures", "pages", "simulation", "commands"),
+}
+# Each package of calibrate and the packages that it imports, all of them above it.
+CALIBRATE: dict[str, set[str]] = {
+    "records": set(),
+    "torch_model": set(),
+    "tables": set(),
+    "memory": {"tables", "torch_model"},
+    "benchmarks": {"records", "torch_model", "memory"},
+    "fit": {"records", "tables"},
+    "validation": {"records", "tables"},
+    "app": {"records", "memory", "benchmarks", "fit", "validation"},
+    "__main__": {"app"},
 }
 MAX_LINES = 400
 
@@ -205,6 +218,21 @@ def test_the_extras_are_those_that_errors_name() -> None:
 @pytest.mark.parametrize("path", files("calibrate"), ids=name_of)
 def test_calibrate_knows_no_reports(path: pathlib.Path) -> None:
     assert rooms_used(path) <= CALIBRATION
+
+
+def test_packages_of_calibrate_import_only_those_above_them() -> None:
+    used: dict[str, set[str]] = {}
+    for path in files("calibrate"):
+        package = path.relative_to(ROOT / "calibrate").parts[0].removesuffix(".py")
+        names = [name.split(".") for name in imported(path)]
+        used.setdefault(package, set()).update(
+            name[1] for name in names if name[0] == "calibrate" and len(name) > 1
+        )
+    del used["__init__"]
+    assert {package: names - {package} for package, names in used.items()} == CALIBRATE
+    packages = list(CALIBRATE)
+    for place, package in enumerate(packages):
+        assert CALIBRATE[package] <= set(packages[:place]), package
 
 
 def test_assert_is_only_for_our_own_bugs() -> None:

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrate.benchmarks.models import Data, expert_split, gpt, llama
 from calibrate.benchmarks.sizes import LayerSize, LlamaSize, Sizes
 from calibrate.benchmarks.timing import Run, Timer
 from calibrate.records.file import Point
 from calibrate.records.schema import LayerRecord, MemoryRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.layer import Recompute, TransformerLayer
+from calibrate.torch_model.models import Data, expert_split, gpt, llama
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import Scenario

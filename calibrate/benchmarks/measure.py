@@ -24,7 +24,7 @@ from calibrate.benchmarks.ranks import Ranks, check_launcher, joined
 from calibrate.benchmarks.sizes import Part, Sizes
 from calibrate.benchmarks.timing import Timer
 from calibrate.benchmarks.training_scenarios import iteration_cases
-from calibrate.fit.checks import doubtful
+from calibrate.records.checks import doubtful
 from calibrate.records.file import Point, RecordFile, identity
 from calibrate.records.schema import IterationRecord
 from simtrain.errors import InputError, Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrate.benchmarks.models import Data, expert_split, gpt, llama
+from calibrate.torch_model.models import Data, expert_split, gpt, llama
 
 
 @dataclass(frozen=True, slots=True)

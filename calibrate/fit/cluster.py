@@ -14,38 +14,27 @@ from calibrate.fit.network import (
     missing_for_network,
     ranks_per_node,
 )
-from calibrate.fit.residuals import Residuals
 from calibrate.records.schema import CollectiveRecord, Header
-from simtrain.errors import InputError, Problem
+from simtrain.comparison import Comparison
+from simtrain.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Links inside a node and the network, where they were measured; `per_node` ranks a node.
-
-    `at_once` holds the fit inside a node against several groups; `missing` is why records across
-    nodes made no network.
-    """
+    """Measured links; `missing` names the records that a network would need."""
 
     per_node: int
     node: LinkFit | None
     network: NetworkFit | None
-    at_once: Residuals
+    checks: Sequence[Comparison]
     missing: Sequence[str]
 
     @property
-    def residuals(self) -> list[Residuals]:
-        """How far the fits are from what they were fitted on."""
-        node, network = self.node, self.network
-        inside = [] if node is None else [*node.residuals.values(), node.point_to_point]
-        across = [] if network is None else [*network.residuals.values(), network.transfers]
-        return [*inside, *across]
-
-    @property
-    def checks(self) -> list[Residuals]:
-        """What the fits say of records that they did not need."""
-        alone = self.network.alone if self.network else []
-        return [residuals for residuals in (self.at_once, *alone) if residuals.rows]
+    def comparisons(self) -> list[Comparison]:
+        """The errors of the fits."""
+        inside = self.node.comparisons if self.node else []
+        network = self.network
+        return [*inside, *([*network.rings.values(), network.transfers] if network else [])]
 
     @classmethod
     def of(
@@ -56,7 +45,7 @@ class Cluster:
         *,
         is_linked: bool,
     ) -> Cluster:
-        """Fit what there is.
+        """Fit the links that were measured.
 
         Raises:
             InputError: E720, ranks whose links were not measured and are not another profile's.
@@ -66,27 +55,19 @@ class Cluster:
         crossing = [record for record in records if is_used(record, per_node)]
         missing = missing_for_network(crossing, per_node) if crossing else []
         network = fit_network(crossing, per_node, node) if crossing and not missing else None
-        if not is_linked:
-            if header.num_nodes > 1 and network is None:
-                raise InputError([_no_network(header.num_nodes, missing)])
-            if header.num_ranks > header.num_nodes and node is None:
-                raise InputError([_no_links(header.num_ranks)])
-        at_once = Residuals("", "us", ()) if node is None else groups_at_once(records, node)
-        return cls(per_node, node, network, at_once, missing)
+        if not is_linked and header.num_nodes > 1 and network is None:
+            what = "no network can be fitted between them"
+            raise _no_links(f"{header.num_nodes} nodes, but {what}", missing)
+        if not is_linked and header.num_ranks > header.num_nodes and node is None:
+            raise _no_links(f"{header.num_ranks} ranks, but no collective measured")
+        checks = [groups_at_once(records, node)] if node else []
+        checks += network.alone if network else []
+        return cls(per_node, node, network, [each for each in checks if each.rows], missing)
 
 
-def _no_links(num_ranks: int) -> Problem:
-    fix = "measure collectives in the same folder, or give --links PROFILE"
+def _no_links(message: str, missing: Sequence[str] = ()) -> InputError:
     reason = "ranks that work together need links"
-    return Problem("E720", f"{num_ranks} ranks, but no collective measured", None, reason, fix)
-
-
-def _no_network(num_nodes: int, missing: Sequence[str]) -> Problem:
-    reason = f"too few sizes of {', '.join(missing)}" if missing else "no collective measured"
-    return Problem(
-        "E720",
-        f"{num_nodes} nodes, but no network can be fitted between them",
-        None,
-        reason,
-        "measure collectives in the same folder, or give --links PROFILE",
-    )
+    if missing:
+        reason = f"too few sizes of {', '.join(missing)}"
+    fix = "measure collectives in the same folder, or give --links PROFILE"
+    return InputError.of("E720", message, fix=fix, reason=reason)

@@ -1,37 +1,30 @@
-"""From a folder of measurements to a profile: every fit in its order, and its residuals."""
+"""Fits a profile to a folder of measurements."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from calibrate.fit.attention import with_attention
+from calibrate.fit.attention import measured_attention
 from calibrate.fit.borrowed_links import Links
-from calibrate.fit.checks import check_points, check_residuals, require, without_noise
 from calibrate.fit.cluster import Cluster
 from calibrate.fit.datasheets import Datasheet, datasheet_of
-from calibrate.fit.entries import (
-    Origin,
-    host_link,
-    inter_node,
-    intra_node,
-    micro,
-    tera,
-)
-from calibrate.fit.from_figures import Fit
-from calibrate.fit.host import HostFit, fit_host
+from calibrate.fit.entry import Data, Origin, entry, micro, tera
+from calibrate.fit.gemm import gemm_section
+from calibrate.fit.host import host_section
 from calibrate.fit.kernels import KernelFit, fit_kernels
 from calibrate.fit.layers import InSitu, fit_layers
 from calibrate.fit.links import fit_slowdown
-from calibrate.fit.parts import Data, entry
-from calibrate.fit.products import FP8_SPEEDUP, Fp8Fit, ProductFit, fit_products
-from calibrate.fit.published_layers import Expected
-from calibrate.fit.residuals import Residuals, round_significant
-from calibrate.fit.unused import Unused, unused_series
+from calibrate.fit.numbers import Estimate, round_significant, round_up
+from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, ProductFit, fit_products
+from calibrate.fit.requirements import check_points, check_residuals, require, without_noise
+from calibrate.fit.result import Fit, profile_of
+from calibrate.fit.unused import unused_series
 from calibrate.records.file import read_records
 from calibrate.records.schema import (
     AttentionRecord,
@@ -46,20 +39,19 @@ from calibrate.records.schema import (
     MemoryRecord,
     OverlapRecord,
 )
-from simtrain.hardware.profile import HardwareProfile
-from simtrain.strict_yaml import Positions, validate
+from simtrain.comparison import Comparison
 
 Kind = TypeVar("Kind", bound=Measurement)
 
 _LEAST_SPREAD = 0.01
 _RESERVE, _FRAGMENTATION = 0.05, 0.04
-"""Of a memory, and of tensors, where neither was measured."""
+"""Shares of the memory and of the tensors, if neither was measured."""
 _MODEL_LIMIT = 0.999
-"""Of a datasheet's peak, so that rounding does not lead above it."""
+"""Share of a datasheet's peak, so that rounding does not lead above it."""
 
 
 def fit_folder(folder: Path, name: str, links: Path | None = None) -> Fit:
-    """The profile of what `measure` left in a folder; `links` is the path or name of a profile.
+    """Fit the measurements of a folder; `links` is the path or name of a profile.
 
     Raises:
         InputError: as `read_records`, `Links.load` and `fit_measurements`.
@@ -76,14 +68,14 @@ def fit_measurements(
     name: str,
     links: Links | None = None,
 ) -> Fit:
-    """A profile of the GPU or node that was measured, with the links of `links` where it has none.
+    """Fit a profile of the GPU or node that was measured, with the links of `links` if it has none.
 
-    Products, kernels, launches and collectives are fitted alone, then how fast products and
-    kernels are inside a layer, on layers that are not held out.
+    Products, kernels, launches and collectives are fitted alone, then the speeds of products and
+    kernels inside a layer, on layers that are not held out.
 
     Raises:
         InputError: E720, too few records; E721, absurd ones (`folder` says where they are); E724,
-            no fit describes them; or what no profile can have.
+            no fit describes them; or a value that no profile can have.
     """
     sheet = datasheet_of(header.device)
     check_points(folder, records, sheet)
@@ -91,38 +83,40 @@ def fit_measurements(
     parts = _Parts.of(header, kept, name, sheet, links)
     layers = [record for record in _of(kept, LayerRecord) if not record.held_out]
     in_situ = parts.fit_layers(layers) if layers else InSitu()
-    shown = [*parts.residuals, *([in_situ.residuals] if layers else [])]
-    fit = Fit(
-        parts.data(in_situ),
+    data, shown = parts.data(in_situ), [*parts.comparisons, in_situ.comparison]
+    if attention := _of(kept, AttentionRecord):
+        peak = sheet.peak_flops.value if sheet else None
+        section, found = measured_attention(attention, profile_of(data), parts.origin, peak)
+        data, shown = data | {"fused_attention": section}, [*shown, *found]
+    shown = [comparison for comparison in shown if comparison.rows]
+    profile_of(data)
+    missing = parts.cluster.missing
+    return Fit(
+        data,
         shown,
         len(records) - len(kept),
         parts.cluster.checks,
-        parts.unused,
+        unused_series(kept, parts.products.dtype, parts.cluster.per_node, missing),
         parts.notes,
+        check_residuals(shown),
     )
-    fit = with_attention(
-        fit, header, _of(kept, AttentionRecord), sheet.peak_flops.value if sheet else None
-    )
-    validate(HardwareProfile, fit.data, Positions())
-    return replace(fit, warnings=check_residuals(fit.residuals))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Parts:
-    """What was fitted alone, and all that a profile says beside it."""
+    """The parts that were fitted alone, and the records of which a profile has medians."""
 
     header: Header
     name: str
     sheet: Datasheet | None
-    products: ProductFit
     kernels: KernelFit
-    launches: Sequence[LaunchRecord]
+    products: ProductFit
     cluster: Cluster
-    slowdown: tuple[float, Residuals] | None
-    host: HostFit | None
+    slowdown: tuple[float, Comparison] | None
+    host: tuple[Data, list[Comparison]] | None
+    launches: Sequence[LaunchRecord]
     memory: Sequence[MemoryRecord]
     links: Links | None
-    unused: Sequence[Unused]
 
     @classmethod
     def of(
@@ -133,63 +127,63 @@ class _Parts:
         sheet: Datasheet | None,
         links: Links | None,
     ) -> _Parts:
-        memory = sheet.memory_bandwidth.value if sheet else None
-        kernels = fit_kernels(_of(records, KernelRecord), memory)
-        peak = sheet.peak_flops.value if sheet else None
-        moving = kernels.memory_bytes_per_s
-        products = fit_products(_of(records, GemmRecord), header.num_sms, moving, peak)
+        """Fit each kind of record."""
+        bandwidth = sheet.memory_bandwidth.value if sheet else None
+        kernels = fit_kernels(_of(records, KernelRecord), bandwidth)
+        gemms, peak = _of(records, GemmRecord), sheet.peak_flops.value if sheet else None
+        products = fit_products(gemms, header.num_sms, kernels.memory_bytes_per_s, peak)
         launches = _of(records, LaunchRecord)
         require("launches", len(launches), 1, "launches")
-        collectives = _of(records, CollectiveRecord)
-        cluster = Cluster.of(header, collectives, sheet, is_linked=links is not None)
-        overlaps = _of(records, OverlapRecord)
+        collectives, is_linked = _of(records, CollectiveRecord), links is not None
+        overlaps, hosts = _of(records, OverlapRecord), _of(records, HostRecord)
         return cls(
             header,
             name,
             sheet,
-            products,
             kernels,
-            launches,
-            cluster,
+            products,
+            Cluster.of(header, collectives, sheet, is_linked=is_linked),
             fit_slowdown(overlaps) if overlaps else None,
-            fit_host(_of(records, HostRecord)),
+            host_section(hosts, Origin.of(header)) if hosts else None,
+            launches,
             _of(records, MemoryRecord),
             links,
-            unused_series(records, products.dtype, cluster.per_node, cluster.missing),
         )
 
+    @cached_property
+    def origin(self) -> Origin:
+        """The source of the measurements."""
+        return Origin.of(self.header)
+
     def fit_layers(self, records: Sequence[LayerRecord]) -> InSitu:
-        """How fast products and kernels are in plain layers, within the datasheet's peaks."""
-        machine, kernels, limits = self.products.machine, self.kernels, (math.inf, math.inf)
+        """Fit the speeds of products and kernels in plain layers, within the datasheet's peaks."""
+        products, kernels, limits = self.products, self.kernels, (math.inf, math.inf)
         if self.sheet:
             limits = (
-                _MODEL_LIMIT * self.sheet.peak_flops.value / machine.mainloop_flops,
+                _MODEL_LIMIT * self.sheet.peak_flops.value / products.machine.mainloop_flops,
                 _MODEL_LIMIT * self.sheet.memory_bandwidth.value / kernels.fused_bytes_per_s,
             )
         return fit_layers(
             records,
-            lambda guess: validate(HardwareProfile, self.data(guess), Positions()),
-            Expected(1.0, max(self.products.shapes.mean_abs_error, _LEAST_SPREAD)),
-            Expected(1.0, max(kernels.fused.mean_abs_error, _LEAST_SPREAD)),
+            lambda guess: profile_of(self.data(guess)),
+            Estimate(1.0, max(products.shapes.mean_abs_error, _LEAST_SPREAD)),
+            Estimate(1.0, max(kernels.fused.mean_abs_error, _LEAST_SPREAD)),
             limits,
         )
 
     @property
-    def residuals(self) -> Sequence[Residuals]:
-        products, kernels = self.products, self.kernels
+    def comparisons(self) -> list[Comparison]:
+        """The errors of the parts; some have no rows."""
+        products, kernels, fp8 = self.products, self.kernels, self.products.fp8
         shown = [kernels.fused, kernels.stream, products.shapes, products.accumulating]
-        shown += [products.batched, products.sustained, *self.cluster.residuals]
-        if products.fp8 is not None:
-            shown += [products.fp8.shapes, products.fp8.sustained]
-        if self.slowdown is not None:
-            shown.append(self.slowdown[1])
-        if self.host is not None:
-            shown += [self.host.copies, self.host.adam]
-        return [residuals for residuals in shown if residuals.rows]
+        shown += [products.batched, products.sustained, *self.cluster.comparisons]
+        shown += [fp8.shapes, fp8.sustained] if fp8 else []
+        shown += [self.slowdown[1]] if self.slowdown else []
+        return [*shown, *(self.host[1] if self.host else [])]
 
     @property
     def notes(self) -> list[str]:
-        """What the profile does not have, and why."""
+        """The sections that the profile lacks, and why."""
         notes = []
         if not self.header.is_gpu:
             notes.append("host_link: none, a CPU is its own host; nothing can be offloaded")
@@ -206,65 +200,59 @@ class _Parts:
     def data(self, in_situ: InSitu) -> Data:
         """The plain data of the profile's file."""
         header, node, network = self.header, self.cluster.node, self.cluster.network
+        measured = self.origin.measured
         ranks = f", {header.num_ranks} ranks" if header.num_ranks > 1 else ""
-        nodes = f"{network.num_nodes} nodes" if network else "one node"
-        data = {
+        num_nodes = network.num_nodes if network else 1
+        nodes = f"{num_nodes} nodes" if network else "one node"
+        data: Data = {
             "version": 1,
             "name": self.name,
             "description": f"{header.device}{ranks}, measured on {header.date[:10]}",
             "calibrated": True,
             "cluster": {
-                "gpus_per_node": entry(self.cluster.per_node, self.measured),
-                "num_nodes": entry(
-                    network.num_nodes if network else 1, f"{self.measured}: {nodes}"
-                ),
+                "gpus_per_node": entry(self.cluster.per_node, measured),
+                "num_nodes": entry(num_nodes, f"{measured}: {nodes}"),
             },
             "gpu": self._gpu(in_situ),
             "memory": self._memory(),
             "gemm": self._gemm(in_situ),
             "memory_bound": self._memory_bound(in_situ),
             "host": {"issue": self._issue()},
-            "overlap": {"slowdown": self._slowdown()},
+            "overlap": {
+                "slowdown": self.origin.entry(*self.slowdown)
+                if self.slowdown
+                else entry(0.0, "nothing was measured beside a collective")
+            },
         }
         if self.host is not None:
-            data["host_link"] = host_link(self.host, self.origin)
+            data["host_link"] = self.host[0]
         if node is not None:
-            data["intra_node"] = intra_node(node, self.origin, self.sheet)
+            data["intra_node"] = node.section(self.origin, self.sheet)
         if network is not None:
-            data["inter_node"] = inter_node(network, self.origin)
+            data["inter_node"] = network.section(self.origin)
         return data if self.links is None else self.links.laid_into(data)
 
-    @property
-    def origin(self) -> Origin:
-        """The source of what was measured here."""
-        return Origin.of(self.header)
-
-    @property
-    def measured(self) -> str:
-        """As `origin`, in words."""
-        return self.origin.measured
-
-    def _from(self, value: Any, residuals: Residuals) -> Data:
-        return self.origin.entry(value, residuals)
-
     def _gpu(self, in_situ: InSitu) -> Data:
-        header, machine = self.header, self.products.machine
+        header, machine, sheet = self.header, self.products.machine, self.sheet
         memory = max(self.kernels.memory_bytes_per_s, self._fused_bytes_per_s(in_situ))
         flops = max(machine.mainloop_flops * in_situ.products, machine.sustained_flops)
-        highest = f"no datasheet is known; the highest rate that was found, {self.measured}"
-        sheet = self.sheet
         return {
             "peak_flops": entry(tera(sheet.peak_flops.value, "FLOP/s"), sheet.peak_flops.source)
             if sheet
-            else entry(tera(_rounded_up(flops), "FLOP/s"), highest),
-            "memory_capacity": entry(f"{header.memory_bytes} B", self.measured),
+            else self._highest(flops, "FLOP/s"),
+            "memory_capacity": entry(f"{header.memory_bytes} B", self.origin.measured),
             "memory_bandwidth": entry(
                 tera(sheet.memory_bandwidth.value, "B/s"), sheet.memory_bandwidth.source
             )
             if sheet
-            else entry(tera(_rounded_up(memory), "B/s"), highest),
-            "num_sms": entry(header.num_sms, self.measured),
+            else self._highest(memory, "B/s"),
+            "num_sms": entry(header.num_sms, self.origin.measured),
         }
+
+    def _highest(self, rate: float, unit: str) -> Data:
+        """The entry of a peak that no datasheet gives."""
+        source = "no datasheet is known; the highest rate that was found"
+        return entry(tera(round_up(rate), unit), f"{source}, {self.origin.measured}")
 
     def _memory(self) -> Data:
         if not self.memory:
@@ -275,104 +263,78 @@ class _Parts:
                 "fragmentation": entry(_FRAGMENTATION, default),
             }
         outside = max(1, round(median(r.outside_allocator_bytes for r in self.memory)))
-        held = round_significant(median(r.reserved_over_allocated for r in self.memory) - 1)
+        reserved = round_significant(median(r.reserved_over_allocated for r in self.memory) - 1)
         return {
-            "allocator_reserve": entry(f"{outside} B", self.measured),
-            "fragmentation": entry(held, self.measured),
+            "allocator_reserve": entry(f"{outside} B", self.origin.measured),
+            "fragmentation": entry(reserved, self.origin.measured),
         }
 
     def _gemm(self, in_situ: InSitu) -> Data:
-        fit, machine = self.products, self.products.machine
-        tiles = [tile.model_dump() for tile in machine.tiles]
-        overhead = micro(machine.accumulate_overhead_s)
-        fp8 = {"by_dtype": {"fp8": self._fp8(fit.fp8, in_situ)}} if fit.fp8 else {}
-        return fp8 | {
-            "mainloop_flops": self._from(tera(machine.mainloop_flops, "FLOP/s"), fit.shapes),
-            "tail_quantization": self._from(machine.tail_quantization, fit.shapes),
-            "tile_overhead": self._from(micro(machine.tile_overhead_s), fit.shapes),
-            "tiles": self._from(tiles, fit.shapes),
-            "accumulate_overhead": self._from(overhead, fit.accumulating)
+        fit, machine, origin = self.products, self.products.machine, self.origin
+        overhead, measured = micro(machine.accumulate_overhead_s), origin.measured
+        section = gemm_section(
+            machine,
+            origin.evidence(fit.shapes),
+            origin.evidence(fit.sustained),
+            origin.entry(overhead, fit.accumulating)
             if fit.accumulating.rows
             else entry(overhead, "no product added into fp32 was measured"),
-            "sustained_flops": self._from(tera(machine.sustained_flops, "FLOP/s"), fit.sustained),
-            "batched_fraction": self._from(machine.batched_fraction, fit.batched),
-            "operand_bandwidth": self._from(tera(machine.memory_bytes_per_s, "B/s"), fit.batched),
-            "valid_shapes": entry(_range(fit.plain_shapes), f"the products {self.measured}"),
-            "valid_batched_shapes": entry(
-                _range(fit.batched_shapes), f"the batched products {self.measured}"
-            ),
-            "in_situ_speed": self._in_situ(in_situ.products, in_situ),
+            origin.entry(machine.batched_fraction, fit.batched),
+        )
+        section |= {
+            "operand_bandwidth": origin.entry(tera(machine.memory_bytes_per_s, "B/s"), fit.batched),
+            "valid_shapes": entry(fit.plain_range, f"the products {measured}"),
+            "valid_batched_shapes": entry(fit.batched_range, f"the batched products {measured}"),
+            "in_situ_speed": origin.entry(in_situ.products, in_situ.comparison)
+            if in_situ.comparison.rows
+            else entry(in_situ.products, "no plain layer to fit: as fast as measured alone"),
         }
+        return section | ({"by_dtype": {"fp8": self._fp8(fit.fp8, in_situ)}} if fit.fp8 else {})
 
-    def _fp8(self, fit: Fp8Fit, in_situ: InSitu) -> Data:
-        machine, sheet, mainloop = fit.machine, self.sheet, fit.machine.mainloop_flops
-        if sheet:  # also inside a layer
-            limit = _MODEL_LIMIT * FP8_SPEEDUP * sheet.peak_flops.value / in_situ.products
-            mainloop = min(mainloop, limit)
-        highest = max(mainloop * max(1.0, in_situ.products), machine.sustained_flops)
-        twice = "twice the 16-bit peak, as on every NVIDIA GPU that multiplies fp8: "
+    def _fp8(self, fit: DtypeFit, in_situ: InSitu) -> Data:
+        machine, mainloop_flops = fit.machine, fit.machine.mainloop_flops
+        shapes, sustained = self.origin.evidence(fit.shapes), self.origin.evidence(fit.sustained)
+        if self.sheet:
+            sixteen_bits = self.sheet.peak_flops
+            peak_flops = FP8_SPEEDUP * sixteen_bits.value
+            # Not above the peak inside a layer either.
+            mainloop_flops = min(mainloop_flops, _MODEL_LIMIT * peak_flops / in_situ.products)
+            twice = "twice the 16-bit peak, as on every NVIDIA GPU that multiplies fp8"
+            peak = entry(tera(peak_flops, "FLOP/s"), f"{twice}: {sixteen_bits.source}")
+        else:
+            fastest = max(mainloop_flops * max(1.0, in_situ.products), machine.sustained_flops)
+            peak = self._highest(fastest, "FLOP/s")
         return {
-            "peak_flops": entry(
-                tera(FP8_SPEEDUP * sheet.peak_flops.value, "FLOP/s"),
-                twice + sheet.peak_flops.source,
-            )
-            if sheet
-            else entry(
-                tera(_rounded_up(highest), "FLOP/s"),
-                f"no datasheet is known; the highest rate that was found, {self.measured}",
-            ),
-            "mainloop_flops": self._from(tera(mainloop, "FLOP/s"), fit.shapes),
-            "sustained_flops": self._from(tera(machine.sustained_flops, "FLOP/s"), fit.sustained),
-            "tail_quantization": self._from(machine.tail_quantization, fit.shapes),
-            "tile_overhead": self._from(micro(machine.tile_overhead_s), fit.shapes),
-            "valid_shapes": entry(_range(fit.plain_shapes), f"the products {self.measured}"),
+            "peak_flops": peak,
+            "mainloop_flops": shapes(tera(mainloop_flops, "FLOP/s")),
+            "sustained_flops": sustained(tera(machine.sustained_flops, "FLOP/s")),
+            "tail_quantization": shapes(machine.tail_quantization),
+            "tile_overhead": shapes(micro(machine.tile_overhead_s)),
+            "valid_shapes": entry(fit.plain_range, f"the products {self.origin.measured}"),
         }
 
     def _fused_bytes_per_s(self, in_situ: InSitu) -> float:
         return round_significant(self.kernels.fused_bytes_per_s * in_situ.kernels)
 
     def _memory_bound(self, in_situ: InSitu) -> Data:
-        fit = self.kernels
-        fused = tera(self._fused_bytes_per_s(in_situ), "B/s")
-        fused_entry = self._from(fused, fit.fused)
-        if in_situ.residuals.rows:
-            layers = f"{in_situ.kernels} of the speed alone, {in_situ.residuals.summary()}"
-            fused_entry["fitted_on"] += f"; in plain layers: {layers}"
+        fit, origin = self.kernels, self.origin
+        fused = origin.entry(tera(self._fused_bytes_per_s(in_situ), "B/s"), fit.fused)
+        if in_situ.comparison.rows:
+            layers = f"{in_situ.kernels} of the speed alone, {in_situ.comparison.summary()}"
+            fused["fitted_on"] += f"; in plain layers: {layers}"
         return {
-            "fused_bandwidth": fused_entry,
-            "stream_bandwidth": self._from(tera(fit.stream_bytes_per_s, "B/s"), fit.stream),
-            "kernel_latency": self._from(micro(fit.latency_s), fit.fused),
+            "fused_bandwidth": fused,
+            "stream_bandwidth": origin.entry(tera(fit.stream_bytes_per_s, "B/s"), fit.stream),
+            "kernel_latency": origin.entry(micro(fit.latency_s), fit.fused),
         }
-
-    def _in_situ(self, speed: float, in_situ: InSitu) -> Data:
-        if in_situ.residuals.rows:
-            return self._from(speed, in_situ.residuals)
-        return entry(speed, "no plain layer to fit: as fast as measured alone")
 
     def _issue(self) -> Data:
         issue_s = median(record.time.median_s for record in self.launches)
         spread = median(record.time.spread_s / record.time.median_s for record in self.launches)
         points = f"{len(self.launches)} points"
-        return entry(
-            micro(issue_s), f"{self.measured}, {points}: launches", f"{points}, spread {spread:.1%}"
-        )
-
-    def _slowdown(self) -> Data:
-        if self.slowdown is not None:
-            return self._from(*self.slowdown)
-        return entry(0.0, "nothing was measured beside a collective")
+        source = f"{self.origin.measured}, {points}: launches"
+        return entry(micro(issue_s), source, f"{points}, spread {spread:.1%}")
 
 
 def _of(records: Sequence[Measurement], kind: type[Kind]) -> list[Kind]:
     return [record for record in records if isinstance(record, kind)]
-
-
-def _range(shapes: Sequence[tuple[int, int, int]]) -> Data:
-    axes = zip("mnk", zip(*shapes, strict=True), strict=True)
-    return {name: [min(sizes), max(sizes)] for name, sizes in axes}
-
-
-def _rounded_up(value: float) -> float:
-    """To four digits, never below the value: nothing that was found is above its own limit."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return math.ceil(value / step) * step

@@ -1,14 +1,16 @@
-"""Fits what an offloaded optimizer has of its host to records of copies and of Adam there."""
+"""Fits the host of an offloaded optimizer to records of copies and of Adam steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
-from calibrate.fit.checks import require
-from calibrate.fit.residuals import Residual, Residuals, round_significant
+from calibrate.fit.entry import Data, Origin, giga
+from calibrate.fit.numbers import round_significant
+from calibrate.fit.requirements import require
+from calibrate.records.checks import rate_of
 from calibrate.records.schema import HostRecord
+from simtrain.comparison import Comparison
 
 _SIZES = 2
 _NAMES = {
@@ -18,48 +20,37 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HostFit:
-    """Bytes/s that each rank has while all of a node copy, either way, or step their Adam."""
+def host_section(records: Sequence[HostRecord], origin: Origin) -> tuple[Data, list[Comparison]]:
+    """The section `host_link`, one bandwidth for both ways, and its errors.
 
-    bytes_per_s: float
-    adam_bytes_per_s: float
-    copies: Residuals
-    adam: Residuals
-
-
-def fit_host(records: Sequence[HostRecord]) -> HostFit | None:
-    """The median rates; None where nothing was measured. The profile has one for both ways.
+    Rates are medians per rank while all ranks of a node copy, or step their Adam.
 
     Raises:
         InputError: E720, too few sizes of one of the three.
     """
-    if not records:
-        return None
     for what, name in _NAMES.items():
         require(name, sum(record.what == what for record in records), _SIZES, "kernels")
-    copies = [record for record in records if record.what != "adam"]
-    adam = [record for record in records if record.what == "adam"]
-    return HostFit(
-        _rate(copies),
-        _rate(adam),
-        _residuals("copies between GPU and host", copies),
-        _residuals("Adam steps of the host", adam),
-    )
+    bandwidth, copies = _fit("copies between GPU and host", records, ("to_device", "to_host"))
+    adam_bandwidth, adam = _fit("Adam steps of the host", records, ("adam",))
+    only = ", all ranks at once"
+    section = {
+        "bandwidth": origin.entry(giga(bandwidth), copies, only),
+        "adam_bandwidth": origin.entry(giga(adam_bandwidth), adam, only),
+    }
+    return section, [copies, adam]
 
 
-def _rate(records: Sequence[HostRecord]) -> float:
-    return round_significant(median(r.num_bytes / r.time.median_s for r in records))
-
-
-def _residuals(title: str, records: Sequence[HostRecord]) -> Residuals:
-    rate = _rate(records)
-    rows = [
-        Residual(
+def _fit(
+    title: str, records: Sequence[HostRecord], kinds: tuple[str, ...]
+) -> tuple[float, Comparison]:
+    found = [record for record in records if record.what in kinds]
+    rate = round_significant(median(map(rate_of, found)))
+    rows = (
+        (
             f"{_NAMES[r.what]}, {r.num_bytes} bytes",
             r.time.median_s * 1e6,
             r.num_bytes / rate * 1e6,
         )
-        for r in records
-    ]
-    return Residuals(title, "us", rows)
+        for r in found
+    )
+    return rate, Comparison.of(title, "us", rows)

@@ -1,77 +1,146 @@
-"""Fits the speed of products and kernels inside a layer to records of plain layers."""
+"""Fits the numbers that show only in whole layers: speeds in situ, and the slowdown of overlap.
+
+Products and kernels are somewhat faster or slower inside a layer than alone. Their speeds, relative
+to the microbenchmarks, are fitted to measured forward and backward times of layers. Microbenchmarks
+count as measurements too, each with its own spread. The engine simulates the layers, as it does for
+every prediction.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from scipy.optimize import least_squares
 
-from calibrate.fit.published_layers import Expected
-from calibrate.fit.residuals import Residual, Residuals, round_significant
-from calibrate.records.schema import LayerRecord, Timing
+from calibrate.fit.figures import LayerFigures
+from calibrate.fit.numbers import Estimate, round_significant
+from calibrate.records.schema import LayerRecord
+from simtrain.comparison import Comparison
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.scenario import Scenario
+from simtrain.scenario import Scenario, load_scenario
 from simtrain.simulation import checked_profile, simulate_layer
 
+_ROUNDING_MS = 0.1 / math.sqrt(12)
+"""Standard deviation of a number printed to 0.1 ms."""
 _LEFT_OUT = 0.01
-"""Relative standard deviation granted to what the model of a layer leaves out."""
+"""Relative standard deviation of effects that the model of a layer leaves out."""
 _START = 0.99
-"""Of the most that a speed can be: a search starts inside its bounds."""
+"""Start of a search, as a share of the highest speed: inside its bounds."""
+_WAYS = "forward", "backward"
 
 
 @dataclass(frozen=True, slots=True)
 class InSitu:
-    """Speeds of products and of fused kernels in a layer, relative to those measured alone."""
+    """Speeds in a layer relative to microbenchmarks, and the slowdown of overlapping work."""
 
     products: float = 1.0
     kernels: float = 1.0
-    residuals: Residuals = field(default_factory=lambda: Residuals("plain layers", "ms", ()))
+    collectives: float = 1.0
+    slowdown: float = 0.0
+    comparison: Comparison = field(default_factory=lambda: Comparison("layers", "ms", ()))
+
+
+ProfileWith = Callable[[InSitu], HardwareProfile]
+"""The profile with these numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedLayer:
+    """A layer with its milliseconds forward and backward, and the spread of each."""
+
+    name: str
+    scenario: Scenario
+    times_ms: Sequence[float]
+    spreads_ms: Sequence[float]
+
+
+def fit_published_layers(
+    figures: LayerFigures,
+    profile_with: ProfileWith,
+    products: Estimate,
+    kernels: Estimate,
+    collectives: Estimate,
+) -> InSitu:
+    """Fit all four numbers to the published times of a layer under each recompute strategy."""
+    layers = [
+        _TimedLayer(
+            strategy,
+            load_scenario(figures.scenario.format(strategy=strategy)),
+            times_ms,
+            (_ROUNDING_MS,) * 2,
+        )
+        for strategy, *times_ms in figures.times
+    ]
+    estimates = products, kernels, collectives
+    start = *(each.value for each in estimates), 0.3
+    return _fit("layers", layers, profile_with, estimates, start, (0.0, math.inf))
 
 
 def fit_layers(
     records: Sequence[LayerRecord],
-    profile_with: Callable[[InSitu], HardwareProfile],
-    products: Expected,
-    kernels: Expected,
+    profile_with: ProfileWith,
+    products: Estimate,
+    kernels: Estimate,
     limits: tuple[float, float],
 ) -> InSitu:
-    """The most likely two speeds, none above `limits`, given layers that are not held out.
-
-    What was measured alone counts too, with its own spread, as in `layer_fit`.
+    """Fit the speeds of products and kernels, none above `limits`, to plain layers.
 
     Raises:
         InputError: the scenario of a layer is not legal, or has more ranks than the profile.
     """
     profile = profile_with(InSitu())
-    scenarios = [Scenario.model_validate(record.scenario) for record in records]
-    for scenario in scenarios:
-        checked_profile(scenario, profile)
-    timed = [(record.forward, record.backward) for record in records]
+    layers = [
+        _TimedLayer(
+            f"layer {number}",
+            Scenario.model_validate(record.scenario),
+            [1e3 * way.median_s for way in (record.forward, record.backward)],
+            [1e3 * way.spread_s for way in (record.forward, record.backward)],
+        )
+        for number, record in enumerate(records, 1)
+    ]
+    for layer in layers:
+        checked_profile(layer.scenario, profile)
+    start = [min(1.0, _START * limit) for limit in limits]
+    return _fit("plain layers", layers, profile_with, (products, kernels), start, (1e-3, limits))
 
-    def rows(x: Sequence[float]) -> list[Residual]:
-        guess = profile_with(InSitu(float(x[0]), float(x[1])))
-        return [
-            Residual(f"layer {number} {way}", time.median_s * 1e3, simulated.duration_s * 1e3)
-            for number, (scenario, times) in enumerate(zip(scenarios, timed, strict=True), 1)
-            for way, time, simulated in zip(
-                ("forward", "backward"), times, simulate_layer(scenario, guess), strict=True
-            )
-        ]
+
+def _fit(
+    title: str,
+    layers: Sequence[_TimedLayer],
+    profile_with: ProfileWith,
+    estimates: Sequence[Estimate],
+    start: Sequence[float],
+    bounds: tuple[float, float | Sequence[float]],
+) -> InSitu:
+    """The most likely numbers; a search may find only the first of them."""
+    spreads_ms = [spread_ms for layer in layers for spread_ms in layer.spreads_ms]
 
     def deviations(x: Sequence[float]) -> list[float]:
-        layers = (
-            (row.fitted - row.measured) / _deviation_ms(time)
-            for row, time in zip(rows(x), (time for pair in timed for time in pair), strict=True)
-        )
-        return [*layers, products.deviation(x[0]), kernels.deviation(x[1])]
+        rows = _rows(layers, profile_with(_in_situ(x)))
+        return [
+            *(
+                (predicted - measured) / math.hypot(spread_ms, _LEFT_OUT * measured)
+                for (_, measured, predicted), spread_ms in zip(rows, spreads_ms, strict=True)
+            ),
+            *(each.deviation(value) for each, value in zip(estimates, x, strict=False)),
+        ]
 
-    start = [min(1.0, _START * limit) for limit in limits]
-    fit = least_squares(deviations, start, bounds=(1e-3, limits), diff_step=1e-4)
-    best = [round_significant(float(value)) for value in fit.x]
-    return InSitu(best[0], best[1], Residuals("plain layers", "ms", rows(best)))
+    fit = least_squares(deviations, start, bounds=bounds, diff_step=1e-4)
+    best = _in_situ([round_significant(float(value)) for value in fit.x])
+    return replace(best, comparison=Comparison.of(title, "ms", _rows(layers, profile_with(best))))
 
 
-def _deviation_ms(time: Timing) -> float:
-    return 1e3 * math.hypot(time.spread_s, _LEFT_OUT * time.median_s)
+def _in_situ(x: Sequence[float]) -> InSitu:
+    names = "products", "kernels", "collectives", "slowdown"
+    return replace(InSitu(), **dict(zip(names, map(float, x), strict=False)))  # type: ignore[arg-type]
+
+
+def _rows(
+    layers: Sequence[_TimedLayer], profile: HardwareProfile
+) -> Iterator[tuple[str, float, float]]:
+    for layer in layers:
+        passes = simulate_layer(layer.scenario, profile)
+        for way, measured_ms, time in zip(_WAYS, layer.times_ms, passes, strict=True):
+            yield f"{layer.name} {way}", measured_ms, time.duration_s * 1e3

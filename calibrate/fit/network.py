@@ -1,8 +1,8 @@
 """Fits the network between nodes to records of collectives that crossed it.
 
-What is fitted is what `simtrain.durations.collectives` computes: every step of a ring waits for one
-latency, and each rank of a node has a share of its adapters, of which rings over whole nodes and
-rings that run beside each other reach a fraction each.
+The fit uses the formulas of `simtrain.durations.collectives`: each step of a ring takes one
+latency, and each rank of a node has a share of its adapters. Rings over whole nodes and rings that
+run at the same time reach a fraction of that share each.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from enum import StrEnum
 
 from scipy.optimize import least_squares
 
-from calibrate.fit.checks import LARGE_SIZES, NUM_SIZES
 from calibrate.fit.collectives import SMALLEST_BYTES, measured_collective
-from calibrate.fit.links import LinkFit, highest_rate
-from calibrate.fit.residuals import Residual, Residuals, round_significant
+from calibrate.fit.entry import Data, Origin, entry, giga, micro
+from calibrate.fit.links import TRANSFER, LinkFit, highest_rate
+from calibrate.fit.numbers import round_significant, round_up
+from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES
+from calibrate.records.checks import name_of
 from calibrate.records.schema import CollectiveRecord
+from simtrain.comparison import Comparison
 from simtrain.durations.collectives import network_seconds, wire_bytes
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
 _OUTLIER = 0.1
 """Relative error from which on a record pulls less and less."""
 _KINDS = frozenset(kind.value for kind in RING_COLLECTIVES)
-_TRANSFER = "send_recv"
 
 
 class Load(StrEnum):
@@ -38,31 +40,66 @@ class Load(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NetworkFit:
-    """Latencies in seconds, and the fractions that are reached of a node's adapters.
+    """The network between nodes.
 
-    `num_adapters` of `adapter_bytes_per_s` each, one way, serve a node of `gpus_per_node`; `alone`
-    are rings with nothing beside them, of which only the ratio of adapters is.
+    Args:
+        num_nodes: the most nodes of a record.
+        num_adapters, adapter_bytes_per_s: adapters of a node, and the rate of each, one way.
+        step_latency_s: seconds of a step of a ring.
+        efficiency: the fractions that rings reach of a node's adapters.
+        transfer_latency_s, transfer_efficiency: the same of transfers.
+        rings, transfers: the errors of the fits.
+        alone: errors of rings with nothing beside them, which decide only the ratio of adapters.
+        array_bytes: the smallest and the largest array.
     """
 
     num_nodes: int
-    gpus_per_node: int
     num_adapters: int
     adapter_bytes_per_s: float
     step_latency_s: float
     efficiency: Mapping[Load, float]
     transfer_latency_s: float
     transfer_efficiency: float
-    residuals: Mapping[Load, Residuals]
-    transfers: Residuals
-    alone: Sequence[Residuals]
+    rings: Mapping[Load, Comparison]
+    transfers: Comparison
+    alone: Sequence[Comparison]
     array_bytes: tuple[int, int]
+
+    def section(self, origin: Origin) -> Data:
+        """The section `inter_node`; each number names its numbers of nodes and bytes."""
+        least, most = self.array_bytes
+        only = f", {self.num_nodes} nodes, {least} to {most} bytes"
+        seen = f"as much as the ranks of a node reach together, {origin.measured}"
+        bandwidth = giga(self.adapter_bytes_per_s)
+        whole, transfers = self.rings[Load.WHOLE], self.transfers
+        # A node of one rank has no concurrent rings: its ring is that of the whole node.
+        concurrent = self.rings.get(Load.CONCURRENT, whole)
+        fractions = self.efficiency
+        latency = micro(self.step_latency_s)
+        return {
+            "num_adapters": entry(
+                self.num_adapters, f"not counted: {seen}, in what one rank reaches"
+            ),
+            "adapter_bandwidth": entry(bandwidth, f"no datasheet is known; {seen}"),
+            "whole_node_efficiency": origin.entry(fractions[Load.WHOLE], whole, only),
+            "concurrent_efficiency": origin.entry(fractions[Load.CONCURRENT], concurrent, only),
+            "step_latency": origin.entry(latency, whole, f"{only}, and all other rings"),
+            "point_to_point": {
+                "latency": origin.entry(micro(self.transfer_latency_s), transfers, only),
+                "efficiency": origin.entry(self.transfer_efficiency, transfers, only),
+            },
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class _Crossing:
-    """A record: `steps` latencies, `wire_bytes` of each rank on a node; the model in seconds.
+    """A record with its model.
 
-    `model` takes the latency of a step in seconds and the bytes/s that each rank has.
+    Args:
+        name, seconds: the record, and its measured time.
+        steps: latencies in the time.
+        wire_bytes: bytes that each rank of a node sends.
+        model: seconds of a step's latency in seconds and of bytes/s of each rank.
     """
 
     name: str
@@ -98,7 +135,7 @@ def load_of(record: CollectiveRecord, per_node: int) -> Load | None:
 def is_used(record: CollectiveRecord, per_node: int) -> bool:
     """Whether a record across nodes is fitted, when enough of them are there."""
     load = load_of(record, per_node)
-    if record.op == _TRANSFER:
+    if record.op == TRANSFER:
         return load is not None and record.num_ranks == record.num_nodes
     return load is not None and record.op in _KINDS
 
@@ -106,7 +143,7 @@ def is_used(record: CollectiveRecord, per_node: int) -> bool:
 def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> list[str]:
     """What a fit needs and was not measured; empty where there is enough."""
     loads = [Load.WHOLE] if per_node == 1 else [Load.WHOLE, Load.CONCURRENT]
-    needed = [(op, load) for load in loads for op in sorted(_KINDS)] + [(_TRANSFER, loads[-1])]
+    needed = [(op, load) for load in loads for op in sorted(_KINDS)] + [(TRANSFER, loads[-1])]
     return [
         f"{op} ({load})" for op, load in needed if not _is_enough(_of(records, op, load, per_node))
     ]
@@ -126,7 +163,7 @@ def fit_network(
         for load in Load
     }
     sent: Loads = {
-        load: [_transfer(record) for record in _of(crossing, _TRANSFER, load, per_node)]
+        load: [_transfer(record) for record in _of(crossing, TRANSFER, load, per_node)]
         for load in Load
     }
     step_s, ring_rates = _fit(rings)
@@ -138,7 +175,7 @@ def fit_network(
     fractions = {load: _fraction(ring_rates[load], share) for load in (whole, loaded)}
     sent_fraction = _fraction(sent_rates[loaded], share)
     alone = [
-        _residuals(f"{what} across nodes, {Load.ALONE}", timed[Load.ALONE], latency, rate)
+        _times(f"{what} across nodes, {Load.ALONE}", timed[Load.ALONE], latency, rate)
         for what, timed, latency, rate in (
             ("collectives", rings, step_s, ring_rates.get(Load.ALONE)),
             ("transfers", sent, transfer_s, sent_rates.get(Load.ALONE)),
@@ -147,7 +184,6 @@ def fit_network(
     ]
     return NetworkFit(
         max(record.num_nodes for record in crossing),
-        per_node,
         num_adapters,
         bandwidth,
         step_s,
@@ -155,12 +191,10 @@ def fit_network(
         transfer_s,
         sent_fraction,
         {
-            load: _residuals(
-                f"collectives across nodes, {load}", rings[load], step_s, share * fraction
-            )
+            load: _times(f"collectives across nodes, {load}", rings[load], step_s, share * fraction)
             for load, fraction in fractions.items()
         },
-        _residuals("transfers across nodes", sent[loaded], transfer_s, share * sent_fraction),
+        _times("transfers across nodes", sent[loaded], transfer_s, share * sent_fraction),
         alone,
         (min(r.array_bytes for r in crossing), max(r.array_bytes for r in crossing)),
     )
@@ -189,7 +223,7 @@ def _ring(record: CollectiveRecord, node: LinkFit | None) -> _Crossing:
     inside_s = 0.0 if node is None or on_node == 1 else node.ring_seconds(op, on_node)
     steps = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (record.num_ranks - 1)
     return _Crossing(
-        _name(record),
+        name_of(record),
         record.time.median_s,
         steps,
         wire_bytes(op) / on_node,
@@ -200,18 +234,12 @@ def _ring(record: CollectiveRecord, node: LinkFit | None) -> _Crossing:
 def _transfer(record: CollectiveRecord) -> _Crossing:
     num_bytes = record.array_bytes
     return _Crossing(
-        _name(record),
+        name_of(record),
         record.time.median_s,
         1,
         num_bytes,
         lambda latency_s, rate: latency_s + num_bytes / rate,
     )
-
-
-def _name(record: CollectiveRecord) -> str:
-    groups = f"{record.num_groups} times " if record.num_groups > 1 else ""
-    where = f"{record.num_ranks} ranks on {record.num_nodes} nodes"
-    return f"{groups}{record.op} over {where}, {record.array_bytes} bytes"
 
 
 def _fit(timed: Loads) -> tuple[float, dict[Load, float]]:
@@ -254,22 +282,13 @@ def _adapters(rates: Sequence[Mapping[Load, float]], per_node: int) -> tuple[int
     )
     one = max((found[Load.ALONE] for found in rates if Load.ALONE in found), default=0.0)
     count = min(round(node / one), per_node) if one else per_node
-    return count, _rounded_up(max(one, node / count))
+    return count, round_up(max(one, node / count))
 
 
 def _fraction(rate: float, share: float) -> float:
     return round_significant(min(rate / share, 1.0))
 
 
-def _rounded_up(value: float) -> float:
-    """To four digits, never below the value."""
-    rounded = round_significant(value)
-    return rounded if rounded >= value else round_significant(value * 1.0005)
-
-
-def _residuals(title: str, timed: Sequence[_Crossing], latency_s: float, rate: float) -> Residuals:
-    rows = [
-        Residual(crossing.name, crossing.seconds * 1e6, crossing.model(latency_s, rate) * 1e6)
-        for crossing in timed
-    ]
-    return Residuals(title, "us", rows)
+def _times(title: str, timed: Sequence[_Crossing], latency_s: float, rate: float) -> Comparison:
+    rows = ((c.name, c.seconds * 1e6, c.model(latency_s, rate) * 1e6) for c in timed)
+    return Comparison.of(title, "us", rows)

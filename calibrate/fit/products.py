@@ -3,57 +3,50 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from calibrate.fit.checks import require
-from calibrate.fit.gemm_model import (
-    TILES,
-    BlasGemm,
-    minimise,
-    name_of,
-    tflops,
-    tiled_machine,
-)
-from calibrate.fit.residuals import Residual, Residuals, round_significant
+from calibrate.fit.entry import Data, shape_range
+from calibrate.fit.gemm import TILES, BlasGemm, batch_times, rates, tflops, tiled_machine
+from calibrate.fit.numbers import minimise, round_significant
+from calibrate.fit.requirements import require
 from calibrate.records.schema import GemmRecord
-from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.comparison import Comparison
+from simtrain.durations.gemm import GemmMachine
 from simtrain.workload.work import FP32_BYTES
 
+FP8_SPEEDUP = 2.0
+"""The peak of fp8 products over that of 16-bit ones, on every NVIDIA GPU that has them."""
 _DTYPES = {"bf16": 2, "fp16": 2, "fp32": 4}
 """Bytes of an element, the type that training prefers first."""
 _FP8_BYTES, _FP8_RESULT_BYTES = 1, 2
-FP8_SPEEDUP = 2.0
-"""The peak of fp8 products over that of 16-bit ones, on every NVIDIA GPU that has them."""
 _POINTS_A_PARAMETER = 3
 _NUM_SHAPE_PARAMETERS = 3
 _LARGE = 0.2
-"""Products of so much of the largest one's work and more run long enough for power to count."""
+"""Products from this share of the largest one's work on run long enough for power to count."""
+Timed = Sequence[tuple[BlasGemm, float]]
+"""Products and their seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fp8Fit:
-    """The machine of products in fp8, and how well it explains them."""
+class DtypeFit:
+    """The machine of the plain products of a data type, its errors, and their range of shapes."""
 
     machine: GemmMachine
-    shapes: Residuals
-    sustained: Residuals
-    plain_shapes: Sequence[tuple[int, int, int]]
+    shapes: Comparison
+    sustained: Comparison
+    plain_range: Data
 
 
 @dataclass(frozen=True, slots=True)
-class ProductFit:
-    """The fitted machine, how well it explains the products, and which type they have."""
+class ProductFit(DtypeFit):
+    """The same of the data type of training, with fp32 accumulation and batches; fp8 beside it."""
 
-    machine: GemmMachine
     dtype: str
-    shapes: Residuals
-    accumulating: Residuals
-    batched: Residuals
-    sustained: Residuals
-    plain_shapes: Sequence[tuple[int, int, int]]
-    batched_shapes: Sequence[tuple[int, int, int]]
-    fp8: Fp8Fit | None = None
+    accumulating: Comparison
+    batched: Comparison
+    batched_range: Data
+    fp8: DtypeFit | None
 
 
 def fit_products(
@@ -62,19 +55,24 @@ def fit_products(
     memory_bytes_per_s: float,
     datasheet_flops: float | None,
 ) -> ProductFit:
-    """Shapes and sustained rate, then what accumulating adds, then batches and moving bytes.
+    """Fit shapes and the sustained rate, then fp32 accumulation, then batches and moving bytes.
 
-    Operands move at most at `memory_bytes_per_s`; how fast they do, batched products show.
-    The loop is at most as fast as the datasheet, or else as the fastest product: more than what was
-    seen could not be told from what tiles cost beside it. The type is the first of bf16, fp16 and
-    fp32 that was measured. Tiles' relative speeds are fitted where there are three products for
-    each number; else all tiles are the first.
+    The data type is the first of bf16, fp16 and fp32 that was measured. The loop is at most as fast
+    as the datasheet, or else as the fastest product: a higher rate could not be told from the cost
+    of tiles. The relative speeds of tiles are fitted if there are three products for each number;
+    else all tiles are like the first.
+
+    Args:
+        records: products of any data type.
+        num_sms: multiprocessors of the device.
+        memory_bytes_per_s: the most that operands move at; batched products show the actual rate.
+        datasheet_flops: peak of 16-bit products, if a datasheet is known.
 
     Raises:
         InputError: E720, too few products.
     """
     dtype = next((d for d in _DTYPES if any(r.dtype == d for r in records)), "bf16")
-    timed = [(_op(r), r.time.median_s) for r in records if r.dtype == dtype]
+    timed = _timed(records, dtype)
     plain = [(op, s) for op, s in timed if op.batch == 1 and not op.accumulate]
     accumulating = [(op, s) for op, s in timed if op.batch == 1 and op.accumulate]
     batched = [(op, s) for op, s in timed if op.batch > 1]
@@ -86,33 +84,27 @@ def fit_products(
     machine = _fit_batched(batched, machine)
     return ProductFit(
         machine,
+        rates("matrix products by shape", machine, _rated(plain)),
+        rates("the largest products", machine, _rated(_large(plain))),
+        _range([*plain, *accumulating]),
         dtype,
-        _rates("matrix products by shape", machine, plain),
-        _rates("products added into fp32", machine, accumulating),
+        rates("products added into fp32", machine, _rated(accumulating)),
         _times("batched products", machine, batched),
-        _rates("the largest products", machine, _large(plain)),
-        [(op.m, op.n, op.k) for op, _ in [*plain, *accumulating]],
-        [(op.m, op.n, op.k) for op, _ in batched],
-        _fit_fp8([record for record in records if record.dtype == "fp8"], machine, datasheet_flops),
+        _range(batched),
+        _fit_fp8(_timed(records, "fp8"), machine, datasheet_flops),
     )
 
 
-def _fit_fp8(
-    records: Sequence[GemmRecord], machine: GemmMachine, datasheet_flops: float | None
-) -> Fp8Fit | None:
-    """Loop, waves and tiles' overhead of fp8; all else is that of 16-bit products.
-
-    None where none were measured.
-    """
-    if not records:
+def _fit_fp8(timed: Timed, machine: GemmMachine, datasheet_flops: float | None) -> DtypeFit | None:
+    """Loop, waves and tiles' overhead of fp8; all else is like 16-bit products."""
+    if not timed:
         return None
-    require("fp8 products", len(records), _POINTS_A_PARAMETER * _NUM_SHAPE_PARAMETERS, "products")
-    timed = [(_op(record), record.time.median_s) for record in records]
-    rates = [op.flops / seconds for op, seconds in timed]
-    most = FP8_SPEEDUP * datasheet_flops if datasheet_flops else round_significant(max(rates))
-    sustained = round_significant(max(op.flops / seconds for op, seconds in _large(timed)))
+    require("fp8 products", len(timed), _POINTS_A_PARAMETER * _NUM_SHAPE_PARAMETERS, "products")
+    fastest = _fastest(timed)
+    most = FP8_SPEEDUP * datasheet_flops if datasheet_flops else round_significant(fastest)
+    sustained = round_significant(_fastest(_large(timed)))
 
-    def found(x: Sequence[float]) -> GemmMachine:
+    def candidate(x: Sequence[float]) -> GemmMachine:
         return machine.replace(
             mainloop_flops=min(x[0] * 1e12, most),
             tail_quantization=min(x[1], 1.0),
@@ -121,43 +113,38 @@ def _fit_fp8(
         )
 
     overhead_us = max(machine.tile_overhead_s * 1e6, 1e-3)
-    start = 1.05 * max(rates) / 1e12, max(machine.tail_quantization, 1e-3), overhead_us
-    fitted = minimise(found, start, _rated(timed), tflops)
-    return Fp8Fit(
+    start = 1.05 * fastest / 1e12, max(machine.tail_quantization, 1e-3), overhead_us
+    fitted = minimise(candidate, start, _rated(timed), tflops)
+    return DtypeFit(
         fitted,
-        _rates("fp8 products by shape", fitted, timed),
-        _rates("the largest fp8 products", fitted, _large(timed)),
-        [(op.m, op.n, op.k) for op, _ in timed],
+        rates("fp8 products by shape", fitted, _rated(timed)),
+        rates("the largest fp8 products", fitted, _rated(_large(timed))),
+        _range(timed),
     )
-
-
-Timed = Sequence[tuple[BlasGemm, float]]
-"""Products and their seconds."""
 
 
 def _fit_shapes(
     timed: Timed, num_sms: int, memory: float, datasheet_flops: float | None
 ) -> GemmMachine:
-    """Nothing is faster than the fastest of the largest products; then loop, waves and tiles."""
-    sustained = round_significant(max(op.flops / seconds for op, seconds in _large(timed)))
-    best = max(op.flops / seconds for op, seconds in timed)
-    best_tflops, peak_flops = best / 1e12, datasheet_flops or round_significant(best)
+    """The machine of plain products, whose sustained rate is that of the fastest large one."""
+    sustained, fastest = round_significant(_fastest(_large(timed))), _fastest(timed)
+    peak_flops = datasheet_flops or round_significant(fastest)
     num_parameters = _NUM_SHAPE_PARAMETERS + len(TILES) - 1
     has_tiles = len(timed) >= _POINTS_A_PARAMETER * num_parameters
     speeds = (0.8,) * (len(TILES) - 1 if has_tiles else 0)
     # A few percent of the loop of a tile of middling depth.
     m, n = TILES[0]
-    overhead_us = 0.04 * 2 * m * n * 4096 * num_sms / (best_tflops * 1e6)
+    overhead_us = 0.04 * 2 * m * n * 4096 * num_sms / (fastest / 1e12 * 1e6)
     return minimise(
         lambda x: tiled_machine(x, num_sms, memory, peak_flops).replace(sustained_flops=sustained),
-        (1.05 * best_tflops, 0.7, overhead_us, *speeds),
+        (1.05 * fastest / 1e12, 0.7, overhead_us, *speeds),
         _rated(timed),
         tflops,
     )
 
 
 def _fit_accumulation(timed: Timed, machine: GemmMachine) -> GemmMachine:
-    """The longer epilogue of an fp32 accumulation; none where none was measured."""
+    """The machine with the longer epilogue of fp32 accumulation, if any was measured."""
     if not timed:
         return machine
     start_us = max(machine.tile_overhead_s * 1e6, 1e-3)
@@ -172,19 +159,24 @@ def _fit_accumulation(timed: Timed, machine: GemmMachine) -> GemmMachine:
 
 
 def _fit_batched(timed: Timed, machine: GemmMachine) -> GemmMachine:
-    """The fraction of speed that batches reach, and of the memory that their bytes reach.
+    """The machine with the speed of batches, and with the memory bandwidth of their bytes.
 
-    Each product shows one of the two, so that a search may end where none of one kind is left: the
-    best of several.
+    Each product shows one of the two, so that a search may end where no product shows the other:
+    the best of several searches counts.
     """
 
-    def found(x: Sequence[float]) -> GemmMachine:
+    def candidate(x: Sequence[float]) -> GemmMachine:
         memory = round_significant(min(x[1], 1.0) * machine.memory_bytes_per_s)
         return machine.replace(batched_fraction=min(x[0], 1.0), memory_bytes_per_s=memory)
 
     starts = itertools.product((0.5, 0.9), repeat=2)
-    machines = [minimise(found, start, _rated(timed), tflops) for start in starts]
+    machines = [minimise(candidate, start, _rated(timed), tflops) for start in starts]
     return min(machines, key=lambda fitted: _times("", fitted, timed).mean_abs_error)
+
+
+def _fastest(timed: Timed) -> float:
+    """The highest FLOP/s."""
+    return max(op.flops / seconds for op, seconds in timed)
 
 
 def _large(timed: Timed) -> Timed:
@@ -192,34 +184,36 @@ def _large(timed: Timed) -> Timed:
     return [(op, seconds) for op, seconds in timed if op.flops >= _LARGE * most]
 
 
-def _rated(timed: Timed) -> Timed:
-    """Products and their TFLOP/s."""
+def _rated(timed: Timed) -> list[tuple[BlasGemm, float]]:
     return [(op, op.flops / seconds / 1e12) for op, seconds in timed]
 
 
-def _rates(title: str, machine: GemmMachine, timed: Timed) -> Residuals:
-    rows = [Residual(name_of(op), rate, tflops(op, machine)) for op, rate in _rated(timed)]
-    return Residuals(title, "TFLOP/s", rows)
+def _times(title: str, machine: GemmMachine, timed: Timed) -> Comparison:
+    return batch_times(title, machine, ((op, 1, seconds * 1e6) for op, seconds in timed))
 
 
-def _times(title: str, machine: GemmMachine, timed: Timed) -> Residuals:
-    rows = [
-        Residual(f"{op.batch} of {name_of(op)}", seconds * 1e6, gemm_seconds(op, machine) * 1e6)
-        for op, seconds in timed
+def _range(timed: Timed) -> Data:
+    return shape_range([(op.m, op.n, op.k) for op, _ in timed])
+
+
+def _timed(records: Iterable[GemmRecord], dtype: str) -> Timed:
+    """The products of a data type; those in fp8 have a 16-bit result."""
+    element_bytes = _DTYPES.get(dtype, _FP8_BYTES)
+    result_bytes = _FP8_RESULT_BYTES if dtype == "fp8" else element_bytes
+    return [
+        (
+            BlasGemm(
+                r.m,
+                r.n,
+                r.k,
+                batch=r.batch,
+                element_bytes=element_bytes,
+                output_element_bytes=FP32_BYTES if r.accumulate else result_bytes,
+                accumulate=r.accumulate,
+                layout=r.layout,
+            ),
+            r.time.median_s,
+        )
+        for r in records
+        if r.dtype == dtype
     ]
-    return Residuals(title, "us", rows)
-
-
-def _op(record: GemmRecord) -> BlasGemm:
-    element_bytes = _DTYPES.get(record.dtype, _FP8_BYTES)
-    result_bytes = _FP8_RESULT_BYTES if record.dtype == "fp8" else element_bytes
-    return BlasGemm(
-        record.m,
-        record.n,
-        record.k,
-        batch=record.batch,
-        element_bytes=element_bytes,
-        output_element_bytes=FP32_BYTES if record.accumulate else result_bytes,
-        accumulate=record.accumulate,
-        layout=record.layout,
-    )

@@ -1,4 +1,4 @@
-"""Fits the bandwidth that memory-bound kernels reach, and the latency that each has."""
+"""Fits the bandwidths of memory-bound kernels and their latency to published times."""
 
 from __future__ import annotations
 
@@ -9,81 +9,80 @@ from statistics import median
 import numpy as np
 
 from calibrate.fit.figures import FiguresOfParts, Kernels, KernelTime
-from calibrate.fit.residuals import Residual, Residuals, round_significant
+from calibrate.fit.numbers import round_significant
+from simtrain.comparison import Comparison
 
 
 @dataclass(frozen=True, slots=True)
 class NamedKernel:
     """The fraction of the memory bandwidth that a kernel reaches one way."""
 
-    kernel: str
+    name: str
     way: str
     fraction: float
+    comparison: Comparison
     source: str
-    residuals: Residuals
 
 
-def fit_kernels(figures: FiguresOfParts) -> tuple[float, Residuals]:
-    """The fraction of a card's memory bandwidth that its kernels reach: the median of them.
+@dataclass(frozen=True, slots=True)
+class KernelFit:
+    """The fraction of the memory bandwidth that kernels reach, and seconds of a small one."""
 
-    The kernels may have run on a card with other memory than the profile's; the fraction, not
-    the bandwidth, is carried over.
+    fraction: float
+    latency_s: float
+    named: Sequence[NamedKernel]
+    comparisons: Sequence[Comparison]
+
+
+def fit_kernels(figures: FiguresOfParts) -> KernelFit:
+    """Fit the fraction of all kernels, then the latency, then each named kernel.
+
+    Kernels may have run on a card with other memory than the profile's: the fraction is carried
+    over, not the bandwidth.
     """
-    peak = figures.kernels.memory_bandwidth.value
-    points = figures.kernels.points
-    reached = [num_bytes / (us * 1e-6) / peak for _, num_bytes, us in points]
-    fraction = round_significant(median(reached))
-    rows = [
-        Residual(f"{name}, {num_bytes} bytes", us, num_bytes / (fraction * peak) * 1e6)
-        for name, num_bytes, us in points
-    ]
-    return fraction, Residuals("memory-bound kernels", "us", rows)
-
-
-def fit_named_kernels(figures: FiguresOfParts, latency_s: float) -> list[NamedKernel]:
-    """The fraction of a card's memory bandwidth that each named kernel reaches, each way.
-
-    It is the median of the kernel's points, whose latency is taken off.
-    """
-    return [
-        _named_kernel(section, kernel, way, points, latency_s)
+    fraction, kernels, _ = _fraction(
+        "memory-bound kernels", figures.kernels, figures.kernels.points
+    )
+    latency_s, small = _latency(figures)
+    named = [
+        NamedKernel(
+            name, way, *_fraction(f"{name.replace('_', ' ')} {way}", section, points, latency_s)
+        )
         for section in (figures.kernels, *figures.further_kernels)
-        for kernel, way, points in section.ways()
+        for name, way, points in section.ways()
     ]
+    return KernelFit(fraction, latency_s, named, (kernels, small, *(k.comparison for k in named)))
 
 
-def _named_kernel(
-    section: Kernels, kernel: str, way: str, points: Sequence[KernelTime], latency_s: float
-) -> NamedKernel:
-    peak = section.memory_bandwidth.value
-    at_peak_s = [num_bytes / peak for _, num_bytes, _ in points]
-    times_s = [us * 1e-6 for *_, us in points]
-    reached = [
-        least_s / max(time_s - latency_s, least_s)
-        for least_s, time_s in zip(at_peak_s, times_s, strict=True)
-    ]
-    fraction = round_significant(median(reached))
-    rows = [
-        Residual(f"{name}, {num_bytes} bytes", us, (latency_s + least_s / fraction) * 1e6)
+def _fraction(
+    title: str, section: Kernels, points: Sequence[KernelTime], latency_s: float = 0.0
+) -> tuple[float, Comparison, str]:
+    """The median fraction of the bandwidth beyond the latency, its errors, and its source."""
+    at_peak_s = [num_bytes / section.memory_bandwidth.value for _, num_bytes, _ in points]
+    fraction = round_significant(
+        median(
+            least_s / max(us * 1e-6 - latency_s, least_s)
+            for least_s, (*_, us) in zip(at_peak_s, points, strict=True)
+        )
+    )
+    rows = (
+        (f"{name}, {num_bytes} bytes", us, (latency_s + least_s / fraction) * 1e6)
         for (name, num_bytes, us), least_s in zip(points, at_peak_s, strict=True)
-    ]
-    title = f"{kernel.replace('_', ' ')} {way}"
-    return NamedKernel(kernel, way, fraction, section.source, Residuals(title, "us", rows))
+    )
+    return fraction, Comparison.of(title, "us", rows), section.source
 
 
-def fit_kernel_latency(figures: FiguresOfParts) -> tuple[float, Residuals]:
+def _latency(figures: FiguresOfParts) -> tuple[float, Comparison]:
     """Seconds that a kernel takes beside moving its bytes.
 
     A straight line through the times of one kernel over its bytes, relative errors squared; the
-    line's slope is that kernel's bandwidth, and its intercept the latency.
+    slope is the kernel's bandwidth, and the intercept the latency.
     """
     points = figures.small_kernels.points
     num_bytes = np.array([size for size, _ in points], dtype=float)
     times_us = np.array([us for _, us in points])
     weighted = np.column_stack((np.ones_like(num_bytes), num_bytes)) / times_us[:, None]
     (latency_us, us_per_byte), *_ = np.linalg.lstsq(weighted, np.ones_like(times_us), rcond=None)
-    rows = [
-        Residual(f"{size} bytes", us, float(latency_us + us_per_byte * size)) for size, us in points
-    ]
+    rows = ((f"{size} bytes", us, float(latency_us + us_per_byte * size)) for size, us in points)
     latency_s = round_significant(float(latency_us) * 1e-6, 3)
-    return latency_s, Residuals("a small memory-bound kernel", "us", rows)
+    return latency_s, Comparison.of("a small memory-bound kernel", "us", rows)

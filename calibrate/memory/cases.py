@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from calibrate.benchmarks.models import gpt, llama
+from calibrate.torch_model.models import gpt, llama
 from simtrain.hardware.load import profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import GLOBAL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrate.memory.cases import HeldBytes
+from calibrate.tables import comparison_table
+from simtrain.comparison import Comparison, ErrorStatistics, Pair
+from simtrain.pages.tables import verdict
 
 GIB = 2**30
 THRESHOLD = 0.03
@@ -43,27 +45,18 @@ class Row:
         return max(self.peak_error, self.passing_error, key=abs)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryComparison:
-    """All cases on a device; `counted` says what was measured there."""
+@dataclass(frozen=True)
+class MemoryComparison(ErrorStatistics):
+    """All cases on a device; `counted` names the way of measuring there."""
 
     counted: str
     rows: Sequence[Row]
+    mean_threshold, max_threshold = None, THRESHOLD
 
     @property
-    def mean_abs_error(self) -> float:
-        """Mean of the rows' larger |error|."""
-        return math.fsum(abs(row.worse_error) for row in self.rows) / len(self.rows)
-
-    @property
-    def max_abs_error(self) -> float:
-        """Largest |error|."""
-        return max(abs(row.worse_error) for row in self.rows)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every peak is within the threshold."""
-        return self.max_abs_error <= THRESHOLD
+    def errors(self) -> list[float]:
+        """The larger error of each case."""
+        return [row.worse_error for row in self.rows]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, in bytes."""
@@ -83,41 +76,33 @@ class MemoryComparison:
             ],
             "mean_abs_error": self.mean_abs_error,
             "max_abs_error": self.max_abs_error,
-            "threshold": THRESHOLD,
+            "threshold": self.max_threshold,
             "ok": self.ok,
         }
 
 
 def memory_table(comparison: MemoryComparison) -> Table:
-    """A row for each case; what is passing is what is held at the peak beside model states."""
-    table = Table(title=f"Memory: {comparison.counted}", title_justify="left")
-    for name in ("case", "recompute"):
-        table.add_column(name)
-    for head in ("measured\nGiB", "simulated\nGiB", "error\n%", "passing\n%"):
-        table.add_column(head, justify="right")
-    if any(row.reserved_bytes is not None for row in comparison.rows):
-        table.add_column("reserved\nGiB", justify="right")
-    for row in comparison.rows:
-        table.add_row(row.name, row.recompute, *_numbers(row))
-    return table
-
-
-def _numbers(row: Row) -> list[str]:
-    peaks = [_gib(held.peak) for held in (row.measured, row.simulated)]
-    errors = [f"{100 * error:+.2f}" for error in (row.peak_error, row.passing_error)]
-    reserved = [] if row.reserved_bytes is None else [_gib(row.reserved_bytes)]
-    return peaks + errors + reserved
-
-
-def memory_verdict(comparison: MemoryComparison) -> Text:
-    """The closing line, one even where it is FAILED."""
-    word, style = ("OK", "bold green") if comparison.ok else ("FAILED", "bold red")
-    return Text(
-        f"{word}: {len(comparison.rows)} cases, mean |error| {comparison.mean_abs_error:.2%}, "
-        f"largest {comparison.max_abs_error:.2%} (at most {THRESHOLD:.1%})",
-        style=style,
+    """A row for each case; "passing" is the error of the peak less the model states."""
+    rows = comparison.rows
+    peaks = Comparison(
+        "peak",
+        "bytes",
+        [Pair((row.name, row.recompute), row.measured.peak, row.simulated.peak) for row in rows],
+    )
+    further = [(">passing\n%", [f"{100 * row.passing_error:+.2f}" for row in rows])]
+    if any(row.reserved_bytes is not None for row in rows):
+        reserved = [f"{(row.reserved_bytes or 0) / GIB:.4g}" for row in rows]
+        further.append((">reserved\nGiB", reserved))
+    title = f"Memory: {comparison.counted}"
+    return comparison_table(
+        title, peaks, "case", "recompute", predicted="simulated", further=further
     )
 
 
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.3f}"
+def memory_verdict(comparison: MemoryComparison) -> Text:
+    """The closing line."""
+    return verdict(
+        comparison.ok,
+        f"{len(comparison.rows)} cases, mean |error| {comparison.mean_abs_error:.2%}, "
+        f"largest {comparison.max_abs_error:.2%} (at most {comparison.max_threshold:.1%})",
+    )

@@ -1,4 +1,4 @@
-"""Predicted over measured times, each a mark; the diagonal is where both are equal."""
+"""Scatter plot of a validation: predicted over measured times; both are equal on the diagonal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_validation_picture(
 
 
 def draw_validation(validation: Validation, limits: Limits) -> Figure:
-    """Times of layers and iterations, log-log, with the bands of the layers' limits."""
+    """Draw times of layers and iterations, log-log, with bands of the limits of layers."""
     figure = style.new_figure(5.0, 5.0)
     axes = figure.subplots()
     axes.set_title(f"{validation.profile}, measured on {validation.device}", loc="left", fontsize=9)
@@ -58,7 +58,9 @@ def _draw_marks(axes: Axes, validation: Validation) -> None:
     }
     rows = [row for part in validation.parts for row in part.rows]
     for what, (marker, colour) in marks.items():
-        points = [(1e3 * row.measured, 1e3 * row.predicted) for row in rows if row.what == what]
+        points = [
+            (1e3 * row.measured, 1e3 * row.predicted) for row in rows if row.labels[-1] == what
+        ]
         if points:
             axes.plot(
                 *zip(*points, strict=True), marker, color=colour, ms=4, mfc="none", label=what
@@ -66,7 +68,7 @@ def _draw_marks(axes: Axes, validation: Validation) -> None:
 
 
 def _span_ms(validation: Validation) -> tuple[float, float]:
-    """From below the smallest to above the largest time."""
+    """Ends of both axes: below the smallest and above the largest time."""
     times = [
         1e3 * seconds
         for part in validation.parts

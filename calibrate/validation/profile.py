@@ -1,14 +1,14 @@
-"""A profile held against what it was not fitted on: layers, whole iterations, and their memory."""
+"""Validates a profile on held-out measurements: layers, whole iterations, and their memory."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Measurement
 from calibrate.validation.limits import Limits
+from simtrain.comparison import Comparison, Pair
 from simtrain.errors import InputError, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import GLOBAL
@@ -18,88 +18,26 @@ from simtrain.simulation import checked_profile, simulate, simulate_layer
 from simtrain.strict_yaml import Document, Positions
 
 HeldOut = TypeVar("HeldOut", LayerRecord, IterationRecord)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One measured number beside the predicted one, both in seconds or in bytes.
-
-    `what` is forward, backward, iteration or peak.
-    """
-
-    name: str
-    strategy: str
-    what: str
-    measured: float
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """Relative error: predicted / measured - 1."""
-        return self.predicted / self.measured - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What is judged together; `mean_limit` None is no limit but that of the worst."""
-
-    title: str
-    unit: str
-    rows: Sequence[Row]
-    worst_limit: float
-    mean_limit: float | None = None
-
-    @property
-    def mean_abs_error(self) -> float:
-        """Mean of |error|."""
-        return math.fsum(abs(row.error) for row in self.rows) / len(self.rows)
-
-    @property
-    def max_abs_error(self) -> float:
-        """Largest |error|."""
-        return max(abs(row.error) for row in self.rows)
-
-    @property
-    def bias(self) -> float:
-        """Mean error with its sign: above 0, the profile is too slow, or takes too much."""
-        return math.fsum(row.error for row in self.rows) / len(self.rows)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every error, and their mean, is within its limit."""
-        mean_ok = self.mean_limit is None or self.mean_abs_error <= self.mean_limit
-        return mean_ok and self.max_abs_error <= self.worst_limit
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, in seconds or bytes."""
-        return {
-            "unit": self.unit,
-            "rows": [{**asdict(row), "error": row.error} for row in self.rows],
-            "mean_abs_error": self.mean_abs_error,
-            "max_abs_error": self.max_abs_error,
-            "bias": self.bias,
-            "mean_limit": self.mean_limit,
-            "worst_limit": self.worst_limit,
-            "ok": self.ok,
-        }
+_LABELS = "name", "strategy", "what"
+"""Labels of a pair; `what` is forward, backward, iteration or peak."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """A profile's predictions beside one folder's measurements; no part is empty.
+    """Predictions of a profile beside the measurements of one folder; no part is empty.
 
-    `num_fitted` records a fit may have used, so that they judge nothing.
+    `num_fitted` counts the records that a fit may have used: they judge nothing.
     """
 
     profile: str
     device: str
-    parts: Sequence[Part]
+    parts: Sequence[Comparison]
     num_fitted: int
     warnings: Sequence[str]
 
     @property
     def ok(self) -> bool:
-        """Whether every part is."""
+        """True if every part is within its limits."""
         return all(part.ok for part in self.parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +45,7 @@ class Validation:
         return {
             "profile": self.profile,
             "device": self.device,
-            "parts": {part.title: part.to_json() for part in self.parts},
+            "parts": {part.title: _part_json(part) for part in self.parts},
             "num_fitted": self.num_fitted,
             "warnings": list(self.warnings),
             "ok": self.ok,
@@ -117,10 +55,10 @@ class Validation:
 def validate_profile(
     profile: HardwareProfile, header: Header, records: Iterable[Measurement], limits: Limits
 ) -> Validation:
-    """Hold a profile against the records that no fit uses.
+    """Compare a profile's predictions with the records that no fit uses.
 
     Raises:
-        InputError: there is none, or a scenario is illegal or larger than the profile's cluster.
+        InputError: there are none, or a scenario is illegal or larger than the profile's cluster.
     """
     records = list(records)
     held_out = [each for each in records if isinstance(each, LayerRecord) and each.held_out]
@@ -130,14 +68,15 @@ def validate_profile(
     layers, trained = _priced(held_out, profile), _priced(iterations, profile)
     if not layers and not trained:
         layers, trained = held_out, iterations  # whose error says what the profile lacks
-    of_layers = [row for record in layers for row in _layer_rows(profile, record)]
+    passes = [row for record in layers for row in _layer_rows(profile, record)]
     found = [row for record in trained for row in _iteration_rows(profile, record)]
-    times = [row for row in found if row.what == "iteration"]
-    peaks = [row for row in found if row.what == "peak"]
+    times, peaks = (
+        [row for row in found if row.labels[-1] == what] for what in ("iteration", "peak")
+    )
     parts = (
-        Part("layers", "s", of_layers, limits.layers_worst, limits.layers_mean),
-        Part("iterations", "s", times, limits.iterations_worst),
-        Part("memory", "bytes", peaks, limits.memory_worst),
+        Comparison("layers", "s", passes, limits.layers_mean, limits.layers_worst),
+        Comparison("iterations", "s", times, None, limits.iterations_worst),
+        Comparison("memory", "bytes", peaks, None, limits.memory_worst),
     )
     return Validation(
         profile.name,
@@ -148,7 +87,30 @@ def validate_profile(
     )
 
 
-def _layer_rows(profile: HardwareProfile, record: LayerRecord) -> Iterator[Row]:
+def _part_json(part: Comparison) -> dict[str, Any]:
+    """Plain data, in seconds or bytes."""
+    rows = [
+        {
+            **dict(zip(_LABELS, row.labels, strict=True)),
+            "measured": row.measured,
+            "predicted": row.predicted,
+            "error": row.error,
+        }
+        for row in part.rows
+    ]
+    return {
+        "unit": part.unit,
+        "rows": rows,
+        "mean_abs_error": part.mean_abs_error,
+        "max_abs_error": part.max_abs_error,
+        "bias": part.bias,
+        "mean_limit": part.mean_threshold,
+        "worst_limit": part.max_threshold,
+        "ok": part.ok,
+    }
+
+
+def _layer_rows(profile: HardwareProfile, record: LayerRecord) -> Iterator[Pair]:
     scenario = _scenario(record.scenario)
     passes = simulate_layer(scenario, checked_profile(scenario, profile))
     measured = record.forward, record.backward
@@ -156,7 +118,7 @@ def _layer_rows(profile: HardwareProfile, record: LayerRecord) -> Iterator[Row]:
         yield _row(scenario, what, time.median_s, predicted.duration_s)
 
 
-def _iteration_rows(profile: HardwareProfile, record: IterationRecord) -> Iterator[Row]:
+def _iteration_rows(profile: HardwareProfile, record: IterationRecord) -> Iterator[Pair]:
     scenario = _scenario(record.scenario)
     result = simulate(scenario, profile)
     yield _row(scenario, "iteration", record.time.median_s, result.iteration_time_s)
@@ -171,14 +133,14 @@ def _scenario(data: dict[str, Any]) -> Scenario:
 
 
 def _tensor_bytes(memory: MemoryReport) -> int:
-    """The most that a rank's tensors take: what is measured has no global memory buffer."""
+    """Peak of a rank's tensors, without the global memory buffer that the measured models lack."""
     return max(
         stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes.get(GLOBAL, 0)
         for stage in memory.stages
     )
 
 
-def _row(scenario: Scenario, what: str, measured: float, predicted: float) -> Row:
+def _row(scenario: Scenario, what: str, measured: float, predicted: float) -> Pair:
     model, split = scenario.model, scenario.parallelism
     size = f"{model.num_layers} x {model.hidden_size}, {scenario.batch.micro} x {model.seq_length}"
     size = f"Llama {size}" if model.normalization == "rms_norm" else size
@@ -188,11 +150,11 @@ def _row(scenario: Scenario, what: str, measured: float, predicted: float) -> Ro
     if split.context > 1:
         ranks += f" c={split.context}"
     fused = ", fused" if scenario.attention_backend == "fused" else ""
-    return Row(size + ranks, scenario.strategy + fused, what, measured, predicted)
+    return Pair((size + ranks, scenario.strategy + fused, what), measured, predicted)
 
 
 def _priced(records: list[HeldOut], profile: HardwareProfile) -> list[HeldOut]:
-    """Without those with fused attention if the profile has none."""
+    """The records without those of fused attention if the profile has no such section."""
     return [
         record
         for record in records
@@ -203,7 +165,7 @@ def _priced(records: list[HeldOut], profile: HardwareProfile) -> list[HeldOut]:
 def _warnings(
     profile: HardwareProfile, header: Header, num_layers: int, num_iterations: int
 ) -> list[str]:
-    """What is doubtful or missing: another device; layers and iterations that have no duration."""
+    """Warnings of another device, and of layers and iterations that the profile cannot price."""
     warnings = []
     if header.device not in profile.model_dump_json():
         where = f"{header.device}, where this was measured"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from simtrain.comparison import ErrorStatistics
 
 Item = TypeVar("Item")
 Progress = Callable[[str, int, int], None]
@@ -237,7 +238,7 @@ class Reproduction(Verdict):
 
 
 @dataclass(frozen=True)
-class Comparison(Verdict):
+class Comparison(ErrorStatistics, Verdict):
     """A table of times, judged by the mean and the largest of their errors.
 
     `rows` are labelled by model and strategy, `gains` (of throughput, as fractions) by model. A
@@ -268,29 +269,6 @@ class Comparison(Verdict):
     def errors(self) -> list[float]:
         """The relative error of each row."""
         return [self.times.error(row) or 0.0 for row in self.rows]
-
-    @property
-    def mean_abs_error(self) -> float:
-        """Mean of |error| over the rows."""
-        return math.fsum(map(abs, self.errors)) / len(self.rows)
-
-    @property
-    def max_abs_error(self) -> float:
-        """Largest |error| of a row."""
-        return max(map(abs, self.errors))
-
-    @property
-    def misses(self) -> tuple[str, ...]:
-        """The statistics of the errors that are beyond their thresholds."""
-        judged = (
-            ("mean", self.mean_abs_error, self.mean_threshold),
-            ("largest", self.max_abs_error, self.max_threshold),
-        )
-        return tuple(
-            f"{name} |error| {error:.2%} above {threshold:.2%}"
-            for name, error, threshold in judged
-            if error > threshold
-        )
 
     def facts(self) -> dict[str, Any]:
         """Rows, gains, and the statistics of the errors with their thresholds."""

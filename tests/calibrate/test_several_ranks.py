@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from calibrate.benchmarks.models import expert_split
 from calibrate.benchmarks.sizes import Part
 from calibrate.fit.links import fit_links
 from calibrate.fit.network import fit_network, missing_for_network, ranks_per_node
 from calibrate.records.file import read_records
 from calibrate.records.schema import CollectiveRecord, OverlapRecord
+from calibrate.torch_model.models import expert_split
 from tests.calibrate.benchmarks.test_measure import identities, wait_for_lines
 from tests.calibrate.torch_model.test_layer import assert_ranks_equal_the_plain_layer, shape
 from tests.calibrate.torch_model.test_training import assert_ranks_train_as_one_does

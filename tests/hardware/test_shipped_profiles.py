@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from calibrate.fit.profile_file import profile_text
-from calibrate.fit.residuals import Residuals
-from calibrate.fit.without_layers import fit_figures
+from calibrate.fit.published import fit_figures
+from simtrain.comparison import Comparison
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.entry import Entry
 from simtrain.errors import InputError
@@ -82,7 +82,7 @@ def test_trainiums_report_says_that_it_is_not_calibrated() -> None:
     assert not any(shown.entry.fitted_on for shown in load_page("trn1").entries)
 
 
-def says(residuals: Residuals) -> str:
+def says(residuals: Comparison) -> str:
     """The end of a table's row, as docs/validation.md writes it."""
     mean, worst = residuals.mean_abs_error, residuals.max_abs_error
     return f"| {len(residuals.rows)} | {100 * mean:.1f} % | {100 * worst:.1f} % |"
@@ -95,7 +95,7 @@ def test_the_fit_gives_the_shipped_profile(name: str) -> None:
     assert profile_text(fitted.data, figures) == find_profile(name).read_text(encoding="utf-8")
     found = {residuals.title: residuals for residuals in fitted.residuals}
     curves = [found.pop(f"{kind} inside a node") for kind in COLLECTIVES]
-    together = Residuals("collectives", "us", [row for one in curves for row in one.rows])
+    together = Comparison("collectives", "us", [row for one in curves for row in one.rows])
     for residuals in (*found.values(), together):
         assert says(residuals) in VALIDATION, residuals.title
     assert found["matrix products by shape"].mean_abs_error <= 0.08

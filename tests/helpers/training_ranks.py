@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from calibrate.benchmarks.models import llama
 from calibrate.torch_model import layer as torch_layer
 from calibrate.torch_model.layer import DIVIDED_DIMENSION
+from calibrate.torch_model.models import llama
 from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario
 from tests.helpers.torch_ranks import relative_error

@@ -10,7 +10,7 @@ from calibrate.benchmarks import measure as measuring
 from calibrate.benchmarks.machine import header
 from calibrate.benchmarks.ranks import Ranks, check_launcher
 from calibrate.benchmarks.sizes import Part
-from calibrate.fit.checks import doubtful
+from calibrate.records.checks import doubtful
 from calibrate.records.file import Point, RecordFile, read_records
 from calibrate.records.schema import FILE_NAME, KernelRecord, Timing
 from simtrain.errors import InputError

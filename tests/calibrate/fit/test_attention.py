@@ -6,15 +6,15 @@ from itertools import product
 import pytest
 from pydantic import ValidationError
 
-from calibrate.fit.attention_model import training_attention
+from calibrate.fit.attention import training_attention
 from calibrate.fit.figures import (
     AttentionKernels,
     HeadSizes,
     OtherAttention,
     TrainingAttentionFigures,
 )
-from calibrate.fit.from_figures import Fit
 from calibrate.fit.from_records import fit_measurements
+from calibrate.fit.result import Fit
 from calibrate.records.schema import AttentionRecord, Measurement
 from calibrate.validation.limits import Limits
 from calibrate.validation.profile import validate_profile
@@ -165,14 +165,14 @@ WITHOUT = a100().model_copy(update={"fused_attention": None})
 def test_fused_layers_are_judged_beside_the_others() -> None:
     found = validate_profile(a100(), HEADER, [FUSED, layer_record(layer("full"))], Limits())
     (part,) = found.parts
-    assert {row.strategy for row in part.rows} == {"baseline, fused", "full"}
+    assert {row.labels[1] for row in part.rows} == {"baseline, fused", "full"}
     assert part.max_abs_error == 0
 
 
 def test_a_profile_without_the_section_judges_the_others_and_says_so() -> None:
     found = validate_profile(WITHOUT, HEADER, [FUSED, layer_record(layer("full"))], Limits())
     (part,) = found.parts
-    assert {row.strategy for row in part.rows} == {"full"}
+    assert {row.labels[1] for row in part.rows} == {"full"}
     assert found.num_fitted == 0
     assert found.warnings[-1] == (
         "1 layers with fused attention are not judged: a100_sxm4_80gb has no fused_attention"

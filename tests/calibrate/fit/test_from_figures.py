@@ -7,9 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from calibrate.app import app
-from calibrate.fit.from_figures import Fit, fit_profile
+from calibrate.fit.numbers import round_significant
 from calibrate.fit.profile_file import profile_text
-from calibrate.fit.residuals import Residual, Residuals, round_significant
+from calibrate.fit.published import fit_figures
+from calibrate.fit.result import Fit
+from simtrain.comparison import Comparison
 from simtrain.errors import InputError
 from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
@@ -35,7 +37,7 @@ TABLE_5_S = (1.42, 1.10, 18.13, 13.75, 49.05, 37.83, 94.42, 71.49, 39.15)
 
 @pytest.fixture(scope="module")
 def fitted() -> Fit:
-    return fit_profile(ROOT / FIGURES)
+    return fit_figures(ROOT / FIGURES)
 
 
 def test_the_fit_gives_the_shipped_profile(fitted: Fit) -> None:
@@ -129,7 +131,7 @@ def test_bad_figures_are_refused(old: str, new: str, says: str, tmp_path: pathli
     path.write_text(TEXT.replace(old, new, 1), encoding="utf-8")
     line = TEXT[: TEXT.index(old)].count("\n") + 1
     with pytest.raises(InputError) as caught:
-        fit_profile(path)
+        fit_figures(path)
     assert f"{path}:{line}:" in str(caught.value)
     assert says in str(caught.value)
 
@@ -140,7 +142,7 @@ def test_too_few_figures_are_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "figures.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"gemm.points is a list: List should have at least 20"):
-        fit_profile(path)
+        fit_figures(path)
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", "empty.yaml"])
@@ -153,9 +155,8 @@ def test_the_command_refuses_bad_input_with_exit_code_2(name: str, tmp_path: pat
 
 
 def test_residuals_by_hand() -> None:
-    rows = [Residual("slow", 10.0, 11.0), Residual("fast", 10.0, 9.8)]
-    residuals = Residuals("two", "us", rows)
-    assert [row.error for row in rows] == pytest.approx([0.1, -0.02])
+    residuals = Comparison.of("two", "us", [("slow", 10.0, 11.0), ("fast", 10.0, 9.8)])
+    assert residuals.errors == pytest.approx([0.1, -0.02])
     assert residuals.mean_abs_error == pytest.approx(0.06)
     assert residuals.max_abs_error == pytest.approx(0.1)
     assert residuals.summary() == "2 points, mean |error| 6.0%, worst 10.0%"

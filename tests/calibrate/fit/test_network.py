@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from calibrate.fit.borrowed_links import Links
-from calibrate.fit.from_figures import Fit
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import LinkFit, fit_links
 from calibrate.fit.network import Load, fit_network
+from calibrate.fit.result import Fit
 from calibrate.records.schema import CollectiveRecord, Measurement
 from simtrain.durations.collectives import collective_seconds, transfer_seconds
 from simtrain.errors import InputError

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from calibrate.fit.checks import check_residuals
-from calibrate.fit.from_figures import Fit
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import fit_slowdown
 from calibrate.fit.profile_file import profile_text
-from calibrate.fit.residuals import Residual, Residuals
+from calibrate.fit.requirements import check_residuals
+from calibrate.fit.result import Fit
 from calibrate.records.schema import (
     CollectiveRecord,
     HostRecord,
@@ -18,6 +17,7 @@ from calibrate.records.schema import (
     Measurement,
     OverlapRecord,
 )
+from simtrain.comparison import Comparison
 from simtrain.durations.gemm import GemmMachine
 from simtrain.durations.host import host_bytes_per_s
 from simtrain.entry import Entry
@@ -31,8 +31,8 @@ def fitted(records: list[Measurement], **changes: Any) -> Fit:
     return fit_measurements(pathlib.Path("measured"), header(**changes), records, "mine")
 
 
-def off_by(*factors: float) -> Residuals:
-    return Residuals("parts", "us", [Residual(f"part {f}", 10.0, 10.0 * f) for f in factors])
+def off_by(*factors: float) -> Comparison:
+    return Comparison.of("parts", "us", ((f"part {f}", 10.0, 10.0 * f) for f in factors))
 
 
 def test_the_mean_factor_is_that_of_logarithms() -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from calibrate.__main__ import app
-from calibrate.memory import comparison as memory_comparison
 from calibrate.memory.allocator import LiveTensors
 from calibrate.memory.cases import Case, HeldBytes, all_cases, case
 from calibrate.memory.comparison import MemoryComparison, Row
@@ -196,7 +195,7 @@ def test_the_same_as_data() -> None:
 
 
 def test_a_peak_further_off_than_the_threshold_fails() -> None:
-    with patch.object(memory_comparison, "THRESHOLD", 1e-6):
+    with patch.object(MemoryComparison, "max_threshold", 1e-6):
         done = calibrate("--device", "cpu")
     assert done.exit_code == 4
     assert "FAILED: 1 cases" in done.stdout

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrate.benchmarks.models import llama
 from calibrate.memory.cases import Case, case
 from calibrate.memory.measure import measure
 from calibrate.torch_model.experts import ExpertsMLP
+from calibrate.torch_model.models import llama
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from tests.calibrate.torch_model.test_llama import plain_norm, plain_swiglu

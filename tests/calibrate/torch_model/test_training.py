@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from calibrate.benchmarks.iterations import measure_iteration
-from calibrate.benchmarks.models import expert_split
 from calibrate.benchmarks.training_scenarios import iteration_cases
 from calibrate.records.schema import RECORD
+from calibrate.torch_model.models import expert_split
 from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario, check_scenario
 from tests.helpers.rank_processes import run_ranks

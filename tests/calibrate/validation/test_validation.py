@@ -19,7 +19,8 @@ from calibrate.records.schema import (
     Timing,
 )
 from calibrate.validation.limits import Limits
-from calibrate.validation.profile import Part, Row, validate_profile
+from calibrate.validation.profile import validate_profile
+from simtrain.comparison import Comparison, Pair
 from simtrain.errors import InputError
 from simtrain.memory.buffers import GLOBAL
 from simtrain.scenario import Scenario
@@ -107,7 +108,7 @@ def call(*arguments: object) -> Result:
     )
 
 
-def parts_of(*records: Measurement, limits: Limits | None = None) -> dict[str, Part]:
+def parts_of(*records: Measurement, limits: Limits | None = None) -> dict[str, Comparison]:
     found = validate_profile(a100(), HEADER, records, limits or Limits())
     return {part.title: part for part in found.parts}
 
@@ -157,11 +158,11 @@ def test_memory_that_was_not_measured_is_not_judged() -> None:
 
 
 def test_either_limit_of_a_part_decides() -> None:
-    rows = [Row("", "", "forward", 1.0, predicted) for predicted in (1.0, 0.95, 1.01)]
-    assert Part("layers", "s", rows, worst_limit=0.06, mean_limit=0.03).ok
-    assert Part("layers", "s", rows, worst_limit=0.06).ok
-    assert not Part("layers", "s", rows, worst_limit=0.04).ok
-    assert not Part("layers", "s", rows, worst_limit=0.06, mean_limit=0.015).ok
+    rows = [Pair(("", "", "forward"), 1.0, predicted) for predicted in (1.0, 0.95, 1.01)]
+    assert Comparison("layers", "s", rows, 0.03, 0.06).ok
+    assert Comparison("layers", "s", rows, None, 0.06).ok
+    assert not Comparison("layers", "s", rows, None, 0.04).ok
+    assert not Comparison("layers", "s", rows, 0.015, 0.06).ok
 
 
 # -------------------------------------------------------------------------------------- refused

@@ -1,0 +1,183 @@
+"""Fits a profile to published figures.
+
+Products, kernels, collectives and fused attention are fitted alone. Four numbers show only in whole
+layers: they are fitted to published layers, or, if nobody published any, come from the figures' own
+section `taken_over`, each with its source.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+
+from calibrate.fit.attention import published_attention
+from calibrate.fit.collectives import fit_curves, other_times
+from calibrate.fit.entry import Data, micro, published, tera
+from calibrate.fit.figures import Figures, FiguresWithoutLayers
+from calibrate.fit.gemm import gemm_section
+from calibrate.fit.layers import InSitu, fit_published_layers
+from calibrate.fit.numbers import Estimate
+from calibrate.fit.published_kernels import KernelFit, fit_kernels
+from calibrate.fit.published_products import ProductFit, fit_dtypes, fit_products, point_range
+from calibrate.fit.result import Fit, profile_of
+from simtrain.comparison import Comparison
+from simtrain.strict_yaml import Document, load_document, validate
+from simtrain.units import parse_bytes_per_s
+from simtrain.workload.work import CollectiveKind
+
+_TAKEN_OVER = "taken_over"
+
+
+def fit_figures(path: pathlib.Path) -> Fit:
+    """Fit the figures of a file.
+
+    Raises:
+        InputError: the figures cannot be read, or are too few or absurd.
+    """
+    document = load_document(path)
+    figures = _read(document)
+    sheet, taken_over = document.data["datasheet"], document.data.get(_TAKEN_OVER, {})
+    kernels = fit_kernels(figures)
+    products = fit_products(figures, kernels.fraction)
+    gemm = _gemm(figures, products, taken_over)
+    by_dtype, of_dtypes = fit_dtypes(figures, kernels.latency_s, products, gemm)
+    bandwidth = figures.datasheet.intra_node.bandwidth.value
+    curves = {
+        kind: fit_curves(figures.collectives.of(kind), kind, bandwidth)
+        for kind in figures.collectives.kinds
+    }
+    largest = curves[CollectiveKind.ALL_REDUCE][0][-1]
+    elsewhere = other_times(figures.all_reduce_elsewhere.points, largest, bandwidth)
+    data = _profile(figures, sheet, kernels, gemm, curves)
+    shown = [*kernels.comparisons, *products.comparisons, *of_dtypes]
+    shown += [*(comparison for _, comparison in curves.values()), elsewhere]
+    if isinstance(figures, Figures):
+        in_situ = fit_published_layers(
+            figures.layer,
+            lambda guess: profile_of(_with_layers(data, figures, guess)),
+            products=Estimate(products.random_data_speed, products.shapes.mean_abs_error),
+            kernels=Estimate(1.0, kernels.comparisons[0].mean_abs_error),
+            collectives=Estimate(1.0, elsewhere.mean_abs_error),
+        )
+        data = _with_layers(data, figures, in_situ)
+        shown.append(in_situ.comparison)
+    else:
+        data = _with_sections(
+            data,
+            gemm={"in_situ_speed": taken_over["gemm_in_situ_speed"]},
+            overlap={"slowdown": taken_over["slowdown"]},
+            intra_node={"in_situ_speed": taken_over["collective_in_situ_speed"]},
+        )
+    if by_dtype:
+        data = _with_sections(data, gemm={"by_dtype": by_dtype})
+    if figures.fused_attention is not None:
+        section, of_attention = published_attention(figures.fused_attention, profile_of(data))
+        data, shown = data | {"fused_attention": section}, [*shown, *of_attention]
+    return Fit(data, shown)
+
+
+def _read(document: Document) -> Figures | FiguresWithoutLayers:
+    if _TAKEN_OVER in document.data:
+        return validate(FiguresWithoutLayers, document.data, document.positions)
+    return validate(Figures, document.data, document.positions)
+
+
+def _gemm(
+    figures: Figures | FiguresWithoutLayers, fit: ProductFit, taken_over: Mapping[str, Data]
+) -> Data:
+    """The section `gemm`, without the speed inside a layer."""
+    machine, source, batched = fit.machine, figures.gemm.source, figures.gemm_batched
+    if isinstance(figures, Figures):
+        (layouts,) = fit.layouts
+        overhead = published(figures.gemm_layouts.source, layouts)(
+            micro(machine.accumulate_overhead_s)
+        )
+        fraction = published(batched.source, fit.batched)(machine.batched_fraction)
+    else:
+        overhead, fraction = taken_over["accumulate_overhead"], taken_over["batched_fraction"]
+    return {
+        **gemm_section(
+            machine,
+            published(source, fit.shapes),
+            published(f"median of {figures.gemm_sustained.source}", fit.sustained),
+            overhead,
+            fraction,
+        ),
+        "valid_shapes": point_range(figures.gemm.points, source),
+        "valid_batched_shapes": point_range(batched.points, batched.source, first=1),
+    }
+
+
+def _profile(
+    figures: Figures | FiguresWithoutLayers,
+    sheet: Data,
+    fit: KernelFit,
+    gemm: Data,
+    curves: Mapping[CollectiveKind, tuple[list[Data], Comparison]],
+) -> Data:
+    """The profile without the numbers of layers; `sheet` is the datasheet as written."""
+    memory_bandwidth = figures.datasheet.gpu.memory_bandwidth.value
+
+    def bandwidth(fraction: float, source: str, comparison: Comparison) -> Data:
+        source = f"{fraction:.3f} of the memory bandwidth, as {source}"
+        return published(source, comparison)(tera(fraction * memory_bandwidth, "B/s"))
+
+    named: Data = {}
+    for kernel in fit.named:
+        found = bandwidth(kernel.fraction, kernel.source, kernel.comparison)
+        named.setdefault(kernel.name, {})[kernel.way] = found
+    fused, small = fit.comparisons[:2]
+    data = {
+        "version": 1,
+        "name": figures.name,
+        "description": figures.description,
+        "calibrated": True,
+        **{name: sheet[name] for name in ("cluster", "gpu", "memory")},
+        "gemm": gemm,
+        "memory_bound": {
+            "fused_bandwidth": bandwidth(fit.fraction, figures.kernels.source, fused),
+            "stream_bandwidth": sheet["stream_bandwidth"],
+            "kernel_latency": published(figures.small_kernels.source, small)(micro(fit.latency_s)),
+            **({"kernels": named} if named else {}),
+        },
+        "host": {"issue": sheet["host_issue"]},
+        "host_link": sheet["host_link"],
+        "overlap": {},
+        "intra_node": {
+            **sheet["intra_node"],
+            **{
+                kind.value: published(figures.collectives.source, comparison)(points)
+                for kind, (points, comparison) in curves.items()
+            },
+        },
+        "inter_node": sheet["inter_node"],
+        "running_costs": sheet["running_costs"],
+    }
+    return data | ({"collectives": sheet["collectives"]} if "collectives" in sheet else {})
+
+
+def _with_layers(data: Data, figures: Figures, layers: InSitu) -> Data:
+    """The data with the four numbers that whole layers decide."""
+    layer = figures.layer.source
+    fused = data["memory_bound"]["fused_bandwidth"]
+    alone = parse_bytes_per_s(fused["value"])
+
+    def fitted(value: object, *others: str) -> Data:
+        return published(", with ".join((layer, *others)), layers.comparison)(value)
+
+    bandwidth = fitted(tera(layers.kernels * alone, "B/s"), fused["source"])
+    bandwidth["fitted_on"] += f"; kernels alone: {fused['fitted_on']}"
+    return _with_sections(
+        data,
+        gemm={"in_situ_speed": fitted(layers.products, figures.gemm_random_data.source)},
+        memory_bound={"fused_bandwidth": bandwidth},
+        intra_node={
+            "in_situ_speed": fitted(layers.collectives, figures.all_reduce_elsewhere.source)
+        },
+        overlap={"slowdown": fitted(layers.slowdown)},
+    )
+
+
+def _with_sections(data: Data, **sections: Data) -> Data:
+    """The data with further entries in its sections."""
+    return data | {name: data[name] | section for name, section in sections.items()}

@@ -1,0 +1,254 @@
+"""Fits the model of matrix products to published ones, of 16 bits and of further data types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from calibrate.fit.entry import Data, entry, micro, published, shape_range, tera
+from calibrate.fit.figures import DtypeProducts, Figures, FiguresWithoutLayers, Product
+from calibrate.fit.gemm import BlasGemm, Rated, batch_times, rates, tflops, tiled_machine
+from calibrate.fit.numbers import minimise, round_significant
+from simtrain.comparison import Comparison
+from simtrain.durations.gemm import GemmMachine, gemm_seconds
+from simtrain.workload.work import FP32_BYTES
+
+_START_TFLOPS = 270.0
+"""Where the search for the A100's fit starts."""
+_DTYPE_START = 0.7, 1.0, 2.0
+"""Start of the search of a data type: tail quantization, microseconds a tile, TB/s of a cast."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductFit:
+    """The machine of 16-bit products, and its errors; `layouts` only of figures with layers."""
+
+    machine: GemmMachine
+    sustained: Comparison
+    shapes: Comparison
+    batched: Comparison
+    others: Comparison
+    layouts: Sequence[Comparison]
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """All of them."""
+        return [self.sustained, self.shapes, *self.layouts, self.batched, self.others]
+
+    @property
+    def random_data_speed(self) -> float:
+        """Median of measured over predicted speed on random data, which draws more power."""
+        return median(row.measured / row.predicted for row in self.others.rows)
+
+
+def fit_products(figures: Figures | FiguresWithoutLayers, memory_fraction: float) -> ProductFit:
+    """Fit shapes and the sustained rate, then fp32 accumulation and batches.
+
+    Figures without layers take the last two over from another machine.
+
+    Args:
+        figures: the published figures.
+        memory_fraction: share of the memory bandwidth at which the bytes of a product move.
+    """
+    batches = [
+        (BlasGemm(m, n, k, batch=batch), count, time_us)
+        for batch, m, n, k, count, time_us in figures.gemm_batched.points
+    ]
+    batched_memory = memory_fraction * figures.gemm_batched.memory_bandwidth.value
+
+    def batched(title: str, fraction: float) -> Comparison:
+        card = machine.replace(memory_bytes_per_s=batched_memory, batched_fraction=fraction)
+        return batch_times(title, card, batches)
+
+    if isinstance(figures, Figures):
+        machine = _fit_shapes(figures, memory_fraction, _START_TFLOPS)
+        machine, layouts = _fit_accumulation(figures, machine)
+        fractions = (step / 200 for step in range(20, 201))
+        title, further = "batched products", [layouts]
+        fraction = min(fractions, key=lambda each: batched("", each).mean_log_ratio)
+        what, others = "on random data", figures.gemm_random_data
+    else:
+        fastest = max(rate for *_, rate in figures.gemm.points)
+        machine = _fit_shapes(figures, memory_fraction, fastest)
+        title, further = "batched products (not fitted)", []
+        fraction = figures.taken_over.batched_fraction.value
+        what, others = "measured elsewhere", figures.gemm_elsewhere
+    machine = machine.replace(batched_fraction=fraction)
+    return ProductFit(
+        machine,
+        rates("sustained matrix products", machine, _rated(figures.gemm_sustained.points)),
+        rates("matrix products by shape", machine, _rated(figures.gemm.points)),
+        batched(title, fraction),
+        rates(f"matrix products {what} (not fitted)", machine, _rated(others.points)),
+        further,
+    )
+
+
+def _fit_shapes(
+    figures: Figures | FiguresWithoutLayers, memory_fraction: float, start_tflops: float
+) -> GemmMachine:
+    start = (start_tflops, 0.7, 4.0, 0.8, 0.8, 0.8, 0.8)
+    gpu = figures.datasheet.gpu
+    memory, num_sms = memory_fraction * gpu.memory_bandwidth.value, gpu.num_sms.value
+    machine = minimise(
+        lambda x: tiled_machine(x, num_sms, memory), start, _rated(figures.gemm.points), tflops
+    )
+    sustained = median(rate for *_, rate in figures.gemm_sustained.points) * 1e12
+    return machine.replace(sustained_flops=round_significant(sustained))
+
+
+def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachine, Comparison]:
+    """The longer epilogue of an fp32 accumulation; the speed is that of the layouts' machine."""
+    products = [
+        (_layout_op(m, n, k, layout), rate) for m, n, k, layout, rate in figures.gemm_layouts.points
+    ]
+
+    def machine(x: Sequence[float]) -> GemmMachine:
+        return shapes.replace(mainloop_flops=x[0] * 1e12, accumulate_overhead_s=x[1] * 1e-6)
+
+    fitted = minimise(machine, (245.0, 5.0), products, tflops)
+    overhead_s = round_significant(fitted.accumulate_overhead_s)
+    found = rates("matrix products by layout", fitted, products)
+    return shapes.replace(accumulate_overhead_s=overhead_s), found
+
+
+def _layout_op(m: int, n: int, k: int, layout: str) -> BlasGemm:
+    """A product of training; those of the weight gradient (NT) add into fp32."""
+    if layout != "NT":
+        return BlasGemm(m, n, k, layout=layout)
+    return BlasGemm(m, n, k, output_element_bytes=FP32_BYTES, accumulate=True, layout=layout)
+
+
+def _rated(points: Sequence[Product]) -> Rated:
+    return [(BlasGemm(m, n, k), rate) for m, n, k, rate in points]
+
+
+# Published fp8 products are calls of a layer, which cast their input before they multiply it. So a
+# product and its casts are fitted together; the bandwidth of the casts is found and not used. Runs
+# differ in the clock that power leaves them. Each point has the 16-bit product of the same run too,
+# and rates are scaled to a machine on which these are as fast as in the profile. Tiles are those of
+# 16-bit products.
+
+
+@dataclass(frozen=True, slots=True)
+class _CastingMachine:
+    """A machine, and seconds of casting the first operand before its product."""
+
+    products: GemmMachine
+    latency_s: float = 0.0
+    seconds_per_element: float = 0.0
+
+    def casts_s(self, op: BlasGemm) -> float:
+        """Seconds of the casts."""
+        return self.latency_s + self.seconds_per_element * op.m * op.k
+
+
+def fit_dtypes(
+    figures: Figures | FiguresWithoutLayers, latency_s: float, fit: ProductFit, gemm: Data
+) -> tuple[Data, list[Comparison]]:
+    """The entries of each further data type, and their errors.
+
+    Args:
+        figures: with `gemm_by_dtype`.
+        latency_s: seconds of a small kernel.
+        fit: the fit of 16-bit products.
+        gemm: its section.
+    """
+    by_dtype: Data = {}
+    found: list[Comparison] = []
+    for dtype, products in figures.gemm_by_dtype.items():
+        if products.points:
+            by_dtype[dtype], *comparisons = _fit_dtype(dtype, products, latency_s, fit.machine)
+            found += comparisons
+        else:
+            by_dtype[dtype] = _in_proportion(products, figures.datasheet.gpu.peak_flops.value, gemm)
+    return by_dtype, found
+
+
+def _in_proportion(products: DtypeProducts, peak_flops: float, gemm: Data) -> Data:
+    """Rates of 16-bit products, scaled by the peaks: nobody published others."""
+    peak = products.peak_flops
+    source = "taken over from 16-bit products, in proportion to the peaks: no published products"
+
+    def rate(name: str) -> Data:
+        sixteen_bits = float(gemm[name]["value"].split()[0]) * 1e12
+        return entry(tera(peak.value / peak_flops * sixteen_bits, "FLOP/s"), source)
+
+    return {
+        "peak_flops": entry(tera(peak.value, "FLOP/s"), peak.source),
+        "mainloop_flops": rate("mainloop_flops"),
+        "sustained_flops": rate("sustained_flops"),
+    }
+
+
+def _fit_dtype(
+    dtype: str, figures: DtypeProducts, latency_s: float, machine: GemmMachine
+) -> tuple[Data, Comparison, Comparison]:
+    points, peak, source = figures.points, figures.peak_flops, figures.source
+    products = [(BlasGemm(m, n, k, element_bytes=1), rate) for m, n, k, rate, _ in points]
+    fit = _fit_casts(figures, latency_s, machine, products)
+    shapes = _cast_rates(f"{dtype} products with their casts", fit, products)
+    long = [
+        (op, op.flops / (op.flops / (rate * 1e12) - fit.casts_s(op)) / 1e12)
+        for op, rate in products
+        if op.flops >= figures.sustained_from
+    ]
+    sustained = median(rate for _, rate in long) * 1e12
+    limited = _CastingMachine(fit.products.replace(sustained_flops=sustained))
+    longest = _cast_rates(f"sustained {dtype} products", limited, long)
+    clock = median(tflops(BlasGemm(m, n, k), machine) / rate for m, n, k, _, rate in points)
+    slower = (
+        f"times {clock:.3f}, the speed of this profile's 16-bit products against the same run's"
+    )
+    fitted = published(source, shapes)
+    scaled = published(f"{source}; {slower}", shapes)
+    limit = published(
+        f"median of {source}, products of {figures.sustained_from:.0e} FLOPs and more "
+        f"without their casts; {slower}",
+        longest,
+    )
+    section = {
+        "peak_flops": entry(tera(peak.value, "FLOP/s"), peak.source),
+        "mainloop_flops": scaled(tera(clock * fit.products.mainloop_flops, "FLOP/s")),
+        "sustained_flops": limit(tera(clock * sustained, "FLOP/s")),
+        "tail_quantization": fitted(round(fit.products.tail_quantization, 4)),
+        "tile_overhead": fitted(micro(fit.products.tile_overhead_s)),
+        "valid_shapes": point_range(points, source),
+    }
+    return section, shapes, longest
+
+
+def _fit_casts(
+    figures: DtypeProducts, latency_s: float, machine: GemmMachine, products: Rated
+) -> _CastingMachine:
+    def candidate(x: Sequence[float]) -> _CastingMachine:
+        mainloop, quantization, overhead_us, cast_tera = x
+        return _CastingMachine(
+            machine.replace(
+                mainloop_flops=mainloop * 1e12,
+                tail_quantization=min(quantization, 1.0),
+                tile_overhead_s=overhead_us * 1e-6,
+                sustained_flops=figures.peak_flops.value,
+            ),
+            figures.num_casts * latency_s,
+            figures.cast_bytes / (cast_tera * 1e12),
+        )
+
+    fastest = max(rate for _, rate in products)
+    return minimise(candidate, (fastest, *_DTYPE_START), products, _cast_tflops)
+
+
+def _cast_tflops(op: BlasGemm, machine: _CastingMachine) -> float:
+    return op.flops / (machine.casts_s(op) + gemm_seconds(op, machine.products)) / 1e12
+
+
+def _cast_rates(title: str, machine: _CastingMachine, products: Rated) -> Comparison:
+    rows = ((op.name, rate, _cast_tflops(op, machine)) for op, rate in products)
+    return Comparison.of(title, "TFLOP/s", rows)
+
+
+def point_range(points: Sequence[tuple[float, ...]], source: str, first: int = 0) -> Data:
+    """Entry of the range of m, n and k of published points, which begin at `first`."""
+    sizes = [[int(size) for size in point[first : first + 3]] for point in points]
+    return entry(shape_range(sizes), f"the range of the points of {source}")

@@ -1,0 +1,138 @@
+"""Refuses measurements that are too few, or that no machine can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from calibrate.fit.datasheets import Datasheet
+from calibrate.records.checks import contradictions, is_noisy, name_of, rate_of
+from calibrate.records.schema import FILE_NAME, GemmRecord, KernelRecord, Measurement
+from simtrain.comparison import Comparison
+from simtrain.errors import InputError, Location, Problem
+
+NUM_SIZES, LARGE_SIZES = 4, 2
+"""Sizes of a collective that a fit needs, and how many of them must show bandwidth."""
+_AGAIN = "delete what is wrong; python -m calibrate measure in the same folder measures it again"
+_MOST_NOISY = 0.25
+_LARGEST_FACTOR = 4.0
+"""Mean factor that refuses a fit: measured sizes are four times the one before, and a fit that is
+further off cannot tell one from the next."""
+_NOTED_FACTOR = 4 / 3
+"""Mean factor that is warned of: full recompute costs a third more time, so that a profile with
+parts further off may rank strategies wrongly."""
+
+
+def require(what: str, found: int, needed: int, only: str) -> None:
+    """Refuse to fit too few points; `only` is the part of a measurement that gives more.
+
+    Raises:
+        InputError: E720, fewer than `needed`.
+    """
+    if found < needed:
+        reason = f"a fit needs {needed} or more"
+        fix = f"finish the measurement ({only}): python -m calibrate measure in the same folder"
+        raise InputError.of(
+            "E720", f"{found} measured {what} are too few", fix=f"{fix} goes on", reason=reason
+        )
+
+
+def above_peak(what: str, flops_per_s: float, peak_flops: float) -> Problem:
+    """The problem of work that ran above the datasheet's peak."""
+    message = f"{what} ran at {flops_per_s / 1e12:.4g} TFLOP/s"
+    reason = f"the datasheet's peak is {peak_flops / 1e12:.4g} TFLOP/s"
+    return Problem("E721", message, None, reason, _AGAIN)
+
+
+def without_noise(folder: Path, records: Sequence[Measurement]) -> Sequence[Measurement]:
+    """The records without products and kernels whose spread is above their median.
+
+    There are many products and kernels; each collective, layer and launch is needed.
+
+    Raises:
+        InputError: E721, so many are noisy that the machine was busy with something else.
+    """
+    noisy = [record for record in records if is_noisy(record)]
+    if len(noisy) > _MOST_NOISY * len(records):
+        message = f"{len(noisy)} of {len(records)} records spread by more than their median"
+        reason = "the machine did something else at the same time"
+        fix = "measure again, into a new folder, when it is idle"
+        raise InputError.of("E721", message, Location(str(folder / FILE_NAME)), fix, reason)
+    return [r for r in records if r not in noisy or not isinstance(r, GemmRecord | KernelRecord)]
+
+
+def check_points(folder: Path, records: Sequence[Measurement], datasheet: Datasheet | None) -> None:
+    """Refuse records that no machine can have, each by its line.
+
+    Raises:
+        InputError: E721, a product above the datasheet's peak; a time that falls as work grows.
+    """
+    found = [*_too_fast(records, datasheet), *_falling(records)]
+    if found:
+        path = str(folder / FILE_NAME)
+        raise InputError(
+            Problem("E721", message, Location(path, line), reason, _AGAIN)
+            for line, message, reason in found
+        )
+
+
+def check_residuals(fitted: Sequence[Comparison]) -> list[str]:
+    """Warnings of parts that are far from their measurements.
+
+    Raises:
+        InputError: E724, a part is so far off that the model does not describe this machine.
+    """
+    problems = [_describes_nothing(each) for each in fitted if each.mean_factor > _LARGEST_FACTOR]
+    if problems:
+        raise InputError(problems)
+    return [
+        f"{each.title}: the fit is off by a factor {each.mean_factor:.2f} in the mean; the worst "
+        f"is {_worst(each)}"
+        for each in fitted
+        if each.mean_factor > _NOTED_FACTOR
+    ]
+
+
+def _describes_nothing(part: Comparison) -> Problem:
+    return Problem(
+        "E724",
+        f"{part.title}: the fit is off by a factor {part.mean_factor:.3g} in the mean",
+        reason=f"above {_LARGEST_FACTOR:g} the model does not describe this machine; the worst is "
+        f"{_worst(part)}",
+        fix="measure again, into a new folder, when the machine is idle; if that changes nothing, "
+        "this machine has no profile",
+    )
+
+
+def _worst(part: Comparison) -> str:
+    row = part.worst
+    return f"{row.name}, measured {row.measured:.4g} and fitted {row.predicted:.4g} {part.unit}"
+
+
+_Found = Iterator[tuple[int, str, str | None]]
+"""Line (the header is the first), what is wrong, and why."""
+
+
+def _too_fast(records: Sequence[Measurement], datasheet: Datasheet | None) -> _Found:
+    for line, record in enumerate(records, 2):
+        if datasheet and isinstance(record, GemmRecord) and record.dtype in ("bf16", "fp16"):
+            peak = datasheet.peak_flops.value
+            if rate_of(record) > peak:
+                problem = above_peak(name_of(record), rate_of(record), peak)
+                yield line, problem.message, problem.reason
+
+
+def _falling(records: Sequence[Measurement]) -> _Found:
+    """The first contradiction of each record that took too little time."""
+    seen: set[int] = set()
+    for (before, small), (at, large) in contradictions(records):
+        if at in seen:
+            continue
+        seen.add(at)
+        took, other = (f"{name_of(r)} took {r.time.median_s:.3g} s" for r in (large, small))
+        yield (
+            at + 2,
+            took,
+            f"{other} (line {before + 2}): time must grow, and other work of a machine only slows "
+            f"it; line {before + 2} is the likelier wrong",
+        )

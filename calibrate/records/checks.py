@@ -1,0 +1,105 @@
+"""Finds records that no machine can have: noisy ones, and times that fall as work grows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from calibrate.records.schema import (
+    CollectiveRecord,
+    GemmRecord,
+    HostRecord,
+    KernelRecord,
+    Measurement,
+    Timing,
+)
+
+Sized = GemmRecord | KernelRecord | CollectiveRecord | HostRecord
+"""Records of one size of a series: the time grows with the work."""
+Placed = tuple[int, Sized]
+"""A record and its position, from 0."""
+_MORE_WORK, _LESS_TIME = 4, 0.5
+"""So much more work in so much less time, beyond both spreads, is no noise."""
+
+
+def doubtful(records: Sequence[Measurement]) -> list[Measurement]:
+    """Noisy records, and both of two that contradict: either may be wrong."""
+    contradicting = {at for pair in contradictions(records) for at, _ in pair}
+    return [r for at, r in enumerate(records) if at in contradicting or is_noisy(r)]
+
+
+def is_noisy(record: Measurement) -> bool:
+    """True if a time spreads by more than its median."""
+    timings = (getattr(record, name) for name in type(record).model_fields)
+    return any(isinstance(t, Timing) and t.spread_s > t.median_s for t in timings)
+
+
+def contradictions(records: Sequence[Measurement]) -> Iterator[tuple[Placed, Placed]]:
+    """A record, and one of several times its work that took clearly less time."""
+    sized = [(number, record) for number, record in enumerate(records) if isinstance(record, Sized)]
+    for small, large in itertools.permutations(sized, 2):
+        if _is_larger(large[1], small[1]) and _is_faster(large[1].time, small[1].time):
+            yield small, large
+
+
+def _is_larger(large: Sized, small: Sized) -> bool:
+    """True for the same series, no side smaller, and several times the work."""
+    if _series(large) != _series(small) or work_of(large) < _MORE_WORK * work_of(small):
+        return False
+    if isinstance(large, GemmRecord) and isinstance(small, GemmRecord):
+        return large.m >= small.m and large.n >= small.n and large.k >= small.k
+    return True
+
+
+def _is_faster(large: Timing, small: Timing) -> bool:
+    return large.median_s + large.spread_s < _LESS_TIME * (small.median_s - small.spread_s)
+
+
+def _series(record: Sized) -> tuple[object, ...]:
+    match record:
+        case GemmRecord():
+            return "gemm", record.layout, record.dtype, record.batch, record.accumulate
+        case KernelRecord():
+            return "kernel", record.name
+        case CollectiveRecord():
+            return "collective", record.op, record.num_ranks, record.num_groups, record.num_nodes
+        case HostRecord():
+            return "host", record.what
+
+
+def work_of(record: Sized) -> int:
+    """FLOPs of a product; bytes of all others."""
+    match record:
+        case GemmRecord():
+            return 2 * record.batch * record.m * record.n * record.k
+        case KernelRecord() | HostRecord():
+            return record.num_bytes
+        case CollectiveRecord():
+            return record.array_bytes
+
+
+def rate_of(record: Sized) -> float:
+    """FLOP/s of a product, bytes/s of all others, latency included."""
+    return work_of(record) / record.time.median_s
+
+
+def name_of(record: Sized) -> str:
+    """The timed work and its size, in words."""
+    match record:
+        case GemmRecord():
+            batch = f"{record.batch} of " if record.batch > 1 else ""
+            shape = f"{record.m} × {record.n} × {record.k}"
+            return f"{batch}{shape} {record.layout} {record.dtype}"
+        case KernelRecord():
+            return f"{record.name} of {record.num_bytes} bytes"
+        case CollectiveRecord():
+            return f"{group_of(record)}, {record.array_bytes} bytes"
+        case HostRecord():
+            return f"{record.what} of {record.num_bytes} bytes"
+
+
+def group_of(record: CollectiveRecord) -> str:
+    """The collective and its group, in words."""
+    groups = f"{record.num_groups} times " if record.num_groups > 1 else ""
+    nodes = f" on {record.num_nodes} nodes" if record.num_nodes > 1 else ""
+    return f"{groups}{record.op} over {record.num_ranks} ranks{nodes}"

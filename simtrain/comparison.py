@@ -1,0 +1,123 @@
+"""Predicted numbers beside measured ones: their errors, and the thresholds that judge them."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+
+class ErrorStatistics(ABC):
+    """Statistics of relative errors, and the thresholds that judge them (None: none)."""
+
+    mean_threshold: float | None
+    max_threshold: float | None
+
+    @property
+    @abstractmethod
+    def errors(self) -> Sequence[float]:
+        """Relative errors: predicted / measured - 1."""
+
+    @property
+    def mean_abs_error(self) -> float:
+        """Mean of |error|."""
+        return math.fsum(map(abs, self.errors)) / len(self.errors)
+
+    @property
+    def max_abs_error(self) -> float:
+        """Largest |error|."""
+        return max(map(abs, self.errors))
+
+    @property
+    def bias(self) -> float:
+        """Mean error with its sign; predictions are too large above 0."""
+        return math.fsum(self.errors) / len(self.errors)
+
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """The statistics above their thresholds, in words."""
+        judged = (
+            ("mean", self.mean_abs_error, self.mean_threshold),
+            ("largest", self.max_abs_error, self.max_threshold),
+        )
+        return tuple(
+            f"{name} |error| {error:.2%} above {threshold:.2%}"
+            for name, error, threshold in judged
+            if threshold is not None and error > threshold
+        )
+
+    @property
+    def ok(self) -> bool:
+        """True if no statistic is above its threshold."""
+        return not self.misses
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A measured number and the predicted one, in the same unit; `labels` say what of."""
+
+    labels: tuple[str, ...]
+    measured: float
+    predicted: float
+
+    @property
+    def name(self) -> str:
+        """All labels."""
+        return ", ".join(self.labels)
+
+    @property
+    def error(self) -> float:
+        """Relative error: predicted / measured - 1."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def log_ratio(self) -> float:
+        """|log(predicted / measured)|: twice too much is as far off as half."""
+        return abs(math.log(self.predicted / self.measured))
+
+
+@dataclass(frozen=True)
+class Comparison(ErrorStatistics):
+    """Pairs of one quantity in `unit`, and the thresholds of their errors."""
+
+    title: str
+    unit: str
+    rows: Sequence[Pair]
+    mean_threshold: float | None = None
+    max_threshold: float | None = None
+
+    @classmethod
+    def of(cls, title: str, unit: str, rows: Iterable[tuple[str, float, float]]) -> Self:
+        """The comparison of (name, measured, predicted)."""
+        return cls(title, unit, [Pair((name,), *values) for name, *values in rows])
+
+    @property
+    def errors(self) -> list[float]:
+        """The error of each pair."""
+        return [row.error for row in self.rows]
+
+    @property
+    def mean_log_ratio(self) -> float:
+        """Mean of |log(predicted / measured)|."""
+        return math.fsum(row.log_ratio for row in self.rows) / len(self.rows)
+
+    @property
+    def mean_factor(self) -> float:
+        """Mean factor of over- or underprediction, 1 or more."""
+        return math.exp(self.mean_log_ratio)
+
+    @property
+    def worst(self) -> Pair:
+        """The pair with the largest factor."""
+        return max(self.rows, key=lambda row: row.log_ratio)
+
+    def summary(self) -> str:
+        """One line: number of pairs, mean and worst |error|."""
+        if not self.rows:
+            return "nothing yet"
+        return (
+            f"{len(self.rows)} points, mean |error| {self.mean_abs_error:.1%}, "
+            f"worst {self.max_abs_error:.1%}"
+        )
