@@ -2,7 +2,7 @@
 
 from simtrain.engine.deadlock import DeadlockError
 from simtrain.engine.program import Program, Task, TaskGraph
-from simtrain.engine.run import Engine, engine_for_many, runs_loops_compiled, simulate
+from simtrain.engine.run import Engine, engine_for_many, find_idle_seconds, simulate
 from simtrain.engine.sharing import Link, Shares
 from simtrain.engine.timeline import Span, Timeline
 
@@ -17,6 +17,6 @@ __all__ = [
     "TaskGraph",
     "Timeline",
     "engine_for_many",
-    "runs_loops_compiled",
+    "find_idle_seconds",
     "simulate",
 ]

@@ -6,8 +6,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from simtrain.engine.compiled import Floats, has_numba, run_loop, runs_compiled
+from simtrain.engine.compiled import Floats, Ints, has_numba, run_loop, runs_compiled
 from simtrain.engine.deadlock import DeadlockError, find_waits
+from simtrain.engine.idle import idle_seconds
 from simtrain.engine.longest_path import find_longest_paths
 from simtrain.engine.program import Program, TaskGraph
 from simtrain.engine.sharing import run_sharing
@@ -62,6 +63,18 @@ def runs_loops_compiled(engine: Engine, graph: TaskGraph) -> bool:
         instead = ", or write auto, which then runs the same loops uncompiled"
         require("engine compiled", "numba", instead=instead)
     return engine == "compiled" or runs_compiled(graph.num_tasks)
+
+
+def find_idle_seconds(
+    timeline: Timeline, own: Ints, others: Ints, part_of: Ints, engine: Engine
+) -> Floats:
+    """Seconds for which streams of a timeline are idle while others run, as `idle_seconds` does."""
+    graph, ends = timeline.program.graph, (timeline.start_s, timeline.end_s)
+    waits, makespan_s = (own, others, part_of), np.float64(timeline.makespan_s)
+    arrays = *waits, graph.queue_starts, graph.queue, *ends, makespan_s
+    is_compiled = runs_loops_compiled(engine, graph)
+    found: Floats = run_loop(idle_seconds, arrays, is_compiled=is_compiled)
+    return found
 
 
 def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: bool) -> None:

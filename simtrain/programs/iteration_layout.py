@@ -24,10 +24,9 @@ from simtrain.engine import (
     Shares,
     TaskGraph,
     Timeline,
-    runs_loops_compiled,
+    find_idle_seconds,
 )
-from simtrain.engine.compiled import Floats, Ints, run_loop
-from simtrain.engine.idle import idle_seconds
+from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.programs.bucket_layout import (
     Spans,
@@ -39,10 +38,8 @@ from simtrain.programs.bucket_layout import (
 from simtrain.programs.parts import (
     Arrival,
     Bucket,
-    Meeting,
     Part,
     PassPart,
-    Span,
     Step,
     Structure,
     Synchronize,
@@ -162,11 +159,7 @@ class IterationTasks:
         First come transfers and the embedding's all-reduce, then the stage's buckets, then
         the gradient norm.
         """
-        tasks = self.graph.queue_starts, self.graph.queue, timeline.start_s, timeline.end_s
-        arrays = *self._waits, *tasks, np.float64(timeline.makespan_s)
-        is_compiled = runs_loops_compiled(engine, self.graph)
-        found: Floats = run_loop(idle_seconds, arrays, is_compiled=is_compiled)
-        return found
+        return find_idle_seconds(timeline, *self._waits, engine)
 
     @cached_property
     def _waits(self) -> tuple[Ints, Ints, Ints]:
@@ -287,18 +280,15 @@ class _Layout:
         transfers = self.parts(_transfer, tasks.num_sends, crossed)
         put(messages, _PLACES["transfer"], messages, transfers)
 
-        is_forward, passes = schedule.kind == _FORWARD, (self.chunk, schedule.kind, self.keeps)
-        label = np.where(is_forward, _PLACES["forward"], _PLACES["backward"])
-        whole = np.delete(np.arange(len(label)), cut)
-        # Forward passes are the first parts.
+        actions, numbers = spread(np.arange(len(num_parts)), num_parts)
+        is_cut, is_forward = np.isin(actions, cut), schedule.kind == _FORWARD
         is_earlier = schedule.microbatch < schedule.num_microbatches - 1
-        columns_of = (~is_forward, *passes, structure.defers & is_earlier & ~is_forward)
-        parts = self.parts(_pass_part, *(column[whole] for column in columns_of))
-        put(tasks.first[whole], label[whole], whole, parts)
-        actions, numbers = spread(cut, num_parts[cut])
-        # Spans of backward passes are the first.
-        spans = is_forward[actions], numbers, *(column[actions] for column in passes)
-        put(tasks.first[actions] + numbers, label[actions], actions, self.parts(_span, *spans))
+        defers = structure.defers & is_earlier & ~is_forward
+        passes = (one[actions] for one in (self.chunk, schedule.kind, self.keeps, defers))
+        # The first parts are whole forward passes, then whole backward passes and their spans.
+        parts = self.parts(_pass_part, is_cut, is_forward[actions] == is_cut, numbers, *passes)
+        label = np.where(is_forward, _PLACES["forward"], _PLACES["backward"])[actions]
+        put(tasks.first[actions] + numbers, label, actions, parts)
 
         synchronizing = self.parts(Synchronize, tasks.num_messages)
         put(tasks.synchronizing, _PLACES["synchronize"], -1, synchronizing)
@@ -355,7 +345,7 @@ class _Layout:
     def add_step(self, field: str) -> Ints:
         """Add a field of the optimizer step, on the stages that have it."""
         stages = self.stages[self.has(field)]
-        parts = self.parts(lambda step: Step(step, field), self.steps[stages])
+        parts = self.parts(lambda step: Step(field, step), self.steps[stages])
         tasks = self.add(stages, _PLACES[field], -1, parts)
         pending = self.pending[stages]
         self.waits.append((tasks[pending >= 0], pending[pending >= 0]))
@@ -364,7 +354,7 @@ class _Layout:
 
     def meet(self, field: str, stages: Ints, stream: int) -> None:
         """Some stages meet for an all-reduce, and go on together."""
-        part = self.numbers.setdefault(Meeting(field), len(self.numbers))
+        part = self.numbers.setdefault(Step(field), len(self.numbers))
         (task,) = self.add([stream], _PLACES[field], -1, part)
         awaited = np.concatenate([self.last[stages], self.pending[stages]])
         awaited = awaited[awaited >= 0]
@@ -390,9 +380,8 @@ def _transfer(num_sends: int, levels_crossed: int) -> Transfer:
     return Transfer(levels_crossed, num_sends)
 
 
-def _pass_part(is_backward: int, chunk: int, kind: int, keeps: int, defers: int) -> PassPart:
-    return PassPart(chunk, KINDS[kind], bool(keeps), bool(defers))
-
-
-def _span(is_forward: int, number: int, chunk: int, kind: int, keeps: int) -> Span:
-    return Span(chunk, KINDS[kind], bool(keeps), number)
+def _pass_part(
+    is_cut: int, _: int, number: int, chunk: int, kind: int, keeps: int, defers: int
+) -> PassPart:
+    span = number if is_cut else None
+    return PassPart(chunk, KINDS[kind], bool(keeps), bool(defers), span)

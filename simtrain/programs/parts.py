@@ -16,29 +16,18 @@ from simtrain.schedules import Kind
 
 @dataclass(frozen=True, slots=True)
 class PassPart:
-    """A pass of one microbatch on a chunk.
+    """A pass of one microbatch on a chunk, or the layers of a bucket in it.
 
     `keeps` says that it keeps everything, `defers` that it leaves its gradients to the last
-    microbatch's backward pass.
+    microbatch's backward pass. `span` numbers buckets in the order in which the pass runs them, in
+    the last backward pass or the first forward pass; None is the whole pass.
     """
 
     chunk: int
     kind: Kind
     keeps: bool
     defers: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The layers of a bucket in the last backward pass on a chunk, or in the first forward pass.
-
-    `number` counts in the order in which the pass runs them.
-    """
-
-    chunk: int
-    kind: Kind
-    keeps: bool
-    number: int
+    span: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +67,13 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A field of a stage's optimizer step."""
-
-    step: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """An all-reduce for which stages meet: "embedding" or "norm_reduction"."""
+    """A field of a stage's optimizer step; without a step, an all-reduce for which stages meet."""
 
     name: str
+    step: int | None = None
 
 
-Part: TypeAlias = PassPart | Span | Transfer | Arrival | Synchronize | Bucket | Step | Meeting
+Part: TypeAlias = PassPart | Transfer | Arrival | Synchronize | Bucket | Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ bandwidth and power.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simtrain.engine import (
     Engine,
@@ -22,13 +22,11 @@ from simtrain.engine import (
     Shares,
     TaskGraph,
     Timeline,
-    runs_loops_compiled,
+    find_idle_seconds,
     simulate,
 )
-from simtrain.engine.compiled import Flags, Floats, Ints, run_loop
-from simtrain.engine.idle import idle_seconds
-from simtrain.engine.program import rows_of
-from simtrain.programs.pass_time import PassMachine, PassTime
+from simtrain.engine.compiled import Flags, Floats, Ints
+from simtrain.engine.program import rows_of, starts_of
 from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassRecord
@@ -49,6 +47,44 @@ _OTHERS = np.array([[STREAMS.index(one) for one in (COMMUNICATION, DATA, SHARDS)
 _PART_OF = np.array([[0, 1, 1]], np.int32)
 
 
+@dataclass(frozen=True, slots=True)
+class PassTime:
+    """Where the seconds of one forward or backward pass of a chunk go; the parts add up.
+
+    Communication fields count exposed time only. When a data-parallel and another collective are
+    exposed at the same time, the time is charged to the other one. `layer_ends_s` are the moments
+    at which each layer's work has ended.
+    """
+
+    compute_s: float
+    recompute_s: float
+    exposed_communication_s: float
+    exposed_data_s: float
+    launch_s: float
+    layer_ends_s: tuple[float, ...]
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the first launch to the last kernel's end."""
+        exposed_s = self.exposed_communication_s, self.exposed_data_s
+        return math.fsum((self.compute_s, self.recompute_s, *exposed_s, self.launch_s))
+
+
+@dataclass(frozen=True, slots=True)
+class PassMachine:
+    """What decides how long a pass takes on a machine.
+
+    Args:
+        seconds: of an op's work run alone.
+        launch_s: seconds in which the host launches one kernel.
+        load: what an op's work takes of the device while it runs at full speed, 1 for all of it.
+    """
+
+    seconds: Callable[[Work], float]
+    launch_s: float
+    load: Callable[[Work], float]
+
+
 def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Run a pass and say where its time goes; all engines find the same to the last bit."""
     return _time(record, simulate(pass_program(record, machine), engine), engine)
@@ -56,31 +92,34 @@ def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "au
 
 def pass_program(record: PassRecord, machine: PassMachine) -> Program:
     """The program of a pass: task 2i launches op i, which is task 2i + 1."""
-    layout, segments = _layout(record), [_arrays(segment) for segment in record.segments]
-    num_ops = len(layout.is_recompute)
-    duration_s = np.full(2 * num_ops, machine.launch_s)
-    duration_s[1::2] = _of_ops(segments, machine.seconds)
+    layout = _layout(record)
+    duration_s = np.full(layout.graph.num_tasks, machine.launch_s)
+    duration_s[1::2] = _of_ops(record, machine.seconds)
     if not layout.runs_side_by_side:
         return Program(layout.graph, duration_s)
-    load = _of_ops(segments, machine.load)
     # Launches take nothing of the device, nor do copy engines.
-    num_loads = np.concatenate([[0], np.cumsum(load > 0)]).astype(np.int32)
-    starts, load = num_loads[np.arange(2 * num_ops + 1) // 2], load[load > 0]
-    device, weight = np.zeros(len(load), np.int32), np.ones(2 * num_ops)
-    return Program(layout.graph, duration_s, Shares(np.ones(1), starts, device, load, weight))
+    load = np.zeros(len(duration_s))
+    load[1::2] = _of_ops(record, machine.load)
+    loaded = load[load > 0]
+    device, weight = np.zeros(len(loaded), np.int32), np.ones(len(load))
+    shares = Shares(np.ones(1), starts_of(load > 0), device, loaded, weight)
+    return Program(layout.graph, duration_s, shares)
+
+
+def _of_ops(record: PassRecord, value: Callable[[Work], float]) -> Floats:
+    """A value of each op's work."""
+    different = dict.fromkeys(record.segments)
+    found = {one: np.array([value(op.work) for op in one.ops], float) for one in different}
+    return np.concatenate([found[segment] for segment in record.segments])
 
 
 def _time(record: PassRecord, timeline: Timeline, engine: Engine) -> PassTime:
     """Where the time of a pass goes."""
-    layout, start_s, end_s = _layout(record), timeline.start_s, timeline.end_s
-    graph, ends_s, makespan_s = layout.graph, end_s[1::2], timeline.makespan_s
-    is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
-    kernel_s = (ends_s - start_s[1::2])[is_kernel]
+    layout, ends_s, makespan_s = _layout(record), timeline.end_s[1::2], timeline.makespan_s
+    is_kernel = layout.graph.stream_of[1::2] == STREAMS.index(COMPUTE)
+    kernel_s = (ends_s - timeline.start_s[1::2])[is_kernel]
     compute_s, recompute_s = np.bincount(layout.is_recompute[is_kernel], kernel_s, 2).tolist()
-    tasks = graph.queue_starts, graph.queue, start_s, end_s, np.float64(makespan_s)
-    is_compiled = runs_loops_compiled(engine, graph)
-    idle_s = run_loop(idle_seconds, (_OWN, _OTHERS, _PART_OF, *tasks), is_compiled=is_compiled)
-    exposed_s, data_s = idle_s[0].tolist()
+    exposed_s, data_s = find_idle_seconds(timeline, _OWN, _OTHERS, _PART_OF, engine)[0].tolist()
     last_ops = np.array(record.starts)[[*record.layer_ends]] - 1
     return PassTime(
         compute_s,
@@ -92,44 +131,15 @@ def _time(record: PassRecord, timeline: Timeline, engine: Engine) -> PassTime:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SegmentArrays:
-    """A segment without names.
-
-    Op i does `works[work_of[i]]` on stream `stream_of[i]`, in phase `phase_of[i]`. Op `waiting[j]`
-    waits for the collective `awaited[j]`.
-    """
-
-    works: tuple[Work, ...]
-    work_of: Ints
-    stream_of: NDArray[np.int8]
-    phase_of: NDArray[np.int8]
-    waiting: Ints
-    awaited: Ints
-
-
 @functools.lru_cache(maxsize=4096)
-def _arrays(segment: Segment) -> _SegmentArrays:
-    numbers: dict[Work, int] = {}
-    work_of = [numbers.setdefault(op.work, len(numbers)) for op in segment.ops]
-    pairs = [(i, other) for i, waits in enumerate(segment.waits) for other in waits]
-    return _SegmentArrays(
-        tuple(numbers),
-        np.array(work_of, np.int32),
+def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints]:
+    """Stream and phase of each op, and pairs of an op and a collective that it waits for."""
+    waits = [(i, other) for i, others in enumerate(segment.waits) for other in others]
+    return (
         np.array([stream_of(op) for op in segment.ops], np.int8),
         np.array([_KINDS.index(op.phase) for op in segment.ops], np.int8),
-        np.array([waiting for waiting, _ in pairs], np.int32),
-        np.array([awaited for _, awaited in pairs], np.int32),
+        np.array(waits, np.int32).reshape(-1, 2),
     )
-
-
-def _of_ops(segments: Sequence[_SegmentArrays], value: Callable[[Work], float]) -> Floats:
-    """A value of each op's work."""
-    found: dict[_SegmentArrays, Floats] = {}
-    for segment in segments:
-        if segment not in found:
-            found[segment] = np.array([value(work) for work in segment.works])[segment.work_of]
-    return np.concatenate([found[segment] for segment in segments])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,18 +158,13 @@ class _PassLayout:
 @functools.lru_cache(maxsize=1024)
 def _layout(record: PassRecord) -> _PassLayout:
     """An op waits for its launch and awaited collectives, a collective for the kernel before it."""
-    segments = [_arrays(segment) for segment in record.segments]
-    streams, phases = (
-        np.concatenate([getattr(segment, name) for segment in segments])
-        for name in ("stream_of", "phase_of")
-    )
-    ops = np.arange(len(streams), dtype=np.int32)
+    of_segments = zip(*map(_arrays, record.segments), strict=True)
+    streams, phases, waits = map(np.concatenate, of_segments)
+    num_waits = [len(_arrays(segment)[2]) for segment in record.segments]
+    waits += np.repeat(np.array(record.starts[:-1], np.int32), num_waits)[:, np.newaxis]
     joints = np.array([*record.joints()], np.int32).reshape(-1, 2)
-    starts = np.repeat(record.starts[:-1], [len(segment.waiting) for segment in segments])
-    waiting = np.concatenate([segment.waiting for segment in segments]) + starts
-    awaited = np.concatenate([segment.awaited for segment in segments]) + starts
-    waiting = np.concatenate([waiting, joints[:, 0]])
-    awaited = np.concatenate([awaited, joints[:, 1]])
+    waiting, awaited = np.concatenate([waits, joints]).T
+    ops = np.arange(len(streams), dtype=np.int32)
     last_kernel = np.maximum.accumulate(np.where(streams == Stream.COMPUTE, ops, -1))
     collectives = ops[streams != Stream.COMPUTE]
     led = collectives[last_kernel[collectives] >= 0]

@@ -16,17 +16,15 @@ from simtrain.plan import Plan
 from simtrain.programs.parts import (
     Arrival,
     Bucket,
-    Meeting,
     Part,
     PassPart,
-    Span,
     Step,
     Structure,
     Synchronize,
     Transfer,
     structure_of,
 )
-from simtrain.programs.pass_time import PassMachine, PassTime
+from simtrain.programs.pass_layout import PassMachine, PassTime, simulate_pass
 from simtrain.programs.recent import Recent
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment
@@ -74,11 +72,7 @@ class Machine:
         return PassMachine(self.model.seconds, self.host_issue_s(), self.model.device_load)
 
     def _run(self, one: Pass) -> PassTime:
-        # Loaded with the first pass, since it loads numpy.
-        from simtrain.programs.pass_layout import simulate_pass
-
-        launch_s = self.host_issue_s(one.options.launch_s)
-        machine = replace(self.pass_machine, launch_s=launch_s)
+        machine = replace(self.pass_machine, launch_s=self.host_issue_s(one.options.launch_s))
         return simulate_pass(record_pass(one), machine, self.engine)
 
     def _run_step(self, step: tuple[StepOptions, Parameters]) -> dict[str, float]:
@@ -115,11 +109,10 @@ class IterationSeconds:
         """How long the tasks of a part last."""
         match part:
             case PassPart():
-                return self.passes[part].duration_s
-            case Span():
-                return self._part_s(part)
-            case Transfer():
-                return self._transfer_s(part)
+                return self._pass_s(part)
+            case Transfer(levels_crossed=crossed, num_sends=sends):
+                # One rank's part of a stage's output, over the link that the two stages share.
+                return self.machine.model.transfer_s(self.plan.sent_bytes, crossed, sends)
             case Arrival():
                 return self.machine.op_seconds(filter(None, [self.plan.arrival]))
             case Synchronize(num_messages=number):
@@ -128,9 +121,9 @@ class IterationSeconds:
             case Bucket():
                 return self.machine.op_seconds(self._bucket_ops(part))
             case Step():
+                if part.step is None:
+                    return max(step.get(part.name, 0.0) for step in self.steps)
                 return self.steps[part.step][part.name]
-            case Meeting(name=name):
-                return max(step.get(name, 0.0) for step in self.steps)
 
     def adapter_load(self, part: Part) -> float:
         """What a part takes of a GPU's share of its node's adapters, in each direction, while it
@@ -175,26 +168,22 @@ class IterationSeconds:
         if self.plan.step_options.gathers_beside_forward:
             yield from self._bucket_ops(Bucket(0, 0, 0, is_last=False, gathers=True))
 
-    def _part_s(self, part: Span) -> float:
-        """The layers of a bucket; the last bucket of the pass takes what follows them too."""
+    def _pass_s(self, part: PassPart) -> float:
+        """A whole pass, or a span of it; the last span takes what follows its layers too."""
+        if part.span is None:
+            return self.passes[part].duration_s
         time = self.passes[PassPart(part.chunk, part.kind, part.keeps)]
-        ends_s = (0.0, *time.layer_ends_s[:-1], time.duration_s)
         layers = self.plan.buckets[part.chunk].num_layers
+        ends_s = (0.0, *time.layer_ends_s[:-1], time.duration_s)
         if part.kind == "F":
             layers = layers[::-1]
-        first = sum(layers[: part.number])
-        return ends_s[first + layers[part.number]] - ends_s[first]
+        first = sum(layers[: part.span])
+        return ends_s[first + layers[part.span]] - ends_s[first]
 
     def _bucket_ops(self, part: Bucket) -> tuple[Op, ...]:
         held = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
         last = held if part.is_last else None
         return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)
-
-    def _transfer_s(self, part: Transfer) -> float:
-        """One rank's part of a stage's output, over the link that the two stages share."""
-        return self.machine.model.transfer_s(
-            self.plan.sent_bytes, part.levels_crossed, part.num_sends
-        )
 
 
 def _bytes_out_of_a_node(op: Op) -> float:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from simtrain.programs.parts import Arrival, Part, PassPart, Span, Step, Synchronize
+from simtrain.programs.parts import Arrival, Part, PassPart, Step, Synchronize
 from simtrain.programs.seconds import IterationSeconds
 
 if TYPE_CHECKING:
@@ -59,9 +59,13 @@ def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
 
 _NAMES = [*PART_LABELS]
 _parts = attrgetter(*_NAMES)
-_IDLE = "pipeline_communication_s", "data_communication_s", "optimizer_s"
-"""What runs while a stage is idle, as `IterationTasks.idle_seconds` finds it."""
-_IDLE_COLUMNS = [_NAMES.index(name) for name in _IDLE]
+
+_IDLE = [
+    # What runs while a stage is idle, as `IterationTasks.idle_seconds` finds it.
+    _parts(Breakdown(pipeline_communication_s=1)),
+    _parts(Breakdown(data_communication_s=1)),
+    _parts(Breakdown(optimizer_s=1)),
+]
 
 
 def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
@@ -79,8 +83,8 @@ def stage_breakdowns(
     rest is bubble.
     """
     tasks, timeline = ran.tasks, ran.timeline
-    parts_s = tasks.num_parts @ [_parts(_of_part(part, seconds)) for part in tasks.parts]
-    parts_s[:, _IDLE_COLUMNS] += tasks.idle_seconds(timeline, engine)
+    of_parts = [_parts(_of_part(part, seconds)) for part in tasks.parts]
+    parts_s = tasks.num_parts @ of_parts + tasks.idle_seconds(timeline, engine) @ _IDLE
     bubble_s = timeline.makespan_s - parts_s.sum(axis=1)
     parts_s[:, _NAMES.index("bubble_s")] = bubble_s.clip(0.0)
     return tuple(Breakdown(*stage) for stage in parts_s.tolist())
@@ -92,9 +96,7 @@ def _of_part(part: Part, seconds: IterationSeconds) -> Breakdown:
     A pass that is cut into spans counts with the first of them.
     """
     match part:
-        case Span(number=0):
-            return _of_part(PassPart(part.chunk, part.kind, part.keeps), seconds)
-        case PassPart():
+        case PassPart(span=None):
             time = seconds.passes[part]
             return Breakdown(
                 compute_s=time.compute_s,
@@ -103,6 +105,8 @@ def _of_part(part: Part, seconds: IterationSeconds) -> Breakdown:
                 tensor_communication_s=time.exposed_communication_s,
                 data_communication_s=time.exposed_data_s,
             )
+        case PassPart(span=0):
+            return _of_part(PassPart(part.chunk, part.kind, part.keeps), seconds)
         case Arrival() | Synchronize():
             return Breakdown(pipeline_communication_s=seconds.of_part(part))
         case Step(name="data_reduction" | "parameter_gather"):
