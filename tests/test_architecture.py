@@ -1,6 +1,7 @@
 """The layout that docs/design.md promises: which room knows of which."""
 
 import ast
+import functools
 import pathlib
 import re
 import sys
@@ -128,9 +129,14 @@ def room_of(path: pathlib.Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
+def parsed(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported(path: pathlib.Path, *, at_once: bool = False) -> Iterator[str]:
     """Dotted names of the modules that a file imports; `at_once` leaves functions' imports out."""
-    for node in nodes(ast.parse(path.read_text(encoding="utf-8")), at_once=at_once):
+    for node in nodes(parsed(path), at_once=at_once):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -242,7 +248,7 @@ def test_assert_is_only_for_our_own_bugs() -> None:
     found = [
         (name_of(path), ast.unparse(node.test))
         for path in files("simtrain")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Assert)
     ]
     assert found == [

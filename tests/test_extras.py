@@ -81,6 +81,7 @@ def test_a_check_names_all_that_is_missing_and_another_way_out(
     assert str(caught.value) == f"E701 this needs torch and pandas\n  fix: {fix}"
 
 
+@pytest.mark.slow
 def test_most_commands_need_no_optional_package(tmp_path: pathlib.Path) -> None:
     config = {"model_type": "gpt2", "n_layer": 4, "n_embd": 512, "n_head": 8, "n_positions": 1024}
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 50257}))

@@ -27,7 +27,7 @@ from calibrate.records.schema import FILE_NAME, Measurement
 from simtrain.hardware.load import load_profile
 from tests.helpers.command_line import Outcome, spawn
 
-pytestmark = pytest.mark.ci
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 # torchrun is this module's command.
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 MEASURE = (*TORCHRUN, "-m", "calibrate", "measure", "--quick", "--device", "cpu", "--out")

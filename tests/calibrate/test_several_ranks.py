@@ -24,7 +24,7 @@ from tests.calibrate.torch_model.test_layer import assert_ranks_equal_the_plain_
 from tests.calibrate.torch_model.test_training import assert_ranks_train_as_one_does
 from tests.helpers.training_ranks import EXPERTS, LLAMA, scenario
 
-pytestmark = pytest.mark.ci
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 SCRIPT = Path(__file__).parents[1] / "helpers/measure_tiny.py"
 
 

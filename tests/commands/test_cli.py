@@ -112,6 +112,7 @@ def test_a_name_in_brackets_is_a_name_and_no_markup(tmp_path: pathlib.Path) -> N
     assert "[/x] [red]:smile: (baseline, 1f1b)" in outcome.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_output_is_the_same_bytes_in_every_process(options: list[str]) -> None:
     here = call("run", *PIPELINED, *options)
@@ -146,6 +147,7 @@ def test_schedule_prints_csv_that_reads_back(arguments: tuple[str, ...]) -> None
     assert outcome.stdout.startswith("0F0,0F1,")
 
 
+@pytest.mark.slow
 def test_scenarios_lists_every_shipped_file() -> None:
     outcome = call("scenarios")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
@@ -284,6 +286,7 @@ def test_help_has_an_example_that_parses(name: str) -> None:
         load_scenario(parsed.params["scenario"], parsed.params["overrides"] or ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     ["schedule table5_1t_present", "schedule table4_full", "run table4_full", "scenarios"],
@@ -300,6 +303,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
     assert (outcome.exit_code, outcome.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run table5_22b_present", "reproduce table4"])
 def test_an_ascii_terminal_gets_the_report_too(command: str) -> None:
     outcome = spawn("-m", "simtrain", *shlex.split(command), PYTHONIOENCODING="ascii")

@@ -15,6 +15,8 @@ from simtrain.engine import Engine
 from simtrain.search import Objective
 from tests.helpers.command_line import ROOT, spawn
 
+pytestmark = pytest.mark.slow
+
 SLOW = {
     *("duckdb", "matplotlib", "numba", "numpy", "optuna", "pandas", "pyarrow", "pydantic"),
     *("ray", "ruamel", "scipy", "simpy", "torch"),

@@ -119,6 +119,7 @@ def test_the_command_says_what_is_missing(small: str) -> None:
     assert "USD" in done.stdout
 
 
+@pytest.mark.slow
 def test_both_say_that_a_profile_is_not_calibrated(small: str) -> None:
     said = "The profile is not calibrated: its numbers are a datasheet's."
     for command in (("cost", small, "--tokens", "1B"), ("search", small, "--gpus", "2")):

@@ -115,6 +115,7 @@ ALONE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks_of_sweeps("README.md"), ids="; ".join)
 @pytest.mark.usefixtures("newcomer")
 def test_sweeps_run_as_written(block: list[str]) -> None:
@@ -125,6 +126,7 @@ def test_sweeps_run_as_written(block: list[str]) -> None:
         assert outcome.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ALONE)
 @pytest.mark.usefixtures("newcomer")
 def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None:
@@ -147,6 +149,7 @@ def test_calibrate_understands_its_commands(command: str) -> None:
     assert typer.main.get_command(calibrate_app).commands[name].make_context(name, options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands("python -m calibrate fit calibrate/"))
 def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
     """It reads the figures of the clone and writes where it is told to."""
@@ -157,6 +160,7 @@ def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
     assert written == text_of("hw_profiles/a100_sxm4_80gb.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", commands("python -m calibrate fit my_node"))
 def test_measurements_are_fitted_as_written(command: str, newcomer: pathlib.Path) -> None:
     file = RecordFile(newcomer / "my_node", header())

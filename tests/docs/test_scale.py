@@ -59,6 +59,7 @@ def done(*words: str) -> Outcome:
     return outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_shards_of_a_script_are_the_parts_of_one_run(name: str, here: pathlib.Path) -> None:
     """In three shards too many: there are five parts, and the last three have nothing to do."""

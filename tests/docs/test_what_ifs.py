@@ -58,6 +58,7 @@ def test_a_shipped_sweep_asks_something_that_can_be_answered(name: str) -> None:
     assert legal[True] >= 0.8 * len(scenarios)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOLD)
 def test_its_plots_are_drawn_as_the_page_says(
     name: str, tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
@@ -90,6 +91,7 @@ def section_of(name: str) -> str:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOLD)
 def test_the_page_says_what_its_sweep_found(name: str) -> None:
     """To every digit of the table and of the text below it."""

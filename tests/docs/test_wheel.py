@@ -11,7 +11,7 @@ import pytest
 from tests.docs.test_docs import blocks, newcomer
 from tests.helpers.command_line import ROOT
 
-pytestmark = pytest.mark.ci
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 MAX_PACKAGES, MAX_MB = 20, 250
 LONG = ("reproduce all", "reproduce appendix-c")  # of the same code as the others
 __all__ = ["newcomer"]

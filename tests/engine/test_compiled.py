@@ -199,6 +199,7 @@ def test_a_shipped_scenario_is_what_simpy_finds(name: str) -> None:
     assert_evaluated(load_scenario(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_scenario_is_what_simpy_finds(name: str) -> None:
     """Task by task."""
@@ -275,6 +276,7 @@ def test_a_compiled_pass_is_what_simpy_finds(name: str) -> None:
         assert_passes(scenario, Machine(MODEL).pass_machine)
 
 
+@pytest.mark.slow
 @given(
     st.one_of(any_scenarios(), any_scenarios(shards_gradients=True)),
     st.sampled_from([0.0, 1e-6, 5e-6, 1e-4]),

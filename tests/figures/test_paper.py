@@ -22,6 +22,8 @@ from simtrain.paper.kept_microbatches import _passes as passes
 from simtrain.simulation import simulate
 from tests.helpers.command_line import call
 
+pytestmark = pytest.mark.slow
+
 TARGETS = ("table2", "table4", "fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
 
 

@@ -19,6 +19,8 @@ from simtrain.figures.sweep.scaling import draw_scaling, scaling
 from tests.helpers.command_line import call
 from tests.helpers.made_results import GIB, nothing, ran, row, write_results
 
+pytestmark = pytest.mark.slow
+
 # Rates by recompute and microbatch: recompute matters most, the colour of the paint nothing.
 RATES = {("none", 1): 300.0, ("none", 2): 400.0, ("full", 1): 100.0, ("full", 2): 120.0}
 PICTURES = ("heat_map", "pareto", "scaling")

@@ -88,6 +88,7 @@ def says(residuals: Comparison) -> str:
     return f"| {len(residuals.rows)} | {100 * mean:.1f} % | {100 * worst:.1f} % |"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITTED)
 def test_the_fit_gives_the_shipped_profile(name: str) -> None:
     figures = FIGURES.format(name)
@@ -136,6 +137,7 @@ def test_fused_attention_of_query_heads_is_extrapolated(name: str) -> None:
     assert {"fused attention", "fused attention gradient"} <= set(data["extrapolated"])
 
 
+@pytest.mark.slow
 def test_published_attention_is_a_hopper_training_steps_within_a_tenth() -> None:
     """The only pair that was measured inside a step; it is in no fit."""
     fitted = fit_figures(ROOT / FIGURES.format("h100_sxm"))

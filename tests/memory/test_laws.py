@@ -11,6 +11,7 @@ from tests.helpers.toys import a100, plan_of, small
 LENGTHS = st.integers(1, 64).map(lambda number: 512 * number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @given(seq_length=LENGTHS)
 def test_a_fused_peak_grows_at_most_linearly_with_the_sequence(

@@ -20,6 +20,8 @@ from simtrain.paper.kept_microbatches import AppendixC
 from tests.helpers.command_line import call
 from tests.paper.test_entries import sample
 
+pytestmark = pytest.mark.slow
+
 GIB = 2**30
 TARGETS = ("table2", "fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
 # Table 3: a, h, L, p, b.

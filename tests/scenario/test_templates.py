@@ -17,6 +17,8 @@ from simtrain.strict_yaml import load_document, parse_document
 from tests.helpers.command_line import call
 from tests.helpers.scenario_texts import MINIMAL
 
+VALIDATOR = jsonschema.Draft202012Validator(scenario_schema())
+
 
 def sections(section: type[BaseModel] = Scenario) -> dict[str, type[BaseModel]]:
     found = {section.__name__: section}
@@ -34,6 +36,10 @@ def test_the_docstring_of_a_section_describes_its_fields_and_no_others(name: str
     assert summary(section).endswith((".", ":"))
 
 
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(scenario_schema())
+
+
 def test_every_field_of_the_schema_has_a_description() -> None:
     schema = scenario_schema()
     parts = [schema, *schema["$defs"].values()]
@@ -44,7 +50,7 @@ def test_every_field_of_the_schema_has_a_description() -> None:
 
 @pytest.mark.parametrize("name", list_scenarios())
 def test_shipped_scenarios_follow_the_schema(name: str) -> None:
-    jsonschema.validate(load_document(find_scenario(name)).data, scenario_schema())
+    VALIDATOR.validate(load_document(find_scenario(name)).data)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,7 @@ def test_shipped_scenarios_follow_the_schema(name: str) -> None:
 def test_the_schema_refuses_wrong_names_and_values(line: str) -> None:
     data = parse_document(MINIMAL, "x.yaml").data | parse_document(line, "y.yaml").data
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(data, scenario_schema())
+        VALIDATOR.validate(data)
 
 
 def test_the_schema_is_printed() -> None:

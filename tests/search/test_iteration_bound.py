@@ -124,6 +124,7 @@ def test_exchanges_block_at_least_as_long_as_counted(schedule: Schedule, all_ali
             assert blocked_s == counted_s
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(scenarios())
 def test_no_iteration_is_faster_than_its_bound(scenario: Scenario) -> None:

@@ -43,6 +43,7 @@ def peaks_bytes(scenarios: list[Scenario]) -> list[int]:
     return [EVALUATOR.peak_bytes(scenario) for scenario in scenarios]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "objective"),
     [

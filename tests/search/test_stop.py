@@ -138,6 +138,7 @@ def test_a_budget_is_a_time(seconds: float) -> None:
 # ------------------------------------------------------------------------- workers
 
 
+@pytest.mark.slow
 def test_workers_find_the_same() -> None:
     one, two = (search(BASES["overlapped"], (4,), workers=number).to_json() for number in (1, 2))
     assert json.dumps(one) == json.dumps(two)

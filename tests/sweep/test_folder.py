@@ -78,6 +78,7 @@ def test_files_of_other_programs_are_left_alone(plan: Plan, out: pathlib.Path) -
     assert {name for name in files_of(out)} >= set(foreign)
 
 
+@pytest.mark.slow
 def test_copies_of_parts_are_not_asked_nor_drawn(out: pathlib.Path) -> None:
     asked = ("query", str(out), "select count(*) from results", "--csv")
     drawn = ("plot", str(out), "--json", "--out", str(out / "pictures"))
@@ -114,6 +115,7 @@ def is_blocked(process: int | None) -> bool:
     return bool(int(blocked, 16) & 1 << signal.SIGINT - 1)
 
 
+@pytest.mark.slow
 def test_ctrl_c_waits_until_a_worker_is_prepared() -> None:
     """Its interpreter would print a traceback while it begins to start."""
     with local_executor(2) as executor:

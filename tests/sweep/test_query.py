@@ -28,6 +28,7 @@ def whole(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return out
 
 
+@pytest.mark.slow
 def test_queries_answer_while_the_sweep_runs(plan: Plan, tmp_path: pathlib.Path) -> None:
     def look(progress: Progress) -> None:
         if progress.done:

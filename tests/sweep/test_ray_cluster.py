@@ -21,7 +21,7 @@ import pytest
 from tests.helpers.command_line import ROOT, spawn
 from tests.helpers.sweep_files import BASE, files_of, plan_of, run
 
-pytestmark = pytest.mark.ci
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 # 20 * 30 points, in so many parts that the node dies long before the sweep ends.
 NUM_PARTS, PART_SIZE = 60, 10
 SWEEP = f"""{BASE}\

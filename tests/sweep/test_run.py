@@ -121,6 +121,7 @@ def test_a_constraint_that_fails_at_a_point_says_at_which(tmp_path: pathlib.Path
 # --------------------------------------------------------------------- who computes, and who dies
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes_though_one_is_killed(
     plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -218,6 +219,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_what_is_killed_goes_on_with_the_same_command(
     whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

@@ -11,6 +11,8 @@ from calibrate.__main__ import app
 from calibrate.benchmarks import ranks as ranks_module
 from simtrain.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 
 def command(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["measure", *arguments])

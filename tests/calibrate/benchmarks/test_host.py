@@ -16,6 +16,8 @@ from calibrate.records.schema import HostRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from tests.helpers.measure_tiny import TINY
 
+pytestmark = pytest.mark.slow
+
 CPU = Timer("cpu", 1e-3, Ranks())
 
 

@@ -38,6 +38,8 @@ from simtrain.errors import InputError
 from simtrain.scenario import Scenario, check_scenario
 from tests.helpers.measure_tiny import TINY
 
+pytestmark = pytest.mark.slow
+
 ALONE = [Part.PRODUCTS, Part.KERNELS, Part.LAYERS]
 UNTRAINED = [*ALONE, Part.COLLECTIVES]
 SCRIPT = Path(__file__).parents[2] / "helpers/measure_tiny.py"

@@ -16,6 +16,8 @@ from calibrate.records.schema import FILE_NAME, KernelRecord, Timing
 from simtrain.errors import InputError
 from tests.helpers.measure_tiny import TINY
 
+pytestmark = pytest.mark.slow
+
 
 def kernel(num_bytes: int, median_s: float, spread_s: float = 0.0) -> KernelRecord:
     time = Timing(median_s=median_s, spread_s=spread_s, num_samples=5)

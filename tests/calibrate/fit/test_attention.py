@@ -28,6 +28,8 @@ from tests.calibrate.validation.test_validation import HEADER, layer, layer_reco
 from tests.helpers.measured_records import alone, header, took
 from tests.helpers.toys import a100, small
 
+pytestmark = pytest.mark.slow
+
 MACHINE = AttentionMachine(
     forward_flops=180e12,
     forward_half_length=700.0,

@@ -20,6 +20,8 @@ from simtrain.strict_yaml import load_document
 from tests.helpers.command_line import call, spawn
 from tests.helpers.toys import a100
 
+pytestmark = pytest.mark.slow
+
 ROOT = pathlib.Path(__file__).parents[3]
 FIGURES = pathlib.Path("calibrate/published/a100_sxm4_80gb.yaml")
 TEXT = (ROOT / FIGURES).read_text(encoding="utf-8")

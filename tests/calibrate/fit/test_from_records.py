@@ -44,6 +44,8 @@ from tests.helpers.measured_records import (
     without,
 )
 
+pytestmark = pytest.mark.slow
+
 FOLDER = pathlib.Path("measured")
 
 

@@ -20,6 +20,8 @@ from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 from tests.helpers.measured_records import alone, header, linked, took
 from tests.helpers.network_records import ALONE, SEND_S, STEP_S, crossing
 
+pytestmark = pytest.mark.slow
+
 SHARES = {Load.WHOLE: 24e9, Load.CONCURRENT: 12e9, Load.ALONE: ALONE}
 SENT = 18e9
 

@@ -26,6 +26,8 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.workload.work import HostResource
 from tests.helpers.measured_records import A100, alone, gemm, header, kernels, linked, took, without
 
+pytestmark = pytest.mark.slow
+
 
 def fitted(records: list[Measurement], **changes: Any) -> Fit:
     return fit_measurements(pathlib.Path("measured"), header(**changes), records, "mine")

@@ -23,6 +23,8 @@ from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.recompute import units
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 POLICIES = st.one_of(
     st.sampled_from(["none", "selective"]),

@@ -2,10 +2,13 @@
 
 import pathlib
 
+import pytest
 import torch
 
 from tests.helpers.context_ranks import run_rank
 from tests.helpers.rank_processes import run_ranks
+
+pytestmark = pytest.mark.slow
 
 
 def test_keys_around_a_ring_are_seen_as_on_one_rank(tmp_path: pathlib.Path) -> None:

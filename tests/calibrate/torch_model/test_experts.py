@@ -14,6 +14,8 @@ from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from tests.calibrate.torch_model.test_llama import plain_norm, plain_swiglu
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 
 

@@ -15,6 +15,8 @@ from calibrate.torch_model.vocabulary import cross_entropy
 from simtrain.scenario import RecomputePolicy
 from tests.helpers.torch_ranks import plain_layer, relative_error, tensors_kept
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 SHAPE = LayerShape(
     seq_length=6,

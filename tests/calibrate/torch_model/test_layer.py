@@ -27,6 +27,8 @@ from tests.helpers.rank_processes import run_ranks
 from tests.helpers.torch_ranks import bytes_kept, errors, run_rank
 from tests.helpers.toys import layer_scenarios, shape_of
 
+pytestmark = pytest.mark.slow
+
 MEAN, DEVIATION = "layer norm mean", "layer norm reciprocal deviation"
 BEFORE_CORE = ("block input", MEAN, DEVIATION, "attention layer norm output")
 CORE = (

@@ -16,6 +16,8 @@ from calibrate.torch_model.llama import grouped_core, rms_norm, rotated, swiglu
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.toys import scenario_with
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 
 

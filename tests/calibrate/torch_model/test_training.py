@@ -25,6 +25,8 @@ from tests.helpers.training_ranks import (
     training_of,
 )
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 SPLITS = [
     {"pipeline": 2},

@@ -253,6 +253,7 @@ def test_the_same_as_data(tmp_path: pathlib.Path) -> None:
 # ---------------------------------------------------------------------------------- the picture
 
 
+@pytest.mark.slow
 def test_the_picture_is_the_same_every_time_and_shows_every_time(tmp_path: pathlib.Path) -> None:
     folder = folder_of(tmp_path, simulated_records())
     written = []
