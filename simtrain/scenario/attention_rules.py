@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
 
 ATTENTION_RULES: list[Rule] = [
     rule_against(
@@ -116,6 +116,10 @@ def _latent_attention_reads(scenario: Scenario) -> Violation | None:
     return Violation(
         f"{' and '.join(names)} {verb} set together with model.latent_attention, which does not "
         "read it",
-        {"model.qkv_biases": [False], "model.latent_attention": [None]},
+        {
+            "model.kv_channels": [LEFT_OUT],
+            "model.qkv_biases": [False],
+            "model.latent_attention": [None],
+        },
         (*names, "model.latent_attention"),
     )

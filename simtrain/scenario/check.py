@@ -10,11 +10,12 @@ from pydantic import ValidationError
 from simtrain.errors import InputError, Problem
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.precision_rules import products_rule
+from simtrain.scenario.remedies import problem_of
 from simtrain.scenario.rules import RULES, size_rule
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.section import IN_PYTHON
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
-from simtrain.scenario.violation import Rule, problem_of
+from simtrain.scenario.violation import Rule
 from simtrain.strict_yaml import data_of, input_error
 
 _EVERY_RULE = (

@@ -117,7 +117,10 @@ DATA_PARALLEL_RULES = [
     rule_against(
         "E365",
         "equal parts of the replicas divide states, two ranks of them at least",
-        {"memory.shard_over": _replicas, "parallelism.data": []},
+        {
+            "memory.shard_over": lambda one: [*_replicas(one), None],
+            "parallelism.data": [],
+        },
         lambda one: (
             one.memory.shard_over is not None
             and (

@@ -13,7 +13,7 @@ from math import gcd
 from simtrain.scenario.experts import Experts
 from simtrain.scenario.nearest import divisors, near_divisors, near_multiples
 from simtrain.scenario.schema import Scenario
-from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, rule_against
 
 EXPERT_RULES: list[Rule] = []
 _rule = registering(EXPERT_RULES)
@@ -139,10 +139,9 @@ def _dense_size_is_read(scenario: Scenario) -> Violation | None:
     if model.has_dense_layers or "ffn_hidden_size" not in model.model_fields_set:
         return None
     return Violation(
-        f"model.ffn_hidden_size is {model.ffn_hidden_size}, but all layers have experts: leave it "
-        "out, and write model.experts.ffn_hidden_size",
-        {"model.ffn_hidden_size": [], "model.experts.first_dense_layers": [1]},
-        ("model.ffn_hidden_size",),
+        f"model.ffn_hidden_size is {model.ffn_hidden_size}, but all layers have experts, with "
+        "model.experts.ffn_hidden_size",
+        {"model.ffn_hidden_size": [LEFT_OUT], "model.experts.first_dense_layers": [1]},
     )
 
 

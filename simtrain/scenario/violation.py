@@ -1,16 +1,23 @@
-"""A rule, what breaks it, and the error that says so: its place, its reason and its fix."""
+"""A rule of the framework, and what breaks it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from operator import attrgetter
 
-from simtrain.errors import InputError, Location, Problem
 from simtrain.scenario.schema import Scenario
 from simtrain.strict_yaml import as_scalar
 
-_VALUES_PER_FIELD = 2
+
+class LeftOut(Enum):
+    """Stands for no value in a remedy: the field is to be left out."""
+
+    LEFT_OUT = "left out"
+
+
+LEFT_OUT = LeftOut.LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +25,8 @@ class Violation:
     """A broken rule.
 
     message: what is wrong.
-    values: for each field that can be changed, by its dotted name, the values to try in order.
+    values: for each field that can be changed, by its dotted name, the values to try in order;
+        `LEFT_OUT` where it is to be left out.
     fields: the fields to blame, the first one first; if empty, those of `values`.
     """
 
@@ -85,66 +93,3 @@ def rule_against(
         return Violation(message.format(one=scenario) or default, to_try, fields)
 
     return Rule(code, reason, check)
-
-
-def broken_codes(scenario: Scenario, rules: Sequence[Rule]) -> set[str]:
-    """The codes of the rules that the scenario breaks."""
-    return {rule.code for rule in rules if rule.check(scenario)}
-
-
-def suggest(
-    scenario: Scenario, rule: Rule, violation: Violation, rules: Sequence[Rule]
-) -> dict[str, list[object]]:
-    """For each field, the nearest values that mend `rule` and leave none of `rules` broken.
-
-    If no single value does that: those that mend `rule` and break no other anew, else those that
-    at least mend `rule`, else nothing.
-    """
-    before = broken_codes(scenario, rules)
-    mending = [
-        (field, value, broken_codes(changed, rules))
-        for field, values in violation.values.items()
-        for value in values
-        if (changed := _changed(scenario, field, value)) and rule.check(changed) is None
-    ]
-    legal = [fix for fix in mending if not fix[2]]
-    harmless = [fix for fix in mending if fix[2] <= before]
-    nearest: dict[str, list[object]] = {}
-    for field, value, _ in legal or harmless or mending:
-        nearest.setdefault(field, []).append(value)
-    return {field: values[:_VALUES_PER_FIELD] for field, values in nearest.items()}
-
-
-def _changed(scenario: Scenario, field: str, value: object) -> Scenario | None:
-    try:
-        return scenario.replace({field: value})
-    except InputError:
-        return None
-
-
-def problem_of(
-    scenario: Scenario, rule: Rule, violation: Violation, rules: Sequence[Rule]
-) -> Problem:
-    """The violation as the user reads it."""
-    fixes = suggest(scenario, rule, violation, rules).items()
-    # One line: parallelism.tensor: 8 or 4, or schedule: 1f1b.
-    choice = ", or ".join(f"{field}: {' or '.join(map(as_scalar, fix))}" for field, fix in fixes)
-    fields = violation.fields or tuple(violation.values)
-    together = f"change {' and '.join(fields)} together: no single value is enough"
-    return Problem(
-        rule.code,
-        violation.message,
-        _blamed(scenario, fields),
-        reason=rule.reason,
-        fix=f"write {choice}" if choice else together,
-    )
-
-
-def _blamed(scenario: Scenario, fields: Sequence[str]) -> Location | None:
-    """The place of the first field that was overridden, else of the first that was written."""
-    positions = scenario.positions
-    paths = [tuple(field.split(".")) for field in fields]
-    written = [path for path in paths if path in positions]
-    # An override is what the user changed last, and it alone has no line.
-    overridden = [path for path in written if positions.values[path].line is None]
-    return positions.of_value((overridden or written or paths)[0])

@@ -3,7 +3,7 @@
 from typing import Any
 
 from simtrain.scenario import RULES, Rule, Scenario, check_scenario
-from simtrain.scenario.violation import suggest
+from simtrain.scenario.remedies import suggest
 from simtrain.strict_yaml import as_scalar, parse_document
 
 MINIMAL = """\

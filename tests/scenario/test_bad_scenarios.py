@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.scenario import load_scenario
+from simtrain.scenario import RULES, Scenario, load_scenario
+from simtrain.scenario.remedies import changed, suggest, suggest_together
+from simtrain.strict_yaml import parse_document
 from tests.helpers.bad_context import BAD_CONTEXT
 from tests.helpers.bad_data_parallel import BAD_DATA_PARALLEL
 from tests.helpers.bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, Bad, adding
@@ -30,6 +32,37 @@ def test_a_bad_scenario_is_told_everything_that_is_wrong(case: Bad, tmp_path: Pa
     for words in case.says:
         assert words in str(caught.value.problems[0])
     assert all(problem.fix or problem.code == "E207" for problem in caught.value.problems)
+
+
+FROM_A_CIRCLE = adding(
+    "attention_backend: unfused\nparallelism: {context: 2, interleave: 2}\nschedule: interleaved\n"
+    "memory: {zero_stage: 3, shard_over: 1}\nrecompute: {num_layers: 2}\n"
+)
+
+
+def test_remedies_lead_to_a_legal_scenario() -> None:
+    """Each of the first problem, and then the first ones: five steps at most, none in a circle."""
+    illegal = ILLEGAL + BAD_STAGES + BAD_CONTEXT + BAD_DATA_PARALLEL + BAD_USERBUFFERS
+    texts = [case.content for case in illegal if not any(": E2" in head for head in case.heads)]
+    for text in [*texts, FROM_A_CIRCLE]:
+        scenario = Scenario.from_document(parse_document(str(text), "x.yaml"))
+        for one in first_remedies(scenario):
+            steps = 1
+            while remedies := first_remedies(one):
+                one, steps = remedies[0], steps + 1
+            assert steps <= 5, text
+
+
+def first_remedies(scenario: Scenario) -> list[Scenario]:
+    """The scenario with each of the remedies of the first rule that it breaks."""
+    for rule in RULES:
+        if violation := rule.check(scenario):
+            fixes = suggest(scenario, rule, violation, RULES).items()
+            ways = [{field: value} for field, values in fixes for value in values]
+            ways = ways or [suggest_together(scenario, rule, RULES) or {}]
+            assert all(ways), rule.code
+            return [one for way in ways if (one := changed(scenario, way))]
+    return []
 
 
 def test_at_least_forty_kinds_of_bad_scenario_are_tried() -> None:

@@ -17,9 +17,9 @@ from simtrain.scenario import (
 )
 from simtrain.scenario.combination_rules import NO_FUSED_ATTENTION, NO_HOST_LINK
 from simtrain.scenario.precision_rules import products_rule
+from simtrain.scenario.remedies import broken_codes, changed, suggest, suggest_together
 from simtrain.scenario.rules import size_rule
 from simtrain.scenario.userbuffer_rules import userbuffer_node_rule
-from simtrain.scenario.violation import broken_codes, suggest
 from simtrain.schedules import build, most_outstanding
 from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_data, scenario_of
 from tests.helpers.uneven_pipelines import (
@@ -196,7 +196,7 @@ def test_a_legal_scenario_has_whole_quantities(data: Mapping[str, Any]) -> None:
 
 @settings(max_examples=200)
 @given(EITHER)
-def test_every_suggestion_mends_its_rule(data: Mapping[str, Any]) -> None:
+def test_every_suggestion_mends_its_rule_and_breaks_no_other(data: Mapping[str, Any]) -> None:
     scenario = Scenario.model_validate(data)
     for rule in RULES:
         violation = rule.check(scenario)
@@ -204,13 +204,16 @@ def test_every_suggestion_mends_its_rule(data: Mapping[str, Any]) -> None:
             continue
         mended = all_mended(scenario, rule, violation)
         assert mended, f"{rule.code} knows no way out"
-        assert all(rule.check(changed) is None for changed in mended)
+        before = broken_codes(scenario, RULES)
+        assert all(broken_codes(one, RULES) <= before - {rule.code} for one in mended)
 
 
 def all_mended(scenario: Scenario, rule: Rule, violation: Violation) -> list[Scenario]:
     """The scenario with each of the suggested values."""
     fixes = suggest(scenario, rule, violation, RULES).items()
-    return [scenario.replace({field: value}) for field, values in fixes for value in values]
+    ways = [{field: value} for field, values in fixes for value in values]
+    ways = ways or [suggest_together(scenario, rule, RULES) or {}]
+    return [one for way in ways if way and (one := changed(scenario, way))]
 
 
 @settings(max_examples=200)
@@ -320,14 +323,13 @@ def test_the_nearest_legal_zero_stage(stage: int, grid: str, code: str, fixes: l
     assert fixes_of(MINIMAL + text, code)[: len(fixes)] == fixes
 
 
-def test_a_value_that_nothing_mends_alone_is_told_so() -> None:
+def test_a_value_that_nothing_mends_alone_is_mended_together_with_another() -> None:
     huge = "parallelism: {pipeline: 2147483647, interleave: 7}\n"
     with pytest.raises(InputError) as caught:
         scenario_of(MINIMAL + huge)
     problem = caught.value.problems[0]
     assert problem.code == "E305"
-    assert problem.fix is not None
-    assert problem.fix.endswith("together: no single value is enough")
+    assert problem.fix == "write parallelism.pipeline: 48 and model.num_layers: 336"
 
 
 def test_all_unused_entries_of_the_software_stack_are_told_of_at_once() -> None:
@@ -339,8 +341,17 @@ def test_all_unused_entries_of_the_software_stack_are_told_of_at_once() -> None:
         "software.attention_speed is set, but attention is not fused; "
         "software.fused_rotary is set, but the model has no rotary embedding"
     )
-    entries = "software.attention_speed and software.fused_rotary"
-    assert problem.fix == f"change {entries} together: no single value is enough"
+    assert problem.fix == "write software.attention_speed: null and software.fused_rotary: null"
+
+
+def test_a_field_that_is_not_read_is_to_be_left_out() -> None:
+    """With one layer the other way, a dense layer, would leave none with experts."""
+    experts = "{num: 2, top_k: 1, ffn_hidden_size: 256}"
+    text = MINIMAL.replace("num_layers: 48", "num_layers: 1\n  ffn_hidden_size: 512")
+    with pytest.raises(InputError) as caught:
+        scenario_of(text.replace("batch:", f"  experts: {experts}\n  biases: false\nbatch:"))
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.fix) == ("E477", "leave out model.ffn_hidden_size")
 
 
 def test_the_override_is_blamed_before_the_file() -> None:

@@ -12,7 +12,7 @@ from simtrain.memory.report import memory_report
 from simtrain.plan import Plan
 from simtrain.programs.seconds import IterationSeconds
 from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
-from simtrain.scenario.violation import broken_codes
+from simtrain.scenario.remedies import broken_codes
 from simtrain.workload.ops import Phase, total_flops
 from tests.helpers.scenario_texts import MINIMAL, fixes_of, scenario_of
 from tests.helpers.toys import (

@@ -1,0 +1,148 @@
+"""The error that says of a broken rule where it is, why it exists and what to write instead.
+
+No remedy breaks a rule that was kept: each leaves fewer broken rules, none leads in a circle.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+from simtrain.errors import InputError, Location, Problem
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import LEFT_OUT, Rule, Violation
+from simtrain.strict_yaml import as_scalar, data_of
+
+_VALUES_PER_FIELD = 2
+_MOST_TOGETHER = 3
+_TRIED_PER_FIELD = 4
+_MOST_TRIED = 200
+"""Limits of the search for fields to change together: it takes at most about 0.1 s."""
+
+
+def broken_codes(scenario: Scenario, rules: Sequence[Rule]) -> set[str]:
+    """The codes of the rules that the scenario breaks."""
+    return {rule.code for rule in rules if rule.check(scenario)}
+
+
+def changed(scenario: Scenario, changes: Mapping[str, object]) -> Scenario | None:
+    """The scenario with these fields changed, or left out; None if a value is not valid."""
+    try:
+        for field, value in changes.items():
+            if value is LEFT_OUT:
+                field, _, name = field.partition(".")
+                value = data_of(getattr(scenario, field), only_set=True)
+                del value[name]
+            scenario = scenario.replace({field: value})
+    except InputError:
+        return None
+    return scenario
+
+
+def suggest(
+    scenario: Scenario, rule: Rule, violation: Violation, rules: Sequence[Rule]
+) -> dict[str, list[object]]:
+    """For each field, the nearest values that mend `rule` and break no other of `rules` anew.
+
+    If some values leave no rule broken, only these.
+    """
+    before = broken_codes(scenario, rules)
+    mending = [
+        (field, value, broken_codes(mended, rules))
+        for field, values in violation.values.items()
+        for value in values
+        if (mended := changed(scenario, {field: value})) and rule.check(mended) is None
+    ]
+    legal = [fix for fix in mending if not fix[2]]
+    harmless = [fix for fix in mending if fix[2] <= before]
+    nearest: dict[str, list[object]] = {}
+    for field, value, _ in legal or harmless:
+        nearest.setdefault(field, []).append(value)
+    return {field: values[:_VALUES_PER_FIELD] for field, values in nearest.items()}
+
+
+def suggest_together(
+    scenario: Scenario, rule: Rule, rules: Sequence[Rule]
+) -> dict[str, object] | None:
+    """The fewest fields whose change mends `rule` and breaks no other of `rules` anew.
+
+    What a first change breaks is mended by the values of the rules that it breaks.
+    """
+    before = broken_codes(scenario, rules)
+
+    def left(state: Scenario) -> list[Violation]:
+        new = [one for one in rules if one.code not in before]
+        found = (one.check(state) for one in (rule, *new))
+        return [violation for violation in found if violation]
+
+    def further(state: Scenario, changes: dict[str, object]) -> Iterator[dict[str, object]]:
+        for violation in left(state):
+            for field, values in violation.values.items():
+                if field not in changes:
+                    for value in islice(values, _TRIED_PER_FIELD):
+                        yield changes | {field: value}
+
+    waiting = deque([further(scenario, {})])
+    num_tried = 0
+    while waiting:
+        for changes in waiting.popleft():
+            state, num_tried = changed(scenario, changes), num_tried + 1
+            if num_tried > _MOST_TRIED:
+                return None
+            if state is None:
+                continue
+            if not left(state):
+                return changes
+            if len(changes) < _MOST_TOGETHER:
+                waiting.append(further(state, changes))
+    return None
+
+
+def problem_of(
+    scenario: Scenario, rule: Rule, violation: Violation, rules: Sequence[Rule]
+) -> Problem:
+    """The violation as the user reads it."""
+    fields = violation.fields or tuple(violation.values)
+    return Problem(
+        rule.code,
+        violation.message,
+        _blamed(scenario, fields),
+        reason=rule.reason,
+        fix=_fix(scenario, rule, violation, rules, fields),
+    )
+
+
+def _fix(
+    scenario: Scenario,
+    rule: Rule,
+    violation: Violation,
+    rules: Sequence[Rule],
+    fields: Sequence[str],
+) -> str:
+    if fixes := suggest(scenario, rule, violation, rules):
+        return ", or ".join(_in_words(fixes))
+    if together := suggest_together(scenario, rule, rules):
+        return " and ".join(_in_words({field: [value] for field, value in together.items()}))
+    return f"change {' and '.join(fields)} together: no single value is enough"
+
+
+def _in_words(changes: Mapping[str, Sequence[object]]) -> Iterator[str]:
+    """Changes, each after its verb if that is another: write a: 8 or 4; b: 1f1b; leave out c."""
+    last = ""
+    for field, values in changes.items():
+        is_left_out = LEFT_OUT in values
+        verb = "leave out " if is_left_out else "write "
+        what = field if is_left_out else f"{field}: {' or '.join(map(as_scalar, values))}"
+        yield what if verb == last else verb + what
+        last = verb
+
+
+def _blamed(scenario: Scenario, fields: Sequence[str]) -> Location | None:
+    """The place of the first field that was overridden, else of the first that was written."""
+    positions = scenario.positions
+    paths = [tuple(field.split(".")) for field in fields]
+    written = [path for path in paths if path in positions]
+    # An override is what the user changed last, and it alone has no line.
+    overridden = [path for path in written if positions.values[path].line is None]
+    return positions.of_value((overridden or written or paths)[0])
