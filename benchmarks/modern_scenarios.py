@@ -35,8 +35,9 @@ def modern_scenarios(count: int, seed: int) -> Iterator[Values]:
 
 def modern_scenario(rng: random.Random) -> Values:
     """Draw one scenario, which may break a rule."""
-    stack = rng.choice([None, "megatron_core", "megatron_2022", "torchtitan", "eager", None])
-    precision = _precision(rng, megatron=stack != "torchtitan" and stack != "eager")
+    stacks = [None, "megatron_core", "megatron_2022", "torchtitan", "torchtitan_compiled", "eager"]
+    stack = rng.choice([*stacks, None])
+    precision = _precision(rng, stack)
     fused = precision["compute"] != "fp32" and rng.random() < 0.75
     split = _parallelism(rng, fused)
     schedule = "interleaved" if split["interleave"] > 1 else rng.choice(["gpipe", "1f1b", "1f1b"])
@@ -69,8 +70,10 @@ def modern_scenario(rng: random.Random) -> Values:
     return scenario
 
 
-def _precision(rng: random.Random, *, megatron: bool) -> Values:
-    compute = rng.choice(["bf16", "bf16", "fp16", "fp32", *(["fp8", "fp8"] if megatron else [])])
+def _precision(rng: random.Random, stack: str | None) -> Values:
+    megatron, torchao = stack in (None, "megatron_core", "megatron_2022"), "torchtitan_compiled"
+    in_fp8 = ["fp8", "fp8"] if megatron or stack == torchao else []
+    compute = rng.choice(["bf16", "bf16", "fp16", "fp32", *in_fp8])
     precision: Values = {"compute": compute}
     if compute == "fp32":
         precision |= _sometimes(rng, tf32=[True])
@@ -79,6 +82,8 @@ def _precision(rng: random.Random, *, megatron: bool) -> Values:
     if compute == "fp8":
         recipes = ["delayed", "tensorwise", "blockwise"]
         precision |= _sometimes(rng, fp8_recipe=recipes, fp8_parameters=[True])
+        if not megatron:
+            precision["fp8_recipe"] = "tensorwise"
     if megatron and compute != "fp32" and rng.random() < 0.3:
         both = ["fp32", "bf16"]
         precision |= _sometimes(
@@ -202,8 +207,11 @@ def _memory(rng: random.Random, split: Values, schedule: str, precision: Values)
     ranks = split["data"] * split.get("context", 1)
     most = 0 if ranks == 1 else 1 if split["pipeline"] > 1 else 3
     states = ("exp_avg", "exp_avg_sq", "main_parameters")
-    needs_stage_1 = precision.get("fp8_parameters") or any(name in precision for name in states)
-    memory: Values = {"zero_stage": 1 if needs_stage_1 else rng.randint(0, most)}
+    needs_stage_1 = any(name in precision for name in states)
+    stages = [1] if needs_stage_1 else [*range(most + 1)]
+    if precision.get("fp8_parameters"):
+        stages = [1, most]
+    memory: Values = {"zero_stage": rng.choice(stages)}
     if memory["zero_stage"] and split["data"] > 1:
         memory |= _sometimes(rng, shard_over=[one for one in (2, 4, 8) if one <= split["data"]])
     if memory["zero_stage"] >= 2:

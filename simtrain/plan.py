@@ -326,7 +326,8 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
         Context.of(scenario.parallelism, mesh),
         kernels=scenario.facts.kernels,
         dtype=scenario.precision.product_type,
-        fp8_recipe=scenario.precision.fp8_recipe if scenario.precision.compute == "fp8" else "",
+        fp8_recipe=scenario.fp8_recipe,
+        fp8_weights=scenario.fp8_weights,
         experts=ExpertGroups.of(scenario.expert_mesh(mesh)),
         adds_gradients=not (scenario.fully_shards and scenario.reduces_every_microbatch),
     )
@@ -340,8 +341,7 @@ def overlap_of(scenario: Scenario) -> OverlapPolicy:
         "dp": scenario.overlap.data_parallel,
         "ep": scenario.overlap.shared_expert,
     }
-    hidden = frozenset(axis for axis, hides in axes.items() if hides)
-    return OverlapPolicy(hidden, scenario.overlap.userbuffers)
+    return OverlapPolicy(frozenset(filter(axes.get, axes)), scenario.overlap.userbuffers)
 
 
 # Equal microbatches and passes are one object, which caches find by identity.

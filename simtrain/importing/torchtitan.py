@@ -18,6 +18,7 @@ from simtrain.importing.draft import DEFAULT, Draft
 from simtrain.importing.torchtitan_keys import (
     DEFAULTS,
     DETAILS,
+    FLOAT8_CONVERTERS,
     MAPPED,
     MODELS,
     NOT_MODELLED,
@@ -145,7 +146,12 @@ class _Mapping:
         self._precision()
         self.draft.set("overlap.data_parallel", True, _ALWAYS)
         self._asynchronous_tensor_parallel()
-        self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
+        if self._converts_to_fp8():
+            self._fp8()
+            comment = "fp8 needs an H100 or a later GPU; the job does not say which"
+            self.draft.set("cluster", "h100_sxm", comment)
+        else:
+            self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
         self._notes()
 
     def set(self, field: str, value: Any, *keys: str) -> None:
@@ -306,6 +312,51 @@ class _Mapping:
             text = "slower products, twice the bytes"
             self.draft.note(f"{key} {self.job[key]}", text, self.job.place(key))
         self.draft.set("precision.gradients", "fp32", _ALWAYS)
+
+    def _converts_to_fp8(self) -> bool:
+        """Whether linear layers are torchao's in fp8; what is not simulated is noted."""
+        key, data = "model.converters", self.draft.data
+        given = self.job[key]
+        names = given.split(",") if isinstance(given, str) else given
+        if not names or names == [""]:
+            return False
+        recipe = self._float8("recipe_name") or "tensorwise"
+        reasons = {
+            f"{', '.join(names)} is not torchao's float8": not {*names} <= {*FLOAT8_CONVERTERS},
+            f"the recipe is {recipe}": recipe != "tensorwise",
+            "the model is not compiled": data["software"] != "torchtitan_compiled",
+            "ranks are tensor-parallel": self.tensor > 1,
+            "the model has experts": "experts" in data["model"],
+            "attention has latents": "latent_attention" in data["model"],
+        }
+        broken = next((reason for reason, is_so in reasons.items() if is_so), None)
+        if broken:
+            text = f"products in 8 bits are faster; here they are in 16 bits, because {broken}"
+            self.draft.note(f"{key} {', '.join(names)}", text, self.job.place(key))
+        return broken is None
+
+    def _fp8(self) -> None:
+        key, zero_stage = "model.converters", self.draft.data["memory"]["zero_stage"]
+        self.set("precision.compute", "fp8", key)
+        recipe, gathers = "float8.recipe_name", "float8.enable_fsdp_float8_all_gather"
+        self.set("precision.fp8_recipe", "tensorwise", recipe)
+        if zero_stage == 3 and self._float8("enable_fsdp_float8_all_gather"):
+            self.set("precision.fp8_parameters", True, gathers)
+            name = "precompute_float8_dynamic_scale_for_fsdp"
+            if not self._float8(name):
+                text = "each weight's largest number is agreed on by itself: more small collectives"
+                self.draft.note(f"float8.{name}", text, self.job.place(f"float8.{name}"))
+        filtered = str(self._float8("filter_fqns") or "")
+        name = "float8.filter_fqns"
+        if "output" not in filtered:
+            text = "the output layer is in 8 bits too; here it is in 16 bits"
+            self.draft.note(name, text, self.job.place(name))
+
+    def _float8(self, name: str) -> Any:
+        """An option of torchao's float8, in the section of either name."""
+        of_linear = self.job.values.get("quantize.linear")
+        nested = of_linear.get("float8", {}) if isinstance(of_linear, dict) else {}
+        return self.job.values.get(f"float8.{name}", nested.get(name))
 
     def _asynchronous_tensor_parallel(self) -> None:
         key = "parallelism.enable_async_tensor_parallel"

@@ -36,6 +36,7 @@ DEFAULTS = {
     "training.mixed_precision_param": "bfloat16",
     "parallelism.data_parallel_replicate_degree": 1,
     "parallelism.data_parallel_shard_degree": -1,
+    "model.converters": [],
     "parallelism.fsdp_reshard_after_forward": "default",
     "parallelism.tensor_parallel_degree": 1,
     "parallelism.enable_async_tensor_parallel": False,
@@ -58,6 +59,7 @@ MAPPED: dict[str, str] = {
     "training.global_batch_size": "batch.global",
     "training.seq_len": "model.seq_length",
     "training.mixed_precision_param": "precision.compute",
+    "model.converters": "precision.compute",
     "parallelism.data_parallel_replicate_degree": "parallelism.data",
     "parallelism.data_parallel_shard_degree": "memory.zero_stage",
     "parallelism.fsdp_reshard_after_forward": "memory.reshard_after_forward",
@@ -78,7 +80,6 @@ MAPPED: dict[str, str] = {
 }
 
 NOT_MODELLED: dict[str, Effect] = {
-    "model.converters": Effect("products in 8 bits are faster, and keep less", ("[]", "")),
     "optimizer.name": Effect("another optimizer has other states", ("AdamW", "Adam")),
     "optimizer.implementation": Effect("a kernel for each parameter", ("fused", "foreach")),
     "optimizer.early_step_in_backward": Effect(
@@ -105,6 +106,9 @@ DETAILS = {
     "validation": "validation.enabled",
 }
 """Sections whose keys only refine one key, and change nothing without it."""
+
+FLOAT8_CONVERTERS = ("float8", "quantize.linear.float8")
+"""Names of the converter to torchao's float8, which are those of its section too."""
 
 _SECTIONS = (
     "job profiling metrics lr_scheduler checkpoint comm memory_estimation experimental debug"

@@ -37,8 +37,11 @@ def model_states(
     def held(from_stage: int) -> int:
         return options.held(num_parameters, num_expert, from_stage=from_stage)
 
+    of_experts = num_expert if num_fp8 else 0
     return ModelStates(
-        parameters_bytes=options.weights_bytes(held(3), num_fp8),
+        parameters_bytes=options.weights_bytes(
+            held(3), options.held(num_fp8, of_experts, from_stage=3)
+        ),
         gradients_bytes=num_parameters * options.gradient_bytes
         if options.keeps_gradients
         else held(2) * options.shard_gradient_bytes,

@@ -10,6 +10,9 @@ from simtrain.scenario.section import Section
 
 Compute = Literal["bf16", "fp16", "fp32", "fp8"]
 Fp8RecipeName = Literal["delayed", "tensorwise", "blockwise", "mxfp8"]
+Fp8Weights = Literal["cached", "gathered", "cast"]
+"""Where fp8 products find their weights: in copies of the iteration, in what ZeRO 3 gathers in fp8,
+or in casts of bf16 for each use."""
 _PRODUCTS_OF = {
     "delayed": "fp8",
     "tensorwise": "fp8",
@@ -28,7 +31,8 @@ class Precision(Section):
     fp8_recipe: how numbers are scaled to fp8 (--fp8-recipe): by the largest of earlier iterations
         (delayed), of the tensor (tensorwise), of each block of 128 numbers (blockwise) or each 32
         (mxfp8).
-    fp8_parameters: weights of fp8 products are kept and gathered in fp8 (--fp8-param-gather).
+    fp8_parameters: weights of fp8 products are gathered in fp8 (--fp8-param-gather; torchao's
+        enable_fsdp_float8_all_gather). Megatron-LM keeps them in fp8, torchtitan in fp32.
     gradients: dtype in which gradients are summed and reduced.
     exp_avg, exp_avg_sq: dtypes of Adam's moments (--exp-avg-dtype, --exp-avg-sq-dtype).
     main_parameters: what the optimizer keeps of a parameter: fp32, or only the 16 bits that fp32

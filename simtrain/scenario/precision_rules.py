@@ -18,6 +18,14 @@ _DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32}
 _NOT_GATHERED = _DIVISORS | {"blockwise": 16}
 """The same of sizes that no rank gathers: their last block of 128 may have fewer numbers."""
 
+
+def _casts_shards(scenario: Scenario) -> bool:
+    """Whether ranks can cast their shards of weights to fp8, and gather fp8."""
+    if scenario.uses_torchao:
+        return scenario.fully_shards
+    return scenario.memory.zero_stage in (1, 3) and not scenario.fully_shards
+
+
 PRECISION_RULES: list[Rule] = [
     rule_against(
         "E393",
@@ -27,17 +35,21 @@ PRECISION_RULES: list[Rule] = [
     ),
     rule_against(
         "E394",
-        "fp8 and narrow states are those of Transformer Engine, which other frameworks do not run",
+        "fp8 is that of Transformer Engine, or of torchao in compiled kernels; narrow states are "
+        "those of Transformer Engine alone",
         {
-            "software.stack": ["megatron_core", "megatron_2022"],
+            "software.stack": ["megatron_core", "megatron_2022", "torchtitan_compiled"],
             "precision.compute": ["bf16"],
             "precision.exp_avg": ["fp32"],
             "precision.exp_avg_sq": ["fp32"],
             "precision.main_parameters": ["fp32"],
         },
         lambda one: (
-            not one.software.stack.startswith("megatron")
-            and (one.precision.compute == "fp8" or one.precision.narrow_states)
+            (
+                one.precision.compute == "fp8"
+                and not one.software.stack.startswith(("megatron", "torchtitan_compiled"))
+            )
+            or (one.precision.narrow_states and not one.software.stack.startswith("megatron"))
         ),
         "software.stack is {one.software.stack}, which is not simulated in fp8 or with narrow "
         "optimizer states",
@@ -56,9 +68,17 @@ PRECISION_RULES: list[Rule] = [
     ),
     rule_against(
         "E384",
-        "the distributed optimizer casts the weights that are kept in fp8, and gathers them",
-        {"precision.fp8_parameters": [False], "memory.zero_stage": [1]},
-        lambda one: one.precision.fp8_parameters and one.memory.zero_stage != 1,
+        "weights in fp8 are those of the distributed optimizer, Megatron-FSDP, or torchao with "
+        "fully_shard",
+        {
+            "precision.fp8_parameters": [False],
+            "memory.zero_stage": [1, 3],
+            "software.fully_shard": [None],
+        },
+        lambda one: one.precision.fp8_parameters and not _casts_shards(one),
+        "precision.fp8_parameters is true while memory.zero_stage is {one.memory.zero_stage} and "
+        "software.stack is {one.software.stack}",
+        ("precision.fp8_parameters", "memory.zero_stage"),
     ),
     rule_against(
         "E385",
@@ -68,12 +88,6 @@ PRECISION_RULES: list[Rule] = [
             "precision.fp8_recipe": ["blockwise", "tensorwise", "delayed"],
         },
         lambda one: one.precision.fp8_parameters and one.precision.fp8_recipe == "mxfp8",
-    ),
-    rule_against(
-        "E386",
-        "copies in fp8 of weights that each pass gathers anew are not simulated",
-        {"memory.zero_stage": [2, 1, 0], "precision.compute": ["bf16"]},
-        lambda one: one.precision.compute == "fp8" and one.memory.zero_stage == 3,
     ),
     rule_against(
         "E387",
@@ -124,6 +138,32 @@ PRECISION_RULES: list[Rule] = [
     ),
 ]
 _rule = registering(PRECISION_RULES)
+
+
+@_rule("E395", "of torchao's fp8 one scale a tensor is simulated, in dense layers on whole ranks")
+def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
+    if scenario.fp8_recipe != "torchao" or scenario.software.stack != "torchtitan_compiled":
+        return None
+    model, recipe = scenario.model, scenario.precision.fp8_recipe
+    tensor, stack = scenario.parallelism.tensor, scenario.software.stack
+    remedies: tuple[tuple[str, object, bool, str], ...] = (
+        ("precision.fp8_recipe", "tensorwise", recipe != "tensorwise", f"is {recipe}"),
+        ("parallelism.tensor", 1, tensor > 1, f"is {tensor}"),
+        ("model.experts", None, model.experts is not None, "is set"),
+        ("model.latent_attention", None, model.latent_attention is not None, "is set"),
+    )
+    for field, value, is_broken, found in remedies:
+        if is_broken:
+            return Violation(
+                f"{field} {found} while precision.compute is fp8 and software.stack is {stack}",
+                {
+                    field: [value],
+                    "software.stack": ["megatron_core"],
+                    "precision.compute": ["bf16"],
+                },
+                (field,),
+            )
+    return None
 
 
 @_rule("E390", "fp8 products take sizes that their scales and 16 bytes divide")

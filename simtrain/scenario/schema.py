@@ -16,7 +16,7 @@ from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Count, Model
 from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.parallelism import Parallelism, Placement
-from simtrain.scenario.precision import Precision
+from simtrain.scenario.precision import Fp8Weights, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
 from simtrain.scenario.software_section import Software
@@ -215,6 +215,25 @@ class Scenario(Section):
     def fully_shards(self) -> bool:
         """Whether parameters are divided by PyTorch's fully_shard."""
         return self.memory.zero_stage == 3 and self.facts.fully_shard
+
+    @property
+    def fp8_recipe(self) -> str:
+        """The recipe of `workload.fp8` by which products of linear layers are in fp8, or ""."""
+        if self.precision.compute != "fp8":
+            return ""
+        return "torchao" if self.uses_torchao else self.precision.fp8_recipe
+
+    @property
+    def uses_torchao(self) -> bool:
+        """Whether fp8 is that of torchao and not of Transformer Engine."""
+        return self.software.stack.startswith("torchtitan")
+
+    @property
+    def fp8_weights(self) -> Fp8Weights:
+        """Where fp8 products find their weights."""
+        if self.precision.fp8_parameters and self.memory.zero_stage == 3:
+            return "gathered"
+        return "cast" if self.uses_torchao else "cached"
 
     @property
     def reduces_every_microbatch(self) -> bool:

@@ -104,6 +104,14 @@ def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
 
 
 @functools.lru_cache(maxsize=1024)
+def units_in_fp8(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
+    """Of the parameters of each unit, as in `unit_parameters`, weights of fp8 products."""
+    layers = unit_fp8(chunk, microbatch)
+    root = parameters((chunk,), microbatch).in_fp8 - sum(layers)
+    return {ROOT: root} | dict(enumerate(layers))
+
+
+@functools.lru_cache(maxsize=1024)
 def unit_fp8(chunk: Chunk, microbatch: Microbatch) -> tuple[int, ...]:
     """Of the parameters of each layer of a chunk, weights of fp8 products."""
     return tuple(

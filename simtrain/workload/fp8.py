@@ -20,6 +20,17 @@ pytorch/distributed.py (`gather_along_first_dim`), pytorch/csrc/extensions/norma
 Grouped products (pytorch/module/grouped_linear.py) cast both copies of each expert's rows and
 gather nothing. `Fp8Padding` (pytorch/module/fp8_padding.py) pads the rows of each expert before.
 
+Weights are cast once an iteration, and both copies stay for its microbatches
+(pytorch/module/base.py, `get_weight_workspace`), also if ZeRO 3 gathers bf16 for each pass. What it
+gathers in fp8 is transposed in each backward pass (Megatron-FSDP without
+--keep-fp8-transpose-cache).
+
+torchao (torchao/float8/float8_linear.py and fsdp_utils.py) scales whole tensors, saves inputs in
+bf16, and casts inputs again, transposed, for the weight gradient. Weights are cast from bf16 for
+each use, or by each rank for its shard before they are gathered, with scales found after the
+optimizer step. Compiled kernels are assumed to find the largest number of a norm's output as
+Transformer Engine's norms do, and no largest number twice.
+
 Not modelled: the history of the largest numbers, which delayed scaling updates once a pass.
 """
 
@@ -58,6 +69,7 @@ class Fp8Recipe:
         scale_bytes: of a block's scale.
         weight_block: numbers of a weight that share a scale.
         row_multiple: tokens of an expert are padded to a multiple of it.
+        saves_bf16: inputs are saved in bf16, and cast again by columns for the weight gradient.
     """
 
     dtype: ProductType
@@ -69,6 +81,7 @@ class Fp8Recipe:
     scale_bytes: int = 0
     weight_block: int = 0
     row_multiple: int = 16
+    saves_bf16: bool = False
 
     def scales_bytes(self, elements: int) -> int:
         """Bytes of the scales of activations or gradients; one number a tensor is not counted."""
@@ -100,9 +113,10 @@ RECIPES: Mapping[str, Fp8Recipe] = MappingProxyType(
             weight_block=32,
             row_multiple=32,
         ),
+        "torchao": Fp8Recipe("fp8", finds_largest=True, saves_bf16=True),
     }
 )
-"""The recipes by their names in scenarios."""
+"""The recipes by their names in scenarios; torchao's is that of a software stack."""
 
 
 def cast_copies(recipe: Fp8Recipe, *, gathered: bool) -> int:
@@ -135,9 +149,33 @@ def issue_casts(
         if gathered:
             work = Collective(CollectiveKind.ALL_REDUCE, FP32_BYTES, batch.tensor)
             order.block(collective(f"{name} largest", work, phase, holds_activation=False))
-    write_bytes = cast_copies(recipe, gathered=gathered) * recipe.copy_bytes(elements)
-    cast = KernelFamily.CAST
-    order.compute(elementwise(f"{name} to fp8", read_bytes, write_bytes, phase, family=cast))
+    copies = cast_copies(recipe, gathered=gathered)
+    if recipe.saves_bf16 and phase is Phase.FORWARD:
+        copies = 1
+    order.compute(_cast(f"{name} to fp8", recipe, elements, copies, phase))
+
+
+def issue_casts_again(order: IssueOrder, batch: Microbatch, name: str, elements: int) -> None:
+    """Cast an input that is saved in bf16 by columns, as the weight gradient reads it."""
+    recipe = recipe_of(batch)
+    if recipe.saves_bf16:
+        phase = Phase.WEIGHT_GRADIENT
+        order.compute(_cast(f"{name} input to fp8 again", recipe, elements, 1, phase))
+
+
+def issue_weight_casts(
+    order: IssueOrder, batch: Microbatch, name: str, elements: int, phase: Phase = Phase.FORWARD
+) -> None:
+    """Make the copy of a weight that a forward product or an input gradient reads."""
+    recipe, is_forward = recipe_of(batch), phase is Phase.FORWARD
+    if batch.fp8_weights == "gathered" and recipe.transposes and not is_forward:
+        order.compute(transpose(f"{name} weight", elements, phase).replace(holds_bytes=elements))
+    if batch.fp8_weights != "cast":
+        return
+    if is_forward:
+        order.compute(_pass_over(f"{name} weight largest", _BF16_BYTES * elements, 0, phase))
+    cast = _cast(f"{name} weight to fp8", recipe, elements, 1, phase)
+    order.compute(cast.replace(holds_bytes=recipe.weight_bytes(elements)))
 
 
 def transpose(name: str, elements: int, phase: Phase) -> Op:
@@ -164,6 +202,12 @@ def recipe_of(batch: Microbatch) -> Fp8Recipe:
 def recipe_or_none(batch: Microbatch) -> Fp8Recipe | None:
     """The recipe of a microbatch, or None if its linear layers do not multiply in fp8."""
     return RECIPES[batch.fp8_recipe] if batch.fp8_recipe else None
+
+
+def _cast(name: str, recipe: Fp8Recipe, elements: int, copies: int, phase: Phase) -> Op:
+    """The kernel that reads bf16 and writes copies in fp8."""
+    sizes = _BF16_BYTES * elements, copies * recipe.copy_bytes(elements)
+    return elementwise(name, *sizes, phase, family=KernelFamily.CAST)
 
 
 def _pass_over(name: str, read_bytes: int, write_bytes: int, phase: Phase) -> Op:

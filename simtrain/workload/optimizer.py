@@ -189,7 +189,9 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
         _stream("gradient clip", fp32, fp32),
         *_adam(options, fp32),
     )
-    if options.element_bytes == FP32_BYTES or options.fully_shards:
+    if options.fully_shards:
+        return (*update, zero, *_shard_scales(options, parameters))
+    if options.element_bytes == FP32_BYTES:
         return (*update, zero)
     return (*update, _stream("master weights to model", fp32, model), *casts, zero)
 
@@ -209,9 +211,22 @@ def _shard_casts(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]
     return (_stream("weights largest", held * FP32_BYTES, 0), cast)
 
 
+def _shard_scales(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
+    """Find the scales of the weights that fully_shard gathers in fp8, of all weights at once.
+
+    Source: torchao/float8/fsdp_utils.py (`precompute_float8_dynamic_scale_for_fsdp`). Its
+    all-reduce of a number for each weight takes what an all-reduce of one number takes.
+    """
+    if not options.keeps_fp8:
+        return ()
+    held = options.held(parameters.in_fp8, from_stage=1)
+    largest = _stream("weights largest", held * FP32_BYTES, 0)
+    return (largest, _all_reduce("weights largest all-reduce", FP32_BYTES, options.data))
+
+
 def _weight_cast(options: StepOptions, num_fp8: int) -> tuple[Op, ...]:
     """What fp8 products read of weights: both copies, or the transposes of those kept in fp8."""
-    if not num_fp8:
+    if not num_fp8 or not options.caches_fp8:
         return ()
     recipe, bf16 = RECIPES[options.fp8_recipe], num_fp8 * options.element_bytes
     if options.keeps_fp8:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.chunk import Chunk, unit_parameters
+from simtrain.workload.chunk import Chunk, unit_parameters, units_in_fp8
 from simtrain.workload.issue import Handle, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
@@ -183,11 +183,13 @@ def _sharded(
     """
     batch, overlap, is_forward = one.options.microbatch, one.options.overlap, one.kind == "F"
     builder, reduces = _Builder(overlap), one.kind in ("B", "W")
+    elements, gathers_fp8 = unit_parameters(one.chunk, batch), batch.fp8_weights == "gathered"
     layers = dict.fromkeys([step.layer for step in steps.steps if step.layer is not None])
     shards = ShardedPass(
         builder,
         sharding,
-        unit_parameters(one.chunk, batch),
+        elements,
+        units_in_fp8(one.chunk, batch) if gathers_fp8 else dict.fromkeys(elements, 0),
         batch,
         [] if one.kind == "W" else [ROOT, *layers],
         overlaps="dp" in overlap.asynchronous,

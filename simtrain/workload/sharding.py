@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simtrain.mesh import Group
+from simtrain.workload.fp8 import recipe_of
 from simtrain.workload.issue import Handle
 from simtrain.workload.ops import Op, Phase, collective, elementwise
 from simtrain.workload.tape import Microbatch
@@ -96,6 +97,7 @@ class ShardedPass:
         order: issues the ops.
         sharding: what is sharded, and over which ranks.
         elements: parameters of each unit on this rank.
+        in_fp8: of them weights that are gathered in fp8.
         batch: the types of parameters and gradients.
         used: units in the order in which the pass first needs their parameters.
         overlaps: gathers and reductions run beside compute.
@@ -107,13 +109,14 @@ class ShardedPass:
         order: Issues,
         sharding: Sharding,
         elements: Mapping[int, int],
+        in_fp8: Mapping[int, int],
         batch: Microbatch,
         used: Iterable[int],
         *,
         overlaps: bool,
         is_forward: bool,
     ) -> None:
-        self.order, self.elements, self.batch = order, elements, batch
+        self.order, self.elements, self.in_fp8, self.batch = order, elements, in_fp8, batch
         self.sharding, self.overlaps, self.is_forward = sharding, overlaps, is_forward
         self.upcoming: list[int] = []
         self.gathered: set[int] = set()
@@ -208,7 +211,7 @@ class ShardedPass:
         sharding = self.sharding
         self.gathered.add(unit)
         self._count_gathered()
-        num_bytes = self.elements[unit] * self.batch.element_bytes
+        num_bytes = self._gathered_bytes(unit)
         group = sharding.data if self.is_forward else sharding.resharded or sharding.data
         if sharding.fully_shards:
             self._copy_in(unit, group)
@@ -218,16 +221,17 @@ class ShardedPass:
 
     def _copy_in(self, unit: int, group: Group) -> None:
         """Cast a rank's part of a unit to a flat array, and copy that into the gathered buffer."""
-        size, phase = self.batch.element_bytes, self._phase
-        part = -(-self.elements[unit] // group.num_ranks)
-        casts = size != FP32_BYTES
-        kept = size if group is self.sharding.resharded else FP32_BYTES
-        sizes = (kept + size * casts) * part, size * (1 + casts) * part
-        self.order.compute(_pass_over("parameter copy in", *sizes, phase, beside=group))
+        size, ranks = self._gathered_bytes(unit, group.num_ranks), group.num_ranks
+        casts = self.batch.element_bytes != FP32_BYTES
+        kept = FP32_BYTES * -(-self.elements[unit] // ranks)
+        if group is self.sharding.resharded:
+            kept = size
+        sizes = kept + size * casts, size * (1 + casts)
+        self.order.compute(_pass_over("parameter copy in", *sizes, self._phase, beside=group))
 
     def _copy_out(self, unit: int) -> None:
         """Copy a unit's parameters out of the buffer, which a forward pass frees one unit later."""
-        num_bytes = self.elements[unit] * self.batch.element_bytes
+        num_bytes = self._gathered_bytes(unit)
         self.order.compute(_pass_over("parameter copy out", num_bytes, num_bytes, self._phase))
         self._buffer = unit
         self._count_gathered()
@@ -263,13 +267,19 @@ class ShardedPass:
         self.bucket_bytes = max(self.bucket_bytes, held)
 
     def _count_gathered(self) -> None:
-        held = self._sum(self.gathered)
+        held = sum(self._gathered_bytes(unit) for unit in self.gathered)
         if self._buffer is not None:
-            held += self.elements[self._buffer]
+            held += self._gathered_bytes(self._buffer)
         if self.sharding.resharded:
             ranks = self.sharding.resharded.num_ranks
-            held += sum(-(-self.elements[unit] // ranks) for unit in self.resharded)
-        self.gathered_bytes = max(self.gathered_bytes, held * self.batch.element_bytes)
+            held += sum(self._gathered_bytes(unit, ranks) for unit in self.resharded)
+        self.gathered_bytes = max(self.gathered_bytes, held)
+
+    def _gathered_bytes(self, unit: int, ranks: int = 1) -> int:
+        """Bytes of a unit's parameters as they are gathered, or of one rank's part of them."""
+        fp8 = self.in_fp8[unit]
+        part = self.batch.element_bytes * -(-(self.elements[unit] - fp8) // ranks)
+        return part + recipe_of(self.batch).weight_bytes(-(-fp8 // ranks)) if fp8 else part
 
     def _shard_bytes(self, unit: int) -> int:
         shard = -(-self.elements[unit] // self.sharding.data.num_ranks)

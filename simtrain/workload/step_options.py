@@ -33,7 +33,9 @@ class StepOptions:
         reduces_beside_backward: in buckets, beside the last backward pass.
         gathers_beside_forward: parameters in the same buckets, beside the first forward pass.
         fp8_recipe: how weights are cast to fp8, or "".
-        keeps_fp8: weights of fp8 products are kept and gathered in fp8.
+        keeps_fp8: weights of fp8 products are kept and gathered in fp8, those of fully_shard only
+            gathered.
+        caches_fp8: copies in fp8 are made once an iteration, and stay for all microbatches.
         state_bytes: of the optimizer's states of a parameter: master weight, momentum, variance.
         joining: ranks that hold equal shards, if `data` has a part of the replicas.
         keeps_gradients: gradients of all microbatches are added whole, whatever ZeRO divides.
@@ -56,6 +58,7 @@ class StepOptions:
     state_bytes: tuple[int, int, int] = (4, 4, 4)
     fp8_recipe: str = ""
     keeps_fp8: bool = False
+    caches_fp8: bool = True
     joining: Group | None = None
     keeps_gradients: bool = False
     expert_data: Group | None = None
@@ -89,8 +92,9 @@ class StepOptions:
                 fused_adam=scenario.facts.fused_optimizer,
                 fully_shards=scenario.fully_shards,
                 state_bytes=(0, 4, 4) if scenario.fully_shards else precision.state_bytes,
-                fp8_recipe=precision.fp8_recipe if precision.compute == "fp8" else "",
+                fp8_recipe=scenario.fp8_recipe,
                 keeps_fp8=precision.fp8_parameters,
+                caches_fp8=scenario.fp8_weights == "cached",
                 joining=joining_group(scenario, mesh),
                 keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
                 expert_data=of_experts.data_group if of_experts else None,
@@ -122,13 +126,13 @@ class StepOptions:
 
     def weights_bytes(self, num_parameters: int, num_fp8: int) -> int:
         """Bytes of a rank's weights; `num_fp8` of them are those of fp8 products."""
-        kept = num_fp8 if self.keeps_fp8 else 0
+        kept = num_fp8 if self.keeps_fp8 and not self.fully_shards else 0
         wide = (num_parameters - kept) * (FP32_BYTES if self.fully_shards else self.element_bytes)
         return wide + RECIPES[self.fp8_recipe].weight_bytes(kept) if kept else wide
 
     def fp8_copies_bytes(self, num_fp8: int) -> int:
         """Bytes of the copies in fp8 beside the weights: both, or the transposed one."""
-        if not num_fp8:
+        if not num_fp8 or not self.caches_fp8:
             return 0
         copies = 1 if self.keeps_fp8 else 2
         return copies * RECIPES[self.fp8_recipe].weight_bytes(num_fp8)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from simtrain.mesh import Group, Mesh
 from simtrain.scenario import Parallelism
+from simtrain.scenario.precision import Fp8Weights
 from simtrain.software import PAPER_KERNELS, Kernels
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder
@@ -84,8 +85,9 @@ class Microbatch:
     `tensor` is the tensor-parallel group, `context` the ranks that divide sequences, if there are
     several. Gradients are summed over microbatches in elements of `gradient_bytes`. Products
     multiply `dtype`, and those of linear layers fp8 if there is an `fp8_recipe` (the name of one in
-    `workload.fp8`). `kernels` says which kernels the software stack fuses. `experts`
-    are the groups of a model that has experts. Unless `adds_gradients`, each microbatch's gradients
+    `workload.fp8`), whose weights are where `fp8_weights` says. `kernels` says which kernels the
+    software stack fuses. `experts` are the groups of a model that has experts. Unless
+    `adds_gradients`, each microbatch's gradients
     of linear layers are reduced as their products leave them.
     """
 
@@ -100,6 +102,7 @@ class Microbatch:
     kernels: Kernels = PAPER_KERNELS
     dtype: ProductType = "bf16"
     fp8_recipe: str = ""
+    fp8_weights: Fp8Weights = "cached"
     experts: ExpertGroups | None = None
     adds_gradients: bool = True
 

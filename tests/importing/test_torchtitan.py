@@ -103,6 +103,48 @@ def test_replicas_of_shards_are_those_of_a_device_mesh() -> None:
     assert (memory.zero_stage, memory.shard_over, memory.reshard_after_forward) == (3, 4, False)
 
 
+FLOAT8 = """
+[float8]
+enable_fsdp_float8_all_gather = true
+precompute_float8_dynamic_scale_for_fsdp = true
+filter_fqns = ["output"]
+"""
+
+
+def test_a_converter_to_float8_is_fp8_that_is_gathered() -> None:
+    job = JOB.replace("tensor_parallel_degree = 4", "tensor_parallel_degree = 1")
+    job = job.replace('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]')
+    nested = job + FLOAT8.replace("[float8]", "[quantize.linear.float8]")
+    for one in (job + FLOAT8, nested.replace('["float8"]', '["quantize.linear.float8"]')):
+        text = text_of(one)
+        scenario = load_scenario(_written(text))
+        assert (scenario.precision.compute, scenario.cluster) == ("fp8", "h100_sxm")
+        assert scenario.precision.fp8_recipe == "tensorwise"
+        assert scenario.precision.fp8_parameters
+        assert "8 bits" not in text and "by itself" not in text
+    text = text_of(job)
+    assert not load_scenario(_written(text)).precision.fp8_parameters
+    assert "# - float8.filter_fqns: the output layer is in 8 bits too" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("compile = true", "", "the model is not compiled"),
+        ("degree = 1", "degree = 4", "ranks are tensor-parallel"),
+        ("[float8]", "[float8]\nrecipe_name = 'rowwise'", "the recipe is rowwise"),
+        ('["float8"]', '["mx"]', "mx is not torchao's float8"),
+    ],
+)
+def test_float8_that_is_not_simulated_is_noted(old: str, new: str, reason: str) -> None:
+    job = JOB.replace("tensor_parallel_degree = 4", "tensor_parallel_degree = 1")
+    job = job.replace('flavor = "8B"', 'flavor = "8B"\nconverters = ["float8"]') + FLOAT8
+    text = text_of(job.replace(old, new))
+    assert load_scenario(_written(text)).precision.compute == "bf16"
+    words = " ".join(text.replace("#", "").split())
+    assert f"here they are in 16 bits, because {reason}" in words
+
+
 def test_asynchronous_tensor_parallelism_is_pipelined() -> None:
     inside = "tensor_parallel_degree = 4  # inside a node"
     text = text_of(JOB.replace(inside, f"{inside}\nenable_async_tensor_parallel = true"))

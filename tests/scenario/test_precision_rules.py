@@ -16,7 +16,12 @@ from tests.workload.test_precision import fp8, modern
         ({"tf32": True}, {}, "E382", "precision.tf32: false"),
         ({"fp8_parameters": True}, {}, "E383", "precision.fp8_parameters: false"),
         (fp8(fp8_parameters=True), {}, "E384", "precision.fp8_parameters: false"),
-        (fp8(), {"memory": {"zero_stage": 3}}, "E386", "memory.zero_stage: 2 or 1"),
+        (
+            fp8("blockwise"),
+            {"software": "torchtitan_compiled"},
+            "E395",
+            "software.stack: megatron_core",
+        ),
         (fp8(), {"software": "torchtitan"}, "E394", "software.stack: megatron_core"),
         ({"compute": "fp32"}, {}, "E387", "attention_backend: unfused"),
         ({"exp_avg": "bf16"}, {}, "E388", "precision.exp_avg: fp32"),

@@ -15,6 +15,7 @@ from simtrain.workload.fp8 import (
     Fp8Recipe,
     fp8_tensors,
     issue_casts,
+    issue_weight_casts,
     recipe_or_none,
 )
 from simtrain.workload.issue import IssueOrder
@@ -64,11 +65,13 @@ def grouped_linear(
     y = tape.tensor(f"{name} output", load.rows, outputs)
     saved = fp8_tensors(tape, f"{name} input in fp8", x.rows, x.width) if fp8 else (x,)
     product = _products(tape, load, fp8)
+    elements = load.experts * x.width * outputs
     given_bytes = load.rows * outputs * (FP8_BYTES if fp8 else batch.element_bytes)
 
     def forward(order: IssueOrder) -> None:
         if fp8:
             issue_casts(order, batch, f"{name} input", x.rows * x.width)
+            issue_weight_casts(order, batch, name, elements)
         op = product(name, x.width, outputs, Phase.FORWARD)
         order.compute(op.replace(saves=saved, holds_bytes=y.num_bytes))
 
@@ -76,12 +79,12 @@ def grouped_linear(
         phase = Phase.INPUT_GRADIENT
         if fp8:
             issue_casts(order, batch, f"{name} gradient", y.rows * y.width, phase)
+            issue_weight_casts(order, batch, name, elements, phase)
         op = product(f"{name} input gradient", outputs, x.width, phase)
         order.compute(op.replace(holds_bytes=x.num_bytes + y.num_bytes))
         op = product(f"{name} weight gradient", x.width, outputs, Phase.WEIGHT_GRADIENT)
         order.compute(op.replace(reads=saved, holds_bytes=x.num_bytes + given_bytes))
 
-    elements = load.experts * x.width * outputs
     tape.record(
         name,
         (x,),

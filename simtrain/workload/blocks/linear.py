@@ -26,6 +26,9 @@ from simtrain.workload.fp8 import (
     cast_copies,
     fp8_tensors,
     issue_casts,
+    issue_casts_again,
+    issue_weight_casts,
+    recipe_of,
     recipe_or_none,
     transpose,
 )
@@ -109,6 +112,17 @@ class Products:
             elementwise(f"{name} sum", *sizes, phase, holds_bytes=beside + once, family=_STREAM),
         )
 
+    def cast_weight(self, order: IssueOrder, phase: Phase = Phase.FORWARD) -> None:
+        """Make the copy in fp8 of the weight, if each use makes its own."""
+        if self.fp8:
+            number = self.inputs * self.outputs
+            issue_weight_casts(order, self.microbatch, self.name, number, phase)
+
+    def cast_input_again(self, order: IssueOrder) -> None:
+        """Make the copy in fp8 of the input that the weight gradient reads, if none is saved."""
+        if self.fp8:
+            issue_casts_again(order, self.microbatch, self.name, self._rows * self.inputs)
+
     def _product(self, m: int, n: int, k: int) -> Gemm:
         given, dtype = self._operands
         size = self.microbatch.element_bytes
@@ -174,6 +188,7 @@ def column_linear(
         if fp8 and not is_cast:
             gathered = batch.sequence_parallel
             issue_casts(order, batch, f"{name} input", x.rows * x.width, gathered=gathered)
+        products.cast_weight(order)
         if may_pipeline and order.overlap.userbuffers:
             chunk = products.forward(saved, row_chunks=batch.tensor.num_ranks)
             multiply_gathered(order, f"{label} g", _gathered(products), chunk)
@@ -188,6 +203,7 @@ def column_linear(
         regather, buffered_bytes = None, 0
         if fp8:
             issue_casts(order, batch, f"{name} gradient", y.rows * y.width, Phase.INPUT_GRADIENT)
+        products.cast_weight(order, Phase.INPUT_GRADIENT)
         if batch.sequence_parallel:
             phase, redone = Phase.WEIGHT_GRADIENT, f"{label} g redone"
             gather = _gather(products, redone, phase, extra=True)
@@ -203,6 +219,7 @@ def column_linear(
         if fp8 and fp8.transposes and batch.sequence_parallel:
             elements, phase = batch.tokens * x.width, Phase.WEIGHT_GRADIENT
             order.compute(transpose(f"{name} input", elements, phase))
+        products.cast_input_again(order)
         for op in products.weight_gradient(saved):
             order.compute(in_buffer(op, buffered_bytes))
         if bias and not skip_bias_add:
@@ -239,6 +256,7 @@ def row_linear(
     def forward(order: IssueOrder) -> None:
         if fp8:
             issue_casts(order, batch, f"{name} input", x.rows * x.width)
+        products.cast_weight(order)
         if batch.sequence_parallel:
             kind, operator = CollectiveKind.REDUCE_SCATTER, "ḡ"
         else:
@@ -262,6 +280,7 @@ def row_linear(
             given = y.rows * y.width
             issue_casts(order, batch, f"{name} gradient", given, phase, gathered=gathered)
             num_bytes = cast_copies(fp8, gathered=True) * fp8.copy_bytes(elements)
+        products.cast_weight(order, phase)
         pipelines = gathered and order.overlap.userbuffers
         transposes = gathered and fp8 and fp8.transposes
         # Of the gathered gradient all but this rank's rows.
@@ -276,6 +295,7 @@ def row_linear(
             order.compute(transpose(f"{name} gradient", elements, phase))
         if not pipelines:
             order.compute(products.input_gradient())
+        products.cast_input_again(order)
         for op in products.weight_gradient(saved):
             in_buffers = pipelines and not transposes
             order.compute(in_buffer(op, buffered_bytes) if in_buffers else op)
@@ -308,12 +328,15 @@ def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
     def forward(order: IssueOrder) -> None:
         if fp8:
             issue_casts(order, batch, f"{name} input", x.rows * x.width)
+        products.cast_weight(order)
         order.compute(products.forward(saved))
 
     def backward(order: IssueOrder) -> None:
         if fp8:
             issue_casts(order, batch, f"{name} gradient", y.rows * y.width, Phase.INPUT_GRADIENT)
+        products.cast_weight(order, Phase.INPUT_GRADIENT)
         order.compute(products.input_gradient())
+        products.cast_input_again(order)
         order.compute_all(products.weight_gradient(saved))
 
     tape.record(
@@ -343,7 +366,9 @@ def _parameters(
 
 def _saved(tape: Tape, x: Tensor, name: str) -> tuple[Tensor, ...]:
     """What products in fp8 read and save of an input: the copies that it was cast to before, or
-    those that the products' own cast writes."""
+    those that the products' own cast writes; it itself if it is saved in bf16."""
+    if recipe_of(tape.microbatch).saves_bf16:
+        return (x,)
     return tape.fp8_copies.get(x) or fp8_tensors(tape, f"{name} input in fp8", x.rows, x.width)
 
 
