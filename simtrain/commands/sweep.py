@@ -27,7 +27,7 @@ _WIDEST = 100_000
 
 
 class ExecutorName(StrEnum):
-    """Who computes the parts of a sweep."""
+    """Where the parts of a sweep are computed."""
 
     PROCESSES = "processes"
     RAY = "ray"
@@ -46,7 +46,7 @@ def sweep(
         int | None,
         typer.Option(
             min=1,
-            help="Number of processes, or of parts that a Ray cluster holds at a time; by default "
+            help="Number of worker processes, or of concurrent parts on a Ray cluster; by default "
             "one per processor.",
         ),
     ] = None,
@@ -63,7 +63,7 @@ def sweep(
     part_size: Annotated[int | None, typer.Option(min=1, help="Points in a part.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Simulate every point of a grid of scenarios, and keep the results in a folder.
+    """Simulate every point of a grid of scenarios and store the results in a folder.
 
     Run the same command again to resume an interrupted sweep.
 
@@ -79,11 +79,11 @@ def sweep(
     with status("reading the sweep"):
         folder = SweepFolder(out)
         plan = folder.open(load_plan(file, overrides or (), part_size), part_size)
-        make_executor, in_hand = _executor(executor, address, workers, plan, which)
+        make_executor, in_flight = _executor(executor, address, workers, plan, which)
     bar = SweepBar(plan)
     try:
         with bar:
-            done = run_sweep(plan, folder, make_executor, in_hand, which, bar.tell)
+            done = run_sweep(plan, folder, make_executor, in_flight, which, bar.update)
     except KeyboardInterrupt:
         Console(stderr=True).print(bar.interrupted, markup=False, highlight=False)
         raise typer.Exit(INTERRUPTED) from None
@@ -97,7 +97,7 @@ def sweep(
 def _executor(
     name: ExecutorName, address: str | None, workers: int | None, plan: Plan, shard: Shard
 ) -> tuple[Callable[[], Executor], int]:
-    """What makes the executor, and how many parts it is given at a time."""
+    """Return a factory of executors, and the number of parts to submit at a time."""
     if name is ExecutorName.RAY:
         from simtrain.sweep.ray_executor import connect, needs_of
 
@@ -116,8 +116,8 @@ def _executor(
 def _address(address: str | None) -> str:
     if found := address or os.environ.get("RAY_ADDRESS"):
         return found
-    message = "which Ray cluster is to compute is not said"
-    fix = "give --address host:port, which ray start --head has printed, or set RAY_ADDRESS to it"
+    message = "the address of the Ray cluster is missing"
+    fix = "add --address host:port as printed by ray start --head, or set RAY_ADDRESS"
     raise InputError([Problem("E854", message, Location("--executor ray"), fix=fix)])
 
 
@@ -163,7 +163,7 @@ def query(
     elif as_json:
         show(as_json, answer.to_json, str)
     else:
-        # As wide as it is: a number that is cut off is no number.
+        # Full width: a truncated number is wrong.
         console = Console(width=_WIDEST)
         with console.capture() as capture:
             console.print(answer_page(answer), crop=False)

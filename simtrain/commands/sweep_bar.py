@@ -1,4 +1,4 @@
-"""The bar of a sweep: what is done, how fast, how long it will take, and the best so far."""
+"""Progress bar of a sweep: points done, rate, time left, and the best point so far."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from simtrain.sweep.run import Progress as SweepProgress
 
 
 class _Rate(ProgressColumn):
-    """Points a second."""
+    """Points per second."""
 
     def render(self, task: Task) -> Text:
-        """The rate, once there is one."""
+        """Format the rate; empty until it is known."""
         return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
 
 class SweepBar:
-    """A bar on stderr, where that is a terminal."""
+    """A progress bar on stderr, shown only on a terminal."""
 
     def __init__(self, plan: Plan) -> None:
         columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
@@ -44,11 +44,11 @@ class SweepBar:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
-    def tell(self, progress: SweepProgress) -> None:
-        """Show how far the sweep is."""
+    def update(self, progress: SweepProgress) -> None:
+        """Update the bar."""
         best = progress.counts.best
         words = best_words(best) if best else ""
-        # What was found on disk says nothing of how long the rest will take.
+        # Parts found on disk must not count towards the rate.
         change = self._bar.update if progress.found == self._last.found else self._bar.reset
         done = progress.counts.num_points
         change(self._task, total=progress.num_points, completed=done, best=words)
@@ -56,6 +56,6 @@ class SweepBar:
 
     @property
     def interrupted(self) -> str:
-        """What to tell who interrupts the sweep."""
+        """The message after Ctrl-C."""
         done, total = self._last.done, self._last.num_parts
-        return f"interrupted: {done} of {total} parts are on disk; the same command goes on"
+        return f"interrupted: {done} of {total} parts are on disk; run the same command to resume"

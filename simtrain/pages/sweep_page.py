@@ -1,4 +1,4 @@
-"""What a sweep came to, for people and for programs."""
+"""Summary of a sweep and answers to queries, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from simtrain.pages.tables import table_of
 from simtrain.scenario import REASONS
-from simtrain.sweep.axes import in_words
-from simtrain.sweep.counts import Best
+from simtrain.sweep.axes import describe_point
+from simtrain.sweep.counts import BestPoint
 from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.query import Answer
@@ -28,7 +28,7 @@ def summary_json(
 ) -> dict[str, Any]:
     """The summary as JSON, in full precision."""
     counts, best = progress.counts, progress.counts.best
-    # The point stands second in its object, before what it comes to.
+    # Order of keys: the index, the point, then its results.
     point = {"index": best.index, "point": plan.cells(best.index)} if best else {}
     return {
         "name": plan.name,
@@ -49,7 +49,7 @@ def summary_json(
 
 
 def summary_page(plan: Plan, folder: SweepFolder, shard: Shard, progress: Progress) -> Group:
-    """The summary as it is printed."""
+    """The summary as text."""
     rows = ((f"{number:,}", Text(words)) for number, words in _lines(plan, progress))
     table = table_of(">", "", rows=rows, box=None, show_header=False, pad_edge=False)
     shared = f", shard {shard}" if shard.count > 1 else ""
@@ -70,23 +70,24 @@ def _lines(plan: Plan, progress: Progress) -> Iterator[tuple[int, str]]:
 
 def _remarks(plan: Plan, folder: SweepFolder, progress: Progress) -> Iterator[str]:
     if best := progress.counts.best:
-        yield f"{best_words(best)} ({in_words(plan.cells(best.index))})"
+        yield f"{best_words(best)} ({describe_point(plan.cells(best.index))})"
     if progress.found:
-        yield f"{progress.found:,} parts were there already"
+        yield f"{_parts(progress.found)} found on disk"
     if progress.damaged:
         numbers = ", ".join(map(str, progress.damaged))
-        yield f"damaged, and done again: {_parts(len(progress.damaged))} ({numbers})"
+        yield f"recomputed {_parts(len(progress.damaged))} that were damaged ({numbers})"
     if progress.num_lost:
-        yield f"lost with workers that died, and done again: {_parts(progress.num_lost)}"
-    yield f"results in {folder.path}; ask them with simtrain query {folder.path} 'select ...'"
+        yield f"recomputed {_parts(progress.num_lost)} lost with workers that died"
+    yield f"Results are in {folder.path}. Query them with:"
+    yield f'  simtrain query {folder.path} "select * from results limit 5"'
 
 
 def _parts(number: int) -> str:
-    return f"{number} part{'s' * (number > 1)}"
+    return f"{number:,} part{'s' * (number != 1)}"
 
 
-def best_words(best: Best) -> str:
-    """What the best point comes to, in a line; by what it is the best, unless that is shown."""
+def best_words(best: BestPoint) -> str:
+    """Describe the best point in one line, including the objective."""
     time = format_seconds(best.iteration_time_s)
     figures = f"{best.tokens_per_s:,.0f} tokens/s, {time}, MFU {best.mfu:.1%}"
     if best.objective in ("tokens_per_s", "iteration_time_s", "mfu"):
@@ -95,7 +96,7 @@ def best_words(best: Best) -> str:
 
 
 def _figure(column: str, value: float) -> str:
-    """A value of a column of the results, for a reader."""
+    """Format a value of a result column."""
     if column.endswith("_bytes"):
         return format_bytes(value)
     if column.endswith("_s"):
@@ -104,7 +105,7 @@ def _figure(column: str, value: float) -> str:
 
 
 def answer_page(answer: Answer) -> Table | Group:
-    """The rows of an answer, the first of them where there are many."""
+    """The rows of an answer as a table, cut after the first rows."""
     table = Table(box=None, pad_edge=False)
     for number, name in enumerate(answer.columns):
         values = [row[number] for row in answer.rows]

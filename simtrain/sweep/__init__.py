@@ -1,4 +1,4 @@
-"""Sweeps: many scenarios from one file, their results on disk, and questions to them."""
+"""Sweeps: a grid of scenarios from one file, results on disk, and SQL queries over them."""
 
 from simtrain.sweep.load import load_plan
 from simtrain.sweep.part import Part, run_part

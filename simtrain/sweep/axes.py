@@ -1,4 +1,4 @@
-"""The axes of a sweep: their values, and the fields that each value sets."""
+"""Axes of a sweep: their values and the fields that each value sets."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from simtrain.strict_yaml import Document, Path
 from simtrain.strict_yaml.document import dotted
 from simtrain.sweep.fields import Assignment, leaves
 
-# What a column of the results holds.
+# The type of a cell of the results.
 Cell = bool | int | float | str | None
 _SCALARS = (bool, int, float, str, type(None))
-# Parquet's integers.
+# The largest integer that Parquet can store.
 LARGEST = 2**63 - 1
 
 
@@ -24,8 +24,11 @@ LARGEST = 2**63 - 1
 class Axis:
     """An axis of the grid: the values of one field, or labels that each set several fields.
 
-    `path` is the field; an axis of labels has none. `values` are the field's, in which a range is
-    not spelled out, or the labels. `groups` holds the assignments of each label.
+    Args:
+        name: the axis' name, and that of its column in the results.
+        path: the field; empty for an axis of labels.
+        values: the field's values (a range stays a range), or the labels.
+        groups: the assignments of each label.
     """
 
     name: str
@@ -37,23 +40,23 @@ class Axis:
         return len(self.values)
 
     def assignments(self, position: int) -> tuple[Assignment, ...]:
-        """The fields that the value or label at a position sets."""
+        """The fields set by the value or label at a position."""
         return self.groups[position] if self.groups else leaves(self.path, self.values[position])
 
     @functools.cached_property
     def column_type(self) -> type[Any]:
-        """The type that holds every value: bool, int, float or str."""
+        """The narrowest type that represents every value: bool, int, float or str."""
         values = self.values
         return _type_of([values[0], values[-1]] if isinstance(values, range) else values)
 
     @property
     def paths(self) -> set[Path]:
-        """What the axis sets."""
+        """All fields that the axis sets."""
         positions = (0,) if isinstance(self.values, range) else range(len(self.values))
         return {path for position in positions for path, _ in self.assignments(position)}
 
     def to_json(self) -> Any:
-        """The values, or the labels and what they set, as sweep.json holds them."""
+        """The values, or the labels with their assignments, for sweep.json."""
         if self.groups:
             return {
                 label: {dotted(path): value for path, value in group}
@@ -65,7 +68,7 @@ class Axis:
 
 
 def cell(axis: Axis, position: int) -> Cell:
-    """The value at a position as its column holds it."""
+    """The value at a position, converted to the type of its column."""
     value = axis.values[position]
     if value is None:
         return None
@@ -76,8 +79,8 @@ def cell(axis: Axis, position: int) -> Cell:
     return number
 
 
-def in_words(cells: Mapping[str, Cell]) -> str:
-    """Where a point is: "batch.micro: 4, recompute: full"."""
+def describe_point(cells: Mapping[str, Cell]) -> str:
+    """Describe a point: "batch.micro: 4, recompute: full"."""
     return ", ".join(f"{name}: {value}" for name, value in cells.items())
 
 
@@ -90,7 +93,7 @@ def _type_of(values: Sequence[Any]) -> type[Any]:
 
 
 def location_of(document: Document, axis: Axis, position: int, path: Path) -> Location | None:
-    """Where in the sweep's file the value stands that an axis sets a field to."""
+    """Position in the sweep file of the value that an axis sets a field to."""
     place: Path = ("axes", axis.name)
     if axis.groups:
         label = axis.values[position]

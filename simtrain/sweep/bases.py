@@ -1,4 +1,4 @@
-"""The scenarios that a sweep starts from: named ones, files, or one written in the sweep file."""
+"""Base scenarios of a sweep: by name, by path, or written in the sweep file."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from simtrain.sweep.fields import BASE
 def base_documents(
     document: Document, axes: Sequence[Axis], overrides: Sequence[str], default_name: str
 ) -> tuple[str, Mapping[str, Document]]:
-    """The name of the scenario to start from, and by name all that some point starts from.
+    """Return the name of the default base scenario, and all base scenarios by name.
 
     Raises:
-        InputError: none is given, one cannot be read, or an override cannot be laid over it.
+        InputError: no base is given, a base cannot be read, or an override does not apply to it.
     """
     written = document.data.get("base")
     on_axes = list(_named_on_axes(document, axes))
     if written is None and not on_axes:
         fix = "add base: table5_175b_present, or the path of a scenario file"
         place = document.positions.of_key(())
-        raise InputError([Problem("E805", "the sweep has no base to start from", place, fix=fix)])
+        raise InputError([Problem("E805", "the sweep has no base scenario", place, fix=fix)])
     found: dict[str, Document] = {}
     if isinstance(written, dict):
         name = str(written.get("name") or default_name)
@@ -58,15 +58,15 @@ def _named_on_axes(
 
 
 def _refuse_unused_base(document: Document, axes: Sequence[Axis]) -> None:
-    """Refuse a base beside an axis that sets it at every point."""
+    """Refuse `base:` if an axis sets the base at every point."""
     for axis in axes:
         sets_it = BASE in axis.paths and all(
             BASE in dict(axis.assignments(position)) for position in range(len(axis))
         )
         if sets_it and document.data.get("base") is not None:
-            message = f"the axis {axis.name} sets base at every point, so this changes nothing"
+            message = f"the axis {axis.name} sets base at every point, so this line has no effect"
             place = document.positions.of_key(BASE)
-            fix = "leave it out, or make it one of the axis' values"
+            fix = "remove this line, or add its value to the axis"
             raise InputError([Problem("E806", message, place, fix=fix)])
 
 
@@ -85,17 +85,17 @@ def _with_overrides(document: Document, overrides: Sequence[str]) -> Document:
 
 
 def refuse_overridden_axes(overrides: Sequence[str], axes: Sequence[Axis]) -> None:
-    """Refuse an override that an axis would override again.
+    """Refuse an override of a field that an axis sets.
 
     Raises:
-        InputError: with the axis that sets the field at every point.
+        InputError: an axis sets the field at every point.
     """
     problems = [
         Problem(
             "E806",
-            f"the axis {axis.name} sets {dotted(path)} at every point, so this changes nothing",
+            f"the axis {axis.name} sets {dotted(path)} at every point, so this has no effect",
             Location(f"--set {override}"),
-            fix="leave it out, or take the field off the axis",
+            fix="remove the override, or remove the field from the axis",
         )
         for override in overrides
         for axis in axes
@@ -107,6 +107,6 @@ def refuse_overridden_axes(overrides: Sequence[str], axes: Sequence[Axis]) -> No
 
 
 def overlaps(one: Path, other: Path) -> bool:
-    """Whether setting one of two fields sets something of the other."""
+    """Whether one of two fields contains the other."""
     depth = min(len(one), len(other))
     return one[:depth] == other[:depth]

@@ -1,7 +1,7 @@
-"""Constraints: expressions over a scenario's fields that a point of a grid must satisfy.
+"""Constraints: expressions over a scenario's fields that every point of a sweep must satisfy.
 
-An expression is read into Python's syntax tree, of which only arithmetic, comparisons, and/or/not,
-min and max are taken; what is left out (calls, subscripts, lambdas) cannot be run.
+An expression is parsed with Python's own parser. Only arithmetic, comparisons, and/or/not, min and
+max are accepted; every other node of the syntax tree (calls, subscripts, lambdas) is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Evaluate = Callable[[Scenario], Any]
 
 _MAX_LENGTH = 500
 _MAX_DEPTH = 50
-# Beyond what any quantity of a computer comes to; it keeps 9 ** 9 ** 9 from filling the memory.
+# Above any real quantity; refuses 9 ** 9 ** 9 before it fills the memory.
 _LARGEST = 1e30
 _MAX_EXPONENT = 100
 
@@ -56,7 +56,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class ConstraintError(ValueError):
-    """An expression that is no constraint; `offset` is where in it, `code` and `fix` go with it."""
+    """An invalid constraint, with the error code, the remedy and the offset in the expression."""
 
     def __init__(self, code: str, message: str, fix: str, offset: int = 0) -> None:
         super().__init__(message)
@@ -67,10 +67,11 @@ class ConstraintError(ValueError):
 
 @functools.cache
 def _attributes() -> Mapping[str, str]:
-    """By the name that a constraint may use, the attribute of a scenario that it stands for.
+    """Map each name that a constraint may use to the scenario attribute that it reads.
 
-    A last part alone is that of the first section which has it: `num_layers` is the model's and
-    `pipeline` is of parallelism. `recompute` is its strategy, as it is in files.
+    A field can be named without its section; the first section that has the field wins
+    (`num_layers` is `model.num_layers`, `pipeline` is `parallelism.pipeline`). `recompute` reads
+    the strategy, as in scenario files.
     """
     names: dict[str, str] = {"recompute": "recompute.strategy"}
     sections = {path[0] for path in field_paths() if len(path) > 1}
@@ -83,7 +84,7 @@ def _attributes() -> Mapping[str, str]:
     return names | {name: name for name in _DERIVED}
 
 
-# `global` is a word of Python: as a name it gets an underscore, as the attribute has it.
+# `global` is a Python keyword: append an underscore, as in the attribute's name.
 _KEYWORD_FIELDS = "|".join(
     sorted({str(path[-1]) for path in field_paths() if keyword.iskeyword(str(path[-1]))})
 )
@@ -95,50 +96,50 @@ def _spelled(text: str) -> str:
 
 
 def known_names(constants: Mapping[str, Number]) -> list[str]:
-    """What a constraint may name: constants, and fields by their last part."""
+    """Names that a constraint may use: constants, and fields without their section."""
     short = [name for name in _attributes() if "." not in name]
     return [*constants, *(name.rstrip("_") for name in short if name not in constants)]
 
 
 def is_field(name: str) -> bool:
-    """Whether a constraint would take `name` for a field, so that no constant may have it."""
+    """Whether `name` already means a field, word or function, so that no constant may use it."""
     return name in {*_attributes(), *_WORDS, *_FUNCTIONS} - {*_DERIVED} or keyword.iskeyword(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A readable expression: which points satisfy it, and which names it uses."""
+    """A parsed constraint, and the names that it uses."""
 
     names: frozenset[str]
     evaluate: Evaluate
 
     def holds(self, scenario: Scenario) -> bool:
-        """Whether the scenario satisfies it.
+        """Whether the scenario satisfies the constraint.
 
         Raises:
-            ConstraintError: it cannot be computed for this scenario, or is neither true nor false.
+            ConstraintError: it cannot be evaluated for this scenario, or is not a condition.
         """
         try:
             value = self.evaluate(scenario)
         except (ArithmeticError, TypeError, ValueError) as error:
-            fix = "write it so that it can be computed for every point of the grid"
-            raise ConstraintError("E813", f"cannot be computed: {error}", fix) from error
+            fix = "write a constraint that can be evaluated at every point of the grid"
+            raise ConstraintError("E813", f"cannot be evaluated: {error}", fix) from error
         if not isinstance(value, bool):
-            fix = "compare it with something: tensor * pipeline * data == num_gpus"
+            fix = "write a comparison: tensor * pipeline * data == num_gpus"
             raise ConstraintError("E813", f"is {_written(value)}, neither true nor false", fix)
         return value
 
 
 def read_constraint(text: str, constants: Mapping[str, Number]) -> Constraint:
-    """Read an expression.
+    """Parse an expression.
 
     Raises:
-        ConstraintError: it is no expression, does more than a constraint may, or names something
-            that is neither a constant nor a field.
+        ConstraintError: it is not an expression, uses something that is not allowed, or names
+            something that is neither a constant nor a field.
     """
     spelled = _spelled(text.strip())
     if len(spelled) > _MAX_LENGTH:
-        fix = "write several constraints: all must be satisfied"
+        fix = "split it into several constraints; all of them must hold"
         raise ConstraintError("E810", f"is longer than {_MAX_LENGTH} characters", fix)
     try:
         tree = ast.parse(spelled, mode="eval")
@@ -155,7 +156,7 @@ def read_constraint(text: str, constants: Mapping[str, Number]) -> Constraint:
 
 
 def _original(spelled: str, offset: int) -> int:
-    """Where in the text as it was written an offset of the spelled one is."""
+    """Convert an offset in the spelled text to an offset in the user's text."""
     return offset - len(re.findall(rf"\b(?:{_KEYWORD_FIELDS})_", spelled[:offset]))
 
 
@@ -165,7 +166,7 @@ def _written(value: Value) -> str:
 
 def _number(value: Value) -> Number:
     if not isinstance(value, (int, float)):
-        raise TypeError(f"{_written(value)} is no number")
+        raise TypeError(f"{_written(value)} is not a number")
     return value
 
 
@@ -177,7 +178,7 @@ def _truth(value: Value) -> bool:
 
 def _bounded(value: Any) -> Number:
     if isinstance(value, complex) or not math.isfinite(value) or abs(value) > _LARGEST:
-        raise ArithmeticError("a number beyond any machine")
+        raise ArithmeticError(f"a value above {_LARGEST:g}")
     result: Number = value
     return result
 
@@ -188,7 +189,7 @@ def _constant(value: Any) -> Evaluate:
 
 @dataclass
 class _Reader:
-    """Turns a syntax tree into functions of a scenario."""
+    """Compiles a syntax tree into a function of a scenario."""
 
     text: str
     constants: Mapping[str, Number]
@@ -196,7 +197,8 @@ class _Reader:
 
     def read(self, node: ast.expr, depth: int) -> Evaluate:
         if depth > _MAX_DEPTH:
-            raise self.refuse(node, f"is nested more than {_MAX_DEPTH} deep", "write it flatter")
+            fix = "split it into several constraints; all of them must hold"
+            raise self.refuse(node, f"is nested more than {_MAX_DEPTH} levels deep", fix)
         below = depth + 1
         match node:
             case ast.Constant(value=bool() | int() | float() | str()):
@@ -226,7 +228,8 @@ class _Reader:
     def constant(self, node: ast.Constant) -> Evaluate:
         value = node.value
         if isinstance(value, (int, float)) and not abs(value) <= _LARGEST:
-            raise self.refuse(node, "has a number beyond any machine", "write a smaller one")
+            message = f"has a number above {_LARGEST:g}"
+            raise self.refuse(node, message, "write a smaller number")
         return _constant(value)
 
     def name(self, node: ast.Name | ast.Attribute) -> Evaluate:
@@ -239,7 +242,9 @@ class _Reader:
         if name in _attributes():
             return operator.attrgetter(_attributes()[name])
         fix = f"the names here are {', '.join(known_names(self.constants))}"
-        raise self.refuse(node, f'names "{name}", which is no constant or field', fix, "E812")
+        raise self.refuse(
+            node, f'names "{name}", which is neither a constant nor a field', fix, "E812"
+        )
 
     def both(self, op: ast.boolop, parts: list[Evaluate]) -> Evaluate:
         decide = all if isinstance(op, ast.And) else any
@@ -265,7 +270,7 @@ class _Reader:
         return evaluate
 
     def refuse(self, node: ast.expr, message: str, fix: str, code: str = "E811") -> ConstraintError:
-        # Python counts bytes there.
+        # Python counts col_offset in UTF-8 bytes.
         offset = len(self.text.encode()[: node.col_offset].decode())
         return ConstraintError(code, message, fix, _original(self.text, offset))
 

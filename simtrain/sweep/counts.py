@@ -1,4 +1,4 @@
-"""What became of the points of a sweep, in numbers."""
+"""Counts of a sweep's points by status, and the best point."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Key = TypeVar("Key", str, int)
 
 
 MORE_IS_BETTER = frozenset({"tokens_per_s", "mfu", "hfu"})
-"""Of what a point comes to; of everything else less is better."""
+"""Objectives to maximise; all others are minimised."""
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
-    """The point with the best `value` of the sweep's `objective`, which is a reported column."""
+class BestPoint:
+    """The best point of a sweep by its objective, which is a column of the results."""
 
     index: int
     objective: str
@@ -28,30 +28,34 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Points that ran, that do not fit, and the others by what removed them.
+    """Number of points by status.
 
-    `illegal` is by the code of the first rule that a point breaks, `excluded` by the number of the
-    first constraint that it does not satisfy.
+    Args:
+        ok: points that were simulated.
+        does_not_fit: points that exceed the GPU memory.
+        illegal: illegal points by the code of the first rule that they break.
+        excluded: excluded points by the number of the first constraint that does not hold.
+        best: the best simulated point.
     """
 
     ok: int = 0
     does_not_fit: int = 0
     illegal: Mapping[str, int] = field(default_factory=dict)
     excluded: Mapping[int, int] = field(default_factory=dict)
-    best: Best | None = None
+    best: BestPoint | None = None
 
     @property
     def num_rows(self) -> int:
-        """Points that have a row in the results."""
+        """Points with a row in the results: all but the excluded ones."""
         return self.ok + self.does_not_fit + sum(self.illegal.values())
 
     @property
     def num_points(self) -> int:
-        """All points, those without a row too."""
+        """All points."""
         return self.num_rows + sum(self.excluded.values())
 
     def __add__(self, other: Counts) -> Counts:
-        """Both together; of equally good points the earlier one is the best."""
+        """Add two counts; of two equally good points, the earlier one is the best."""
         return Counts(
             self.ok + other.ok,
             self.does_not_fit + other.does_not_fit,
@@ -61,24 +65,24 @@ class Counts:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As the metadata of a part holds it."""
+        """The counts as JSON, for the metadata of a part."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Counts:
-        """What `to_json` gave, though JSON has made text of its keys."""
-        best = Best(**data["best"]) if data["best"] else None
+        """Read the output of `to_json`; JSON turns integer keys into text."""
+        best = BestPoint(**data["best"]) if data["best"] else None
         excluded = {int(number): count for number, count in data["excluded"].items()}
         return cls(data["ok"], data["does_not_fit"], data["illegal"], excluded, best)
 
 
-def better(one: Best | None, other: Best | None) -> Best | None:
-    """The better of two points, the earlier where they are equal."""
+def better(one: BestPoint | None, other: BestPoint | None) -> BestPoint | None:
+    """Return the better of two points, or the earlier one if they are equal."""
     found = [best for best in (one, other) if best]
     return min(found, key=_rank, default=None)
 
 
-def _rank(best: Best) -> tuple[float, int]:
+def _rank(best: BestPoint) -> tuple[float, int]:
     sign = -1 if best.objective in MORE_IS_BETTER else 1
     return sign * best.value, best.index
 

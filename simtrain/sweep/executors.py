@@ -1,6 +1,6 @@
-"""Who computes the parts: this process, or several on this machine.
+"""Executors that compute the parts of a sweep: this process, or worker processes on this machine.
 
-An executor is a `concurrent.futures.Executor`. One that loses a worker raises BrokenExecutor.
+All are `concurrent.futures.Executor`s. An executor that loses a worker raises BrokenExecutor.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _HAS_SIGNAL_MASKS = hasattr(signal, "pthread_sigmask")
 
 
 class SerialExecutor(Executor):
-    """Computes in this process, each call before `submit` returns."""
+    """Runs each call in this process, before `submit` returns."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call a function; its future is done."""
+        """Call the function and return a completed future."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -37,20 +37,20 @@ class SerialExecutor(Executor):
 
 
 def local_executor(num_workers: int) -> Executor:
-    """Processes on this machine; where one is enough it is this process."""
+    """Create an executor with `num_workers` processes; one worker is this process itself."""
     if num_workers < 2:
         return SerialExecutor()
-    # A fresh interpreter: a copy of this one would have its threads' locks, but not the threads.
+    # Spawn, not fork: a forked copy has the locks of this process' threads, but not the threads.
     context = multiprocessing.get_context("spawn")
     num_workers = min(num_workers, MOST_WORKERS or num_workers)
     return _Pool(num_workers, mp_context=context, initializer=_start_worker)
 
 
 class _Pool(ProcessPoolExecutor):
-    """Workers that Ctrl-C, which reaches them too, does not find unprepared while they start."""
+    """A process pool that blocks Ctrl-C in its workers until they have installed a handler."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a worker call a function; it starts one where none is idle."""
+        """Submit a call; starts a worker if none is idle."""
         if not _HAS_SIGNAL_MASKS:
             return super().submit(fn, *args, **kwargs)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -61,7 +61,7 @@ class _Pool(ProcessPoolExecutor):
 
 
 def _start_worker() -> None:
-    # Ctrl-C reaches workers too: what they have in hand is given up, and only the parent says so.
+    # Ctrl-C also reaches workers: they exit silently, and the parent reports the interruption.
     signal.signal(signal.SIGINT, lambda *_: os._exit(1))
     if _HAS_SIGNAL_MASKS:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -69,7 +69,7 @@ def _start_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed cannot end its workers, who would wait for work for ever."""
+    """Exit when the parent dies; otherwise its workers would wait for work forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

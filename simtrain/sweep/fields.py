@@ -1,4 +1,4 @@
-"""The fields of a scenario that a sweep can vary, and how a name finds one."""
+"""Fields of a scenario that a sweep can vary, looked up by name."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from simtrain.strict_yaml import Path
 from simtrain.strict_yaml.document import dotted
 from simtrain.strict_yaml.model_fields import legal_keys
 
-# Which scenario the point starts from; its value is the name of one.
+# Pseudo-field: the name of the point's base scenario.
 BASE: Path = ("base",)
-# Entries of the cluster's profile: what there is below is for the profile to say.
+# Overrides of profile entries; the profile validates them.
 _HARDWARE = "hardware"
-_SAY_NOTHING = {"name", "description"}
+_WITHOUT_EFFECT = {"name", "description"}
 
 Assignment = tuple[Path, Any]
 
 
 @functools.cache
 def field_paths() -> tuple[Path, ...]:
-    """All sections and fields of a scenario that change what is simulated."""
-    sections = [key for key in legal_keys(Scenario, ()) if key not in _SAY_NOTHING]
+    """All sections and fields of a scenario that affect the simulation."""
+    sections = [key for key in legal_keys(Scenario, ()) if key not in _WITHOUT_EFFECT]
     paths: list[Path] = [(section,) for section in sections]
     for path in paths:
         paths.extend((*path, key) for key in legal_keys(Scenario, path))
@@ -32,10 +32,10 @@ def field_paths() -> tuple[Path, ...]:
 
 
 def field_path(name: str, location: Location | None) -> Path:
-    """The path of the field with this dotted name, or of an entry below `hardware`.
+    """Find the path of a field by its dotted name, or of an entry below `hardware`.
 
     Raises:
-        InputError: no field has this name.
+        InputError: there is no such field (E802).
     """
     path: Path = tuple(name.split("."))
     is_entry = path[0] == _HARDWARE and len(path) > 1 and all(path)
@@ -44,16 +44,16 @@ def field_path(name: str, location: Location | None) -> Path:
     similar = nearest_field(name)
     question = f"did you mean {similar}? " if similar else ""
     sections = ", ".join(str(path[0]) for path in field_paths() if len(path) == 1)
-    message = f'"{name}" names no field of a scenario'
+    message = f'"{name}" is not a field of a scenario'
     fix = (
-        f"{question}An axis is a field such as parallelism.tensor, of the sections {sections}; "
-        "or a name of your own with labels that each set several fields"
+        f"{question}An axis is a field such as parallelism.tensor (sections: {sections}), or any "
+        "other name with labels that each set several fields"
     )
     raise InputError([Problem("E802", message, location, fix=fix)])
 
 
 def nearest_field(name: str) -> str | None:
-    """The field that is written most like `name`, in full or by its last part alone."""
+    """Return the field closest in spelling to `name`, with or without its section."""
     names = [dotted(path) for path in (BASE, *field_paths())]
     by_last_part = {name.rpartition(".")[2]: name for name in reversed(names)}
     last = name.rpartition(".")[2]
@@ -66,7 +66,7 @@ def nearest_field(name: str) -> str | None:
 
 
 def leaves(path: Path, value: Any) -> tuple[Assignment, ...]:
-    """The assignments that a value stands for: a section sets each field that it holds."""
+    """Expand a value into assignments: a section sets each of its fields."""
     if not isinstance(value, dict):
         return ((path, value),)
     return tuple(leaf for key, inner in value.items() for leaf in leaves((*path, key), inner))

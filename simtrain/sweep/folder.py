@@ -1,7 +1,7 @@
-"""The folder of a sweep's results: `sweep.json`, which says what they are, and `parts/`.
+"""The results folder of a sweep: `sweep.json` with the plan, and `parts/` with Parquet files.
 
-A part is written under another name and renamed, so that what has the name of a part is a whole
-one, whenever the run was cut off.
+A part is written under a temporary name and renamed when complete, so a file with a part's name is
+always complete, even if the run was killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simtrain.sweep.plan import Plan, version_words
 from simtrain.system import try_to_lock
 
 PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
-# What the system says when nothing more can be written, for whatever reason.
+# Errors that mean "no space left".
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PART = re.compile(r"part-([0-9]{6,})\.parquet")
 _UNFINISHED = re.compile(r"\.part-([0-9]{6,})-[0-9a-z]+")
@@ -33,13 +33,13 @@ _OTHER_FOLDER = "give another folder, or remove this one if its results are no l
 
 @dataclass(frozen=True, slots=True)
 class SweepFolder:
-    """A folder that holds the results of one sweep."""
+    """A folder with the results of one sweep."""
 
     path: Path
 
     @property
     def parts(self) -> Path:
-        """Where the parts are."""
+        """The folder of the parts."""
         return self.path / PARTS_FOLDER
 
     def part(self, number: int) -> Path:
@@ -47,10 +47,10 @@ class SweepFolder:
         return self.parts / f"part-{number:06}.parquet"
 
     def finished(self) -> list[Path]:
-        """The parts that are here, by number; not what else lies beside them, such as copies.
+        """List the files of the finished parts by number; other files are ignored.
 
         Raises:
-            InputError: sweep.json cannot be read, so that it is not known how many there may be.
+            InputError: sweep.json, which has the number of parts, cannot be read.
         """
         if (known := self._known()) is None:
             return []
@@ -60,12 +60,14 @@ class SweepFolder:
         return [file for number, file in sorted(numbered) if number < num_parts]
 
     def open(self, plan: Plan, part_size: int | None = None) -> Plan:
-        """Make the folder one of this sweep, unless it is; the plan as it is cut up there.
+        """Create the folder, or resume the same sweep in it; return the plan with its part size.
 
-        `part_size` is what the user asks for, if anything.
+        Args:
+            plan: the sweep.
+            part_size: the part size that the user requested, if any.
 
         Raises:
-            InputError: it holds another sweep's results, or cannot be written to.
+            InputError: the folder has another sweep's results, or cannot be written to.
         """
         with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -81,20 +83,20 @@ class SweepFolder:
         return plan
 
     def _made_meanwhile(self) -> Mapping[str, Any] | None:
-        """The plan that another shard, started at the same time, has just written, if one has.
+        """Return the plan if a shard started at the same time has just written it.
 
         Raises:
-            InputError: the folder holds something else.
+            InputError: the folder contains something else.
         """
         if all(entry.name.startswith(".") for entry in self.path.iterdir()):
             return None
         if (known := self._known()) is None:
-            message = "the folder holds something, but no sweep"
+            message = "the folder contains files, but no sweep"
             raise InputError([self._problem("E821", message, _OTHER_FOLDER)])
         return known
 
     def _known(self) -> Mapping[str, Any] | None:
-        """The plan of the results that are here, None where nothing is."""
+        """Read the plan in this folder; None if there is none."""
         file = self.path / PLAN_FILE
         try:
             known = json.loads(file.read_text(encoding="utf-8"))
@@ -112,20 +114,20 @@ class SweepFolder:
             message = f"the results here were made with {made}, this is {now}"
             raise InputError([self._problem("E821", message, _OTHER_FOLDER)])
         if known["hash"] != plan.digest:
-            message = f'the folder holds the results of another sweep, "{known["name"]}"'
-            reason = "its file, what it starts from, a profile or an override differs"
+            message = f'the folder contains the results of another sweep, "{known["name"]}"'
+            reason = "the sweep file, a base scenario, a profile or an override differs"
             raise InputError([self._problem("E821", message, _OTHER_FOLDER, reason)])
         if part_size not in (None, known["part_size"]):
             message = f"the results here are cut into parts of {known['part_size']} points"
-            fix = f"leave --part-size out, or write {known['part_size']}"
+            fix = f"remove --part-size, or write {known['part_size']}"
             raise InputError([self._problem("E821", message, fix)])
 
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """Within, nobody else does the same; the system unlocks even what is killed.
+        """Hold an exclusive lock; the system releases it even if this process is killed.
 
         Raises:
-            InputError: somebody does.
+            InputError: another process holds it, or the file system has no locks.
         """
         with self._writing():
             file = (self.path / f".lock-{name}").open("ab")
@@ -134,19 +136,19 @@ class SweepFolder:
                 is_locked = try_to_lock(file)
             except OSError as error:
                 message = f"files in this folder cannot be locked: {error.strerror}"
-                fix = "give a folder of another file system, or have this one mounted with locks"
+                fix = "use a folder on another file system, or mount this one with locks"
                 raise InputError([self._problem("E829", message, fix)]) from error
             if not is_locked:
                 message = "this sweep is already running in this folder"
-                fix = "wait for it, or end it; several runs can share the work with --shard i/n"
+                fix = "wait for it or stop it; several runs can share the work with --shard i/n"
                 raise InputError([self._problem("E823", message, fix)])
             yield
 
     def read(self, plan: Plan, number: int) -> Counts | None:
-        """The counts of a part that is here, None where it is not.
+        """Read the counts of a part; None if its file does not exist.
 
         Raises:
-            PartError: its file is damaged.
+            PartError: the file is damaged.
         """
         try:
             content = self.part(number).read_bytes()
@@ -157,16 +159,16 @@ class SweepFolder:
         return decoded(plan, number, content)
 
     def write(self, part: Part) -> None:
-        """Put a part in its place, whole.
+        """Write a part's file atomically.
 
         Raises:
-            InputError: there is no space, or the folder cannot be written to.
+            InputError: there is no space left, or the folder cannot be written to.
         """
         with self._writing():
             _write(self.part(part.number), part.content)
 
     def remove_leftovers(self, numbers: Container[int]) -> None:
-        """Remove what a run that was killed had not finished writing of these parts."""
+        """Remove unfinished files of these parts, left by a killed run."""
         with self._writing():
             for file in self.parts.glob(".part-*"):
                 # Other programs' hidden files are not ours to remove.
@@ -185,14 +187,14 @@ class SweepFolder:
             if full:
                 fix = "make space and"
             elif isinstance(error, (FileExistsError, NotADirectoryError, IsADirectoryError)):
-                fix = "there must be a folder here, with files inside: move what is in the way, and"
+                fix = "move the file that is in the way, and"
             raise InputError(
                 [
                     self._problem(
                         "E825" if full else "E824",
                         f"{what}: {error.strerror}",
-                        f"{fix} give the same command again",
-                        "the parts that were finished are on disk, and will not be done again",
+                        f"{fix} run the same command again",
+                        "finished parts are kept on disk and will not be computed again",
                     )
                 ]
             ) from error
@@ -202,24 +204,24 @@ class SweepFolder:
 
 
 def _checked(known: Any) -> Mapping[str, Any]:
-    """What is needed of a sweep.json, unless somebody has changed it to what no plan has.
+    """Validate a sweep.json and return the fields that are needed.
 
     Raises:
-        KeyError, TypeError, ValueError: it is no such thing.
+        KeyError, TypeError, ValueError: a field is missing or invalid.
     """
     if not isinstance(known, dict):
-        raise TypeError("it holds no plan of a sweep")
+        raise TypeError("it does not contain a sweep's plan")
     types = {"hash": str, "name": str, "versions": dict, "part_size": int, "num_points": int}
     for name, expected in types.items():
         if type(known[name]) is not expected:
-            raise TypeError(f"{name} is {json.dumps(known[name])}, which no sweep writes")
+            raise TypeError(f"{name} is {json.dumps(known[name])}, but must be {expected.__name__}")
     if (part_size := known["part_size"]) < 1:
         raise ValueError(f"part_size is {part_size}, but must be 1 or more")
     return {name: known[name] for name in types}
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
+    """Write a file atomically: it exists complete, or not at all."""
     unfinished = path.with_name(f".{path.stem}-{secrets.token_hex(8)}")
     try:
         with unfinished.open("xb") as file:

@@ -1,4 +1,4 @@
-"""From a sweep file to a plan, or to all that is wrong with the file, each with its place."""
+"""Load a sweep file into a plan, and report all of its errors with their positions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_POINTS = 10**9
 
 
 class SweepFile(BaseModel):
-    """What a sweep file may hold; what stands in `base` and `axes` is looked at later."""
+    """Schema of a sweep file; `base` and the values of `axes` are validated later."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -45,13 +45,16 @@ class SweepFile(BaseModel):
 def load_plan(
     path_or_name: str | pathlib.Path, overrides: Sequence[str] = (), part_size: int | None = None
 ) -> Plan:
-    """Load a sweep, with overrides such as "model.seq_length=4096" of what it starts from.
+    """Load a sweep file.
 
-    `part_size` is how many points are one part of the results.
+    Args:
+        path_or_name: a sweep file, or the name of a shipped sweep.
+        overrides: overrides of the base scenarios, such as "model.seq_length=4096".
+        part_size: points per part of the results; by default about a hundred parts.
 
     Raises:
-        InputError: all that is wrong with the file, the overrides, or what they start from;
-            pyarrow is not installed, whose version is part of the plan.
+        InputError: all errors of the file, the overrides and the base scenarios; or pyarrow, whose
+            version is part of the plan, is not installed.
     """
     require("a sweep", "pyarrow")
     path = find_sweep(path_or_name)
@@ -61,8 +64,8 @@ def load_plan(
             "E116",
             "this is a scenario, not a sweep",
             document.positions.of_key(("model",)),
-            f"simtrain run {path}; or start a sweep from it: base: {path.name}",
-            "a sweep has axes, and a scenario under base",
+            f"simtrain run {path}; or write a sweep with base: {path.name}",
+            "a sweep has axes, and names its scenario under base",
         )
     file = validate(SweepFile, document.data, document.positions)
     axes = load_axes(document)
@@ -74,7 +77,7 @@ def load_plan(
         description=file.description,
         base=base,
         bases={name: {"name": name} | one.data for name, one in bases.items()},
-        # As written: pydantic makes 64 a decimal number.
+        # The value as written, because pydantic converts 64 to 64.0.
         constants=document.data.get("constants", {}),
         axes=axes,
         constraints=tuple(file.constraints),
@@ -109,13 +112,13 @@ def _num_points(axes: Sequence[Axis], positions: Positions) -> int:
     num_points = math.prod(len(axis) for axis in axes)
     if num_points > _MAX_POINTS:
         message = f"the grid has {num_points:.3g} points, more than {_MAX_POINTS:.0e}"
-        fix = "take fewer values, or vary fields together on one axis"
+        fix = "use fewer values, or vary several fields together on one axis"
         _refuse(Problem("E807", message, positions.of_key(("axes",)), fix=fix))
     return num_points
 
 
 def _bad_expressions(plan: Plan, positions: Positions) -> list[Problem]:
-    """Constants that no constraint may or does use, then constraints that cannot be read."""
+    """List constants that are not allowed or not used, then constraints that cannot be read."""
     used: set[str] = set()
     unreadable = []
     for number, text in enumerate(plan.constraints):
@@ -143,7 +146,7 @@ def _bad_expressions(plan: Plan, positions: Positions) -> list[Problem]:
 
 
 def _inside(location: Location | None, text: str, offset: int) -> Location | None:
-    """The place `offset` characters into a text that stands at a location as it is."""
+    """Move a location by `offset` characters if the source line contains the text literally."""
     if location is None or location.column is None:
         return location
     start = location.column - 1
@@ -158,11 +161,11 @@ def _bad_columns(plan: Plan, positions: Positions) -> Iterator[Problem]:
         place = positions.of_value(("report", number))
         if name not in REPORTABLE:
             fix = f"write some of {', '.join(REPORTABLE)}"
-            yield Problem("E809", f'nothing that is reported is called "{name}"', place, fix=fix)
+            yield Problem("E809", f'"{name}" is not a column of the results', place, fix=fix)
         elif name in plan.report[:number]:
             yield Problem("E809", f"{name} is reported twice", place, fix="keep one of the two")
     if plan.objective not in OBJECTIVES:
-        message = f'points cannot be compared by "{plan.objective}"'
+        message = f'"{plan.objective}" is not an objective'
         fix = f"write one of {', '.join(OBJECTIVES)}"
         yield Problem("E809", message, positions.of_value(("objective",)), fix=fix)
 
@@ -176,7 +179,7 @@ def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:
             return
         removed[removed_by] += 1
     counts = (f'"{plan.constraints[one]}" removed {removed[one]}' for one in sorted(removed))
-    message = f"none of the {plan.num_points} points of the grid satisfies the constraints"
-    fix = "relax one of them, or give the axes other values"
+    message = f"none of the {plan.num_points} points of the grid satisfies all constraints"
+    fix = "relax a constraint, or change the values of an axis"
     place = positions.of_key(("constraints",))
     _refuse(Problem("E814", message, place, ", ".join(counts), fix))

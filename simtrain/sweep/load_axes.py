@@ -1,4 +1,4 @@
-"""Reads the axes of a sweep file, with the place of everything that is wrong."""
+"""Read the axes of a sweep file, and report errors with their positions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _EXAMPLE = "write a list [1, 2, 4], {range: [2, 8, 2]}, {powers_of_two: [1, 8]},
 
 
 def load_axes(document: Document) -> tuple[Axis, ...]:
-    """The axes of a sweep file, in their order.
+    """Read the axes of a sweep file in order.
 
     Raises:
-        InputError: an axis names no field, has no values or some twice, or two set one field.
+        InputError: an axis is not a field, has no values or repeated values, or two axes set the
+            same field.
     """
     axes: list[Axis] = []
     problems: list[Problem] = []
@@ -50,9 +51,9 @@ def _conflicts(document: Document, axes: Sequence[Axis]) -> Iterator[Problem]:
         if first.name.lower() == second.name.lower():
             yield Problem(
                 "E804",
-                f"to a query the axes {first.name} and {second.name} have the same name",
+                f"the axes {first.name} and {second.name} are the same column in a query",
                 document.positions.of_key(("axes", second.name)),
-                fix="give one of them another name",
+                fix="rename one of them; SQL ignores case",
             )
         common = [one for one in second.paths for other in first.paths if overlaps(one, other)]
         if common:
@@ -60,7 +61,7 @@ def _conflicts(document: Document, axes: Sequence[Axis]) -> Iterator[Problem]:
                 "E804",
                 f"the axes {first.name} and {second.name} both set {min(map(dotted, common))}",
                 document.positions.of_key(("axes", second.name)),
-                fix="let one axis set it: with labels one sets several fields together",
+                fix="set it on one axis only; labels can set several fields together",
             )
 
 
@@ -74,10 +75,10 @@ class _Reader:
         self.place: Path = ("axes", name)
 
     def axis(self) -> Axis:
-        # SQL does not tell Status from status.
+        # SQL ignores case: Status is status.
         if (column := self.name.lower()) in (*FIXED_COLUMNS, *REPORTABLE):
-            message = f"the results have a column {column} of their own"
-            raise self.refuse("E808", message, "give the axis another name", key=True)
+            message = f"the results already have a column {column}"
+            raise self.refuse("E808", message, "rename the axis", key=True)
         match self.written:
             case {"range": bounds, **rest} if not rest:
                 return self.field_axis(self.range_of(bounds))
@@ -90,7 +91,7 @@ class _Reader:
         if self.written in (None, [], {}):
             raise self.refuse("E803", f"{self.name} has no values", _EXAMPLE)
         message = f"{self.name} must be a list of values, not {as_written(self.written)}"
-        raise self.refuse("E803", message, f"write [{as_written(self.written)}] to try it alone")
+        raise self.refuse("E803", message, f"for a single value write [{as_written(self.written)}]")
 
     def refuse(
         self, code: str, message: str, fix: str, *inside: str | int, key: bool = False
@@ -105,7 +106,7 @@ class _Reader:
         return Axis(self.name, path, values)
 
     def beside(self, path: Path, value: Any) -> Any:
-        """The value; the path of a profile is relative to the sweep's file."""
+        """Return the value; a profile's path is made relative to the sweep file."""
         place = self.positions.of_key(self.place)
         if path != _CLUSTER or not isinstance(value, str) or place is None:
             return value
@@ -114,7 +115,7 @@ class _Reader:
     def distinct(self, values: list[Any]) -> tuple[Any, ...]:
         for number, value in enumerate(values):
             if not leaves((), value):
-                raise self.refuse("E803", f"{{}} sets nothing of {self.name}", _EXAMPLE, number)
+                raise self.refuse("E803", f"{{}} sets no field of {self.name}", _EXAMPLE, number)
         seen: set[str] = set()
         for number, text in enumerate(map(json.dumps, values)):
             if text in seen:
@@ -124,20 +125,20 @@ class _Reader:
         return tuple(values)
 
     def range_of(self, bounds: Any) -> range:
-        """From, to (inclusive), step."""
+        """Read [from, to (inclusive), step]."""
         start, stop, step = self.integers("range", bounds, 3)
         if abs(large := max(start, stop, key=abs)) > _MAX_BOUND:
-            message = f"{large} is beyond what any field can have, {_MAX_BOUND:.0e}"
+            message = f"{large} is above the largest bound, {_MAX_BOUND:.0e}"
             raise self.refuse("E803", message, "write smaller bounds", "range")
         if step < 1:
-            raise self.refuse("E803", f"the step {step} leads nowhere", "write 1 or more", "range")
+            raise self.refuse("E803", f"the step is {step}", "write 1 or more", "range")
         if stop < start:
             message = f"the range from {start} to {stop} is empty"
             raise self.refuse("E803", message, "write [from, to, step] with to >= from", "range")
         return range(start, stop + 1, step)
 
     def powers_of_two(self, bounds: Any) -> tuple[int, ...]:
-        """All from the first bound to the last, both inclusive."""
+        """Read [from, to], both inclusive."""
         low, high = self.integers("powers_of_two", bounds, 2)
         values = tuple(2**n for n in range(64) if low <= 2**n <= high)
         if not values:
@@ -173,7 +174,7 @@ class _Reader:
             path = field_path(name, key)
             new = leaves(path, self.beside(path, value))
             if not new:
-                message = f"{self.name}: {label} sets nothing of {name}"
+                message = f"{self.name}: {label} sets no field of {name}"
                 raise self.refuse("E803", message, _EXAMPLE, label, name)
             if any(overlaps(one, other) for one, _ in new for other, _ in set_here):
                 message = f"{self.name}: {label} sets {name} twice"

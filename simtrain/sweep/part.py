@@ -1,7 +1,7 @@
-"""A part of a sweep: its points evaluated, as the bytes of a Parquet file and in numbers.
+"""A part of a sweep: its evaluated points as the bytes of a Parquet file, with counts.
 
-`run_part` is all that a worker does. It needs nothing but the plan and a number, writes nothing,
-and gives the same bytes wherever it runs.
+A worker only calls `run_part`. It needs the plan and the part's number, writes nothing, and returns
+the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from simtrain.errors import InputError, Problem
 from simtrain.evaluation import Evaluation, Evaluator
 from simtrain.scenario import RULES, Scenario
-from simtrain.sweep.axes import LARGEST, Cell, in_words
+from simtrain.sweep.axes import LARGEST, Cell, describe_point
 from simtrain.sweep.constraints import Constraint, ConstraintError
-from simtrain.sweep.counts import Best, Counts, better
+from simtrain.sweep.counts import BestPoint, Counts, better
 from simtrain.sweep.plan import BREAKDOWN, Plan
 from simtrain.sweep.points import Points
 
@@ -45,14 +45,14 @@ class Part:
 
 
 class PartError(Exception):
-    """The content of a file is not that of a part of this sweep."""
+    """A file is not a valid part of this sweep."""
 
 
 def run_part(plan: Plan, number: int) -> Part:
-    """Evaluate the points of a part, in the order of the grid.
+    """Evaluate the points of a part in grid order.
 
     Raises:
-        InputError: a constraint cannot be computed for one of the points.
+        InputError: a constraint cannot be evaluated at one of the points.
     """
     with _without_garbage_collection():
         return _part(plan, number)
@@ -60,10 +60,10 @@ def run_part(plan: Plan, number: int) -> Part:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Leave cycles of objects to be found between parts.
+    """Disable the garbage collector while a part runs.
 
-    Points leave no cycles, but fill caches, which each full collection would search anew: a tenth
-    of a sweep's time, and a quarter of its first minute's.
+    Points create no reference cycles but fill caches, which every full collection would scan: a
+    tenth of a sweep's time, and a quarter of its first minute.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -94,10 +94,10 @@ def _part(plan: Plan, number: int) -> Part:
 def first_unsatisfied(
     plan: Plan, constraints: Sequence[Constraint], scenario: Scenario, index: int
 ) -> int | None:
-    """The number of the first constraint that a point does not satisfy.
+    """Number of the first constraint that does not hold at a point; None if all hold.
 
     Raises:
-        InputError: one cannot be computed for this point.
+        InputError: a constraint cannot be evaluated at this point.
     """
     for number, constraint in enumerate(constraints):
         try:
@@ -105,14 +105,14 @@ def first_unsatisfied(
                 return number
         except ConstraintError as error:
             message = f'the constraint "{plan.constraints[number]}" {error}'
-            reason = f"this is so at point {index}, {in_words(plan.cells(index))}"
+            reason = f"at point {index}: {describe_point(plan.cells(index))}"
             place = plan.places[number]
             raise InputError([Problem(error.code, message, place, reason, error.fix)]) from error
     return None
 
 
 def _alike(point: tuple[int, Scenario]) -> tuple[object, ...]:
-    """Brings together what shares a machine and an order of tasks, which are then at hand."""
+    """Sort key that groups points with the same machine and pipeline order, to reuse caches."""
     _, scenario = point
     split, machine = scenario.parallelism, (scenario.cluster, repr(scenario.hardware))
     return *machine, split.pipeline, split.interleave, scenario.num_microbatches
@@ -120,14 +120,14 @@ def _alike(point: tuple[int, Scenario]) -> tuple[object, ...]:
 
 @functools.cache
 def _evaluator() -> Evaluator:
-    """One for each process, so that what it has read and priced is kept between parts."""
+    """One evaluator per process, so its caches live across parts."""
     return Evaluator()
 
 
 def _row(scenario: Scenario) -> Row:
-    """The results' columns of one point, without those that say which point it is."""
+    """The result columns of one point, without the axes."""
     start: Row = {"num_gpus": scenario.num_gpus}
-    # Asked here first: an error with its remedies takes far longer than a code.
+    # Check the rules first: building an error with remedies takes far longer than a code.
     broken = next((rule.code for rule in RULES if rule.check(scenario)), None)
     if broken:
         return start | {"status": ILLEGAL, "rule": broken}
@@ -163,15 +163,15 @@ def _counts(rows: Sequence[Row], excluded: Counter[int], objective: str) -> Coun
     )
 
 
-def _bests(rows: Sequence[Row], objective: str) -> Iterator[Best]:
+def _bests(rows: Sequence[Row], objective: str) -> Iterator[BestPoint]:
     names = ("tokens_per_s", "iteration_time_s", "mfu")
     for row in rows:
         if row["status"] == OK:
-            yield Best(row["index"], objective, row[objective], *(row[name] for name in names))
+            yield BestPoint(row["index"], objective, row[objective], *(row[name] for name in names))
 
 
 def _encoded(plan: Plan, number: int, rows: Sequence[Row], counts: Counts) -> bytes:
-    """The rows as a Parquet file, with checksums, and with what it is in its metadata."""
+    """Encode the rows as a Parquet file with checksums, and sweep, part and counts as metadata."""
     import pyarrow
 
     about = {"sweep": plan.digest, "part": number, "part_size": plan.part_size}
@@ -184,7 +184,7 @@ def _encoded(plan: Plan, number: int, rows: Sequence[Row], counts: Counts) -> by
 
 
 def _storable(value: Cell) -> Cell:
-    """Null for an integer that Parquet has none for: more bytes than the memory of all machines."""
+    """Replace integers above 64 bits, which Parquet cannot store, by null."""
     return None if isinstance(value, int) and abs(value) > LARGEST else value
 
 
@@ -197,7 +197,7 @@ def _file_of(table: pyarrow.Table) -> bytes:
 
 
 def schema_of(plan: Plan) -> pyarrow.Schema:
-    """The columns of the results: the point, what became of it, and what is reported of it."""
+    """The columns of the results: the point, its status, and the reported figures."""
     import pyarrow
 
     types = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
@@ -208,10 +208,10 @@ def schema_of(plan: Plan) -> pyarrow.Schema:
 
 
 def decoded(plan: Plan, number: int, content: bytes) -> Counts:
-    """The counts of a part whose file holds `content`, once every byte of it was looked at.
+    """Validate every byte of a part's file and return its counts.
 
     Raises:
-        PartError: it is not a Parquet file, is damaged, or is another part or another sweep's.
+        PartError: the content is not Parquet, is damaged, or belongs to another part or sweep.
     """
     import pyarrow
     import pyarrow.parquet
@@ -219,7 +219,7 @@ def decoded(plan: Plan, number: int, content: bytes) -> Counts:
     try:
         buffer = pyarrow.BufferReader(content)
         file = pyarrow.parquet.ParquetFile(buffer, page_checksum_verification=True)
-        # Threads of Arrow that still run when the process exits can abort it: start none.
+        # No threads: Arrow's threads can abort the process if they still run at exit.
         table = file.read(use_threads=False)
         about = json.loads(table.schema.metadata[_METADATA_KEY])
         found = about["sweep"], about["part"], about["part_size"]
@@ -228,7 +228,7 @@ def decoded(plan: Plan, number: int, content: bytes) -> Counts:
         raise PartError(f"it cannot be read: {error}") from error
     if found != (plan.digest, number, plan.part_size):
         raise PartError("it belongs to another part or to another sweep")
-    # Checksums cover the values and not what is said of them; writing it again covers the rest.
+    # Checksums cover only the values; writing the table again checks the rest of the bytes.
     if _file_of(table) != content:
         raise PartError("some of its bytes have changed")
     return counts

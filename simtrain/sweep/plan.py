@@ -1,7 +1,7 @@
-"""A sweep, ready to run: which scenario stands at each point of its grid.
+"""The plan of a sweep: the scenario at each point of its grid.
 
-The grid is the product of the axes, the first one slowest, and is never held: a point is computed
-from its index. Parts are ranges of indices, so that a part is the same whoever runs it.
+The grid is the product of the axes, the first axis slowest. It is never stored: each point is
+computed from its index. Parts are ranges of indices, so a part is the same on every machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simtrain.sweep.constraints import Constraint, Number, read_constraint
 from simtrain.sweep.fields import BASE, Assignment
 from simtrain.version import VERSION
 
-# Columns that every table has, and those that a file may ask for.
+# Columns of every table, and columns that a sweep file may select.
 FIXED_COLUMNS = ("index", "status", "rule")
 BREAKDOWN = tuple(f"breakdown_{field.name}" for field in fields(Breakdown))
 REPORTABLE = (
@@ -31,18 +31,24 @@ REPORTABLE = (
     *("peak_bytes", "capacity_bytes", "num_gpus", *BREAKDOWN),
 )
 OBJECTIVES = tuple(name for name in REPORTABLE if name != "capacity_bytes")
-# Parts small enough to be shared out, and to be lost; large enough to be worth a file.
+# Parts are small enough to share and to lose, and large enough to be worth a file.
 _FEWEST_POINTS, _MOST_POINTS, _PARTS_WANTED = 16, 1000, 100
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A sweep with all that it needs: scenarios to start from, axes, constraints, columns.
+    """Everything that determines a sweep's results.
 
-    `bases` are scenario files' data by name, and `base` is the one to start from where no axis
-    says otherwise. `objective` is the column by which points are compared. `profiles` are digests
-    of the clusters' profile files, and `versions` those of the programs: other figures or other
-    code would give other results. `places` is where each constraint was written, if it was.
+    Args:
+        base: the name of the default base scenario.
+        bases: the data of all base scenarios by name.
+        constants: named numbers that constraints use.
+        report: columns of the results.
+        objective: the column by which points are compared.
+        profiles: SHA-256 of each cluster's profile, by name.
+        versions: versions of simtrain and pyarrow, which affect a part's bytes.
+        part_size: points per part.
+        places: position of each constraint in the sweep file.
     """
 
     name: str
@@ -61,21 +67,21 @@ class Plan:
 
     @property
     def num_points(self) -> int:
-        """Points of the grid, those that constraints exclude too."""
+        """Points of the grid, including excluded ones."""
         return math.prod(len(axis) for axis in self.axes)
 
     @property
     def num_parts(self) -> int:
-        """Parts of `part_size` points; the last may have fewer."""
+        """Number of parts; the last one may have fewer points."""
         return -(-self.num_points // self.part_size)
 
     def indices(self, part: int) -> range:
-        """The points of a part."""
+        """The indices of a part's points."""
         start = part * self.part_size
         return range(start, min(start + self.part_size, self.num_points))
 
     def positions(self, index: int) -> tuple[int, ...]:
-        """Where on each axis a point is."""
+        """The position of a point on each axis."""
         found = []
         for axis in reversed(self.axes):
             index, position = divmod(index, len(axis))
@@ -83,12 +89,12 @@ class Plan:
         return tuple(reversed(found))
 
     def cells(self, index: int) -> dict[str, Cell]:
-        """What the axes' columns hold at a point."""
+        """The axes' values at a point, by column."""
         places = zip(self.axes, self.positions(index), strict=True)
         return {axis.name: cell(axis, position) for axis, position in places}
 
     def scenario(self, index: int) -> Scenario:
-        """The scenario at a point; whether it is legal has not been looked at."""
+        """The scenario at a point; its legality is not checked."""
         places = zip(self.axes, self.positions(index), strict=True)
         set_here = [one for axis, position in places for one in axis.assignments(position)]
         base = next((value for path, value in set_here if path == BASE), self.base)
@@ -96,11 +102,11 @@ class Plan:
         return validate(Scenario, _laid_over(self.bases[base], laid), Positions())
 
     def readable_constraints(self) -> tuple[Constraint, ...]:
-        """The constraints, ready to be asked; functions, which no other process can be sent."""
+        """Parse the constraints; the result cannot be pickled."""
         return tuple(read_constraint(text, self.constants) for text in self.constraints)
 
     def identity(self) -> dict[str, Any]:
-        """All that decides about the results, as JSON."""
+        """Everything that determines the results, as JSON."""
         return {
             "base": self.base,
             "bases": self.bases,
@@ -115,12 +121,12 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """A digest of what decides about the results; how they are cut into parts does not."""
+        """SHA-256 of `identity`; the part size is not included."""
         text = json.dumps(self.identity(), sort_keys=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as sweep.json holds it."""
+        """The plan as JSON, for sweep.json."""
         return {
             "name": self.name,
             "description": self.description,
@@ -133,7 +139,7 @@ class Plan:
 
 
 def _laid_over(data: Mapping[str, Any], assignments: Sequence[Assignment]) -> dict[str, Any]:
-    """A copy of nested data with these values set; what is beside their paths is shared."""
+    """Copy nested data with these values set; unchanged sections are shared."""
     result = dict(data)
     copied: dict[Path, dict[str, Any]] = {(): result}
     for path, value in assignments:
@@ -148,15 +154,15 @@ def _laid_over(data: Mapping[str, Any], assignments: Sequence[Assignment]) -> di
 
 
 def versions() -> dict[str, str]:
-    """The versions of the programs here that decide about the bytes of a part."""
+    """Versions of the installed programs that affect a part's bytes."""
     return {"simtrain": VERSION, "pyarrow": metadata.version("pyarrow")}
 
 
 def version_words(versions: Mapping[str, str]) -> str:
-    """Versions as messages name them: "simtrain 0.1.0, pyarrow 18.0.0"."""
+    """Format versions: "simtrain 0.1.0, pyarrow 18.0.0"."""
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def default_part_size(num_points: int) -> int:
-    """Points in a part where nobody says: about a hundred parts, of 16 to 1000 points."""
+    """Default points per part: about a hundred parts, of 16 to 1,000 points each."""
     return min(_MOST_POINTS, max(_FEWEST_POINTS, -(-num_points // _PARTS_WANTED)))

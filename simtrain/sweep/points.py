@@ -1,4 +1,4 @@
-"""The scenarios at a sweep's points, with the sections that points share validated once."""
+"""Build the scenarios of a sweep's points, validating sections that points share once."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _Fields = dict[str, Any]
 
 
 class Points:
-    """Makes scenarios as `plan.scenario` does, in half the time.
+    """Builds the same scenarios as `plan.scenario`, in half the time.
 
-    What an axis sets of a scenario follows from a point's position on that axis. Points with equal
-    positions on all axes of a section share the validated section.
+    Points with equal positions on all axes that set fields of a section share the validated
+    section.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         names = [{str(path[0]) for path in axis.paths} for axis in plan.axes]
         varied = sorted(set().union(*names) - {*BASE})
-        self._groups = {name: _Group(_picker(names, name)) for name in varied}
-        self._rest = _Group(_picker(names))
+        self._groups = {name: _Group(_position_picker(names, name)) for name in varied}
+        self._rest = _Group(_position_picker(names))
 
     def scenario(self, index: int) -> Scenario:
-        """The scenario at a point; whether it is legal has not been looked at."""
+        """The scenario at a point; its legality is not checked."""
         positions = self.plan.positions(index)
         try:
             fields = self._rest.at(positions).copy()
@@ -40,7 +40,7 @@ class Points:
         return validate(Scenario, fields, Positions())
 
     def _new(self, index: int, positions: tuple[int, ...]) -> Scenario:
-        """Validate everything, and remember it."""
+        """Validate the whole scenario and cache its sections."""
         scenario = self.plan.scenario(index)
         fields = {name: getattr(scenario, name) for name in scenario.model_fields_set}
         for name, group in self._groups.items():
@@ -50,7 +50,7 @@ class Points:
 
 
 class _Group:
-    """Validated fields, by a point's positions on the axes that decide about them."""
+    """Validated fields, by the positions on the axes that set them."""
 
     def __init__(self, pick: Callable[[tuple[int, ...]], object]) -> None:
         self._pick = pick
@@ -63,7 +63,7 @@ class _Group:
         self._known.setdefault(self._pick(positions), fields)
 
 
-def _picker(names: list[set[str]], *section: str) -> Callable[[tuple[int, ...]], object]:
-    """Picks a point's positions on the axes that set the base or something of a section."""
+def _position_picker(names: list[set[str]], *section: str) -> Callable[[tuple[int, ...]], object]:
+    """Return a function that picks the positions on the axes that set a section or the base."""
     axes = [number for number, set_here in enumerate(names) if set_here & {*BASE, *section}]
     return itemgetter(*axes) if axes else lambda positions: ()

@@ -1,4 +1,4 @@
-"""Questions in SQL to the results of a sweep, also while it runs."""
+"""SQL queries over the results of a sweep; they also work while the sweep runs."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _TABLE = "results"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows that a query gives; columns of the same name are told apart by a number."""
+    """The result of a query; repeated column names get a number."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Rows by column; what JSON has no number for is null."""
+        """The rows as objects by column; values that JSON cannot represent are null."""
         return {"rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows]}
 
     def to_csv(self) -> str:
-        """The rows below their columns' names, in full precision; null is empty."""
+        """The rows as CSV with a header, in full precision; null is empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -43,17 +43,18 @@ class Answer:
 
 
 def _as_text(value: Any) -> Any:
-    """A value as JSON writes it, but for text and null: true, and no list in Python's notation."""
+    """Format a value as JSON (true, [1, 2]); text and null stay as they are."""
     is_text = value is None or isinstance(value, str)
     return value if is_text else json.dumps(value, ensure_ascii=False)
 
 
 def query(folder: Path, sql: str) -> Answer:
-    """Ask for what is in `results`: the rows of the parts that are finished.
+    """Run SQL over the table `results`: the rows of all finished parts.
 
     Raises:
-        InputError: duckdb or pyarrow is not installed, the folder has no results, one of its parts
-            is damaged, or the SQL is wrong.
+        InputError: duckdb or pyarrow is not installed, the folder has no results, a part is
+        damaged,
+            or the SQL is invalid.
     """
     require("a query", "duckdb", "pyarrow")
     import duckdb
@@ -76,10 +77,10 @@ def query(folder: Path, sql: str) -> Answer:
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[Any]]:
-    """The names of the columns, and the rows.
+    """Return the column names and the rows.
 
     Raises:
-        ValueError: it asks nothing, or holds what is no text.
+        ValueError: the query is empty, or is not valid UTF-8.
     """
     sql.encode()
     if not connection.extract_statements(sql):
@@ -89,22 +90,22 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str],
 
 
 def _told(error: Exception) -> str:
-    """What DuckDB says, without the traceback of a module that it lacks."""
+    """DuckDB's message, without the traceback of a missing module."""
     return str(error).partition(", due to the following Python exception")[0]
 
 
 def _parts(folder: Path) -> list[str]:
     if not (folder / PLAN_FILE).is_file():
-        fix = "name the folder that simtrain sweep FILE --out wrote to"
-        raise _refusal("E820", "this folder holds no sweep", folder, fix)
+        fix = "give the folder that was passed to simtrain sweep --out"
+        raise _refusal("E820", "this folder contains no sweep", folder, fix)
     files = [str(file) for file in SweepFolder(folder).finished()]
     if not files:
-        raise _refusal("E820", "no part is finished yet", folder, "ask again when one is")
+        raise _refusal("E820", "no part is finished yet", folder, "query again later")
     return files
 
 
 def _refuse_damaged(folder: Path, files: Sequence[str]) -> None:
-    """Refuse a part that cannot be read, which DuckDB may find no sooner than it looks inside."""
+    """Refuse a damaged part; DuckDB may notice it only while reading rows."""
     from pyarrow import ArrowException, parquet
 
     for file in files:
@@ -115,7 +116,7 @@ def _refuse_damaged(folder: Path, files: Sequence[str]) -> None:
 
 
 def _damaged(folder: Path, error: object) -> InputError:
-    fix = "give the simtrain sweep command again: it does damaged parts again"
+    fix = "run the same simtrain sweep command again: it recomputes damaged parts"
     return _refusal("E827", f"the results cannot be read: {error}", folder, fix)
 
 
@@ -124,7 +125,7 @@ def _refusal(code: str, message: str, folder: Path, fix: str) -> InputError:
 
 
 def _distinct(names: Sequence[str]) -> Iterator[str]:
-    """Each name once: the second "mfu" is "mfu_2", unless a column is called so already."""
+    """Make names unique: the second "mfu" becomes "mfu_2", unless that name is taken."""
     taken = set(names)
     seen: set[str] = set()
     for name in names:
@@ -137,7 +138,7 @@ def _distinct(names: Sequence[str]) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON and tables have it: dates and the like as text, no NaN."""
+    """Convert a value for JSON and tables: dates to text, NaN and infinity to null."""
     match value:
         case Decimal():
             return float(value)

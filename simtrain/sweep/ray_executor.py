@@ -1,9 +1,8 @@
-"""Parts computed on a Ray cluster that is there already.
+"""An executor that computes parts on an existing Ray cluster.
 
-Ray is an extra, and loud: nothing of it is imported before it is asked for, and it is told to keep
-what it has to say to its own logs. Nodes need simtrain itself. What the sweep starts from is in the
-plan; profiles are sent along, as their files may lie on one machine alone, or differ from one to
-the next.
+Ray is an optional dependency and prints much: it is imported only on request, and its messages go
+to its own logs. Every node needs simtrain. Base scenarios travel in the plan; profiles are sent as
+text, because a node may not have their files, or may have different ones.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ T = TypeVar("T")
 
 _CONNECT_TIMEOUT_S = 5.0
 _LAST_PORT = 65535
-# Read by Ray when it is imported. What a cluster reports of workers that die it would write to
-# stdout, among the data; what cannot be reached it would try for minutes.
+# Ray reads these at import. Without them it reports dead workers on stdout, among our data, and
+# tries to reach a missing cluster for minutes.
 _QUIET_AND_BOUNDED = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "(?s).*",
@@ -44,23 +43,23 @@ _QUIET_AND_BOUNDED = {
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Versions that a node must have, by program, and profiles that it is given, by name."""
+    """Versions that a node must have, and the profiles sent to it as text."""
 
     versions: Mapping[str, str]
     profiles: Mapping[str, str]
 
 
 def needs_of(plan: Plan) -> Needs:
-    """What the parts of a plan need, read on the machine that has the files."""
+    """Collect the versions and profiles that a plan needs, on the machine with the files."""
     texts = {name: find_profile(name).read_text(encoding="utf-8") for name in plan.profiles}
     return Needs(plan.versions, texts)
 
 
 def on_node(needs: Needs, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function on a node of a cluster.
+    """Call a function on a node of the cluster.
 
     Raises:
-        InputError: the node has other versions, whose parts would not be the same bytes.
+        InputError: the node has other versions, whose parts would differ in their bytes.
     """
     if (here := versions()) != needs.versions:
         has, wanted = (version_words(one) for one in (here, needs.versions))
@@ -73,10 +72,10 @@ def on_node(needs: Needs, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
 
 
 def connect(address: str, needs: Needs) -> RayExecutor:
-    """An executor on the cluster whose head is at "host:port".
+    """Connect to the cluster whose head node is at "host:port".
 
     Raises:
-        InputError: Ray is not installed, no cluster answers within half a minute, or it has other
+        InputError: Ray is not installed, no cluster answers within half a minute, or it runs other
             versions of Ray or Python.
     """
     require("--executor ray", "ray")
@@ -93,10 +92,10 @@ def connect(address: str, needs: Needs) -> RayExecutor:
 
 
 def _check_that_something_listens(address: str) -> None:
-    """Asked first, since it takes Ray far longer to find out."""
+    """Try the port first: Ray takes far longer to fail."""
     match = re.fullmatch(r"\[?([^/\[\]]+?)\]?:([0-9]{1,5})", address)
     if not match or int(match[2]) > _LAST_PORT:
-        raise _no_cluster(address, "this is not host:port")
+        raise _no_cluster(address, "the address is not host:port")
     try:
         socket.create_connection((match[1], int(match[2])), _CONNECT_TIMEOUT_S).close()
     except OSError as error:
@@ -106,33 +105,32 @@ def _check_that_something_listens(address: str) -> None:
 def _no_cluster(address: str, reason: str) -> InputError:
     message = f'no Ray cluster answers at "{address}"'
     fix = (
-        "run this on a node of the cluster, and give as --address the host:port that ray start "
-        "--head has printed there, such as 10.0.0.1:6379"
+        "run this command on a node of the cluster, with --address host:port as printed by ray "
+        "start --head, such as 10.0.0.1:6379"
     )
     return InputError([Problem("E852", message, Location("--address"), reason, fix)])
 
 
 class RayExecutor(Executor):
-    """Each call a task of one CPU on some node of the cluster that this process is connected to.
+    """Runs each call as a Ray task with one CPU.
 
-    A worker or node that dies breaks the calls that it had in hand, with BrokenExecutor, and no
-    others. `ray` is the module of that name.
+    If a worker or node dies, only its own calls fail, with BrokenExecutor. `ray` is the Ray module.
     """
 
     def __init__(self, ray: Any, needs: Needs) -> None:
         self._ray = ray
         self._needs = ray.put(needs)
-        # What is lost is done again by the sweep, which counts how often.
+        # No retries by Ray: the sweep itself retries lost parts and counts the losses.
         self._task = ray.remote(num_cpus=1, max_retries=0)(on_node)
         self._unfinished: set[Future[Any]] = set()
 
     @property
     def num_processors(self) -> int:
-        """The CPUs of all nodes, at least one: where there is none, nodes may still come."""
+        """Number of CPUs in the cluster, at least 1 because nodes may still join."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 0)))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have some node call a function."""
+        """Submit a call to the cluster."""
         future: Future[T] = Future()
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)
@@ -149,7 +147,7 @@ class RayExecutor(Executor):
             future.set_exception(self._ours(error))
 
     def _ours(self, error: BaseException) -> BaseException:
-        """What Ray raises, in the words of executors."""
+        """Translate an error of Ray into an executor's error."""
         errors = self._ray.exceptions
         died = (
             errors.WorkerCrashedError,

@@ -1,4 +1,4 @@
-"""Runs a sweep: finds what is missing, has it computed, and writes it part by part."""
+"""Run a sweep: find missing parts, compute them, and write each one when it is done."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field, replace
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.sweep.axes import in_words
+from simtrain.sweep.axes import describe_point
 from simtrain.sweep.counts import Counts
 from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.part import Part, PartError, run_part
 from simtrain.sweep.plan import Plan
 
-# How often a part may be lost before it is computed with no other beside it, so that it is known
-# which one is the cause; and how often before it is held to be.
+# A part lost more often than _DEATHS_TOGETHER runs alone, to identify the part that kills workers.
+# A part lost more often than _MAX_DEATHS stops the sweep.
 _DEATHS_TOGETHER, _MAX_DEATHS = 1, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of `count` runs that share a sweep: every `count`-th part; `number` counts from 0."""
+    """One of `count` runs that share a sweep: every `count`-th part, from part `number` on."""
 
     number: int = 0
     count: int = 1
 
     def parts(self, plan: Plan) -> range:
-        """The numbers of its parts."""
+        """The numbers of the shard's parts."""
         return range(self.number, plan.num_parts, self.count)
 
     def num_points(self, plan: Plan) -> int:
-        """The points of all its parts."""
+        """Number of points in the shard's parts."""
         parts = self.parts(plan)
         missing = plan.num_parts * plan.part_size - plan.num_points
         has_last = bool(parts) and parts[-1] == plan.num_parts - 1
@@ -43,7 +43,16 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is: parts on disk and what is in them, those found there, damaged, lost."""
+    """Progress of a run.
+
+    Args:
+        num_parts, num_points: in the shard.
+        done: parts on disk.
+        found: parts that were on disk before this run.
+        damaged: numbers of damaged parts, which are computed again.
+        num_lost: parts lost with a worker, which are computed again.
+        counts: points of the parts on disk.
+    """
 
     num_parts: int
     num_points: int
@@ -54,7 +63,7 @@ class Progress:
     counts: Counts = field(default_factory=Counts)
 
     def and_part(self, counts: Counts, *, was_there: bool = False) -> Progress:
-        """With one more part."""
+        """Return the progress with one more part."""
         return replace(
             self,
             done=self.done + 1,
@@ -63,42 +72,48 @@ class Progress:
         )
 
 
-Tell = Callable[[Progress], None]
+ReportProgress = Callable[[Progress], None]
 
 
 def run_sweep(
     plan: Plan,
     folder: SweepFolder,
     make_executor: Callable[[], Executor],
-    num_in_hand: int,
+    num_in_flight: int,
     shard: Shard = Shard(),
-    tell: Tell = lambda progress: None,
+    report_progress: ReportProgress = lambda progress: None,
 ) -> Progress:
-    """Compute what is missing of a sweep in an opened folder, telling how far it is.
+    """Compute the missing parts of a sweep.
 
-    `make_executor` is called again where an executor takes no more; it is given at most
-    `num_in_hand` parts at a time, so that it does not hold what it has not begun.
+    Args:
+        plan: the sweep, as returned by `folder.open`.
+        folder: the results folder.
+        make_executor: creates an executor; called again when an executor breaks.
+        num_in_flight: parts submitted at a time.
+        shard: the share of the parts that this run computes.
+        report_progress: called after each part.
 
     Raises:
-        InputError: nothing more can be written; a constraint cannot be computed; workers die.
+        InputError: the folder cannot be written to, a constraint cannot be evaluated, or workers
+            keep dying.
     """
     with folder.locked(f"{shard.number}-of-{shard.count}"):
         folder.remove_leftovers(shard.parts(plan))
-        progress, missing = _look(plan, folder, shard, tell)
-        work = _Work(plan, folder, tell, progress, deque(missing))
+        progress, missing = _scan(plan, folder, shard, report_progress)
+        work = _Dispatcher(plan, folder, report_progress, progress, deque(missing))
         while work.missing:
             executor = make_executor()
             try:
-                work.use(executor, num_in_hand)
+                work.use(executor, num_in_flight)
             finally:
                 executor.shutdown(cancel_futures=True)
     return work.progress
 
 
-def _look(
-    plan: Plan, folder: SweepFolder, shard: Shard, tell: Tell
+def _scan(
+    plan: Plan, folder: SweepFolder, shard: Shard, report_progress: ReportProgress
 ) -> tuple[Progress, Sequence[int]]:
-    """What is there already, and the parts that are missing or damaged."""
+    """Return the progress so far, and the numbers of missing or damaged parts."""
     progress = Progress(len(shard.parts(plan)), shard.num_points(plan))
     missing = []
     for number in shard.parts(plan):
@@ -111,65 +126,65 @@ def _look(
             missing.append(number)
         else:
             progress = progress.and_part(counts, was_there=True)
-        tell(progress)
+        report_progress(progress)
     return progress, missing
 
 
 @dataclass
-class _Work:
-    """The parts that are still to be computed."""
+class _Dispatcher:
+    """Hands parts to executors and writes the results."""
 
     plan: Plan
     folder: SweepFolder
-    tell: Tell
+    report_progress: ReportProgress
     progress: Progress
     missing: deque[int]
     deaths: Counter[int] = field(default_factory=Counter)
 
-    def use(self, executor: Executor, num_in_hand: int) -> None:
-        """Have an executor compute parts until none is missing, or until it takes no more."""
-        in_hand: dict[Future[Part], int] = {}
+    def use(self, executor: Executor, num_in_flight: int) -> None:
+        """Compute parts until none is missing or the executor breaks."""
+        in_flight: dict[Future[Part], int] = {}
         broken = False
-        while in_hand or (self.missing and not broken):
-            broken = broken or not self.hand_out(executor, in_hand, num_in_hand)
-            self.put_back(self.collect(in_hand))
+        while in_flight or (self.missing and not broken):
+            broken = broken or not self.hand_out(executor, in_flight, num_in_flight)
+            self.put_back(self.collect(in_flight))
 
     def hand_out(
-        self, executor: Executor, in_hand: dict[Future[Part], int], num_in_hand: int
+        self, executor: Executor, in_flight: dict[Future[Part], int], num_in_flight: int
     ) -> bool:
-        """Give the executor parts to compute; whether it took them."""
-        while self.missing and self.may_begin(self.missing[0], in_hand.values(), num_in_hand):
+        """Submit parts; False if the executor is broken."""
+        while self.missing and self.may_begin(self.missing[0], in_flight.values(), num_in_flight):
             try:
-                in_hand[executor.submit(run_part, self.plan, self.missing[0])] = self.missing[0]
+                in_flight[executor.submit(run_part, self.plan, self.missing[0])] = self.missing[0]
             except BrokenExecutor:
                 return False
             self.missing.popleft()
         return True
 
-    def may_begin(self, number: int, in_hand: Collection[int], num_in_hand: int) -> bool:
-        """Whether a part may be handed out now; what was lost repeatedly is computed alone."""
-        alone = any(self.deaths[one] > _DEATHS_TOGETHER for one in (number, *in_hand))
-        return len(in_hand) < (1 if alone else num_in_hand)
+    def may_begin(self, number: int, in_flight: Collection[int], num_in_flight: int) -> bool:
+        """Whether a part may start now; parts lost repeatedly run alone."""
+        alone = any(self.deaths[one] > _DEATHS_TOGETHER for one in (number, *in_flight))
+        return len(in_flight) < (1 if alone else num_in_flight)
 
-    def collect(self, in_hand: dict[Future[Part], int]) -> list[int]:
-        """Write what is finished; the parts that were lost with a worker."""
+    def collect(self, in_flight: dict[Future[Part], int]) -> list[int]:
+        """Write finished parts and return the numbers of lost ones."""
         lost = []
-        for future in wait(in_hand, return_when=FIRST_COMPLETED).done:
-            number = in_hand.pop(future)
+        for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
+            number = in_flight.pop(future)
             if isinstance(future.exception(), BrokenExecutor):
                 lost.append(number)
                 continue
             part = future.result()
             self.folder.write(part)
             self.progress = self.progress.and_part(part.counts)
-            self.tell(self.progress)
+            self.report_progress(self.progress)
         return sorted(lost)
 
     def put_back(self, lost: Sequence[int]) -> None:
-        """Have parts computed again, unless they seem to be why workers die.
+        """Queue lost parts again.
 
         Raises:
-            InputError: workers died too often with one of them in hand.
+            InputError: a part was lost too often, so it probably kills its workers.
         """
         self.deaths.update(lost)
         self.missing.extendleft(reversed(lost))
@@ -180,15 +195,15 @@ class _Work:
 
     def _cause_of_deaths(self, number: int) -> Problem:
         indices = self.plan.indices(number)
-        ends = (in_words(self.plan.cells(index)) for index in (indices[0], indices[-1]))
+        ends = (describe_point(self.plan.cells(index)) for index in (indices[0], indices[-1]))
         points = " to ".join(dict.fromkeys(ends))
         message = (
-            f"workers died {self.deaths[number]} times with part {number} in hand, which is points "
+            f"workers died {self.deaths[number]} times while they computed part {number}, points "
             f"{indices[0]} to {indices[-1]}: {points}"
         )
-        reason = "the system ends processes when memory runs out, and libraries can crash"
+        reason = "the system kills processes when memory runs out, and libraries can crash"
         fix = (
-            "give the same command again with --workers 1 and without --executor, which needs the "
-            "least memory and shows what happens; what was finished is not done again"
+            "run the same command with --workers 1 and without --executor, which needs the least "
+            "memory and shows the error; finished parts are kept"
         )
         return Problem("E850", message, Location(str(self.folder.path)), reason, fix)

@@ -1,7 +1,7 @@
-"""Whether each value of a sweep's axes is one that its field can have.
+"""Check that each value of an axis is valid for its field.
 
-Combinations may be illegal, and are then counted. A value that no scenario can have is a mistake in
-the file. So each axis is walked alone, with the others at their first value.
+Combinations of values may be illegal; these are counted. A value that is invalid by itself is an
+error in the sweep file. So each axis is checked alone, with the others at their first value.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from simtrain.strict_yaml import Document, document_with, overlay
 from simtrain.sweep.axes import Axis, location_of
 from simtrain.sweep.fields import BASE, Assignment
 
-# Fields that decide about the profile; to look at it for every other value would take long.
+# Fields that select or change the profile; loading it for every other value would be slow.
 _OF_THE_PROFILE = {"base", "cluster", "hardware"}
 
 
 def check_values(
     document: Document, axes: Sequence[Axis], base: str, bases: Mapping[str, Document]
 ) -> dict[str, Location | None]:
-    """The clusters of the grid, and where each was written.
+    """Validate all values; return the clusters of the grid with their positions in the file.
 
     Raises:
-        InputError: with the place of each value that no scenario or profile can have.
+        InputError: each invalid value, with its position.
     """
     problems: dict[Problem, None] = {}
     clusters: dict[str, Location | None] = {}
@@ -38,7 +38,7 @@ def check_values(
         except InputError as error:
             problems |= dict.fromkeys(error.problems)
             if varied is None:
-                # Whatever is wrong here would be wrong at every other value too.
+                # An error at the first point would repeat at every other point.
                 break
     if problems:
         raise InputError(problems)
@@ -46,11 +46,11 @@ def check_values(
 
 
 def _walk(axes: Sequence[Axis]) -> Iterator[tuple[Axis | None, tuple[int, ...]]]:
-    """The grid's first point, then each axis with the others at their first value."""
+    """Yield the first point of the grid, then each axis with the others at their first value."""
     first = (0,) * len(axes)
     yield None, first
     for number, axis in enumerate(axes):
-        # Of a range the last alone: what is between is no worse.
+        # Only the last value of a range: the values between are no worse.
         start = max(1, len(axis) - 1) if isinstance(axis.values, range) else 1
         for position in range(start, len(axis)):
             yield axis, (*first[:number], position, *first[number + 1 :])
@@ -63,7 +63,7 @@ def _scenario(
     base: str,
     bases: Mapping[str, Document],
 ) -> Scenario:
-    """The scenario at a point, which knows where each of its values was written."""
+    """The scenario at a point, with the position of each value in the file."""
     places = list(zip(axes, chosen, strict=True))
     laid: list[tuple[Assignment, Location | None]] = [
         (assignment, location_of(document, axis, position, assignment[0]))

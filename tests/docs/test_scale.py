@@ -136,5 +136,5 @@ def test_a_file_system_without_locks_is_refused(
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    with pytest.raises(InputError, match=r"E829 files(.|\n)*Function not implemented\n  fix: give"):
+    with pytest.raises(InputError, match=r"E829 files(.|\n)*Function not implemented\n  fix: use"):
         run(plan_of(here), here / "out")

@@ -53,13 +53,13 @@ def run(
     plan: Plan,
     out: pathlib.Path,
     make_executor: Callable[[], Executor] = SerialExecutor,
-    in_hand: int = 1,
+    in_flight: int = 1,
     shard: Shard = Shard(),  # noqa: B008
-    tell: Callable[[Progress], None] = lambda progress: None,
+    report_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     folder = SweepFolder(out)
     plan = folder.open(plan)
-    return run_sweep(plan, folder, make_executor, in_hand, shard, tell)
+    return run_sweep(plan, folder, make_executor, in_flight, shard, report_progress)
 
 
 def files_of(out: pathlib.Path) -> dict[str, bytes]:

@@ -40,11 +40,11 @@ def out(whole: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     ("name", "value", "says"),
     [
         ("part_size", 0, "part_size is 0, but must be 1 or more"),
-        ("part_size", "5", 'part_size is "5", which no sweep writes'),
+        ("part_size", "5", 'part_size is "5", but must be int'),
         ("part_size", True, "part_size is true"),
         ("part_size", None, "part_size is null"),
         ("part_size", float("nan"), "part_size is NaN"),
-        ("versions", [], "versions is .., which no sweep writes"),
+        ("versions", [], "versions is .., but must be dict"),
         ("name", None, "name is null"),
         ("hash", 3, "hash is 3"),
     ],
@@ -62,7 +62,7 @@ def test_an_edited_plan_is_refused(
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("[]", "holds no plan"), ("{}", "'hash' is missing"), ("[" * 100_000, "recursion")],
+    [("[]", "does not contain"), ("{}", "'hash' is missing"), ("[" * 100_000, "recursion")],
 )
 def test_what_is_no_plan_is_refused(plan: Plan, out: pathlib.Path, text: str, says: str) -> None:
     (out / "sweep.json").write_text(text)

@@ -39,7 +39,7 @@ def test_queries_answer_while_the_sweep_runs(plan: Plan, tmp_path: pathlib.Path)
             seen.append((rows, [{"n": progress.counts.num_rows}]))
 
     seen: list[tuple[Any, Any]] = []
-    run(plan, tmp_path / "out", tell=look)
+    run(plan, tmp_path / "out", report_progress=look)
     assert len(seen) == NUM_PARTS and all(found == said for found, said in seen)
 
 
@@ -91,7 +91,7 @@ def test_wrong_sql_is_told(whole: pathlib.Path, sql: str, says: str) -> None:
 
 
 def test_folders_without_results_are_told(plan: Plan, tmp_path: pathlib.Path) -> None:
-    for expected in ("E820 this folder holds no sweep", "E820 no part is finished yet"):
+    for expected in ("E820 this folder contains no sweep", "E820 no part is finished yet"):
         outcome = call("query", str(tmp_path / "out"), "select 1")
         assert (outcome.exit_code, outcome.stdout) == (2, "")
         assert expected in outcome.stderr

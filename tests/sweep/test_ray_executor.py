@@ -100,14 +100,14 @@ def test_what_a_node_loses_is_done_again(
         made.append(RayExecutor(FakeRay([None, death(), None, RayTaskError(death())]), NEEDS))
         return made[-1]
 
-    progress = run(plan, tmp_path / "out", make, in_hand=2)
+    progress = run(plan, tmp_path / "out", make, in_flight=2)
     assert (progress.num_lost, progress.done, len(made)) == (2, NUM_PARTS, 1)
     assert files_of(tmp_path / "out") == files_of(whole)
 
 
 def test_a_part_that_no_node_survives_ends_the_sweep(plan: Plan, tmp_path: pathlib.Path) -> None:
     ray = FakeRay([WorkerCrashedError("the worker died")] * 100)
-    with pytest.raises(InputError, match="E850 workers died 4 times with part 0 in hand"):
+    with pytest.raises(InputError, match="E850 workers died 4 times while they computed part 0"):
         run(plan, tmp_path / "out", lambda: RayExecutor(ray, NEEDS))
     assert ray.num_shutdowns == 1
 
@@ -134,7 +134,7 @@ def test_what_is_given_up_is_cancelled() -> None:
 def test_nodes_are_given_the_files_of_profiles(
     tmp_path: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """A path that leads nowhere on the node, and a shipped name of which it has another file."""
+    """A path that the step is 0 on the node, and a shipped name of which it has another file."""
     driver = tmp_path / "driver"
     driver.mkdir()
     monkeypatch.chdir(driver)
@@ -169,9 +169,9 @@ def test_where_no_cluster_answers_it_says_so(address: str, monkeypatch: MonkeyPa
     for where, reason in (
         (address, "Failed to connect to Ray cluster"),
         ("127.0.0.1:1", "Connection refused"),
-        ("127.0.0.1:70000", "this is not host:port"),
-        ("auto", "this is not host:port"),
-        ("ray://127.0.0.1:10001", "this is not host:port"),
+        ("127.0.0.1:70000", "the address is not host:port"),
+        ("auto", "the address is not host:port"),
+        ("ray://127.0.0.1:10001", "the address is not host:port"),
     ):
         with pytest.raises(InputError, match=f"E852 no Ray cluster(.|\n)*{reason}(.|\n)*fix: run"):
             connect(where, NEEDS)
@@ -180,7 +180,7 @@ def test_where_no_cluster_answers_it_says_so(address: str, monkeypatch: MonkeyPa
 def test_options_that_would_change_nothing_are_refused(tmp_path: pathlib.Path) -> None:
     for options, expected in (
         (("--address", "head:6379"), "E854 processes on this machine have no address"),
-        (("--executor", "ray"), "E854 which Ray cluster is to compute is not said"),
+        (("--executor", "ray"), "E854 the address of the Ray cluster is missing"),
     ):
         outcome = sweep(tmp_path, *options)
         assert outcome.exit_code == 2 and expected in outcome.stderr and "fix:" in outcome.stderr

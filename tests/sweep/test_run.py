@@ -114,7 +114,7 @@ def test_counts_add_up_and_the_first_of_the_fastest_is_best(plan: Plan) -> None:
 def test_a_constraint_that_fails_at_a_point_says_at_which(tmp_path: pathlib.Path) -> None:
     text = SMALL.replace("tensor * pipeline <= 16", "1 / (4 - pipeline) > 0")
     plan = plan_of(tmp_path, text)
-    with pytest.raises(InputError, match=r"division by zero(.|\n)*point 6, parallelism.tensor: 1"):
+    with pytest.raises(InputError, match=r"division by zero(.|\n)*point 6: parallelism.tensor: 1"):
         run_part(plan, 0)
 
 
@@ -131,7 +131,7 @@ def test_two_processes_write_the_same_bytes_though_one_is_killed(
             os.kill(killed[0].pid, signal.SIGKILL)
 
     killed: list[Any] = []
-    progress = run(plan, tmp_path / "out", partial(local_executor, 2), 2, tell=kill_one)
+    progress = run(plan, tmp_path / "out", partial(local_executor, 2), 2, report_progress=kill_one)
     assert killed and progress.done == NUM_PARTS
     assert files_of(tmp_path / "out") == files_of(whole)
 
@@ -154,7 +154,7 @@ def test_what_is_lost_with_a_worker_is_done_again(
     plan: Plan, whole: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     Dying.deaths = 3
-    progress = run(plan, tmp_path / "out", Dying, in_hand=2)
+    progress = run(plan, tmp_path / "out", Dying, in_flight=2)
     assert progress.num_lost == 3
     assert files_of(tmp_path / "out") == files_of(whole)
 
@@ -163,7 +163,7 @@ class Shared(Executor):
     """Workers that all die with whoever computes part 2, as processes of a pool do."""
 
     def __init__(self) -> None:
-        self.in_hand: dict[int, Future[Any]] = {}
+        self.in_flight: dict[int, Future[Any]] = {}
         self.lock = threading.Lock()
         self.is_broken = False
 
@@ -172,17 +172,17 @@ class Shared(Executor):
             if self.is_broken:
                 raise BrokenExecutor
             threading.Timer(0.005, self.finish).start()
-            return self.in_hand.setdefault(args[1], Future())
+            return self.in_flight.setdefault(args[1], Future())
 
     def finish(self) -> None:
         with self.lock:
-            self.is_broken |= 2 in self.in_hand
-            for number, future in self.in_hand.items():
+            self.is_broken |= 2 in self.in_flight
+            for number, future in self.in_flight.items():
                 if self.is_broken:
                     future.set_exception(BrokenExecutor())
                 else:
                     future.set_result(run_part(self.plan, number))
-            self.in_hand.clear()
+            self.in_flight.clear()
 
 
 def test_the_part_that_kills_every_worker_ends_the_sweep(
@@ -191,12 +191,12 @@ def test_the_part_that_kills_every_worker_ends_the_sweep(
     """It is told from those that were only in hand beside it, and with the points in it."""
     monkeypatch.setattr(Shared, "plan", plan, raising=False)
     with pytest.raises(InputError) as ended:
-        run(plan, tmp_path / "out", Shared, in_hand=4)
+        run(plan, tmp_path / "out", Shared, in_flight=4)
     (problem,) = ended.value.problems
     ends = [", ".join(f"{k}: {v}" for k, v in plan.cells(index).items()) for index in (10, 14)]
     assert problem.code == "E850" and problem.fix and "--workers 1" in problem.fix
     assert problem.message == (
-        "workers died 4 times with part 2 in hand, which is points 10 to 14: " + " to ".join(ends)
+        "workers died 4 times while they computed part 2, points 10 to 14: " + " to ".join(ends)
     )
     finished = files_of(tmp_path / "out")
     assert finished.items() <= files_of(whole).items() and len(finished) >= 2
@@ -271,7 +271,7 @@ def test_ctrl_c_says_what_is_on_disk(
     arguments = ("sweep", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"))
     outcome = call(*arguments, "--workers", "1", "--part-size", "5")
     assert outcome.exit_code == 130
-    assert "of 5 parts are on disk; the same command goes on" in outcome.stderr
+    assert "of 5 parts are on disk; run the same command to resume" in outcome.stderr
     assert len(files_of(tmp_path / "out")) == 2
 
 
@@ -298,8 +298,8 @@ def test_damaged_parts_are_done_again_and_said(whole: pathlib.Path, tmp_path: pa
     command = ("sweep", str(tmp_path / "small.yaml"), "--out", str(tmp_path / "out"))
     outcome = call(*command, "--workers", "1")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert "damaged, and done again: 2 parts (1, 3)" in outcome.stdout
-    assert "2 parts were there already" in outcome.stdout
+    assert "recomputed 2 parts that were damaged (1, 3)" in outcome.stdout
+    assert "2 parts found on disk" in outcome.stdout
     assert files_of(tmp_path / "out") == files_of(whole)
 
 
@@ -325,7 +325,7 @@ def test_a_folder_of_another_sweep_is_refused(plan: Plan, tmp_path: pathlib.Path
     out = tmp_path / "out"
     SweepFolder(out).open(plan)
     other = plan_of(tmp_path, overrides=["model.vocab_size=1024"])
-    assert 'E821 the folder holds the results of another sweep, "small"' in refusal_of(out, other)
+    assert "E821 the folder contains the results of another sweep" in refusal_of(out, other)
     assert "E821 the results here are cut into parts of 5 points" in refusal_of(out, plan, 7)
     assert SweepFolder(out).open(plan_of(tmp_path)).part_size == PART_SIZE
     known = json.loads((out / "sweep.json").read_text())
@@ -338,10 +338,10 @@ def test_a_folder_of_another_sweep_is_refused(plan: Plan, tmp_path: pathlib.Path
 
 def test_a_folder_of_something_else_is_refused(plan: Plan, tmp_path: pathlib.Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    assert "E821 the folder holds something, but no sweep" in refusal_of(tmp_path, plan)
+    assert "E821 the folder contains files, but no sweep" in refusal_of(tmp_path, plan)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     in_the_way = refusal_of(tmp_path / "thesis.tex", plan)
-    assert "E824 cannot write" in in_the_way and "move what is in the way" in in_the_way
+    assert "E824 cannot write" in in_the_way and "move the file that is in the way" in in_the_way
 
 
 def test_a_sweep_runs_once_in_a_folder(plan: Plan, tmp_path: pathlib.Path) -> None:
