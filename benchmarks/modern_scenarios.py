@@ -64,6 +64,7 @@ def modern_scenario(rng: random.Random) -> Values:
     }
     if rng.random() < 0.25:
         _add_experts(rng, scenario)
+    _add_modules(rng, scenario)
     scenario["software"] |= _software(rng, scenario)
     if rng.random() < 0.3:
         scenario["hardware"] = {"gpu": {"memory_capacity": rng.choice(_MEMORIES)}}
@@ -250,6 +251,27 @@ def _userbuffers(rng: random.Random, split: Values, model: Values, precision: Va
     tokens = model["seq_length"] // split.get("context", 1)
     fits = tokens % (4 * split["tensor"]) == 0
     return {"tensor_parallel": True, "userbuffers": True} if fits and rng.random() < 0.4 else {}
+
+
+def _add_modules(rng: random.Random, scenario: Values) -> None:
+    """Let selective recompute name modules that the model has."""
+    model, policy = scenario["model"], scenario["recompute"]
+    experts = model.get("experts")
+    if policy["strategy"] != "selective" or rng.random() < 0.3:
+        return
+    has = {
+        "core_attention": True,
+        "mlp": not experts or "layer_frequency" in experts or "first_dense_layers" in experts,
+        "layernorm": scenario["precision"]["compute"] != "fp8",
+        "mla_up_proj": "latent_attention" in model,
+        "moe": experts,
+        "moe_act": experts and scenario["precision"]["compute"] != "fp8",
+        "shared_experts": experts and "shared_ffn_hidden_size" in experts,
+    }
+    modules = [module for module, has_it in has.items() if has_it and rng.random() < 0.5]
+    policy["modules"] = modules or ["core_attention"]
+    if {"mlp", "layernorm"} & {*modules} and scenario["precision"]["compute"] != "fp8":
+        scenario["software"] |= _sometimes(rng, norm_in_linear=[True, False])
 
 
 def _software(rng: random.Random, scenario: Values) -> Values:

@@ -31,6 +31,8 @@ class Kernels:
         fused_cross_entropy: the loss, from logits that stay in the compute type.
         fused_gradient_accumulation: a weight's gradient, added up by the product that computes it.
         attention_speed: of fused attention, against the kernel of the hardware profile.
+        norm_in_linear: a norm is a part of the linear layer after it, if there is but one. Its
+            kernel is its own; what recompute drops differs.
     """
 
     fused_softmax: bool = True
@@ -41,6 +43,7 @@ class Kernels:
     fused_cross_entropy: bool = False
     fused_gradient_accumulation: bool = True
     attention_speed: float = 1.0
+    norm_in_linear: bool = False
 
 
 PAPER_KERNELS = Kernels()
@@ -74,6 +77,7 @@ class Stack(Strict):
     fused_dropout_add: Entry[bool]
     fused_cross_entropy: Entry[bool]
     fused_gradient_accumulation: Entry[bool]
+    norm_in_linear: Entry[bool]
     fused_optimizer: Entry[bool]
     attention_backend: Entry[AttentionBackend]
     in_place_cross_entropy: Entry[bool]

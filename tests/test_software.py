@@ -265,6 +265,8 @@ def result_of(software: tuple[tuple[str, Any], ...], model: str) -> Result:
     sections["batch"] = {"micro": B, "global": 2 * B}
     if software[-1][0] == "fully_shard":
         sections |= {"parallelism": {"data": 2}, "memory": {"zero_stage": 3}}
+    if software[-1][0] == "norm_in_linear":
+        sections["recompute"] = {"modules": ["mlp"]}
     return simulate(scenario({"LLAMA": LLAMA, "GPT": GPT}[model], dict(software), **sections))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from docs.update import commands, models, papers, simulations, stacks, what_ifs
+from docs.update import commands, models, papers, recompute, simulations, stacks, what_ifs
 from docs.update.documents import text_of
 from docs.update.markers import Marked, marked, replaced
 from docs.update.request import Generator, Request
@@ -12,6 +12,7 @@ from simtrain.pages.explanation_page import errors_document
 GENERATORS: dict[str, Generator] = {
     **simulations.GENERATORS,
     **models.GENERATORS,
+    **recompute.GENERATORS,
     **papers.GENERATORS,
     **stacks.GENERATORS,
     **what_ifs.GENERATORS,

@@ -14,6 +14,7 @@ from simtrain.importing.megatron_data_parallel import set_memory, set_overlap
 from simtrain.importing.megatron_experts import set_expert_parallelism, set_mlp
 from simtrain.importing.megatron_model import set_attention
 from simtrain.importing.megatron_precision import set_precision
+from simtrain.importing.megatron_recompute import set_norms, set_recompute
 from simtrain.importing.megatron_software import set_software
 from simtrain.importing.megatron_userbuffers import set_userbuffers
 from simtrain.importing.megatron_values import (
@@ -73,10 +74,11 @@ class _Mapping(Reader):
         self._stages()
         data = self._replicas()
         self._batch(data)
-        self._recompute()
+        set_recompute(self)
         set_memory(self, data)
         self._attention()
         set_software(self)
+        set_norms(self)
         set_precision(self)
         self._overlap()
         set_expert_parallelism(self)
@@ -300,30 +302,6 @@ class _Mapping(Reader):
         else:
             comment = "default of Megatron-LM: micro x data"
             self.draft.set("batch.global", (micro or 1) * data, comment)
-
-    def _recompute(self) -> None:
-        names = ("recompute_granularity", "recompute_activations")
-        granularity = "selective" if self.flag("recompute_activations") else "none"
-        strategies = {"full": "full", "selective": "selective", "none": "none"}
-        strategy = self.choice("recompute_granularity", strategies, granularity)
-        self.set("recompute.strategy", strategy, *names)
-        modules = self.known("recompute_modules")
-        if strategy == "selective" and modules and "core_attn" not in modules.value.split():
-            # Only what is in the list is recomputed; other modules are not modelled.
-            comment = f"{self.origin('recompute_modules')}: not the attention core"
-            self.draft.set("recompute.strategy", "none", comment, modules.place)
-        if strategy == "full":
-            method = self.choice(
-                "recompute_method", {"uniform": "uniform", "block": "block"}, "uniform"
-            )
-            self.set("recompute.method", method, "recompute_method")
-            layers = self.integer("recompute_num_layers")
-            self.set("recompute.num_layers", layers or 1, "recompute_num_layers")
-            if self.flag("distribute_saved_activations"):
-                self.set("recompute.distribute", True, "distribute_saved_activations")
-        name = "num_microbatches_with_partial_activation_checkpoints"
-        if kept := self.integer(name):
-            self.set("recompute.keep_microbatches", kept, name)
 
     def _attention(self) -> None:
         names = ("attention_backend", "use_flash_attn", "transformer_impl")

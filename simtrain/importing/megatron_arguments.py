@@ -78,6 +78,8 @@ MAPPED: dict[str, str] = {
     "global_batch_size": "batch.global",
     "recompute_activations": "recompute.strategy",
     "recompute_granularity": "recompute.strategy",
+    "recompute_modules": "recompute.modules",
+    "moe_layer_recompute": "recompute.modules",
     "recompute_method": "recompute.method",
     "recompute_num_layers": "recompute.num_layers",
     "distribute_saved_activations": "recompute.distribute",
@@ -174,7 +176,6 @@ NOT_MODELLED: dict[str, Effect] = {
     "overlap_moe_expert_parallel_comm": Effect(
         "all-to-alls are hidden behind another microbatch: faster; more memory"
     ),
-    "moe_layer_recompute": Effect("experts alone are recomputed: slower; less memory"),
     "moe_apply_probs_on_input": Effect("probabilities weigh inputs: other rows are read"),
     "moe_use_legacy_grouped_gemm": Effect("other kernels for the products of experts"),
     "moe_extended_tp": Effect("each expert is divided over all ranks of its group"),
@@ -287,7 +288,6 @@ NOT_MODELLED: dict[str, Effect] = {
     "variable_seq_lengths": Effect("microbatches of different lengths"),
     "rampup_batch_size": Effect("the first iterations have smaller batches"),
     "decoder_seq_length": Effect("sequences of the decoder have another length"),
-    "recompute_modules": Effect("modules beside the attention core are recomputed", ("core_attn",)),
     "cpu_offloading_num_layers": Effect("activations of layers are kept by the host", ("0",)),
     "optimizer_offload_fraction": Effect("the rest of the states stay on the GPU", ("1.0", "1")),
     "overlap_cpu_optimizer_d2h_h2d": Effect("copies to and from the host are hidden"),

@@ -12,6 +12,7 @@ from simtrain.pages.memory_page import memory_verdict, peaks_table
 from simtrain.pages.tables import Bar, FittedTable, notes, properties
 from simtrain.report.breakdown import PART_LABELS
 from simtrain.report.result import Result
+from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.units import format_seconds
 
 HOST_BOUND = 0.05
@@ -28,7 +29,9 @@ def result_page(result: Result) -> RenderableType:
 def _headline(result: Result) -> Table:
     scenario = result.scenario
     fused = ["fused attention"] if scenario.attention_backend == "fused" else []
-    settings = [scenario.strategy, scenario.schedule, *fused]
+    modules = scenario.recompute.modules
+    named = [] if modules == DEFAULT_MODULES else [f"recomputes {' '.join(modules)}"]
+    settings = [scenario.strategy, *named, scenario.schedule, *fused]
     rows = (
         ("scenario", f"{scenario.name} ({', '.join(settings)})"),
         ("parameters", result.parameters_in_words),

@@ -21,6 +21,7 @@ from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.expert_rules import EXPERT_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.precision_rules import PRECISION_RULES
+from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
@@ -42,6 +43,7 @@ _RULES: list[Rule] = [
     *EXPERT_RULES,
     *USERBUFFER_RULES,
     *PRECISION_RULES,
+    *RECOMPUTE_RULES,
     *SOFTWARE_RULES,
 ]
 _rule = registering(_RULES)

@@ -21,6 +21,17 @@ def _adds_one_by_one(scenario: Scenario) -> bool:
     return model.biases or model.hidden_dropout > 0 or model.parallel_attention_mlp != "none"
 
 
+def _recomputes_beside_norms(scenario: Scenario) -> bool:
+    """Whether recompute drops other tensors if norms are parts of linear layers."""
+    model, policy = scenario.model, scenario.recompute
+    can_differ = model.parallel_attention_mlp == "none" and scenario.precision.compute != "fp8"
+    if policy.strategy != "selective" or not can_differ:
+        return False
+    is_dense = model.has_dense_layers
+    drops_norms = "layernorm" in policy.modules and (is_dense or model.latent_attention is None)
+    return drops_norms or ("mlp" in policy.modules and is_dense)
+
+
 _Used = Callable[[Scenario], object]
 _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
     "fused_softmax": (
@@ -52,6 +63,11 @@ _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
         _adds_one_by_one,
         "the model adds neither biases nor dropout to its residuals",
         {"model.biases": [True]},
+    ),
+    "norm_in_linear": (
+        _recomputes_beside_norms,
+        "no recompute depends on whether a norm is a part of the linear layer after it",
+        {"recompute.modules": [["mlp"]]},
     ),
     "fused_optimizer": (
         lambda one: not one.memory.offload_optimizer,

@@ -34,6 +34,8 @@ class Software(Section):
     fused_dropout_add: bias, dropout and residual are one kernel.
     fused_cross_entropy: the loss is fused, and its logits stay in the compute type.
     fused_gradient_accumulation: the product that computes a weight's gradient also adds it up.
+    norm_in_linear: a norm is a part of the linear layer after it, if there is but one
+        (Transformer Engine's LayerNormLinear), which matters to recompute.modules alone.
     fused_optimizer: Adam is one pass over its states.
     cuda_graphs: passes are recorded once and launched whole, so no kernel waits for the host.
     fully_shard: memory.zero_stage 3 is PyTorch's fully_shard: fp32 shards, which are the master
@@ -50,6 +52,7 @@ class Software(Section):
     fused_dropout_add: bool | None = Field(default=None, examples=["false"])
     fused_cross_entropy: bool | None = Field(default=None, examples=["true"])
     fused_gradient_accumulation: bool | None = Field(default=None, examples=["false"])
+    norm_in_linear: bool | None = Field(default=None, examples=["true"])
     fused_optimizer: bool | None = Field(default=None, examples=["false"])
     cuda_graphs: bool | None = Field(default=None, examples=["true"])
     fully_shard: bool | None = Field(default=None, examples=["true"])

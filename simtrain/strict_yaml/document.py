@@ -18,9 +18,11 @@ def dotted(path: Path) -> str:
 
 
 def as_scalar(value: object) -> str:
-    """A plain value as YAML writes it, without quotes: 8, true, null, 1f1b."""
+    """A plain value as YAML writes it, without quotes: 8, true, null, 1f1b, [mlp, moe]."""
     if value is None:
         return "null"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(as_scalar, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -264,7 +264,7 @@ _EXPLANATIONS: dict[str, Callable[[_Refusal], Problem]] = {
     "float_type": _expecting("a number"),
     "bool_type": _expecting("true or false", _bool_hint),
     "string_type": _expecting("text", _text_hint),
-    "list_type": _expecting("a list"),
+    **dict.fromkeys(("list_type", "tuple_type"), _expecting("a list")),
     **dict.fromkeys(("model_type", "dict_type"), _expecting('a section with "name: value" lines')),
     **dict.fromkeys(_LIMITS, _explain_limit),
     "literal_error": _explain_choice,

@@ -15,6 +15,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.report import MemoryReport, memory_report
 from simtrain.plan import Plan
 from simtrain.scenario import RecomputePolicy, Scenario
+from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.schedules import most_outstanding
 from simtrain.studies.most_that_fit import most_that_fit
 from simtrain.units import format_bytes, format_seconds
@@ -190,6 +191,7 @@ def policy_words(policy: RecomputePolicy) -> str:
     """How a policy recomputes, but for the microbatches that it keeps."""
     layers = f"{policy.num_layers} layer{'s' * (policy.num_layers > 1)}"
     details = {
+        f"modules {', '.join(policy.modules)}": policy.modules != DEFAULT_MODULES,
         f"the first {layers} of each chunk": policy.method == "block",
         f"units of {layers}": policy.method == "uniform" and policy.num_layers > 1,
         "inputs distributed": policy.distribute,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from simtrain.scenario import Scenario
@@ -32,6 +33,9 @@ from simtrain.workload.tape import Tape
 
 _ACTIVATIONS = {"gelu": "GeLU", "swiglu": "SwiGLU", "geglu": "GeGLU", "squared_relu": "ReLU²"}
 _GATED = ("swiglu", "geglu")
+LAYERNORM, MLP, MOE = "layernorm", "mlp", "moe"
+"""Regions of a layer: the norm before attention or MLP, a dense MLP, experts with their router."""
+_Branch = Callable[[Tape, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +69,40 @@ class TransformerLayer:
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """From the layer's input to its output."""
+        if self.parallel_attention_mlp != "none":
+            return self._side_by_side(tape, x)
+        is_dense = self.latent_attention is None
+        y = self._after_norm(tape, x, "attention", self._attention, feeds_products=is_dense)
+        x = self._add(tape, (y,), x, "attention")
+        feeds_mlp = self.experts is None
+        if feeds_mlp and _norm_is_in_linear(tape):
+            with tape.region(MLP):
+                y = self._after_norm(tape, x, "MLP", self._products, feeds_products=True)
+        else:
+            y = self._after_norm(tape, x, "MLP", self._mlp, feeds_products=feeds_mlp)
+        return self._add(tape, (y,), x, "MLP")
+
+    def _side_by_side(self, tape: Tape, x: Tensor) -> Tensor:
+        """Attention and MLP beside each other."""
         shared = self.parallel_attention_mlp == "one_norm"
         feeds_mlp = self.experts is None
         feeds_attention = self.latent_attention is None and (feeds_mlp or not shared)
         given = self._norm(tape, x, "attention", feeds_products=feeds_attention)
         y = self._attention(tape, given)
-        if self.parallel_attention_mlp == "none":
-            x = self._add(tape, (y,), x, "attention")
-            given = self._norm(tape, x, "MLP", feeds_products=feeds_mlp)
-            y = self._mlp(tape, given)
-            return self._add(tape, (y,), x, "MLP")
-        if self.parallel_attention_mlp == "two_norms":
+        if not shared:
             given = self._norm(tape, x, "MLP", feeds_products=feeds_mlp)
         return self._add(tape, (y, self._mlp(tape, given)), x, "attention and MLP")
+
+    def _after_norm(
+        self, tape: Tape, x: Tensor, label: str, branch: _Branch, *, feeds_products: bool
+    ) -> Tensor:
+        """A branch with a norm before it, which is a region unless a linear layer has it."""
+        if feeds_products and _norm_is_in_linear(tape):
+            return branch(tape, self._norm(tape, x, label, feeds_products=True))
+        with tape.region(LAYERNORM) as region:
+            given = self._norm(tape, x, label, feeds_products=feeds_products)
+        y = region.discarded_after = branch(tape, given)
+        return y
 
     def _norm(self, tape: Tape, x: Tensor, label: str, *, feeds_products: bool) -> Tensor:
         name = f"{label} {NORMS[self.normalization]}"
@@ -118,7 +143,13 @@ class TransformerLayer:
 
     def _mlp(self, tape: Tape, x: Tensor) -> Tensor:
         if self.experts:
-            return experts(tape, x, self.experts)
+            with tape.region(MOE):
+                return experts(tape, x, self.experts)
+        with tape.region(MLP):
+            return self._products(tape, x)
+
+    def _products(self, tape: Tape, x: Tensor) -> Tensor:
+        """The MLP's two linear layers and the activation between them."""
         gated, name = self.activation in _GATED, _ACTIVATIONS[self.activation]
         up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
         y = column_linear(
@@ -149,6 +180,11 @@ class TransformerLayer:
     ) -> Tensor:
         combine = dropout_add if self.hidden_dropout else add
         return combine(tape, branches, residual, label, bias=self.biases)
+
+
+def _norm_is_in_linear(tape: Tape) -> bool:
+    """Whether a norm is a part of the linear layer after it, as it is in fp8."""
+    return tape.microbatch.kernels.norm_in_linear or bool(tape.microbatch.fp8_recipe)
 
 
 def gpt_blocks(scenario: Scenario) -> Chunk:

@@ -153,6 +153,10 @@ class IssueOrder:
         """Ops issued so far."""
         return len(self._ops)
 
+    def saved_since(self, position: int) -> set[Tensor]:
+        """Tensors that the ops from a position on save."""
+        return {tensor for op in self._ops[position:] for tensor in op.saves}
+
     def change(self, position: int, transform: Callable[[Op], Op]) -> None:
         """Change an op that has been issued."""
         self._ops[position] = transform(self._ops[position])

@@ -1,6 +1,7 @@
 """Which blocks of a chunk are run again in the backward pass, and what they keep until then.
 
-Source: Megatron-LM's core/recompute.py and tensor_parallel/random.py (`CheckpointFunction`).
+Source: Megatron-LM's core/recompute.py and tensor_parallel/random.py (`CheckpointFunction`, and
+`CheckpointWithoutOutput` for regions that drop their outputs too).
 """
 
 from __future__ import annotations
@@ -8,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.blocks import CORE_ATTENTION
 from simtrain.workload.segments import KEEP, Treatment
 
 KEEP_ALL = RecomputePolicy()
-SELECTIVE = Treatment(regions=frozenset({CORE_ATTENTION}))
 TOKEN_PREDICTION = "multi-token prediction"
 """The region of a module of multi-token prediction, which full recompute runs again."""
 _PREDICTION = Treatment(regions=frozenset({TOKEN_PREDICTION}))
@@ -23,21 +22,21 @@ DROP, KEEP_INPUT = Treatment(drops_all=True), Treatment(drops_all=True, keeps_in
 class Unit:
     """Consecutive layers that keep their ops' tensors, or (`again`) only the input of the first.
 
-    `first` is the number of its first layer in the chunk. `keep_scores` is off for selective
-    recompute; `distribute` keeps 1/t of the input.
+    `first` is the number of its first layer in the chunk. Layers that are not run `again` recompute
+    these `regions` of themselves; `distribute` keeps 1/t of the input.
     """
 
     first: int
     num_layers: int
     again: bool = False
-    keep_scores: bool = True
+    regions: frozenset[str] = frozenset()
     distribute: bool = False
 
     def treatment(self, layer: int) -> Treatment:
         """What a layer of the unit drops."""
         if self.again:
             return KEEP_INPUT if layer == self.first and not self.distribute else DROP
-        return KEEP if self.keep_scores else SELECTIVE
+        return Treatment(self.regions)
 
     @property
     def layers(self) -> range:
@@ -52,7 +51,7 @@ def treatment_outside(policy: RecomputePolicy) -> Treatment:
     nothing with the method block.
     """
     if policy.strategy == "selective":
-        return SELECTIVE
+        return Treatment(_regions(policy))
     is_uniform = policy.strategy == "full" and policy.method == "uniform"
     return _PREDICTION if is_uniform else KEEP
 
@@ -64,8 +63,8 @@ def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
     """
     assert policy.strategy != "auto", "a strategy is chosen before work is laid out"
     if policy.strategy != "full":
-        keep_scores = policy.strategy == "none"
-        return tuple(Unit(layer, 1, keep_scores=keep_scores) for layer in range(num_layers))
+        regions = _regions(policy)
+        return tuple(Unit(layer, 1, regions=regions) for layer in range(num_layers))
     if policy.method == "block":
         recomputed = min(policy.num_layers, num_layers)
         again = (
@@ -81,3 +80,8 @@ def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
         )
         for first in range(0, num_layers, policy.num_layers)
     )
+
+
+def _regions(policy: RecomputePolicy) -> frozenset[str]:
+    """The regions that layers recompute: those that are called as the policy's modules."""
+    return frozenset(policy.modules if policy.strategy == "selective" else ())

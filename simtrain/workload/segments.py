@@ -4,25 +4,34 @@ The backward pass is derived: nodes run last to first, gradients of a tensor tha
 are summed, and a gradient that waits for something else to run is held meanwhile. A saved tensor is
 freed after the last op that reads it. A split backward pass issues the ops of the input gradients
 (`I`) and those of the weight gradients (`W`) apart; what `W` reads of gradients is held in between.
+A block may recompute parts of itself (`tape.Region`), and these parts of themselves.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
+from simtrain.workload.regions import (
+    Part,
+    Versions,
+    derived,
+    parts_of,
+    run_forward,
+    save,
+    saving_only,
+    saving_too,
+)
 from simtrain.workload.tape import Block, Microbatch, Node, Recording, record
 
 BackwardKind = Literal["B", "I", "W"]
 """A whole backward pass, or its input gradients, or its weight gradients."""
-_Change = Callable[[Op], Op]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +39,7 @@ class Treatment:
     """What a block drops in its forward pass and runs again in its backward pass.
 
     Args:
-        regions: parts of it that drop all but their inputs.
+        regions: names of its regions that drop all but their inputs.
         drops_all: it keeps nothing, or only its input.
         keeps_input: whether it then keeps that, as the first block of a unit.
     """
@@ -64,16 +73,15 @@ def forward_segment(run: BlockRun) -> Segment:
     """The forward pass of a block."""
     recording, treatment = run.recording, run.treatment
     order = IssueOrder(run.overlap)
-    for region, nodes in _regions(recording.nodes, treatment.regions):
-        if treatment.drops_all:
-            change = _saving_only({recording.given} if treatment.keeps_input else ())
-        else:
-            change = _saving_only(_inputs(nodes)) if region else _unchanged
-        with order.changing(change):
-            for node in nodes:
-                node.forward(order)
+    if not treatment.drops_all:
+        parts = parts_of(recording.nodes, treatment.regions)
+        ends = run_forward(order, parts, Versions(recording))
+        return _discarding(order.segment(), parts, ends)
+    with order.changing(saving_only({recording.given} if treatment.keeps_input else ())):
+        for node in recording.nodes:
+            node.forward(order)
     if treatment.keeps_input:
-        order.change(0, lambda op: _saving_too(op, recording.given))
+        order.change(0, lambda op: saving_too(op, recording.given))
     return order.segment()
 
 
@@ -104,12 +112,24 @@ def backward_segment(run: BlockRun, kind: BackwardKind = "B") -> Segment:
     return replace(halves[1], frees=frees[place:])
 
 
+def _discarding(segment: Segment, parts: Sequence[Part], ends: Sequence[int]) -> Segment:
+    """A forward pass that drops outputs of parts once nothing forward needs them."""
+    computed_at = {y: end for part, end in zip(parts, ends, strict=True) for y in part.outputs}
+    frees: list[tuple[Tensor, ...]] = [()] * len(segment.ops)
+    for part in parts:
+        if part.discarded_after:
+            end = computed_at[part.discarded_after]
+            saved = (tensor for op in segment.ops[:end] for tensor in op.saves)
+            frees[end - 1] += tuple(dict.fromkeys(x for x in saved if x in part.outputs))
+    return replace(segment, frees=tuple(frees)) if any(frees) else segment
+
+
 class _Backward:
     """Derives the backward pass of a block, node by node."""
 
     def __init__(self, run: BlockRun, kind: BackwardKind) -> None:
         self.recording, self.kind = run.recording, kind
-        self.regions = run.treatment.regions
+        self.parts = parts_of(run.recording.nodes, run.treatment.regions)
         self.order = IssueOrder(run.overlap, _WANTED[kind])
         self.waiting: dict[Tensor, Tensor] = {}
         """Gradients that are held until something else has run, by their tensors."""
@@ -119,40 +139,55 @@ class _Backward:
 
     def segment(self) -> Segment:
         """All ops, last node first."""
-        nodes = self.recording.nodes
-        place = len(nodes)
-        for region, members in reversed([*_regions(nodes, self.regions)]):
-            change = self.run_again(members) if region else _unchanged
-            for node in reversed(members):
-                place -= 1
-                with self.order.changing(change):
-                    first = self.order.position
-                    if node.backward:
-                        node.backward(self.order)
-                self.gradients_of_outputs(node, first)
-                self.gradients_of_inputs(place, node, first)
+        self.go_back(self.parts, Versions(self.recording))
         return self.order.segment()
 
-    def run_again(self, members: Sequence[Node]) -> _Change:
-        """Run a region again; returns what makes its backward read the tensors of this time."""
-        inputs = _inputs(members)
-        produced = [tensor for node in members for tensor in node.outputs]
-        waiting_bytes = sum(
-            tensor.num_bytes
-            for tensor in produced
-            if tensor == self.recording.result or not self.users[tensor] <= set(members)
-        )
+    def go_back(self, parts: Sequence[Part], versions: Versions) -> None:
+        """Run parts backward, last part first, and again what they have dropped."""
+        for part in reversed(parts):
+            for one in parts:
+                if one.discarded_after in part.outputs:
+                    self.run_again(one, versions.within(one))
+                    versions.renew(one)
+            if part.region is None:
+                self.node_back(part.nodes[0], versions)
+                continue
+            inside = versions.within(part)
+            if part.discarded_after is None:
+                self.run_again(part, inside)
+            self.go_back(part.parts, inside)
 
-        def anew(tensor: Tensor) -> Tensor:
-            return tensor if tensor in inputs else _again(tensor, self.recording)
+    def node_back(self, node: Node, versions: Versions) -> None:
+        """Run a node backward."""
+        first = self.order.position
+        if node.backward:
+            with self.order.changing(versions.read):
+                node.backward(self.order)
+        self.gradients_of_outputs(node, first)
+        self.gradients_of_inputs(self.index(node), node, first)
 
-        def as_recompute(op: Op) -> Op:
-            return _as_recompute(op).replace(saves=tuple(map(anew, op.saves)))
+    def run_again(self, part: Part, versions: Versions) -> None:
+        """Run a part forward again, between the backward pass of what follows it and its own."""
+        first, own = self.order.position, {*part.nodes}
+        used_later = [y for y in part.outputs if not self.users[y] <= own]
+        waiting = [y for y in part.outputs if y in used_later or y == self.recording.result]
+        if part.discarded_after:
+            waiting = [y for y in [part.discarded_after] if not self.holds_gradient(y)]
+        waiting_bytes = sum(tensor.num_bytes for tensor in waiting)
+        ends = run_forward(self.order, part.parts, versions, _as_recompute, waiting_bytes)
+        if self.order.position == first:
+            return
+        for one, end in zip(part.parts, ends, strict=True):
+            if part.discarded_after:
+                save(self.order, end - 1, [versions(y) for y in one.outputs if y in used_later])
+        saved = self.order.saved_since(first)
+        for tensor in map(versions, part.inputs):
+            if tensor not in saved:
+                self.reading(first, tensor)
 
-        with self.order.changing(as_recompute, waiting_bytes):
-            for node in members:
-                node.forward(self.order)
-        return lambda op: op.replace(reads=tuple(map(anew, op.reads)))
+    def holds_gradient(self, tensor: Tensor) -> bool:
+        """Whether an op has saved the gradient of a tensor."""
+        return self.waiting.get(tensor, self.to_hold) not in self.to_hold
 
     def gradients_of_outputs(self, node: Node, first: int) -> None:
         """What the node's backward reads: gradients that waited, and what `W` needs of them."""
@@ -206,7 +241,7 @@ class _Backward:
         return self.recording.nodes.index(node)
 
     def saving(self, position: int, tensor: Tensor) -> None:
-        self.order.change(position, lambda op: _saving_too(op, tensor))
+        self.order.change(position, lambda op: saving_too(op, tensor))
 
     def reading(self, position: int, tensor: Tensor) -> None:
         self.order.change(position, lambda op: op.replace(reads=(*op.reads, tensor)))
@@ -220,24 +255,6 @@ def _flow(nodes: Sequence[Node]) -> tuple[dict[Tensor, int], dict[Tensor, set[No
         for tensor in node.inputs:
             users[tensor].add(node)
     return producer, users
-
-
-def _regions(
-    nodes: Sequence[Node], names: frozenset[str]
-) -> Iterator[tuple[str, tuple[Node, ...]]]:
-    """Consecutive nodes by region; "" for nodes outside of the named regions."""
-
-    def region_of(node: Node) -> str:
-        return next((region for region in node.regions if region in names), "")
-
-    for region, members in itertools.groupby(nodes, key=region_of):
-        yield region, tuple(members)
-
-
-def _inputs(nodes: Sequence[Node]) -> set[Tensor]:
-    """What nodes use and do not produce."""
-    produced = {tensor for node in nodes for tensor in node.outputs}
-    return {tensor for node in nodes for tensor in node.inputs} - produced
 
 
 def _frees(run: BlockRun, ops: Sequence[Op]) -> tuple[tuple[Tensor, ...], ...]:
@@ -261,18 +278,8 @@ def _frees(run: BlockRun, ops: Sequence[Op]) -> tuple[tuple[Tensor, ...], ...]:
     return tuple(map(tuple, freed))
 
 
-def _again(tensor: Tensor, recording: Recording) -> Tensor:
-    """The same tensor, computed again."""
-    return _derived(tensor, tensor.name, recording.num_tensors)
-
-
 def _gradient(tensor: Tensor, recording: Recording) -> Tensor:
-    return _derived(tensor, f"gradient of {tensor.name}", 2 * recording.num_tensors)
-
-
-def _derived(tensor: Tensor, name: str, offset: int) -> Tensor:
-    number, storage = tensor.number + offset, tensor.storage + offset
-    return replace(tensor, name=name, number=number, storage=storage)
+    return derived(tensor, f"gradient of {tensor.name}", 2 * recording.num_tensors)
 
 
 def _deferred(node: Node, recording: Recording) -> Tensor:
@@ -282,21 +289,8 @@ def _deferred(node: Node, recording: Recording) -> Tensor:
     return Tensor(name, node.deferred_gradient_bytes, 1, 1, number, number)
 
 
-def _unchanged(op: Op) -> Op:
-    return op
-
-
 def _as_recompute(op: Op) -> Op:
     return op.replace(phase=Phase.RECOMPUTE)
-
-
-def _saving_only(kept: Collection[Tensor]) -> _Change:
-    """Keep of what an op saves only these, and those of them that it reads."""
-    return lambda op: op.replace(saves=tuple(t for t in (*op.saves, *op.reads) if t in kept))
-
-
-def _saving_too(op: Op, tensor: Tensor) -> Op:
-    return op if tensor in op.saves else op.replace(saves=(*op.saves, tensor))
 
 
 _WANTED: dict[BackwardKind, Callable[[Op], bool]] = {

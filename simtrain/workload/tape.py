@@ -171,6 +171,22 @@ class Block(Protocol):
         """Record the forward pass from the output of the block before to its own."""
 
 
+@dataclass(slots=True, eq=False)
+class Region:
+    """Nodes of a tape that a recompute policy can name.
+
+    Args:
+        name: what policies call it; several regions of a block may have the same name.
+        discarded_after: a later tensor. If given, recompute drops the region's outputs too, as soon
+            as this tensor is computed, and runs the region again as soon as its gradient is
+            (Megatron-LM's `CheckpointWithoutOutput`). Otherwise what follows keeps the outputs that
+            it saves, and the region runs again just before its own backward pass.
+    """
+
+    name: str
+    discarded_after: Tensor | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """A function on a tape.
@@ -179,7 +195,7 @@ class Node:
         inputs: tensors that get a gradient from its backward.
         outputs: tensors whose gradients its backward starts from.
         forward, backward: issue its ops.
-        regions: names of the regions around it that may be checkpointed, the outermost first.
+        regions: regions around it that may be recomputed, the outermost first.
         deferred_gradient_bytes: what its weight gradient reads of its output's gradient.
     """
 
@@ -188,7 +204,7 @@ class Node:
     outputs: tuple[Tensor, ...]
     forward: Emit
     backward: Emit | None
-    regions: tuple[str, ...]
+    regions: tuple[Region, ...]
     deferred_gradient_bytes: int
 
 
@@ -202,7 +218,7 @@ class Tape:
     fp8_copies: dict[Tensor, tuple[Tensor, ...]] = field(default_factory=dict)
     """What tensors are cast to, by the tensors; products read and save the copies."""
     _num_tensors: int = 0
-    _regions: tuple[str, ...] = ()
+    _regions: tuple[Region, ...] = ()
 
     def tensor(
         self,
@@ -281,11 +297,11 @@ class Tape:
             self.nodes = outer
 
     @contextmanager
-    def region(self, name: str) -> Iterator[None]:
+    def region(self, name: str) -> Iterator[Region]:
         """Within, nodes belong to a region that a recompute policy can name."""
-        outer = self._regions
-        self._regions = (*outer, name)
-        yield
+        outer, region = self._regions, Region(name)
+        self._regions = (*outer, region)
+        yield region
         self._regions = outer
 
 

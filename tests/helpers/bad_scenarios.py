@@ -149,7 +149,8 @@ WRONG_VALUES = [
         "unknown key of recompute",
         adding("recompute: {strategy: full, layers: 2}\n"),
         ":9:29: E201",
-        "The keys of recompute are strategy, method, num_layers, distribute, keep_microbatches",
+        "The keys of recompute are strategy, modules, method, num_layers, distribute, "
+        "keep_microbatches",
     ),
     bad("no recompute", adding("recompute:\n"), ":9:1: E205", "nothing written"),
     bad("recompute is a list", adding("recompute: [full]\n"), ":9:12: E205", "is a list"),

@@ -81,6 +81,9 @@ MAPPED_EXAMPLES = {
     "global_batch_size": "--global-batch-size 8",
     "recompute_activations": "--recompute-activations",
     "recompute_granularity": "--recompute-granularity selective",
+    "recompute_modules": "--transformer-impl local --recompute-granularity selective "
+    "--recompute-modules core_attn layernorm mlp",
+    "moe_layer_recompute": f"{EXPERTS} --moe-layer-recompute",
     "recompute_method": "--recompute-granularity full --recompute-method block",
     "recompute_num_layers": "--recompute-granularity full --recompute-num-layers 2",
     "distribute_saved_activations": "--tensor-model-parallel-size 2 --recompute-granularity full "

@@ -56,6 +56,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
     assert scenario.schedule == "1f1b"
     assert scenario.recompute.model_dump() == {
         "strategy": "none",
+        "modules": ("core_attention",),
         "method": "uniform",
         "num_layers": 1,
         "distribute": False,

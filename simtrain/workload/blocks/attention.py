@@ -27,8 +27,8 @@ from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.tape import Context, Tape
 from simtrain.workload.work import FP32_BYTES, FusedAttention, Gemm, KernelFamily
 
-CORE_ATTENTION = "core attention"
-"""The region of the core, which Megatron-LM's recompute_modules calls core_attn."""
+CORE_ATTENTION = "core_attention"
+"""The region of the core."""
 
 
 def attention(

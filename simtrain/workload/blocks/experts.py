@@ -32,6 +32,9 @@ from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import ExpertGroups, Parameter, Tape
 
+MOE_ACT, SHARED_EXPERTS = "moe_act", "shared_experts"
+"""Regions: the activation of the experts that tokens are sent to, and the shared expert."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpertMlp:
@@ -95,7 +98,9 @@ def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
     else:
         y = _exchanged(tape, x, probabilities, mlp, groups)
     if mlp.shared_ffn:
-        y = _sum(tape, _gate(tape, x, _shared(tape, x, mlp), mlp), y)
+        with tape.region(SHARED_EXPERTS):
+            shared = _gate(tape, x, _shared(tape, x, mlp), mlp)
+        y = _sum(tape, shared, y)
     return y
 
 
@@ -215,8 +220,9 @@ def _compute(
     chances = pad_rows(tape, chances, load.rows, "experts probability padding")
     width = (1 + mlp.gated) * mlp.ffn // groups.tensor.num_ranks
     y = grouped_linear(tape, tokens, width, load, "experts up")
-    y = weighted_activation(tape, y, chances, f"experts {mlp.kernel}", gated=mlp.gated)
-    y = grouped_linear(tape, y, tokens.width, load, "experts down")
+    with tape.region(MOE_ACT) as region:
+        y = weighted_activation(tape, y, chances, f"experts {mlp.kernel}", gated=mlp.gated)
+    y = region.discarded_after = grouped_linear(tape, y, tokens.width, load, "experts down")
     return pad_rows(tape, y, rows, "experts padding dropped")
 
 

@@ -23,6 +23,10 @@ from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Tape
 
+MLA_UP_PROJ = "mla_up_proj"
+"""The region from latents to queries, keys and values, their rotation included. Transformer
+Engine's linear layers have the norms of latents in them."""
+
 
 def latent_attention(
     tape: Tape,
@@ -55,20 +59,23 @@ def latent_attention(
     kv_latent, position = split(tape, down, shares, "key and value latent")
     if tape.microbatch.sequence_parallel:
         position = all_gather(tape, position, tape.microbatch.tensor, "key position gather")
-    if latent_norm and sizes.q_lora_rank:
-        name = "query latent norm"
-        query_latent = norm(tape, query_latent, name, latent_norm, feeds_products=True)
-    if latent_norm:
-        name = "key and value latent norm"
-        kv_latent = norm(tape, kv_latent, name, latent_norm, feeds_products=True)
-    query = column_linear(tape, query_latent, num_heads * query_size, "query up", bias=False)
-    width = num_heads * (sizes.qk_head_dim + sizes.v_head_dim)
-    key_value = column_linear(tape, kv_latent, width, "key and value up", bias=False)
-    heads = num_heads // tape.microbatch.tensor.num_ranks
-    query = _rotated_query(tape, query, heads, sizes)
-    key, value = _key_and_value(tape, key_value, position, heads, sizes)
+    with tape.region(MLA_UP_PROJ) as region:
+        if latent_norm and sizes.q_lora_rank:
+            name = "query latent norm"
+            query_latent = norm(tape, query_latent, name, latent_norm, feeds_products=True)
+        if latent_norm:
+            name = "key and value latent norm"
+            kv_latent = norm(tape, kv_latent, name, latent_norm, feeds_products=True)
+        query = column_linear(tape, query_latent, num_heads * query_size, "query up", bias=False)
+        width = num_heads * (sizes.qk_head_dim + sizes.v_head_dim)
+        key_value = column_linear(tape, kv_latent, width, "key and value up", bias=False)
+        heads = num_heads // tape.microbatch.tensor.num_ranks
+        query = _rotated_query(tape, query, heads, sizes)
+        key, value = _key_and_value(tape, key_value, position, heads, sizes)
     core = Core(tape, heads, heads, query_size, sizes.v_head_dim, window)
-    return core_attention(core, (query, key), value, fused=fused, drops_out=drops_out)
+    y = core_attention(core, (query, key), value, fused=fused, drops_out=drops_out)
+    region.discarded_after = y
+    return y
 
 
 def _rotated_query(tape: Tape, query: Tensor, heads: int, sizes: LatentAttention) -> Tensor:

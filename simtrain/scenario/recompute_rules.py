@@ -1,0 +1,113 @@
+"""What Megatron-LM refuses of the modules that selective recompute names.
+
+Source: Megatron-LM's transformer_config.py (`__post_init__`). It accepts modules that no layer has
+and then recomputes nothing; these are refused too: no setting is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from simtrain.scenario.recompute_section import DEFAULT_MODULES, MODULES, Module
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+
+_NOT_IN_FP8: set[Module] = {"layernorm", "moe_act"}
+
+
+def norm_is_in_linear(scenario: Scenario) -> bool:
+    """Whether norms are parts of the linear layers after them, as those in fp8 are."""
+    return scenario.facts.kernels.norm_in_linear or scenario.precision.compute == "fp8"
+
+
+def _has_norm(scenario: Scenario) -> bool:
+    model = scenario.model
+    is_one_branch = model.parallel_attention_mlp == "none"
+    has_other = model.latent_attention is not None or model.experts is not None
+    return is_one_branch and (has_other or not norm_is_in_linear(scenario))
+
+
+_NEEDS: Mapping[Module, tuple[Callable[[Scenario], object], str]] = {
+    "layernorm": (
+        _has_norm,
+        "each norm is a part of a linear layer (software.norm_in_linear), or before two branches",
+    ),
+    "mla_up_proj": (lambda one: one.model.latent_attention, "the model has no latent attention"),
+    "mlp": (lambda one: one.model.has_dense_layers, "all layers have experts"),
+    "moe": (lambda one: one.model.experts, "the model has no experts"),
+    "moe_act": (lambda one: one.model.experts, "the model has no experts"),
+    "shared_experts": (
+        lambda one: one.model.experts and one.model.experts.shared_ffn_hidden_size,
+        "the model has no shared expert",
+    ),
+}
+"""For each module what a model with it has, and what one without it lacks."""
+
+
+def absent_modules(scenario: Scenario) -> dict[Module, str]:
+    """The modules that no layer of the model has, and why."""
+    return {module: why for module, (has, why) in _NEEDS.items() if not has(scenario)}
+
+
+def _without(scenario: Scenario, modules: set[Module]) -> dict[str, list[object]]:
+    """What leaves these modules out."""
+    others = [one for one in scenario.recompute.modules if one not in modules]
+    if not others:
+        return {"recompute": ["none"]}
+    return {"recompute.modules": [others]}
+
+
+RECOMPUTE_RULES: list[Rule] = [
+    rule_against(
+        "E346",
+        "selective recompute alone names modules",
+        {"recompute.strategy": ["selective"], "recompute.modules": [[*DEFAULT_MODULES]]},
+        lambda one: (
+            one.recompute.strategy != "selective" and one.recompute.modules != DEFAULT_MODULES
+        ),
+        "recompute.modules is set while recompute.strategy is {one.recompute.strategy}",
+        ("recompute.modules", "recompute.strategy"),
+    ),
+    rule_against(
+        "E348",
+        "a shared expert that runs beside all-to-alls is not run again",
+        {
+            "recompute.modules": lambda one: _without(one, {"shared_experts"}).get(
+                "recompute.modules", []
+            ),
+            "overlap.shared_expert": [False],
+        },
+        lambda one: _recomputes(one, {"shared_experts"}) and one.overlap.shared_expert,
+        "recompute.modules has shared_experts while overlap.shared_expert is true",
+    ),
+    rule_against(
+        "E349",
+        "Megatron-LM refuses it with delayed scaling; with other recipes linear layers save their "
+        "inputs in 16 bits and cast them once more, which is not simulated",
+        {
+            "recompute.modules": lambda one: _without(one, _NOT_IN_FP8).get(
+                "recompute.modules", []
+            ),
+            "precision.compute": ["bf16"],
+        },
+        lambda one: one.precision.compute == "fp8" and _recomputes(one, _NOT_IN_FP8),
+        "recompute.modules has layernorm or moe_act while precision.compute is fp8",
+    ),
+]
+_rule = registering(RECOMPUTE_RULES)
+
+
+def _recomputes(scenario: Scenario, modules: set[Module]) -> set[Module]:
+    """Those of the modules that are recomputed."""
+    policy = scenario.recompute
+    return modules & {*policy.modules} if policy.strategy == "selective" else set()
+
+
+@_rule("E347", "no setting is ignored: a module that is recomputed is one of the model's")
+def _modules_exist(scenario: Scenario) -> Violation | None:
+    absent = absent_modules(scenario)
+    named = _recomputes(scenario, {*absent})
+    if not named:
+        return None
+    reasons = (f"{one}, but {absent[one]}" for one in MODULES if one in named)
+    return Violation(f"recompute.modules has {'; '.join(reasons)}", _without(scenario, named))

@@ -1,0 +1,308 @@
+"""Selective recompute of modules: what each drops, and which ops run again, counted by hand."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
+from simtrain.memory.working import pass_memory
+from simtrain.scenario import RecomputePolicy, Scenario, check_scenario
+from simtrain.scenario.recompute_rules import absent_modules
+from simtrain.scenario.recompute_section import MODULES
+from simtrain.workload.ops import Op, Phase, total_flops
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective
+from tests.helpers.dense_models import dense
+from tests.helpers.expert_models import EXPERTS, FFN, HEADS, HIDDEN, SEQ, TOKENS, TOP_K, moe
+from tests.helpers.toys import plan_of, run, scenario_with
+
+S, B, H, A, T = 24, 2, 32, 4, 2
+GPT = {"num_layers": 1, "hidden_size": H, "num_attention_heads": A, "seq_length": S}
+GRID = {"tensor": T, "sequence_parallel": True}
+BATCH = {"micro": B, "global": B}
+SBH = S * B * H // T
+"""Numbers of one rank's tokens, and of its part of all tokens."""
+
+
+def gpt(**sections: Any) -> Scenario:
+    return scenario_with(GPT, parallelism=GRID, batch=BATCH, **sections)
+
+
+def with_modules(scenario: Scenario, *modules: str) -> Scenario:
+    return scenario.replace({"recompute": {"modules": list(modules)} if modules else "none"})
+
+
+def kept_bytes(scenario: Scenario) -> int:
+    return pass_memory(plan_of(scenario).layers_pass(1, "F")).left_bytes
+
+
+def ops_of(scenario: Scenario, kind: Any) -> list[Op]:
+    return [*record_pass(plan_of(scenario).layers_pass(1, kind)).ops]
+
+
+def again(scenario: Scenario, kind: Any = "B") -> list[str]:
+    """Names of the ops that a backward pass runs again."""
+    return [op.name for op in ops_of(scenario, kind) if op.phase is Phase.RECOMPUTE]
+
+
+def dropped_bytes(scenario: Scenario, *modules: str) -> int:
+    """What a layer keeps less than with no recompute; backward nothing more is left of it."""
+    some, none = with_modules(scenario, *modules), with_modules(scenario)
+    check_scenario(some)
+    assert left_bytes(some) <= left_bytes(none)
+    return kept_bytes(none) - kept_bytes(some)
+
+
+def left_bytes(scenario: Scenario, kind: Any = "B") -> int:
+    """What a backward pass does not free: of experts, what no gradient reads."""
+    return pass_memory(plan_of(scenario).layers_pass(1, kind)).left_bytes
+
+
+ATTENTION_NORM, MLP_NORM = "attention layer norm", "MLP layer norm"
+MLP = ["MLP g", "h→4h", "bias and GeLU", "4h→h", "MLP ḡ"]
+CORE = ["QKᵀ", "softmax", "softmax dropout", "attention over V", "merge heads"]
+
+
+@pytest.mark.parametrize(
+    ("modules", "dropped", "ops"),
+    [
+        (["core_attention"], 5 * A * S * S * B // T, CORE),
+        # Inputs of QKV and of the MLP's first product; the last norm is run again first.
+        (["layernorm"], 2 * 2 * SBH, [MLP_NORM, ATTENTION_NORM]),
+        # Inputs of GeLU and of the second product. What goes into the MLP stays.
+        (["mlp"], 2 * 8 * SBH, MLP),
+        (["layernorm", "mlp"], (4 + 16) * SBH, [MLP_NORM, *MLP, ATTENTION_NORM]),
+        (
+            ["mlp", "layernorm", "core_attention"],
+            20 * SBH + 5 * A * S * S * B // T,
+            [MLP_NORM, *MLP, ATTENTION_NORM, *CORE],
+        ),
+    ],
+)
+def test_a_gpt_layer_by_hand(modules: list[str], dropped: int, ops: list[str]) -> None:
+    assert dropped_bytes(gpt(), *modules) == dropped
+    assert again(with_modules(gpt(), *modules)) == ops
+
+
+def test_a_norm_in_a_linear_layer_goes_with_the_mlp() -> None:
+    """As with Transformer Engine: the MLP's checkpoint then keeps what is before the norm."""
+    fused = gpt(software="megatron_core")
+    assert dropped_bytes(fused, "mlp") == (2 + 16) * SBH
+    assert again(with_modules(fused, "mlp")) == [MLP_NORM, *MLP]
+
+
+def test_a_norm_runs_again_when_the_gradient_of_its_branch_is_there() -> None:
+    """Before the projection's backward pass, not just before that of QKV: it is kept meanwhile."""
+    names = [op.name for op in ops_of(with_modules(gpt(), "layernorm"), "B")]
+    for norm, before in ((ATTENTION_NORM, "attention ḡ"), (MLP_NORM, "MLP ḡ")):
+        assert names.index(norm) == names.index(before) - 1
+    memory = pass_memory(plan_of(with_modules(gpt(), "layernorm")).layers_pass(1, "B"))
+    assert memory.recomputed_bytes == 2 * SBH
+
+
+def test_what_is_discarded_is_there_until_its_branch_has_run() -> None:
+    """Forward, the peak is that of no recompute: one branch's norm is gone when the next begins."""
+    some, none = (
+        pass_memory(plan_of(with_modules(gpt(), *modules)).layers_pass(1, "F"))
+        for modules in (["layernorm"], [])
+    )
+    assert some.kept_bytes == none.kept_bytes - 4 * SBH
+    peaks = [one.kept_bytes + one.beyond_bytes for one in (some, none)]
+    assert none.kept_bytes < peaks[0] < peaks[1]
+
+
+LAYERS = [
+    ({"tensor": 1, "expert": 4}, {}),
+    ({"tensor": 4, "expert": 8, "expert_tensor": 1}, {"shared_ffn_hidden_size": 64}),
+    ({"tensor": 2, "expert": 2}, {"shared_ffn_hidden_size": 64, "shared_gate": True}),
+    ({"tensor": 2, "expert": 4, "expert_dispatch": "all_gather"}, {}),
+]
+
+
+@pytest.mark.parametrize(("grid", "size"), LAYERS)
+def test_a_layer_with_experts_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
+    one = moe(size, grid)
+    split = one.parallelism
+    t, local = split.tensor, TOKENS // split.tensor
+    shared_ffn = size.get("shared_ffn_hidden_size", 0)
+    rows = local * TOP_K * split.ranks_of_expert
+    ffn = FFN // split.ranks_of_expert
+    orders = rows if split.expert_dispatch == "all_gather" else local * TOP_K
+    scores = local * EXPERTS * (2 + 4 + 1) + local * TOP_K * (4 + 8)
+    inside = rows * (2 * HIDDEN + 2 * 3 * ffn + 2) + 8 * orders + scores
+    gated = 2 * local * HIDDEN + 2 * local if size.get("shared_gate") else 0
+    shared = 2 * 3 * TOKENS * shared_ffn // t + gated
+    assert dropped_bytes(one, "moe_act") == 2 * rows * ffn
+    # What goes into the experts stays.
+    assert dropped_bytes(one, "moe") == inside + shared
+    assert dropped_bytes(one, "layernorm", "moe") == inside + shared + 2 * 2 * local * HIDDEN
+    core = 2 * HEADS // t * TOKENS * SEQ
+    assert dropped_bytes(one, "core_attention", "moe") == inside + shared + core
+    if shared_ffn:
+        assert dropped_bytes(one, "shared_experts") == shared
+
+
+def collectives(ops: Sequence[Op]) -> list[Collective]:
+    return [op.work for op in ops if isinstance(op.work, Collective)]
+
+
+def test_experts_are_sent_their_tokens_again() -> None:
+    one = with_modules(moe({"shared_ffn_hidden_size": 64}), "moe")
+    forward, backward = ops_of(one, "F"), ops_of(one, "B")
+    first = next(i for i, op in enumerate(forward) if op.name == "router")
+    repeated = [op for op in backward if op.phase is Phase.RECOMPUTE]
+    # All but the sum with the residual.
+    assert [op.work for op in repeated] == [op.work for op in forward[first:-1]]
+    assert len(collectives(repeated)) == 4
+
+
+def test_modules_in_a_module_are_run_again_within_that() -> None:
+    """Megatron-LM checkpoints within a checkpoint: the activation is computed three times."""
+    one = moe({"shared_ffn_hidden_size": 64})
+    outer, both = (
+        again(with_modules(one, "moe", *more)) for more in ([], ["moe_act", "shared_experts"])
+    )
+    shared = ["shared expert up", "shared SwiGLU", "shared expert down"]
+    assert both == [*outer, *shared, "experts SwiGLU"]
+    assert dropped_bytes(one, "moe") == dropped_bytes(one, "moe", "moe_act", "shared_experts")
+    peaks = [
+        pass_memory(plan_of(with_modules(one, "moe", *more)).layers_pass(1, "B")).beyond_bytes
+        for more in ([], ["moe_act", "shared_experts"])
+    ]
+    assert peaks[1] <= peaks[0]
+
+
+LATENT = {"kv_lora_rank": 16, "qk_head_dim": 12, "qk_pos_emb_head_dim": 4, "v_head_dim": 8}
+UP = ["query up", "key and value up", "query rotation", "key rotation"]
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("rank", [None, 12])
+@pytest.mark.parametrize("has_norm", [False, True])
+def test_latent_attention_by_hand(sequence: bool, rank: int | None, has_norm: bool) -> None:
+    """Queries, keys, values and normed latents go; positions of keys stay as an input."""
+    model = GPT | {
+        "latent_attention": LATENT | ({"q_lora_rank": rank} if rank else {}),
+        "qk_norm": has_norm,
+        "position_embedding": "rope",
+        "biases": False,
+    }
+    grid = {"tensor": T, "sequence_parallel": sequence}
+    one = scenario_with(model, parallelism=grid, batch=BATCH, attention_backend="fused")
+    tokens, heads = S * B, A // T
+    local = tokens // (T if sequence else 1)
+    queries_keys_values = 2 * tokens * heads * (2 * (12 + 4) + 8)
+    latents = 2 * local * (16 + (rank or 0)) if has_norm else 0
+    position = 2 * tokens * 4
+    assert dropped_bytes(one, "mla_up_proj") == queries_keys_values + latents - position
+    names = again(with_modules(one, "mla_up_proj"))
+    assert [name for name in names if name in UP] == UP
+    assert names.count("key position gather") == 0
+    assert len([name for name in names if name.endswith("g")]) == (2 if sequence else 0)
+    backward = [op.name for op in ops_of(with_modules(one, "mla_up_proj", "core_attention"), "B")]
+    core = backward.index("fused attention")
+    assert backward.index("projection weight gradient") < backward.index("query up") < core
+    # The input of QKV's down projections, which query up also reads without a rank.
+    both = dropped_bytes(one, "mla_up_proj", "layernorm")
+    norms = 2 * 2 * local * H
+    assert both == queries_keys_values + latents - position + norms
+
+
+def subsets(scenario: Scenario) -> st.SearchStrategy[list[str]]:
+    absent = absent_modules(scenario)
+    return st.lists(st.sampled_from([m for m in MODULES if m not in absent]), unique=True)
+
+
+EXPERT_LAYERS = [moe({"shared_ffn_hidden_size": 64}, grid) for grid, _ in LAYERS]
+
+
+@given(st.one_of(dense(), st.sampled_from(EXPERT_LAYERS)), st.data())
+@settings(max_examples=25, deadline=None)
+def test_laws(scenario: Scenario, data: st.DataObject) -> None:
+    """No tensor is left, FLOPs are conserved, and a split pass runs the ops of a whole one."""
+    modules = data.draw(subsets(scenario))
+    some, none = (with_modules(scenario, *names) for names in (modules, []))
+    backward, plain = ops_of(some, "B"), ops_of(none, "B")
+    repeated = [op for op in backward if op.phase is Phase.RECOMPUTE]
+    assert total_flops(backward) - total_flops(repeated) == total_flops(plain)
+    own = [op.work for op in backward if op.phase is not Phase.RECOMPUTE]
+    assert own == [op.work for op in plain]
+    assert kept_bytes(some) <= kept_bytes(none)
+    for kind in ("B", "W"):
+        assert left_bytes(some, kind) <= left_bytes(none)
+    halves = [op.work for kind in ("I", "W") for op in ops_of(some, kind)]
+    assert sorted(map(repr, halves)) == sorted(repr(op.work) for op in backward)
+    forward = {tensor for op in ops_of(some, "F") for tensor in op.saves}
+    saved = forward | {tensor for op in backward for tensor in op.saves}
+    assert saved >= {tensor for op in backward for tensor in op.reads}
+
+
+def test_seconds_and_bytes_follow() -> None:
+    model = {"num_layers": 8, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024}
+    one = scenario_with(model, parallelism={"pipeline": 2}, batch={"micro": 1, "global": 8})
+    runs = [
+        run(with_modules(one, *modules))
+        for modules in (
+            [],
+            ["layernorm"],
+            ["layernorm", "mlp"],
+            ["mlp", "layernorm", "core_attention"],
+        )
+    ]
+    times = [found.iteration_time_s for found in runs]
+    peaks = [found.memory.fullest.peak_bytes for found in runs]
+    assert times == sorted(times)
+    assert peaks == sorted(peaks, reverse=True)
+    assert len({*peaks}) == len({*times}) == 4
+
+
+# The section.
+
+
+def test_the_default_is_the_core_and_modules_alone_are_selective() -> None:
+    both = RecomputePolicy.model_validate({"modules": ["mlp", "core_attention"]})
+    assert (both.strategy, both.modules) == ("selective", ("core_attention", "mlp"))
+    assert both == RecomputePolicy(strategy="selective", modules=("core_attention", "mlp"))
+    one = gpt(recompute={"modules": ["core_attention"]})
+    assert one.recompute == gpt(recompute="selective").recompute
+
+
+@pytest.mark.parametrize(
+    ("sections", "code", "fix"),
+    [
+        ({"recompute": {"modules": ["core_attn"]}}, "E205", "core_attention"),
+        ({"recompute": {"modules": "mlp"}}, "E203", "[core_attention, layernorm]"),
+        ({"recompute": {"modules": []}}, "E206", "recompute.strategy"),
+        ({"recompute": {"modules": ["mlp", "mlp"]}}, "E206", "once"),
+        (
+            {"recompute": {"strategy": "full", "modules": ["mlp"]}},
+            "E346",
+            "recompute.strategy: selective, or recompute.modules: [core_attention]",
+        ),
+        ({"recompute": {"modules": ["mlp", "moe"]}}, "E347", "recompute.modules: [mlp]"),
+        ({"recompute": {"modules": ["mla_up_proj"]}}, "E347", "recompute: none"),
+        (
+            {"recompute": {"modules": ["layernorm"]}, "software": "megatron_core"},
+            "E347",
+            "recompute: none",
+        ),
+        ({"software": {"norm_in_linear": True}}, "E380", "recompute.modules: [mlp]"),
+    ],
+)
+def test_what_is_refused(sections: dict[str, Any], code: str, fix: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_scenario(gpt().replace(sections))
+    (problem,) = caught.value.problems
+    assert problem.code == code
+    assert fix in str(problem.fix)
+
+
+def test_a_shared_expert_beside_all_to_alls_is_not_run_again() -> None:
+    one = moe({"shared_ffn_hidden_size": 64}, overlap={"shared_expert": True})
+    with pytest.raises(InputError, match="E348"):
+        check_scenario(with_modules(one, "moe", "shared_experts"))
+    check_scenario(with_modules(one, "moe", "moe_act"))
+    assert dropped_bytes(one, "moe_act") == 2 * TOKENS * TOP_K * FFN
