@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simtrain.engine.compiled import Ints
 from simtrain.programs.pipeline import PipelineTasks
@@ -54,17 +53,6 @@ class Spans:
         """[spans], the stage of each."""
         return self.schedule.rank[self.actions]
 
-    @property
-    def is_of_first_chunk(self) -> NDArray[np.bool_]:
-        """[spans], whether each belongs to the first chunk of its stage."""
-        first = self.schedule.virtual_stage[self.actions] < self.schedule.num_stages
-        return np.asarray(first)
-
-    @property
-    def is_first_of_action(self) -> NDArray[np.bool_]:
-        """[spans], whether each is the first of its action in the order of the spans."""
-        return np.append(True, self.actions[1:] != self.actions[:-1])
-
 
 def gather_waits(pipeline: PipelineTasks, spans: Spans, gathers: Ints) -> Waits:
     """What gathers wait for if each stage starts them when it comes to them.
@@ -74,7 +62,7 @@ def gather_waits(pipeline: PipelineTasks, spans: Spans, gathers: Ints) -> Waits:
     there too, which nothing hides.
     """
     first = pipeline.first[spans.cut]
-    of_first = gathers[spans.is_first_of_action]
+    of_first = gathers[spans.numbers == 0]
     has_before = first > pipeline.own_starts[spans.schedule.rank[spans.cut]]
     # The first gather waits for all that the first span waits for.
     by_task = np.argsort(first)
@@ -106,7 +94,8 @@ def aligned_gather_waits(pipeline: PipelineTasks, spans: Spans, gathers: Ints) -
         starters[places[2:]] = forwards[begins[1:-1] - stage]
     before = pipeline.first[starters] - 1
     waits = (starters >= 0) & (before >= pipeline.own_starts[schedule.rank[spans.cut]])
-    return [(gathers[spans.is_first_of_action][waits], before[waits])]
+    is_first_of_action = np.append(True, spans.actions[1:] != spans.actions[:-1])
+    return [(gathers[is_first_of_action][waits], before[waits])]
 
 
 def aligned_reduction_starts(pipeline: PipelineTasks, spans: Spans) -> Ints:

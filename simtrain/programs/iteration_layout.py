@@ -188,11 +188,17 @@ class _Layout:
     """The tasks that were added so far, in blocks of arrays."""
 
     def __init__(self, structure: Structure) -> None:
-        self.structure = structure
-        self.order, self.schedule = structure.order, structure.order.schedule
-        self.stages = np.arange(structure.num_stages)
-        self.steps, self.keeps = np.array(structure.steps), structure.order.keeps
-        self.chunk = np.array(self.order.chunks)[self.schedule.virtual_stage]
+        order, schedule = structure.order, structure.order.schedule
+        self.structure, self.schedule = structure, schedule
+        self.stages, self.steps = np.arange(order.num_stages), np.array(structure.steps)
+        self.chunk, self.keeps = np.array(order.chunks)[schedule.virtual_stage], order.keeps
+        self.is_forward = schedule.kind == _FORWARD
+        self.is_last = schedule.microbatch == schedule.num_microbatches - 1
+        # Passes that are cut into spans, because of what goes on beside them.
+        reduces = self.is_last & (schedule.kind == KINDS.index("B"))
+        gathers = (schedule.microbatch == 0) & self.is_forward & structure.gathers
+        self.last_backwards = np.flatnonzero(reduces & (structure.num_buckets is not None))
+        self.first_forwards = np.flatnonzero(gathers)
         self.numbers: dict[Part, int] = {}
         self.num_tasks = 0
         self.columns: list[tuple[Ints, Ints, Ints, Ints]] = []
@@ -277,17 +283,16 @@ class _Layout:
         columns[0, messages] = (1 + goes_back) * num_stages + sender
         columns[0, own] = np.repeat(self.stages, np.diff(tasks.own_starts))
         crossed = np.array(structure.levels_crossed)[(sender - goes_back) % num_stages]
-        transfers = self.parts(_transfer, tasks.num_sends, crossed)
+        transfers = self.parts(Transfer, tasks.num_sends, crossed)
         put(messages, _PLACES["transfer"], messages, transfers)
 
         actions, numbers = spread(np.arange(len(num_parts)), num_parts)
-        is_cut, is_forward = np.isin(actions, cut), schedule.kind == _FORWARD
-        is_earlier = schedule.microbatch < schedule.num_microbatches - 1
-        defers = structure.defers & is_earlier & ~is_forward
+        is_cut, is_forward = np.isin(actions, cut), self.is_forward[actions]
+        defers = structure.defers & ~self.is_last & ~self.is_forward
         passes = (one[actions] for one in (self.chunk, schedule.kind, self.keeps, defers))
         # The first parts are whole forward passes, then whole backward passes and their spans.
-        parts = self.parts(_pass_part, is_cut, is_forward[actions] == is_cut, numbers, *passes)
-        label = np.where(is_forward, _PLACES["forward"], _PLACES["backward"])[actions]
+        parts = self.parts(_pass_part, is_cut, is_forward == is_cut, numbers, *passes)
+        label = np.where(is_forward, _PLACES["forward"], _PLACES["backward"])
         put(tasks.first[actions] + numbers, label, actions, parts)
 
         synchronizing = self.parts(Synchronize, tasks.num_messages)
@@ -304,7 +309,8 @@ class _Layout:
             return
         is_aligned = self.structure.aligns_gather
         spans = Spans.of(self.schedule, pipeline, self.first_forwards, is_reversed=is_aligned)
-        is_last = (spans.numbers == 0) & spans.is_of_first_chunk
+        is_of_first_chunk = self.schedule.virtual_stage[spans.actions] < len(self.stages)
+        is_last = (spans.numbers == 0) & is_of_first_chunk
         numbers = pipeline.last[spans.actions] - spans.tasks
         gathers = self.add_bucket_tasks("gather", spans, numbers, is_last)
         self.waits.append((spans.tasks, gathers))
@@ -360,24 +366,6 @@ class _Layout:
         awaited = awaited[awaited >= 0]
         self.waits.append((np.full(len(awaited), task), awaited))
         self.pending[stages] = task
-
-    @cached_property
-    def last_backwards(self) -> Ints:
-        """The last backward passes, cut into spans if gradients are reduced beside them."""
-        schedule = self.schedule
-        is_last = schedule.microbatch == schedule.num_microbatches - 1
-        is_cut = is_last & (schedule.kind == KINDS.index("B"))
-        return np.flatnonzero(is_cut & (self.structure.num_buckets is not None)).astype(np.int32)
-
-    @cached_property
-    def first_forwards(self) -> Ints:
-        """The first forward passes, cut into spans if parameters are gathered beside them."""
-        is_cut = (self.schedule.microbatch == 0) & (self.schedule.kind == _FORWARD)
-        return np.flatnonzero(is_cut & self.structure.gathers).astype(np.int32)
-
-
-def _transfer(num_sends: int, levels_crossed: int) -> Transfer:
-    return Transfer(levels_crossed, num_sends)
 
 
 def _pass_part(

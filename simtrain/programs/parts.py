@@ -32,10 +32,10 @@ class PassPart:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A message between two stages: how many levels it leaves, and sends at the same time."""
+    """A message between two stages: sends at the same time, and how many levels it leaves."""
 
-    levels_crossed: int
     num_sends: int
+    levels_crossed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +103,14 @@ class Structure:
     aligns_gather: bool
     defers: bool
 
-    @property
-    def num_stages(self) -> int:
-        """Stages of the pipeline."""
-        return self.order.num_stages
-
 
 def structure_of(plan: Plan) -> Structure:
     """The structure of a plan."""
     mesh, overlap, last = plan.mesh, plan.scenario.overlap, plan.mesh.pp - 1
     neighbours = [(stage, stage + 1) for stage in range(last)] + [(last, 0)]
+    num_buckets = None
+    if plan.has_buckets:
+        num_buckets = tuple(len(plan.buckets[one].parameters) for one in plan.slices.numbers)
     return Structure(
         plan.order,
         steps=numbered(plan.stage_parameters),
@@ -120,13 +118,9 @@ def structure_of(plan: Plan) -> Structure:
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
         overlap=overlap.pipeline,
         arrives=plan.arrival is not None,
-        num_buckets=_num_buckets(plan) if plan.has_buckets else None,
+        num_buckets=num_buckets,
         gathers=plan.step_options.gathers_beside_forward,
         aligns_reduction=plan.has_buckets and overlap.align_gradient_reduction,
         aligns_gather=overlap.align_parameter_gather,
         defers=bool(plan.deferring_passes),
     )
-
-
-def _num_buckets(plan: Plan) -> tuple[int, ...]:
-    return tuple(len(plan.buckets[number].parameters) for number in plan.slices.numbers)
