@@ -21,21 +21,19 @@ from simtrain.engine import (
     Program,
     Shares,
     TaskGraph,
-    Timeline,
     find_idle_seconds,
     simulate,
 )
-from simtrain.engine.compiled import Flags, Floats, Ints
+from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import PassRecord
 from simtrain.workload.work import Work
 
-STREAMS = HOST, COMPUTE, COMMUNICATION, DATA, SHARDS = (
-    *("host", "compute", "communication"),
-    *("data", "equal shards"),
-)
+HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
+DATA, SHARDS = "data", "equal shards"
+STREAMS = HOST, COMPUTE, COMMUNICATION, DATA, SHARDS
 """Streams by number: the host, then those of `Stream`."""
 
 _KINDS = ("launch", *Phase)
@@ -87,38 +85,12 @@ class PassMachine:
 
 def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Run a pass and say where its time goes; all engines find the same to the last bit."""
-    return _time(record, simulate(pass_program(record, machine), engine), engine)
-
-
-def pass_program(record: PassRecord, machine: PassMachine) -> Program:
-    """The program of a pass: task 2i launches op i, which is task 2i + 1."""
-    layout = _layout(record)
-    duration_s = np.full(layout.graph.num_tasks, machine.launch_s)
-    duration_s[1::2] = _of_ops(record, machine.seconds)
-    if not layout.runs_side_by_side:
-        return Program(layout.graph, duration_s)
-    # Launches take nothing of the device, nor do copy engines.
-    load = np.zeros(len(duration_s))
-    load[1::2] = _of_ops(record, machine.load)
-    loaded = load[load > 0]
-    device, weight = np.zeros(len(loaded), np.int32), np.ones(len(load))
-    shares = Shares(np.ones(1), starts_of(load > 0), device, loaded, weight)
-    return Program(layout.graph, duration_s, shares)
-
-
-def _of_ops(record: PassRecord, value: Callable[[Work], float]) -> Floats:
-    """A value of each op's work."""
-    different = dict.fromkeys(record.segments)
-    found = {one: np.array([value(op.work) for op in one.ops], float) for one in different}
-    return np.concatenate([found[segment] for segment in record.segments])
-
-
-def _time(record: PassRecord, timeline: Timeline, engine: Engine) -> PassTime:
-    """Where the time of a pass goes."""
-    layout, ends_s, makespan_s = _layout(record), timeline.end_s[1::2], timeline.makespan_s
-    is_kernel = layout.graph.stream_of[1::2] == STREAMS.index(COMPUTE)
+    timeline, (graph, _) = simulate(pass_program(record, machine), engine), _layout(record)
+    ends_s, makespan_s = timeline.end_s[1::2], timeline.makespan_s
+    is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
+    is_recompute = graph.kind_of[1::2][is_kernel] == _KINDS.index(Phase.RECOMPUTE)
     kernel_s = (ends_s - timeline.start_s[1::2])[is_kernel]
-    compute_s, recompute_s = np.bincount(layout.is_recompute[is_kernel], kernel_s, 2).tolist()
+    compute_s, recompute_s = np.bincount(is_recompute, kernel_s, 2).tolist()
     exposed_s, data_s = find_idle_seconds(timeline, _OWN, _OTHERS, _PART_OF, engine)[0].tolist()
     last_ops = np.array(record.starts)[[*record.layer_ends]] - 1
     return PassTime(
@@ -129,6 +101,29 @@ def _time(record: PassRecord, timeline: Timeline, engine: Engine) -> PassTime:
         max(0.0, makespan_s - compute_s - recompute_s - exposed_s - data_s),
         tuple(np.maximum.accumulate(ends_s)[last_ops].tolist()),
     )
+
+
+def pass_program(record: PassRecord, machine: PassMachine) -> Program:
+    """The program of a pass: task 2i launches op i, which is task 2i + 1."""
+    graph, runs_side_by_side = _layout(record)
+    duration_s = np.full(graph.num_tasks, machine.launch_s)
+    duration_s[1::2] = _of_ops(record, machine.seconds)
+    if not runs_side_by_side:
+        return Program(graph, duration_s)
+    # Launches take nothing of the device, nor do copy engines.
+    load = np.zeros(len(duration_s))
+    load[1::2] = _of_ops(record, machine.load)
+    loaded = load[load > 0]
+    device, weight = np.zeros(len(loaded), np.int32), np.ones(len(load))
+    shares = Shares(np.ones(1), starts_of(load > 0), device, loaded, weight)
+    return Program(graph, duration_s, shares)
+
+
+def _of_ops(record: PassRecord, value: Callable[[Work], float]) -> Floats:
+    """A value of each op's work."""
+    different = dict.fromkeys(record.segments)
+    found = {one: np.array([value(op.work) for op in one.ops], float) for one in different}
+    return np.concatenate([found[segment] for segment in record.segments])
 
 
 @functools.lru_cache(maxsize=4096)
@@ -142,22 +137,12 @@ def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints]:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PassLayout:
-    """The tasks of a pass, whatever they last.
-
-    `is_recompute` is about ops; `runs_side_by_side` says whether a kernel or a collective can run
-    while another collective does.
-    """
-
-    graph: TaskGraph
-    is_recompute: Flags
-    runs_side_by_side: bool
-
-
 @functools.lru_cache(maxsize=1024)
-def _layout(record: PassRecord) -> _PassLayout:
-    """An op waits for its launch and awaited collectives, a collective for the kernel before it."""
+def _layout(record: PassRecord) -> tuple[TaskGraph, bool]:
+    """The tasks of a pass, and whether something can run while a collective does.
+
+    An op waits for its launch and awaited collectives, a collective for the kernel before it.
+    """
     of_segments = zip(*map(_arrays, record.segments), strict=True)
     streams, phases, waits = map(np.concatenate, of_segments)
     num_waits = [len(_arrays(segment)[2]) for segment in record.segments]
@@ -179,8 +164,7 @@ def _layout(record: PassRecord) -> _PassLayout:
     stream_of_task, kind_of = np.zeros((2, 2 * len(ops)), np.int32)
     stream_of_task[1::2], kind_of[1::2] = streams + 1, phases
     graph = TaskGraph(STREAMS, stream_of_task, *rows, _KINDS, kind_of, _names(record))
-    is_recompute = phases == _KINDS.index(Phase.RECOMPUTE)
-    return _PassLayout(graph, is_recompute, not runs_alone[collectives].all())
+    return graph, not runs_alone[collectives].all()
 
 
 def _names(record: PassRecord) -> Callable[[int], str]:
