@@ -121,7 +121,7 @@ class LayerStack(nn.Module):
 
 def _within(unit: Unit) -> Recompute:
     """What a layer of the unit recomputes by itself."""
-    return Recompute.SELECTIVE if unit.regions else Recompute.NONE
+    return Recompute.SELECTIVE if "core_attention" in unit.regions else Recompute.NONE
 
 
 def _table(rows: int, width: int) -> nn.Parameter:
