@@ -83,8 +83,10 @@ class _Mapping(Reader):
         self._overlap()
         set_expert_parallelism(self)
         if self.given("fp8"):
-            comment = "fp8 needs an H100 or a later GPU; the source does not say which"
-            self.draft.set("cluster", "h100_sxm", comment)
+            needs_blackwell = self.draft.data["precision"].get("fp8_recipe") == "mxfp8"
+            cluster, gpu = ("b200_sxm", "a B200") if needs_blackwell else ("h100_sxm", "an H100")
+            comment = f"fp8 needs {gpu} or a later GPU; the source does not say which"
+            self.draft.set("cluster", cluster, comment)
         else:
             self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
         self._notes()

@@ -32,15 +32,28 @@ def set_precision(mapping: _Mapping) -> None:
     trained = "--fp16" if fp16 else "--bf16" if bf16 else "fp32"
     otherwise = f"default of Megatron-LM with {trained}"
     mapping.set("precision.gradients", gradients, *names, otherwise=otherwise)
+    keeps_fp8 = _set_weights(mapping) if fp8 else False
     if mapping.draft.data["memory"]["zero_stage"] == 1:
-        _set_distributed(mapping, is_bf16=bf16, is_fp8=fp8 is not None)
+        _set_narrow_states(mapping, is_bf16=bf16, keeps_fp8=keeps_fp8)
 
 
-def _set_distributed(mapping: _Mapping, *, is_bf16: bool, is_fp8: bool) -> None:
-    """What only the distributed optimizer has: weights in fp8, and narrow states."""
-    keeps_fp8 = is_fp8 and (mapping.flag("fp8_param_gather") or mapping.flag("fp8_param"))
-    if keeps_fp8:
-        mapping.set("precision.fp8_parameters", True, "fp8_param_gather", "fp8_param")
+def _set_weights(mapping: _Mapping) -> bool:
+    """Set whether weights are kept in fp8, by the distributed optimizer or Megatron-FSDP."""
+    given = mapping.given("fp8_param_gather") or mapping.given("fp8_param")
+    keeps = mapping.flag("fp8_param_gather") or mapping.flag("fp8_param")
+    data = mapping.draft.data
+    if given is None or not keeps or data["memory"]["zero_stage"] not in (1, 3):
+        return False
+    if data["precision"]["fp8_recipe"] == "mxfp8" or mapping.flag("use_torch_fsdp2"):
+        text = "weights in fp8 are gathered and kept in fewer bytes; here they are in bf16"
+        mapping.draft.note(given.words, text, given.place)
+        return False
+    mapping.set("precision.fp8_parameters", True, "fp8_param_gather", "fp8_param")
+    return True
+
+
+def _set_narrow_states(mapping: _Mapping, *, is_bf16: bool, keeps_fp8: bool) -> None:
+    """Set the states of the precision-aware optimizer, which is a distributed one."""
     if not mapping.flag("use_precision_aware_optimizer") or mapping.flag("optimizer_cpu_offload"):
         return
     for name, field in _STATES.items():

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
 from simtrain.mesh import Group
-from simtrain.workload.work import Collective, CollectiveKind, GroupedGemm
+from simtrain.workload.work import Collective, CollectiveKind, GroupedGemm, ProductType
 from tests.helpers.command_line import ROOT
-from tests.helpers.published_experts import COMBINE_US, GROUPED_FP8, GROUPED_US
+from tests.helpers.published_experts import (
+    COMBINE_US,
+    DEEPSEEK_V3_TRACE_MS,
+    GROUPED_FP8,
+    GROUPED_US,
+)
 
 VALIDATION = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
-B200, H100 = (DurationModel(load_profile(name)) for name in ("b200_sxm", "h100_sxm"))
+B200, H100, H200 = (
+    DurationModel(load_profile(name)) for name in ("b200_sxm", "h100_sxm", "h200_sxm")
+)
 BANDS = (("fewer than 300", 0, 300), ("300 to 999", 300, 1000), ("1,000 and more", 1000, 2**31))
 
 
@@ -45,24 +52,33 @@ def grouped_table() -> Iterator[str]:
         yield f"| {name} | {band} | {len(found)} | {mean:.2f} | {100 * error:.0f} % |"
 
 
-def fp8_seconds(name: str, profile: str, shape: tuple[int, int, int, int]) -> float:
+def fp8_seconds(gpu: str, dtype: ProductType, name: str, shape: tuple[int, int, int, int]) -> float:
     experts, tokens, outputs, inputs = shape
     rows, weight = experts * tokens, name == "weight gradient"
-    sizes = (1, 4 if weight else 2, "fp8_block")
-    work = GroupedGemm(experts, rows, inputs, outputs, rows, rows, weight, *sizes)
-    return DurationModel(load_profile(profile)).seconds(work)
+    sizes = (1, 4 if weight else 2)
+    work = GroupedGemm(experts, rows, inputs, outputs, rows, rows, weight, *sizes, dtype)
+    return {"H800": H100, "H200": H200, "B200": B200}[gpu].seconds(work)
 
 
 def fp8_table() -> Iterator[str]:
-    for name, (profile, rates) in GROUPED_FP8.items():
+    for (gpu, dtype, name), rates in GROUPED_FP8.items():
         found = [
-            fp8_seconds(name, profile, shape) * rate / (2 * math.prod(shape))
+            fp8_seconds(gpu, dtype, name, shape) * rate * 1e12 / (2 * math.prod(shape))
             for shape, rate in rates.items()
         ]
         mean = math.exp(sum(map(math.log, found)) / len(found))
         error = sum(abs(one - 1) for one in found) / len(found)
-        tokens = f"{min(one[1] for one in rates):,} to {max(one[1] for one in rates):,}"
-        yield f"| {name} | {tokens} | {len(found)} | {mean:.2f} | {100 * error:.0f} % |"
+        yield f"| {name} | {gpu}, {dtype} | {len(found)} | {mean:.2f} | {100 * error:.0f} % |"
+
+
+def test_grouped_products_of_deepseek_v3s_trace() -> None:
+    """Ours have all 132 multiprocessors, those of the trace 108."""
+    shapes = ((4096, 7168), (7168, 2048), (7168, 4096), (2048, 7168))
+    ours_s = 4 * sum(fp8_seconds("H800", "fp8_block", "", (4, 8192, *one)) for one in shapes)
+    shared_ms = ours_s * 1e3 * 132 / 108
+    text = " ".join(VALIDATION.split())
+    assert f"take {DEEPSEEK_V3_TRACE_MS:.1f} ms" in text
+    assert f"Ours take {ours_s * 1e3:.1f} ms, or {shared_ms:.1f} ms" in text
 
 
 def combine_s(nodes: int, tokens: int) -> float:
@@ -92,7 +108,7 @@ def combine_table() -> Iterator[str]:
 
 def test_the_tables_of_experts_are_current() -> None:
     lines = [*grouped_table(), *fp8_table(), *combine_table()]
-    assert len(lines) == 14
+    assert len(lines) == 16
     for line in lines:
         assert line in VALIDATION, line
 

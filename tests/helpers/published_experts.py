@@ -3,6 +3,8 @@
 None of these figures is in a fit.
 """
 
+from simtrain.workload.work import ProductType
+
 GROUPED_US = {
     (20, 1232, 3072, 5120): (765.22, 884.27, 895.11),
     (20, 1232, 5120, 1536): (437.97, 455.56, 478.03),
@@ -32,32 +34,37 @@ gradient (accumulated in fp32). Source: MooreThreads/SimuMax, configs/system/b20
 times from its efficiencies of 2,250 TFLOP/s.
 """
 
-GROUPED_FP8 = {
-    "forward": (
-        "h100_sxm",
-        {
-            (4, 8192, 4096, 7168): 1346e12,
-            (4, 8192, 7168, 2048): 1214e12,
-            (8, 4096, 4096, 7168): 1346e12,
-            (8, 4096, 7168, 2048): 1214e12,
-        },
-    ),
-    "weight gradient": (
-        "h200_sxm",
-        {
-            (4, 4096, 7168, 4096): 813.2e12,
-            (4, 4096, 2048, 7168): 813.9e12,
-            (4, 8192, 7168, 4096): 858.6e12,
-            (4, 8192, 2048, 7168): 873e12,
-            (8, 4096, 7168, 4096): 815.7e12,
-        },
-    ),
+GROUPED_FP8: dict[tuple[str, ProductType, str], dict[tuple[int, int, int, int], float]] = {
+    ("H800", "fp8_block", "forward"): {
+        (4, 8192, 4096, 7168): 1346,
+        (4, 8192, 7168, 2048): 1214,
+        (8, 4096, 4096, 7168): 1346,
+        (8, 4096, 7168, 2048): 1214,
+    },
+    ("H200", "fp8_block", "weight gradient"): {
+        (4, 4096, 7168, 4096): 813.2,
+        (4, 4096, 2048, 7168): 813.9,
+        (4, 8192, 7168, 4096): 858.6,
+        (4, 8192, 2048, 7168): 873,
+        (8, 4096, 7168, 4096): 815.7,
+    },
+    ("B200", "mxfp8", "forward"): {(8, 16384, 2048, 7168): 2303},
+    ("B200", "mxfp8", "weight gradient"): {(8, 16384, 2048, 7168): 1830},
 }
-"""DeepGEMM's grouped products in fp8 with one scale a block, in FLOP/s.
+"""Grouped products in fp8, in TFLOP/s.
 
-By the profile that stands for the GPU; experts, tokens of each, outputs and inputs. Sources:
+By the GPU, the data type and the product; experts, tokens of each, outputs and inputs. Sources:
 deepseek-ai/DeepGEMM, README.md at commit 327ec92 (contiguous layout, H800, whose multiprocessors
-are those of an H100), and its issue 107 (H200; results in fp32, times from which rates follow).
+are those of an H100), and its issue 107 (H200; results in fp32); pytorch/ao at commit 36027d82d,
+torchao/prototype/moe_training/README.md (torch._scaled_grouped_mm, a B200 of 1,000 W).
+"""
+
+DEEPSEEK_V3_TRACE_MS = 22.926
+"""Sixteen grouped products in DeepSeek-V3's training, in milliseconds.
+
+Forward and input-gradient products of four layers, on ranks with 4 experts and 4,096 tokens, each
+to 8 experts of hidden size 7168 and 2048. DeepEP holds 24 of an H800's 132 multiprocessors beside
+them. Source: deepseek-ai/profile-data at commit 4496024, train.json.
 """
 
 COMBINE_US = {

@@ -17,3 +17,24 @@ def test_states_that_go_through_fp32_copies_are_noted() -> None:
     assert not scenario.precision.narrow_states
     assert "# - --exp-avg-dtype fp16: states that go through fp32 copies" in text
     assert "# - --main-params-dtype fp16: main parameters that go through fp32 copies" in text
+
+
+FSDP = "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params"
+FP8 = "--fp8-format e4m3 --fp8-param-gather --fp8-recipe"
+
+
+def test_weights_that_megatron_fsdp_gathers_in_fp8() -> None:
+    base = f"{BASE} --world-size 16"
+    scenario, text = import_megatron(f"{base} {FSDP} {FP8} blockwise")
+    assert (scenario.memory.zero_stage, scenario.precision.fp8_parameters) == (3, True)
+    assert "--fp8-param-gather: weights" not in text
+    scenario, text = import_megatron(f"{base} --use-torch-fsdp2 {FP8} blockwise")
+    assert (scenario.memory.zero_stage, scenario.precision.fp8_parameters) == (3, False)
+    assert "# - --fp8-param-gather: weights in fp8 are gathered and kept in fewer bytes" in text
+
+
+def test_mxfp8_needs_blackwell_and_gathers_bf16() -> None:
+    scenario, text = import_megatron(f"{BASE} {DISTRIBUTED} {FP8} mxfp8")
+    assert (scenario.precision.fp8_recipe, scenario.cluster) == ("mxfp8", "b200_sxm")
+    assert not scenario.precision.fp8_parameters
+    assert "# - --fp8-param-gather: weights in fp8 are gathered" in text

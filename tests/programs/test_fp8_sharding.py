@@ -200,6 +200,7 @@ def test_what_is_not_simulated_is_refused(sections: dict[str, Any], code: str) -
 PUBLISHED = ((6667, 77.0), (8532, 76.8))
 
 
+@pytest.mark.slow
 def test_the_gain_of_torchtitans_fp8_as_validation_says() -> None:
     text = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
     (bf16, held), (in_fp8, held_in_fp8) = PUBLISHED
