@@ -210,6 +210,13 @@ def test_nothing_is_imported_that_is_not_installed_with_it(path: pathlib.Path) -
     assert {name.split(".")[0] for name in imported(path)} <= core | EXTRA_OF.keys() | {"pandas"}
 
 
+def test_tests_are_collected_on_every_operating_system() -> None:
+    """Modules that some lack are imported by pytest.importorskip, or in a function."""
+    of_some_systems = {"fcntl", "grp", "msvcrt", "pwd", "resource", "termios", "winreg"}
+    for path in files("tests"):
+        assert not of_some_systems & set(imported(path, at_once=True)), path
+
+
 def test_the_extras_are_those_that_errors_name() -> None:
     extras = PROJECT["optional-dependencies"]
     named = {

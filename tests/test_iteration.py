@@ -15,6 +15,7 @@ from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers.toys import (
     SMALL_MODEL,
     a100,
+    gradient_reduction_s,
     machine_of,
     num_parameters,
     plan_of,
@@ -121,12 +122,7 @@ def test_buckets_reduce_every_gradient_once(first_stage_layers: int | None) -> N
         run(small(grid, overlap={"data_parallel": overlap}), **free) for overlap in (False, True)
     )
     for stage in range(2):
-        at_once_s = math.fsum(
-            span.duration_s
-            for span in exposed.timeline.spans()
-            if span.stream == f"stage {stage}"
-            and span.name in ("gradient average", "gradient reduction")
-        )
+        at_once_s = gradient_reduction_s(exposed, stage)
         assert hidden.timeline.busy_s()[f"data {stage}"] == pytest.approx(at_once_s)
 
 

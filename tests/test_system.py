@@ -1,6 +1,5 @@
 """What differs between operating systems, simulated by what is missing on some of them."""
 
-import fcntl
 import os
 import pathlib
 import signal
@@ -13,6 +12,8 @@ from simtrain.sweep.executors import local_executor
 from simtrain.system import num_processors, try_to_lock
 from tests.helpers.command_line import call
 from tests.helpers.sweep_files import SMALL, files_of
+
+fcntl = pytest.importorskip("fcntl", reason="POSIX locks stand in for those of Windows")
 
 
 class FakeMsvcrt:

@@ -304,9 +304,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["run table5_22b_present", "reproduce table4"])
-def test_an_ascii_terminal_gets_the_report_too(command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "heading"),
+    [("run table5_22b_present", "MFU / HFU"), ("reproduce table4", "Table 4")],
+)
+def test_an_ascii_terminal_gets_the_report_too(command: str, heading: str) -> None:
     outcome = spawn("-m", "simtrain", *shlex.split(command), PYTHONIOENCODING="ascii")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert outcome.stdout.isascii()
-    assert "22B" in outcome.stdout or "1.087 s" in outcome.stdout
+    assert outcome.stdout.isascii() and heading in outcome.stdout

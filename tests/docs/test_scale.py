@@ -1,7 +1,6 @@
 """What docs/scale.md tells: shards over one folder, from the scripts as they stand there."""
 
 import errno
-import fcntl
 import json
 import os
 import pathlib
@@ -132,6 +131,8 @@ def test_shards_may_start_at_the_same_moment(here: pathlib.Path, monkeypatch: Mo
 def test_a_file_system_without_locks_is_refused(
     here: pathlib.Path, monkeypatch: MonkeyPatch
 ) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from simtrain.errors import InputError
 from simtrain.scenario import RULES, Rule, Scenario, check_scenario
 from simtrain.scenario.remedies import suggest
 from simtrain.strict_yaml import as_scalar, parse_document
@@ -38,6 +41,13 @@ def fixes_of(text: str, code: str) -> list[str]:
     assert violation is not None
     fixes = suggest(scenario, rule, violation, RULES).items()
     return [f"{field}: {as_scalar(value)}" for field, values in fixes for value in values]
+
+
+def refusal_of_model(lines: str, more: str) -> str:
+    """The error of the minimal scenario with some first lines of its model, and other sections."""
+    with pytest.raises(InputError) as caught:
+        scenario_of(edited("  num_layers", f"{lines}  num_layers") + more)
+    return str(caught.value)
 
 
 def scenario_data(text: str) -> dict[str, Any]:

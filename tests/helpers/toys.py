@@ -1,6 +1,7 @@
 """Scenarios, their plans, chunks and passes, and machines, for tests of all of them."""
 
 import functools
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -186,6 +187,15 @@ def small(grid: dict[str, Any] | None = None, **sections: Any) -> Scenario:
 
 def run(scenario: Scenario, **changes: Any) -> Result:
     return simulate(scenario, changed(a100(), **changes))
+
+
+def gradient_reduction_s(result: Result, stage: int) -> float:
+    """Time that a stage's own stream spends on averaging and reducing gradients."""
+    names = ("gradient average", "gradient reduction")
+    spans = result.timeline.spans()
+    return math.fsum(
+        span.duration_s for span in spans if span.stream == f"stage {stage}" and span.name in names
+    )
 
 
 ONE_STAGE = {"tensor": 1, "pipeline": 1, "data": 4}

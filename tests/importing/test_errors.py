@@ -7,12 +7,6 @@ import pytest
 from tests.helpers.command_line import call
 from tests.helpers.imported import BASE, GPT, written
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 WRONG = {
     "an unknown argument": (
         GPT.replace("--hidden-size", "--hidden-sise"),

@@ -1,7 +1,6 @@
 """Imports of models with experts: from Megatron-LM, Hugging Face and torchtitan."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,6 @@ from simtrain.scenario.experts import Experts
 from tests.helpers.command_line import call
 from tests.helpers.imported import BASE, text_of, written
 from tests.helpers.mapped_arguments import EXPERTS
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
 
 # ------------------------------------------------------------------------------------ Megatron-LM
 

@@ -55,11 +55,6 @@ cluster: a100_sxm4_80gb           # default: the source does not say
 """
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def imported(config: dict[str, Any], *overrides: str) -> tuple[Scenario, str]:
     Path("config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     return import_hugging_face("config.json", overrides)

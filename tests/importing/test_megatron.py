@@ -103,11 +103,6 @@ def test_ways_of_context_parallelism(way: str) -> None:
 # ---------------------------------------------------------------------------------- whole sources
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def test_a_script_becomes_this_file() -> None:
     assert text_of(written("run.sh", GPT)) == GPT_SCENARIO
 

@@ -38,11 +38,6 @@ selective_ac_option = "2"
 """
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def text_of(job: str, *overrides: str) -> str:
     Path("job.toml").write_text(job, encoding="utf-8")
     return import_torchtitan("job.toml", overrides)[1]

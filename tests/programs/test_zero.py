@@ -26,6 +26,7 @@ from tests.helpers.toys import (
     NARROW,
     a100,
     changed,
+    gradient_reduction_s,
     layer_parameters,
     machine_of,
     num_parameters,
@@ -223,12 +224,7 @@ def test_buckets_of_stage_1_scatter_beside_the_backward_pass(interleave: int) ->
         for overlap in (False, True)
     )
     for stage in range(4):
-        at_once_s = math.fsum(
-            span.duration_s
-            for span in exposed.timeline.spans()
-            if span.stream == f"stage {stage}"
-            and span.name in ("gradient average", "gradient reduction")
-        )
+        at_once_s = gradient_reduction_s(exposed, stage)
         assert hidden.timeline.busy_s()[f"data {stage}"] == pytest.approx(at_once_s)
     assert hidden.iteration_time_s < exposed.iteration_time_s
 

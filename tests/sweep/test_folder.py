@@ -15,19 +15,7 @@ from simtrain.sweep import Plan
 from simtrain.sweep.executors import local_executor
 from simtrain.sweep.folder import SweepFolder
 from tests.helpers.command_line import call
-from tests.helpers.sweep_files import PART_SIZE, files_of, plan_of, rows_of, run, with_axes
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    return plan_of(tmp_path_factory.mktemp("plan"), part_size=PART_SIZE)
-
-
-@pytest.fixture(scope="module")
-def whole(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    out = tmp_path_factory.mktemp("whole") / "out"
-    run(plan, out)
-    return out
+from tests.helpers.sweep_files import files_of, plan_of, rows_of, run, with_axes
 
 
 @pytest.fixture

@@ -11,21 +11,7 @@ from simtrain.sweep import Plan
 from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.run import Progress
 from tests.helpers.command_line import call
-from tests.helpers.sweep_files import NUM_PARTS, PART_SIZE, plan_of, rows_of, run
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    return plan_of(tmp_path_factory.mktemp("plan"), part_size=PART_SIZE)
-
-
-@pytest.fixture(scope="module")
-def whole(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The results of a run that nothing disturbed."""
-    out = tmp_path_factory.mktemp("whole") / "out"
-    progress = run(plan, out)
-    assert (progress.done, progress.num_points, progress.found) == (NUM_PARTS, 24, 0)
-    return out
+from tests.helpers.sweep_files import NUM_PARTS, rows_of, run
 
 
 @pytest.mark.slow

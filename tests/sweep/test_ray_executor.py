@@ -47,18 +47,6 @@ def address() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    return plan_of(tmp_path_factory.mktemp("plan"), part_size=PART_SIZE)
-
-
-@pytest.fixture(scope="module")
-def whole(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    out = tmp_path_factory.mktemp("whole") / "out"
-    run(plan, out)
-    return out
-
-
 def sweep(folder: pathlib.Path, *options: str) -> Outcome:
     plan_of(folder)
     command = ("sweep", str(folder / "small.yaml"), "--out", str(folder / "out"))

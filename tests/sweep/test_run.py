@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import resource
 import signal
 import threading
 import time
@@ -40,21 +39,6 @@ from tests.helpers.sweep_files import (
     run,
     with_axes,
 )
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    return plan_of(tmp_path_factory.mktemp("plan"), part_size=PART_SIZE)
-
-
-@pytest.fixture(scope="module")
-def whole(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The results of a run that nothing disturbed."""
-    out = tmp_path_factory.mktemp("whole") / "out"
-    progress = run(plan, out)
-    assert (progress.done, progress.num_points, progress.found) == (NUM_PARTS, 24, 0)
-    return out
-
 
 # --------------------------------------------------------------------------------------- results
 
@@ -355,6 +339,7 @@ def test_a_sweep_runs_once_in_a_folder(plan: Plan, tmp_path: pathlib.Path) -> No
 
 @contextmanager
 def files_no_larger_than(num_bytes: int) -> Iterator[None]:
+    resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:
