@@ -337,10 +337,8 @@ def test_all_unused_entries_of_the_software_stack_are_told_of_at_once() -> None:
         scenario_of(MINIMAL + "software: {fused_rotary: false, attention_speed: 0.5}\n")
     (problem,) = caught.value.problems
     assert problem.code == "E380"
-    assert problem.message == (
-        "software.attention_speed is set, but attention is not fused; "
-        "software.fused_rotary is set, but the model has no rotary embedding"
-    )
+    for entry in ("software.attention_speed is set", "software.fused_rotary is set"):
+        assert entry in problem.message
     assert problem.fix == "write software.attention_speed: null and software.fused_rotary: null"
 
 

@@ -285,7 +285,7 @@ def test_the_command_fits_a_folder(folder: pathlib.Path) -> None:
     assert "taken over from h100_sxm" in output.read_text(encoding="utf-8")
     tree = profile.collectives.tree
     assert tree.value == load_profile("h100_sxm").collectives.tree.value
-    assert tree.source.startswith("taken over from h100_sxm, not measured here: NVIDIA/nccl")
+    assert "h100_sxm" in tree.source and "NVIDIA/nccl" in tree.source
 
 
 @pytest.mark.parametrize(

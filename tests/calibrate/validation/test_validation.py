@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -212,10 +213,10 @@ def test_the_command_shows_every_part_and_closes_with_ok(tmp_path: pathlib.Path)
     done = call(folder_of(tmp_path, simulated_records()))
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
-    assert "2 records left out: a fit may have used them, and what a profile" in done.stdout
-    assert lines[-1].startswith("OK: a100_sxm4_80gb on NVIDIA A100-SXM4-80GB: 4 layer passes, ")
+    assert "2 records left out" in done.stdout
+    assert lines[-1].startswith("OK: a100_sxm4_80gb on ") and ": 4 layer passes, " in lines[-1]
     (of_layers,) = (line for line in lines if line.startswith("layers: "))
-    assert of_layers.startswith("layers: mean |error| 0.00% (at most 3.0%), worst 0.00% (at most 8")
+    assert re.findall(r"[\d.]+%", of_layers)[:4] == ["0.00%", "3.0%", "0.00%", "8.0%"]
     assert "8 x 1024, 4 x 1024, t=2 p=2" in done.stdout
 
 
@@ -232,7 +233,7 @@ def test_a_missed_threshold_is_exit_code_4_and_named(tmp_path: pathlib.Path) -> 
 
 def test_a_profile_of_another_device_is_warned_of(tmp_path: pathlib.Path) -> None:
     done = call(folder_of(tmp_path, simulated_records()))
-    assert "warning: no source of a100_sxm4_80gb names NVIDIA A100-SXM4-80GB" in done.stderr
+    assert done.stderr.startswith("warning: ") and HEADER.device in done.stderr
     entry = a100().gpu.num_sms.model_copy(update={"source": f"measured on {HEADER.device}"})
     same = a100().model_copy(update={"gpu": a100().gpu.model_copy(update={"num_sms": entry})})
     assert validate_profile(same, HEADER, simulated_records(), Limits()).warnings == []
