@@ -44,7 +44,9 @@ def modern_scenario(rng: random.Random) -> Values:
     model = _model(rng, split, precision, fused)
     micro = rng.choice([1, 1, 2, 3]) * (1 if precision["compute"] != "fp8" else 2)
     group = split["pipeline"] if split["interleave"] > 1 else 1
-    memory = _memory(rng, split, schedule, precision)
+    memory = _memory(rng, split, schedule, precision, shards=stack == "torchtitan")
+    if memory["zero_stage"] == 3 and split["pipeline"] > 1:
+        model["tied_embeddings"] = False
     scenario: Values = {
         "model": model,
         "parallelism": split,
@@ -204,15 +206,20 @@ def _recompute(rng: random.Random, split: Values, model: Values) -> Values:
     return policy
 
 
-def _memory(rng: random.Random, split: Values, schedule: str, precision: Values) -> Values:
-    ranks = split["data"] * split.get("context", 1)
-    most = 0 if ranks == 1 else 1 if split["pipeline"] > 1 else 3
+def _memory(
+    rng: random.Random, split: Values, schedule: str, precision: Values, *, shards: bool
+) -> Values:
+    ranks, in_pipeline = split["data"] * split.get("context", 1), split["pipeline"] > 1
+    most = 0 if ranks == 1 else 1 if in_pipeline else 3
+    if shards and in_pipeline and ranks > 1 and rng.random() < 0.5:
+        memory: Values = {"zero_stage": 3, "reduce_every_microbatch": False}
+        return memory | _sometimes(rng, reshard_after_forward=[False])
     states = ("exp_avg", "exp_avg_sq", "main_parameters")
     needs_stage_1 = any(name in precision for name in states)
     stages = [1] if needs_stage_1 else [*range(most + 1)]
     if precision.get("fp8_parameters"):
         stages = [1, most]
-    memory: Values = {"zero_stage": rng.choice(stages)}
+    memory = {"zero_stage": rng.choice(stages)}
     if memory["zero_stage"] and split["data"] > 1:
         memory |= _sometimes(rng, shard_over=[one for one in (2, 4, 8) if one <= split["data"]])
     if memory["zero_stage"] >= 2:

@@ -7,12 +7,10 @@ microbatch; what an action of the schedule runs is a pass of one of them.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +22,9 @@ from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_action
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import Buckets, bucket_ops, buckets_of
-from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters, whole_parameters
+from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
 from simtrain.workload.gpt import gpt_blocks
-from simtrain.workload.hashing import hashed_once, shared
+from simtrain.workload.hashing import shared
 from simtrain.workload.issue import OverlapPolicy
 from simtrain.workload.ops import Op, collective
 from simtrain.workload.optimizer import (
@@ -36,6 +34,7 @@ from simtrain.workload.optimizer import (
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.shard_groups import sharding_of
+from simtrain.workload.slices import Slices, slices, stage_parameters
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch
 from simtrain.workload.work import Collective, CollectiveKind
@@ -277,15 +276,32 @@ class Plan:
         }
 
     @cached_property
-    def deferring_passes(self) -> dict[tuple[int, Kind, bool], Pass]:
-        """The backward passes that leave their gradients to the last microbatch's, as `passes`."""
-        sharding, options = self.options.sharding, self.options
+    def quiet_passes(self) -> dict[tuple[int, Kind, bool], Pass]:
+        """Passes that exchange less with other replicas than their likes, as `passes`.
+
+        Backward passes that leave their gradients to the last microbatch's; in a pipeline, passes
+        that find their parameters gathered.
+        """
+        sharding, in_pipeline = self.options.sharding, self.mesh.pp > 1
         if sharding is None or sharding.accumulates:
             return {}
-        options = shared(replace(options, sharding=replace(sharding, reduces=False)))
+        less = None if in_pipeline else replace(sharding, reduces=False)
+        options = shared(replace(self.options, sharding=less))
         return {
-            key: replace(one, options=options) for key, one in self.passes.items() if key[1] == "B"
+            key: replace(one, options=options)
+            for key, one in self.passes.items()
+            if in_pipeline or key[1] == "B"
         }
+
+    @cached_property
+    def reductions(self) -> dict[int, Pass]:
+        """What reduces the gradients of each different chunk after its passes in a pipeline."""
+        sharding = self.options.sharding
+        if sharding is None or self.mesh.pp == 1:
+            return {}
+        options = shared(replace(self.options, sharding=replace(sharding, reduces=True)))
+        chunks = enumerate(self.slices.different)
+        return {number: _pass(chunk, "R", KEEP_ALL, options) for number, chunk in chunks}
 
     def different_passes(self) -> Iterator[tuple[Pass, int]]:
         """The different passes of a replica, and how many there are of each."""
@@ -305,12 +321,6 @@ class Plan:
             passes[number, True] = keeping[number]
             passes[number, False] = chunks * self.scenario.num_microbatches - keeping[number]
         return +passes
-
-
-def numbered(values: Sequence[Any]) -> tuple[int, ...]:
-    """For each value the number of its first like among the different ones."""
-    numbers: dict[Any, int] = {}
-    return tuple(numbers.setdefault(value, len(numbers)) for value in values)
 
 
 def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
@@ -347,43 +357,6 @@ def overlap_of(scenario: Scenario) -> OverlapPolicy:
 # Equal microbatches and passes are one object, which caches find by identity.
 _microbatch = functools.lru_cache(maxsize=8192)(Microbatch)
 _pass = functools.lru_cache(maxsize=8192)(Pass)
-
-
-@hashed_once
-@dataclass(frozen=True)
-class Slices:
-    """A model's chunks: each different one once, and their numbers by virtual stage."""
-
-    different: tuple[Chunk, ...]
-    numbers: tuple[int, ...]
-
-
-@functools.lru_cache(maxsize=4096)
-def slices(model: Chunk, layers: tuple[int, ...], first: Block | None = None) -> Slices:
-    """Cut a model into chunks with these numbers of layers, each preceded by a `first` block.
-
-    Blocks that are no layer go with the layer after them, and those after the last with it.
-    """
-    blocks = [*model.blocks]
-    ends = [place + 1 for place, block in enumerate(blocks) if block.is_unit]
-    cuts = [0, *(ends[number - 1] for number in itertools.accumulate(layers))]
-    cuts[-1] = len(blocks)
-    before = [] if first is None else [first]
-    chunks = [chunk_of([*before, *blocks[start:end]]) for start, end in itertools.pairwise(cuts)]
-    return Slices(tuple(dict.fromkeys(chunks)), numbered(chunks))
-
-
-@functools.lru_cache(maxsize=4096)
-def stage_parameters(
-    model: Slices, num_stages: int, microbatch: Microbatch
-) -> tuple[Parameters, ...]:
-    """Parameters of one rank of each stage."""
-    stages = [model.numbers[stage::num_stages] for stage in range(num_stages)]
-    found = {
-        held: parameters(tuple(model.different[number] for number in held), microbatch)
-        for held in set(stages)
-    }
-    return tuple(found[held] for held in stages)
 
 
 @functools.lru_cache(maxsize=64)

@@ -6,34 +6,26 @@ beside tensor parallelism, fused attention, gradients reduced in fp32 beside the
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from simtrain import models
-from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.errors import InputError
 from simtrain.importing.draft import DEFAULT, Draft
+from simtrain.importing.torchtitan_job import Job
 from simtrain.importing.torchtitan_keys import (
-    DEFAULTS,
     DETAILS,
+    END_STAGES,
     FLOAT8_CONVERTERS,
-    MAPPED,
     MODELS,
     NOT_MODELLED,
     ROTATE_METHODS,
     SCHEDULES,
-    WITHOUT_EFFECT,
-    WITHOUT_EFFECT_SECTIONS,
 )
 from simtrain.scenario import Scenario
-from simtrain.strict_yaml import as_scalar, read_text
 
 _ALWAYS = "as torchtitan always does"
 _DTYPES = {"bfloat16": "bf16"}
-_HEADER = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
-_KEY = re.compile(r"\s*([\w-]+)\s*=")
 
 
 def import_torchtitan(file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
@@ -47,92 +39,14 @@ def import_torchtitan(file: str, overrides: Iterable[str] = ()) -> tuple[Scenari
         InputError: what cannot be read; unknown keys, models and schedules; a number of ranks that
             the file leaves open; combinations that no scenario can have.
     """
-    mapping = _Mapping(_Job(file), tuple(overrides))
+    mapping = _Mapping(Job(file), tuple(overrides))
     return mapping.draft.finished({})
-
-
-class _Job:
-    """The values of a job by `section.key`, with their lines and defaults."""
-
-    def __init__(self, file: str) -> None:
-        self.file = file
-        text = read_text(Path(file))
-        try:
-            sections = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            fix = "correct the file, so that torchtitan can read it"
-            raise InputError.of("E875", f"no TOML: {error}", Location(file), fix) from None
-        self.values: dict[str, Any] = {}
-        for section, keys in sections.items():
-            inside = keys.items() if isinstance(keys, dict) else {"": keys}.items()
-            self.values |= {f"{section}.{key}".rstrip("."): value for key, value in inside}
-        self.places = dict(_places(text, file))
-        self._refuse_unknown()
-
-    def __getitem__(self, key: str) -> Any:
-        """The value of a key, or its default."""
-        return self.values.get(key, DEFAULTS.get(key))
-
-    def count(self, key: str, *, or_rest: bool = False) -> int:
-        """The value of a key that is a positive integer, or also -1 if `or_rest`.
-
-        Raises:
-            InputError: it is something else.
-        """
-        value = self[key]
-        if type(value) is int and (value >= 1 or (or_rest and value == -1)):
-            return value
-        also = ", or -1" if or_rest else ""
-        raise self.wrong(key, f"must be a positive integer{also}", f"write 1 or more{also}")
-
-    def place(self, key: str) -> Location:
-        """Where a key stands."""
-        return self.places.get(key) or Location(self.file)
-
-    def origin(self, *keys: str) -> str:
-        """A comment: the keys that were given, with their lines."""
-        given = [key for key in keys if key in self.values]
-        lines = ", ".join(str(self.place(key).line) for key in given)
-        return f"{', '.join(given)}, line {lines}" if given else "default of torchtitan"
-
-    def wrong(self, key: str, what: str, fix: str) -> InputError:
-        """The error of a value."""
-        message = f"{key} is {as_scalar(self[key])}: it {what}"
-        return InputError.of("E872", message, self.place(key), fix)
-
-    def _refuse_unknown(self) -> None:
-        known = {*MAPPED, *NOT_MODELLED, *WITHOUT_EFFECT}
-        passed_over = {*WITHOUT_EFFECT_SECTIONS, *DETAILS}
-        problems = [
-            Problem(
-                "E871",
-                f"{key} is no known key of a torchtitan job",
-                self.place(key),
-                reason="a key that was ignored could change the time or the memory",
-                fix=f"{did_you_mean(key, sorted(known))}Remove it if it changes neither time nor "
-                "memory",
-            )
-            for key in self.values
-            if key not in known and key.partition(".")[0] not in passed_over
-        ]
-        if problems:
-            raise InputError(problems)
-
-
-def _places(text: str, file: str) -> Iterable[tuple[str, Location]]:
-    """The line of each key; tomllib does not say."""
-    section = ""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if header := _HEADER.match(line):
-            section = header[1]
-        elif key := _KEY.match(line):
-            yield f"{section}.{key[1]}".lstrip("."), Location(file, number, key.start(1) + 1, line)
 
 
 class _Mapping:
     """The fields of a scenario, section by section, from the keys of a job."""
 
-    def __init__(self, job: _Job, overrides: tuple[str, ...]) -> None:
+    def __init__(self, job: Job, overrides: tuple[str, ...]) -> None:
         self.job, self.draft = job, Draft(job.file, f"torchtitan's job in {job.file}", overrides)
         self.tensor = job.count("parallelism.tensor_parallel_degree")
         self.pipeline = job.count("parallelism.pipeline_parallel_degree")
@@ -206,6 +120,28 @@ class _Mapping:
         key = "parallelism.pipeline_parallel_layers_per_stage"
         if schedule == "interleaved":
             self.set("parallelism.interleave", self._chunks(key), key)
+        self._stage_sizes()
+
+    def _stage_sizes(self) -> None:
+        """Layers of the first and of the last stage, which hold the embedding and the head too.
+
+        As torchtitan's generate_llm_fqn_per_model_part divides them.
+        """
+        keys = [f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in END_STAGES]
+        less = [self.job.count(key, least=0) for key in keys]
+        chunks = self.draft.data["parallelism"].get("interleave", 1)
+        layers, stages = self.draft.data["model"]["num_layers"], self.pipeline * chunks
+        share, extra = divmod(layers + sum(less), stages)
+        sizes = [share + (stage < extra) for stage in range(stages)]
+        sizes[0], sizes[-1] = sizes[0] - less[0], sizes[-1] - less[1]
+        if len({*sizes}) == 1:
+            return
+        if chunks == 1 and len({*sizes[1:-1]}) <= 1 and min(sizes) > 0:
+            for end, size, key in zip(END_STAGES, (sizes[0], sizes[-1]), keys, strict=True):
+                self.set(f"parallelism.{end}_stage_layers", size, key)
+        else:
+            text = "layers of each stage in turn, where they are divided evenly here"
+            self.draft.note(f"stages of {', '.join(map(str, sizes))}", text)
 
     def _expert_parallelism(self) -> int:
         """Ranks that hold different experts; torchtitan reads neither degree without experts."""
@@ -259,10 +195,21 @@ class _Mapping:
         self.set("memory.zero_stage", stage, keys[1])
         if replicate > 1 and shard > 1:
             self.set("memory.shard_over", shard, keys[1])
-        key = "parallelism.fsdp_reshard_after_forward"
-        if stage == 3 and self.job[key] == "never":
-            self.set("memory.reshard_after_forward", False, key)
+        if stage == 3:
+            self._resharding()
         return data
+
+    def _resharding(self) -> None:
+        """When parameters are gathered and gradients reduced, which a pipeline changes."""
+        key = "parallelism.fsdp_reshard_after_forward"
+        stays = {"never": True, "default": self.pipeline > 1, "always": False}
+        if self.job[key] not in stays:
+            raise self.job.wrong(key, "is no policy", "write default, always or never")
+        if stays[self.job[key]]:
+            self.set("memory.reshard_after_forward", False, key)
+        if self.pipeline > 1:
+            text = f"{_ALWAYS} in a pipeline"
+            self.draft.set("memory.reduce_every_microbatch", False, text)
 
     def _batch(self, data: int) -> None:
         local_key = "training.batch_size"

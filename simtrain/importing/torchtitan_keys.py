@@ -25,6 +25,8 @@ SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved"}
 ROTATE_METHODS = {"allgather": "all_gather", "alltoall": "p2p"}
 """How context-parallel ranks see each other's keys; an all-to-all moves them to the next rank."""
 
+END_STAGES = "first", "last"
+
 DEFAULTS = {
     "model.name": "llama3",
     "model.flavor": "debugmodel",
@@ -47,6 +49,8 @@ DEFAULTS = {
     "parallelism.context_parallel_rotate_method": "allgather",
     "parallelism.pipeline_parallel_schedule": "1F1B",
     "parallelism.pipeline_parallel_microbatch_size": 1,
+    "parallelism.pipeline_parallel_first_stage_less_layers": 1,
+    "parallelism.pipeline_parallel_last_stage_less_layers": 1,
     "activation_checkpoint.mode": "selective",
     "activation_checkpoint.selective_ac_option": "2",
 }
@@ -69,6 +73,8 @@ MAPPED: dict[str, str] = {
     "parallelism.pipeline_parallel_schedule": "schedule",
     "parallelism.pipeline_parallel_layers_per_stage": "parallelism.interleave",
     "parallelism.pipeline_parallel_microbatch_size": "batch.micro",
+    "parallelism.pipeline_parallel_first_stage_less_layers": "parallelism.first_stage_layers",
+    "parallelism.pipeline_parallel_last_stage_less_layers": "parallelism.last_stage_layers",
     "parallelism.expert_parallel_degree": "parallelism.expert",
     "parallelism.expert_tensor_parallel_degree": "parallelism.expert_tensor",
     "parallelism.context_parallel_degree": "parallelism.context",

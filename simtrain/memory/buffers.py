@@ -12,6 +12,7 @@ not fused has an array more, for the roots of the variances (torch.optim's `_mul
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 
 from simtrain.plan import Plan
@@ -30,17 +31,20 @@ GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
 def buffers_of(
-    plan: Plan, num_parameters: int, global_bytes: int, num_expert: int = 0, num_fp8: int = 0
+    plan: Plan,
+    num_parameters: int,
+    global_bytes: int,
+    num_expert: int = 0,
+    num_fp8: int = 0,
+    chunks: Sequence[int] = (0,),
 ) -> tuple[Buffers, Buffers]:
     """Bytes of a rank's buffers while passes run, at most at the same time, and in the step.
 
     `global_bytes` is what ops need of the global buffer. `num_expert` of the parameters are
-    experts', `num_fp8` are weights of fp8 products.
+    experts', `num_fp8` are weights of fp8 products. `chunks` are the numbers of its chunks.
     """
-    options, whole = plan.step_options, [(0, 0)]
-    if plan.options.sharding:
-        whole = [_whole_bytes(_of_one_sequence(one)) for one in plan.passes.values()]
-    gathered, buckets = zip(*whole, strict=True)
+    options = plan.step_options
+    gathered, bucket = _exchanged_bytes(plan, chunks)
     copied = options.shard_gradient_bytes != FP32_BYTES and not options.narrow_states
     fp32_bytes = options.held(num_parameters, num_expert, from_stage=1) * FP32_BYTES
     is_on_host = options.offloads
@@ -50,8 +54,8 @@ def buffers_of(
     }
     running = {
         GLOBAL: global_bytes,
-        GATHERED_PARAMETERS: max(gathered),
-        GRADIENT_BUCKET: max(buckets),
+        GATHERED_PARAMETERS: gathered,
+        GRADIENT_BUCKET: bucket,
     }
     stepping = {
         GLOBAL: global_bytes,
@@ -59,6 +63,27 @@ def buffers_of(
         OPTIMIZER_ARRAY: 0 if options.fused_adam or is_on_host else fp32_bytes,
     }
     return running | always, stepping | always
+
+
+def _exchanged_bytes(plan: Plan, chunks: Sequence[int]) -> tuple[int, int]:
+    """Gathered parameters, and gradients to be reduced, at most at the same time.
+
+    In a pipeline all parameters are whole when each chunk has run a backward pass, until gradients
+    are reduced; a forward pass has the buffers that it copies from beside its chunk's.
+    """
+    if not plan.options.sharding:
+        return 0, 0
+    passes = [
+        (chunk, *_whole_bytes(_of_one_sequence(one)))
+        for (chunk, *_), one in plan.passes.items()
+        if chunk in chunks
+    ]
+    if not plan.reductions:
+        return max(gathered for _, gathered, _ in passes), max(bucket for *_, bucket in passes)
+    ends = {chunk: _whole_bytes(_of_one_sequence(plan.reductions[chunk])) for chunk in {*chunks}}
+    beside = max(gathered - ends[chunk][0] for chunk, gathered, _ in passes)
+    whole = sum(ends[chunk][0] for chunk in chunks)
+    return whole + max(0, beside), max(bucket for _, bucket in ends.values())
 
 
 def _of_one_sequence(one: Pass) -> Pass:

@@ -11,8 +11,9 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import FP32_GRADIENTS, RECOMPUTED, WORKING, Buffers, buffers_of
 from simtrain.memory.replay import IterationTimeline, Replay
 from simtrain.memory.states import ModelStates, model_states
-from simtrain.plan import Plan, numbered
+from simtrain.plan import Plan
 from simtrain.schedules import Action
+from simtrain.workload.slices import numbered
 
 OPTIMIZER_STEP = "optimizer step"
 
@@ -171,7 +172,7 @@ class _Rank:
             memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
         )
         states = model_states(plan.step_options, held.total, held.experts, held.in_fp8)
-        buffers = buffers_of(plan, held.total, global_bytes, held.experts, held.in_fp8)
+        buffers = buffers_of(plan, held.total, global_bytes, held.experts, held.in_fp8, chunks)
         return cls(profile, stage, states, *buffers)
 
     def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:

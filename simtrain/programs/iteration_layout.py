@@ -46,6 +46,7 @@ from simtrain.programs.parts import (
     Transfer,
 )
 from simtrain.programs.pipeline import PipelineTasks, link_streams, stage_streams
+from simtrain.programs.quiet_passes import quiet_actions
 from simtrain.programs.recent import Recent
 from simtrain.schedules import KINDS, Messages
 
@@ -211,6 +212,8 @@ class _Layout:
         self.last, self.pending = pipeline.own_starts[1:] - 1, np.full(num_stages, -1)
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
+        if self.structure.reduces_after:
+            self.add_reductions_of_chunks()
         for field in ("average", "data_reduction", "sequence_parallel"):
             self.add_step(field)
         holders = self.stages[self.has("embedding")]
@@ -288,8 +291,8 @@ class _Layout:
 
         actions, numbers = spread(np.arange(len(num_parts)), num_parts)
         is_cut, is_forward = np.isin(actions, cut), self.is_forward[actions]
-        defers = structure.defers & ~self.is_last & ~self.is_forward
-        passes = (one[actions] for one in (self.chunk, schedule.kind, self.keeps, defers))
+        quiet = quiet_actions(schedule, structure.quiet)
+        passes = (one[actions] for one in (self.chunk, schedule.kind, self.keeps, quiet))
         # The first parts are whole forward passes, then whole backward passes and their spans.
         parts = self.parts(_pass_part, is_cut, is_forward == is_cut, numbers, *passes)
         label = np.where(is_forward, _PLACES["forward"], _PLACES["backward"])
@@ -342,6 +345,13 @@ class _Layout:
         parts = self.parts(bucket, chunks, numbers, self.steps[stages], is_last)
         return self.add(3 * len(self.stages) + stages, _PLACES[label], spans.actions, parts)
 
+    def add_reductions_of_chunks(self) -> None:
+        """Reduce the gradients of each chunk of a stage after all passes of the stage."""
+        order = self.structure.order
+        for chunks in np.array(order.chunks).reshape(order.num_chunks, -1):
+            parts = self.parts(_reduction, chunks)
+            self.last = self.add(self.stages, _PLACES["data_reduction"], -1, parts)
+
     def has(self, field: str) -> NDArray[np.bool_]:
         """Whether each stage's optimizer step has a field."""
         fields = self.structure.step_fields
@@ -369,7 +379,11 @@ class _Layout:
 
 
 def _pass_part(
-    is_cut: int, _: int, number: int, chunk: int, kind: int, keeps: int, defers: int
+    is_cut: int, _: int, number: int, chunk: int, kind: int, keeps: int, is_quiet: int
 ) -> PassPart:
     span = number if is_cut else None
-    return PassPart(chunk, KINDS[kind], bool(keeps), bool(defers), span)
+    return PassPart(chunk, KINDS[kind], bool(keeps), bool(is_quiet), span)
+
+
+def _reduction(chunk: int) -> PassPart:
+    return PassPart(chunk, "R", keeps=False)

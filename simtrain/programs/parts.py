@@ -10,23 +10,26 @@ import itertools
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from simtrain.plan import PipelineOrder, Plan, numbered
-from simtrain.schedules import Kind
+from simtrain.plan import PipelineOrder, Plan
+from simtrain.programs.quiet_passes import QuietRule, quiet_rule
+from simtrain.workload.passes import PassKind
+from simtrain.workload.slices import numbered
 
 
 @dataclass(frozen=True, slots=True)
 class PassPart:
-    """A pass of one microbatch on a chunk, or the layers of a bucket in it.
+    """A pass of one microbatch on a chunk, the layers of a bucket in it, or the reduction of the
+    chunk's gradients (R).
 
-    `keeps` says that it keeps everything, `defers` that it leaves its gradients to the last
-    microbatch's backward pass. `span` numbers buckets in the order in which the pass runs them, in
-    the last backward pass or the first forward pass; None is the whole pass.
+    `keeps` says that it keeps everything, `is_quiet` that it exchanges less with other replicas
+    than its likes (`quiet_passes`). `span` numbers buckets in the order in which the pass runs
+    them, in the last backward pass or the first forward pass; None is the whole pass.
     """
 
     chunk: int
-    kind: Kind
+    kind: PassKind
     keeps: bool
-    defers: bool = False
+    is_quiet: bool = False
     span: int | None = None
 
 
@@ -88,7 +91,8 @@ class Structure:
         num_buckets: the buckets of each virtual stage if gradients are reduced as they come.
         gathers: parameters are gathered in the same buckets, beside the first forward passes.
         aligns_reduction, aligns_gather: all stages begin at about the same time.
-        defers: all backward passes but the last microbatch's leave their gradients to it.
+        quiet: which passes exchange less with other replicas than their likes.
+        reduces_after: gradients are reduced after all passes, chunk by chunk.
     """
 
     order: PipelineOrder
@@ -101,7 +105,8 @@ class Structure:
     gathers: bool
     aligns_reduction: bool
     aligns_gather: bool
-    defers: bool
+    quiet: QuietRule
+    reduces_after: bool
 
 
 def structure_of(plan: Plan) -> Structure:
@@ -122,5 +127,6 @@ def structure_of(plan: Plan) -> Structure:
         gathers=plan.step_options.gathers_beside_forward,
         aligns_reduction=plan.has_buckets and overlap.align_gradient_reduction,
         aligns_gather=overlap.align_parameter_gather,
-        defers=bool(plan.deferring_passes),
+        quiet=quiet_rule(plan),
+        reduces_after=bool(plan.reductions),
     )

@@ -99,8 +99,10 @@ class IterationSeconds:
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
         """Run each different pass of a plan once."""
         passes = {PassPart(*of): machine.time(one) for of, one in plan.passes.items()}
-        for of, one in plan.deferring_passes.items():
-            passes[PassPart(*of, defers=True)] = machine.time(one)
+        for of, one in plan.quiet_passes.items():
+            passes[PassPart(*of, is_quiet=True)] = machine.time(one)
+        for chunk, one in plan.reductions.items():
+            passes[PassPart(chunk, "R", keeps=False)] = machine.time(one)
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
         return cls(plan, machine, structure_of(plan), passes, steps)
@@ -156,7 +158,8 @@ class IterationSeconds:
         return tuple(sorted({name for name, work in works if is_extrapolated(work)}))
 
     def _all_ops(self) -> Iterator[Op]:
-        for one, _ in self.plan.different_passes():
+        passes = [one for one, _ in self.plan.different_passes()]
+        for one in (*passes, *self.plan.reductions.values()):
             for segment in set(record_pass(one).segments):
                 yield from segment.ops
         for step in self.plan.steps:

@@ -117,9 +117,19 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E325",
-        "ZeRO stages 2 and 3 divide gradients that a pipeline still adds to (DeepSpeed)",
-        {"memory.zero_stage": [1, 0], "parallelism.pipeline": [1]},
-        lambda one: one.parallelism.pipeline != 1 and one.memory.zero_stage > 1,
+        "ZeRO stages 2 and 3 divide gradients that a pipeline still adds to (DeepSpeed); only "
+        "PyTorch's fully_shard, as stage 3, adds them up first",
+        {
+            "memory.zero_stage": [1, 0, 3],
+            "parallelism.pipeline": [1],
+            "software.fully_shard": [True],
+        },
+        lambda one: (
+            one.parallelism.pipeline != 1 and one.memory.zero_stage > 1 and not one.fully_shards
+        ),
+        "memory.zero_stage is {one.memory.zero_stage} while parallelism.pipeline is "
+        "{one.parallelism.pipeline}",
+        ("memory.zero_stage", "parallelism.pipeline"),
     ),
     rule_against(
         "E326",

@@ -53,6 +53,11 @@ def _does_not_reshard(scenario: Scenario) -> bool:
     return not 1 < reshards < divides or divides % reshards != 0
 
 
+def _fully_shards_pipeline(scenario: Scenario) -> bool:
+    """Whether parameters are divided within the stages of a pipeline."""
+    return scenario.fully_shards and scenario.parallelism.pipeline > 1
+
+
 DATA_PARALLEL_RULES = [
     rule_against(
         "E360",
@@ -166,6 +171,7 @@ DATA_PARALLEL_RULES = [
         lambda one: (
             one.memory.reshard_after_forward is not True
             and not (one.memory.zero_stage == 3 and one.schedule == "1f1b")
+            and not _fully_shards_pipeline(one)
         ),
         "memory.reshard_after_forward is set while memory.zero_stage is {one.memory.zero_stage} "
         "and schedule is {one.schedule}",
@@ -187,6 +193,30 @@ DATA_PARALLEL_RULES = [
         "reduction in any case",
         {"memory.reduce_every_microbatch": [True], "memory.zero_stage": [2, 3]},
         lambda one: not one.memory.reduce_every_microbatch and one.memory.zero_stage < 2,
+    ),
+    rule_against(
+        "E379",
+        "torch.distributed.pipelining adds up the gradients of all microbatches, and then reduces "
+        "them (stage.py, perform_reduce_grad)",
+        {"memory.reduce_every_microbatch": [False], "parallelism.pipeline": [1]},
+        lambda one: _fully_shards_pipeline(one) and one.memory.reduce_every_microbatch,
+    ),
+    rule_against(
+        "E397",
+        "torchtitan ties no embeddings in a pipeline (its pipeline stages hold other parameters)",
+        {"model.tied_embeddings": [False], "parallelism.pipeline": [1]},
+        lambda one: _fully_shards_pipeline(one) and one.model.shares_embedding,
+        "the first and the last stage of {one.parallelism.pipeline} share an embedding that "
+        "fully_shard divides",
+    ),
+    rule_against(
+        "E398",
+        "in a pipeline, from which ranks the next forward pass would gather parameters is not "
+        "simulated",
+        {"memory.reshard_after_forward": [False, True], "parallelism.pipeline": [1]},
+        lambda one: (
+            _fully_shards_pipeline(one) and not isinstance(one.memory.reshard_after_forward, bool)
+        ),
     ),
     rule_against(
         "E378",

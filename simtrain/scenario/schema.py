@@ -237,8 +237,12 @@ class Scenario(Section):
 
     @property
     def reduces_every_microbatch(self) -> bool:
-        """Whether with ZeRO 2 or 3 each backward pass reduces gradients; the last always does."""
-        return self.memory.reduce_every_microbatch or self.num_microbatches == 1
+        """Whether with ZeRO 2 or 3 each backward pass reduces gradients.
+
+        Without a pipeline the last one always does.
+        """
+        alone = self.num_microbatches == self.parallelism.pipeline == 1
+        return self.memory.reduce_every_microbatch or alone
 
     @property
     def num_chunks(self) -> int:

@@ -15,7 +15,7 @@ from simtrain.memory.report import allocator_bytes
 from simtrain.memory.states import model_states
 from simtrain.memory.working import pass_memory
 from simtrain.mesh import Domains, Mesh
-from simtrain.plan import Plan, microbatch_of, overlap_of, slices
+from simtrain.plan import Plan, microbatch_of, overlap_of
 from simtrain.programs.seconds import Machine
 from simtrain.scenario import MemoryOptions, Parallelism, RecomputePolicy, Scenario
 from simtrain.schedules import num_warmup_forwards
@@ -31,6 +31,7 @@ from simtrain.workload.optimizer import (
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import KEEP_ALL
 from simtrain.workload.record import record_pass
+from simtrain.workload.slices import slices
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Block, Microbatch
 from simtrain.workload.work import Collective

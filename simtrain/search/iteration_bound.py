@@ -36,8 +36,8 @@ def iteration_bound_s(plan: Plan, machine: Machine) -> float:
 
     Args:
         plan: the iteration. Its recompute may leave nothing open. Of passes that keep everything
-            and passes that recompute, each counts as the shorter; so it is with backward passes
-            that reduce their gradients and those that do not.
+            and passes that recompute, each counts as the shorter; so it is with passes that
+            exchange less with other replicas than their likes.
         machine: runs each different pass once.
     """
     pipeline = _Pipeline.of(plan, machine)
@@ -203,6 +203,13 @@ def _with_step_s(
             max(ready, last + after)
             for ready, last, after in zip(ready_s, last_s, buckets_s, strict=True)
         ]
+    reduced_s = {number: machine.time(one).duration_s for number, one in plan.reductions.items()}
+    if reduced_s:
+        chunks = [plan.slices.numbers[stage :: plan.mesh.pp] for stage in range(plan.mesh.pp)]
+        ready_s = [
+            max(ready, last + sum(map(reduced_s.__getitem__, own)))
+            for ready, last, own in zip(ready_s, last_s, chunks, strict=True)
+        ]
     ready_s = [
         ready + _sum_s(step, "average", "data_reduction", "sequence_parallel")
         for ready, step in zip(ready_s, steps, strict=True)
@@ -247,8 +254,8 @@ def _passes(plan: Plan, number: int, kind: Kind, keeps: Sequence[bool]) -> Itera
     """The passes of a kind that the chunk with a number may run."""
     for keeping in keeps:
         yield plan.chunk_pass(plan.slices.different[number], kind, keeping)
-        if deferring := plan.deferring_passes.get((number, kind, keeping)):
-            yield deferring
+        if quiet := plan.quiet_passes.get((number, kind, keeping)):
+            yield quiet
 
 
 def _time_s(time: PassTime) -> float:

@@ -17,8 +17,9 @@ from simtrain.workload.ops import Op
 from simtrain.workload.sharding import Sharding
 from simtrain.workload.tape import Microbatch
 
-PassKind = Literal["F", "B", "I", "W"]
-"""A forward pass, a whole backward pass, or its input or weight gradients."""
+PassKind = Literal["F", "B", "I", "W", "R"]
+"""A forward pass, a whole backward pass, its input or weight gradients, or the reduction of the
+gradients that all backward passes have left."""
 
 
 @hashed_once

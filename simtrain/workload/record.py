@@ -29,6 +29,8 @@ from simtrain.workload.work import Collective, CollectiveKind
 @functools.lru_cache(maxsize=1024)
 def record_pass(one: Pass) -> PassRecord:
     """Issue the ops of a pass."""
+    if one.kind == "R" and one.options.sharding:
+        return _reduction(one, one.options.sharding)
     steps = _steps(one.chunk, one.kind, one.recompute)
     segments = [source.segment(one.kind, one.options) for source in steps.sources]
     if one.options.sharding:
@@ -181,21 +183,11 @@ def _sharded(
     What has parameters finds those of the root unit gathered. Input gradients (`I`) leave nothing
     to reduce, and weight gradients (`W`) need no parameters.
     """
-    batch, overlap, is_forward = one.options.microbatch, one.options.overlap, one.kind == "F"
-    builder, reduces = _Builder(overlap), one.kind in ("B", "W")
-    elements, gathers_fp8 = unit_parameters(one.chunk, batch), batch.fp8_weights == "gathered"
+    batch, builder = one.options.microbatch, _Builder(one.options.overlap)
+    reduces = one.kind in ("B", "W")
     layers = dict.fromkeys([step.layer for step in steps.steps if step.layer is not None])
-    shards = ShardedPass(
-        builder,
-        sharding,
-        elements,
-        units_in_fp8(one.chunk, batch) if gathers_fp8 else dict.fromkeys(elements, 0),
-        batch,
-        [] if one.kind == "W" else [ROOT, *layers],
-        overlaps="dp" in overlap.asynchronous,
-        is_forward=is_forward,
-    )
-    if not is_forward:
+    shards = _shards(one, builder, sharding, [] if one.kind == "W" else [ROOT, *layers])
+    if one.kind != "F":
         shards.need(ROOT)
     if reduces:
         shards.begin(ROOT)
@@ -216,6 +208,34 @@ def _sharded(
         shards.reduce(ROOT)
         shards.finish()
     return builder.record(shards.gathered_bytes, shards.bucket_bytes)
+
+
+def _reduction(one: Pass, sharding: Sharding) -> PassRecord:
+    """Reduce a chunk's gradients, unit after unit (`perform_reduce_grad` of PyTorch's stages).
+
+    All of the chunk's parameters are still whole.
+    """
+    builder, units = _Builder(one.options.overlap), [ROOT, *range(one.chunk.num_layers)]
+    shards = _shards(one, builder, replace(sharding, keeps_gathered=True), units)
+    for unit in units:
+        shards.reduce(unit)
+    shards.finish()
+    return builder.record(shards.gathered_bytes, shards.bucket_bytes)
+
+
+def _shards(one: Pass, order: _Builder, sharding: Sharding, used: Sequence[int]) -> ShardedPass:
+    batch, overlap = one.options.microbatch, one.options.overlap
+    elements, gathers_fp8 = unit_parameters(one.chunk, batch), batch.fp8_weights == "gathered"
+    return ShardedPass(
+        order,
+        sharding,
+        elements,
+        units_in_fp8(one.chunk, batch) if gathers_fp8 else dict.fromkeys(elements, 0),
+        batch,
+        used,
+        overlaps="dp" in overlap.asynchronous,
+        is_forward=one.kind == "F",
+    )
 
 
 @dataclass

@@ -28,6 +28,7 @@ def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
         scenario.overlap.prefetch,
         keeps_gathered=reshards is False,
         resharded=None if isinstance(reshards, bool) else mesh.shard_group(reshards),
+        reduces=mesh.pp == 1,
         accumulates=scenario.reduces_every_microbatch,
         fully_shards=scenario.fully_shards,
     )

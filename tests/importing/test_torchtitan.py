@@ -9,6 +9,7 @@ from simtrain.errors import InputError
 from simtrain.importing import import_torchtitan
 from simtrain.importing.torchtitan_keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
 from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate_memory
 from tests.helpers.command_line import call
 
 JOB = """\
@@ -86,6 +87,25 @@ def test_a_pipeline_divides_the_local_batch() -> None:
     split = scenario.parallelism
     assert (split.pipeline, split.interleave, scenario.schedule) == (4, 4, "interleaved")
     assert (scenario.batch.micro, scenario.num_microbatches, split.data) == (1, 8, 1)
+
+
+def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:
+    """16 layers a stage, but for the ends; parameters stay, and are reduced once."""
+    job = JOB.replace('"8B"', '"405B"').replace('mode = "selective"', 'mode = "full"')
+    job = job.replace(
+        "tensor_parallel_degree = 4", "pipeline_parallel_degree = 8\ntensor_parallel_degree = 8"
+    ).replace("local_batch_size = 2", "local_batch_size = 16")
+    one = load_scenario(_written(text_of(job)))
+    split, memory = one.parallelism, one.memory
+    assert (split.pipeline, split.tensor, split.data, one.num_gpus) == (8, 8, 8, 512)
+    assert (split.first_stage_layers, split.last_stage_layers) == (15, 15)
+    assert (memory.zero_stage, memory.reduce_every_microbatch) == (3, False)
+    assert memory.reshard_after_forward is False
+    assert simulate_memory(one).fullest.peak_bytes > 0
+    always = job.replace("[parallelism]", '[parallelism]\nfsdp_reshard_after_forward = "always"')
+    assert load_scenario(_written(text_of(always))).memory.reshard_after_forward is True
+    even = text_of(job.replace('"405B"', '"8B"').replace("8192", "4096"))
+    assert "# - stages of 4, 5, 4, 4, 4, 4, 4, 3: layers of each stage in turn" in even
 
 
 def test_replicas_of_shards_are_those_of_a_device_mesh() -> None:
