@@ -148,6 +148,7 @@ def _model(rng: random.Random, split: Values, precision: Values, fused: bool) ->
         return model | {"latent_attention": {"kv_lora_rank": rng.choice(ranks)} | latent}
     if fused and rng.random() < 0.2:
         model["attention_window"] = rng.choice([1, 32, 300, 100_000])
+        model |= _sometimes(rng, full_attention_every=[2, 3])
     channels = [64, 128] if unit == 8 else [128]
     qkv_biases = [True, False]
     return model | _sometimes(

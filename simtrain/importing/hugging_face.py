@@ -7,7 +7,7 @@ from typing import Any
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.importing.draft import DEFAULT, Draft, padded_vocabulary, set_counts
-from simtrain.importing.expert_layers import dense_and_frequency
+from simtrain.importing.expert_layers import dense_and_frequency, full_attention_every
 from simtrain.importing.hugging_face_keys import (
     FAMILIES,
     GATED_ACTIVATIONS,
@@ -237,9 +237,32 @@ class _Mapping:
         if is_used and not (
             isinstance(length, int) and isinstance(window, int) and window >= length
         ):
-            self.set("model.attention_window", window)
+            self._window(window)
+        kinds = data.get("layer_types")
+        known = {"full_attention", "sliding_attention"}
+        if others := {*kinds} - known if isinstance(kinds, list) else set():
+            text = "layers that differ from each other"
+            self.draft.note(f"{sorted(others)[0]} in layer_types", text, self._place("layer_types"))
         if modules := self.value("model.mtp_num_layers"):
             self.set("model.mtp_num_layers", modules)
+
+    def _window(self, window: Any) -> None:
+        """Set the window, and the layers that have none."""
+        every = self.value("model.full_attention_every")
+        if isinstance(every, list):
+            has_window = [one == "sliding_attention" for one in every]
+            if not any(has_window):
+                return
+            every = None if all(has_window) else full_attention_every(has_window)
+            if every is None and not all(has_window):
+                text = "here all layers have a window: less work in the attention core"
+                self.draft.note("full_attention in layer_types", text, self._place("layer_types"))
+        self.set("model.attention_window", window)
+        if isinstance(every, int) and every <= (self.value("model.num_layers") or every):
+            self.set("model.full_attention_every", every)
+
+    def _place(self, key: str) -> Location | None:
+        return self.document.positions.of_key((key,))
 
     def _falcon(self) -> None:
         """Groups and norms, which follow from three switches."""
@@ -281,13 +304,6 @@ class _Mapping:
             value = data.get(key)
             written = {True: "True", False: "False"}.get(value) if isinstance(value, bool) else None
             written = written or str(value)
-            if key in data and effect.applies(written) and not self._is_neutral(key, value):
+            if key in data and effect.applies(written):
                 place = self.document.positions.of_key((key,))
                 self.draft.note(f"{key} {as_scalar(value)}", effect.text, place)
-
-    def _is_neutral(self, key: str, value: Any) -> bool:
-        """Whether a key that is not modelled changes nothing here."""
-        match key:
-            case "layer_types":
-                return isinstance(value, list) and set(value) == {"full_attention"}
-        return False

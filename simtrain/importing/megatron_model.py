@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from simtrain.importing.megatron_values import wrong
+from simtrain.importing.expert_layers import full_attention_every
+from simtrain.importing.megatron_values import listed, wrong
 
 if TYPE_CHECKING:
     from simtrain.importing.megatron import _Mapping
+    from simtrain.importing.source import Argument
 
 # Megatron-LM's defaults (arguments.py).
 _LATENT_SIZES = {
@@ -50,5 +52,27 @@ def _set_window(mapping: _Mapping) -> None:
     sizes = re.fullmatch(r"\(?\s*(-1|\d+)\s*,\s*(-1|\d+)\s*\)?", argument.value)
     if sizes is None or sizes[2] not in ("0", "-1"):
         raise wrong(argument, "must be such as 127,0: tokens before a query, and none after it")
-    if sizes[1] != "-1":
-        mapping.set("model.attention_window", int(sizes[1]) + 1, "window_size")
+    if sizes[1] == "-1":
+        return
+    every = mapping.known("window_attn_skip_freq")
+    if every and (found := _full_attention_every(mapping, every)) == 1:
+        return
+    mapping.set("model.attention_window", int(sizes[1]) + 1, "window_size")
+    if every and found:
+        mapping.set("model.full_attention_every", found, "window_attn_skip_freq")
+
+
+def _full_attention_every(mapping: _Mapping, argument: Argument) -> int | None:
+    """Which layers have no window: every nth one; None if all have one."""
+    layers = mapping.layers or 0
+    if argument.value.isdecimal() and int(argument.value) > 0:
+        number = int(argument.value)
+        return number if number <= layers else None
+    pattern = [one == "1" for one in listed(argument)]
+    if len(pattern) != layers or not {*listed(argument)} <= {"0", "1"}:
+        raise wrong(argument, f"must be a number, or 0 or 1 for each of the {layers} layers")
+    if all(pattern) or not any(pattern):
+        return None if all(pattern) else 1
+    if found := full_attention_every(pattern):
+        return found
+    raise wrong(argument, "must leave out every nth layer to be imported")

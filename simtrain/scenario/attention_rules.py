@@ -23,6 +23,23 @@ ATTENTION_RULES: list[Rule] = [
         ("model.attention_window", "attention_backend"),
     ),
     rule_against(
+        "E336",
+        "without a window all layers attend to all tokens",
+        {"model.full_attention_every": [None], "model.attention_window": []},
+        lambda one: one.model.full_attention_every and not one.model.attention_window,
+    ),
+    rule_against(
+        "E337",
+        "no setting is ignored: some layer has to attend to all tokens",
+        {
+            "model.full_attention_every": lambda one: [max(2, one.model.num_layers), None],
+            "model.num_layers": [],
+        },
+        lambda one: (
+            one.model.full_attention_every and one.model.full_attention_every > one.model.num_layers
+        ),
+    ),
+    rule_against(
         "E341",
         "Megatron-LM's unfused attention takes no latent attention (DotProductAttention has no "
         "k_channels)",

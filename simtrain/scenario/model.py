@@ -72,6 +72,9 @@ class Model(Section):
         --multi-latent-attention); then there are neither query groups nor kv_channels.
     attention_window: tokens that a query attends to, itself and those before it, or all (null).
         Megatron-LM's --window-size w,0 is w + 1 here, Hugging Face's sliding_window is the same.
+    full_attention_every: with an attention_window, every which layer attends to all tokens: with 2
+        the second, the fourth, ... (Gemma 2, gpt-oss), with 6 the sixth, ... (Gemma 3). By default
+        none does. Megatron-LM's --window-attn-skip-freq.
     biases: all products with weights have biases, except the output layer.
     qkv_biases: biases of the product that computes queries, keys and values; by default as
         `biases`.
@@ -111,6 +114,9 @@ class Model(Section):
     qk_norm: bool = Field(default=False, examples=["true"])
     latent_attention: LatentAttention | None = Field(default=None, examples=["{kv_lora_rank: 512}"])
     attention_window: Count | None = Field(default=None, examples=[4096])
+    full_attention_every: Annotated[int, Field(ge=2, le=MAX_COUNT)] | None = Field(
+        default=None, examples=[2]
+    )
     position_embedding: PositionEmbedding = Field(default="learned", examples=["rope"])
     biases: bool = Field(default=True, examples=["false"])
     qkv_biases: bool = Field(default_factory=lambda model: model["biases"], examples=["true"])

@@ -216,9 +216,10 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         drops_out=model.hidden_dropout > 0,
     )
     layers: _Runs = ((layer, model.num_layers),)
-    if model.experts is not None:
-        mlp = _expert_mlp(scenario, model.experts)
-        layers = _layers(layer, model.experts, mlp, model.num_layers)
+    if model.experts is not None or model.full_attention_every is not None:
+        mlp = _expert_mlp(scenario, model.experts) if model.experts else None
+        every = model.full_attention_every
+        layers = _layers(layer, model.experts, mlp, every, model.num_layers)
     # Megatron-LM takes the last layer's kind for these (get_gpt_mtp_block_spec).
     last, normalization = layers[-1][0], model.normalization
     prediction = TokenPrediction(model.mtp_num_layers, last, embedding, normalization)
@@ -242,11 +243,25 @@ def _blocks(embedding: Embedding, layers: _Runs, head: Head) -> Chunk:
 
 
 @functools.lru_cache(maxsize=1024)
-def _layers(dense: TransformerLayer, which: Experts, mlp: ExpertMlp, num_layers: int) -> _Runs:
-    """Runs of layers with an MLP and of layers with experts, as `which` places them."""
-    kinds = {False: dense, True: replace(dense, experts=mlp)}
-    numbers = itertools.groupby(range(num_layers), which.has_layer)
-    return tuple((kinds[has_experts], len([*run])) for has_experts, run in numbers)
+def _layers(
+    dense: TransformerLayer,
+    which: Experts | None,
+    mlp: ExpertMlp | None,
+    full_attention_every: int | None,
+    num_layers: int,
+) -> _Runs:
+    """Runs of equal layers: `which` have experts, and some attend to all tokens."""
+
+    def kind(layer: int) -> tuple[bool, bool]:
+        has_experts = which is not None and which.has_layer(layer)
+        is_full = full_attention_every is not None and (layer + 1) % full_attention_every == 0
+        return has_experts, is_full
+
+    layers: _Runs = ()
+    for (has_experts, is_full), run in itertools.groupby(range(num_layers), kind):
+        experts, window = mlp if has_experts else None, None if is_full else dense.window
+        layers += ((replace(dense, experts=experts, window=window), len([*run])),)
+    return layers
 
 
 def _expert_mlp(scenario: Scenario, section: Experts) -> ExpertMlp:

@@ -18,6 +18,7 @@ MAPPED_EXAMPLES = {
     "multi_latent_attention": "--multi-latent-attention",
     "qk_pos_emb_head_dim": "--multi-latent-attention --qk-pos-emb-head-dim 32",
     "window_size": "--window-size 127,0",
+    "window_attn_skip_freq": "--window-size 127,0 --window-attn-skip-freq 2",
     "mtp_num_layers": "--position-embedding-type rope --mtp-num-layers 1",
     "seq_length": "--max-position-embeddings 1024 --seq-length 1024",
     "encoder_seq_length": None,

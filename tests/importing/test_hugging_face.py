@@ -112,7 +112,7 @@ def test_every_key_is_in_exactly_one_list() -> None:
         assert sum(map(len, lists)) == len(set().union(*lists))
 
 
-@pytest.mark.parametrize("key", sorted(NOT_MODELLED.keys() - {"layer_types"}))
+@pytest.mark.parametrize("key", sorted(NOT_MODELLED))
 def test_what_is_not_modelled_is_noted(key: str) -> None:
     text = imported(of("llama", **{key: 8}))[1]
     assert f"# - {key} 8, line 9: {NOT_MODELLED[key].text[:30]}" in text
@@ -126,6 +126,35 @@ def test_a_window_counts_where_sequences_are_longer() -> None:
         assert imported(of("mistral", sliding_window=window))[0].model.attention_window is None
     unused = of("qwen2", sliding_window=512, use_sliding_window=False)
     assert imported(unused)[0].model.attention_window is None
+
+
+SLIDING, FULL, LINEAR = (f"{kind}_attention" for kind in ("sliding", "full", "linear"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "window", "every", "noted"),
+    [
+        ({"layer_types": [SLIDING, FULL]}, 512, 2, ""),
+        ({"layer_types": [SLIDING, SLIDING]}, 512, None, ""),
+        ({"layer_types": [FULL, FULL]}, None, None, ""),
+        ({"layer_types": [FULL, SLIDING]}, 512, None, "full_attention in layer_types"),
+        (
+            {"layer_types": ["linear_attention", FULL]},
+            None,
+            None,
+            "linear_attention in layer_types",
+        ),
+        ({"sliding_window_pattern": 2}, 512, 2, ""),
+        ({"sliding_window_pattern": 6}, 512, None, ""),
+    ],
+)
+def test_some_layers_have_no_window(
+    keys: dict[str, Any], window: int | None, every: int | None, noted: str
+) -> None:
+    scenario, text = imported(of("mistral", sliding_window=512, num_hidden_layers=2, **keys))
+    assert scenario.model.attention_window == window
+    assert scenario.model.full_attention_every == every
+    assert noted in text and (noted or "layer_types," not in text.split("model:")[0])
 
 
 def test_a_layer_of_deepseek_v3_has_its_parameters_of_attention() -> None:

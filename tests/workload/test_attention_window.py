@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,11 @@ from hypothesis import strategies as st
 
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError
-from simtrain.scenario import load_scenario
+from simtrain.report.result import Result
+from simtrain.scenario import check_scenario, load_scenario
+from simtrain.scenario.experts import Experts
 from simtrain.simulation import simulate
+from simtrain.workload.gpt import TransformerLayer, gpt_blocks
 from simtrain.workload.work import FusedAttention
 from tests.helpers.published_attention import WINDOW, both_ways, window_kernel
 from tests.helpers.scenario_texts import MINIMAL, edited
@@ -76,3 +80,52 @@ def test_a_window_needs_fused_attention(tmp_path: Path) -> None:
         load_scenario(path)
     assert "x.yaml:2:21: E340 model.attention_window is 512" in str(caught.value)
     assert "attention_backend: fused, or model.attention_window: null" in str(caught.value)
+
+
+@pytest.mark.parametrize(("every", "windows"), [(None, "wwwwww"), (2, "wfwfwf"), (4, "wwwfww")])
+@pytest.mark.parametrize("dense", [0, 3])
+def test_every_nth_layer_attends_to_all_tokens(every: int | None, windows: str, dense: int) -> None:
+    """Experts in other layers too, as Megatron-LM counts both: layers from 1 for windows."""
+    model = small().model.model_copy(
+        update={"num_layers": 6, "attention_window": 128, "full_attention_every": every}
+    )
+    if dense:
+        experts = Experts(num=4, top_k=2, ffn_hidden_size=64, first_dense_layers=dense)
+        model = model.model_copy(update={"experts": experts, "biases": False})
+    one = small().model_copy(update={"model": model, "attention_backend": "fused"})
+    layers = [block for block in gpt_blocks(one).blocks if isinstance(block, TransformerLayer)]
+    assert "".join("w" if layer.window else "f" for layer in layers) == windows
+    has_experts = [layer.experts is not None for layer in layers]
+    assert has_experts == [dense > 0 and number >= dense for number in range(6)]
+
+
+def test_layers_without_a_window_take_longer_and_nothing_else() -> None:
+    """Of eight layers on four stages each has one of either kind: their mean."""
+
+    def found(**model: Any) -> Result:
+        size = {"num_layers": 8, "hidden_size": 1024, "num_attention_heads": 8, "seq_length": 8192}
+        return simulate(small(attention_backend="fused", model=size | model))
+
+    whole, narrow = found(), found(attention_window=512)
+    half, most = (found(attention_window=512, full_attention_every=n) for n in (2, 4))
+    assert 2 * half.model_flops == whole.model_flops + narrow.model_flops
+    assert 4 * most.model_flops == whole.model_flops + 3 * narrow.model_flops
+    compute = [one.breakdown.compute_s for one in (whole, narrow, half)]
+    assert 2 * compute[2] == pytest.approx(compute[0] + compute[1])
+    assert {one.memory.fullest.peak_bytes for one in (whole, half, narrow)} == {
+        whole.memory.fullest.peak_bytes
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "code"),
+    [
+        ({"full_attention_every": 2}, "E336"),
+        ({"full_attention_every": 9, "attention_window": 64}, "E337"),
+    ],
+)
+def test_places_of_windows_are_not_ignored(model: dict[str, Any], code: str) -> None:
+    one = small(attention_backend="fused")
+    changes = {f"model.{name}": value for name, value in model.items()}
+    with pytest.raises(InputError, match=code):
+        check_scenario(one.replace(changes))
