@@ -61,13 +61,15 @@ class Shares(NamedTuple):
         if not pairs:
             return None
         links = {link: place for place, link in enumerate(dict.fromkeys(link for link, _ in pairs))}
-        problems = [
-            *(_problem(f"link {link.name!r} has a capacity of", link.capacity) for link in links),
-            *(_problem(f"a task's load of {link.name!r} is", load) for link, load in pairs),
-            *(_problem("a task's weight is", weight) for weight in weights),
+        amounts = [
+            *((f"link {link.name!r} has a capacity of", link.capacity) for link in links),
+            *((f"a task's load of {link.name!r} is", load) for link, load in pairs),
+            *(("a task's weight is", weight) for weight in weights),
         ]
-        if wrong := [problem for problem in problems if problem]:
-            raise InputError(wrong)
+        wrong = [f"{what} {value!r}" for what, value in amounts if not 0 < value < math.inf]
+        if wrong:
+            reason = "it must be finite and above 0"
+            raise InputError([Problem("E503", message, reason=reason) for message in wrong])
         return cls(
             np.array([link.capacity for link in links]),
             np.cumsum([0, *map(len, loads)]).astype(np.int32),
@@ -75,12 +77,6 @@ class Shares(NamedTuple):
             np.array([load for _, load in pairs], np.float64),
             np.array(weights, np.float64),
         )
-
-
-def _problem(what: str, value: float) -> Problem | None:
-    if 0 < value < math.inf:
-        return None
-    return Problem("E503", f"{what} {value!r}", reason="it must be finite and above 0")
 
 
 def find_stretches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Generator
 from math import inf
 from typing import cast
@@ -45,7 +46,7 @@ class _Simulation:
         self.after_starts = graph.after_starts.tolist()
         self.after = graph.after.tolist()
         # Only tasks that another stream is waiting for right now have an event.
-        self.awaited: dict[int, Event] = {}
+        self.awaited = defaultdict[int, Event](self.env.event)
         # Running tasks with loads, and by how much each is slowed, by stream.
         self.sharing: dict[int, int] = {}
         self.stretches: dict[int, float] = {}
@@ -61,7 +62,7 @@ class _Simulation:
         for task in queue:
             for other in self.after[self.after_starts[task] : self.after_starts[task + 1]]:
                 if self.end_s[other] == inf:
-                    yield self.end_of(other)
+                    yield self.awaited[other]
             self.start_s[task] = self.env.now
             if self.num_loads[task] and self.duration_s[task] > 0:
                 yield from self.share(stream, task)
@@ -70,12 +71,6 @@ class _Simulation:
             self.end_s[task] = self.env.now
             if task in self.awaited:
                 self.awaited.pop(task).succeed()
-
-    def end_of(self, task: int) -> Event:
-        """The event that a waiting stream leaves for the stream that runs the task."""
-        if task not in self.awaited:
-            self.awaited[task] = self.env.event()
-        return self.awaited[task]
 
     def share(self, stream: int, task: int) -> _Process:
         """Run a task with loads; it is interrupted with by how much it is slowed from then on."""
