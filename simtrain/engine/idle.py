@@ -24,7 +24,7 @@ def idle_seconds(
         others: [n, m], for each of them the streams that it may wait for, in the order of their
             parts. A short row is filled up with the own stream, which never runs in its own gaps.
         part_of: [n, m], the parts of `others`, from 0 to parts - 1.
-        queue_starts, queue: the tasks of each stream, as in `Queues`.
+        queue_starts, queue: the tasks of each stream, as in `TaskGraph.queue`.
         start_s, end_s: of each task.
         makespan_s: the end of the last gap.
 

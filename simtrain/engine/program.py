@@ -88,36 +88,31 @@ class TaskGraph:
         return [*dict.fromkeys(self.stream_of.tolist())]
 
     @cached_property
-    def queue(self) -> Ints:
-        """The tasks of the first stream in their order, then those of the second, and so on."""
-        return np.argsort(self.stream_of, kind="stable").astype(np.int32)
-
-    @cached_property
-    def queue_starts(self) -> Ints:
-        """Stream s has the tasks `queue[queue_starts[s]:queue_starts[s + 1]]`."""
-        return starts_of(np.bincount(self.stream_of, minlength=len(self.streams)))
+    def queue(self) -> tuple[Ints, Ints]:
+        """`starts, queue`: the tasks of stream s are `queue[starts[s]:starts[s + 1]]`, in order."""
+        return rows_of(len(self.streams), self.stream_of, np.arange(self.num_tasks))
 
     @cached_property
     def previous(self) -> Ints:
         """The task before each task on its stream; -1 for none."""
-        previous = np.full(self.num_tasks, -1, np.int32)
-        streams = self.stream_of[self.queue]
-        same = streams[1:] == streams[:-1]
-        previous[self.queue[1:][same]] = self.queue[:-1][same]
+        previous, queue = np.full(self.num_tasks, -1, np.int32), self.queue[1]
+        same = np.diff(self.stream_of[queue]) == 0
+        previous[queue[1:][same]] = queue[:-1][same]
         return previous
 
     @cached_property
     def order(self) -> Ints:
         """Tasks, each after all that it waits for; those of a deadlock are left out."""
         order = np.empty(self.num_tasks, np.int32)
-        arrays = self.queue_starts, self.queue, self.after_starts, self.after
+        arrays = *self.queue, self.after_starts, self.after
         is_compiled = runs_compiled(self.num_tasks)
         return order[: run_loop(find_order, arrays, (order,), is_compiled=is_compiled)].copy()
 
     def queues(self) -> dict[str, list[int]]:
         """Stream to the indices of its tasks, streams in the order of their first tasks."""
-        queues = np.split(self.queue, self.queue_starts[1:-1])
-        return {self.streams[number]: queues[number].tolist() for number in self.used_streams}
+        starts, queue = self.queue
+        tasks = np.split(queue, starts[1:-1])
+        return {self.streams[number]: tasks[number].tolist() for number in self.used_streams}
 
     def stream(self, index: int) -> str:
         """The name of a task's stream."""

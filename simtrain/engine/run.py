@@ -69,11 +69,10 @@ def find_idle_seconds(
     timeline: Timeline, own: Ints, others: Ints, part_of: Ints, engine: Engine
 ) -> Floats:
     """Seconds for which streams of a timeline are idle while others run, as `idle_seconds` does."""
-    graph, ends = timeline.program.graph, (timeline.start_s, timeline.end_s)
-    waits, makespan_s = (own, others, part_of), np.float64(timeline.makespan_s)
-    arrays = *waits, graph.queue_starts, graph.queue, *ends, makespan_s
-    is_compiled = runs_loops_compiled(engine, graph)
-    found: Floats = run_loop(idle_seconds, arrays, is_compiled=is_compiled)
+    graph, makespan_s = timeline.program.graph, np.float64(timeline.makespan_s)
+    times = timeline.start_s, timeline.end_s, makespan_s
+    arrays, is_compiled = (*graph.queue, *times), runs_loops_compiled(engine, graph)
+    found: Floats = run_loop(idle_seconds, (own, others, part_of, *arrays), is_compiled=is_compiled)
     return found
 
 
@@ -85,5 +84,5 @@ def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: 
         paths = graph.order, graph.previous, *after, duration_s
         run_loop(find_longest_paths, paths, (start_s, end_s), is_compiled=is_compiled)
     else:
-        shared = graph.queue_starts, graph.queue, *after, *program.shares, duration_s
+        shared = *graph.queue, *after, *program.shares, duration_s
         run_loop(run_sharing, shared, (start_s, end_s), is_compiled=is_compiled)

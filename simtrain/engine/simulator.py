@@ -51,10 +51,10 @@ class _Simulation:
         self.sharing: dict[int, int] = {}
         self.stretches: dict[int, float] = {}
         self.is_settling = False
-        queues = np.split(graph.queue, graph.queue_starts[1:-1])
+        starts, queue = graph.queue
         self.processes = [
             self.env.process(self.run_stream(stream, queue.tolist()))
-            for stream, queue in enumerate(queues)
+            for stream, queue in enumerate(np.split(queue, starts[1:-1]))
         ]
 
     def run_stream(self, stream: int, queue: list[int]) -> _Process:
