@@ -4,8 +4,8 @@
 >>> result = simtrain.simulate(simtrain.load_scenario("table5_22b_present"))
 >>> result.iteration_time_s, result.mfu, result.timeline  # doctest: +SKIP
 
-For many scenarios `Evaluator` is faster; searches are in `simtrain.search`, what training costs in
-`simtrain.cost`.
+`Evaluator` is faster for many scenarios. `simtrain.search` searches for layouts, and
+`simtrain.cost` estimates the cost of a training run.
 """
 
 from importlib import import_module
@@ -47,7 +47,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use: `simtrain --help` imports this module and needs none."""
+    """Import a name at its first use, because `simtrain --help` imports this module."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)

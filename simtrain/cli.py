@@ -1,6 +1,6 @@
-"""The command line: its commands, and how errors end them.
+"""The command line: commands, and exit codes of errors.
 
-Exit codes: 0 fine, 2 bad input, 3 does not fit in memory, 4 a threshold missed.
+Exit codes: 0 success, 2 bad input, 3 does not fit in memory, 4 a threshold was missed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from simtrain.version import VERSION
 
 _LONGEST_NAME = 80
 app = App(add_completion=True)
-# Help shows the groups, and the commands of each, in this order.
+# Groups and commands in the order of `simtrain --help`.
 GROUPS = {
     "Simulate": (run, memory, schedule, cost),
     "Compare": (search, sweep, sweeps, query, plot),
@@ -71,11 +71,11 @@ def simtrain(
 
 
 def main() -> None:
-    """Entry point: errors that a user can mend are told without a traceback."""
-    # A terminal or file of a narrow encoding gets "?" for what it cannot show, and not an error.
+    """Entry point; prints user errors without a traceback."""
+    # Print "?" instead of failing if the output's encoding lacks a character.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    # Commands create many objects and few cycles: by default, a sixth of a search collects garbage.
+    # Commands create many objects and few cycles; by default, collecting takes a sixth of a search.
     gc.set_threshold(50_000)
     # No command multiplies large matrices, and numpy takes 0.05 s longer to start its threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -91,8 +91,8 @@ def main() -> None:
         print(InputError.of("E102", f"cannot be read: {error.strerror}: {name}"), file=sys.stderr)
         raise SystemExit(InputError.exit_code) from None
     finally:
-        # The process ends here. Python would first search all that is left for cycles, which takes
-        # a fifth of a search. duckdb reports its objects as leaks unless that search finds them.
+        # Skip Python's collection at exit, which takes a fifth of a search. With duckdb it must
+        # run: duckdb reports objects that are still alive as leaks.
         if "duckdb" not in sys.modules:
             gc.freeze()
 

@@ -1,4 +1,4 @@
-"""What the files of profiles and of software stacks are made of: values, each with its source."""
+"""Entries of profiles and software stacks: values with their sources."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel):
-    """A section: nothing unknown, nothing converted, nothing that is not finite."""
+    """A section that refuses unknown keys, conversions and non-finite numbers."""
 
-    # A file is validated by the profile's validator alone: those of sections are built on demand.
+    # Only the validator of the whole file is used; those of sections are built on demand.
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True
     )
 
 
 class Entry(Strict, Generic[Value]):
-    """A value with its source; `fitted_on` names the measurements that a fitted number saw."""
+    """A value with its source; `fitted_on` names the measurements behind a fitted value."""
 
     value: Value
     source: Text
@@ -34,5 +34,5 @@ class Entry(Strict, Generic[Value]):
     @classmethod
     def _says_something(cls, text: str | None) -> str | None:
         if text is not None and not text.strip():
-            raise ValueError("is blank: name the measurement, paper or datasheet that it is from")
+            raise ValueError("is blank: name the measurement, paper or datasheet of this value")
         return text

@@ -1,4 +1,4 @@
-"""Errors a user can cause, told the way rustc and ruff tell them: code, place, reason, fix."""
+"""User errors in the style of rustc and ruff: code, location, reason, fix."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ _MAX_EXCERPT_WIDTH = 100
 
 
 class SimtrainError(Exception):
-    """The base of every error that simtrain raises on purpose.
-
-    `exit_code` is what the command line returns to the shell.
-    """
+    """Base class of all errors of simtrain; `exit_code` is the command line's exit code."""
 
     exit_code: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a file; `line` and `column` count from 1 and are None where there is no file."""
+    """A position in a file, counted from 1; `line` and `column` are None for other inputs."""
 
     file: str
     line: int | None = None
@@ -33,7 +30,7 @@ class Location:
         return ":".join(str(part) for part in parts if part is not None)
 
     def excerpt(self) -> str:
-        """The source line with a caret under the column; empty where there is no line."""
+        """The source line with a caret under the column; empty without a line."""
         if self.line is None or self.column is None or not self.source_line:
             return ""
         source, offset = _window(_printable(self.source_line), self.column - 1)
@@ -42,18 +39,18 @@ class Location:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question that begins a fix: "did you mean NAME? ", or nothing if no name is similar."""
+    """Return "did you mean NAME? ", to begin a fix, or "" if no name is similar."""
     similar = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {similar[0]}? " if similar else ""
 
 
 def _printable(text: str) -> str:
-    """The text with one visible character for each of its own, so that a caret lands right."""
+    """Replace unprintable characters by spaces, one for one, to keep the caret aligned."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _window(source: str, offset: int) -> tuple[str, int]:
-    """The part of a long line around `offset`, and the offset within that part."""
+    """Cut a long line around `offset`; return the excerpt and the offset within it."""
     if len(source) <= _MAX_EXCERPT_WIDTH:
         return source, offset
     start = max(0, offset - _MAX_EXCERPT_WIDTH // 2)
@@ -64,11 +61,11 @@ def _window(source: str, offset: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with the input, why it is wrong, and what to write instead.
+    """One error in the input: what is wrong, why, and what to write instead.
 
-    `code` names the kind: E1xx unreadable input, E2xx a value that no scenario or profile can
-    have, E3xx a combination that the training framework refuses, E601 one that does not fit, E701
-    an optional package that is missing, E7xx what else measuring needs and the machine lacks.
+    The code gives the kind: E1xx unreadable input, E2xx an invalid value, E3xx and E4xx a
+    combination that the training framework or the model of it refuses, E601 does not fit in memory,
+    E7xx a missing package or device, E8xx sweeps and searches. See `simtrain explain`.
     """
 
     code: str
@@ -90,7 +87,7 @@ class Problem:
 
 
 class InputError(SimtrainError):
-    """The input cannot be used; `problems` holds everything found wrong with it, never none."""
+    """Invalid input; `problems` lists every error found, at least one."""
 
     exit_code: ClassVar[int] = 2
 
@@ -108,7 +105,7 @@ class InputError(SimtrainError):
         fix: str | None = None,
         reason: str | None = None,
     ) -> Self:
-        """The error of a single problem."""
+        """Create the error for a single problem."""
         return cls([Problem(code, message, location, reason, fix)])
 
     def __str__(self) -> str:
@@ -116,6 +113,6 @@ class InputError(SimtrainError):
 
 
 class DoesNotFitError(InputError):
-    """The scenario is legal, but does not fit in the memory of its GPUs."""
+    """The scenario is legal but does not fit in GPU memory."""
 
     exit_code: ClassVar[int] = 3

@@ -1,7 +1,7 @@
-"""Many scenarios, one after another: what each comes to, without the timeline behind it.
+"""Evaluate many scenarios: time, MFU and peak memory of each, without timelines.
 
-An evaluator remembers what scenarios share (profiles, and what it has priced). Memory is looked at
-before time is simulated: what does not fit is not run.
+An evaluator caches profiles and durations across scenarios. It computes memory first and does not
+simulate the time of a scenario that does not fit.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from simtrain.studies.choose import choose, is_open
 from simtrain.units import format_bytes, format_seconds
 
 _MACHINES = 16
-"""Profiles that an evaluator remembers, with what was priced on them."""
+"""Number of profiles that an evaluator caches, with their durations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one simulated iteration comes to; `breakdown`, if asked for, is the average stage's."""
+    """Figures of one simulated iteration; `breakdown` is the mean over stages, if requested."""
 
     iteration_time_s: float
     tokens_per_s: float
@@ -39,10 +39,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A legal scenario: the peak of its fullest stage and, if that fits, its iteration.
+    """Peak memory of a legal scenario and, if it fits, the figures of its iteration.
 
-    `scenario` has the recompute that was chosen where it was open. `run` is None where the peak
-    exceeds the capacity, unless the evaluator was told to run that too.
+    Args:
+        scenario: the scenario, with the chosen strategy if its recompute was `auto`.
+        peak_bytes: peak memory of the fullest stage.
+        capacity_bytes: memory of a GPU.
+        run: None if the scenario does not fit, unless the evaluator allows that.
     """
 
     scenario: Scenario
@@ -57,16 +60,18 @@ class Evaluation:
 
     @property
     def fits(self) -> bool:
-        """Whether every stage stays within the memory of a GPU."""
+        """Whether every stage fits in GPU memory."""
         return self.peak_bytes <= self.capacity_bytes
 
 
 @dataclass
 class Evaluator:
-    """Evaluates scenarios; `allow_oom` runs what does not fit too.
+    """Evaluates scenarios one by one, with shared caches.
 
-    Without `breakdowns` a run has none, which takes less time. Every `engine` finds the same bits;
-    the default is the fastest that is installed.
+    Args:
+        allow_oom: also simulate scenarios that do not fit in memory.
+        breakdowns: compute breakdowns of time; evaluation is faster without.
+        engine: by default the fastest installed; all give bit-identical results.
     """
 
     allow_oom: bool = False
@@ -92,7 +97,7 @@ class Evaluator:
         return self._evaluation(_plan(scenario, machine), machine)
 
     def peak_bytes(self, scenario: Scenario) -> int:
-        """The peak of a scenario's fullest stage, without the time.
+        """Peak memory of a scenario's fullest stage, without simulating its time.
 
         Raises:
             InputError: as `evaluate`.
@@ -104,15 +109,15 @@ class Evaluator:
         return peak_bytes(_plan(scenario, machine), profile)
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
-        """The scenario's profile with its overrides, read once unless its file changes.
+        """Load the scenario's profile with its overrides; cached until the file changes.
 
         Raises:
-            InputError: there is no such profile, or it is not as it must be.
+            InputError: the profile does not exist or is invalid.
         """
         return self._machine(scenario).model.profile
 
     def machine_of(self, scenario: Scenario) -> Machine:
-        """The machine that times the scenario's passes; it remembers them between scenarios.
+        """The cached machine that computes durations for the scenario's profile.
 
         Raises:
             InputError: as `profile_of`.

@@ -1,4 +1,4 @@
-"""Optional packages: the extra that installs each, and the error for a missing one."""
+"""Optional packages: the extra that installs each, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ EXTRA_OF = {
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported; it is not imported."""
+    """Whether a package can be imported, without importing it."""
     if package in sys.modules:
-        return sys.modules[package] is not None  # None, to Python, is a package not to be imported
+        return sys.modules[package] is not None  # None in sys.modules blocks an import
     return importlib.util.find_spec(package) is not None
 
 
 def require(what: str, *packages: str, instead: str = "") -> None:
-    """Refuse to go on without optional packages. Called before anything imports them.
+    """Raise an error if optional packages are missing. Call it before importing them.
 
-    `what` is the subject of "... needs matplotlib"; `instead` is another way out, appended to the
-    command that installs the packages.
+    Args:
+        what: the subject of the message "... needs matplotlib".
+        packages: names to import.
+        instead: an alternative, appended to the pip command.
 
     Raises:
-        InputError: E701, a package is missing.
+        InputError: a package is missing (E701).
     """
     if missing := [package for package in packages if not is_installed(package)]:
         extras = ",".join(sorted({EXTRA_OF[name] for name in missing if name in EXTRA_OF}))

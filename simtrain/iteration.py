@@ -1,4 +1,4 @@
-"""One iteration of a settled scenario: record, price, lay out, run, replay memory, report."""
+"""Simulate one iteration: compute durations, lay out, run, replay memory, report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simtrain.report.result import Result
 
 
 def simulate_iteration(plan: Plan, machine: Machine, engine: Engine = "auto") -> Result:
-    """Simulate an iteration whose work is recorded in a plan."""
+    """Simulate the iteration of a plan and report time and memory."""
     seconds, ran = run_iteration(plan, machine, engine)
     profile = machine.model.profile
     return Result(
@@ -31,7 +31,7 @@ def simulate_iteration(plan: Plan, machine: Machine, engine: Engine = "auto") ->
 def run_iteration(
     plan: Plan, machine: Machine, engine: Engine
 ) -> tuple[IterationSeconds, IterationTimeline]:
-    """Lay out and run an iteration: the seconds of its parts, and when each task ran."""
+    """Lay out and run an iteration; return the durations of its parts and the timeline."""
     seconds = IterationSeconds.of(plan, machine)
     tasks = tasks_of(seconds.structure)
     program = tasks.program(seconds.of_part, seconds.adapter_load)

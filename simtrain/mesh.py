@@ -1,11 +1,11 @@
-"""The mesh of ranks: named axes, the groups that communicate along them, and where they lie.
+"""The mesh of ranks: named axes, communication groups along them, and their placement on nodes.
 
-Ranks are numbered along the axes in an order, by default Megatron-LM's tp-cp-ep-dp-pp
+Ranks are numbered along the axes, by default in Megatron-LM's order tp-cp-ep-dp-pp
 (core/parallel_state.py, RankGenerator): tensor-parallel ranks are neighbours, pipeline stages are
-farthest apart. They fill the nodes in the order of their numbers, and the nodes fill the wider
-levels of the network (leaf, spine) likewise.
+farthest apart. Ranks fill nodes in order of their numbers, and nodes fill the wider levels of the
+network (leaf, spine) in the same way.
 
-A node here is whatever NVLink joins: as in NCCL, an NVLink domain of several nodes is one node.
+A node here is an NVLink domain: as in NCCL, an NVLink domain that spans several nodes is one node.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from typing import Literal, TypeAlias, get_args
 
 Axis = Literal["tp", "cp", "ep", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)
-"""All axes in Megatron-LM's order, the one of neighbouring ranks first."""
+"""All axes in Megatron-LM's order, the axis of neighbouring ranks first."""
 Domains: TypeAlias = int | tuple[int, ...]
-"""GPUs of a node, or of a node and of each wider level of the network, ascending."""
+"""GPUs per node, or per node and per unit of each wider network level, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that communicate: all along `axes`, or only the two ends of one axis.
+    """A communication group: all ranks along `axes`, or the two ends of one axis.
 
-    `ranks_per_node` of its `num_ranks` ranks share the fullest node, and `ranks_per_level` of them
-    the fullest unit of each wider level. `joins_shards` marks the ranks of several shard groups
-    that hold equal shards (`Mesh.joining_group`).
+    Args:
+        axes: mesh axes along which the group's ranks differ.
+        num_ranks: size of the group.
+        ranks_per_node: ranks on the fullest node.
+        ranks_per_level: ranks in the fullest unit of each wider level.
+        joins_shards: whether its ranks hold equal shards of different shard groups
+            (`Mesh.joining_group`).
     """
 
     axes: tuple[Axis, ...]
@@ -47,19 +51,19 @@ class Group:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes of the group, if all are as full as the fullest."""
+        """Number of nodes, if all are as full as the fullest."""
         return math.ceil(self.num_ranks / self.ranks_per_node)
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Sizes of the axes, and GPUs of a node.
+    """Sizes of the axes and the topology of the cluster.
 
     Args:
-        tp, cp, ep, dp, pp: ranks along each axis.
-        gpus_per_node: GPUs that NVLink joins.
-        gpus_per_level: GPUs of each wider level of the network, ascending.
-        order: the axes by which ranks are numbered, the one of neighbouring ranks first.
+        tp, cp, ep, dp, pp: number of ranks along each axis.
+        gpus_per_node: GPUs in an NVLink domain.
+        gpus_per_level: GPUs per unit of each wider network level, ascending.
+        order: order of the axes in rank numbers, the axis of neighbouring ranks first.
     """
 
     tp: int = 1
@@ -73,11 +77,11 @@ class Mesh:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks of the job: one GPU each."""
+        """Number of ranks; each has one GPU."""
         return self.size(*AXES)
 
     def size(self, *axes: Axis) -> int:
-        """Ranks along these axes."""
+        """Number of ranks along these axes."""
         return math.prod(getattr(self, axis) for axis in axes)
 
     def stride(self, axis: Axis) -> int:
@@ -85,66 +89,67 @@ class Mesh:
         return self.size(*self.order[: self.order.index(axis)])
 
     def group(self, *axes: Axis) -> Group:
-        """Ranks that differ in these axes only. Of all such groups, the one on the most nodes."""
+        """The group of ranks that differ only in these axes; the slowest one, on the most nodes."""
         return _group(self, axes)
 
     def split_group(self, axis: Axis, num_inner: int) -> tuple[Group, Group]:
-        """The groups of an axis that is cut into parts of `num_inner` neighbours.
+        """Cut an axis into parts of `num_inner` neighbours.
 
-        First the ranks of a part, then those at the same place in each part.
+        Returns the group of the ranks in one part, and the group of ranks at equal positions in
+        each part.
         """
         return _split_group(self, axis, num_inner)
 
     @property
     def data_group(self) -> Group:
-        """Ranks with the same parameters, which sum their gradients: replicas and their context.
+        """Ranks with the same parameters, which reduce their gradients together.
 
         Megatron-LM's data-parallel group "with context parallelism".
         """
         return self.group("cp", "dp")
 
     def shard_group(self, num_ranks: int) -> Group:
-        """So many neighbours of a data group, which divide model states between them.
+        """The group of `num_ranks` neighbours in a data group that shard model states.
 
-        `num_ranks` divides the data group.
+        `num_ranks` divides the size of the data group.
         """
         return _shard_groups(self, num_ranks)[0]
 
     def joining_group(self, num_ranks: int) -> Group:
-        """Ranks of a data group that hold equal shards, in shard groups of `num_ranks` ranks."""
+        """The group of ranks with equal shards, one per shard group of `num_ranks` ranks."""
         return _shard_groups(self, num_ranks)[1]
 
     def instance_group(self, num_ranks: int) -> Group:
-        """All ranks that together hold one copy of what shard groups of `num_ranks` ranks divide.
+        """The group of all ranks that together hold one copy of the sharded states.
 
-        Megatron-LM's distributed optimizer instance.
+        Megatron-LM's distributed optimizer instance, with shard groups of `num_ranks` ranks.
         """
         return _shard_groups(self, num_ranks)[2]
 
     def of_experts(self, expert: int, expert_tensor: int) -> Mesh:
-        """The mesh by which the same ranks hold experts (Megatron-LM's etp-ep-edp-pp).
+        """The mesh of the same ranks for experts (Megatron-LM's etp-ep-edp-pp).
 
         Args:
-            expert: ranks along `ep`, which hold different experts.
-            expert_tensor: ranks along `tp`, which share each expert. All ranks of a stage that are
-                left are replicas, along `dp`.
+            expert: ranks along `ep`, with different experts.
+            expert_tensor: ranks along `tp`, which shard each expert. The remaining ranks of a stage
+                are replicas along `dp`.
         """
         return _of_experts(self, expert, expert_tensor)
 
     def ends(self, axis: Axis) -> Group:
-        """First and last rank along an axis, such as the stages that hold a tied embedding."""
+        """The group of the first and last rank along an axis (stages with a tied embedding)."""
         return _ends(self, axis)
 
     def levels_crossed(self, stage: int, other: int) -> int:
-        """How many levels the farthest transfer between two pipeline stages leaves.
+        """Number of network levels that the farthest transfer between two stages crosses.
 
-        0 inside a node, 1 between nodes of the first wider level, and so on. Each rank sends to the
-        rank at its place in the other stage.
+        0 inside a node, 1 between nodes in a unit of the first wider level, and so on. Each rank
+        sends to the rank at the same position in the other stage.
         """
         return _levels_crossed(self, *sorted((stage, other)))
 
     def _coordinates(self, axes: Sequence[Axis]) -> list[int]:
-        """Rank numbers of all positions along some axes, with position 0 on the others."""
+        """Rank numbers of all positions along these axes, at position 0 on the others."""
         steps = [range(0, getattr(self, a) * self.stride(a), self.stride(a)) for a in axes]
         return [sum(position) for position in itertools.product(*reversed(steps))]
 
@@ -196,15 +201,15 @@ def _ends(mesh: Mesh, axis: Axis) -> Group:
 
 @functools.lru_cache(maxsize=65536)
 def _levels_crossed(mesh: Mesh, stage: int, other: int) -> int:
-    # The ranks of a stage are runs of neighbours, a run for each position along the axes that
-    # come after pp. A run and its peers share a unit if the first rank and the last peer do.
+    # The ranks of a stage form runs of neighbours, one run for each position along the axes after
+    # pp. A run and its peers share a unit if the first rank and the last peer share it.
     run = mesh.stride("pp")
     first, last = stage * run, (other + 1) * run - 1
     if last - first < run:
         return 0
     starts = range(0, mesh.num_ranks, run * mesh.pp) if mesh.order[-1] != "pp" else (0,)
     for level, num_gpus in enumerate((mesh.gpus_per_node, *mesh.gpus_per_level)):
-        # Runs that start at the same place in a unit lie alike.
+        # Runs with the same offset in a unit have the same layout.
         if all(
             (start + first) // num_gpus == (start + last) // num_gpus for start in starts[:num_gpus]
         ):
@@ -219,10 +224,11 @@ def _others(axes: Sequence[Axis]) -> list[Axis]:
 def _widest(
     mesh: Mesh, axes: tuple[Axis, ...], offsets: Sequence[int], starts: Iterable[int]
 ) -> Group:
-    """Of the groups with these offsets from their first ranks, the one on the most nodes.
+    """The group on the most nodes, among groups at `offsets` from each rank of `starts`.
 
-    All groups work at the same time and the slowest decides: of several on as many nodes, the one
-    with the fewest ranks on its fullest node. So it is for each wider level by itself.
+    All groups communicate at the same time and the slowest sets the time. Among groups on equally
+    many nodes, that is the group with the fewest ranks on its fullest node. Each wider level is
+    treated in the same way, independently.
     """
     first_ranks = [*starts]
     levels = (mesh.gpus_per_node, *mesh.gpus_per_level)
@@ -231,9 +237,9 @@ def _widest(
 
 
 def _fullest(offsets: Sequence[int], starts: Iterable[int], num_gpus: int) -> int:
-    """Ranks on the fullest unit of the group that lies on the most units of `num_gpus`.
+    """Ranks in the fullest unit, for the group that spans the most units of `num_gpus` GPUs.
 
-    Groups that start at the same place in a unit lie alike.
+    Groups with the same offset in a unit have the same layout.
     """
     layouts = (
         Counter((start + offset) // num_gpus for offset in offsets)

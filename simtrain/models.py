@@ -1,10 +1,10 @@
-"""The models of the scenarios that come with simtrain, by name: `simtrain.models.llama3_70b`.
+"""Models of the shipped scenarios by name, such as `simtrain.models.llama3_70b`.
 
 >>> from simtrain import models
 >>> models.llama3_70b.num_query_groups
 8
 
-Each is the section `model` of the shipped scenario with the same name, whose file cites its source.
+Each is the section `model` of the shipped scenario of that name; the file cites the source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simtrain.scenario.load import load_unchecked
 
 @functools.cache
 def __getattr__(name: str) -> Model:
-    """Read a model at its first use."""
+    """Load a model at its first use."""
     known = list_scenarios()
     if name not in known:
         raise AttributeError(

@@ -1,4 +1,4 @@
-"""Folders that commands write to."""
+"""Folders and files that commands write to."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from simtrain.extras import require
 
 
 def make_folder(folder: Path, what: str) -> None:
-    """Make the folder that something is to be written into, unless it is there.
+    """Create an output folder if it does not exist; `what` is written to it.
 
     Raises:
-        InputError: it cannot be made.
+        InputError: the folder cannot be created.
     """
     with writing_to(folder, what):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 def make_picture_folder(folder: Path) -> None:
-    """Make the folder that pictures are to be written into, if they can be drawn.
+    """Create an output folder for pictures.
 
     Raises:
-        InputError: matplotlib is not installed; the folder cannot be made.
+        InputError: matplotlib is not installed, or the folder cannot be created.
     """
     require("drawing pictures", "matplotlib")
     make_folder(folder, "pictures")
@@ -32,28 +32,28 @@ def make_picture_folder(folder: Path) -> None:
 
 @contextmanager
 def writing_to(folder: Path, what: str) -> Iterator[None]:
-    """Within, a folder that cannot be written to is told as an InputError."""
+    """Convert an OSError while writing to a folder into an InputError."""
     try:
         yield
     except OSError as error:
         place = Location(str(error.filename or folder))
         message = f"cannot write {what} here: {error.strerror}"
-        fix = "give --out a folder that can be written to"
+        fix = "choose a writable folder with --out"
         raise InputError([Problem("E113", message, place, fix=fix)]) from error
 
 
 def write_new(file: Path, text: str) -> None:
-    """Write a file that is not there yet.
+    """Write a new file.
 
     Raises:
-        InputError: it is there, or cannot be written.
+        InputError: the file exists, or cannot be written.
     """
     try:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError as error:
-        fix = "name a file that is not there yet, or remove this one"
+        fix = "choose another name, or remove this file"
         raise InputError.of("E113", "the file exists", Location(str(file)), fix) from error
     except OSError as error:
         message = f"cannot be written: {error.strerror}"
-        raise InputError.of("E113", message, Location(str(file)), "name another file") from error
+        raise InputError.of("E113", message, Location(str(file)), "choose another file") from error

@@ -1,4 +1,4 @@
-"""What a result was made with: the version of simtrain, and the hardware profile with its hash."""
+"""Provenance of a result: version of simtrain, and the hardware profile with its hash."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from simtrain.version import VERSION
 
 
 def provenance(cluster: str) -> dict[str, str]:
-    """The version, the profile's name or path, and the SHA-256 of its file."""
+    """Return the version, the profile's name or path, and the SHA-256 of its file."""
     digest = sha256(find_profile(cluster).read_bytes()).hexdigest()
     return {"simtrain": VERSION, "profile": cluster, "profile_sha256": digest}

@@ -1,4 +1,4 @@
-"""The scenarios, sweeps, profiles and software stacks of simtrain, and how a name finds one."""
+"""Find scenarios, sweeps, profiles and software stacks by name or path."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ _LONGEST_NAME = 80
 
 
 def find_scenario(name_or_path: str | Path, location: Location | None = None) -> Path:
-    """The file of a scenario: a path, or the bare name of one that comes with simtrain.
+    """Find a scenario's file by its path or by the name of a shipped scenario.
 
     Raises:
-        InputError: a bare name that no shipped scenario has; `location` is where it was written.
+        InputError: no shipped scenario has this name; the error is located at `location`.
     """
     return _find(name_or_path, "scenarios", "scenario", location)
 
 
 def find_sweep(name_or_path: str | Path) -> Path:
-    """The file of a sweep: a path, or the bare name of one that comes with simtrain.
+    """Find a sweep's file by its path or by the name of a shipped sweep.
 
     Raises:
-        InputError: a bare name that no shipped sweep has.
+        InputError: no shipped sweep has this name.
     """
     return _find(name_or_path, "sweeps", "sweep")
 
 
 def find_profile(name_or_path: str | Path, location: Location | None = None) -> Path:
-    """The file of a hardware profile: a path, or the bare name of a shipped one.
+    """Find a hardware profile's file by its path or by the name of a shipped profile.
 
     Raises:
-        InputError: a bare name that no shipped profile has; `location` is where it was written.
+        InputError: no shipped profile has this name; the error is located at `location`.
     """
     return _find(name_or_path, "hw_profiles", "hardware profile", location)
 
 
 def find_stack(name: str) -> Path:
-    """The file of a software stack that comes with simtrain.
+    """Find the file of a shipped software stack.
 
     Raises:
         InputError: no shipped stack has this name.
@@ -53,27 +53,27 @@ def find_stack(name: str) -> Path:
 
 
 def list_scenarios() -> list[str]:
-    """The names of the scenarios that come with simtrain."""
+    """Names of the shipped scenarios."""
     return _names(_folder("scenarios"))
 
 
 def list_sweeps() -> list[str]:
-    """The names of the sweeps that come with simtrain."""
+    """Names of the shipped sweeps."""
     return _names(_folder("sweeps"))
 
 
 def list_profiles() -> list[str]:
-    """The names of the hardware profiles that come with simtrain."""
+    """Names of the shipped hardware profiles."""
     return _names(_folder("hw_profiles"))
 
 
 def list_stacks() -> list[str]:
-    """The names of the software stacks that come with simtrain."""
+    """Names of the shipped software stacks."""
     return _names(_folder("software_stacks"))
 
 
 def beside(name_or_path: str, file: str) -> str:
-    """A path that stands in a file, which is relative to that file; a bare name stays as it is."""
+    """Resolve a path relative to the file that contains it; bare names stay unchanged."""
     if _is_bare(name_or_path) or os.path.isabs(name_or_path):
         return name_or_path
     return os.path.normpath(os.path.join(os.path.dirname(file), name_or_path))
@@ -84,7 +84,7 @@ def _is_bare(name: str) -> bool:
 
 
 def _folder(kind: str) -> Path:
-    """The data folder: inside the package when installed, beside it in a source checkout."""
+    """The data folder: inside the installed package, or next to it in a source checkout."""
     return _folder_of(_PACKAGE, kind)
 
 
@@ -99,7 +99,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _find(name_or_path: str | Path, kind: str, noun: str, location: Location | None = None) -> Path:
-    # Sweeps look profiles up thousands of times a second: os.path is faster than pathlib.
+    # Sweeps look up profiles thousands of times per second; os.path is faster than pathlib.
     name = str(name_or_path)
     if not _is_bare(name) or os.path.isfile(name):
         return Path(name)
@@ -114,14 +114,14 @@ def _unknown_name(name: str, known: list[str], noun: str, location: Location | N
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     return Problem(
         "E101",
-        f'no {noun} is called "{shown}"',
+        f'there is no {noun} named "{shown}"',
         location,
-        fix=f"{question}Known names: {', '.join(known)}; or give the path of a YAML file",
+        fix=f"{question}Known names: {', '.join(known)}; or write the path of a YAML file",
     )
 
 
 def _other_kind(name: str) -> str:
-    """What a name is that was taken for something else, as a sentence; "" if it is nothing."""
+    """Say what else has this name, as a sentence; "" if nothing has."""
     if os.path.isfile(f"{name}{_SUFFIX}"):
         return f"did you mean {name}{_SUFFIX}? "
     kinds = {

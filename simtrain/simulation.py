@@ -1,4 +1,4 @@
-"""A scenario in, the timeline of one iteration and what it means out."""
+"""Simulate one training iteration of a scenario."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def simulate(
     """Simulate one training iteration of a scenario on its cluster.
 
     Args:
-        scenario: model, parallelism, batch, and the machine's name.
-        profile: stands in for the one that the scenario names.
-        engine: what runs it; results are equal to the last bit.
-        layers: blocks that stand in for the layers of the scenario's GPT, first to last.
+        scenario: model, parallelism, batch and cluster.
+        profile: hardware profile to use instead of the scenario's cluster.
+        engine: execution engine; all give bit-identical results.
+        layers: blocks to use instead of the scenario's layers, first to last.
 
-    Whether it fits in memory is for `Result.memory` to say: it is simulated either way.
+    A scenario that does not fit in memory is simulated too; see `Result.memory`.
 
     Raises:
-        InputError: the scenario has a wrong value, breaks a rule of the framework, does not fit its
-            cluster, or has another number of layers than are given.
+        InputError: the scenario has an invalid value, breaks a rule of the framework, does not fit
+            its cluster, or has a different number of layers than `layers`.
     """
     check_values(scenario)
     profile = checked_profile(scenario, profile)
@@ -59,33 +59,38 @@ def simulate(
 
 def simulate_fitting(
     scenario: Scenario,
-    tell: Callable[[str], None] = lambda words: None,
+    report_trial: Callable[[str], None] = lambda trial: None,
     engine: Engine = "auto",
 ) -> Result:
-    """Simulate a scenario that fits in memory.
+    """Simulate a scenario, or suggest the cheapest change if it does not fit in memory.
 
-    Where it does not, `tell` is called with the change that is tried next.
+    Args:
+        scenario: as for `simulate`.
+        report_trial: called with each change that is tried.
+        engine: as for `simulate`.
 
     Raises:
         InputError: as `simulate`.
-        DoesNotFitError: it does not fit; what would make it fit has been looked for.
+        DoesNotFitError: the scenario does not fit; the error names the cheapest change, if any.
     """
     check_values(scenario)
     if not is_open(scenario):
-        _check_fits(scenario, simulate_memory(scenario), tell)
+        _check_fits(scenario, simulate_memory(scenario), report_trial)
     result = simulate(scenario, engine=engine)
-    _check_fits(scenario, result.memory, tell)
+    _check_fits(scenario, result.memory, report_trial)
     return result
 
 
-def _check_fits(scenario: Scenario, memory: MemoryReport, tell: Callable[[str], None]) -> None:
+def _check_fits(
+    scenario: Scenario, memory: MemoryReport, report_trial: Callable[[str], None]
+) -> None:
     if not memory.fits:
-        remedy = cheapest_change(scenario, simulate, simulate_memory, tell)
+        remedy = cheapest_change(scenario, simulate, simulate_memory, report_trial)
         raise does_not_fit(scenario, memory, remedy)
 
 
 def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) -> MemoryReport:
-    """What each stage of a scenario holds at its peak; as `simulate`, but without the time.
+    """Compute each stage's peak memory, without simulating time.
 
     Raises:
         InputError: as `simulate`.
@@ -98,7 +103,7 @@ def simulate_memory(scenario: Scenario, profile: HardwareProfile | None = None) 
 
 
 def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) -> HardwareProfile:
-    """The profile of a legal scenario.
+    """Check a scenario's rules and return its profile.
 
     Raises:
         InputError: the scenario breaks a rule of the framework, or does not fit its cluster.
@@ -119,7 +124,7 @@ def checked_profile(scenario: Scenario, profile: HardwareProfile | None = None) 
 
 
 def simulate_layer(scenario: Scenario, profile: HardwareProfile) -> tuple[PassTime, PassTime]:
-    """Forward and backward pass of one layer of a scenario, without embedding and head."""
+    """Times of the forward and backward pass of one layer, without embedding and head."""
     plan = Plan.of(scenario, profile.cluster.domains)
     machine = Machine(DurationModel(profile))
     return machine.time(plan.layers_pass(1, "F")), machine.time(plan.layers_pass(1, "B"))

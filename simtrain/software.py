@@ -1,4 +1,4 @@
-"""Software stacks: which kernels a framework fuses, and how fast its host issues them."""
+"""Software stacks: which kernels a framework fuses, and the host time per kernel."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from simtrain.strict_yaml import load_document, validate
 from simtrain.units import NonNegativeSeconds
 
 DEFAULT_STACK = "megatron_2022"
-"""The stack that the paper ran."""
+"""The paper's stack."""
 
 AttentionBackend = Literal["unfused", "fused"]
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Which of a layer's kernels are fused; the defaults are the paper's.
+    """Which kernels of a layer are fused; the defaults are the paper's.
 
     Args:
-        fused_softmax: mask and softmax of unfused attention; a fused one reads half of the scores.
-        fused_rotary: rotation of queries or of keys.
+        fused_softmax: mask and softmax of unfused attention; fused, it reads half of the scores.
+        fused_rotary: rotary embedding of queries or keys.
         fused_rms_norm: RMS norm. A layer norm is one kernel in every stack.
         fused_activation: the MLP's bias, activation and gate.
         fused_dropout_add: bias, dropout and residual.
-        fused_cross_entropy: the loss, from logits that stay in the compute type.
-        fused_gradient_accumulation: a weight's gradient, added up by the product that computes it.
-        attention_speed: of fused attention, against the kernel of the hardware profile.
-        norm_in_linear: a norm is a part of the linear layer after it, if there is but one. Its
-            kernel is its own; what recompute drops differs.
+        fused_cross_entropy: the loss, computed from logits in the compute type.
+        fused_gradient_accumulation: the weight-gradient product adds to the gradient itself.
+        attention_speed: speed of fused attention relative to the hardware profile's kernel.
+        norm_in_linear: a norm is part of the linear layer after it, if there is only one. Its
+            kernel stays the same; recompute drops different tensors.
     """
 
     fused_softmax: bool = True
@@ -50,21 +50,21 @@ PAPER_KERNELS = Kernels()
 
 
 class Stack(Strict):
-    """A file of `software_stacks/`: how one framework runs a model, each fact with its source.
+    """A file of `software_stacks/`: facts about one framework, each with its source.
 
     Args:
-        fused_optimizer: Adam is one pass over its states, not PyTorch's foreach kernels.
-        attention_backend, in_place_cross_entropy, overlap_tensor_parallel: what a scenario has
-            that does not set attention_backend, memory.in_place_cross_entropy or
-            overlap.tensor_parallel.
-        cuda_graphs: passes are recorded once and launched whole, so no kernel waits for the host.
+        fused_optimizer: Adam makes one pass over its states, unlike PyTorch's foreach kernels.
+        attention_backend, in_place_cross_entropy, overlap_tensor_parallel: defaults of
+            attention_backend, memory.in_place_cross_entropy and overlap.tensor_parallel.
+        cuda_graphs: each pass is captured once and launched as a graph, so no kernel waits for the
+            host.
         fully_shard: ZeRO stage 3 is PyTorch's fully_shard. Shards are the fp32 master weights,
             kernels copy into and out of the collectives' buffers, and in a pipeline gradients are
             reduced after the last backward pass.
-        host_issue: host time to issue a kernel; without it that of the hardware profile.
-        attention_speed: without it fused attention is as fast as the profile's.
+        host_issue: host time per kernel; by default the hardware profile's.
+        attention_speed: by default 1.
 
-    The other fields are those of `Kernels`.
+    The other fields are described in `Kernels`.
     """
 
     version: Literal[1]
@@ -89,7 +89,7 @@ class Stack(Strict):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The value of each entry; None for one that the file does not have."""
+        """The value of each entry; None if the file does not have it."""
         entries = {name: getattr(self, name) for name in type(self).model_fields}
         return {
             name: entry.value if isinstance(entry, Entry) else None
@@ -100,7 +100,7 @@ class Stack(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a stack with a scenario's own values laid over them; see `Stack`."""
+    """The facts of a stack with a scenario's overrides applied; see `Stack`."""
 
     kernels: Kernels
     fused_optimizer: bool
@@ -114,7 +114,7 @@ class Facts:
 
 @functools.cache
 def load_stack(name: str) -> Stack:
-    """A stack that comes with simtrain.
+    """Load a shipped stack.
 
     Raises:
         InputError: no stack has this name.
@@ -124,7 +124,7 @@ def load_stack(name: str) -> Stack:
 
 
 def facts_of(name: str, overrides: Mapping[str, Any]) -> Facts:
-    """The facts of a stack, with some of them set to other values.
+    """Load the facts of a stack and apply overrides.
 
     Raises:
         InputError: no stack has this name.

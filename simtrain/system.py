@@ -1,4 +1,4 @@
-"""What operating systems do differently: locks of files, processors, numbers of workers."""
+"""Differences between operating systems: file locks, processors, limits on workers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import sys
 from typing import Any, BinaryIO
 
 MOST_WORKERS = 61 if sys.platform == "win32" else None
-"""Windows waits for at most 64 handles at a time, of which a pool of processes needs three."""
+"""Windows waits for at most 64 handles at a time; a process pool needs three of them."""
 
 
 def num_processors() -> int:
-    """The processors that this process may run on."""
-    # Only Linux says which of the processors they are.
+    """Number of processors that this process may use."""
+    # Only Linux has sched_getaffinity.
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def try_to_lock(file: BinaryIO) -> bool:
-    """Lock an empty file until it is closed; False if it is locked already.
+    """Lock an empty file until it is closed; return False if it is already locked.
 
-    The system unlocks the files of a process that ends, also if it is killed.
+    The system releases the locks of a process that ends, even if it is killed.
 
     Raises:
         OSError: the file system has no locks.
@@ -40,7 +40,7 @@ def try_to_lock(file: BinaryIO) -> bool:
 def _try_to_lock_on_windows(file: BinaryIO) -> bool:
     msvcrt: Any = importlib.import_module("msvcrt")
     try:
-        # The first byte can be locked without being there.
+        # The first byte can be locked even in an empty file.
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
     except PermissionError:
         return False

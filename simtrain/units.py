@@ -1,7 +1,7 @@
-"""Quantities with units, read once at the boundary: everything inside is bytes, seconds, FLOP/s.
+"""Parse quantities with units into bytes, seconds and FLOP/s, and format them.
 
 Decimal prefixes are powers of 1000 and binary ones powers of 1024 (GB = 1e9, GiB = 2**30). A
-lower-case b is a bit and a capital B a byte, so that "200 Gb/s" is 25e9 bytes/s.
+lower-case b is a bit and a capital B a byte: "200 Gb/s" is 25e9 bytes/s.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": GIB, "Ti": 2**40, "Pi": 2**50}
 # The micro sign and the Greek mu look alike and both are typed.
 _FRACTIONS = {"": 1, "m": 10**3, "u": 10**6, "\u00b5": 10**6, "\u03bc": 10**6, "n": 10**9}
 
-# A number as YAML writes it, then whatever follows as the unit.
+# A number as in YAML, followed by the unit.
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*)", re.DOTALL)
 _CURRENCY_PER_HOUR = re.compile(r"(?<![A-Za-z])[A-Z]{3}/h$")
 _CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "EUR": "EUR", "GBP": "GBP"}
 _NOT_FINITE = re.compile(r"[+-]?\.?(nan|inf|infinity)\b", re.IGNORECASE)
-# No quantity of a computer is written with a number outside these.
+# Numbers outside this range are refused as typing errors.
 _SMALLEST, _LARGEST = 1e-30, 1e30
 
 
 class UnitError(ValueError):
-    """A quantity that cannot be used; `fix` says what to write instead."""
+    """An invalid quantity; `fix` says what to write instead."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class UnitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """A kind of quantity: its units, each as a number of base units, and an example of it."""
+    """A kind of quantity: its units in base units, and an example."""
 
     name: str
     units: Mapping[str, Fraction]
@@ -47,7 +47,7 @@ class Dimension:
     example_number: str = ""
 
     def remedy(self, number: str | None = None) -> str:
-        """What to write instead, with the user's own number where it can stand."""
+        """Suggest what to write, with the user's number if there is one."""
         number = number or self.example_number
         return "write " + " or ".join(f'"{number} {unit}"' for unit in self.example_units)
 
@@ -87,7 +87,7 @@ _TOKENS = Dimension(
     "tokens", {unit: Fraction(scale) for unit, scale in _COUNTS.items()} | {"tokens": Fraction(1)}
 )
 _TOKENS_REMEDY = 'write a number, plain or with K, M, B or T: "450e9", "300B", "1.5T"'
-# No field has the last three: they are known only so that a wrong unit can be told by its name.
+# The last three have no fields; they are listed to name a wrong unit in errors.
 _DIMENSIONS = (
     MEMORY,
     BANDWIDTH,
@@ -110,11 +110,11 @@ def _wrong_unit(unit: str, dimension: Dimension) -> str:
 
 
 def _parse(value: object, dimension: Dimension, *, zero_allowed: bool = False) -> Fraction:
-    """The quantity in base units, exactly.
+    """Parse a quantity into base units, exactly.
 
     Raises:
-        UnitError: not text, no unit, an unknown unit or one of another dimension, not a finite
-            number, negative, or zero where zero is not allowed.
+        UnitError: not text, no unit, an unknown unit or a unit of another dimension, not a finite
+            number, negative, or zero if zero is not allowed.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = str(value) if 0 < value < float("inf") else None
@@ -137,7 +137,7 @@ def _parse(value: object, dimension: Dimension, *, zero_allowed: bool = False) -
 
 
 def _number_in_range(number: str, text: str, dimension: Dimension, zero_allowed: bool) -> Fraction:
-    # The float decides first: the exact value of 1e999999999 would fill the memory.
+    # Check as a float first: the exact value of 1e999999999 would fill the memory.
     approximate = float(number)
     if approximate == 0 and zero_allowed:
         return Fraction(0)
@@ -145,15 +145,16 @@ def _number_in_range(number: str, text: str, dimension: Dimension, zero_allowed:
         limit = "must not be negative" if zero_allowed else "must be above zero"
         raise UnitError(f'"{text}" {limit}', dimension.remedy())
     if not _SMALLEST <= approximate <= _LARGEST:
-        raise UnitError(f'"{text}" is beyond any machine', dimension.remedy())
+        limit = f"{_SMALLEST:g} to {_LARGEST:g}"
+        raise UnitError(f'"{text}" is outside the range {limit}', dimension.remedy())
     return Fraction(number)
 
 
 def parse_bytes(value: object) -> int:
-    """An amount of memory such as "80 GiB" or "1.5 GB", in bytes, rounded to a whole byte.
+    """Parse an amount of memory such as "80 GiB" or "1.5 GB" into whole bytes.
 
     Raises:
-        UnitError: see the message and its `fix`.
+        UnitError: as `_parse`, or less than one byte.
     """
     num_bytes = round(_parse(value, MEMORY))
     if num_bytes == 0:
@@ -162,11 +163,11 @@ def parse_bytes(value: object) -> int:
 
 
 def _reader(dimension: Dimension, *, zero_allowed: bool = False) -> Callable[[object], float]:
-    """A function from text with a unit to base units, which raises what `_parse` raises."""
+    """Return a function that parses text with a unit; it raises as `_parse`."""
     return lambda value: float(_parse(value, dimension, zero_allowed=zero_allowed))
 
 
-# Each takes text such as its dimension's example: "200 Gb/s", "2 us", "312 TFLOP/s", "400 W".
+# Parsers of text such as "200 Gb/s", "2 us", "312 TFLOP/s" and "400 W".
 parse_bytes_per_s = _reader(BANDWIDTH)
 parse_seconds = _reader(TIME)
 parse_non_negative_seconds = _reader(TIME, zero_allowed=True)
@@ -175,7 +176,7 @@ parse_watts = _reader(POWER)
 
 
 class Price(BaseModel):
-    """What something costs an hour, in a currency by its three letters of ISO 4217."""
+    """A price per hour, in a currency with its three-letter code (ISO 4217)."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -184,10 +185,10 @@ class Price(BaseModel):
 
 
 def parse_price(value: object) -> Price:
-    """A price such as "3.43 USD/h", whatever the currency.
+    """Parse a price such as "3.43 USD/h", in any currency.
 
     Raises:
-        UnitError: see the message and its `fix`.
+        UnitError: as `_parse`.
     """
     text = value.strip() if isinstance(value, str) else ""
     match = _CURRENCY_PER_HOUR.search(text)
@@ -199,10 +200,10 @@ def parse_price(value: object) -> Price:
 
 
 def parse_tokens(value: object) -> int:
-    """A number of tokens such as "300B", "1.5T" or "450e9": thousands as K, M, B (10^9) and T.
+    """Parse a number of tokens such as "300B", "1.5T" or "450e9"; B is 1e9.
 
     Raises:
-        UnitError: see the message and its `fix`.
+        UnitError: as `_parse`, or not a whole number.
     """
     text = value.strip() if isinstance(value, str) else value
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
@@ -215,7 +216,7 @@ def parse_tokens(value: object) -> int:
     return int(tokens)
 
 
-# Fields of strict pydantic models: text with a unit in the file, a plain number in the model.
+# Pydantic fields: text with a unit in the file, a plain number in the model.
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 BytesPerSecond = Annotated[float, BeforeValidator(parse_bytes_per_s)]
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
@@ -226,29 +227,29 @@ PricePerHour = Annotated[Price, BeforeValidator(parse_price)]
 
 
 def format_seconds(duration_s: float) -> str:
-    """A duration for reading: four digits and the largest fitting prefix, "37.83 s", "2 us"."""
+    """Format a duration with four digits: "37.83 s", "2 us"."""
     return _format(duration_s, (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)))
 
 
 def format_bytes(num_bytes: float) -> str:
-    """An amount of memory for reading: four digits and a binary prefix, "79.15 GiB"."""
+    """Format an amount of memory with four digits and a binary prefix: "79.15 GiB"."""
     prefixes = (("TiB", 2**40), ("GiB", GIB), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
     return _format(num_bytes, prefixes)
 
 
 def gib(num_bytes: float) -> str:
-    """An amount of memory as a number of GiB, for columns: "79.15"."""
+    """Format an amount of memory in GiB, without the unit: "79.15"."""
     return f"{num_bytes / GIB:.2f}"
 
 
 def format_energy(energy_j: float) -> str:
-    """An energy for reading, in watt-hours: "73.4 MWh"."""
+    """Format an energy in watt-hours: "73.4 MWh"."""
     prefixes = (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3.6e3), ("J", 1.0))
     return _format(energy_j, prefixes)
 
 
 def _format(value: float, units: Sequence[tuple[str, float]]) -> str:
-    """`value` in the first (largest) unit of which it is at least one, else in the last."""
+    """Format `value` in the largest unit that it reaches, or else in the smallest."""
     fitting = ((unit, scale) for unit, scale in units if abs(value) >= scale)
     base = next((unit, scale) for unit, scale in units if scale == 1)
     unit, scale = next(fitting, units[-1]) if value else base

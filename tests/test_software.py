@@ -307,7 +307,7 @@ def test_less_fused_stacks_are_slower() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [
-        ("software: deepspeed_2021\n", "E206", 'no software stack is called "deepspeed_2021"'),
+        ("software: deepspeed_2021\n", "E206", 'there is no software stack named "deepspeed_2021"'),
         ("software: {stack: megatron_core, fused_norm: true}\n", "E201", "fused_norm"),
         ("software: {host_issue: 10}\n", "E203", "software.host_issue"),
         ("software: {host_issue: -1 us}\n", "E206", "must not be negative"),

@@ -1,4 +1,4 @@
-"""What training costs: days, GPU-hours, price and energy for a number of tokens."""
+"""Cost of a training run: days, GPU-hours, price and energy for a number of tokens."""
 
 from simtrain.cost.training import TrainingCost, training_cost
 

@@ -1,4 +1,4 @@
-"""From the time of an iteration to what training on a number of tokens costs."""
+"""Cost of training on a number of tokens, from the time of one iteration."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from simtrain.scenario import Scenario
 
 HOUR_S = 3600
 ASSUMPTIONS = (
-    "Every iteration takes as long as the simulated one: no failures, checkpoints or evaluations.",
-    "Energy is power at its most times the time, an upper bound.",
+    "Every iteration takes the simulated time; failures, checkpoints and evaluations are excluded.",
+    "Energy is maximum power times the training time, an upper bound.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingCost:
-    """What training on `num_tokens` costs, in whole iterations.
+    """Cost of training on `num_tokens` in whole iterations.
 
-    `price` is in `currency`. `gpu_energy_j` is that of the GPUs' boards, `node_energy_j` that of
-    these GPUs' share of their nodes. What the profile does not say is None, and the entries that
-    it lacks are `missing`; `sources` has those of the others. `calibrated` is the profile's.
+    Args:
+        price: total price in `currency`; None if the profile has no price.
+        gpu_energy_j: energy of the GPU boards; None if unknown.
+        node_energy_j: energy of the GPUs' share of their nodes; None if unknown.
+        sources: source of each profile entry that was used.
+        missing: profile entries that are missing.
+        calibrated: whether the profile is calibrated.
     """
 
     scenario: str | None
@@ -49,7 +53,7 @@ class TrainingCost:
 def training_cost(
     scenario: Scenario, profile: HardwareProfile, iteration_time_s: float, num_tokens: int
 ) -> TrainingCost:
-    """What `num_tokens` cost where an iteration of the scenario takes `iteration_time_s`."""
+    """Compute the cost of `num_tokens` from the simulated iteration time."""
     costs = profile.running_costs or RunningCosts()
     price, gpu, node = costs.price, costs.gpu_power, costs.node_power
     num_iterations = -(-num_tokens // (scenario.batch.global_ * scenario.model.seq_length))

@@ -74,7 +74,7 @@ class Software(Section):
     def _known(cls, name: str) -> str:
         if name not in (known := list_stacks()):
             fix = f"{did_you_mean(name, known)}Known names: {', '.join(known)}"
-            raise FieldError((), f'no software stack is called "{name}"', fix)
+            raise FieldError((), f'there is no software stack named "{name}"', fix)
         return name
 
     @property

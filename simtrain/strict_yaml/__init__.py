@@ -1,6 +1,6 @@
-"""Strict YAML: load a file, override fields, validate with pydantic, and point at every error.
+"""Strict YAML: load a file, override fields, validate with pydantic, and locate every error.
 
-Nothing here knows what a scenario or a hardware profile is: the model class is a parameter.
+This package is independent of scenarios and hardware profiles: the model class is a parameter.
 """
 
 from simtrain.strict_yaml.document import (

@@ -1,6 +1,6 @@
-"""The core schema of YAML 1.2: what an unquoted scalar means, and nodes into plain data.
+"""The core schema of YAML 1.2: types of unquoted scalars, and conversion of nodes to plain data.
 
-`no`, `on` and `1:30` are text, `312e12` and `0o17` are numbers, whatever a %YAML directive says.
+`no`, `on` and `1:30` are text, `312e12` and `0o17` are numbers, regardless of a %YAML directive.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Locate = Callable[[int, int], Location]
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_DIGITS = 400
-# "\\ud800" in quotes: Python takes it for text, but no file and no screen does.
+# "\\ud800" in quotes: Python accepts it as text, but it cannot be encoded.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class CoreResolver(VersionedResolver):
-    """ruamel's resolver restricted to the core schema, without its YAML 1.1 leftovers."""
+    """ruamel's resolver, restricted to the core schema of YAML 1.2."""
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        """The tag of a node that carries none."""
+        """Return the tag of a node without an explicit tag."""
         if kind is ScalarNode:
             plain = implicit[0]
             return Tag(suffix=_TAG + (_kind_of(value) if plain else "str"))
@@ -45,11 +45,11 @@ def _float(text: str) -> float:
     is_named = text.lstrip("+-").startswith(".") and text[-1].isalpha()
     number = float(text.replace(".", "", 1) if is_named else text)
     if math.isinf(number) and not is_named:
-        raise ValueError("is beyond the largest number a computer can hold")
+        raise ValueError("is too large for a 64-bit floating-point number")
     return number
 
 
-# https://yaml.org/spec/1.2.2/#103-core-schema, in the order in which they are tried.
+# https://yaml.org/spec/1.2.2/#103-core-schema, in order of precedence.
 _PLAIN_SCALARS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "null": (r"null|Null|NULL|~|", lambda _: None),
     "bool": (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
@@ -76,7 +76,7 @@ def _constructed(kind: str, text: str) -> Any:
 
 
 class _Builder:
-    """Walks a node tree once, gathering data, positions and everything that is wrong."""
+    """Walks a node tree once and collects data, positions and problems."""
 
     def __init__(self, locate: Locate) -> None:
         self._locate = locate
@@ -89,10 +89,10 @@ class _Builder:
 
     def build(self, node: Node, path: Path) -> Any:
         is_empty = node.start_mark.index == node.end_mark.index
-        # An empty value has no place of its own: ruamel puts it on the next line.
+        # ruamel places an empty value on the next line; use the position of its key.
         self.values[path] = self.keys.get(path, self.at(node)) if is_empty else self.at(node)
         if node.anchor is not None:
-            # Refused rather than followed: aliases can nest without end.
+            # Refused, because nested aliases can expand without bound.
             return self._refuse(
                 node, "E111", "anchors and aliases are not supported", "write the value out"
             )
@@ -108,7 +108,7 @@ class _Builder:
         if _SURROGATE.search(node.value):
             return self._refuse_surrogate(node)
         kind = str(node.ctag).removeprefix(_TAG)
-        # An explicit tag such as !!bool on a text that is none would construct anything.
+        # Refuse an explicit tag, such as !!bool, that does not match the text.
         if kind not in ("str", _kind_of(node.value)):
             return self._refuse_tag(node)
         try:
@@ -125,7 +125,7 @@ class _Builder:
                 continue
             where = (*path, name)
             if name in data:
-                message = f"{dotted(where)} is given twice, first at {self.keys[where]}"
+                message = f"{dotted(where)} is set twice, first at {self.keys[where]}"
                 self._refuse(key_node, "E107", message, "keep one of the two")
                 continue
             self.keys[where] = self.at(key_node)
@@ -143,7 +143,7 @@ class _Builder:
         return None
 
     def _refuse_surrogate(self, node: Node) -> None:
-        message = "half of a surrogate pair is no character, and cannot be written anywhere"
+        message = "half of a surrogate pair is not a character"
         self._refuse(node, "E106", message, "write the character itself, or \\U and eight digits")
 
     def _refuse_tag(self, node: Node) -> None:
@@ -155,13 +155,13 @@ class _Builder:
 
 
 def build(node: Node, locate: Locate) -> tuple[Any, Positions]:
-    """The plain data of a composed node tree, and where each part of it stands.
+    """Convert a composed node tree to plain data and positions.
 
     Raises:
-        InputError: duplicate keys, keys that are not text, anchors, tags, numbers too long.
+        InputError: duplicate keys, keys that are not text, anchors, tags, or too long numbers.
     """
     builder = _Builder(locate)
-    # The document as a whole stands where its first line does.
+    # The position of the whole document is its first line.
     builder.keys[()] = locate(0, 0)
     data = builder.build(node, ())
     if builder.problems:

@@ -1,4 +1,4 @@
-"""A loaded document: plain data, and where in which file each part of it was written."""
+"""A loaded document: plain data with the position of each key and value."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Path = tuple[str | int, ...]
 
 
 def dotted(path: Path) -> str:
-    """The path as it is written in messages and overrides: parallelism.tensor."""
+    """Format a path as in messages and overrides: parallelism.tensor."""
     return ".".join(str(part) for part in path)
 
 
 def as_scalar(value: object) -> str:
-    """A plain value as YAML writes it, without quotes: 8, true, null, 1f1b, [mlp, moe]."""
+    """Format a plain value as YAML, without quotes: 8, true, null, 1f1b, [mlp, moe]."""
     if value is None:
         return "null"
     if isinstance(value, (list, tuple)):
@@ -28,22 +28,22 @@ def as_scalar(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where each key and each value of a document stands, by path."""
+    """Positions of a document's keys and values, by path."""
 
     keys: Mapping[Path, Location] = field(default_factory=dict)
     values: Mapping[Path, Location] = field(default_factory=dict)
 
     def of_key(self, path: Path) -> Location | None:
-        """The key at `path`, or of the closest section around it that was written."""
+        """Position of the key at `path`, or of its closest enclosing section in the file."""
         enclosing = (path[:length] for length in range(len(path), -1, -1))
         return next((self.keys[part] for part in enclosing if part in self.keys), None)
 
     def of_value(self, path: Path) -> Location | None:
-        """The value at `path`, or the key of the closest section around it that was written."""
+        """Position of the value at `path`, or of its closest enclosing section's key."""
         return self.values.get(path) or self.of_key(path)
 
     def moved(self, paths: Iterable[Path], place: Location) -> Positions:
-        """The positions with `place` for `paths`, and without those of what was inside them."""
+        """Return a copy with `paths` at `place` and without positions below them."""
         keys, values = dict(self.keys), dict(self.values)
         for path in paths:
             for table in (keys, values):
@@ -51,7 +51,7 @@ class Positions:
         return Positions(keys, values)
 
     def __contains__(self, path: Path) -> bool:
-        """Whether `path` was written, not defaulted."""
+        """Whether `path` is set in the document, as opposed to a default."""
         return path in self.values
 
 
@@ -64,7 +64,7 @@ class Document:
 
 
 def section(document: Document, path: Path) -> Document:
-    """The mapping at `path` as a document of its own; empty where nothing is written there."""
+    """Return the mapping at `path` as a document; empty if the path is not set."""
     data: Any = document.data
     for part in path:
         data = data.get(part, {})
@@ -76,7 +76,7 @@ def section(document: Document, path: Path) -> Document:
 
 
 def document_with(path: Path, value: Any, place: Location | None) -> Document:
-    """A document that holds nothing but `value` at `path`, all of it at `place`."""
+    """Build a document with only `value` at `path`; everything has the position `place`."""
     enclosing = [path[:depth] for depth in range(1, len(path))]
     table = dict.fromkeys([*enclosing, *paths_in(value, path)], place) if place else {}
     return Document(with_value({}, path, value, place), Positions(table, table))
@@ -85,10 +85,10 @@ def document_with(path: Path, value: Any, place: Location | None) -> Document:
 def with_value(
     data: Mapping[str, Any], path: Path, value: Any, place: Location | None
 ) -> dict[str, Any]:
-    """A copy of nested data with a value set; what is beside its path is shared.
+    """Copy nested data with one value set; unchanged sections are shared.
 
     Raises:
-        InputError: the path leads through a plain value; `place` is where the new one stands.
+        InputError: the path leads through a plain value; the error is located at `place`.
     """
     changed = inside = dict[Any, Any](data)
     for depth, part in enumerate(path[:-1], start=1):
@@ -101,7 +101,7 @@ def with_value(
 
 
 def paths_in(value: Any, path: Path) -> Iterator[Path]:
-    """The path of a value, and then of everything inside it."""
+    """Yield the path of a value and of everything inside it."""
     yield path
     items = value.items() if isinstance(value, dict) else ()
     for part, inside in enumerate(value) if isinstance(value, list) else items:
@@ -109,7 +109,7 @@ def paths_in(value: Any, path: Path) -> Iterator[Path]:
 
 
 def leaves(data: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The values of plain data that are not sections, by path."""
+    """Yield all values that are not sections, with their paths."""
     if not isinstance(data, dict):
         yield path, data
         return
@@ -118,7 +118,7 @@ def leaves(data: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def overlay(base: Document, top: Document) -> Document:
-    """`base` with every value of `top` laid over it; mappings merge, anything else replaces.
+    """Merge `top` into `base`: mappings merge, any other value replaces.
 
     Raises:
         InputError: `top` has a section where `base` has a plain value.
@@ -139,7 +139,7 @@ def overlay(base: Document, top: Document) -> Document:
 
 
 def _move(path: Path, source: Mapping[Path, Location], target: dict[Path, Location]) -> None:
-    """Replace all that `target` knows of `path` and below by what `source` knows."""
+    """Replace the positions of `path` and below in `target` by those in `source`."""
     depth = len(path)
     for where in [where for where in target if where[:depth] == path]:
         del target[where]
@@ -149,7 +149,7 @@ def _move(path: Path, source: Mapping[Path, Location], target: dict[Path, Locati
 def _not_a_section(path: Path, value: Any, place: Location | None) -> Problem:
     return Problem(
         "E112",
-        f"{dotted(path)} is the value {value!r}, not a section: nothing can be set inside it",
+        f"{dotted(path)} is the value {value!r}, not a section",
         place,
         fix=f"set {dotted(path)} itself",
     )

@@ -1,4 +1,4 @@
-"""What a pydantic model says of a path: its fields by their names in the file, its examples."""
+"""Fields and examples of a pydantic model, looked up by path."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from simtrain.strict_yaml.document import Path
 
 
 def legal_keys(model_class: type[BaseModel], path: Path) -> list[str]:
-    """The keys that the section at `path` may have."""
+    """Legal keys of the section at `path`."""
     return list(_fields(reduce(_annotation_inside, path, model_class)))
 
 
 def other_names(model_class: type[BaseModel], path: Path) -> Mapping[str, str]:
-    """What the section at `path` says to write instead of names that other programs use."""
+    """Map other programs' names to ours for the section at `path`."""
     section = reduce(_annotation_inside, path, model_class)
     models = typing.get_args(section) or (section,)
     return {
@@ -32,20 +32,20 @@ def other_names(model_class: type[BaseModel], path: Path) -> Mapping[str, str]:
 
 
 def example(model_class: type[BaseModel], path: Path) -> str | None:
-    """The first of the examples that the model gives for the field at `path`, if it gives any."""
+    """First example of the field at `path`, if it has one."""
     section = reduce(_annotation_inside, path[:-1], model_class)
     field = _fields(section).get(str(path[-1])) if path else None
     return str(field.examples[0]) if field and field.examples else None
 
 
 def data_of(value: Any, *, only_set: bool = False) -> Any:
-    """The fields of a model by their names in the file; any other value is returned unchanged.
+    """Convert a model to plain data with the field names of files.
 
     Args:
-        value: a model, with models as its sections, or any other value.
-        only_set: leave out fields that were not given and have their default.
+        value: a model, or any other value, which is returned unchanged.
+        only_set: omit fields that were not set.
 
-    Unlike `model_dump` this keeps the names and values that `model_copy` did not check.
+    Unlike `model_dump`, this keeps names and values that `model_copy` did not validate.
     """
     if not isinstance(value, BaseModel):
         return value
@@ -66,7 +66,7 @@ def _aliases(model_class: type[BaseModel]) -> dict[str, str]:
 
 @functools.cache
 def names_of(model_class: type[BaseModel], last: str) -> tuple[str, ...]:
-    """The dotted names of all fields below a model whose last part is `last`."""
+    """Dotted names of all fields of a model whose last part is `last`."""
     return tuple(name for name in _dotted_names(model_class) if name.rpartition(".")[2] == last)
 
 
@@ -77,7 +77,7 @@ def _dotted_names(annotation: Any) -> Iterator[str]:
 
 
 def _annotation_inside(annotation: Any, part: str | int) -> Any:
-    """The annotation of the key or the index `part` of something annotated so."""
+    """Type annotation of the key or index `part` inside an annotation."""
     arguments = typing.get_args(annotation)
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType, typing.Annotated):
@@ -92,7 +92,7 @@ def _annotation_inside(annotation: Any, part: str | int) -> Any:
 
 
 def _fields(annotation: Any) -> dict[str, FieldInfo]:
-    """The fields of a model; of a union, those of all its models."""
+    """Fields of a model, or of all models of a union, by their names in files."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         fields = annotation.model_fields.items()
         return {str(field.validation_alias or name): field for name, field in fields}

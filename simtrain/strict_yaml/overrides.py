@@ -1,4 +1,4 @@
-"""Overrides from the command line: `parallelism.tensor=4` laid over a loaded document."""
+"""Overrides from the command line, such as `parallelism.tensor=4`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from simtrain.strict_yaml.reading import compose
 
 
 def apply_overrides(document: Document, overrides: Iterable[str]) -> Document:
-    """The document with each `path=value` set, in order; sections are created where needed.
+    """Apply each `path=value` in order and return the document; missing sections are created.
 
-    The value is read as YAML ("4", "true", "{tensor: 4}", "400 Gb/s") and located at the
+    The value is parsed as YAML ("4", "true", "{tensor: 4}", "400 Gb/s"). Its position is the
     override itself.
 
     Raises:
@@ -25,10 +25,10 @@ def apply_overrides(document: Document, overrides: Iterable[str]) -> Document:
 
 
 def _document_of(override: str) -> Document:
-    """A document that holds nothing but the overridden value."""
+    """Build a document with only the overridden value."""
     place, path = _place_of(override), path_of(override)
     node = compose(override.partition("=")[2], lambda line, column: place)
-    # An override with nothing after the "=" sets null, as in a file.
+    # An empty value sets null, as in a file.
     value = None if node is None else build(node, lambda *_: place)[0]
     return document_with(path, value, place)
 
@@ -38,10 +38,10 @@ def _place_of(override: str) -> Location:
 
 
 def path_of(override: str) -> tuple[str, ...]:
-    """The path that an override sets.
+    """Parse the path of an override.
 
     Raises:
-        InputError: it has no "=", or its path an empty part.
+        InputError: the override has no "=", or its path has an empty part.
     """
     left, equals, _ = override.partition("=")
     path = tuple(part.strip() for part in left.split("."))

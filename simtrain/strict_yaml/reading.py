@@ -1,4 +1,4 @@
-"""From a file or a text to a document, or to an error that says where it cannot be read."""
+"""Read YAML files and text into documents, with located errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simtrain.errors import InputError, Location, Problem
 from simtrain.strict_yaml.core_schema import CoreResolver, Locate, build
 from simtrain.strict_yaml.document import Document
 
-# What YAML 1.2 and ruamel's line counter take for the end of a line.
+# Line breaks of YAML 1.2 and of ruamel's line counter.
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -24,17 +24,17 @@ def load_document(path: str | pathlib.Path) -> Document:
     """Read a YAML file whose root is a mapping.
 
     Raises:
-        InputError: the file is missing, unreadable, not UTF-8, empty or broken; it holds several
-            documents, duplicate keys, anchors or tags; its root is not a mapping.
+        InputError: the file is missing, unreadable, not UTF-8, empty or broken; it has several
+            documents, duplicate keys, anchors or tags; or its root is not a mapping.
     """
     return parse_document(read_text(pathlib.Path(path)), str(path))
 
 
 def parse_document(text: str, file: str) -> Document:
-    """Read YAML text whose root is a mapping; `file` is the name that errors give it.
+    """Parse YAML text whose root is a mapping; `file` is its name in errors.
 
     Raises:
-        InputError: as `load_document`, where the text is at fault.
+        InputError: as `load_document`.
     """
     lines = _LINE_BREAK.split(text)
 
@@ -51,7 +51,7 @@ def parse_document(text: str, file: str) -> Document:
         place = locate(node.start_mark.line, node.start_mark.column)
         raise InputError.of(
             "E108",
-            "the file does not hold a mapping of sections",
+            "the file does not contain a mapping of sections",
             place,
             'write "section:" lines with indented "name: value" lines under them',
         )
@@ -59,7 +59,7 @@ def parse_document(text: str, file: str) -> Document:
 
 
 def compose(text: str, locate: Locate) -> Node | None:
-    """The node tree of the one document in `text`, None where it holds nothing.
+    """Parse the single document in `text` into a node tree; None if it is empty.
 
     Raises:
         InputError: broken YAML, several documents.
@@ -89,15 +89,15 @@ def _broken(error: MarkedYAMLError, locate: Locate) -> Problem:
             "E104",
             "a second document starts here",
             place,
-            reason="one file describes one thing; which of several would be meant is unclear",
-            fix="move it to a file of its own",
+            reason="a file has one document",
+            fix="move it to another file",
         )
     what = ", ".join(str(part) for part in (error.context, error.problem) if part)
     return Problem("E106", f"broken YAML: {what}", place, fix=_advice(place))
 
 
 def _place_of_error(error: MarkedYAMLError, locate: Locate) -> Location:
-    """Where ruamel noticed the error; of a bracket or a quote that never ends, where it starts."""
+    """Position of the error, or of the opening bracket or quote that is never closed."""
     marks = [mark for mark in (error.problem_mark, error.context_mark) if mark is not None]
     places = [locate(mark.line, mark.column) for mark in marks]
     return next((place for place in places if place.source_line), places[-1])
@@ -116,7 +116,7 @@ def _place_of_index(text: str, index: int, locate: Locate) -> Location:
 
 
 def read_text(path: pathlib.Path) -> str:
-    """The text of a file.
+    """Read a text file.
 
     Raises:
         InputError: the file is missing, unreadable or not UTF-8.
@@ -127,7 +127,7 @@ def read_text(path: pathlib.Path) -> str:
         fix = similar_names_advice(path.name, path.parent)
         raise InputError.of("E101", "no such file", Location(str(path)), fix) from error
     except IsADirectoryError as error:
-        fix = "name a file inside it"
+        fix = "write the path of a file inside it"
         raise InputError.of("E102", "is a folder, not a file", Location(str(path)), fix) from error
     except (OSError, ValueError) as error:
         message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -137,7 +137,7 @@ def read_text(path: pathlib.Path) -> str:
 
 
 def similar_names_advice(name: str, folder: pathlib.Path) -> str:
-    """What to write instead of `name`, which is not in `folder`."""
+    """Suggest existing files for `name`, which is not in `folder`."""
     try:
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
     except OSError:

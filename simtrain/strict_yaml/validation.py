@@ -1,4 +1,4 @@
-"""Run a pydantic model over loaded data and tell each of its errors in the user's terms."""
+"""Validate loaded data with a pydantic model and explain each error in the user's terms."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from simtrain.strict_yaml.model_fields import example, legal_keys, names_of, oth
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# What pydantic reports only because of something that it has already reported.
+# Errors that pydantic reports only as a consequence of another error.
 _CONSEQUENCES = frozenset({"default_factory_not_called"})
 _MAX_SHOWN = 40
 _MOST_NAMES = 3
-# What people write after a number of layers or tokens: a power of 1024, or of 1000.
+# Suffixes of numbers, as powers of 1024 or 1000.
 _SUFFIX_POWERS = {"k": 1, "m": 2, "b": 3, "g": 3}
 _WORDS: dict[type, str] = {type(None): "null (nothing written)", dict: "a section", list: "a list"}
 _TYPES = {bool: "boolean", int: "integer", float: "decimal number", str: "text"}
 
 
 class FieldError(ValueError):
-    """What a check of a whole section raises about one field; `path` leads there from it.
+    """An error about one field, raised by a validator of a whole section.
 
-    `fix` says what to write instead.
+    Args:
+        path: the field, relative to the section.
+        message: what is wrong.
+        fix: what to write instead.
     """
 
     def __init__(self, path: Path, message: str, fix: str | None = None) -> None:
@@ -41,15 +44,15 @@ class FieldError(ValueError):
 
 
 def validate(model_class: type[Model], data: Mapping[str, Any], positions: Positions) -> Model:
-    """The data as a `model_class`, its fields named as in files.
+    """Validate data, with field names as in files, and return a `model_class`.
 
     Raises:
-        InputError: with one located problem for each thing that the model refuses.
+        InputError: one located problem per error.
     """
     try:
         return model_class.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
-        # Pydantic's own error would say the same in other words.
+        # Chaining pydantic's error would repeat the same in other words.
         raise input_error(error, model_class, data, positions) from None
 
 
@@ -60,9 +63,9 @@ def input_error(
     positions: Positions,
     home: str = "the file",
 ) -> InputError:
-    """Pydantic's error with one located problem for each thing that the model refuses.
+    """Convert pydantic's error to an InputError with one located problem per error.
 
-    `home` names what holds the data: the file, or the class whose constructor was called.
+    `home` names the origin of the data: the file, or the class whose constructor was called.
     """
     problems = []
     for detail in error.errors():
@@ -74,13 +77,13 @@ def input_error(
 
 
 def _line_and_column(problem: Problem) -> tuple[int, int]:
-    """The key of reading order; problems without a line come first."""
+    """Sort key: reading order; problems without a line come first."""
     location = problem.location or Location("")
     return location.line or 0, location.column or 0
 
 
 def as_written(value: Any) -> str:
-    """A value the way YAML writes it: true, .nan, "text"; cut where it is long."""
+    """Format a value as YAML: true, .nan, "text"; long values are truncated."""
     if isinstance(value, float) and not math.isfinite(value):
         text = str(value).replace("nan", ".nan").replace("inf", ".inf")
     elif isinstance(value, str):
@@ -92,7 +95,7 @@ def as_written(value: Any) -> str:
 
 
 def _written_path(data: Any, loc: Path) -> Path:
-    """`loc` without the names of union members, which pydantic adds and nobody wrote."""
+    """Return `loc` without the names of union members, which pydantic inserts."""
     path: list[str | int] = []
     for index, part in enumerate(loc):
         is_last = index == len(loc) - 1
@@ -107,7 +110,7 @@ def _written_path(data: Any, loc: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """One error of pydantic: the value at `path` that `model_class` refuses, and the `detail`."""
+    """One error of pydantic: `detail` about the value at `path` of a `model_class`."""
 
     model_class: type[BaseModel]
     positions: Positions
@@ -129,7 +132,7 @@ class _Refusal:
         return self.home == self.model_class.__name__
 
     def spelled(self, name: str) -> str:
-        """A field's name as it is written here: a keyword of Python ends in an underscore."""
+        """Spell a field's name; Python keywords get an underscore in constructors."""
         return f"{name}_" if self.is_argument and keyword.iskeyword(name) else name
 
     @property
@@ -165,7 +168,7 @@ def _explain_missing(refusal: _Refusal) -> Problem:
     name, shown = refusal.path[-1], refusal.example
     if isinstance(name, int):
         listed = refusal.positions.of_value(refusal.path[:-1])
-        fix = f"{refusal.home} needs {name + 1} values or more"
+        fix = f"{refusal.home} needs at least {name + 1} values"
         return Problem("E202", f"{refusal.name} is missing", listed, fix=fix)
     if refusal.is_argument:
         missing = refusal.spelled(name)
@@ -180,7 +183,7 @@ def _explain_missing(refusal: _Refusal) -> Problem:
 def _expecting(
     expected: str, hint: Callable[[Any], str | None] = lambda value: None
 ) -> Callable[[_Refusal], Problem]:
-    """How to explain that a value is of another type; `hint` says what was surely meant."""
+    """Return an explanation for values of the wrong type; `hint` suggests a value."""
 
     def explain(refusal: _Refusal) -> Problem:
         value = refusal.detail["input"]
@@ -195,7 +198,7 @@ def _expecting(
 
 
 def _integer_hint(value: Any) -> str | None:
-    """8 for "8" and 8.0, int(8) for an integer of NumPy."""
+    """Suggest 8 for "8" and 8.0, and int(8) for a NumPy integer."""
     if isinstance(value, bool) or not isinstance(value, (str, float, SupportsIndex)):
         return None
     if isinstance(value, SupportsIndex):
@@ -210,7 +213,7 @@ def _integer_hint(value: Any) -> str | None:
 
 
 def _suffixed(text: str) -> str | None:
-    """4096 for "4k", 51200 for "51,200" and "51_200"."""
+    """Suggest 4096 for "4k", 51200 for "51,200" and "51_200"."""
     number = re.fullmatch(r"([0-9]{1,15}(?:[_,][0-9]{3})*)\s*([kKmMbBgG]?)", text.strip())
     if number is None or not re.search(r"[^0-9]", text.strip()):
         return None

@@ -219,7 +219,7 @@ BAD = {
         "did you mean bandwidth?",
     ),
     "bad schedule": ("schedule dp530b --set schedule=2f2b", "schedule"),
-    "unknown profile": ("run dp530b --set cluster=b200", "no hardware profile is called"),
+    "unknown profile": ("run dp530b --set cluster=b200", "there is no hardware profile named"),
     "unknown target": ("reproduce table6", "'table6' is not one of 'table2',"),
     "missing target": ("reproduce", "Missing argument"),
     "unknown option": ("run dp530b --jsn", "No such option: --jsn"),

@@ -106,7 +106,14 @@ def test_the_command_says_days_price_and_energy(small: str) -> None:
     assert data["time_s"] == 30_000_000 * run["iteration_time_s"]
     assert data["missing"] == [] and len(data["assumptions"]) == 2
     page = call("cost", small, "--tokens", "300B").stdout
-    for words in ("300,000,000,000", " days", "GPU-hours", " USD", "at most", "no failures"):
+    for words in (
+        "300,000,000,000",
+        " days",
+        "GPU-hours",
+        " USD",
+        "at most",
+        "failures, checkpoints and evaluations are excluded",
+    ):
         assert words in page
     assert "p4de.24xlarge" in page
 

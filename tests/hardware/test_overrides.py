@@ -72,7 +72,7 @@ def test_an_unknown_cluster_is_told_where_it_was_written(tmp_path: pathlib.Path)
     with pytest.raises(InputError) as refused:
         profile_of(load_scenario(path))
     message = str(refused.value)
-    assert message.startswith(f"{path}:3:10: E101 no hardware profile is called")
+    assert message.startswith(f"{path}:3:10: E101 there is no hardware profile named")
     assert "did you mean a100_sxm4_80gb?" in message
 
 

@@ -81,5 +81,5 @@ def test_a_missing_file(tmp_path: pathlib.Path) -> None:
 
 def test_an_unknown_name() -> None:
     message = refused("a100_sxm_80gb")
-    assert 'E101 no hardware profile is called "a100_sxm_80gb"' in message
+    assert 'E101 there is no hardware profile named "a100_sxm_80gb"' in message
     assert "did you mean a100_sxm4_80gb?" in message

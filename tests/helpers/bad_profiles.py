@@ -110,7 +110,7 @@ BAD_PROFILES = [
         "m: [2048, 32768]",
         "m: [2048]",
         "E202 gemm.valid_shapes.value.m.1 is missing",
-        "fix: gemm.valid_shapes.value.m needs 2 values or more",
+        "fix: gemm.valid_shapes.value.m needs at least 2 values",
     ),
     bad("reversed range", "m: [2048, 32768]", "m: [32768, 2048]", "m runs from 32768 to 2048"),
     bad(
@@ -174,7 +174,7 @@ BAD_PROFILES = [
         "duplicate key",
         "  num_sms:\n",
         "  peak_flops: 1\n  num_sms:\n",
-        "E107 gpu.peak_flops is given twice, first at",
+        "E107 gpu.peak_flops is set twice, first at",
     ),
     bad(
         "missing section",

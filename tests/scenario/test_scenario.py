@@ -267,12 +267,12 @@ def test_an_unknown_name_suggests_a_shipped_one() -> None:
     with pytest.raises(InputError) as caught:
         find_scenario("table5_175b_presnt")
     (problem,) = caught.value.problems
-    assert problem.message == 'no scenario is called "table5_175b_presnt"'
+    assert problem.message == 'there is no scenario named "table5_175b_presnt"'
     assert problem.fix is not None
     assert problem.fix.startswith(
         "did you mean table5_175b_present? Known names: deepseek_v3, dp530b, "
     )
-    with pytest.raises(InputError, match='no hardware profile is called "b200"'):
+    with pytest.raises(InputError, match='there is no hardware profile named "b200"'):
         find_profile("b200")
 
 

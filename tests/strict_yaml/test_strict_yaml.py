@@ -116,9 +116,9 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
 
 def test_all_duplicate_keys_are_told_with_both_places() -> None:
     first, second = problems_of("a: 1\nb: {c: 1, c: 2}\na: 3\n")
-    assert first.message == "b.c is given twice, first at x.yaml:2:5"
+    assert first.message == "b.c is set twice, first at x.yaml:2:5"
     assert str(first.location) == "x.yaml:2:11"
-    assert second.message == "a is given twice, first at x.yaml:1:1"
+    assert second.message == "a is set twice, first at x.yaml:1:1"
     assert str(second.location) == "x.yaml:3:1"
 
 
@@ -196,7 +196,7 @@ def test_later_overrides_win_and_fill_empty_sections() -> None:
         ("a..b=4", "E112", 'the path "a..b" has an empty part'),
         ("name.x=4", "E112", "name is the value 'n', not a section"),
         ("a=[1", "E106", "broken YAML"),
-        ("a={b: 1, b: 2}", "E107", "b is given twice"),
+        ("a={b: 1, b: 2}", "E107", "b is set twice"),
     ],
 )
 def test_a_malformed_override_is_an_input_error(override: str, code: str, message: str) -> None:
