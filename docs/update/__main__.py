@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from docs.update.documents import ROOT, documents
+from docs.update.pictures import draw
 from docs.update.update import stale, updated
 
 
@@ -12,7 +13,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m docs.update", description=__doc__)
     parser.add_argument("documents", nargs="*", help="such as README.md; all if none is given")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if text is stale")
+    parser.add_argument("--pictures", action="store_true", help="draw the pictures, nothing else")
     words = parser.parse_args()
+    if words.pictures:
+        return draw()
     is_stale = False
     for document in words.documents or documents():
         if words.check:

@@ -11,15 +11,18 @@ import tempfile
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
+import typer
+
 from docs.update.documents import blocks_in, write_files
 from docs.update.request import Generator, Request
-from simtrain.cli import main
+from simtrain.cli import app, main
+from simtrain.commands import shared
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @functools.cache
-def _folder(document: str) -> tempfile.TemporaryDirectory[str]:
+def folder(document: str) -> tempfile.TemporaryDirectory[str]:
     """The working directory of a document's commands, with the files that it tells to write."""
     folder = tempfile.TemporaryDirectory()
     write_files(pathlib.Path(folder.name))
@@ -33,8 +36,10 @@ def printed(document: str, command: str) -> str:
     program, *words = shlex.split(command)
     assert program == "simtrain", command
     with (
-        chdir(_folder(document).name),
+        patch.object(shared, "_PLAIN_WIDTH", 80),
+        chdir(folder(document).name),
         patch.object(sys, "argv", ["simtrain", *words]),
+        patch.object(sys.modules["__main__"], "__package__", None),  # help names argv[0] then
         patch.dict(os.environ, {"COLUMNS": "80"}),
         redirect_stdout(out),
         redirect_stderr(io.StringIO()) as errors,
@@ -49,9 +54,58 @@ def printed(document: str, command: str) -> str:
     return "\n".join(lines).strip("\n")
 
 
+def help_page() -> str:
+    """The reference page of all commands: what `--help` prints of each."""
+    parts = [_HELP_HEAD, _help("")]
+    for name, command in _commands(typer.main.get_command(app)).items():
+        names = [f"{name} {inner}" for inner in _commands(command)]
+        parts += [_help(one) for one in names or [name]]
+    return "\n".join(parts)
+
+
+def _commands(group: object) -> dict[str, object]:
+    """The commands of a group by name; a single command has none."""
+    return getattr(group, "commands", {})
+
+
+_HELP_HEAD = """\
+# Commands
+
+`simtrain COMMAND --help` prints what stands here; `python -m docs.update` writes this page.
+
+Exit codes: 0 fine, 2 bad input, 3 does not fit in memory, 4 an error above its stated threshold.
+"""
+
+
+def _help(command: str) -> str:
+    words = f"simtrain {command} --help".replace("  ", " ")
+    title = f"simtrain {command}".strip()
+    return f"## {title}\n\n```text\n{printed('commands', words)}\n```\n"
+
+
+def scenario_page() -> str:
+    """The reference page of a scenario's fields: what `simtrain init` writes."""
+    printed("init", "simtrain init every_field.yaml")
+    text = (pathlib.Path(folder("init").name) / "every_field.yaml").read_text(encoding="utf-8")
+    return f"{_SCENARIO_HEAD}\n```yaml\n{text.strip()}\n```\n"
+
+
+_SCENARIO_HEAD = """\
+# Fields of a scenario
+
+`simtrain init every_field.yaml` writes this file: all sections and fields of a scenario, with their
+meaning and their defaults. `simtrain schema` prints the JSON schema by which editors complete it.
+`python -m docs.update` writes this page.
+"""
+
+
 def output(request: Request) -> str:
     """What the commands of the block above print; `output 3` is the first three lines."""
-    commands = blocks_in(request.before)[-1].text.splitlines()
+    *above, block = blocks_in(request.before)
+    for line in (line for one in above for line in one.text.splitlines()):
+        if line.startswith("simtrain sweep "):  # a later command asks for its results
+            printed(request.document, line)
+    commands = block.text.splitlines()
     text = "\n".join(printed(request.document, command) for command in commands)
     if request.words:
         text = "\n".join([*text.split("\n")[: int(request.words[0])], "..."])

@@ -1,9 +1,13 @@
-"""What a model is: its parameters and its FLOPs."""
+"""What a model is, and what its training costs."""
 
-from docs.update.request import Generator, Request
-from docs.update.simulations import scenario_of
+from docs.update.request import Generator, Request, seconds
+from docs.update.simulations import run_of, scenario_of
+from simtrain.cost import training_cost
 from simtrain.hardware.load import profile_of
 from simtrain.plan import Plan
+from simtrain.scenario import load_unchecked
+from simtrain.search import search
+from simtrain.units import parse_tokens
 
 
 def parameters(request: Request) -> str:
@@ -13,4 +17,27 @@ def parameters(request: Request) -> str:
     return f"{plan.num_parameters / 1e9:.1f}B"
 
 
-GENERATORS: dict[str, Generator] = {"parameters": parameters}
+def cost(request: Request) -> str:
+    """Days, GPU-hours and price of a training: `cost SCENARIO tokens=1T ...`."""
+    name, tokens, *assignments = request.words
+    scenario = scenario_of((name, *assignments))
+    time_s = run_of((name, *assignments)).iteration_time_s
+    num_tokens = parse_tokens(tokens.removeprefix("tokens="))
+    whole = training_cost(scenario, profile_of(scenario), time_s, num_tokens)
+    assert whole.price is not None
+    price = f"{whole.price / 1e6:.2f} million USD"
+    return f"{whole.time_s / 86400:,.0f} days, {whole.gpu_hours:,.0f} GPU-hours, {price}"
+
+
+def best(request: Request) -> str:
+    """The fastest split that `simtrain search` finds: `best SCENARIO gpus=64 ...`."""
+    name, gpus, *assignments = request.words
+    base = load_unchecked(name, assignments)
+    first = search(base, (int(gpus.removeprefix("gpus=")),), top=1).ranked[0]
+    split = first.scenario.parallelism
+    chunks = f" of {split.interleave} chunks" if split.interleave > 1 else ""
+    words = f"{split.tensor} tensor-parallel ranks, {split.pipeline} stages{chunks}"
+    return f"{words} and {split.data} replicas: {seconds(first.run.iteration_time_s)}"
+
+
+GENERATORS: dict[str, Generator] = {one.__name__: one for one in (parameters, cost, best)}

@@ -21,7 +21,9 @@ GENERATORS: dict[str, Generator] = {
 """What a marker may name, with the words that may follow in the docstrings of the functions."""
 
 PAGES: dict[str, Callable[[], str]] = {
-    "docs/errors.md": lambda: errors_document(explanations().values()),
+    "docs/reference/errors.md": lambda: errors_document(explanations().values()),
+    "docs/reference/commands.md": commands.help_page,
+    "docs/reference/scenario.md": commands.scenario_page,
 }
 """Documents of which every line is generated."""
 

@@ -14,7 +14,7 @@ def explain(
         str | None, typer.Argument(help="Code of an error, such as E310. Without it, all codes.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Print docs/errors.md: every code in Markdown.")
+        bool, typer.Option("--all", help="Print docs/reference/errors.md: every code in Markdown.")
     ] = False,
 ) -> None:
     """Explain an error code: what is wrong, why, how to fix it, and an example.

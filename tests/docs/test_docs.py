@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import tomllib
-from dataclasses import dataclass
 
 import pytest
 import typer
@@ -15,6 +14,9 @@ from pytest import CaptureFixture, MonkeyPatch
 
 from calibrate.__main__ import app as calibrate_app
 from calibrate.records.file import RecordFile
+from docs.update.documents import blocks, blocks_in, documents, text_of, write_files
+from docs.update.markers import marked as marked_text
+from docs.update.update import PAGES, stale
 from simtrain import paper
 from simtrain.commands.reproduce import Target
 from simtrain.hardware.load import load_profile
@@ -25,29 +27,12 @@ from simtrain.simulation import simulate
 from tests.helpers.command_line import ROOT, call, spawn
 from tests.helpers.measured_records import alone, header
 
-DOCUMENTS = (
-    *("README.md", "docs/design.md", "docs/validation.md", "docs/what_ifs.md", "docs/scale.md"),
-    "docs/data_parallelism.md",
+# Pages of reference show every mistake, and docs/what_ifs.md sweeps of a second or more.
+DOCUMENTS = [
+    *(one for one in documents() if not one.startswith("docs/reference/")),
     "benchmarks/README.md",
-    "docs/experts.md",
-)
-_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A fenced block of a document."""
-
-    language: str
-    text: str
-
-
-def text_of(document: str) -> str:
-    return (ROOT / document).read_text(encoding="utf-8")
-
-
-def blocks(document: str) -> list[Block]:
-    return [Block(*found.groups()) for found in _FENCED.finditer(text_of(document))]
+]
+SWEEPS = ["docs/tutorial.md", "docs/how_to/run_a_sweep.md"]
 
 
 def commands(start: str) -> list[str]:
@@ -69,22 +54,48 @@ def marked(name: str) -> str:
 
 @pytest.fixture
 def newcomer(tmp_path: pathlib.Path, monkeypatch: MonkeyPatch) -> pathlib.Path:
-    """A folder with the files that the README tells to write, as the working directory."""
-    for block in blocks("README.md"):
-        if block.language in ("yaml", "bash", "json", "toml"):
-            first = block.text.split("\n")[0]
-            name = "config.json" if block.language == "json" else first.removeprefix("# ")
-            (tmp_path / name).write_text(block.text, encoding="utf-8")
+    """A folder with the files that documents tell to write, as the working directory."""
+    write_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, "docs/errors.md", "CHANGELOG.md"])
+def anchors(document: pathlib.Path) -> set[str]:
+    """The anchors that GitHub and mkdocs give the headings of a document."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    words = (re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings)
+    return {one.strip().replace(" ", "-") for one in words}
+
+
+@pytest.mark.parametrize("document", [*documents(), "benchmarks/README.md", "CHANGELOG.md"])
 def test_documents_are_there_and_their_links_lead_somewhere(document: str) -> None:
     text = text_of(document)
     assert text.startswith("# ") and text.count("```") % 2 == 0
-    for link in re.findall(r"\]\(([^)#]+)\)", text):
-        assert link.startswith("https://") or ((ROOT / document).parent / link).exists()
+    for link in re.findall(r"\]\(([^)]+)\)", re.sub("`[^`\n]*`", "", text)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        page = (ROOT / document).parent / path if path else ROOT / document
+        assert page.exists(), link
+        assert not anchor or anchor in anchors(page), link
+
+
+@pytest.mark.parametrize("document", documents())
+def test_the_index_leads_to_every_page(document: str) -> None:
+    page = document.removeprefix("docs/")
+    assert page in ("README.md", "index.md") or f"]({page})" in text_of("docs/index.md")
+    assert page == "README.md" or page in text_of("mkdocs.yml")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", PAGES)
+def test_generated_pages_are_current(document: str) -> None:
+    """`python -m docs.update` writes them; tests/docs/test_update.py looks at the others."""
+    assert [*stale(document)] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text_of("README.md").splitlines()) <= 150
 
 
 def test_every_command_is_shown() -> None:
@@ -108,18 +119,30 @@ def blocks_of_sweeps(*documents: str) -> list[list[str]]:
     return [block for block in lines if any(line.startswith("simtrain sweep ") for line in block)]
 
 
+def commands_of_outputs() -> set[str]:
+    """The commands whose output a document shows, which tests/docs/test_update.py runs."""
+    above = [
+        one.before
+        for name in documents()
+        for one in marked_text(text_of(name))
+        if one.request.split()[0] == "output"
+    ]
+    return {line for text in above for line in blocks_in(text)[-1].text.splitlines()}
+
+
 ALONE = [
     command
     for command in commands("simtrain ")
-    if not any(command in block for block in blocks_of_sweeps(*DOCUMENTS))
+    if command not in commands_of_outputs()
+    and not any(command in block for block in blocks_of_sweeps(*DOCUMENTS))
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", blocks_of_sweeps("README.md"), ids="; ".join)
+@pytest.mark.parametrize("block", blocks_of_sweeps(*SWEEPS), ids="; ".join)
 @pytest.mark.usefixtures("newcomer")
 def test_sweeps_run_as_written(block: list[str]) -> None:
-    """Those of the README; tests/docs/test_what_ifs.py has the larger ones of docs/what_ifs.md."""
+    """Not those of docs/what_ifs.md, which tests/docs/test_what_ifs.py has."""
     for command in block:
         outcome = call(*shlex.split(command)[1:])
         assert (outcome.exit_code, outcome.stderr) == (0, "")
@@ -178,8 +201,9 @@ def test_benchmarks_can_be_imported(command: str) -> None:
 
 
 def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
-    (block,) = (block for block in blocks("README.md") if block.language == "python")
-    exec(compile(block.text, "README.md", "exec"), {})
+    page = "docs/how_to/use_from_python.md"
+    (block,) = (block for block in blocks(page) if block.language == "python")
+    exec(compile(block.text, page, "exec"), {})
     first, *spans, changed = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"1\.\d{3} s, MFU 4\d\.\d%", first)
     assert len(spans) == 3 and all(span.startswith("stage 0 ") for span in spans)
@@ -188,9 +212,8 @@ def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("newcomer")
-def test_the_import_notes_what_the_readme_says() -> None:
-    section = text_of("README.md").partition("## From a training script")[2]
-    (said,) = re.findall(r"would change, here\n`(.*)`", section)
+def test_the_import_notes_what_its_page_says() -> None:
+    (said,) = re.findall(r"would change, here\n`(.*)`", text_of("docs/how_to/import_a_run.md"))
     outcome = call("import", "megatron", "train.sh")
     assert f"\n# - {said}\n" in outcome.stdout
 

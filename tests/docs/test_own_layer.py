@@ -1,4 +1,4 @@
-"""The layer of docs/own_layer.md, against a hand count of all that is derived from it."""
+"""The layer of docs/how_to/write_a_layer.md, against a hand count of all that follows from it."""
 
 import re
 from fractions import Fraction
@@ -20,7 +20,7 @@ from simtrain.workload.tape import Block
 from tests.helpers.command_line import ROOT
 from tests.helpers.toys import a100, scenario_with
 
-TEXT = (ROOT / "docs/own_layer.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/how_to/write_a_layer.md").read_text(encoding="utf-8")
 HEADS, HEAD_SIZE, FFN = 8, 16, 320
 
 

@@ -1,4 +1,4 @@
-"""What docs/scale.md tells: shards over one folder, from the scripts as they stand there."""
+"""Shards over one folder, from the scripts of docs/how_to/run_a_sweep_on_a_cluster.md."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ from simtrain.sweep.folder import SweepFolder
 from tests.helpers.command_line import ROOT, Outcome, call
 from tests.helpers.sweep_files import NUM_PARTS, SMALL, files_of, plan_of, run
 
-PAGE = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how_to/run_a_sweep_on_a_cluster.md").read_text(encoding="utf-8")
 
 
 def block(heading: str) -> str:

@@ -8,11 +8,14 @@ import sys
 
 import pytest
 
-from tests.docs.test_docs import blocks, newcomer
+from docs.update.documents import blocks, documents
+from tests.docs.test_docs import newcomer
 from tests.helpers.command_line import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci]
 MAX_PACKAGES, MAX_MB = 20, 250
+DOES_NOT_FIT = 3  # the tutorial shows it
+GENERATED = tuple(f"docs/reference/{name}.md" for name in ("errors", "commands", "scenario"))
 LONG = ("reproduce all", "reproduce appendix-c")  # of the same code as the others
 __all__ = ["newcomer"]
 
@@ -49,9 +52,10 @@ def test_commands_work_or_say_what_to_install(
     programs: pathlib.Path, newcomer: pathlib.Path
 ) -> None:
     lacking = set()
-    lines = [line for block in blocks("README.md") for line in block.text.splitlines()]
-    for command in lines:
-        if not command.startswith("simtrain ") or any(long in command for long in LONG):
+    pages = [page for page in documents() if page not in ("docs/what_ifs.md", *GENERATED)]
+    found = (line for page in pages for block in blocks(page) for line in block.text.splitlines())
+    for command in dict.fromkeys(line for line in found if line.startswith("simtrain ")):
+        if any(word in command for word in (*LONG, "$")):
             continue
         name, *words = shlex.split(command)
         done = run(programs / name, *words)
@@ -59,5 +63,5 @@ def test_commands_work_or_say_what_to_install(
             assert done.returncode == 2 and "pip install 'simtrain[" in done.stderr
             lacking.add(words[0])
         else:
-            assert done.returncode == 0, f"{command}\n{done.stderr}"
+            assert done.returncode in (0, DOES_NOT_FIT), f"{command}\n{done.stderr}"
     assert lacking == {"sweep", "query", "plot", "memory", "reproduce"}
