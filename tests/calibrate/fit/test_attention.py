@@ -24,9 +24,9 @@ from simtrain.errors import InputError
 from simtrain.hardware.profile import FusedAttention as FusedAttentionSection
 from simtrain.simulation import simulate
 from simtrain.workload.work import FusedAttention
-from tests.calibrate.validation.test_validation import HEADER, layer, layer_record
 from tests.helpers.measured_records import alone, header, took
 from tests.helpers.toys import a100, small
+from tests.helpers.validation_records import HEADER, layer, layer_record
 
 pytestmark = pytest.mark.slow
 

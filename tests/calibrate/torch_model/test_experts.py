@@ -12,7 +12,7 @@ from calibrate.torch_model.experts import ExpertsMLP
 from calibrate.torch_model.models import llama
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
-from tests.calibrate.torch_model.test_llama import plain_norm, plain_swiglu
+from tests.helpers.plain_kernels import plain_norm, plain_swiglu
 
 pytestmark = pytest.mark.slow
 

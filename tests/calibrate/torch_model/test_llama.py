@@ -14,6 +14,7 @@ from calibrate.memory.measure import measure
 from calibrate.torch_model.layer import Recompute, TransformerLayer
 from calibrate.torch_model.llama import grouped_core, rms_norm, rotated, swiglu
 from calibrate.torch_model.shape import LayerShape
+from tests.helpers.plain_kernels import plain_norm, plain_rotation, plain_swiglu
 from tests.helpers.toys import scenario_with
 
 pytestmark = pytest.mark.slow
@@ -98,24 +99,6 @@ def test_a_layer_is_its_blocks_in_plain_torch() -> None:
     wide = plain_norm(hidden, weight("mlp.norm.")) @ weight("mlp.expansion_").t()
     expected = hidden + plain_swiglu(wide) @ weight("mlp.contraction_").t()
     torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-4)
-
-
-def plain_norm(x: Tensor, weight: Tensor) -> Tensor:
-    return functional.rms_norm(x, x.shape[-1:], weight, 1e-5)
-
-
-def plain_rotation(x: Tensor) -> Tensor:
-    """Pairs of channels as complex numbers, turned by position · base^(-2i/d)."""
-    first, second = x.unflatten(-1, (-1, 8)).chunk(2, -1)
-    frequencies = 10000.0 ** (-torch.arange(4, dtype=x.dtype) / 4)
-    turn = torch.polar(torch.ones(6, 4), torch.outer(torch.arange(6.0), frequencies.float()))
-    turned = torch.complex(first, second) * turn.to(torch.complex128)[:, None, None]
-    return torch.cat((turned.real, turned.imag), -1).flatten(-2)
-
-
-def plain_swiglu(x: Tensor) -> Tensor:
-    gate, value = x.chunk(2, -1)
-    return functional.silu(gate) * value
 
 
 @pytest.mark.parametrize(

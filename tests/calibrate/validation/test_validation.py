@@ -4,7 +4,6 @@ import json
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,9 +12,6 @@ from calibrate.__main__ import app
 from calibrate.records.schema import (
     FILE_NAME,
     GemmRecord,
-    Header,
-    IterationRecord,
-    LayerRecord,
     Measurement,
     Timing,
 )
@@ -23,66 +19,17 @@ from calibrate.validation.limits import Limits
 from calibrate.validation.profile import validate_profile
 from simtrain.comparison import Comparison, Pair
 from simtrain.errors import InputError
-from simtrain.memory.buffers import GLOBAL
-from simtrain.scenario import Scenario
-from simtrain.simulation import simulate, simulate_layer
 from tests.helpers.toys import a100
-
-Data = dict[str, Any]
-HEADER = Header(
-    device="NVIDIA A100-SXM4-80GB",
-    backend="none",
-    num_ranks=1,
-    num_sms=108,
-    memory_bytes=80 * 2**30,
-    date="2026-01-01",
-    command="python -m calibrate measure --out measured",
-    software={"torch": "2.13"},
+from tests.helpers.validation_records import (
+    HEADER,
+    Data,
+    iteration,
+    iteration_record,
+    layer,
+    layer_record,
 )
-MODEL = {"hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024}
+
 PRODUCT = GemmRecord(m=100, n=100, k=100, time=Timing(median_s=1, spread_s=0, num_samples=9))
-
-
-def layer(recompute: str, **split: Any) -> Data:
-    return {
-        "model": MODEL | {"num_layers": 1},
-        "batch": {"micro": 4, "global": 4},
-        "recompute": recompute,
-        "parallelism": split,
-    }
-
-
-def iteration(recompute: str, **split: Any) -> Data:
-    return {
-        "model": MODEL | {"num_layers": 8},
-        "batch": {"micro": 4, "global": 16},
-        "recompute": recompute,
-        "parallelism": split,
-    }
-
-
-def timing(seconds: float) -> Timing:
-    return Timing(median_s=seconds, spread_s=0.0, num_samples=9)
-
-
-def layer_record(data: Data, *, slower: float = 1.0, held_out: bool = True) -> LayerRecord:
-    """As simulated, its backward pass `slower` times as slow."""
-    forward, backward = simulate_layer(Scenario.model_validate(data), a100())
-    return LayerRecord(
-        scenario=data,
-        held_out=held_out,
-        forward=timing(forward.duration_s),
-        backward=timing(backward.duration_s * slower),
-    )
-
-
-def iteration_record(data: Data, *, slower: float = 1.0, more_bytes: int = 0) -> IterationRecord:
-    """As simulated, but for the global memory buffer and the allowance, which torch has not."""
-    result = simulate(Scenario.model_validate(data), a100())
-    fullest = result.memory.fullest
-    tensors = fullest.peak_bytes - fullest.allocator_bytes - fullest.buffers_bytes[GLOBAL]
-    time = timing(result.iteration_time_s * slower)
-    return IterationRecord(scenario=data, time=time, peak_bytes=tensors + more_bytes)
 
 
 def simulated_records() -> list[Measurement]:
