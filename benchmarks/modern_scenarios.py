@@ -158,7 +158,7 @@ def _model(rng: random.Random, split: Values, precision: Values, fused: bool) ->
 
 def _add_experts(rng: random.Random, scenario: Values) -> None:
     """Give a scenario's model experts, and its other sections what these need."""
-    model, split, memory = scenario["model"], scenario["parallelism"], scenario["memory"]
+    model, split = scenario["model"], scenario["parallelism"]
     ranks = split["tensor"] * split["data"] * split.get("context", 1)
     if split["tensor"] > 1:
         split["sequence_parallel"] = True
@@ -190,7 +190,6 @@ def _add_experts(rng: random.Random, scenario: Values) -> None:
     if "layer_frequency" not in experts and "first_dense_layers" not in experts:
         model.pop("ffn_hidden_size", None)
     model |= {"experts": experts, "biases": False}
-    memory.pop("shard_over", None)
 
 
 def _recompute(rng: random.Random, split: Values, model: Values) -> Values:

@@ -178,6 +178,17 @@ def _one_group_of_replicas(scenario: Scenario) -> Violation | None:
     )
 
 
+def _ranks_of_copy(scenario: Scenario) -> int:
+    """Ranks of a stage that together hold one copy of its states."""
+    split = scenario.parallelism
+    return (scenario.memory.shard_over or split.data) * split.context * split.tensor
+
+
+def _expert_ranks(scenario: Scenario) -> int:
+    """Ranks that together hold one copy of the experts."""
+    return scenario.parallelism.expert * scenario.parallelism.ranks_of_expert
+
+
 EXPERT_RULES += [
     rule_against(
         "E480",
@@ -235,11 +246,23 @@ EXPERT_RULES += [
     ),
     rule_against(
         "E486",
-        "which part of the replicas of experts would divide their states is not simulated",
-        {"memory.shard_over": [None], "model.experts": [None]},
-        _if_experts(lambda one, _: one.memory.shard_over),
-        "memory.shard_over is {one.memory.shard_over} in a model with experts",
-        ("memory.shard_over", "model.experts"),
+        "the ranks that divide one copy of all other states hold whole copies of the experts "
+        "(torchtitan's efsdp is fsdp x tp / (ep x etp))",
+        {
+            "memory.shard_over": lambda one: [
+                *near_divisors(one.memory.shard_over or 2, one.parallelism.data, 2),
+                None,
+            ],
+            "parallelism.expert": lambda one: near_divisors(
+                one.parallelism.expert, one.parallelism.expert
+            ),
+        },
+        _if_experts(
+            lambda one, _: one.memory.shard_over and _ranks_of_copy(one) % _expert_ranks(one)
+        ),
+        "memory.shard_over is {one.memory.shard_over}, whose ranks hold no whole copies of the "
+        "experts of parallelism.expert {one.parallelism.expert}",
+        ("memory.shard_over", "parallelism.expert"),
     ),
     rule_against(
         "E488",

@@ -111,11 +111,14 @@ def data_reduction(
         for number, group in options.over_replicas(num_parameters, num_expert)
         if group.num_ranks > 1
     ]
-    if options.joining:
-        # Experts are divided over all of their replicas.
-        shard = options.held(num_parameters - num_expert, from_stage=1)
-        num_bytes = shard * options.gradient_bytes
-        ops.append(_all_reduce("gradient shard all-reduce", num_bytes, options.joining))
+    ops += [
+        _all_reduce("gradient shard all-reduce", shard * options.gradient_bytes, joining)
+        for shard, joining in (
+            (options.held(num_parameters - num_expert, from_stage=1), options.joining),
+            (options.held(num_expert, num_expert, from_stage=1), options.expert_joining),
+        )
+        if joining and shard
+    ]
     return tuple(ops)
 
 

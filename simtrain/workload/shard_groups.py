@@ -14,7 +14,23 @@ def shard_ranks(scenario: Scenario, mesh: Mesh) -> int:
 
 def joining_group(scenario: Scenario, mesh: Mesh) -> Group | None:
     """The ranks that hold equal shards, unless all replicas divide the states."""
-    num_ranks = shard_ranks(scenario, mesh)
+    return _joining(mesh, shard_ranks(scenario, mesh))
+
+
+def expert_groups(scenario: Scenario, mesh: Mesh) -> tuple[Group | None, Group | None]:
+    """The ranks that divide states of experts, and those that hold equal shards of them, if any.
+
+    The ranks that hold one copy of all other states hold one of the experts' too: torchtitan's mesh
+    of (dp_replicate, efsdp), Megatron-LM's intra- and inter-partial expert-data groups.
+    """
+    experts = scenario.expert_mesh(mesh)
+    if experts is None:
+        return None, None
+    num_ranks = shard_ranks(scenario, mesh) * mesh.tp // experts.size("tp", "ep")
+    return experts.shard_group(num_ranks), _joining(experts, num_ranks)
+
+
+def _joining(mesh: Mesh, num_ranks: int) -> Group | None:
     return mesh.joining_group(num_ranks) if num_ranks < mesh.data_group.num_ranks else None
 
 

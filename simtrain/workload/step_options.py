@@ -9,7 +9,7 @@ from simtrain.mesh import Group, Mesh
 from simtrain.scenario import Scenario
 from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.hashing import hashed_once, shared
-from simtrain.workload.shard_groups import joining_group, shard_ranks
+from simtrain.workload.shard_groups import expert_groups, joining_group, shard_ranks
 from simtrain.workload.work import FP32_BYTES
 
 
@@ -39,8 +39,8 @@ class StepOptions:
         state_bytes: of the optimizer's states of a parameter: master weight, momentum, variance.
         joining: ranks that hold equal shards, if `data` has a part of the replicas.
         keeps_gradients: gradients of all microbatches are added whole, whatever ZeRO divides.
-        expert_data, expert_model: as `data` and `model`, of the parameters of experts; None if the
-            model has none.
+        expert_data, expert_joining, expert_model: as `data`, `joining` and `model`, of the
+            parameters of experts; None if the model has none.
     """
 
     data: Group
@@ -62,6 +62,7 @@ class StepOptions:
     joining: Group | None = None
     keeps_gradients: bool = False
     expert_data: Group | None = None
+    expert_joining: Group | None = None
     expert_model: Group | None = None
     fused_adam: bool = True
     fully_shards: bool = False
@@ -71,6 +72,7 @@ class StepOptions:
         """The options of a scenario."""
         memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision
         of_experts = scenario.expert_mesh(mesh)
+        expert_data, expert_joining = expert_groups(scenario, mesh)
         replicas = max(one.data_group.num_ranks for one in (mesh, of_experts) if one)
         reduces = replicas > 1 and memory.zero_stage < 2
         buckets = reduces and scenario.overlap.data_parallel
@@ -97,7 +99,8 @@ class StepOptions:
                 caches_fp8=scenario.fp8_weights == "cached",
                 joining=joining_group(scenario, mesh),
                 keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
-                expert_data=of_experts.data_group if of_experts else None,
+                expert_data=expert_data,
+                expert_joining=expert_joining,
                 expert_model=of_experts.group("tp", "ep", "pp") if of_experts else None,
             )
         )

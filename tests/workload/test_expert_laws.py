@@ -160,7 +160,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("E483", {"capacity_factor": 1.0, "imbalance": 2.0}, {}, {}),
     ("E484", {"imbalance": 4.5}, {}, {}),
     ("E485", {}, {}, {"precision": {"compute": "fp16"}}),
-    ("E486", {}, {}, {"memory": {"zero_stage": 1, "shard_over": 4}}),
+    ("E486", {}, {}, {"memory": {"zero_stage": 1, "shard_over": 2}}),
     ("E488", {"shared_gate": True}, {}, {}),
     ("E489", {}, {}, {"overlap": {"shared_expert": True}}),
 ]

@@ -1,9 +1,16 @@
 """Parameters of experts are reduced, sharded and held over replicas of their own, by hand."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.errors import InputError
 from simtrain.memory.states import model_states
 from simtrain.mesh import Group
+from simtrain.simulation import simulate
 from simtrain.workload.chunk import Chunk, parameters, unit_experts
 from simtrain.workload.ops import Op, Tensor
 from simtrain.workload.optimizer import (
@@ -13,6 +20,7 @@ from simtrain.workload.optimizer import (
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import Collective, CollectiveKind
+from tests.helpers.expert_models import moe
 from tests.helpers.toys import plan_of, small
 
 DATA, EXPERT_DATA = Group(("dp",), 8, 8), Group(("dp",), 2, 2)
@@ -76,3 +84,62 @@ def test_experts_have_a_norm_of_their_own() -> None:
     norms = {stage: step_ops(options(stage), held)["norm_reduction"] for stage in (0, 1)}
     assert sent(norms[0]) == [(CollectiveKind.ALL_REDUCE, 4, 4)]
     assert sent(norms[1]) == [(CollectiveKind.ALL_REDUCE, 4, 8)] * 2
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    tensor=st.sampled_from([1, 2]),
+    expert=st.sampled_from([1, 2, 4]),
+    shards=st.sampled_from([2, 4, 8]),
+    context=st.sampled_from([1, 2]),
+)
+def test_copies_of_the_states_are_whole(
+    tensor: int, expert: int, shards: int, context: int
+) -> None:
+    """torchtitan's efsdp is fsdp x tp / (ep x etp), with as many replicas as all other states."""
+    copy = shards * context * tensor
+    grid = {"tensor": tensor, "data": 8, "expert": expert, "context": context}
+    if tensor > 1:
+        grid["expert_tensor"] = 1
+    fused: dict[str, Any] = {"attention_backend": "fused"}
+    memory = {"zero_stage": 1, "shard_over": shards}
+    if copy % expert:
+        with pytest.raises(InputError, match="E486"):
+            moe(grid=grid, memory=memory, **fused)
+        return
+    options = plan_of(moe(grid=grid, memory=memory, **fused)).step_options
+    assert options.expert_data is not None
+    assert options.expert_data.num_ranks == copy // expert
+    assert options.data.num_ranks == shards * context
+    joined = [one.num_ranks if one else 1 for one in (options.joining, options.expert_joining)]
+    assert joined == [8 // shards] * 2
+
+
+def test_shards_of_experts_are_summed_over_their_own_replicas() -> None:
+    """1000 over 4 ranks and 603 over 2, then 250 and 302 over two ranks each."""
+    data, expert_data = Group(("dp",), 4, 4), Group(("dp",), 2, 2)
+    joining = Group(("dp",), 2, 1, joins_shards=True)
+    one = replace(
+        options(1),
+        data=data,
+        expert_data=expert_data,
+        joining=joining,
+        expert_joining=joining,
+    )
+    whole, sharded = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER
+    expected = [(sharded, 4000, 4), (sharded, 2412, 2), (whole, 1000, 2), (whole, 1208, 2)]
+    assert sent(data_reduction(one, 1603, 603)) == expected
+    states = model_states(one, 1603, 603)
+    assert states.optimizer_bytes == 12 * (250 + 302)
+    alone = replace(one, expert_data=Group(("dp",), 1, 1))
+    assert sent(data_reduction(alone, 1603, 603))[1:] == [(whole, 1000, 2), (whole, 2412, 2)]
+
+
+def test_one_copy_of_the_states_is_no_part_of_the_replicas() -> None:
+    grid = {"tensor": 2, "data": 8, "expert": 4, "expert_tensor": 1}
+    parts, whole = (
+        simulate(moe(grid=grid, memory={"zero_stage": 1} | more))
+        for more in ({"shard_over": 8}, {})
+    )
+    assert parts.iteration_time_s == whole.iteration_time_s
+    assert parts.memory == whole.memory
