@@ -239,7 +239,7 @@ def _overlap(rng: random.Random, split: Values, memory: Values) -> Values:
         return overlap
     if memory["zero_stage"] == 3:
         return overlap | _sometimes(rng, prefetch=[1, 2, 5])
-    if memory["zero_stage"] == 2:
+    if memory["zero_stage"] == 2 or split["data"] * split.get("context", 1) == 1:
         return overlap
     overlap |= _sometimes(rng, gradient_buckets=["layer", "megatron", 1, 300_000])
     if memory["zero_stage"] == 1:

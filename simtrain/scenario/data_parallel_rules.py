@@ -16,7 +16,20 @@ from simtrain.scenario.violation import rule_against
 
 def _reduces_in_buckets(scenario: Scenario) -> bool:
     """Whether the gradients of all microbatches are reduced in buckets beside the last backward."""
-    return scenario.overlap.data_parallel and scenario.memory.zero_stage < 2
+    divided = scenario.overlap.data_parallel and scenario.memory.zero_stage < 2
+    return divided and _has_replicas(scenario)
+
+
+def _has_replicas(scenario: Scenario) -> bool:
+    """Whether several ranks hold the same parameters, of experts or of all else."""
+    split = scenario.parallelism
+    ranks = split.data * split.context
+    experts = split.expert * split.ranks_of_expert if scenario.model.experts else split.tensor
+    return ranks > 1 or ranks * split.tensor > experts
+
+
+def _several_replicas(scenario: Scenario) -> Iterable[int]:
+    return near_divisors(1, scenario.batch.global_, at_least=2)
 
 
 def _replicas(scenario: Scenario) -> Iterable[int]:
@@ -80,6 +93,7 @@ DATA_PARALLEL_RULES = [
             "overlap.gradient_buckets": ["layer"],
             "overlap.data_parallel": [True],
             "memory.zero_stage": [1, 0],
+            "parallelism.data": _several_replicas,
         },
         lambda one: one.overlap.gradient_buckets != "layer" and not _reduces_in_buckets(one),
         "overlap.gradient_buckets is {one.overlap.gradient_buckets}, but gradients are not reduced "
@@ -93,6 +107,7 @@ DATA_PARALLEL_RULES = [
             "overlap.align_gradient_reduction": [False],
             "overlap.data_parallel": [True],
             "parallelism.pipeline": numbers_of_stages,
+            "parallelism.data": _several_replicas,
         },
         lambda one: (
             one.overlap.align_gradient_reduction

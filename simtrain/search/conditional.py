@@ -16,14 +16,22 @@ from simtrain.scenario.experts import Experts
 Follows = Callable[[Any], Any]
 """A field's value as a function of the point."""
 
+
+def _reduces_in_buckets(point: Any) -> bool:
+    """Whether several ranks hold the same parameters, and reduce their gradients at once."""
+    ranks, expert_tensor = point.data * point.context, point.expert_tensor or point.tensor
+    has_replicas = ranks > 1 or point.tensor > point.expert * expert_tensor
+    return bool(has_replicas and point.zero_stage < 2)
+
+
 _CONDITIONS: dict[str, tuple[object, Follows]] = {
     "overlap.pipeline": (False, lambda point: point.interleave > 1),
     "overlap.userbuffers": (False, lambda point: point.sequence_parallel),
     "overlap.align_gradient_reduction": (
         False,
-        lambda point: point.pipeline > 1 and point.zero_stage < 2,
+        lambda point: point.pipeline > 1 and _reduces_in_buckets(point),
     ),
-    "overlap.gradient_buckets": ("layer", lambda point: point.zero_stage < 2),
+    "overlap.gradient_buckets": ("layer", _reduces_in_buckets),
     "overlap.parameter_gather": (False, lambda point: point.zero_stage == 1),
     "overlap.align_parameter_gather": (
         False,

@@ -20,8 +20,8 @@ BAD_DATA_PARALLEL = [
     ),
     bad(
         "buckets that nothing reduces",
-        adding("overlap: {gradient_buckets: megatron}\n"),
-        ":9:29: E362",
+        adding("parallelism: {data: 2}\noverlap: {gradient_buckets: megatron}\n"),
+        ":10:29: E362",
         "overlap.gradient_buckets is megatron, but gradients are not reduced in buckets",
         "fix: write overlap.gradient_buckets: layer, or overlap.data_parallel: true",
     ),
@@ -36,6 +36,21 @@ BAD_DATA_PARALLEL = [
         adding("overlap: {data_parallel: true, align_gradient_reduction: true}\n"),
         ":9:58: E363",
         "no two stages reduce gradients beside their backward passes",
+    ),
+    bad(
+        "buckets of a single replica",
+        adding("overlap: {data_parallel: true, gradient_buckets: 300}\n"),
+        ":9:50: E362",
+        "fix: write overlap.gradient_buckets: layer, or parallelism.data: 2 or",
+    ),
+    bad(
+        "stages of a single replica aligned",
+        adding(
+            "parallelism: {pipeline: 4}\n"
+            "overlap: {data_parallel: true, align_gradient_reduction: true}\n"
+        ),
+        ":10:58: E363",
+        "fix: write overlap.align_gradient_reduction: false, or parallelism.data: 2 or",
     ),
     bad(
         "gathers aligned without interleaving",
