@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from simtrain.plan import Plan
 from simtrain.workload.blocks.userbuffers import registered_bytes
+from simtrain.workload.chunk import Parameters
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import FP32_BYTES
@@ -31,26 +32,21 @@ GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 
 
 def buffers_of(
-    plan: Plan,
-    num_parameters: int,
-    global_bytes: int,
-    num_expert: int = 0,
-    num_fp8: int = 0,
-    chunks: Sequence[int] = (0,),
+    plan: Plan, held: Parameters, global_bytes: int, chunks: Sequence[int] = (0,)
 ) -> tuple[Buffers, Buffers]:
     """Bytes of a rank's buffers while passes run, at most at the same time, and in the step.
 
-    `global_bytes` is what ops need of the global buffer. `num_expert` of the parameters are
-    experts', `num_fp8` are weights of fp8 products. `chunks` are the numbers of its chunks.
+    `held` are its parameters, `chunks` the numbers of its chunks, and `global_bytes` is what ops
+    need of the global buffer.
     """
     options = plan.step_options
     gathered, bucket = _exchanged_bytes(plan, chunks)
     copied = options.shard_gradient_bytes != FP32_BYTES and not options.narrow_states
-    fp32_bytes = options.held(num_parameters, num_expert, from_stage=1) * FP32_BYTES
+    fp32_bytes = options.held(held.total, held.experts, from_stage=1) * FP32_BYTES
     is_on_host = options.offloads
     always = {
         USERBUFFERS: registered_bytes(plan.microbatch) if plan.options.overlap.userbuffers else 0,
-        FP8_WEIGHTS: options.fp8_copies_bytes(num_fp8),
+        FP8_WEIGHTS: options.fp8_copies_bytes(held.in_fp8),
     }
     running = {
         GLOBAL: global_bytes,

@@ -172,7 +172,7 @@ class _Rank:
             memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
         )
         states = model_states(plan.step_options, held.total, held.experts, held.in_fp8)
-        buffers = buffers_of(plan, held.total, global_bytes, held.experts, held.in_fp8, chunks)
+        buffers = buffers_of(plan, held, global_bytes, chunks)
         return cls(profile, stage, states, *buffers)
 
     def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:

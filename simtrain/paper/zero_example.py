@@ -33,7 +33,7 @@ def zero(progress: Progress | None = None) -> Reproduction:
     scenario = load_scenario(GPT2)
     plan, num_parameters = paper_plan(scenario), _num_parameters(scenario)
     states = model_states(plan.step_options, num_parameters)
-    _, buffers = buffers_of(plan, num_parameters, global_bytes=0)
+    _, buffers = buffers_of(plan, plan.stage_parameters[0], global_bytes=0)
     return reproduction(
         "zero",
         parts={

@@ -18,14 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.engine import (
-    Engine,
-    Program,
-    Shares,
-    TaskGraph,
-    Timeline,
-    find_idle_seconds,
-)
+from simtrain.engine import Engine, Program, Shares, TaskGraph, Timeline, find_idle_seconds
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.programs.bucket_layout import (

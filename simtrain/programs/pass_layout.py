@@ -16,14 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simtrain.engine import (
-    Engine,
-    Program,
-    Shares,
-    TaskGraph,
-    find_idle_seconds,
-    simulate,
-)
+from simtrain.engine import Engine, Program, Shares, TaskGraph, find_idle_seconds, simulate
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.workload.issue import Segment, Stream, stream_of

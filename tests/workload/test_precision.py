@@ -229,7 +229,7 @@ def test_copies_of_weights_and_what_is_gathered(keeps: bool) -> None:
 
 def test_the_page_of_memory_says_what_each_buffer_is() -> None:
     plan = plan_of(modern(fp8()))
-    running, stepping = buffers_of(plan, 0, 0)
+    running, stepping = buffers_of(plan, plan.stage_parameters[0], 0)
     assert {*running, *stepping} <= MEANINGS.keys()
 
 
