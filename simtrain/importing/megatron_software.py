@@ -33,6 +33,10 @@ def set_software(mapping: _Mapping) -> None:
             mapping.set(f"software.fused_{entry}", False, argument)
     if mapping.flag("cross_entropy_loss_fusion"):
         mapping.set("software.fused_cross_entropy", True, "cross_entropy_loss_fusion")
+    # What is recomputed is outside of graphs of parts of layers.
+    recomputes = draft.data["recompute"]["strategy"] != "none"
+    if recomputes and mapping.given("cuda_graph_scope"):
+        return
     for argument in _GRAPHS:
         found = mapping.known(argument)
         if found and found.value not in ("none", "False"):

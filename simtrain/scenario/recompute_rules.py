@@ -59,6 +59,17 @@ def _without(scenario: Scenario, modules: set[Module]) -> dict[str, list[object]
 
 RECOMPUTE_RULES: list[Rule] = [
     rule_against(
+        "E338",
+        "Megatron-LM records whole layers in CUDA graphs only if they recompute nothing",
+        {"recompute.strategy": ["none"], "software.cuda_graphs": [False]},
+        lambda one: (
+            one.facts.cuda_graphs
+            and one.software.stack.startswith("megatron")
+            and one.recompute.strategy != "none"
+        ),
+        "recompute.strategy is {one.recompute.strategy} while software.cuda_graphs is true",
+    ),
+    rule_against(
         "E346",
         "selective recompute alone names modules",
         {"recompute.strategy": ["selective"], "recompute.modules": [[*DEFAULT_MODULES]]},

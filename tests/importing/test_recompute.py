@@ -78,9 +78,17 @@ def test_in_fp8_what_is_not_modelled_is_noted() -> None:
     assert "--recompute-modules layernorm with fp8" in text
 
 
+def test_graphs_of_parts_of_layers_leave_out_what_is_recomputed() -> None:
+    graphs = "--cuda-graph-impl transformer_engine --cuda-graph-scope"
+    scenario, text = import_megatron(f"{BASE} {EXPERTS} --recompute-modules moe_act {graphs} attn")
+    assert not scenario.facts.cuda_graphs
+    assert "--cuda-graph-scope attn" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        ("--cuda-graph-impl local", "E338"),
         ("--recompute-modules core_attn pre_mlp", "has pre_mlp, which is not modelled"),
         ("--recompute-modules core_attn mla_up_proj", "E347"),
         (
