@@ -1,12 +1,14 @@
 """What a model is, and what its training costs."""
 
+import functools
+
 from docs.update.request import Generator, Request, seconds
 from docs.update.simulations import run_of, scenario_of
 from simtrain.cost import training_cost
 from simtrain.hardware.load import profile_of
 from simtrain.plan import Plan
 from simtrain.scenario import load_unchecked
-from simtrain.search import search
+from simtrain.search import SearchResult, search
 from simtrain.units import parse_tokens
 
 
@@ -31,13 +33,24 @@ def cost(request: Request) -> str:
 
 def best(request: Request) -> str:
     """The fastest split that `simtrain search` finds: `best SCENARIO gpus=64 ...`."""
-    name, gpus, *assignments = request.words
-    base = load_unchecked(name, assignments)
-    first = search(base, (int(gpus.removeprefix("gpus=")),), top=1).ranked[0]
+    first = _search(tuple(request.words)).ranked[0]
     split = first.scenario.parallelism
     chunks = f" of {split.interleave} chunks" if split.interleave > 1 else ""
     words = f"{split.tensor} tensor-parallel ranks, {split.pipeline} stages{chunks}"
     return f"{words} and {split.data} replicas: {seconds(first.run.iteration_time_s)}"
 
 
-GENERATORS: dict[str, Generator] = {one.__name__: one for one in (parameters, cost, best)}
+def searched(request: Request) -> str:
+    """What a search came to: `searched num_fitting SCENARIO gpus=64 ...`, or another field."""
+    field, *words = request.words
+    return f"{_search(tuple(words)).to_json()[field]:,}"
+
+
+@functools.cache
+def _search(words: tuple[str, ...]) -> SearchResult:
+    name, gpus, *assignments = words
+    base = load_unchecked(name, assignments)
+    return search(base, (int(gpus.removeprefix("gpus=")),))
+
+
+GENERATORS: dict[str, Generator] = {one.__name__: one for one in (parameters, cost, best, searched)}

@@ -67,6 +67,12 @@ def part(request: Request) -> str:
     return percent(getattr(run.breakdown, f"{name}_s") / run.iteration_time_s)
 
 
+def part_time(request: Request) -> str:
+    """Seconds of a part of the breakdown: `part_time bubble SCENARIO ...`."""
+    name, *words = request.words
+    return seconds(getattr(run_of(tuple(words)).breakdown, f"{name}_s"))
+
+
 def mfu(request: Request) -> str:
     """Model FLOPs utilization."""
     return percent(run_of(tuple(request.words)).mfu)
@@ -95,5 +101,5 @@ def less_time(request: Request) -> str:
 
 
 GENERATORS: dict[str, Generator] = {
-    one.__name__: one for one in (time, part, mfu, tokens_per_s, peak, faster, less_time)
+    one.__name__: one for one in (time, part, part_time, mfu, tokens_per_s, peak, faster, less_time)
 }
