@@ -172,7 +172,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_is_simulated(
     outcome = call("reproduce", "table2", "--out", str(tmp_path / place))
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert f"{tmp_path / place}: E113 cannot write pictures here: " in outcome.stderr
-    assert "fix: give --out a folder" in outcome.stderr
+    assert "fix: choose a writable folder" in outcome.stderr
 
 
 def test_a_picture_that_cannot_be_written_is_told(tmp_path: pathlib.Path) -> None:

@@ -249,7 +249,7 @@ def refusal_of(text: str, overrides: tuple[str, ...] = ()) -> str:
         (("batch.micro: {rnge: [1, 4, 1]}",), ":5:23: E803", "must set fields"),
         (("batch.micro: [1, 2, 1]",), ":5:23: E804", "has the value 1 twice"),
         (("batch.micro: [1, 0, two]",), ":5:20: E204", ":5:23: E203"),
-        (("batch.micro: [1]", "batch.micro: [2]"), ":6:3: E107", "given twice"),
+        (("batch.micro: [1]", "batch.micro: [2]"), ":6:3: E107", "set twice"),
         (("batch.micro: [1]", "x: {a: {batch.micro: 2}}"), ":6:3: E804", "both set batch.micro"),
         (("recompute: [full]", "recompute.num_layers: [2]"), ":6:3: E804", "both set recompute"),
         (("x: {a: {recompute: full, recompute.method: block}}",), ":5:28: E804", "twice"),
