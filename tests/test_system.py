@@ -1,15 +1,19 @@
 """What differs between operating systems, simulated by what is missing on some of them."""
 
+import ctypes
 import os
 import pathlib
 import signal
+import struct
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from simtrain.sweep import executors
 from simtrain.sweep.executors import local_executor
-from simtrain.system import num_processors, try_to_lock
+from simtrain.system import num_processors, physical_memory_bytes, try_to_lock
 from tests.helpers.command_line import call
 from tests.helpers.sweep_files import SMALL, files_of
 
@@ -79,3 +83,20 @@ def test_windows_gets_no_more_workers_than_it_can_wait_for(
         monkeypatch.setattr(executors, "MOST_WORKERS", most)
         local_executor(200)
     assert asked == [61, 200]
+
+
+def test_the_memory_of_the_machine() -> None:
+    pages = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").split()
+    assert physical_memory_bytes() == pytest.approx(1024 * int(pages[1]), rel=0.01)
+
+
+def test_windows_tells_its_memory_in_a_structure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def memory_status(status: Any) -> int:
+        assert struct.unpack_from("<I", status.raw) == (len(status),) == (64,)
+        struct.pack_into("<Q", status, 8, 16 << 30)
+        return 1
+
+    monkeypatch.delattr(os, "sysconf")
+    kernel = SimpleNamespace(GlobalMemoryStatusEx=memory_status)
+    monkeypatch.setattr(ctypes, "windll", SimpleNamespace(kernel32=kernel), raising=False)
+    assert physical_memory_bytes() == 16 << 30

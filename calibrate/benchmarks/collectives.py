@@ -137,49 +137,41 @@ def _runs(op: str, num_bytes: int, group: dist.ProcessGroup, timer: Timer) -> li
     return [_OPS[op](array(), group) for _ in range(timer.copies(num_bytes))]
 
 
-def _all_reduce(array: Tensor, group: dist.ProcessGroup) -> Run:
-    return partial(dist.all_reduce, array, group=group)
-
-
-def _all_gather(array: Tensor, group: dist.ProcessGroup) -> Run:
-    return partial(dist.all_gather_single, array, _own_part(array, group), group=group)
-
-
-def _reduce_scatter(array: Tensor, group: dist.ProcessGroup) -> Run:
-    return partial(dist.reduce_scatter_single, _own_part(array, group), array, group=group)
-
-
-def _all_to_all(array: Tensor, group: dist.ProcessGroup) -> Run:
-    return partial(dist.all_to_all_single, torch.empty_like(array), array, group=group)
-
-
-def _send_recv(array: Tensor, group: dist.ProcessGroup) -> Run:
+def _ring_step(array: Tensor, group: dist.ProcessGroup | None) -> list[dist.P2POp]:
     """A ring: each rank sends to the next while the one before sends to it."""
-    received, rank, size = torch.empty_like(array), dist.get_rank(group), group.size()
-    after, before = (dist.get_global_rank(group, (rank + step) % size) for step in (1, -1))
-
-    def run() -> None:
-        ops = [
-            dist.P2POp(dist.isend, array, after, group),
-            dist.P2POp(dist.irecv, received, before, group),
-        ]
-        for work in dist.batch_isend_irecv(ops):
-            work.wait()
-
-    return run
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    peers = ((rank + step) % size for step in (1, -1))
+    ranks = dist.get_process_group_ranks(group)
+    after, before = (ranks[peer] for peer in peers)
+    return [
+        dist.P2POp(dist.isend, array, after, group),
+        dist.P2POp(dist.irecv, torch.empty_like(array), before, group),
+    ]
 
 
-def _own_part(array: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+def _run_together(ops: list[dist.P2POp]) -> None:
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+
+
+def _own_part(array: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     return array.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
 
 
-_OPS: dict[str, Callable[[Tensor, dist.ProcessGroup], Run]] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_to_all": _all_to_all,
-    "send_recv": _send_recv,
+_OPS: dict[str, Callable[[Tensor, dist.ProcessGroup | None], partial[Any]]] = {
+    "all_reduce": lambda array, group: partial(dist.all_reduce, array, group=group),
+    "all_gather": lambda array, group: partial(
+        dist.all_gather_single, array, _own_part(array, group), group=group
+    ),
+    "reduce_scatter": lambda array, group: partial(
+        dist.reduce_scatter_single, _own_part(array, group), array, group=group
+    ),
+    "all_to_all": lambda array, group: partial(
+        dist.all_to_all_single, torch.empty_like(array), array, group=group
+    ),
+    "send_recv": lambda array, group: partial(_run_together, _ring_step(array, group)),
 }
+"""Each op of an array of this rank in a group; None is the group of all ranks."""
 
 
 def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
@@ -192,9 +184,13 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
         return []
     tokens, hidden = sizes.overlap.tokens, sizes.overlap.hidden
     pairs = (
-        (Product(tokens, hidden, hidden, "NN"), "an all-reduce"),
-        (Product(tokens, hidden, 4 * hidden, "NN"), "an all-gather"),
-        (Product(4 * hidden, hidden, tokens, "NT", accumulate=True), "a reduce-scatter"),
+        (Product(tokens, hidden, hidden, "NN"), "an all-reduce", "all_reduce"),
+        (Product(tokens, hidden, 4 * hidden, "NN"), "an all-gather", "all_gather"),
+        (
+            Product(4 * hidden, hidden, tokens, "NT", accumulate=True),
+            "a reduce-scatter",
+            "reduce_scatter",
+        ),
     )
     num_bytes = tokens * hidden * _DTYPE.itemsize
     return [
@@ -204,43 +200,23 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
                 "what": f"{product.m} x {product.n} x {product.k} beside {beside} of "
                 f"{num_bytes} bytes over {timer.ranks.size} ranks"
             },
-            partial(_measure_overlap, product, _STARTS[beside], num_bytes, timer),
+            partial(_measure_overlap, product, op, num_bytes, timer),
         )
-        for product, beside in pairs
+        for product, beside, op in pairs
     ]
 
 
-def _start_all_reduce(array: Tensor) -> Start:
-    return partial(dist.all_reduce, array, async_op=True)
-
-
-def _start_all_gather(array: Tensor) -> Start:
-    return partial(dist.all_gather_single, array, _own_part(array), async_op=True)
-
-
-def _start_reduce_scatter(array: Tensor) -> Start:
-    return partial(dist.reduce_scatter_single, _own_part(array), array, async_op=True)
-
-
-_STARTS: dict[str, Callable[[Tensor], Start]] = {
-    "an all-reduce": _start_all_reduce,
-    "an all-gather": _start_all_gather,
-    "a reduce-scatter": _start_reduce_scatter,
-}
-
-
-def _measure_overlap(
-    product: Product, prepare: Callable[[Tensor], Start], num_bytes: int, timer: Timer
-) -> dict[str, Any]:
-    """Both run for about as long alone, so that each has the other beside it all the time."""
+def _measure_overlap(product: Product, op: str, num_bytes: int, timer: Timer) -> dict[str, Any]:
+    """Times of both alone and together; both run for about as long, so that they always overlap."""
     products = product_runs(product, timer)
     # Whole parts, as in `_runs`; zeros stay finite however often they are added up.
     count = math.ceil(num_bytes / _DTYPE.itemsize / timer.ranks.size) * timer.ranks.size
     arrays = [torch.zeros(count, dtype=_DTYPE, device=timer.device) for _ in range(4)]
-    turns = itertools.cycle([prepare(array) for array in arrays])
+    turns = itertools.cycle([partial(_OPS[op](array, None), async_op=True) for array in arrays])
 
     def start() -> dist.Work:
-        return next(turns)()
+        work: dist.Work = next(turns)()
+        return work
 
     alone = timer.time(products)
     collective_alone = timer.time([lambda: start().wait()])
@@ -263,7 +239,7 @@ def _measure_overlap(
 def _cpu_beside(
     products: Sequence[Run], num_products: int, start: Start, num_collectives: int
 ) -> tuple[float, float]:
-    """Seconds of all products and of all collectives, begun together; a thread waits for these."""
+    """Seconds of all products and of all collectives, begun together; a thread waits for them."""
     with ThreadPoolExecutor(max_workers=1) as waiter:
         begin_s = time.perf_counter()
         works = [start() for _ in range(num_collectives)]

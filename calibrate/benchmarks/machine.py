@@ -1,8 +1,7 @@
-"""Who is measured: the header of a measurement's file."""
+"""The header of a measurement: this machine, its software and its clocks."""
 
 from __future__ import annotations
 
-import os
 import platform
 import shlex
 import shutil
@@ -17,6 +16,7 @@ import torch
 
 from calibrate.benchmarks.ranks import Ranks, backend_of
 from calibrate.records.schema import Header
+from simtrain.system import physical_memory_bytes
 
 _WARM_UP_S = 0.5
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -31,7 +31,7 @@ _CONDITIONS = (
 
 
 def header(device: str, ranks: Ranks) -> Header:
-    """This machine, now."""
+    """Describe this machine, now."""
     on_cuda = device == "cuda"
     queried = _while_computing(_nvidia_smi) if on_cuda else {}
     driver = queried.pop("driver_version", None)
@@ -46,7 +46,7 @@ def header(device: str, ranks: Ranks) -> Header:
         num_ranks=ranks.size,
         num_nodes=ranks.num_nodes,
         num_sms=_num_sms() if on_cuda else torch.get_num_threads(),
-        memory_bytes=_cuda_bytes() if on_cuda else _host_bytes(),
+        memory_bytes=_cuda_bytes() if on_cuda else physical_memory_bytes(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command(ranks),
         software=software,
@@ -55,7 +55,7 @@ def header(device: str, ranks: Ranks) -> Header:
 
 
 def command(ranks: Ranks) -> str:
-    """The command line that does this again; on several nodes it is run on each."""
+    """The command line that repeats this measurement; on several nodes it runs on each."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["calibrate"]:  # simtrain calibrate measure
         arguments = arguments[1:]
@@ -74,10 +74,6 @@ def _cuda_bytes() -> int:
     return int(torch.cuda.get_device_properties().total_memory)
 
 
-def _host_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _cpu_name() -> str:
     lines = _CPU_INFO.read_text(encoding="utf-8").splitlines() if _CPU_INFO.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -85,7 +81,7 @@ def _cpu_name() -> str:
 
 
 def _while_computing(query: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """Ask a GPU that has products to do, with more of them queued: idle clocks say nothing."""
+    """Query a GPU while it computes products, with more of them queued: idle clocks say nothing."""
     operand = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     end_s, count = time.perf_counter() + _WARM_UP_S, 0
     while time.perf_counter() < end_s:
@@ -100,7 +96,7 @@ def _while_computing(query: Callable[[], dict[str, str]]) -> dict[str, str]:
 
 
 def _nvidia_smi() -> dict[str, str]:
-    """What nvidia-smi says of this rank's GPU and its driver; nothing where it cannot be run."""
+    """The driver and clocks of this rank's GPU by nvidia-smi; empty if it cannot run."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -126,17 +125,16 @@ def _layers(sizes: Sizes, timer: Timer) -> list[Point]:
 
 
 def _iterations(sizes: Sizes, timer: Timer) -> list[Point]:
-    on_gpu, count = timer.device == "cuda", sizes.num_iterations
+    on_gpu = timer.device == "cuda"
     cases = iteration_cases(timer.ranks.size, on_gpu=on_gpu, quick=sizes.is_quick)
     return [
-        Point(IterationRecord, {"scenario": case}, partial(_train, case, timer.device, count))
+        Point(
+            IterationRecord,
+            {"scenario": case},
+            partial(measure_iteration, case, timer, sizes.num_iterations),
+        )
         for case in cases
     ]
-
-
-def _train(case: dict[str, Any], device: str, num_iterations: int) -> dict[str, Any]:
-    record = measure_iteration(case, device, num_iterations)
-    return {"time": record.time, "peak_bytes": record.peak_bytes}
 
 
 _PARTS: dict[Part, Callable[[Sizes, Timer], list[Point]]] = {

@@ -1,4 +1,4 @@
-"""The processes of a measurement, as torchrun starts them: who they are and how they agree."""
+"""The processes of a measurement, as torchrun starts them: their numbers and their agreement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from simtrain.errors import InputError, Problem
+from simtrain.errors import InputError
 
 _TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for the others; no measurement keeps them apart for that long."""
@@ -20,7 +20,7 @@ _TIMEOUT = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """`size` processes, `per_node` of them on each node, of which this is number `rank`."""
+    """`size` processes, `per_node` of them on each node; this one has number `rank`."""
 
     rank: int = 0
     size: int = 1
@@ -33,11 +33,11 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that writes and speaks."""
+        """True on rank 0, which alone writes files and prints."""
         return self.rank == 0
 
     def slowest(self, seconds: Sequence[float]) -> list[float]:
-        """Of each number the largest on any rank; all ranks wait for each other."""
+        """The largest of each number over all ranks, which wait for each other."""
         if self.size == 1:
             return list(seconds)
         values = torch.tensor(seconds, dtype=torch.float64)
@@ -49,7 +49,7 @@ class Ranks:
         self.slowest([0.0])
 
     def from_first(self, value: Any) -> Any:
-        """What rank 0 gave."""
+        """The value of rank 0."""
         if self.size == 1:
             return value
         box = [value]
@@ -58,20 +58,20 @@ class Ranks:
 
 
 def check_launcher(pid: int) -> None:
-    """Stop where torchrun, which was process `pid` when it started this rank, is no more.
+    """Stop if torchrun, which was process `pid` when it started this rank, is gone.
 
-    It may be killed without its ranks, which the same command, given again, must not find writing.
+    torchrun may be killed without its ranks: they must not write when the command is run again.
 
     Raises:
         InputError: E715, this rank has another parent now.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != pid:
         fix = "the same command goes on with what is missing"
-        raise InputError([Problem("E715", "torchrun is gone, so this rank stops", fix=fix)])
+        raise InputError.of("E715", "torchrun is gone, so this rank stops", fix=fix)
 
 
 def backend_of(device: str, ranks: Ranks) -> Literal["nccl", "gloo", "none"]:
-    """What carries the collectives of a device's tensors."""
+    """The backend of collectives of a device's tensors."""
     if ranks.size == 1:
         return "none"
     return "nccl" if device == "cuda" else "gloo"
@@ -79,7 +79,7 @@ def backend_of(device: str, ranks: Ranks) -> Literal["nccl", "gloo", "none"]:
 
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
-    """The ranks that torchrun's environment names, connected until the end; or one alone.
+    """Connect the ranks that torchrun's environment names, or none if there is one process.
 
     Raises:
         InputError: E702, no GPU for this rank; E714, torch without NCCL; E715, another rank died.
@@ -94,54 +94,41 @@ def joined(device: str) -> Iterator[Ranks]:
         yield ranks
         return
     if device == "cuda" and not dist.is_nccl_available():
-        raise InputError([_no_nccl()])
+        raise InputError.of(
+            "E714",
+            "this torch was built without NCCL, which GPUs' collectives need",
+            fix="install torch for CUDA on Linux, or measure one process without torchrun",
+        )
     with _telling_of_lost_ranks():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", **_patience())
+        backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=_TIMEOUT)
         try:
             yield ranks
         finally:
             dist.destroy_process_group()
 
 
-def _patience() -> dict[str, Any]:
-    return {"timeout": _TIMEOUT}
-
-
 def _take_gpu(local: int, per_node: int) -> None:
     if not torch.cuda.is_available():
-        raise InputError([Problem("E702", "torch finds no CUDA device", fix="--device cpu")])
+        raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
     num_gpus = torch.cuda.device_count()
     if per_node > num_gpus:
         message = f"{per_node} processes on a node, but torch finds {num_gpus} CUDA devices"
-        raise InputError([Problem("E702", message, fix=f"torchrun --nproc-per-node {num_gpus}")])
+        raise InputError.of("E702", message, fix=f"torchrun --nproc-per-node {num_gpus}")
     torch.cuda.set_device(local)
-
-
-def _no_nccl() -> Problem:
-    return Problem(
-        "E714",
-        "this torch was built without NCCL, which GPUs' collectives need",
-        fix="install torch for CUDA on Linux, or measure one process without torchrun",
-    )
 
 
 @contextmanager
 def _telling_of_lost_ranks() -> Iterator[None]:
-    """Say of an error between ranks what it means: one of them is gone or hangs."""
+    """Raise an error between ranks as what it means: one of them died or hangs."""
     try:
         yield
     except RuntimeError as error:
-        if not _is_between_ranks(error):
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
-        reason = str(error).splitlines()[0]
-        problem = Problem(
+        raise InputError.of(
             "E715",
             "another rank died or hangs, so this one stops",
-            reason=reason,
             fix="see that rank's own message; the same command goes on with what is missing",
-        )
-        raise InputError([problem]) from error
-
-
-def _is_between_ranks(error: RuntimeError) -> bool:
-    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
+            reason=str(error).splitlines()[0],
+        ) from error

@@ -1,14 +1,14 @@
-"""The file of measured and published figures that a profile is fitted from."""
+"""The schema of a file of published figures."""
 
 from __future__ import annotations
 
 from statistics import median
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from simtrain.durations.attention import REFERENCE_HEAD_SIZE
-from simtrain.entry import Entry
+from simtrain.entry import Count, Entry, Fraction, Positive, Strict, Text
 from simtrain.hardware.algorithms import Collectives as Algorithms
 from simtrain.hardware.cluster import Cluster
 from simtrain.hardware.links import PointToPoint
@@ -22,12 +22,13 @@ def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-Size = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-Text = Annotated[str, Field(min_length=1)]
-Product = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tuple)]
+Columns = TypeVar("Columns")
+Row = Annotated[Columns, BeforeValidator(_tuple)]
+"""A row of a file's list."""
+Points = TypeVar("Points")
+Product = Row[tuple[Count, Count, Count, Positive]]
 """m, n, k and TFLOP/s."""
-PairedProduct = Annotated[tuple[Size, Size, Size, Positive, Positive], BeforeValidator(_tuple)]
+PairedProduct = Row[tuple[Count, Count, Count, Positive, Positive]]
 """m, n, k, TFLOP/s, and TFLOP/s of the 16-bit product of the same run."""
 Dtype = Literal["fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
 Layout = Literal["TN", "NN", "NT"]
@@ -41,55 +42,59 @@ KernelName = Literal[
     "cross_entropy",
     "cast",
 ]
-LayoutProduct = Annotated[tuple[Size, Size, Size, Layout, Positive], BeforeValidator(_tuple)]
-SmallKernelTime = Annotated[tuple[Size, Positive], BeforeValidator(_tuple)]
+LayoutProduct = Row[tuple[Count, Count, Count, Layout, Positive]]
+SmallKernelTime = Row[tuple[Count, Positive]]
 """Bytes that a kernel moves, microseconds."""
-KernelTime = Annotated[tuple[Text, Size, Positive], BeforeValidator(_tuple)]
+KernelTime = Row[tuple[Text, Count, Positive]]
 """Kernel, bytes that it moves, microseconds."""
-BatchedTime = Annotated[tuple[Size, Size, Size, Size, Size, Positive], BeforeValidator(_tuple)]
+BatchedTime = Row[tuple[Count, Count, Count, Count, Count, Positive]]
 """Batch, m, n, k, number of such products, and microseconds for all of them."""
-CollectiveTime = Annotated[tuple[Size, Positive], BeforeValidator(_tuple)]
+CollectiveTime = Row[tuple[Count, Positive]]
 """Bytes of the whole array and microseconds."""
-AttentionTime = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tuple)]
+AttentionTime = Row[tuple[Count, Count, Count, Positive]]
 """Heads of all sequences, tokens, channels of a head, and microseconds forward."""
-AttentionRates = Annotated[tuple[Size, Size, Size, Positive, Positive], BeforeValidator(_tuple)]
+AttentionRates = Row[tuple[Count, Count, Count, Positive, Positive]]
 """The same sizes, and TFLOP/s forward and backward, as if the mask left nothing out."""
-AttentionRate = Annotated[tuple[Size, Size, Size, Positive], BeforeValidator(_tuple)]
+AttentionRate = Row[tuple[Count, Count, Count, Positive]]
 """The same sizes, and TFLOP/s of what the causal mask leaves, one way."""
-TrainingRate = Annotated[tuple[Size, Size, Literal[128], Positive], BeforeValidator(_tuple)]
+TrainingRate = Row[tuple[Count, Count, Literal[128], Positive]]
 """The same of heads of 128 channels (`REFERENCE_HEAD_SIZE`)."""
-HeadSizeRates = Annotated[
-    tuple[Size, Positive, Positive, Positive, Positive], BeforeValidator(_tuple)
-]
+HeadSizeRates = Row[tuple[Count, Positive, Positive, Positive, Positive]]
 """Tokens, and TFLOP/s of narrow and of wide heads forward, of narrow and of wide heads backward."""
-LayerTime = Annotated[tuple[Text, Positive, Positive], BeforeValidator(_tuple)]
+LayerTime = Row[tuple[Text, Positive, Positive]]
 """Strategy, milliseconds forward, milliseconds backward with recompute."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+class Sourced(Strict, Generic[Points]):
+    """Measured points and the paper or table that they are from."""
+
+    source: Text
+    points: Points
 
 
-class IntraNodeSheet(_Strict):
+TrainingRates = Sourced[Annotated[list[TrainingRate], Field(min_length=4)]]
+
+
+class IntraNodeSheet(Strict):
     """The links inside a node."""
 
     bandwidth: Entry[BytesPerSecond]
     point_to_point: PointToPoint
 
 
-class InterNodeSheet(_Strict):
+class InterNodeSheet(Strict):
     """The network between nodes."""
 
-    num_adapters: Entry[Size]
+    num_adapters: Entry[Count]
     adapter_bandwidth: Entry[BytesPerSecond]
-    whole_node_efficiency: Entry[Annotated[float, Field(gt=0, le=1)]]
-    concurrent_efficiency: Entry[Annotated[float, Field(gt=0, le=1)]]
+    whole_node_efficiency: Entry[Fraction]
+    concurrent_efficiency: Entry[Fraction]
     step_latency: Entry[NonNegativeSeconds]
     point_to_point: PointToPoint
 
 
-class Datasheet(_Strict):
-    """What is taken over as it is, each number with its source."""
+class Datasheet(Strict):
+    """Numbers that the profile takes over, each with its source."""
 
     cluster: Cluster
     gpu: Gpu
@@ -103,14 +108,7 @@ class Datasheet(_Strict):
     running_costs: RunningCosts
 
 
-class Gemms(_Strict):
-    """Measured matrix products."""
-
-    source: Text
-    points: Annotated[list[Product], Field(min_length=20)]
-
-
-class DtypeProducts(_Strict):
+class DtypeProducts(Strict):
     """Measured products of a further data type; without points they follow from the peak.
 
     A time has `num_casts` kernels before the product, which read and write `cast_bytes` for each
@@ -120,54 +118,32 @@ class DtypeProducts(_Strict):
 
     peak_flops: Entry[FlopsPerSecond]
     source: str = ""
-    num_casts: Annotated[int, Field(ge=1)] = 1
-    cast_bytes: Annotated[int, Field(ge=1)] = 1
+    num_casts: Count = 1
+    cast_bytes: Count = 1
     sustained_from: Positive = 6e11
-    points: list[PairedProduct] = []
+    points: list[PairedProduct] = Field(default_factory=list)
 
 
-class SustainedGemms(_Strict):
-    """Products that run long enough for power to limit the clock."""
-
-    source: Text
-    points: Annotated[list[Product], Field(min_length=5)]
-
-
-class RandomDataGemms(_Strict):
-    """Products on random data, shown beside the fit."""
-
-    source: Text
-    points: Annotated[list[Product], Field(min_length=1)]
-
-
-class LayoutGemms(_Strict):
-    """Measured products of the three layouts of training."""
-
-    source: Text
-    points: Annotated[list[LayoutProduct], Field(min_length=12)]
-
-
-class KernelWays(_Strict):
-    """What the points of one kernel are called, forward and backward."""
+class KernelWays(Strict):
+    """Names of the points of one kernel, forward and backward."""
 
     forward: Text | None = None
     backward: Text | None = None
 
 
-class Kernels(_Strict):
+class Kernels(Strict):
     """Measured memory-bound kernels, on a card with this memory bandwidth.
 
-    `names` says which points are those of a kernel that a profile has a bandwidth of
-    (`memory_bound.kernels`).
+    `names` lists the points of each kernel with a bandwidth of its own (`memory_bound.kernels`).
     """
 
     source: Text
     memory_bandwidth: Entry[BytesPerSecond]
-    names: dict[KernelName, KernelWays] = {}
+    names: dict[KernelName, KernelWays] = Field(default_factory=dict)
     points: Annotated[list[KernelTime], Field(min_length=4)]
 
     def ways(self) -> list[tuple[KernelName, str, list[KernelTime]]]:
-        """Of each kernel with a bandwidth of its own, one way after the other: its points."""
+        """Kernels with a bandwidth of their own: the name, forward or backward, and the points."""
         return [
             (kernel, way, [point for point in self.points if point[0] == name])
             for kernel, names in self.names.items()
@@ -188,29 +164,20 @@ class Kernels(_Strict):
         return self
 
 
-class SmallKernels(_Strict):
-    """One memory-bound kernel over sizes down to where its latency shows."""
-
-    source: Text
-    points: Annotated[list[SmallKernelTime], Field(min_length=4)]
-
-
-class BatchedGemms(_Strict):
+class BatchedGemms(Sourced[Annotated[list[BatchedTime], Field(min_length=6)]]):
     """Measured batched products, on a card with this memory bandwidth."""
 
-    source: Text
     memory_bandwidth: Entry[BytesPerSecond]
-    points: Annotated[list[BatchedTime], Field(min_length=6)]
 
 
-class CollectiveCurveFigures(_Strict):
+class CollectiveCurveFigures(Strict):
     """One collective over one group size."""
 
     num_ranks: Annotated[int, Field(ge=2)]
     times: Annotated[list[CollectiveTime], Field(min_length=4)]
 
 
-class Collectives(_Strict):
+class Collectives(Strict):
     """Measured collectives inside a node."""
 
     source: Text
@@ -234,14 +201,7 @@ class Collectives(_Strict):
         }[kind]
 
 
-class OtherTimes(_Strict):
-    """The largest group's all-reduce, measured by others."""
-
-    source: Text
-    points: Annotated[list[CollectiveTime], Field(min_length=3)]
-
-
-class LayerFigures(_Strict):
+class LayerFigures(Strict):
     """Measured times of one layer; `scenario` names the shipped scenario of each strategy."""
 
     source: Text
@@ -249,29 +209,15 @@ class LayerFigures(_Strict):
     times: Annotated[list[LayerTime], Field(min_length=3)]
 
 
-class AttentionBothWays(_Strict):
-    """Fused attention timed forward and backward; only their ratio is used."""
-
-    source: Text
-    points: Annotated[list[AttentionRates], Field(min_length=3)]
-
-
-class FusedAttentionFigures(_Strict):
-    """Causal fused attention, forward over many shapes, and both ways."""
+class FusedAttentionFigures(Strict):
+    """Causal fused attention, forward over many shapes; `both_ways` gives only a ratio."""
 
     source: Text
     points: Annotated[list[AttentionTime], Field(min_length=9)]
-    both_ways: AttentionBothWays
+    both_ways: Sourced[Annotated[list[AttentionRates], Field(min_length=3)]]
 
 
-class AttentionKernels(_Strict):
-    """Causal fused attention one way, of heads of 128 channels."""
-
-    source: Text
-    points: Annotated[list[TrainingRate], Field(min_length=4)]
-
-
-class HeadSizes(_Strict):
+class HeadSizes(Strict):
     """Fused attention of heads of `narrow` and of 128 channels; only their ratio is used."""
 
     source: Text
@@ -300,19 +246,19 @@ class HeadSizes(_Strict):
         return self
 
 
-class OtherAttention(_Strict):
-    """Fused attention as others measured it: held against the fit."""
+class OtherAttention(Strict):
+    """Fused attention that others measured: shown beside the fit."""
 
     source: Text
     forward: Annotated[list[AttentionRate], Field(min_length=1)]
-    backward: list[AttentionRate] = []
+    backward: list[AttentionRate] = Field(default_factory=list)
 
 
-class TrainingAttentionFigures(_Strict):
-    """Fused attention timed as it trains: both ways, each over lengths."""
+class TrainingAttentionFigures(Strict):
+    """Fused attention timed both ways, each over lengths, with heads of 128 channels."""
 
-    forward: AttentionKernels
-    backward: AttentionKernels
+    forward: TrainingRates
+    backward: TrainingRates
     head_sizes: HeadSizes
     elsewhere: OtherAttention
 
@@ -337,38 +283,46 @@ class TrainingAttentionFigures(_Strict):
         return self
 
 
-class FiguresOfParts(_Strict):
-    """What every fit reads: products, kernels and collectives, each by itself."""
+class FiguresOfParts(Strict):
+    """Figures of every machine: products, kernels and collectives, each alone.
+
+    `small_kernels` is one kernel down to sizes that show its latency; `gemm_sustained` are products
+    that run long enough for power to limit the clock.
+    """
 
     version: Literal[1]
     name: Text
     description: Text
     datasheet: Datasheet
-    gemm: Gemms
+    gemm: Sourced[Annotated[list[Product], Field(min_length=20)]]
     gemm_batched: BatchedGemms
-    gemm_by_dtype: dict[Dtype, DtypeProducts] = {}
+    gemm_by_dtype: dict[Dtype, DtypeProducts] = Field(default_factory=dict)
     kernels: Kernels
-    further_kernels: list[Kernels] = []
-    small_kernels: SmallKernels
-    gemm_sustained: SustainedGemms
+    further_kernels: list[Kernels] = Field(default_factory=list)
+    small_kernels: Sourced[Annotated[list[SmallKernelTime], Field(min_length=4)]]
+    gemm_sustained: Sourced[Annotated[list[Product], Field(min_length=5)]]
     collectives: Collectives
 
 
 class Figures(FiguresOfParts):
-    """Everything that a fit with whole layers reads."""
+    """Figures of a machine with published layers.
 
-    gemm_layouts: LayoutGemms
-    gemm_random_data: RandomDataGemms
-    all_reduce_elsewhere: OtherTimes
+    `gemm_layouts` are products of the three layouts of training; `all_reduce_elsewhere` has the
+    largest group's all-reduce as others measured it, shown beside the fit like `gemm_random_data`.
+    """
+
+    gemm_layouts: Sourced[Annotated[list[LayoutProduct], Field(min_length=12)]]
+    gemm_random_data: Sourced[Annotated[list[Product], Field(min_length=1)]]
+    all_reduce_elsewhere: Sourced[Annotated[list[CollectiveTime], Field(min_length=3)]]
     layer: LayerFigures
     fused_attention: FusedAttentionFigures | None = None
 
 
-class TakenOver(_Strict):
-    """What only layouts and whole layers show, where nobody published any: said, not fitted."""
+class TakenOver(Strict):
+    """Numbers that show only in layouts and whole layers, of which nobody published any."""
 
     accumulate_overhead: Entry[NonNegativeSeconds]
-    batched_fraction: Entry[Annotated[float, Field(gt=0, le=1)]]
+    batched_fraction: Entry[Fraction]
     gemm_in_situ_speed: Entry[Positive]
     collective_in_situ_speed: Entry[Positive]
     slowdown: Entry[Annotated[float, Field(ge=0, le=1)]]
@@ -377,7 +331,7 @@ class TakenOver(_Strict):
 class FiguresWithoutLayers(FiguresOfParts):
     """Figures of a machine on which nobody published whole layers."""
 
-    all_reduce_elsewhere: OtherTimes
-    gemm_elsewhere: RandomDataGemms
+    all_reduce_elsewhere: Sourced[Annotated[list[CollectiveTime], Field(min_length=3)]]
+    gemm_elsewhere: Sourced[Annotated[list[Product], Field(min_length=1)]]
     taken_over: TakenOver
     fused_attention: TrainingAttentionFigures | None = None

@@ -1,11 +1,11 @@
-"""How much memory tensors take: as CUDA's allocator has it, or counted tensor by tensor."""
+"""Measures the memory of tensors: by CUDA's allocator, or tensor by tensor."""
 
 from __future__ import annotations
 
 import weakref
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,63 +13,41 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Memory(Protocol):
-    """What is held now, and the most that was held since the last `reset_peak`, in bytes."""
-
-    def counting(self) -> AbstractContextManager[Any]:
-        """Tensors made within are counted."""
-
-    def reset_peak(self) -> None:
-        """What is held now is the most so far."""
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the tensors that there are."""
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most that was held."""
-
-    @property
-    def reserved_bytes(self) -> int | None:
-        """The most that the allocator had reserved of the device, if there is one."""
-
-
 class CudaAllocator:
     """The caching allocator of the current CUDA device; it rounds each tensor up to 512 bytes."""
 
     def counting(self) -> AbstractContextManager[None]:
-        """It counts always."""
+        """Count tensors, which it always does."""
         return nullcontext()
 
     def reset_peak(self) -> None:
-        """Start anew, with nothing cached that is not used."""
+        """Start a new peak with an empty cache."""
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
     @property
     def held_bytes(self) -> int:
-        """Bytes handed out."""
+        """Bytes of the tensors that exist."""
         return torch.cuda.memory_allocated()
 
     @property
     def peak_bytes(self) -> int:
-        """The most that was handed out at a time."""
+        """The most bytes of tensors since the last `reset_peak`."""
         return torch.cuda.max_memory_allocated()
 
     @property
     def reserved_bytes(self) -> int:
-        """The most that was taken from the device."""
+        """The most bytes that the allocator took from the device."""
         return torch.cuda.max_memory_reserved()
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the storages of all tensors that ops return, from then until nobody has them.
+    """Counts the storages of all tensors that ops return, while they exist.
 
-    Works on any device, and on torch's meta device without computing anything. What a kernel
-    takes for itself and gives back before it returns is not seen. `peak_by_op` says which ops
-    made what was held at the peak.
+    Works on any device, and on torch's meta device without computing anything. Memory that a kernel
+    takes and gives back before it returns is not seen. `peak_by_op` has the bytes at the peak by
+    the op that made them.
     """
 
     def __init__(self) -> None:
@@ -82,11 +60,11 @@ class LiveTensors(TorchDispatchMode):
         self._known: set[int] = set()
 
     def counting(self) -> AbstractContextManager[Any]:
-        """Counts within."""
+        """Count the tensors that ops make within."""
         return self
 
     def reset_peak(self) -> None:
-        """What is held now is the most so far."""
+        """Start a new peak."""
         self._note_peak()
 
     def __torch_dispatch__(
@@ -118,3 +96,6 @@ class LiveTensors(TorchDispatchMode):
     def _note_peak(self) -> None:
         self.peak_bytes = self.held_bytes
         self.peak_by_op = +self._by_op
+
+
+Memory = CudaAllocator | LiveTensors

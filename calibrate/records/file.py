@@ -1,13 +1,14 @@
-"""Writes and reads the file of a measurement: a header, then one record a line (`records`)."""
+"""Writes and reads the file of a measurement: a header, then one record a line (`schema`)."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,12 +16,12 @@ from calibrate.records.schema import FILE_NAME, RECORD, Header, Measurement, Rec
 from simtrain.errors import InputError, Location, Problem
 
 _TAKEN = {"peak_bytes", "reserved_over_allocated", "outside_allocator_bytes"}
-"""Fields that are measured, beside those that are timings."""
+"""Measured fields that are no timings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Something to measure: a kind of record, its fields that say what, and how to get the rest."""
+    """A measurement to take: its kind of record, its naming fields, a function of the others."""
 
     kind: type[BaseModel]
     what: Mapping[str, Any]
@@ -28,7 +29,7 @@ class Point:
 
     @property
     def identity(self) -> str:
-        """What is measured, defaults written out; equal to that of the record it becomes."""
+        """The fields that name it, defaults written out; equal to the identity of its record."""
         return _identity(
             {
                 name: self.what.get(name, field.default)
@@ -45,7 +46,7 @@ class Point:
 
 
 def identity(record: Measurement) -> str:
-    """What was measured: the record without what was found."""
+    """The fields that name what was measured, without the results."""
     fields = type(record).model_fields
     names = {name for name, field in fields.items() if _says_what(name, field.annotation)}
     return _identity(record.model_dump(include=names))
@@ -58,26 +59,23 @@ def read_records(folder: Path) -> tuple[Header, list[Measurement]]:
         InputError: E710, no file that can be read; E717, a line that is no record.
     """
     path = folder / FILE_NAME
-    lines = _complete_lines(path, _content(path))
-    if not lines:
-        raise InputError([_no_records(path, "it has no complete line")])
-    header, *measurements = (_parse(path, number, line) for number, line in enumerate(lines, 1))
+    lines = _complete_lines(path)
+    header, *records = (_parse(path, number, line) for number, line in enumerate(lines, 1))
     if not isinstance(header, Header):
         raise InputError([_not_a_record(path, 1, lines[0], "the first line must be the header")])
-    found: list[Measurement] = []
-    for number, record in enumerate(measurements, 2):
-        if isinstance(record, Header):
-            line = lines[number - 1]
-            raise InputError([_not_a_record(path, number, line, "a header after the first line")])
-        found.append(record)
-    return header, found
+    measurements = [record for record in records if not isinstance(record, Header)]
+    if len(measurements) < len(records):
+        number = next(n for n, record in enumerate(records, 2) if isinstance(record, Header))
+        reason = "a header after the first line"
+        raise InputError([_not_a_record(path, number, lines[number - 1], reason)])
+    return header, measurements
 
 
 class RecordFile:
-    """The file that a measurement appends to, each record whole and on disk before the next."""
+    """The file of a measurement; each record is on disk before the next is measured."""
 
     def __init__(self, folder: Path, header: Header) -> None:
-        """Begin the file, or go on with what the same machine has measured before.
+        """Begin the file, or continue what the same machine has measured before.
 
         Raises:
             InputError: E712, the records are another machine's; E713, it cannot be written; or as
@@ -85,11 +83,9 @@ class RecordFile:
         """
         self.path = folder / FILE_NAME
         self.records: list[Measurement] = []
-        try:
+        with _writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             self.resumes = self._drop_torn_line()
-        except OSError as error:
-            raise InputError([_cannot_write(self.path, error)]) from error
         if self.resumes:
             found, self.records = read_records(folder)
             _check_same_machine(self.path, found, header)
@@ -98,7 +94,7 @@ class RecordFile:
 
     @property
     def known(self) -> set[str]:
-        """Identities of what has been measured."""
+        """Identities of the records."""
         return {identity(record) for record in self.records}
 
     def append(self, record: Measurement) -> None:
@@ -111,36 +107,26 @@ class RecordFile:
         self.records.append(record)
 
     def replace(self, record: Measurement) -> None:
-        """Put a record in the place of that of the same, the whole file at once.
+        """Replace the record with the same identity, by writing the whole file anew.
 
         Raises:
             InputError: E713, as `append`; the file stays as it was.
         """
         found = [identity(each) for each in self.records].index(identity(record))
         records = [*self.records[:found], record, *self.records[found + 1 :]]
-        try:
+        with _writing(self.path):
             header = self.path.read_bytes().partition(b"\n")[0] + b"\n"
             beside = self.path.with_suffix(".new")
-            with beside.open("wb") as file:
-                file.write(header + b"".join(map(_line, records)))
-                file.flush()
-                os.fsync(file.fileno())
+            _write_to_disk(beside, "wb", header + b"".join(map(_line, records)))
             beside.replace(self.path)
-        except OSError as error:
-            raise InputError([_cannot_write(self.path, error)]) from error
         self.records = records
 
     def _write(self, record: Record) -> None:
-        try:
-            with self.path.open("ab") as file:
-                file.write(_line(record))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise InputError([_cannot_write(self.path, error)]) from error
+        with _writing(self.path):
+            _write_to_disk(self.path, "ab", _line(record))
 
     def _drop_torn_line(self) -> bool:
-        """Cut off what comes after the last end of a line; whether anything is left."""
+        """Cut the file after its last complete line; True if anything is left."""
         if not self.path.exists():
             return False
         content = self.path.read_bytes()
@@ -148,6 +134,13 @@ class RecordFile:
         if whole < len(content):
             os.truncate(self.path, whole)
         return whole > 0
+
+
+def _write_to_disk(path: Path, mode: Literal["wb", "ab"], content: bytes) -> None:
+    with path.open(mode) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _line(record: Record) -> bytes:
@@ -162,18 +155,19 @@ def _identity(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, sort_keys=True)
 
 
-def _content(path: Path) -> bytes:
+def _complete_lines(path: Path) -> list[str]:
     try:
-        return path.read_bytes()
+        content = path.read_bytes()
+        lines = content[: content.rfind(b"\n") + 1].decode().splitlines()
+        reason = "" if lines else "it has no complete line"
     except OSError as error:
-        raise InputError([_no_records(path, error.strerror or str(error))]) from error
-
-
-def _complete_lines(path: Path, content: bytes) -> list[str]:
-    try:
-        return content[: content.rfind(b"\n") + 1].decode().splitlines()
+        reason = error.strerror or str(error)
     except UnicodeDecodeError as error:
-        raise InputError([_no_records(path, f"it is not UTF-8: {error.reason}")]) from error
+        reason = f"it is not UTF-8: {error.reason}"
+    if reason:
+        fix = f"python -m calibrate measure --out {path.parent}"
+        raise InputError.of("E710", "no measurements to read", Location(str(path)), fix, reason)
+    return lines
 
 
 def _parse(path: Path, number: int, line: str) -> Record:
@@ -199,23 +193,24 @@ def _not_a_record(path: Path, number: int, line: str, reason: str) -> Problem:
     )
 
 
-def _no_records(path: Path, reason: str) -> Problem:
-    fix = f"python -m calibrate measure --out {path.parent}"
-    return Problem("E710", "no measurements to read", Location(str(path)), reason, fix)
-
-
-def _cannot_write(path: Path, error: OSError) -> Problem:
-    return Problem(
-        "E713",
-        "the measurements cannot be written",
-        Location(str(path)),
-        error.strerror or str(error),
-        "make room or choose another --out; what was written stays, and the same command goes on",
-    )
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raise InputError if the file system does not let the file be written."""
+    try:
+        yield
+    except OSError as error:
+        fix = "make room or choose another --out; what was written stays, and the same command"
+        raise InputError.of(
+            "E713",
+            "the measurements cannot be written",
+            Location(str(path)),
+            f"{fix} goes on",
+            error.strerror or str(error),
+        ) from error
 
 
 def _check_same_machine(path: Path, found: Header, header: Header) -> None:
-    """Raises InputError where two headers differ in what decides every time."""
+    """Raise InputError if two headers differ in a fact that every time depends on."""
     differences = [
         f"{name} {was} there, {now} here"
         for name, was, now in (
@@ -229,12 +224,10 @@ def _check_same_machine(path: Path, found: Header, header: Header) -> None:
         if was != now
     ]
     if differences:
-        reason = "; ".join(differences)
-        problem = Problem(
+        raise InputError.of(
             "E712",
             "the folder holds the measurements of another machine",
             Location(str(path), 1),
-            reason,
             "give this measurement an --out of its own",
+            "; ".join(differences),
         )
-        raise InputError([problem])

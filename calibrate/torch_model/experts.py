@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from calibrate.torch_model.kernels import Tensors, kernel
-from calibrate.torch_model.llama import WEIGHT_DEVIATION, RmsNorm
-from calibrate.torch_model.parallel import TensorGroup, column_parallel, weight_gradient
+from calibrate.torch_model.kernels import Tensors, differentiable
+from calibrate.torch_model.llama import RmsNorm
+from calibrate.torch_model.parallel import TensorGroup, column_parallel, weight, weight_gradient
 from calibrate.torch_model.shape import LayerShape
 
 _FAVOUR = 1e4
@@ -58,9 +58,9 @@ class ExpertsMLP(nn.Module):
         self.group, self.num, self.top_k = group, shape.experts.num, shape.experts.top_k
         own, ffn = self.num // group.size, shape.experts.ffn_hidden_size
         self.norm = RmsNorm(shape.hidden)
-        self.router_weight = _weight(self.num, shape.hidden)
-        self.experts_up_weight = _weight(own, 2 * ffn, shape.hidden)
-        self.experts_down_weight = _weight(own, shape.hidden, ffn)
+        self.router_weight = weight(self.num, shape.hidden)
+        self.experts_up_weight = weight(own, 2 * ffn, shape.hidden)
+        self.experts_down_weight = weight(own, shape.hidden, ffn)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same."""
@@ -112,14 +112,12 @@ class ExpertsMLP(nn.Module):
 
 def permuted(tokens: Tensor, order: Tensor, top_k: int) -> Tensor:
     """[n, h] to [n · k, h], a copy of each token for each of its experts."""
-    rows: Tensor = _Permutation.apply(tokens, order, top_k)
-    return rows
+    return differentiable(_copies, _sums, tokens, order, constants=(top_k,), keeps_first=False)
 
 
 def combined(rows: Tensor, order: Tensor, top_k: int) -> Tensor:
     """[n · k, h] to [n, h], the sum over the experts of each token."""
-    tokens: Tensor = _Combination.apply(rows, order, top_k)
-    return tokens
+    return differentiable(_sums, _copies, rows, order, constants=(top_k,), keeps_first=False)
 
 
 def exchanged(rows: Tensor, splits: Splits, *, back: bool = False) -> Tensor:
@@ -148,8 +146,7 @@ def grouped_linear(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
 
 def weighted_swiglu(rows: Tensor, chances: Tensor) -> Tensor:
     """SwiGLU of each row times its probability; keeps both."""
-    output: Tensor = _WeightedSwiGLU.apply(rows, chances)
-    return output
+    return differentiable(_weighted, _weighted_gradients, rows, chances)
 
 
 def _reordered(rows: Tensor, chunks: list[list[int]]) -> Tensor:
@@ -158,32 +155,6 @@ def _reordered(rows: Tensor, chunks: list[list[int]]) -> Tensor:
     parts = rows.split([size for outer in chunks for size in outer])
     inner = len(chunks[0])
     return torch.cat([part for first in range(inner) for part in parts[first::inner]])
-
-
-class _Permutation(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tokens: Tensor, order: Tensor, top_k: int) -> Tensor:
-        ctx.top_k = top_k
-        ctx.save_for_backward(order)
-        return kernel(_copies, tokens, order, top_k)[0]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return kernel(_sums, gradient, *ctx.saved_tensors, ctx.top_k)[0], None, None
-
-
-class _Combination(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, order: Tensor, top_k: int) -> Tensor:
-        ctx.top_k = top_k
-        ctx.save_for_backward(order)
-        return kernel(_sums, rows, order, top_k)[0]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return kernel(_copies, gradient, *ctx.saved_tensors, ctx.top_k)[0], None, None
 
 
 def _copies(tokens: Tensor, order: Tensor, top_k: int) -> Tensors:
@@ -244,21 +215,9 @@ class _GroupedLinear(torch.autograd.Function):
 def _products(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
     """Of each expert its rows times its weight [inputs, outputs], all into one tensor."""
     output = rows.new_empty(rows.shape[0], weights.shape[-1])
-    for given, weight, made in zip(rows.split(sizes), weights, output.split(sizes), strict=True):
-        torch.mm(given, weight, out=made)
+    for given, matrix, made in zip(rows.split(sizes), weights, output.split(sizes), strict=True):
+        torch.mm(given, matrix, out=made)
     return output
-
-
-class _WeightedSwiGLU(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, chances: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, chances)
-        return kernel(_weighted, rows, chances)[0]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensors:
-        return kernel(_weighted_gradients, gradient, *ctx.saved_tensors)
 
 
 def _weighted(rows: Tensor, chances: Tensor) -> Tensors:
@@ -274,7 +233,3 @@ def _weighted_gradients(gradient: Tensor, rows: Tensor, chances: Tensor) -> Tens
     weighted = gradient * chances[:, None]
     of_gate = weighted * value * sigmoid * (1 + gate * (1 - sigmoid))
     return torch.cat((of_gate, weighted * activated), -1), of_chances
-
-
-def _weight(*sizes: int) -> nn.Parameter:
-    return nn.Parameter(torch.randn(*sizes) * WEIGHT_DEVIATION)

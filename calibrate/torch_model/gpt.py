@@ -11,14 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from calibrate.torch_model.layer import (
-    WEIGHT_DEVIATION,
     Recompute,
     TransformerLayer,
     checkpointed,
     dropout,
 )
 from calibrate.torch_model.llama import RmsNorm
-from calibrate.torch_model.parallel import TensorGroup, column_parallel
+from calibrate.torch_model.parallel import TensorGroup, column_parallel, weight
 from calibrate.torch_model.shape import LayerShape
 from calibrate.torch_model.vocabulary import cross_entropy, look_up
 from simtrain.scenario import RecomputePolicy
@@ -52,12 +51,12 @@ class Stage(nn.Module):
         local_words = shape.vocab // shape.tensor
         with torch.device(device):
             if first:
-                self.words = _table(local_words, shape.hidden)
+                self.words = weight(local_words, shape.hidden)
                 if not shape.is_llama:
-                    self.positions = _table(shape.seq_length, shape.hidden)
+                    self.positions = weight(shape.seq_length, shape.hidden)
             if last:
                 shared = tied and first
-                self.output = self.words if shared else _table(local_words, shape.hidden)
+                self.output = self.words if shared else weight(local_words, shape.hidden)
                 self.final_norm = (RmsNorm if shape.is_llama else nn.LayerNorm)(shape.hidden)
         self.layers = LayerStack(shape, num_layers, recompute, group, dtype=dtype, device=device)
         self.to(dtype=dtype)
@@ -122,7 +121,3 @@ class LayerStack(nn.Module):
 def _within(unit: Unit) -> Recompute:
     """What a layer of the unit recomputes by itself."""
     return Recompute.SELECTIVE if "core_attention" in unit.regions else Recompute.NONE
-
-
-def _table(rows: int, width: int) -> nn.Parameter:
-    return nn.Parameter(torch.randn(rows, width) * WEIGHT_DEVIATION)

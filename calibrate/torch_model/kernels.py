@@ -1,4 +1,4 @@
-"""What is one kernel in a training framework, as one in torch."""
+"""Runs functions that are one kernel in a training framework as one kernel in torch."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils._python_dispatch import _disable_current_modes
 
 Tensors = tuple[Tensor, ...]
+Compute = Callable[..., Tensors]
 
 
-def kernel(compute: Callable[..., Tensors], *given: Any) -> Tensors:
-    """The results of a function of a tensor and more, as if it were one kernel.
+def kernel(compute: Compute, *given: Any) -> Tensors:
+    """The results of a function of a tensor and more, as one kernel.
 
-    On a GPU it is compiled to one. Elsewhere torch runs it op by op, and nobody counts the tensors
-    between them.
+    On a GPU it is compiled to one. Elsewhere torch runs it op by op, and the tensors between its
+    ops are not counted.
     """
     if given[0].is_cuda:
         return _compiled(compute)(*given)
@@ -26,6 +28,49 @@ def kernel(compute: Callable[..., Tensors], *given: Any) -> Tensors:
     return tuple(result.view(result.shape) for result in results)
 
 
+def differentiable(
+    forward: Compute,
+    backward: Compute,
+    *inputs: Tensor | None,
+    constants: tuple[Any, ...] = (),
+    keeps_first: bool = True,
+) -> Tensor:
+    """The output of a kernel with a kernel for its gradients.
+
+    Args:
+        forward: makes the output, and further tensors to keep, from inputs and constants.
+        backward: makes gradients of the first inputs from the output's gradient, the kept tensors
+            and the constants; the other inputs have none.
+        inputs: tensors, all of them kept for the backward pass.
+        constants: numbers.
+        keeps_first: False drops the first input, which the backward pass does not need.
+    """
+    output: Tensor = _Kernel.apply(forward, backward, constants, keeps_first, *inputs)
+    return output
+
+
+class _Kernel(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        compute: Compute,
+        gradients: Compute,
+        constants: tuple[Any, ...],
+        keeps_first: bool,
+        *inputs: Tensor | None,
+    ) -> Tensor:
+        output, *further = kernel(compute, *inputs, *constants)
+        ctx.save_for_backward(*(inputs if keeps_first else inputs[1:]), *further)
+        ctx.gradients, ctx.constants, ctx.num_inputs = gradients, constants, len(inputs)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        found = kernel(ctx.gradients, gradient, *ctx.saved_tensors, *ctx.constants)
+        return None, None, None, None, *found, *(None,) * (ctx.num_inputs - len(found))
+
+
 @cache
-def _compiled(compute: Callable[..., Tensors]) -> Callable[..., Tensors]:
+def _compiled(compute: Compute) -> Compute:
     return torch.compile(compute, fullgraph=True, dynamic=True)

@@ -28,13 +28,11 @@ from torch.utils.checkpoint import checkpoint
 
 from calibrate.torch_model.experts import ExpertsMLP
 from calibrate.torch_model.llama import LlamaAttention, LlamaMLP
-from calibrate.torch_model.parallel import TensorGroup, column_parallel, row_parallel
+from calibrate.torch_model.parallel import TensorGroup, column_parallel, row_parallel, weight
 from calibrate.torch_model.shape import LayerShape
 
 DROPOUT = 0.1
 """Probability of dropping; Megatron-LM's default for attention and for hidden states."""
-WEIGHT_DEVIATION = 0.02
-
 DIVIDED_DIMENSION = {
     "attention.query_key_value_weight": 0,
     "attention.query_key_value_bias": 0,
@@ -103,9 +101,9 @@ class Attention(nn.Module):
         self.local_heads, self.head_size = shape.local_heads, shape.head_size
         self.core = fused_core if shape.fused_attention else core
         self.norm = nn.LayerNorm(shape.hidden)
-        self.query_key_value_weight = _weight(3 * inner, shape.hidden)
+        self.query_key_value_weight = weight(3 * inner, shape.hidden)
         self.query_key_value_bias = _bias(3 * inner)
-        self.projection_weight = _weight(shape.hidden, inner)
+        self.projection_weight = weight(shape.hidden, inner)
         self.projection_bias = _bias(shape.hidden)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -133,9 +131,9 @@ class MLP(nn.Module):
         inner = shape.ffn // shape.tensor
         self.group = group
         self.norm = nn.LayerNorm(shape.hidden)
-        self.expansion_weight = _weight(inner, shape.hidden)
+        self.expansion_weight = weight(inner, shape.hidden)
         self.expansion_bias = _bias(inner)
-        self.contraction_weight = _weight(shape.hidden, inner)
+        self.contraction_weight = weight(shape.hidden, inner)
         self.contraction_bias = _bias(shape.hidden)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -227,10 +225,6 @@ def _check_group(shape: LayerShape, group: TensorGroup) -> None:
             f"the layer is divided for t={divided[0]}, sequence_parallel={divided[1]}, but its "
             f"group has t={group.size}, sequence_parallel={group.sequence_parallel}"
         )
-
-
-def _weight(rows: int, columns: int) -> nn.Parameter:
-    return nn.Parameter(torch.randn(rows, columns) * WEIGHT_DEVIATION)
 
 
 def _bias(width: int) -> nn.Parameter:

@@ -16,13 +16,12 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from calibrate.torch_model.context import Ring, ring_core
-from calibrate.torch_model.kernels import Tensors, kernel
-from calibrate.torch_model.parallel import TensorGroup, column_parallel, row_parallel
+from calibrate.torch_model.kernels import Tensors, differentiable
+from calibrate.torch_model.parallel import TensorGroup, column_parallel, row_parallel, weight
 from calibrate.torch_model.shape import LayerShape
 
 _EPSILON = 1e-5
 _BASE = 10000.0
-WEIGHT_DEVIATION = 0.02
 
 
 class LlamaAttention(nn.Module):
@@ -36,8 +35,8 @@ class LlamaAttention(nn.Module):
         self.ring = Ring(shape.context) if shape.context > 1 else None
         self.norm = RmsNorm(shape.hidden)
         width = (self.heads + 2 * self.groups) * self.size
-        self.query_key_value_weight = _weight(width, shape.hidden)
-        self.projection_weight = _weight(shape.hidden, self.heads * self.size)
+        self.query_key_value_weight = weight(width, shape.hidden)
+        self.projection_weight = weight(shape.hidden, self.heads * self.size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same."""
@@ -77,8 +76,8 @@ class LlamaMLP(nn.Module):
         inner = shape.ffn // shape.tensor
         self.group = group
         self.norm = RmsNorm(shape.hidden)
-        self.expansion_weight = _weight(2 * inner, shape.hidden)
-        self.contraction_weight = _weight(shape.hidden, inner)
+        self.expansion_weight = weight(2 * inner, shape.hidden)
+        self.contraction_weight = weight(shape.hidden, inner)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same."""
@@ -140,38 +139,8 @@ def _as_the_projection_reads(heads: Tensor) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
-    """Keeps its input and a number for each token."""
-    output: Tensor = _RmsNorm.apply(x, weight)
-    return output
-
-
-def rotated(x: Tensor, size: int, places: Tensor | None = None) -> Tensor:
-    """Queries or keys [s, b, heads · size], rotated by their positions, of which nothing is kept.
-
-    `places` are the positions [s]; None for 0, 1, 2, ...
-    """
-    output: Tensor = _Rotation.apply(x, size, places)
-    return output
-
-
-def swiglu(x: Tensor) -> Tensor:
-    """Silu of the first half times the second; keeps its input."""
-    output: Tensor = _SwiGLU.apply(x)
-    return output
-
-
-class _RmsNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        output, scale = kernel(_normed, x, weight)
-        ctx.save_for_backward(x, weight, scale)
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        of_input, of_weight = kernel(_norm_gradients, gradient, *ctx.saved_tensors)
-        return of_input, of_weight
+    """The norm of the last dimension; keeps its input and a number for each token."""
+    return differentiable(_normed, _norm_gradients, x, weight)
 
 
 def _normed(x: Tensor, weight: Tensor) -> Tensors:
@@ -187,16 +156,20 @@ def _norm_gradients(gradient: Tensor, x: Tensor, weight: Tensor, scale: Tensor) 
     return of_input.to(x.dtype), of_weight.to(weight.dtype)
 
 
-class _Rotation(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, size: int, places: Tensor | None) -> Tensor:
-        ctx.size, ctx.places = size, places
-        return kernel(_turned, x, size, 1, places)[0]
+def rotated(x: Tensor, size: int, places: Tensor | None = None) -> Tensor:
+    """Queries or keys [s, b, heads · size], rotated by their positions; keeps only these.
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return kernel(_turned, gradient, ctx.size, -1, ctx.places)[0], None, None
+    `places` are the positions [s]; None for 0, 1, 2, ...
+    """
+    return differentiable(_rotated, _rotated_back, x, places, constants=(size,), keeps_first=False)
+
+
+def _rotated(x: Tensor, places: Tensor | None, size: int) -> Tensors:
+    return _turned(x, size, 1, places)
+
+
+def _rotated_back(gradient: Tensor, places: Tensor | None, size: int) -> Tensors:
+    return _turned(gradient, size, -1, places)
 
 
 def _turned(x: Tensor, size: int, direction: int, places: Tensor | None) -> Tensors:
@@ -210,17 +183,9 @@ def _turned(x: Tensor, size: int, direction: int, places: Tensor | None) -> Tens
     return (turned.flatten(-2).to(x.dtype),)
 
 
-class _SwiGLU(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return kernel(_gated, x)[0]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return kernel(_gate_gradient, x, gradient)[0]
+def swiglu(x: Tensor) -> Tensor:
+    """Silu of the first half times the second; keeps its input."""
+    return differentiable(_gated, _gate_gradient, x)
 
 
 def _gated(x: Tensor) -> Tensors:
@@ -228,12 +193,8 @@ def _gated(x: Tensor) -> Tensors:
     return (functional.silu(gate) * value,)
 
 
-def _gate_gradient(x: Tensor, gradient: Tensor) -> Tensors:
+def _gate_gradient(gradient: Tensor, x: Tensor) -> Tensors:
     gate, value = x.chunk(2, -1)
     sigmoid = gate.sigmoid()
     of_gate = gradient * value * sigmoid * (1 + gate * (1 - sigmoid))
     return (torch.cat((of_gate, gradient * gate * sigmoid), -1),)
-
-
-def _weight(rows: int, columns: int) -> nn.Parameter:
-    return nn.Parameter(torch.randn(rows, columns) * WEIGHT_DEVIATION)

@@ -14,19 +14,26 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+_WEIGHT_DEVIATION = 0.02
+
+
+def weight(*sizes: int) -> nn.Parameter:
+    """A parameter of normal numbers."""
+    return nn.Parameter(torch.randn(*sizes) * _WEIGHT_DEVIATION)
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The result of a collective that may still be running."""
+    """A collective that may still run, and its result."""
 
     result: Tensor
     work: dist.Work | None = None
 
     def wait(self) -> Tensor:
-        """The result, once it is there."""
+        """Wait for the result."""
         if self.work is not None:
             self.work.wait()
         return self.result
@@ -46,7 +53,7 @@ class TensorGroup:
 
     @property
     def rank(self) -> int:
-        """This rank's place among them."""
+        """Number of this rank in the group."""
         return dist.get_rank(self.process_group) if self.size > 1 else 0
 
     def gather_tokens(self, tokens: Tensor) -> InFlight:

@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from calibrate.fit.attention import training_attention
 from calibrate.fit.figures import (
-    AttentionKernels,
     HeadSizes,
     OtherAttention,
     TrainingAttentionFigures,
+    TrainingRates,
 )
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.result import Fit
@@ -121,8 +121,8 @@ def published(softmax_channels: float) -> TrainingAttentionFigures:
     ratio = (1 + softmax_channels / 128) / (1 + softmax_channels / 64)
     rates = [(tokens, ratio * 90.0, 90.0, 80.0, 80.0) for tokens in (512, 1024, 2048)]
     return TrainingAttentionFigures(
-        forward=AttentionKernels(source="a paper", points=points(is_backward=False)),
-        backward=AttentionKernels(source="a paper", points=points(is_backward=True)[3:]),
+        forward=TrainingRates(source="a paper", points=points(is_backward=False)),
+        backward=TrainingRates(source="a paper", points=points(is_backward=True)[3:]),
         head_sizes=HeadSizes(source="another", narrow=64, points=rates),
         elsewhere=OtherAttention(source="a third", forward=points(is_backward=False)[:1]),
     )

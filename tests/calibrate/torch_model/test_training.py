@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from calibrate.benchmarks.iterations import measure_iteration
+from calibrate.benchmarks.timing import Timer
 from calibrate.benchmarks.training_scenarios import iteration_cases
-from calibrate.records.schema import RECORD
+from calibrate.records.schema import RECORD, IterationRecord
 from calibrate.torch_model.models import expert_split
 from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario, check_scenario
@@ -93,7 +94,8 @@ def test_a_loss_falls_where_the_tokens_stay_the_same() -> None:
 
 def test_an_iteration_is_recorded_with_what_was_run() -> None:
     case = scenario(tied=True).model_dump(by_alias=True, include={"model", "batch"})
-    record = measure_iteration(case, "cpu", num_samples=3)
+    measured = measure_iteration(case, Timer("cpu", 0.0), num_samples=3)
+    record = IterationRecord(scenario=case, **measured)
     assert record.scenario == case
     assert record.time.num_samples == 3
     assert record.time.median_s > record.time.spread_s >= 0
