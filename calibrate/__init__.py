@@ -1,1 +1,1 @@
-"""From measurements to a hardware profile: figures in, fitted numbers with their sources out."""
+"""Measures machines, fits hardware profiles, and validates them."""

@@ -1,4 +1,4 @@
-"""`python -m calibrate`, which is `simtrain calibrate` too."""
+"""`python -m calibrate`: the same program as `simtrain calibrate`."""
 
 from calibrate.app import app
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from calibrate.benchmarks.sizes import Part, sizes_for
-from calibrate.records.nccl_command import nccl_tests
-from calibrate.validation.command import validate
+from calibrate.validation.limits import Limits
 from simtrain.commands.app import App
-from simtrain.errors import InputError, Problem, SimtrainError
+from simtrain.errors import InputError, SimtrainError
+from simtrain.extras import require
 
 if TYPE_CHECKING:
     from calibrate.fit.result import Fit
@@ -29,55 +31,76 @@ _MISSED = 4
 """Exit code: an error above its stated threshold."""
 _INTERRUPTED = 130
 """Exit code: stopped by Ctrl-C."""
+_LIMITS = Limits()
 
 
 class Device(StrEnum):
-    """Where memory is measured."""
+    """A kind of device to measure."""
 
     CUDA = "cuda"
     CPU = "cpu"
 
 
+class CollectiveOp(StrEnum):
+    """The collective of a file of nccl-tests."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    SEND_RECV = "send_recv"
+
+
 app = App()
 
-app.command()(validate)
-app.command("nccl-tests")(nccl_tests)
+
+def _command(name: str | None = None) -> Callable[..., Any]:
+    """Register a command that prints a SimtrainError and exits with its code."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def run(*arguments: Any, **options: Any) -> None:
+            try:
+                function(*arguments, **options)
+            except SimtrainError as error:
+                print(error, file=sys.stderr)
+                raise typer.Exit(error.exit_code) from error
+
+        app.command(name)(run)
+        return run
+
+    return register
 
 
 @app.callback()
 def calibrate() -> None:
-    """From measured and published figures to a hardware profile."""
+    """Measure a machine, fit its hardware profile, and validate the profile."""
 
 
-@app.command()
+@_command()
 def fit(
     source: Annotated[
         Path,
         typer.Argument(help="Folder of measurements, or YAML file of figures with their sources."),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write the profile.")
+        Path | None, typer.Option("--output", "-o", help="File to write the profile to.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="The profile's name; measurements have none.")
+        str | None, typer.Option(help="Name of the profile; measurements have none.")
     ] = None,
     links: Annotated[
-        Path | None,
-        typer.Option(help="Profile to take over the links from that were not measured."),
+        Path | None, typer.Option(help="Profile that gives the links that were not measured.")
     ] = None,
 ) -> None:
     """Fit a profile and print its residuals.
 
-    A folder is what `measure` left. One GPU has no links and one node no network: either the
-    profile is of one GPU or node, or --links names a profile that has them.
+    `measure` writes the folder. One GPU has no links and one node no network: the profile is then
+    of one GPU or node, unless --links names a profile that has them.
 
     Example: simtrain calibrate fit measured --name my_h100 -o my_h100.yaml --links h100_sxm
     """
-    try:
-        fitted = _fitted(source, name, links)
-    except SimtrainError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(error.exit_code) from error
+    fitted = _fitted(source, name, links)
     from calibrate.fit.page import print_fit
     from calibrate.fit.profile_file import profile_text
 
@@ -96,27 +119,23 @@ def fit(
     console.print(f"wrote {output}")
 
 
-@app.command()
+@_command()
 def memory(
     device: Annotated[
-        Device | None, typer.Option(help="Where to measure; cuda if there is one.")
+        Device | None, typer.Option(help="Device to measure on; cuda if there is one.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in bytes.")] = False,
 ) -> None:
-    """Hold the memory of layers and small GPTs against what simtrain says of them.
+    """Compare the measured memory of layers and small GPTs with simtrain's.
 
-    On cuda they are run, and the allocator says how much they took. On cpu nothing is computed:
-    the tensors that there would be are counted.
+    On cuda the models run, and the memory is that of the allocator. On cpu nothing is computed:
+    the tensors that would exist are counted.
 
-    Exit code 4: a peak is further off than the threshold.
+    Exit code 4: the error of a peak is above the threshold.
 
     Example: simtrain calibrate memory --device cuda
     """
-    try:
-        comparison = _measured(device)
-    except SimtrainError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(error.exit_code) from error
+    comparison = _measured_memory(device)
     if as_json:
         print(json.dumps(comparison.to_json(), indent=2))
     else:
@@ -129,66 +148,122 @@ def memory(
         raise typer.Exit(_MISSED)
 
 
-@app.command()
+@_command()
 def measure(
-    out: Annotated[Path, typer.Option(help="Folder of the measurements; made, or gone on with.")],
+    out: Annotated[Path, typer.Option(help="Folder of the measurements; made, or continued.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="Few and small sizes: two minutes on two CPU cores.")
     ] = False,
     device: Annotated[
-        Device | None, typer.Option(help="What to measure; cuda if there is one.")
+        Device | None, typer.Option(help="Device to measure; cuda if there is one.")
     ] = None,
     only: Annotated[list[Part] | None, typer.Option(help="Measure this part; repeatable.")] = None,
 ) -> None:
     """Measure this machine: matrix products, kernels, collectives, layers, training.
 
-    Records are written as they come; the same command again measures what is missing. Collectives
+    Each record is written at once; the same command again measures the missing ones. Collectives
     need several processes, one for each GPU.
 
     Several GPUs: torchrun --nproc-per-node 8 -m calibrate measure --out my_node
 
     Example: simtrain calibrate measure --quick --out my_node
     """
-    try:
-        told = _measured_machine(out, device, only or list(Part), quick=quick)
-    except SimtrainError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(error.exit_code) from error
-    except KeyboardInterrupt as error:
-        print(f"stopped; the same command goes on with what {out} lacks", file=sys.stderr)
-        raise typer.Exit(_INTERRUPTED) from error
-    if told:
-        print(told)
-
-
-def _measured_machine(out: Path, device: Device | None, parts: list[Part], *, quick: bool) -> str:
-    """What the first rank has to say of the measurement; the others are silent.
-
-    Raises InputError as `calibrate.benchmarks.measure.measure`, or where torch is not there.
-    """
-    from simtrain.extras import require
-
     require("measuring a machine", "torch")
     from calibrate.benchmarks.measure import measure as measure_machine
     from calibrate.benchmarks.products import multiplies_fp8
     from calibrate.memory.measure import has_cuda
 
-    chosen = device or (Device.CUDA if has_cuda() else Device.CPU)
-    measured = measure_machine(out, chosen.value, sizes_for(chosen.value, quick=quick), parts)
-    if not measured.ranks.is_first:
-        return ""
-    told = f"{out}: {measured.num_added} records added to {measured.num_before}"
-    if measured.ranks.size == 1 and Part.COLLECTIVES in parts:
-        told += "\ncollectives left out: they need two processes (torchrun --nproc-per-node 2)"
+    chosen, parts = device or (Device.CUDA if has_cuda() else Device.CPU), only or list(Part)
+    try:
+        run = measure_machine(out, chosen.value, sizes_for(chosen.value, quick=quick), parts)
+    except KeyboardInterrupt as error:
+        print(f"stopped; the same command goes on with what {out} lacks", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from error
+    if not run.ranks.is_first:
+        return
+    print(f"{out}: {run.num_added} records added to {run.num_before}")
+    if run.ranks.size == 1 and Part.COLLECTIVES in parts:
+        print("collectives left out: they need two processes (torchrun --nproc-per-node 2)")
     if Part.PRODUCTS in parts and not multiplies_fp8(chosen.value):
-        told += "\nfp8 products left out: they need a GPU of compute capability 8.9 or more"
-    return told
+        print("fp8 products left out: they need a GPU of compute capability 8.9 or more")
+
+
+@_command()
+def validate(
+    profile: Annotated[str, typer.Argument(help="Name or file of a hardware profile.")],
+    measurements: Annotated[Path, typer.Argument(help="Folder that `measure` wrote.")],
+    layers_mean: Annotated[
+        float, typer.Option(help="Largest mean |error| of layers, in percent.")
+    ] = 100 * _LIMITS.layers_mean,
+    layers_worst: Annotated[
+        float, typer.Option(help="Largest |error| of a layer's pass, in percent.")
+    ] = 100 * _LIMITS.layers_worst,
+    iterations_worst: Annotated[
+        float, typer.Option(help="Largest |error| of an iteration, in percent.")
+    ] = 100 * _LIMITS.iterations_worst,
+    memory_worst: Annotated[
+        float, typer.Option(help="Largest |error| of a memory peak, in percent.")
+    ] = 100 * _LIMITS.memory_worst,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in seconds and bytes.")] = (
+        False
+    ),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write a scatter plot to, PNG and SVG.")
+    ] = None,
+) -> None:
+    """Compare a profile's predictions with measured layers and iterations that no fit used.
+
+    Exit code 4: an error is above its threshold.
+
+    Example: simtrain calibrate validate my_node.yaml measured --out pictures
+    """
+    from calibrate.records.file import read_records
+    from calibrate.validation.page import print_validation
+    from calibrate.validation.picture import write_validation_picture
+    from calibrate.validation.profile import validate_profile
+    from simtrain.hardware.load import load_profile
+    from simtrain.output_folder import make_picture_folder
+
+    percent = layers_mean, layers_worst, iterations_worst, memory_worst
+    limits = Limits(*(value / 100 for value in percent))
+    validation = validate_profile(load_profile(profile), *read_records(measurements), limits)
+    if out is not None:
+        make_picture_folder(out)
+        write_validation_picture(validation, limits, out)
+    for warning in validation.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if as_json:
+        print(json.dumps(validation.to_json(), indent=2))
+    else:
+        print_validation(validation, Console())
+    if not validation.ok:
+        raise typer.Exit(_MISSED)
+
+
+@_command("nccl-tests")
+def nccl_tests(
+    results: Annotated[Path, typer.Argument(help="Output of nccl-tests: text, or JSON of -J.")],
+    op: Annotated[CollectiveOp, typer.Option(help="Collective of the file.")],
+    ranks: Annotated[int, typer.Option(min=2, help="GPUs that took part.")],
+    out: Annotated[Path, typer.Option(help="Folder of the measurements that they join.")],
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of these GPUs.")] = 1,
+) -> None:
+    """Add results of nccl-tests to the measurements of the same machine.
+
+    Example: simtrain calibrate nccl-tests all_reduce.txt --op all_reduce --ranks 8 --out my_node
+    """
+    from calibrate.records.nccl_tests import add_nccl_tests
+
+    added = add_nccl_tests(out, results, op.value, ranks, nodes)
+    print(f"{out}: {added} records added")
 
 
 def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
-    """Raises InputError without scipy, for a missing option, and for one that changes nothing."""
-    from simtrain.extras import require
+    """Fit a folder or a file.
 
+    Raises:
+        InputError: scipy is missing, or an option is missing or changes nothing.
+    """
     require("fitting a profile", "scipy")
     from calibrate.fit.from_records import fit_folder
     from calibrate.fit.published import fit_figures
@@ -197,27 +272,28 @@ def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
     if is_folder:
         if not name:
             reason = "measurements do not say what the machine is to be called"
-            raise InputError(
-                [Problem("E723", "the profile has no name", None, reason, "--name NAME")]
-            )
+            message = "the profile has no name"
+            raise InputError.of("E723", message, fix="--name NAME", reason=reason)
         return fit_folder(source, name, links)
     if name is not None or links is not None:
         reason = "a file of figures has a name and links of its own"
         fix = "leave them out, or give a folder of measurements"
-        problem = Problem("E723", "--name and --links are for measurements", None, reason, fix)
-        raise InputError([problem])
+        message = "--name and --links are for measurements"
+        raise InputError.of("E723", message, fix=fix, reason=reason)
     return fit_figures(source)
 
 
-def _measured(device: Device | None) -> MemoryComparison:
-    """Raises InputError where torch, or the device asked for, is not there."""
-    from simtrain.extras import require
+def _measured_memory(device: Device | None) -> MemoryComparison:
+    """Measure all cases.
 
+    Raises:
+        InputError: torch or the device is missing.
+    """
     require("measuring memory", "torch")
     from calibrate.memory.cases import all_cases
     from calibrate.memory.measure import compare, has_cuda
 
     if device is Device.CUDA and not has_cuda():
-        raise InputError([Problem("E702", "torch finds no CUDA device", fix="--device cpu")])
+        raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
     on_cuda = device is Device.CUDA or (device is None and has_cuda())
     return compare(all_cases(), "cuda" if on_cuda else "meta")

@@ -1,1 +1,1 @@
-"""Times what trains on this machine, point by point."""
+"""Times kernels, collectives, layers and training on this machine."""

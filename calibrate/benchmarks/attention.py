@@ -1,4 +1,4 @@
-"""Times the fused core of attention alone, forward and backward, as a fused layer runs it."""
+"""Times the core of fused attention alone, forward and backward."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUM_TENSORS = 8
 
 
 def attention_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Every number of heads with every length, channels as the first layer's heads have them."""
+    """Points of every number of heads and every length; heads are as wide as the first layer's."""
     layer = sizes.layers[0]
     head_size = layer.hidden // layer.heads
     return [
@@ -42,9 +42,9 @@ def _measure(heads: int, length: int, head_size: int, timer: Timer) -> dict[str,
 
 
 def _runs(heads: int, length: int, head_size: int, data: RandomData) -> tuple[Run, Run]:
-    """Forward and backward on Q, K and V that are views of one tensor, as a layer's are.
+    """Forward and backward on Q, K and V that are views of one tensor, as in a layer.
 
-    Joining their gradients is no part of it: that is an op of its own.
+    The times leave out the op that joins the gradients of the three.
     """
     packed = data.take(length, heads, 3, head_size)
     operands = [part.transpose(0, 1).detach().requires_grad_() for part in packed.unbind(2)]

@@ -1,12 +1,12 @@
 """Times collectives between the ranks: alone, several at once, and beside matrix products.
 
-Arrays are counted as nccl-tests counts them: what an all-reduce reduces, an all-gather leaves on
-each rank, a reduce-scatter and an all-to-all start from on each rank, and what each rank sends to
-the next one (and gets from the one before).
+Array sizes follow nccl-tests: the array that an all-reduce reduces, that an all-gather leaves on
+each rank, that a reduce-scatter and an all-to-all read on each rank, and that each rank sends to
+the next one.
 
-NCCL's are timed one after another, as nccl-tests does. With gloo's that would be luck: its threads
-must be woken, and back to back they are awake for seconds, and then for seconds not, which takes
-several times as long. So each is timed after a small product on every rank, as it is in a layer.
+Collectives of NCCL are timed one after another, as nccl-tests does. Threads of gloo sleep and wake:
+back to back they are awake for seconds, then asleep for seconds, which takes several times as long.
+So each of gloo's is timed after a small product on every rank, as in a layer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BESIDE_SAMPLES = 10
 Start = Callable[[], dist.Work]
 """Begins a collective and returns at once."""
 _NUM_BUDGETS = 2
-"""Of points that a CPU's collective gets: they vary more than all else."""
+"""Time budgets of a CPU's collective, which varies more than any other time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class Members:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks of each."""
+        """Ranks of each group."""
         return len(self.groups[0])
 
 
 def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Every collective over every size and every group; none for one process."""
+    """Points of every collective, group and size; none for one process."""
     own_group = cache(partial(_own_group, timer.ranks.rank))
     layer = sizes.products[0]
     before = Product(layer.tokens, layer.hidden, layer.hidden, "NN")
@@ -77,9 +77,9 @@ def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
 
 def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
-    """2, 4, ... and all ranks of a node, one group and as many as fit; then across the nodes.
+    """Groups of 2, 4, ... and all ranks of a node, one group and as many as fit; then across nodes.
 
-    Across nodes these are all ranks, one rank of each node, and at the same time each other one.
+    Groups across nodes: one rank of each node, all such groups at the same time, and all ranks.
     """
     for size in _group_sizes(ranks.per_node):
         whole = range(0, ranks.per_node - size + 1, size)
@@ -101,7 +101,7 @@ def _group_sizes(per_node: int) -> list[int]:
 
 
 def _own_group(rank: int, members: Members) -> dist.ProcessGroup | None:
-    """This rank's group of these, which all ranks make together."""
+    """Make the groups, together with all ranks, and return the one of this rank."""
     made = [dist.new_group(list(ranks)) for ranks in members.groups]
     own = [group for group, ranks in zip(made, members.groups, strict=True) if rank in ranks]
     return own[0] if own else None
@@ -125,7 +125,7 @@ def _measure(
 
 
 def _runs(op: str, num_bytes: int, group: dist.ProcessGroup, timer: Timer) -> list[Run]:
-    """The collective over arrays in turn; each rank has written to its own."""
+    """The collective over several arrays in turn, each written by its rank."""
     data = random_data(timer.device, _DTYPE)
     # Whole parts: an array is rounded up to a multiple of the ranks.
     num_ranks = group.size()
@@ -175,10 +175,10 @@ _OPS: dict[str, Callable[[Tensor, dist.ProcessGroup | None], partial[Any]]] = {
 
 
 def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Products of a layer beside what its backward pass runs beside such; none for one process.
+    """Points of products and collectives that overlap in a backward pass; none for one process.
 
-    The all-reduce of a gradient beside a projection's product; the all-gather of a layer's input
-    beside the widest input gradient; the reduce-scatter of one beside the widest weight gradient.
+    The all-reduce of a gradient overlaps a projection's product, the all-gather of a layer's input
+    the widest input gradient, and the reduce-scatter of a gradient the widest weight gradient.
     """
     if timer.ranks.size == 1:
         return []
@@ -259,7 +259,7 @@ def _ended_s(works: Sequence[dist.Work]) -> float:
 def _cuda_beside(
     products: Sequence[Run], num_products: int, start: Start, num_collectives: int
 ) -> tuple[float, float]:
-    """As `_cpu_beside`, collectives on a stream of their own."""
+    """The same on a GPU, with collectives on a stream of their own."""
     computing, sending = torch.cuda.current_stream(), torch.cuda.Stream()
     begin, computed, sent = (torch.cuda.Event(enable_timing=True) for _ in range(3))
     torch.cuda.synchronize()

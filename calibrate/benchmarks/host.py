@@ -1,6 +1,6 @@
-"""Times what an offloaded optimizer asks of the host: copies over the link, and Adam on the CPU.
+"""Times the host's part of an offloaded optimizer: copies over the link, and Adam on the CPU.
 
-All ranks do it at the same time, so that each is seen to have its share of the host.
+All ranks run at the same time, so that each gets its share of the host.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from simtrain.system import num_processors
 Way = Literal["to_device", "to_host"]
 _WAYS: tuple[Way, ...] = ("to_device", "to_host")
 _ADAM_BYTES = 28
-"""Of each parameter: gradient, weight and both moments are read, all but the first written."""
+"""Bytes of a parameter: gradient, weight and moments are read, weight and moments written."""
 
 
 def host_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Copies both ways and Adam over each size; none on a CPU, which is its own host."""
+    """Points of copies both ways and Adam, of each size; none on a CPU, which is its own host."""
     if timer.device != "cuda":
         return []
     copies = [
@@ -69,7 +69,7 @@ def _measure_copy(way: Way, num_bytes: int, timer: Timer) -> dict[str, Any]:
 
 
 def _measure_adam(num_bytes: int, timer: Timer) -> dict[str, Any]:
-    """By the host's clock, on this rank's share of its cores."""
+    """Time Adam by the host's clock, on this rank's share of the cores."""
     host = replace(timer, device="cpu")
     with _share_of_cores(timer.ranks.per_node):
         return {"time": host.time(adam_runs(num_bytes, host))}
@@ -95,7 +95,7 @@ def _adam_bytes(num_bytes: int) -> int:
 
 @contextmanager
 def _share_of_cores(num_ranks: int) -> Iterator[None]:
-    """torchrun gives each process one thread; an optimizer on the host uses its share of them."""
+    """Let torch use this rank's share of the cores; torchrun gives each process one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(max(num_processors() // num_ranks, 1))
     try:

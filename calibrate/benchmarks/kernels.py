@@ -1,8 +1,7 @@
 """Times the memory-bound kernels of a layer and of the optimizer, and launches.
 
-Each is what `torch_layer`, `torch_llama` and `torch_adam` run, which may be several kernels of
-torch's; its bytes are those that simtrain has of it (`simtrain.workload`), as one fused kernel
-would move them. So the rate that follows is what a layer sees.
+Each benchmark runs an op of `torch_model`, which may be several kernels of torch. Its bytes are
+those of one fused kernel, as in `simtrain.workload`, so that the rate is that of a layer.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from calibrate.torch_model.layer import DROPOUT, bias_dropout_residual, causal_s
 from calibrate.torch_model.llama import rms_norm, rotated, swiglu
 
 _WIDTH = 1024
-"""Of norms and biases; each smaller than every number of elements that is measured."""
+"""Width of norms and biases, below every measured number of elements."""
 _HEAD_SIZE = 64
 _SEQ_LENGTH = 256
 _SCALE = 0.125
@@ -38,7 +37,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`bytes_per_element` of the elements that `prepare` makes a run of, on other data each."""
+    """A kernel that moves `bytes_per_element`; `prepare` makes a run of so many elements."""
 
     name: str
     family: Literal["fused", "stream"]
@@ -47,7 +46,7 @@ class Kernel:
 
 
 def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Every kernel over every number of elements, and the launch of one."""
+    """Points of every kernel and number of elements, and of the launch of a kernel."""
     cases = product(_KERNELS, sizes.kernel_elements)
     points = [_point(kernel, count, timer) for kernel, count in cases]
     return [*points, Point(LaunchRecord, {}, partial(_measure_launch, timer))]
@@ -67,7 +66,7 @@ def _measure(kernel: Kernel, count: int, timer: Timer) -> dict[str, Any]:
 
 
 def _measure_launch(timer: Timer) -> dict[str, Any]:
-    """Host seconds a launch, with nothing to wait for; on a CPU the kernel's own are in them."""
+    """Measure host seconds of a launch; on a CPU they include the kernel."""
     number = torch.zeros(1, device=timer.device)
     samples = [_launch_s(number, timer) for _ in range(_NUM_LAUNCH_SAMPLES)]
     return {"time": summary(timer.ranks.slowest(samples))}
@@ -92,7 +91,7 @@ def _scores(data: RandomData, count: int) -> Tensor:
 
 
 def _bias(values: Tensor) -> Tensor:
-    """Zeros: what is added in place must not grow from run to run."""
+    """Zeros, so that values do not grow when they are added in place."""
     return values.new_zeros(_WIDTH)
 
 
@@ -138,7 +137,7 @@ def _rotation(data: RandomData, count: int) -> Run:
 
 
 def _gradients(forward: Callable[[], Tensor], inputs: Sequence[Tensor], gradient: Tensor) -> Run:
-    """The backward pass of a kernel, of which the forward pass is run once."""
+    """The backward pass of a kernel, after one forward pass."""
     with torch.enable_grad():
         output = forward()
     return partial(torch.autograd.grad, output, inputs, gradient, retain_graph=True)
@@ -208,7 +207,6 @@ _KERNELS: Sequence[Kernel] = (
     Kernel("copy", "stream", 4, _copy),
     Kernel("Adam step", "stream", 38, _adam_step),
 )
-"""SwiGLU's elements are those of gate and values, of which half the number remain.
-
-Adam moves 28 bytes of states and gradient, 6 to write the 16-bit weights and 4 to zero.
+"""The elements of SwiGLU are gate and values; its output has half as many. Adam moves 28 bytes of
+states and gradient, 6 to write the 16-bit weights, and 4 to zero the gradient.
 """

@@ -1,10 +1,9 @@
-"""Times real layers, forward and backward: the paper's under Table 4's strategies, and today's.
+"""Times layers, forward and backward: the paper's under the strategies of Table 4, and Llama's.
 
-The fit sees one of them, the undivided strategy ("none") of the first size, to learn how fast
-products run inside a layer. Every other strategy of that size, and every strategy of every other
-size, is held out, so that what validates a profile is ten times what it has seen. So is every layer
-with fused attention, one for each size, and every layer of today's models, which has it too; one of
-them has its sequences divided instead of its weights.
+A fit uses one layer, the first size without recompute and sequence parallelism, to find the speed
+of products inside a layer. All others are held out to validate the profile, ten times as many:
+every other strategy and size, fused attention of each size, and all layers of Llama, one of which
+has its sequences divided instead of its weights.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import Scenario
 
 _NUM_LAYERS = 2
-"""Run in turn, so that no weight is still in a cache from its last use."""
+"""Layers that run in turn, so that no cache holds a weight from its last use."""
 _NUM_BUDGETS = 5
-"""A layer is many kernels, and what a profile is judged on: it gets the time of so many points."""
+"""Time budgets of a layer: it has many kernels, and judges the profile."""
 
 
 def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Every size under every strategy that this number of ranks can have, fused, and today's."""
+    """Points of every size and strategy that this number of ranks can have, fused, and Llama's."""
     paper = [
         _point(size, recompute, sequence, timer, held_out=bool(index) or not plain)
         for index, size in enumerate(sizes.layers)
@@ -61,7 +60,7 @@ def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
 
 def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """What CUDA and its allocator hold beside a layer's tensors; nothing on a CPU."""
+    """Point of the memory that CUDA and its allocator hold beside tensors; none on a CPU."""
     if timer.device != "cuda":
         return []
     scenario = _scenario(sizes.layers[0], Recompute.NONE, timer.ranks.size, sequence=False)
@@ -69,7 +68,7 @@ def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
 
 def _strategies(num_ranks: int) -> Iterator[tuple[Recompute, bool, bool]]:
-    """Table 4's: recompute, sequence parallelism (of several ranks only), and which is plain."""
+    """Strategies of Table 4: recompute, sequence parallelism, and True for the plain one."""
     yield Recompute.NONE, False, True
     if num_ranks > 1:
         yield Recompute.NONE, True, False
@@ -117,7 +116,7 @@ def _model(size: LayerSize) -> Data:
 
 
 def _measure(data: dict[str, Any], timer: Timer) -> dict[str, Any]:
-    """Forward and backward one after the other, weight gradients into fp32 as in training."""
+    """Time forward and backward in turn; weight gradients are fp32, as in training."""
     patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
     forward, backward = patient.time_parts(_passes(data, timer.device))
     return {"forward": forward, "backward": backward}

@@ -1,4 +1,4 @@
-"""Measures a machine point by point, each written as it comes; what is there is not redone."""
+"""Measures a machine point by point; points whose record exists are not measured again."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from calibrate.records.schema import IterationRecord
 from simtrain.errors import InputError, Problem
 
 _MAX_REVISITS = 3
-"""Visits of what is doubted: on a machine that is busy all the time none would be enough."""
+"""Times that doubtful points are measured again: a machine may be busy all the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a measurement came to: by how many ranks, and the records there were and are new."""
+    """The ranks of a measurement, and its numbers of old and of new records."""
 
     ranks: Ranks
     num_before: int
@@ -42,12 +42,11 @@ class Measured:
 
 
 def measure(folder: Path, device: str, sizes: Sizes, parts: Collection[Part]) -> Measured:
-    """Measure what `folder` does not have yet, on "cuda" or "cpu".
+    """Measure the points whose records `folder` lacks, on "cuda" or "cpu".
 
     Raises:
-        InputError: E702, E714: what measuring needs is not there; E715, another rank died, or
-            torchrun; E716, collectives alone were asked for and there is one process; or as
-            `RecordFile`.
+        InputError: E702, no GPU; E714, no NCCL; E715, another rank or torchrun died; E716, one
+            process shall measure collectives only; or as `RecordFile`.
     """
     launcher = os.getppid()
     with joined(device) as ranks:
@@ -70,12 +69,12 @@ def measure(folder: Path, device: str, sizes: Sizes, parts: Collection[Part]) ->
 
 
 def points_of(parts: Collection[Part], sizes: Sizes, timer: Timer) -> list[Point]:
-    """All that there is to measure of these parts, in order."""
+    """All points of these parts, in order."""
     return [point for part in Part if part in parts for point in _PARTS[part](sizes, timer)]
 
 
 def _open(folder: Path, device: str, ranks: Ranks) -> tuple[RecordFile | None, set[str]]:
-    """The file, which rank 0 alone has, and what it holds, which all know."""
+    """The file, on rank 0 alone, and the identities of its records, on all ranks."""
     file, known, failure = None, set[str](), None
     if ranks.is_first:
         try:
@@ -90,10 +89,7 @@ def _open(folder: Path, device: str, ranks: Ranks) -> tuple[RecordFile | None, s
 
 
 def _revisit(points: Sequence[Point], file: RecordFile | None, ranks: Ranks, launcher: int) -> None:
-    """Measure again, later, those of the points that a fit would doubt.
-
-    Where the machine did something else for a moment, it is enough that this is over.
-    """
+    """Measure the doubtful points again: the machine may have been busy for a moment."""
     doubted = ranks.from_first(set(map(identity, doubtful(file.records))) if file else None)
     for point in points:
         if point.identity in doubted:

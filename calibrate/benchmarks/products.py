@@ -29,7 +29,7 @@ _FP8_CAPABILITY = 8, 9
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """C[m, n] = A[m, k] B[k, n], `batch` times, as `records.GemmRecord` has it."""
+    """A product C[m, n] = A[m, k] B[k, n], `batch` times, like `GemmRecord`."""
 
     m: int
     n: int
@@ -47,7 +47,7 @@ class Product:
 
 
 def product_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Every product once."""
+    """Points of all products, each once."""
     dtypes = [dtype for dtype in sizes.dtypes if dtype != "fp8" or multiplies_fp8(timer.device)]
     products = dict.fromkeys(_products(replace(sizes, dtypes=tuple(dtypes))))
     return [
@@ -56,7 +56,7 @@ def product_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
 
 def multiplies_fp8(device: str) -> bool:
-    """Whether a device has products of fp8 numbers."""
+    """True if a device multiplies fp8."""
     if device != "cuda" or not torch.cuda.is_available():
         return False
     return torch.cuda.get_device_capability() >= _FP8_CAPABILITY
@@ -72,7 +72,7 @@ def _products(sizes: Sizes) -> Iterator[Product]:
 
 
 def _linear_products(layer: LayerSize, tensor: int, dtype: str) -> Iterator[Product]:
-    """Forward, input gradient and weight gradient (into fp32) of QKV, projection and MLP."""
+    """The products of QKV, projection and MLP: forward, input and weight gradient (into fp32)."""
     hidden, tokens = layer.hidden, layer.tokens
     inner, wide = hidden // tensor, 4 * hidden // tensor
     linears = ((hidden, 3 * inner), (inner, hidden), (hidden, wide), (wide, hidden))
@@ -90,7 +90,7 @@ def _linear_products(layer: LayerSize, tensor: int, dtype: str) -> Iterator[Prod
 
 
 def _attention_products(layer: LayerSize, tensor: int) -> Iterator[Product]:
-    """QKᵀ, attention over V, and the gradient of V of each head."""
+    """The products QKᵀ, attention over V, and gradient of V of each head."""
     tokens, head_size = layer.seq_length, layer.hidden // layer.heads
     batch = layer.microbatch * layer.heads // tensor
     yield Product(tokens, tokens, head_size, "TN", batch=batch)
@@ -108,14 +108,14 @@ def _measure(product: Product, timer: Timer) -> dict[str, Any]:
 
 
 def product_runs(product: Product, timer: Timer) -> list[Run]:
-    """The product over operands in turn."""
+    """The product over several operands in turn."""
     drawn = torch.bfloat16 if product.dtype == "fp8" else DTYPES[product.dtype]
     data = random_data(timer.device, drawn)
     return [run_of(product, data) for _ in range(timer.copies(product.moved_bytes))]
 
 
 def run_of(product: Product, data: RandomData) -> Run:
-    """The product of numbers that are taken of `data`."""
+    """The product of numbers of `data`."""
     left, right = _operands(product, data)
     if product.dtype == "fp8":
         # Adds up in fp32 throughout, as frameworks do for gradients.

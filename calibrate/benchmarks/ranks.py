@@ -15,7 +15,7 @@ import torch.distributed as dist
 from simtrain.errors import InputError
 
 _TIMEOUT = timedelta(minutes=5)
-"""How long a rank waits for the others; no measurement keeps them apart for that long."""
+"""Time that a rank waits for the others, above the longest time of any measurement."""
 
 
 @dataclass(frozen=True, slots=True)

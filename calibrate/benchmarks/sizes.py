@@ -1,4 +1,4 @@
-"""What is measured how long: small sizes for CPUs, real ones for GPUs, few of them where quick."""
+"""The sizes of a measurement: small ones for CPUs, real ones for GPUs, few for `--quick`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Part(StrEnum):
-    """What can be measured by itself."""
+    """A part of a measurement."""
 
     PRODUCTS = "products"
     KERNELS = "kernels"
@@ -18,7 +18,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayerSize:
-    """An undivided layer and the microbatch that it is given."""
+    """An undivided layer and its microbatch."""
 
     hidden: int
     heads: int
@@ -33,7 +33,7 @@ class LayerSize:
 
 @dataclass(frozen=True, slots=True)
 class LlamaSize(LayerSize):
-    """With `groups` of queries and a gated MLP of `ffn` channels, or so many `experts` of them."""
+    """A Llama layer: `groups` of queries, a gated MLP of `ffn` channels or `experts` of them."""
 
     groups: int
     ffn: int
@@ -42,15 +42,19 @@ class LlamaSize(LayerSize):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes to measure; `budget_s` is about what each timing may take.
+    """The sizes to measure.
 
-    `products` are the layers whose matrix products are measured, divided by each of `tensor`, and
-    in `dtypes` beside bf16 those of the first one, undivided (fp8 if the device multiplies it).
-    `kernel_elements` and `array_bytes`
-    are those of memory-bound kernels and of collectives, `attention_heads` (of all sequences) and
-    `attention_lengths` those of fused attention, `host_bytes` those of copies and of Adam steps
-    that a GPU's host does; `layers` are the paper's, `llama_layers` today's; each model is trained
-    `num_iterations`, and only small ones where `is_quick`.
+    Args:
+        budget_s: about the time of each timing.
+        products: layers whose products are measured, divided by each of `tensor`.
+        dtypes: further data types of the first layer, undivided (fp8 if the device multiplies it).
+        kernel_elements, array_bytes: sizes of memory-bound kernels and of collectives.
+        attention_heads, attention_lengths: sizes of fused attention; heads of all sequences.
+        layers, llama_layers: layers of the paper and of Llama.
+        overlap: the layer whose products overlap collectives.
+        num_iterations: timed iterations of each model.
+        host_bytes: sizes of copies and Adam steps of a GPU's host.
+        is_quick: trains small models only.
     """
 
     budget_s: float

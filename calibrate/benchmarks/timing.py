@@ -1,4 +1,4 @@
-"""Times what runs on a device: warmed up, by the device's clock, on data that no cache holds."""
+"""Times work on a device: warmed up, by the device's clock, on data that no cache holds."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from calibrate.records.schema import Timing
 Run = Callable[[], object]
 
 _SAMPLE_S = {"cuda": 2e-3, "cpu": 5e-3}
-"""A sample repeats what is shorter, so that neither clock, start nor scheduler counts."""
+"""Least length of a sample, so that clock, start and scheduler do not count."""
 _MAX_REPEATS = 200
 _NUM_SAMPLES = 5, 50
 _MIN_ROUNDS, _MAX_ROUNDS = 2, 4
 _AGREEMENT = 0.05
 _MAX_COPIES = 64
 _CACHE_BYTES = {"cuda": 256 << 20, "cpu": 64 << 20}
-"""More than twice the last cache of any device of today's but servers' largest CPUs."""
+"""More than twice the last cache of any device but the largest CPUs of servers."""
 _SPIN_HZ = 2e9
-"""At most as many cycles has a GPU a second; slower ones only spin longer."""
+"""The highest clock of a GPU; slower ones spin longer."""
 _LONGEST_SPIN_S = 0.1
 
 
@@ -40,20 +40,20 @@ def summary(samples: Sequence[float]) -> Timing:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Times on one device, about `budget_s` a time, and as slow as the slowest of the ranks."""
+    """Times work on one device, about `budget_s` long; a time is that of the slowest rank."""
 
     device: str
     budget_s: float
     ranks: Ranks = field(default_factory=Ranks)
 
     def copies(self, num_bytes: int) -> int:
-        """How many operands of `num_bytes` to use in turn, so that none is still in a cache."""
+        """Number of operands of `num_bytes` to use in turn, so that no cache holds one."""
         return min(math.ceil(_CACHE_BYTES[self.device] / num_bytes) + 1, _MAX_COPIES)
 
     def time(self, runs: Sequence[Run]) -> Timing:
-        """Seconds of one run, taken in turn; no runs are those of a rank that has no part.
+        """Seconds of one of the runs, which run in turn; a rank outside the group has none.
 
-        The device waits until the host has queued a whole sample: the host's time is not counted.
+        The device waits until the host has queued a whole sample: the host's time does not count.
         """
         run = in_turn(runs)
         host_s, total_s = self._warm_up([run])
@@ -70,15 +70,14 @@ class Timer:
         return timing
 
     def time_parts(self, parts: Sequence[Run]) -> list[Timing]:
-        """Seconds of each of some parts that run one after another, as the host launches them."""
+        """Seconds of each of several runs in a row, as the host launches them."""
         _, total_s = self._warm_up(parts)
         return self._undisturbed(lambda: self._parts(parts), total_s)
 
     def _undisturbed(self, take: Callable[[], list[float]], sample_s: float) -> list[Timing]:
-        """The fastest round of samples: what else a machine does can only slow it.
+        """The fastest round of samples: other work of a machine only slows it.
 
-        There are rounds until the two fastest agree. All ranks see the same times, and stop
-        together.
+        Rounds end when the two fastest agree. All ranks see the same times, and end together.
         """
         count = _between(self.budget_s / _MIN_ROUNDS / sample_s, *_NUM_SAMPLES)
         rounds: list[list[Timing]] = []
@@ -93,7 +92,7 @@ class Timer:
             torch.cuda.synchronize()
 
     def _warm_up(self, runs: Sequence[Run]) -> tuple[float, float]:
-        """Host's and all seconds of these runs together, the second time that they run."""
+        """Host seconds and all seconds of the second execution of the runs."""
         for _ in range(2):
             self.ranks.meet()
             self.synchronize()
@@ -112,7 +111,7 @@ class Timer:
 
 
 def _upper_s(parts: Sequence[Timing]) -> float:
-    """About the upper quartiles: a median of times far apart may be low by chance."""
+    """Sum of about the upper quartiles: the median of scattered times may be low by chance."""
     return math.fsum(part.median_s + part.spread_s for part in parts)
 
 
@@ -122,13 +121,13 @@ def _agree(rounds: Sequence[Sequence[Timing]]) -> bool:
 
 
 def in_turn(runs: Sequence[Run]) -> Run:
-    """One of the runs after the other; nothing where there are none."""
+    """A run that takes the runs in turn; it does nothing if there are none."""
     turns = itertools.cycle(runs or [_nothing])
     return lambda: next(turns)()
 
 
 def _nothing() -> None:
-    """What a rank does that has no part."""
+    """The run of a rank outside the group."""
 
 
 def _cpu_parts(parts: Sequence[Run]) -> list[float]:
@@ -152,7 +151,7 @@ def _cuda_parts(parts: Sequence[Run], queued_s: float) -> list[float]:
 
 
 def spin(seconds: float) -> None:
-    """Keep the current CUDA stream busy for about so long."""
+    """Keep the current CUDA stream busy for about that time."""
     torch.cuda._sleep(int(min(seconds, _LONGEST_SPIN_S) * _SPIN_HZ))
 
 
@@ -182,7 +181,7 @@ class RandomData:
         self._next = 0
 
     def take(self, *sizes: int) -> Tensor:
-        """A contiguous tensor of these sizes, other numbers than the last one's where they last."""
+        """A contiguous tensor of these sizes, with the next numbers while they last."""
         count = math.prod(sizes)
         if count > len(self._values):
             return self._values.repeat(math.ceil(count / len(self._values)))[:count].view(sizes)

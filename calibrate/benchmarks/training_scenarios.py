@@ -1,4 +1,4 @@
-"""Which whole training iterations are measured, as plain data of simtrain's scenarios."""
+"""The scenarios of measured training iterations, as plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from calibrate.torch_model.models import Data, expert_split, gpt, llama
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A model, the sequences of a microbatch, and what is recomputed, one after the other."""
+    """A model, its microbatch, and the strategies of recompute."""
 
     model: Data
     micro: int
@@ -23,7 +23,7 @@ def _gpt(vocab: int, micro: int, *sizes: int) -> _Case:
 
 
 def _llama(vocab: int, micro: int, *sizes: int, groups: int, ffn: int, experts: int = 0) -> _Case:
-    """With fused attention, which leaves selective recompute nothing to save."""
+    """A Llama-like model with fused attention, so that selective recompute saves nothing."""
     model = llama(*sizes, groups=groups, ffn=ffn, experts=experts) | {"vocab_size": vocab}
     return _Case(model, micro, ("none", "full"), "fused")
 
@@ -50,14 +50,14 @@ _GPU = [
     _gpt(51200, 1, 6, 4096, 32, 2048),
     _llama(32768, 1, 6, 4096, 32, 4096, groups=8, ffn=14336),
 ]
-"""Layers, hidden size, heads and tokens; with Adam the largest takes 30 GB on one GPU."""
+"""Vocabulary, microbatch, layers, hidden size, heads, tokens; the largest takes 30 GB with Adam."""
 _MICROBATCHES = 4
 
 
 def iteration_cases(num_ranks: int, *, on_gpu: bool, quick: bool) -> list[Data]:
-    """Scenarios for `num_ranks` processes, every model under every split and recompute.
+    """Scenarios for `num_ranks` processes: every model under every split and recompute.
 
-    Outputs are not deallocated once they are sent, and a stage's output is sent whole.
+    Sent outputs are not deallocated, and a stage sends its output whole.
     """
     cases = (_GPU_QUICK if quick else _GPU) if on_gpu else (_CPU_QUICK if quick else _CPU)
     return [
@@ -69,7 +69,7 @@ def iteration_cases(num_ranks: int, *, on_gpu: bool, quick: bool) -> list[Data]:
 
 
 def _splits(num_ranks: int, model: Data) -> list[Data]:
-    """One rank; or all in a pipeline, all in a tensor-parallel group, and both by halves."""
+    """Splits: one rank; or all ranks tensor-parallel, all in a pipeline, and half in each."""
     if num_ranks == 1:
         return [{}]
     num_layers = model["num_layers"]

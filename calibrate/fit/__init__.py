@@ -1,1 +1,1 @@
-"""Figures and records in, entries of a hardware profile out."""
+"""Fits of hardware profiles to published figures and to records."""

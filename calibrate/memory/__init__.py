@@ -1,1 +1,1 @@
-"""Memory of layers and small GPTs: measured, and beside what simtrain simulates."""
+"""Memory of layers and small GPTs: measured, and compared with simtrain's."""

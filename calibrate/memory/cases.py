@@ -1,4 +1,4 @@
-"""What is run to hold memory as simulated against memory as measured: layers, and small GPTs."""
+"""The layers and small GPTs whose memory is measured and simulated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simtrain.scenario import Scenario
 class HeldBytes:
     """Bytes of tensors on one rank.
 
-    `states` between iterations, `kept` more after a forward pass, `peak` at most, states included.
+    `states` between iterations; `kept` by a forward pass beside them; `peak` with the states.
     """
 
     states: int
@@ -30,7 +30,7 @@ class HeldBytes:
 
     @property
     def passing(self) -> int:
-        """What comes and goes: the peak less the states."""
+        """The peak less the states."""
         return self.peak - self.states
 
 
@@ -54,14 +54,14 @@ class Case:
 
     @property
     def recompute(self) -> str:
-        """What is computed again, in words."""
+        """The recompute policy, in words."""
         policy = self.scenario.recompute
         if policy.method == "block":
             return f"{policy.strategy}, first {policy.num_layers}"
         return policy.strategy + (f" by {policy.num_layers}" if policy.num_layers > 1 else "")
 
     def simulated(self) -> HeldBytes:
-        """What simtrain says, without allocator's allowance and Megatron-LM's global buffer."""
+        """Simulate it, without the reserve of the allocator and Megatron-LM's global buffer."""
         profile = profile_of(self.scenario)
         plan = Plan.of(self.scenario, profile.cluster.domains)
         return _of_gpt(plan, profile) if self.whole else _of_layers(plan)
@@ -70,7 +70,7 @@ class Case:
 def case(
     model: dict[str, Any], recompute: Any, *, micro: int, whole: bool, backend: str = "unfused"
 ) -> Case:
-    """A model on one rank."""
+    """The case of a model on one rank."""
     batch = {"micro": micro, "global": 2 * micro}
     data = {"model": model, "batch": batch, "recompute": recompute, "attention_backend": backend}
     return Case(Scenario.model_validate(data), whole)
@@ -79,8 +79,8 @@ def case(
 def all_cases() -> list[Case]:
     """Layers of models of 0.35, 6.7 and 22 billion parameters, and GPTs of 0.12 and 0.4 billion.
 
-    Then two of today's layers, a small model of them, and layers with eight experts, with fused
-    attention.
+    Then layers of two Llama models, a small such model, and layers with eight experts, all with
+    fused attention.
     """
     layers = [
         case(gpt(4, hidden, heads, seq_length), recompute, micro=micro, whole=False)

@@ -17,7 +17,7 @@ EPSILON = 1e-8
 
 
 class MixedPrecisionAdam:
-    """Adam for `parameters`, each of which gets a `main_grad` that its gradients are added to.
+    """Adam for `parameters`, each with a `main_grad` to which its gradients are added.
 
     `gradients` are these, in the order of the parameters.
     """

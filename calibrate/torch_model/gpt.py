@@ -1,7 +1,7 @@
 """A small GPT in torch, whole or one stage of it, as Megatron-LM runs it.
 
 Word and position embeddings, dropout, the paper's layers under any recompute, a final norm, the
-output layer and the cross entropy; or today's layers, without positions and dropout. Tokens are
+output layer and the cross entropy; or Llama's layers, without positions and dropout. Tokens are
 [s, b]; hidden states [s, b, h].
 """
 
@@ -29,7 +29,7 @@ class Stage(nn.Module):
 
     Each rank of `group` holds its part of the vocabulary. `tied` shares the table with the output
     layer: on one stage as one parameter, on several as two that start differently unless seeded.
-    Raises ValueError when `group` is not the one that `shape` was divided for.
+    Raises ValueError if `group` does not divide the layer as `shape` does.
     """
 
     def __init__(
@@ -119,5 +119,5 @@ class LayerStack(nn.Module):
 
 
 def _within(unit: Unit) -> Recompute:
-    """What a layer of the unit recomputes by itself."""
+    """The recompute of a layer of the unit by itself."""
     return Recompute.SELECTIVE if "core_attention" in unit.regions else Recompute.NONE

@@ -1,9 +1,9 @@
 """The paper's transformer layer in torch, as Megatron-LM runs it (Figures 2 to 6).
 
 Activations are [s, b, h], or [s/t, b, h] outside the parallel linears under sequence
-parallelism. The layer keeps for its backward pass what the paper counts, and beside that only
-the layer norms' mean and reciprocal deviation of each token. Biases and residuals are added in
-place, so that torch's separate kernels hold no more than Megatron-LM's fused ones.
+parallelism. The layer keeps the tensors that the paper counts for its backward pass, and the mean
+and reciprocal deviation of each token in layer norms. Biases and residuals are added in place, so
+that torch's separate kernels hold no more than Megatron-LM's fused ones.
 
 All ranks of a tensor-parallel group must start from the same random seed: where they hold the
 same tokens their dropout masks must agree, and each rank draws as many numbers as the others.
@@ -43,11 +43,11 @@ DIVIDED_DIMENSION = {
     "mlp.experts_up_weight": 0,
     "mlp.experts_down_weight": 0,
 }
-"""The dimension along which the ranks divide a parameter; the others are whole on each rank."""
+"""The dimension of a parameter that ranks divide; other parameters are whole on each rank."""
 
 
 class Recompute(StrEnum):
-    """What is computed again in the backward pass: nothing, the attention core, the layer."""
+    """Recompute in the backward pass: nothing, the attention core, or the layer."""
 
     NONE = "none"
     SELECTIVE = "selective"
@@ -57,7 +57,7 @@ class Recompute(StrEnum):
 class TransformerLayer(nn.Module):
     """One layer on one rank: [s or s/t, b, h] to the same shape.
 
-    Raises ValueError when `group` is not the one that `shape` was divided for.
+    Raises ValueError if `group` does not divide the layer as `shape` does.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def fused_core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """The same in one kernel, which keeps a log-sum-exp a row and no scores (FlashAttention).
+    """The same in one kernel, which keeps a log-sum-exp per row and no scores (FlashAttention).
 
     All sequences' heads are heads of one, so that the output lies in memory as the projection reads
     it. A CPU's kernel has no dropout: torch would run the unfused ops instead.
@@ -193,7 +193,7 @@ def bias_dropout_residual(values: Tensor, bias: Tensor, residual: Tensor) -> Ten
 class _CausalSoftmax(torch.autograd.Function):
     """Softmax of the scaled scores [n, s, s] up to the diagonal; keeps its output only.
 
-    Composed of torch's own functions it would keep the mask of the upper triangle too.
+    Torch's own functions would keep the mask of the upper triangle too.
     """
 
     @staticmethod

@@ -1,8 +1,8 @@
-"""Blocks of today's dense layers in torch: grouped queries, SwiGLU, RMS norms, rotary embedding.
+"""Blocks of Llama layers in torch: grouped queries, SwiGLU, RMS norms, rotary embedding.
 
-They take the place of the paper's in `torch_layer.TransformerLayer`. What is one kernel in
-Transformer Engine and FlashAttention is one here (`kernel`). There are neither biases nor dropout.
-A norm keeps its reciprocal deviation, a number in fp32 for each token, beside what simtrain counts.
+They replace the paper's blocks in `TransformerLayer`. Kernels of Transformer Engine and
+FlashAttention are one kernel here too (`kernels`). There are neither biases nor dropout. A norm
+keeps its reciprocal deviation, an fp32 number for each token, which simtrain does not count.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ class RmsNorm(nn.Module):
 
 
 class _MetaCore(torch.autograd.Function):
-    """What a fused kernel keeps and returns: torch has none on the meta device.
+    """A fused kernel on the meta device, where torch has none, with its output and kept tensors.
 
-    Kept are its operands, its output and the log-sum-exp of each row.
+    It keeps its operands, its output and the log-sum-exp of each row.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The models that are measured, as plain data of simtrain's scenarios."""
+"""The measured models, as plain data of scenarios."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LLAMA: Data = {
 
 
 def gpt(num_layers: int, hidden: int, heads: int, seq_length: int) -> Data:
-    """The paper's."""
+    """A GPT of the paper."""
     return {
         "num_layers": num_layers,
         "hidden_size": hidden,
@@ -38,9 +38,9 @@ def llama(
     experts: int = 0,
     top_k: int = 2,
 ) -> Data:
-    """Grouped queries, SwiGLU, RMS norms and rotary embedding; no biases and no dropout.
+    """A model with grouped queries, SwiGLU, RMS norms and rotary embedding; no biases, no dropout.
 
-    Each layer has an MLP of `ffn` channels, or so many experts of them.
+    Each layer has an MLP of `ffn` channels, or `experts` of them.
     """
     sizes = gpt(num_layers, hidden, heads, seq_length)
     mlp: Data = {"ffn_hidden_size": ffn}

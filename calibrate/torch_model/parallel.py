@@ -1,10 +1,9 @@
 """Tensor and sequence parallelism in torch: the operators f, f̄, g and ḡ (Figures 4 to 6).
 
 Activations are [tokens, batch, width] with the sequence first, so that one rank's part of it
-is contiguous. The order of the collectives and what each hides behind is that of Megatron-LM's
-`LinearWithGradAccumulationAndAsyncCommunication`. So is the gradient of a weight: where the weight
-has a `main_grad`, the product adds into it (Megatron-LM's `wgrad_gemm_accum_fp32`); where it has
-none, autograd adds the gradients up.
+is contiguous. The order and the overlap of collectives are those of Megatron-LM's
+`LinearWithGradAccumulationAndAsyncCommunication`. The gradient of a weight adds into its
+`main_grad` (Megatron-LM's `wgrad_gemm_accum_fp32`); autograd adds up those of a weight without.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class TensorGroup:
-    """The `size` ranks that share a layer; `process_group` None is all ranks there are.
+    """The `size` ranks that share a layer; `process_group` None is the group of all ranks.
 
-    `sequence_parallel` says that outside the parallel linears each rank holds 1/size of the
-    tokens. Alone (`size` 1) a rank needs no process group, and nothing is sent.
+    With `sequence_parallel` each rank holds 1/size of the tokens outside the parallel linears.
+    One rank needs no process group, and sends nothing.
     """
 
     size: int = 1

@@ -1,4 +1,4 @@
-"""Where a process stands in a scenario's grid: tensor-parallel ranks innermost, then stages."""
+"""The place of a process in a scenario: tensor-parallel ranks innermost, then stages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from simtrain.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A rank's stage and whom it shares what with; `ends` has first and last stage, if it is one.
+    """The stage and the groups of a rank; first and last stages form `ends`.
 
-    `everyone` is None where a process is alone.
+    `everyone` is None if there is one process.
     """
 
     stage: int
@@ -27,10 +27,9 @@ class Place:
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
-        """This process's place; all processes must ask together, for groups are made.
+        """The place of this process; all processes must call it together, since it makes groups.
 
-        Raises ValueError when the scenario needs another number of processes than there are, or
-        replicas.
+        Raises ValueError if the scenario needs another number of processes, or replicas.
         """
         split = scenario.parallelism
         num_ranks = dist.get_world_size() if dist.is_initialized() else 1
@@ -51,7 +50,7 @@ class Place:
 
 
 def _own_group(groups: list[list[int]]) -> dist.ProcessGroup | None:
-    """Makes each group, and returns the one that this process belongs to, if any."""
+    """Make each group, and return the one of this process, if any."""
     made = [(ranks, dist.new_group(ranks)) for ranks in groups]
     assert len(set(itertools.chain(*groups))) == sum(map(len, groups)), "a rank is in one group"
     own = [group for ranks, group in made if dist.get_rank() in ranks]

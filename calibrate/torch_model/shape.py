@@ -13,10 +13,10 @@ from simtrain.scenario.model import Model
 class LayerShape:
     """Sizes of one transformer layer on one rank; lengths in elements.
 
-    `seq_length` are this rank's tokens of a sequence, which `context` ranks divide. `groups` are
-    the heads of keys and values (None: as many as of queries). `is_llama` has RMS norms, rotary
-    embedding, SwiGLU and no biases and dropout, instead of the paper's layer. Such a layer can have
-    `experts` instead of an MLP, divided over the tensor-parallel ranks.
+    `seq_length` counts this rank's tokens of a sequence, which `context` ranks divide; `groups` the
+    heads of keys and values (None: as many as of queries). `is_llama` replaces the paper's layer by
+    one with RMS norms, rotary embedding, SwiGLU, and no biases and dropout. It can have `experts`
+    instead of an MLP, divided over the tensor-parallel ranks.
     """
 
     seq_length: int
@@ -37,7 +37,7 @@ class LayerShape:
 
     @classmethod
     def of(cls, scenario: Scenario) -> LayerShape:
-        """The shape that a scenario's layers have on each rank."""
+        """The shape of a scenario's layers on each rank."""
         return cls(
             seq_length=scenario.model.seq_length // scenario.parallelism.context,
             microbatch=scenario.batch.micro,
@@ -63,7 +63,7 @@ class LayerShape:
 
     @property
     def local_tokens(self) -> int:
-        """Tokens that layer norms and dropouts see on this rank: s · b, or s · b / t."""
+        """Tokens in layer norms and dropouts on this rank: s · b, or s · b / t."""
         return self.tokens // self.tensor if self.sequence_parallel else self.tokens
 
     @property

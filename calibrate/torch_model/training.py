@@ -1,8 +1,8 @@
-"""A small GPT really trained: the passes and messages of simtrain's schedules run on ranks.
+"""Trains a small GPT: ranks run the passes and messages of simtrain's schedules.
 
 A rank runs its stage's actions and blocking exchanges in the order in which simtrain simulates them
 (`schedules.blocking_steps`), then what Megatron-LM does after the last backward pass
-(`workload.optimizer`). Tokens are random: what they say does not change how long they take.
+(`workload.optimizer`). Tokens are random, since times do not depend on them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SEED = 1234
 
 
 class Training:
-    """One rank of a scenario in training; its peers must call what it calls.
+    """One rank of a scenario in training; its peers must make the same calls.
 
-    Raises ValueError when the scenario needs another number of processes than there are.
+    Raises ValueError if the scenario needs another number of processes.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Training:
         self._kept: dict[int, tuple[Tensor, Tensor]] = {}
 
     def iteration(self) -> Tensor:
-        """Data, loss, backward, optimizer; the mean loss, 0 where it is another stage's."""
+        """Run data, loss, backward and optimizer; return the mean loss, 0 before the last stage."""
         loss = self.passes()
         self.finish_gradients()
         self.clip_gradients()
@@ -59,7 +59,7 @@ class Training:
         return loss
 
     def passes(self) -> Tensor:
-        """All forward and backward passes; the gradients add up in `main_grad`."""
+        """Run all forward and backward passes; the gradients add up in `main_grad`."""
         batch = self._batch()
         loss = torch.zeros((), device=self.device)
         for step in self._steps:
@@ -73,7 +73,7 @@ class Training:
 
     @torch.no_grad()
     def finish_gradients(self) -> None:
-        """Average over the replicas, and sum what several ranks have of the same parameter."""
+        """Average over the replicas, and sum gradients of a parameter that several ranks hold."""
         torch._foreach_div_(self.optimizer.gradients, float(self.scenario.parallelism.data))
         if self.place.tensor.sequence_parallel:
             for parameter in self._undivided():
@@ -93,7 +93,7 @@ class Training:
         torch._foreach_mul_(gradients, (LARGEST_NORM / (squared.sqrt() + 1e-6)).clamp(max=1.0))
 
     def _build(self) -> Stage:
-        """Weights from one seed on every rank, so that what ranks share starts equal."""
+        """Build the stage from one seed on every rank, so that shared weights start equal."""
         torch.manual_seed(_SEED)
         place, scenario = self.place, self.scenario
         stage = Stage(
@@ -157,13 +157,13 @@ class Training:
         return dist.P2POp(dist.irecv, tensor, self.place.peer(message.sender))
 
     def _undivided(self) -> list[Tensor]:
-        """Parameters of which each rank saw only its own tokens: layer norms and some biases."""
+        """Parameters with a gradient of the rank's own tokens only: layer norms, some biases."""
         named = self.stage.named_parameters()
         return [value for name, value in named if not _is_divided(name, self.place.tensor)]
 
 
 def _counted_here(stage: Stage, *, tied: bool) -> list[float]:
-    """1 for each parameter that this rank counts in the norm, 0 for one that another does.
+    """1 for each parameter that this rank counts in the norm, 0 for those of other ranks.
 
     Undivided parameters count on the first tensor-parallel rank, a tied table on the first stage.
     """
@@ -175,7 +175,7 @@ def _counted_here(stage: Stage, *, tied: bool) -> list[float]:
 
 
 def _is_divided(name: str, group: TensorGroup) -> bool:
-    """Whether each rank has its own part of a parameter; of positions, those of its tokens."""
+    """True if each rank has its own part of a parameter; of positions, those of its tokens."""
     if name == "positions":
         return group.sequence_parallel
     return name in ("words", "output") or name.endswith(tuple(DIVIDED_DIMENSION))

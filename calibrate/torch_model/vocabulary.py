@@ -1,4 +1,4 @@
-"""Word embeddings and cross entropy, each rank with its part of the vocabulary.
+"""Word embeddings and cross entropy over a vocabulary that ranks divide.
 
 Sources: Megatron-LM's `VocabParallelEmbedding` and `vocab_parallel_cross_entropy`. Tokens and
 labels are [s, b], v is the vocabulary and a rank's part of it [rank v/t, (rank + 1) v/t).
@@ -34,8 +34,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, group: TensorGroup | None = No
 class _CrossEntropy(torch.autograd.Function):
     """Megatron-LM's `vocab_parallel_cross_entropy`, which subtracts the maximum in place.
 
-    The softmax takes the place of the logits [s, b, v/t] that it is given, and the gradient that of
-    the softmax. Versions between 2022 and June 2024 subtract into a copy.
+    The softmax overwrites the logits [s, b, v/t], and the gradient overwrites the softmax.
+    Versions between 2022 and June 2024 subtract into a copy.
     """
 
     @staticmethod
@@ -62,7 +62,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _own(tokens: Tensor, num_words: int, group: TensorGroup) -> tuple[Tensor, Tensor]:
-    """Rows of this rank's part, 0 where the word is another rank's; and where that is so."""
+    """Rows of this rank's part, 0 for words of other ranks, and the mask of those words."""
     rows = tokens - group.rank * num_words
     elsewhere = (rows < 0) | (rows >= num_words)
     return rows.masked_fill_(elsewhere, 0), elsewhere

@@ -1,1 +1,1 @@
-"""A profile beside measurements that it was not fitted on."""
+"""Validation of a profile on measurements that no fit used."""

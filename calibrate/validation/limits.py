@@ -1,4 +1,4 @@
-"""What errors a validation allows."""
+"""The limits of errors in a validation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simtrain.errors import InputError, Problem
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Largest |errors| that are OK, as fractions; a peak is held against `memory_worst`.
+    """Largest |errors| that are OK, as fractions; `memory_worst` is that of a peak.
 
     Raises:
         InputError: one is no number, infinite or negative.
