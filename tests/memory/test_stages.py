@@ -236,6 +236,13 @@ def test_16_bit_gradients_are_copied_for_the_step() -> None:
     number = stage.components_bytes["parameters"] // 2
     assert stage.peak_name == "optimizer step"
     assert stage.buffers_bytes["gradients in fp32"] == 4 * number
+    sharded = small(
+        grid | {"data": 4},
+        model=tiny,
+        precision={"gradients": "bf16"},
+        memory={"zero_stage": 1},
+    )
+    assert buffers_of(sharded)["gradients in fp32"] == number
     (accumulated,) = memory_of(small(grid, model=tiny)).stages
     assert accumulated.peak_name == "0B0"
     result = simulate(scenario)

@@ -160,6 +160,15 @@ def test_published_kernels_without_a_mask(
         assert 1e3 * attention_seconds(work, machine) == pytest.approx(measured_ms, rel=0.075)
 
 
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_the_last_kernel_of_a_ring_reads_what_is_saved(num_ranks: int) -> None:
+    """Backward the rank's own keys come last; what other steps see travels."""
+    backward = layer_ops(divided(num_ranks))[1]
+    reads = [{one.name for one in op.reads} for op in backward if "attention gradient" in op.name]
+    assert reads[:-1] == [set()] * (num_ranks - 1)
+    assert reads[-1] == {"attention output", "query and key", "softmax log-sum-exp", "value"}
+
+
 # ----------------------------------------------------------------------------------- what it sends
 
 

@@ -140,6 +140,7 @@ def test_parameters_of_a_whole_model(scenario: Scenario, tied: bool) -> None:
     (whole,) = plan_of(scenario.model_copy(update={"model": model})).stage_parameters
     tables = 1 if tied else 2
     assert whole.total == 12 * h * h + 13 * h + (tables * v + s) * h + 2 * h
+    assert whole.tied == (v * h if tied else 0)
 
 
 @given(layer_scenarios())

@@ -10,7 +10,7 @@ from simtrain.memory.working import pass_memory
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
 from simtrain.workload.ops import total_flops, total_model_flops
-from simtrain.workload.work import CollectiveKind
+from simtrain.workload.work import CollectiveKind, Elementwise
 from tests.helpers.expert_models import (
     EXPERTS,
     FFN,
@@ -223,5 +223,8 @@ def test_saved_bytes_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None
     experts = rows * (2 * HIDDEN + 2 * 3 * FFN // split.ranks_of_expert + router)
     order = 8 * (rows if split.expert_dispatch == "all_gather" else sent_rows)
     shared = 2 * 3 * TOKENS * size.get("shared_ffn_hidden_size", 0) // t
+    (scatter,) = (op for op in layer(scenario) if op.name == "router scatter")
+    assert isinstance(scatter.work, Elementwise)
+    assert scatter.work.write_bytes == local * EXPERTS * (router + 1)
     memory = pass_memory(plan_of(scenario).layers_pass(1, "F"))
     assert memory.left_bytes == norms + core + scores + experts + order + shared

@@ -227,6 +227,22 @@ def test_copies_of_weights_and_what_is_gathered(keeps: bool) -> None:
         assert moved(step["weight_cast"]) == {"weights to fp8": (2 * weights, 2 * weights)}
 
 
+def test_tensorwise_scales_read_all_weights_before_they_are_cast() -> None:
+    weights = 2 * WEIGHTS // T
+    step = step_of(
+        modern(
+            fp8("tensorwise"),
+            parallelism={"data": 2},
+            batch={"micro": 1, "global": 2},
+            memory={"zero_stage": 1},
+        )
+    )
+    assert moved(step["weight_cast"]) == {
+        "weights largest": (2 * weights, 0),
+        "weights to fp8": (2 * weights, 2 * weights),
+    }
+
+
 def test_the_page_of_memory_says_what_each_buffer_is() -> None:
     plan = plan_of(modern(fp8()))
     running, stepping = buffers_of(plan, plan.stage_parameters[0], 0)
