@@ -110,6 +110,8 @@ def test_distribute_keeps_a_part_of_each_input(
     part = layer_input(shape_of(scenario)) // scenario.parallelism.tensor
     policy = full(num_layers=unit, distribute=True)
     assert kept(scenario, num_layers, policy) == -(-num_layers // unit) * part
+    blocks = full(method="block", num_layers=num_layers, distribute=True)
+    assert kept(scenario, num_layers, blocks) == num_layers * part
 
 
 @given(WHOLE_INPUTS, LAYERS)
