@@ -82,13 +82,13 @@ def main() -> None:
     try:
         app()
     except SimtrainError as error:
-        print(error, file=sys.stderr)
+        emit(f"{error}\n", sys.stderr)
         raise SystemExit(error.exit_code) from None
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
         name = f"{str(error.filename)[:_LONGEST_NAME]}..."
-        print(InputError.of("E102", f"cannot be read: {error.strerror}: {name}"), file=sys.stderr)
+        emit(f"{InputError.of('E102', f'cannot be read: {error.strerror}: {name}')}\n", sys.stderr)
         raise SystemExit(InputError.exit_code) from None
     finally:
         # Skip Python's collection at exit, which takes a fifth of a search. With duckdb it must

@@ -75,15 +75,24 @@ def simulate_fitting(
     """
     check_values(scenario)
     if not is_open(scenario):
-        _check_fits(scenario, simulate_memory(scenario), report_trial)
+        check_fits(scenario, simulate_memory(scenario), report_trial)
     result = simulate(scenario, engine=engine)
-    _check_fits(scenario, result.memory, report_trial)
+    check_fits(scenario, result.memory, report_trial)
     return result
 
 
-def _check_fits(
-    scenario: Scenario, memory: MemoryReport, report_trial: Callable[[str], None]
+def check_fits(
+    scenario: Scenario,
+    memory: MemoryReport,
+    report_trial: Callable[[str], None] = lambda words: None,
 ) -> None:
+    """Refuse a scenario that needs more memory than a GPU has.
+
+    `report_trial` is called with each change that is tried.
+
+    Raises:
+        DoesNotFitError: with the cheapest change that makes it fit.
+    """
     if not memory.fits:
         remedy = cheapest_change(scenario, simulate, simulate_memory, report_trial)
         raise does_not_fit(scenario, memory, remedy)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import typer
-
 from simtrain.commands.shared import (
     JsonOption,
     OutOption,
@@ -15,8 +13,6 @@ from simtrain.commands.shared import (
     status,
 )
 
-DOES_NOT_FIT = 3
-
 
 def memory(
     scenario: ScenarioArgument,
@@ -24,7 +20,9 @@ def memory(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Show peak memory per pipeline stage by component; exits with 3 if it does not fit.
+    """Show peak memory per pipeline stage by component.
+
+    A scenario that does not fit exits with 3 and names the cheapest change that makes it fit.
 
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
@@ -32,7 +30,7 @@ def memory(
     from simtrain.output_folder import make_picture_folder
     from simtrain.pages.memory_page import memory_page
     from simtrain.scenario import load_scenario
-    from simtrain.simulation import simulate
+    from simtrain.simulation import check_fits, simulate
 
     loaded = load_scenario(scenario, overrides or ())
     if out:
@@ -44,4 +42,5 @@ def memory(
     page = partial(memory_page, result.memory)
     show(as_json, result.memory.to_json, page, loaded.cluster)
     if not result.memory.fits:
-        raise typer.Exit(DOES_NOT_FIT)
+        with status("looking for a change with which it fits") as tell:
+            check_fits(loaded, result.memory, tell)

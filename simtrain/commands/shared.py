@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -95,13 +95,14 @@ def text_width() -> int:
     return console.width if console.is_terminal else _PLAIN_WIDTH
 
 
-def emit(text: str) -> None:
-    """Write to stdout; a reader that has seen enough (`| head`) is no error."""
+def emit(text: str, stream: TextIO | None = None) -> None:
+    """Write to stdout or another stream; that its reader has gone (`| head`) is no error."""
+    stream = stream or sys.stdout
     try:
-        print(text, end="", flush=True)
+        print(text, end="", file=stream, flush=True)
     except BrokenPipeError:
-        # So that nothing fails again when Python flushes stdout at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # So that nothing fails again when Python flushes the stream at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def simulated(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> Result:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from simtrain.pages.tables import table_of
 from simtrain.scenario import REASONS
+from simtrain.strict_yaml import as_scalar
 from simtrain.sweep.axes import describe_point
 from simtrain.sweep.counts import BestPoint
 from simtrain.sweep.folder import SweepFolder
@@ -123,6 +124,8 @@ def _shown(value: Any) -> str:
     match value:
         case None:
             return "-"
+        case bool():
+            return as_scalar(value)
         case float():
             return f"{value:.6g}"
     return str(value)

@@ -271,9 +271,12 @@ RULES = tuple(sorted(_RULES, key=lambda rule: rule.code))
 
 def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
     """The rule that a job fits on `num_nodes` nodes with `gpus_per_node` GPUs each."""
-    available = gpus_per_node * num_nodes
 
     def check(scenario: Scenario) -> Violation | None:
+        # The scenario's own number of nodes: that of the cluster too, unless it is a remedy.
+        written = scenario.hardware.get("cluster", {}).get("num_nodes")
+        nodes = written if isinstance(written, int) else num_nodes
+        available = gpus_per_node * nodes
         if scenario.num_gpus <= available:
             return None
         split = scenario.parallelism
@@ -281,12 +284,13 @@ def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
         sizes = " x ".join(str(getattr(split, axis)) for axis in axes)
         return Violation(
             f"parallelism.{' x '.join(axes)} is {sizes} = {scenario.num_gpus} GPUs, but the "
-            f"cluster has {available} ({num_nodes} nodes of {gpus_per_node})",
+            f"cluster has {available} ({nodes} nodes of {gpus_per_node})",
             {
                 "parallelism.data": near_divisors(split.data, scenario.batch.global_),
                 "parallelism.context": numbers_of_context_ranks(scenario),
                 "parallelism.pipeline": numbers_of_stages(scenario, at_least=1),
                 "parallelism.tensor": numbers_of_ranks(scenario, at_least=1),
+                "hardware.cluster.num_nodes": [-(-scenario.num_gpus // gpus_per_node)],
             },
         )
 

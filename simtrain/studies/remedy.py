@@ -153,7 +153,7 @@ def does_not_fit(
                 f"needs {gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of "
                 f"its GPU, {gib(report.missing_bytes)} GiB too much",
                 reason=f"at its fullest, in {fullest.peak_name}, it holds (GiB) {', '.join(parts)}",
-                fix=f"{_advice(remedy)}, or --allow-oom to simulate it all the same",
+                fix=f"{_advice(remedy)}, or run --allow-oom to simulate it all the same",
             )
         ]
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simtrain.errors import Location
-from simtrain.strict_yaml import Document, Path
+from simtrain.strict_yaml import Document, Path, as_scalar
 from simtrain.strict_yaml.document import dotted
 from simtrain.sweep.fields import Assignment, leaves
 
@@ -81,7 +81,7 @@ def cell(axis: Axis, position: int) -> Cell:
 
 def describe_point(cells: Mapping[str, Cell]) -> str:
     """Describe a point: "batch.micro: 4, recompute: full"."""
-    return ", ".join(f"{name}: {value}" for name, value in cells.items())
+    return ", ".join(f"{name}: {as_scalar(value)}" for name, value in cells.items())
 
 
 def _type_of(values: Sequence[Any]) -> type[Any]:

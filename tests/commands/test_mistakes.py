@@ -5,10 +5,15 @@ import pathlib
 import shlex
 
 import pytest
+from rich.text import Text
 
+from simtrain.commands.shared import emit
+from simtrain.pages.sweep_page import answer_page
 from simtrain.resources import beside, find_profile
-from simtrain.scenario import load_scenario
+from simtrain.scenario import check_scenario, load_scenario
+from simtrain.sweep.axes import describe_point
 from simtrain.sweep.load import load_plan
+from simtrain.sweep.query import Answer
 from tests.helpers.command_line import call
 from tests.helpers.scenario_texts import MINIMAL
 
@@ -90,6 +95,36 @@ def test_a_remedy_names_the_recompute_that_auto_would_choose() -> None:
 
 
 # ------------------------------------------------------------------------------ paths in files
+
+
+def test_memory_names_a_change_with_which_it_fits() -> None:
+    said = call("memory", "table5_22b_present", "--set", "recompute=none", "--set", "batch.micro=4")
+    assert said.exit_code == 3
+    assert "DOES NOT FIT: stage 0 needs 92.18 GiB" in said.stdout
+    assert "fix: the cheapest change that fits is --set batch.micro=2" in said.stderr
+
+
+def test_the_exit_code_stays_when_nobody_reads_the_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        emit("an error", stream)
+        emit("more of it", stream)
+
+
+def test_more_nodes_are_a_remedy_for_too_few() -> None:
+    held = ("--set", "parallelism.data=1000", "--set", "batch.global=4000")
+    assert "or hardware.cluster.num_nodes: 1000" in call("run", "table5_22b_present", *held).stderr
+    more = ["hardware.cluster.num_nodes=1000", *held[1::2]]
+    check_scenario(loaded := load_scenario("table5_22b_present", more))
+    assert loaded.num_gpus == 8000
+
+
+def test_flags_are_written_as_in_files() -> None:
+    words = "overlap.pipeline: false, recompute: full"
+    assert describe_point({"overlap.pipeline": False, "recompute": "full"}) == words
+    table = answer_page(Answer(("on",), ((True,),)))
+    assert [*table.columns[0].cells] == [Text("true")]  # type: ignore[union-attr]
 
 
 @pytest.fixture

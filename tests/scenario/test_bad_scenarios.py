@@ -5,15 +5,16 @@ from pathlib import Path
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.scenario import RULES, Scenario, load_scenario
+from simtrain.scenario import RULES, Scenario, check_scenario, load_scenario
 from simtrain.scenario.remedies import changed, suggest, suggest_together
+from simtrain.scenario.violation import rule_against
 from simtrain.strict_yaml import parse_document
 from tests.helpers.bad_context import BAD_CONTEXT
 from tests.helpers.bad_data_parallel import BAD_DATA_PARALLEL
 from tests.helpers.bad_scenarios import ILLEGAL, UNREADABLE, WRONG_VALUES, Bad, adding
 from tests.helpers.bad_stages import BAD_STAGES
 from tests.helpers.bad_userbuffers import BAD_USERBUFFERS
-from tests.helpers.scenario_texts import MINIMAL
+from tests.helpers.scenario_texts import MINIMAL, scenario_of
 
 ALL = UNREADABLE + WRONG_VALUES + ILLEGAL + BAD_STAGES + BAD_CONTEXT
 ALL += BAD_DATA_PARALLEL + BAD_USERBUFFERS
@@ -63,6 +64,15 @@ def first_remedies(scenario: Scenario) -> list[Scenario]:
             assert all(ways), rule.code
             return [one for way in ways if (one := changed(scenario, way))]
     return []
+
+
+def test_what_no_value_mends_is_told_so() -> None:
+    values = {"batch.micro": [2], "model.num_layers": [8]}
+    rule = rule_against("E399", "a test", values, lambda one: True)
+    with pytest.raises(InputError) as caught:
+        check_scenario(scenario_of(MINIMAL), [rule])
+    fix = "change batch.micro and model.num_layers together: no single value is enough"
+    assert caught.value.problems[0].fix == fix
 
 
 def test_at_least_forty_kinds_of_bad_scenario_are_tried() -> None:
