@@ -60,6 +60,7 @@ ROOMS: dict[str, set[str]] = {
         *("units", "scenario", "hardware", "durations", "plan", "engine", "programs", "memory"),
         *("report", "iteration", "studies", "simulation"),
     },
+    "no_effect": {"errors", "scenario", "strict_yaml", "studies", "evaluation"},
     "sweep": {
         *("version", "errors", "extras", "strict_yaml", "resources", "scenario", "hardware"),
         *("report", "evaluation", "system"),
@@ -88,7 +89,7 @@ ROOMS: dict[str, set[str]] = {
         "provenance",
         *("errors", "extras", "units", "output_folder", "strict_yaml", "resources", "scenario"),
         *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
-        *("paper", "figures", "pages", "importing", "system", "explanations"),
+        *("paper", "figures", "pages", "importing", "no_effect", "system", "explanations"),
     },
     "cli": {"version", "errors", "commands"},
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -32,8 +32,15 @@ def run(
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
     """
+    from simtrain.no_effect import settings_without_effect
     from simtrain.pages.result_page import result_page
     from simtrain.scenario import load_scenario
 
-    result = simulated(load_scenario(scenario, overrides or ()), allow_oom, engine)
-    show(as_json, result.to_dict, lambda: result_page(result), result.scenario.cluster)
+    loaded = load_scenario(scenario, overrides or ())
+    result = simulated(loaded, allow_oom, engine)
+    idle = settings_without_effect(loaded)
+
+    def data() -> dict[str, Any]:
+        return result.to_dict() | {"without_effect": idle}
+
+    show(as_json, data, lambda: result_page(result, idle.values()), loaded.cluster)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -19,11 +19,11 @@ HOST_BOUND = 0.05
 """The share of an iteration spent waiting for launches from which a page says so."""
 
 
-def result_page(result: Result) -> RenderableType:
-    """The report of `simtrain run`."""
+def result_page(result: Result, idle: Iterable[str] = ()) -> RenderableType:
+    """The report of `simtrain run`; `idle` are remarks on settings without effect."""
     parts = (_headline(result), _breakdown_table(result), peaks_table(result.memory))
     spaced = (item for part in parts for item in (part, ""))
-    return Group(*spaced, *notes(_remarks(result)), memory_verdict(result.memory))
+    return Group(*spaced, *notes([*_remarks(result), *idle]), memory_verdict(result.memory))
 
 
 def _headline(result: Result) -> Table:

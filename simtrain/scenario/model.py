@@ -87,7 +87,7 @@ class Model(Section):
         layer, and the output layer and loss once more. They are on the last stage, which then has
         the embedding too, and no layers of `num_layers`.
     hidden_dropout, attention_dropout: 0 has neither kernel nor mask; any other rate takes the same
-        time and memory.
+        time and memory. Fused attention drops out within its kernel, at no cost.
     experts: instead of the MLP in some layers, or in all; see `Experts`.
     """
 

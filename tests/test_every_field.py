@@ -1,0 +1,197 @@
+"""Every field of a scenario changes time or memory in some scenario: none is ignored."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from simtrain.evaluation import Evaluator
+from simtrain.scenario import Scenario
+
+Changes = dict[str, Any]
+
+EVALUATOR = Evaluator(allow_oom=True, breakdowns=False)
+BASE = Scenario.model_validate(
+    {
+        "model": {
+            "num_layers": 4,
+            "hidden_size": 256,
+            "num_attention_heads": 8,
+            "seq_length": 256,
+            "vocab_size": 1024,
+        },
+        "batch": {"micro": 1, "global": 8},
+        "cluster": "h100_sxm",
+        "hardware": {"host": {"issue": "0 s"}},
+    }
+)
+
+FUSED: Changes = {"attention_backend": "fused"}
+TENSOR: Changes = {"parallelism.tensor": 2}
+SEQUENCE = TENSOR | {"parallelism.sequence_parallel": True}
+PIPELINE: Changes = {"parallelism.pipeline": 2}
+CHUNKS: Changes = {"parallelism.pipeline": 4, "model.num_layers": 8, "parallelism.interleave": 2}
+DATA: Changes = {"parallelism.data": 4}
+HIDDEN = DATA | {"overlap.data_parallel": True}
+CONTEXT = FUSED | {"parallelism.context": 4}
+LATENT = FUSED | {"model.latent_attention": {"kv_lora_rank": 64}}
+EXPERTS: Changes = {
+    "model.biases": False,
+    "model.experts": {"num": 4, "top_k": 2, "ffn_hidden_size": 256},
+}
+SPLIT_EXPERTS = EXPERTS | DATA | {"parallelism.expert": 2}
+SHARED = SPLIT_EXPERTS | {"model.experts.shared_ffn_hidden_size": 256}
+FULL: Changes = {"recompute": "full"}
+ROPE = FUSED | {"model.position_embedding": "rope"}
+FP8 = FUSED | {"precision.compute": "fp8"}
+ZERO_3 = HIDDEN | {"memory.zero_stage": 3}
+
+CASES: dict[str, tuple[Changes, Any]] = {
+    "model.num_layers": ({}, 5),
+    "model.hidden_size": ({}, 512),
+    "model.num_attention_heads": ({}, 4),
+    "model.ffn_hidden_size": ({}, 512),
+    "model.seq_length": ({}, 512),
+    "model.vocab_size": ({}, 2048),
+    "model.tied_embeddings": ({}, False),
+    "model.num_query_groups": ({}, 2),
+    "model.kv_channels": ({}, 64),
+    "model.activation": ({}, "swiglu"),
+    "model.normalization": ({}, "rms_norm"),
+    "model.qk_norm": ({}, True),
+    "model.latent_attention.q_lora_rank": (LATENT, 64),
+    "model.latent_attention.kv_lora_rank": (LATENT, 128),
+    "model.latent_attention.qk_head_dim": (LATENT, 64),
+    "model.latent_attention.qk_pos_emb_head_dim": (LATENT, 32),
+    "model.latent_attention.v_head_dim": (LATENT, 64),
+    "model.attention_window": (FUSED | {"model.seq_length": 4096}, 1024),
+    "model.position_embedding": ({}, "rope"),
+    "model.biases": ({}, False),
+    "model.qkv_biases": ({}, False),
+    "model.parallel_attention_mlp": ({}, "one_norm"),
+    "model.mtp_num_layers": (ROPE, 1),
+    "model.hidden_dropout": ({}, 0),
+    "model.attention_dropout": ({}, 0),
+    "model.experts.num": (EXPERTS, 8),
+    "model.experts.top_k": (EXPERTS, 1),
+    "model.experts.ffn_hidden_size": (EXPERTS, 512),
+    "model.experts.shared_ffn_hidden_size": (EXPERTS, 256),
+    "model.experts.shared_gate": (SHARED, True),
+    "model.experts.first_dense_layers": (EXPERTS, 1),
+    "model.experts.layer_frequency": (EXPERTS, 2),
+    "model.experts.capacity_factor": (EXPERTS, 1.5),
+    "model.experts.router_dtype": (EXPERTS, "fp32"),
+    "model.experts.imbalance": (SPLIT_EXPERTS, 1.5),
+    "parallelism.tensor": ({}, 2),
+    "parallelism.sequence_parallel": (TENSOR, True),
+    "parallelism.pipeline": ({}, 2),
+    "parallelism.interleave": (CHUNKS | {"parallelism.interleave": 1}, 2),
+    "parallelism.first_stage_layers": (PIPELINE, 1),
+    "parallelism.last_stage_layers": (PIPELINE, 1),
+    "parallelism.data": ({}, 2),
+    "parallelism.context": (FUSED, 2),
+    "parallelism.context_communication": (CONTEXT, "all_gather"),
+    "parallelism.context_a2a": (
+        CONTEXT
+        | {"parallelism.context": 8, "parallelism.context_communication": "a2a+p2p"}
+        | {"parallelism.context_a2a": 2},
+        4,
+    ),
+    "parallelism.scatter_gather": (TENSOR | PIPELINE, False),
+    "parallelism.expert": (EXPERTS | DATA, 2),
+    "parallelism.expert_tensor": (EXPERTS | SEQUENCE, 1),
+    "parallelism.expert_dispatch": (SPLIT_EXPERTS, "all_gather"),
+    "placement.order": (PIPELINE | {"parallelism.data": 8}, "tp-cp-ep-pp-dp"),
+    "batch.micro": ({}, 2),
+    "batch.global": ({}, 16),
+    "recompute.strategy": ({}, "full"),
+    "recompute.modules": ({"recompute": "selective"}, ["mlp"]),
+    "recompute.method": (FULL | {"recompute.num_layers": 2}, "block"),
+    "recompute.num_layers": (FULL, 2),
+    "recompute.distribute": (FULL | TENSOR, True),
+    "recompute.keep_microbatches": (FULL | PIPELINE, 1),
+    "memory.zero_stage": (DATA, 1),
+    "memory.shard_over": (DATA | {"memory.zero_stage": 1}, 2),
+    "memory.reshard_after_forward": (ZERO_3, False),
+    "memory.reduce_every_microbatch": (ZERO_3, False),
+    "memory.offload_optimizer": ({"cluster": "a100_sxm4_80gb"}, True),
+    "memory.deallocate_outputs": (PIPELINE, False),
+    "memory.in_place_cross_entropy": ({"model.vocab_size": 102400}, False),
+    "software.stack": ({}, "deepspeed_2022"),
+    "software.fused_softmax": ({}, False),
+    "software.fused_rotary": (ROPE, False),
+    "software.fused_rms_norm": ({"model.normalization": "rms_norm"}, False),
+    "software.fused_activation": ({}, False),
+    "software.fused_dropout_add": ({}, False),
+    "software.fused_cross_entropy": ({}, True),
+    "software.fused_gradient_accumulation": ({}, False),
+    "software.norm_in_linear": (
+        FUSED | {"recompute": {"strategy": "selective", "modules": ["mlp"]}},
+        True,
+    ),
+    "software.fused_optimizer": ({}, False),
+    "software.cuda_graphs": ({"hardware.host.issue": "20 us"}, True),
+    "software.fully_shard": (ZERO_3, True),
+    "software.attention_speed": (FUSED, 0.5),
+    "software.host_issue": ({}, "50 us"),
+    "attention_backend": ({}, "fused"),
+    "schedule": (PIPELINE, "gpipe"),
+    "cluster": ({}, "a100_sxm4_80gb"),
+    "precision.compute": ({}, "fp32"),
+    "precision.tf32": ({"precision.compute": "fp32"}, True),
+    "precision.fp8_recipe": (FP8, "tensorwise"),
+    "precision.fp8_parameters": (FP8 | DATA | {"memory.zero_stage": 1}, True),
+    "precision.gradients": ({}, "bf16"),
+    "precision.exp_avg": (DATA | {"memory.zero_stage": 1}, "bf16"),
+    "precision.exp_avg_sq": (DATA | {"memory.zero_stage": 1}, "bf16"),
+    "precision.main_parameters": (DATA | {"memory.zero_stage": 1}, "remainder"),
+    "overlap.tensor_parallel": (TENSOR, False),
+    "overlap.userbuffers": (SEQUENCE, True),
+    "overlap.pipeline": (CHUNKS, True),
+    "overlap.data_parallel": (DATA, True),
+    "overlap.parameter_gather": (HIDDEN | {"memory.zero_stage": 1}, True),
+    "overlap.prefetch": (ZERO_3, 2),
+    "overlap.gradient_buckets": (HIDDEN, "megatron"),
+    "overlap.align_gradient_reduction": (
+        HIDDEN | PIPELINE | {"parallelism.last_stage_layers": 3} | {"model.hidden_size": 1024},
+        True,
+    ),
+    "overlap.align_parameter_gather": (
+        HIDDEN
+        | CHUNKS
+        | {"memory.zero_stage": 1, "overlap.parameter_gather": True, "batch.global": 16},
+        True,
+    ),
+    "overlap.shared_expert": (SHARED, True),
+}
+"""For each field a scenario in which another value matters, and that value."""
+WITHOUT_EFFECT = {"name", "description"}
+"""What is only shown."""
+
+
+@pytest.mark.parametrize("field", CASES)
+def test_every_field_moves_time_or_memory(field: str) -> None:
+    context, value = CASES[field]
+    scenario = BASE.replace(context)
+    one, other = (EVALUATOR.evaluate(each) for each in (scenario, scenario.replace({field: value})))
+    assert one.run is not None and other.run is not None
+    seconds = one.run.iteration_time_s, other.run.iteration_time_s
+    assert seconds[0] != seconds[1] or one.peak_bytes != other.peak_bytes
+
+
+def test_every_field_has_its_case() -> None:
+    # Entries of a profile have tests of their own.
+    assert {*CASES} | WITHOUT_EFFECT | {"hardware"} == {*fields_of(Scenario)}
+
+
+def fields_of(section: type[BaseModel], path: str = "") -> Iterator[str]:
+    """The names of all fields, also of sections within sections."""
+    for name, field in section.model_fields.items():
+        alias = field.serialization_alias or name
+        kinds = (*get_args(field.annotation), field.annotation)
+        inside = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if inside:
+            yield from fields_of(inside[0], f"{path}{alias}.")
+        else:
+            yield f"{path}{alias}"
