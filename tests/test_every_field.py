@@ -28,6 +28,7 @@ BASE = Scenario.model_validate(
 )
 
 FUSED: Changes = {"attention_backend": "fused"}
+LONG = FUSED | {"model.seq_length": 4096}
 TENSOR: Changes = {"parallelism.tensor": 2}
 SEQUENCE = TENSOR | {"parallelism.sequence_parallel": True}
 PIPELINE: Changes = {"parallelism.pipeline": 2}
@@ -65,7 +66,8 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "model.latent_attention.qk_head_dim": (LATENT, 64),
     "model.latent_attention.qk_pos_emb_head_dim": (LATENT, 32),
     "model.latent_attention.v_head_dim": (LATENT, 64),
-    "model.attention_window": (FUSED | {"model.seq_length": 4096}, 1024),
+    "model.attention_window": (LONG, 1024),
+    "model.full_attention_every": (LONG | {"model.attention_window": 1024}, 2),
     "model.position_embedding": ({}, "rope"),
     "model.biases": ({}, False),
     "model.qkv_biases": ({}, False),
