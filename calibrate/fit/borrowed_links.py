@@ -1,4 +1,4 @@
-"""Puts together one node's measurements with another profile's links (`--links`)."""
+"""Completes a measured profile with the links of another profile (`--links`)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from simtrain.strict_yaml import load_document
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Another profile, checked, and its plain data."""
+    """Another profile, and its plain data."""
 
     profile: HardwareProfile
     data: dict[str, Any]
 
     @classmethod
     def load(cls, name_or_path: Path) -> Links:
-        """The profile of a name or path.
+        """Load the profile of a name or path.
 
         Raises:
-            InputError: it is no good profile; E722, it has no links.
+            InputError: the profile is invalid; E722, it has no links.
         """
         profile = load_profile(name_or_path)
         if profile.intra_node is None and profile.inter_node is None:
@@ -36,9 +36,9 @@ class Links:
         return cls(profile, load_document(find_profile(name_or_path)).data)
 
     def laid_into(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The data of a profile with the links that it lacks, each number saying whose it is.
+        """The data of a profile with the links that it lacks, each with its source.
 
-        What was measured stays, the slowdown of overlap with the links inside the node.
+        Measured links stay; the slowdown of overlap comes with the links inside the node.
         """
         cluster = dict(data["cluster"])
         taken = {}
@@ -61,7 +61,7 @@ class Links:
         return data | sections | {"cluster": cluster, "description": description}
 
     def _taken(self, data: Any) -> Any:
-        """The same, every source told to be another profile's."""
+        """The same data; every source names the other profile."""
         if not isinstance(data, dict):
             return data
         if "value" in data and "source" in data:

@@ -15,7 +15,7 @@ _FILE = Path(__file__).parents[1] / "datasheets.yaml"
 
 
 class Datasheet(BaseModel):
-    """What a maker says of a device: 16-bit products, memory, and its links, one way."""
+    """Peaks of a device by its maker: 16-bit products, memory, and links, one way."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -26,6 +26,6 @@ class Datasheet(BaseModel):
 
 
 def datasheet_of(device: str) -> Datasheet | None:
-    """The datasheet of a device by the name that CUDA gives it; None where none is known."""
+    """The datasheet of a device by its name in CUDA; None if none is known."""
     sheets = (Datasheet.model_validate(data) for data in YAML(typ="safe").load(_FILE))
     return next((sheet for sheet in sheets if device in sheet.devices), None)

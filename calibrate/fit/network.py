@@ -31,7 +31,7 @@ _KINDS = frozenset(kind.value for kind in RING_COLLECTIVES)
 
 
 class Load(StrEnum):
-    """What crosses the network at the same time."""
+    """The collectives that cross the network at the same time."""
 
     WHOLE = "rings over whole nodes"
     CONCURRENT = "rings beside each other, all ranks of the nodes together"
@@ -113,7 +113,7 @@ Loads = Mapping[Load, Sequence[_Crossing]]
 
 
 def ranks_per_node(records: Sequence[CollectiveRecord]) -> int:
-    """The most ranks of a node that took part in anything."""
+    """The most ranks per node of any record."""
     return max(
         (math.ceil(r.num_groups * r.num_ranks / r.num_nodes) for r in records),
         default=1,
@@ -121,7 +121,7 @@ def ranks_per_node(records: Sequence[CollectiveRecord]) -> int:
 
 
 def load_of(record: CollectiveRecord, per_node: int) -> Load | None:
-    """How a record loads the network; None for what simtrain has no model of."""
+    """The load of a record; None for groups that simtrain has no model of."""
     if record.num_nodes == 1 or record.num_ranks % record.num_nodes:
         return None
     on_node = record.num_ranks // record.num_nodes
@@ -133,7 +133,7 @@ def load_of(record: CollectiveRecord, per_node: int) -> Load | None:
 
 
 def is_used(record: CollectiveRecord, per_node: int) -> bool:
-    """Whether a record across nodes is fitted, when enough of them are there."""
+    """True if a fit uses the record, provided that there are enough."""
     load = load_of(record, per_node)
     if record.op == TRANSFER:
         return load is not None and record.num_ranks == record.num_nodes
@@ -141,7 +141,7 @@ def is_used(record: CollectiveRecord, per_node: int) -> bool:
 
 
 def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> list[str]:
-    """What a fit needs and was not measured; empty where there is enough."""
+    """The ops and loads with too few sizes for a fit."""
     loads = [Load.WHOLE] if per_node == 1 else [Load.WHOLE, Load.CONCURRENT]
     needed = [(op, load) for load in loads for op in sorted(_KINDS)] + [(TRANSFER, loads[-1])]
     return [
@@ -152,7 +152,7 @@ def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> l
 def fit_network(
     records: Sequence[CollectiveRecord], per_node: int, node: LinkFit | None
 ) -> NetworkFit:
-    """The network of records of which none is missing; `node` is what there is inside a node."""
+    """Fit the network to records of which none is missing; `node` has the links inside a node."""
     crossing = [record for record in records if is_used(record, per_node)]
     rings: Loads = {
         load: [
@@ -243,10 +243,10 @@ def _transfer(record: CollectiveRecord) -> _Crossing:
 
 
 def _fit(timed: Loads) -> tuple[float, dict[Load, float]]:
-    """Seconds of a step, and bytes/s of each rank under each load that was measured.
+    """Fit seconds of a step, and bytes/s of each rank under each measured load.
 
-    All are fitted at once to the logarithms of times, odd records counting less. No rate is above
-    what any record shows beyond the shortest time: where latency is all, it could be anything.
+    All are fitted at once to the logarithms of times; odd records count less. No rate is above
+    the highest of any record beyond the shortest time: latency alone would allow any rate.
     """
     loads = [load for load in Load if timed[load]]
     highest = [highest_rate([(c.wire_bytes, c.seconds) for c in timed[load]]) for load in loads]
@@ -270,10 +270,10 @@ def _fit(timed: Loads) -> tuple[float, dict[Load, float]]:
 
 
 def _adapters(rates: Sequence[Mapping[Load, float]], per_node: int) -> tuple[int, float]:
-    """How many adapters there seem to be, and bytes/s of one.
+    """Number of adapters of a node, and bytes/s of one.
 
-    A node reaches what all its ranks reach together. One rank alone reaches one adapter's; so many
-    of them as the node reaches are counted, and no more than ranks, as each uses one.
+    A rank alone reaches the rate of one adapter. A node has as many as its ranks reach together,
+    and at most one for each rank.
     """
     node = max(
         (1 if load is Load.ALONE else per_node) * rate

@@ -25,7 +25,7 @@ measure
 
 
 def profile_text(data: dict[str, Any], source: str, *, measured: bool = False) -> str:
-    """The file of a profile, fitted from `source`: a folder that was `measured`, or figures."""
+    """The text of a profile's file, fitted to `source`: a folder if `measured`, or figures."""
     yaml = YAML()
     yaml.width = 10_000
     yaml.indent(mapping=2, sequence=4, offset=2)
@@ -37,7 +37,7 @@ def profile_text(data: dict[str, Any], source: str, *, measured: bool = False) -
 
 
 def _styled(value: Any) -> Any:
-    """Mappings as blocks, lists of plain values on one line, text in quotes where YAML is lax."""
+    """Style data: mappings as blocks, plain lists on one line, quotes around ambiguous text."""
     if isinstance(value, dict):
         styled = CommentedMap((key, _styled(item)) for key, item in value.items())
         if all(isinstance(item, int | float) for item in value.values()) and value:

@@ -1,1 +1,1 @@
-"""Measurements on disk: their kinds, their file, and nccl-tests' output."""
+"""Measurements on disk: the schema, the file, checks, and results of nccl-tests."""

@@ -1,8 +1,8 @@
-"""Reads what nccl-tests printed (text) or wrote (`-J`, JSON) as records of collectives.
+"""Reads the output of nccl-tests (text, or JSON of `-J`) as records of collectives.
 
 Sources: NVIDIA/nccl-tests, src/common.cu (columns, in microseconds and GB/s) and doc/PERFORMANCE.md
 (bus bandwidth is algorithm bandwidth times a factor of the collective and the number of ranks). The
-size of all-gather and reduce-scatter is that of the whole array.
+size of all-gather and reduce-scatter is the size of the whole array.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COLUMNS = 8
 
 
 def add_nccl_tests(folder: Path, path: Path, op: Op, num_ranks: int, num_nodes: int) -> int:
-    """Add the times of a file to the measurements of a folder; how many it did not have yet.
+    """Add the times of a file to the measurements of a folder; return the number of new records.
 
     Raises:
         InputError: as `read_nccl_tests`, or the folder holds no measurements.
@@ -75,7 +75,7 @@ def read_nccl_tests(
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One size: where it stands, timed runs, bytes, microseconds, GB/s by both measures."""
+    """A row: its line, timed runs, bytes, microseconds, algorithm and bus bandwidth in GB/s."""
 
     line: int | None
     samples: int

@@ -1,7 +1,7 @@
-"""What a measurement leaves on disk: `measurements.jsonl`, one record a line, written as it comes.
+"""The records of `measurements.jsonl`: a header, then one record a line.
 
-The first line is the header. A run that is started again in the same folder keeps every complete
-record and measures what is missing; a last line without its end is what a kill left: it is dropped.
+A measurement that continues in the same folder keeps every complete record and measures the missing
+ones. A killed measurement may leave a last line without its end, which is dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Timing(_Record):
 
 
 class Header(_Record):
-    """What was measured, where and how."""
+    """The machine, its software, and the command of a measurement."""
 
     kind: Literal["header"] = "header"
     version: Literal[1] = 1
@@ -39,25 +39,25 @@ class Header(_Record):
     num_ranks: Size
     num_nodes: Size = 1
     num_sms: Size
-    """Multiprocessors, or of a CPU the threads that torch uses."""
+    """Multiprocessors of a GPU, or threads that torch uses on a CPU."""
     memory_bytes: Size
     date: Text
     command: Text
     software: dict[str, str]
-    """Versions: torch, python, and cuda, driver, nccl where they are."""
+    """Versions: torch, python, and of a GPU cuda, driver and nccl."""
     conditions: dict[str, str] = Field(default_factory=dict)
-    """Clocks, temperatures and power limits, where they can be read."""
+    """Clocks, temperatures and power limits, if they can be read."""
 
     @property
     def is_gpu(self) -> bool:
-        """Whether a GPU was measured, which has a host beside it."""
+        """True if a GPU was measured, which has a host."""
         return "cuda" in self.software
 
 
 class GemmRecord(_Record):
     """A (batched) product C[m, n] = A[m, k] B[k, n]; TN forward, NN input, NT weight gradient.
 
-    Products in fp8 (E4M3, one scale a tensor, a 16-bit result) are all TN: no other is in hardware.
+    Products in fp8 (E4M3, one scale per tensor, a 16-bit result) are all TN: hardware has no other.
     """
 
     kind: Literal["gemm"] = "gemm"
@@ -82,9 +82,9 @@ class KernelRecord(_Record):
 
 
 class AttentionRecord(_Record):
-    """The core of attention in one causal kernel: forward, and backward from what that kept.
+    """The core of attention in one causal kernel, forward and backward.
 
-    `heads` are those of all sequences; each has `head_size` channels and `seq_length` tokens.
+    `heads` counts all sequences; a head has `head_size` channels and `seq_length` tokens.
     """
 
     kind: Literal["attention"] = "attention"
@@ -96,7 +96,7 @@ class AttentionRecord(_Record):
 
 
 class LaunchRecord(_Record):
-    """Host seconds for each of many kernels launched one after another without waiting."""
+    """Host seconds of a launch, of many kernels launched without waiting."""
 
     kind: Literal["launch"] = "launch"
     time: Timing
@@ -118,9 +118,9 @@ class CollectiveRecord(_Record):
 
 
 class HostRecord(_Record):
-    """What the host of a GPU does for it, on all ranks at once: each has its share.
+    """A copy between GPU and pinned memory, or an Adam step on the host, on all ranks at once.
 
-    Copies between GPU and pinned memory, one way; or Adam, which moves `num_bytes` of its states.
+    Adam moves `num_bytes` of its states.
     """
 
     kind: Literal["host"] = "host"
@@ -130,7 +130,7 @@ class HostRecord(_Record):
 
 
 class OverlapRecord(_Record):
-    """A product alone and beside a running collective; likewise the collective."""
+    """A product and a collective, each alone and while the other runs."""
 
     kind: Literal["overlap"] = "overlap"
     what: Text = "a product beside a collective"
@@ -143,8 +143,8 @@ class OverlapRecord(_Record):
 class LayerRecord(_Record):
     """Forward and backward (recompute included) of one layer, as the scenario splits it.
 
-    `scenario` is a scenario's plain data whose model has that one layer. What is `held_out` is for
-    validation and never for a fit.
+    `scenario` is plain data of a scenario whose model has that one layer. Records that are
+    `held_out` judge profiles, and no fit uses them.
     """
 
     kind: Literal["layer"] = "layer"
@@ -155,9 +155,9 @@ class LayerRecord(_Record):
 
 
 class IterationRecord(_Record):
-    """Whole training iterations of the scenario: data, loss, backward, optimizer. Always held out.
+    """Training iterations of the scenario: data, loss, backward, optimizer. No fit uses them.
 
-    `peak_bytes` is the most that a rank's tensors took, where that can be known.
+    `peak_bytes` is the peak of a rank's tensors, on GPUs.
     """
 
     kind: Literal["iteration"] = "iteration"
@@ -167,7 +167,7 @@ class IterationRecord(_Record):
 
 
 class MemoryRecord(_Record):
-    """What CUDA's allocator held beside tensors, and what of the card it never got."""
+    """Reserved over allocated memory of CUDA's allocator, and the memory outside the allocator."""
 
     kind: Literal["memory"] = "memory"
     reserved_over_allocated: Annotated[float, Field(ge=1)]
