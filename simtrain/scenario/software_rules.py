@@ -74,6 +74,11 @@ _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
         "the host runs Adam",
         {"memory.offload_optimizer": [False]},
     ),
+    "fused_gradient_accumulation": (
+        lambda one: not (one.fully_shards and one.reduces_every_microbatch),
+        "fully_shard adds no gradients up before it reduces them",
+        {"memory.reduce_every_microbatch": [False]},
+    ),
     "fully_shard": (
         lambda one: one.memory.zero_stage == 3,
         "parameters are not divided",

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.engine import simulate
+from simtrain.errors import InputError
 from simtrain.programs.pass_layout import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
@@ -95,6 +96,13 @@ def test_the_only_reduction_copies_the_sum() -> None:
     buffers = simulate_memory(one).stages[0].buffers_bytes
     rest = number - 8 * layer_parameters(one)
     assert buffers["gradient bucket"] == 4 * max(layer_parameters(one), rest)
+
+
+def test_an_entry_about_sums_is_refused_where_nothing_is_added_up() -> None:
+    stack = TITAN | {"fused_gradient_accumulation": False}
+    with pytest.raises(InputError, match=r"E380.*fully_shard adds no gradients up"):
+        zero(3, software=stack)
+    zero(3, software=stack, memory={"reduce_every_microbatch": False})
 
 
 def test_parameters_gathered_from_fewer_ranks_are_copied_from_bf16() -> None:
