@@ -3,7 +3,8 @@
 import pytest
 
 from docs.update import papers, what_ifs
-from docs.update.documents import documents
+from docs.update.commands import printed
+from docs.update.documents import ROOT, documents
 from docs.update.markers import Marked, marked, replaced
 from docs.update.update import GENERATORS, PAGES, stale
 
@@ -58,3 +59,14 @@ def test_a_name_that_nothing_computes_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("docs.update.update.text_of", lambda name: "<!--=tiem a-->\n\n<!--/-->")
     with pytest.raises(ValueError, match=r'README\.md:1: no generator "tiem"; there are .* time'):
         list(stale("README.md"))
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_tutorial_has_the_results_of_its_sweep() -> None:
+    picture = (ROOT / "docs/lengths.svg").read_text(encoding="utf-8")
+    page = "docs/tutorial.md"
+    printed(page, "simtrain sweep lengths.yaml --out lengths")
+    query = "select printf('<!-- %.1f%% -->', mfu * 100) as mfu from results"
+    cells = printed(page, f'simtrain query lengths "{query}" --csv').splitlines()[1:]
+    assert len(cells) == 6
+    assert all(cell in picture for cell in cells)

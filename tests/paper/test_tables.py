@@ -15,7 +15,7 @@ from docs.update import papers
 from docs.update.update import stale
 from simtrain import paper
 from simtrain.paper.entries import Comparison, Limit
-from tests.helpers.command_line import Outcome, call
+from tests.helpers.command_line import ROOT, Outcome, call
 
 # Table 3: global batch, layers, hidden size, GPUs.
 TABLE_3 = {
@@ -298,3 +298,10 @@ def test_the_documents_have_the_times_that_we_print(
     only = papers.GENERATORS.keys() - {"memory"}
     for document in ("README.md", "docs/validation.md"):
         assert [*stale(document, only)] == []
+
+
+def test_the_picture_of_the_readme_has_the_times_that_we_print(table5: Comparison) -> None:
+    """`python -m docs.update --pictures` draws it."""
+    picture = (ROOT / "docs/table5.svg").read_text(encoding="utf-8")
+    for row in table5.rows:
+        assert f"<!-- {row.simulated:.2f} s (paper {row.paper:.2f} s) -->" in picture
