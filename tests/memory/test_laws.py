@@ -5,6 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.memory.report import peak_bytes
+from simtrain.memory.working import pass_memory
+from simtrain.resources import list_scenarios
+from simtrain.scenario.load import load_scenario
 from simtrain.simulation import simulate_memory
 from tests.helpers.toys import a100, plan_of, small
 
@@ -47,3 +50,16 @@ def test_a_peak_that_64_bits_cannot_hold_is_exact() -> None:
     assert peak > 2**63
     assert peak - 2 * of_half == 8 * 5 * 8 * (2**60 - 2 * 2**58)
     assert peak_bytes(plan_of(whole), a100()) == simulate_memory(whole).fullest.peak_bytes
+
+
+@pytest.mark.slow
+def test_no_backward_pass_of_a_shipped_scenario_leaves_bytes_behind() -> None:
+    """Every saved tensor is read by a backward op, so each one is freed."""
+    left = {
+        (name, *key): pass_memory(one).left_bytes
+        for name in list_scenarios()
+        for key, one in plan_of(load_scenario(name)).passes.items()
+        if key[1] == "B"
+    }
+    assert len(left) > 60
+    assert not any(left.values()), {key: size for key, size in left.items() if size}

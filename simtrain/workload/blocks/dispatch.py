@@ -7,7 +7,7 @@ moe_utils.py). Each is one pass over its rows here, as their fused kernels are.
 from __future__ import annotations
 
 from simtrain.mesh import Group
-from simtrain.workload.blocks.router import INDEX_BYTES
+from simtrain.workload.blocks.router import INDEX_BYTES, Routing
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Tape
@@ -18,11 +18,21 @@ Routed = tuple[Tensor, Tensor]
 
 
 def permute(
-    tape: Tape, x: Tensor, probabilities: Tensor, rows: int, counts: Group | None
+    tape: Tape, x: Tensor, probabilities: Tensor, routing: Routing, rows: int, counts: Group | None
 ) -> tuple[Routed, Tensor]:
-    """A copy of each token for each of its experts, sorted by them; and their order.
+    """Copy each token once for each of its experts, sorted by expert.
 
-    The ranks of `counts` tell each other how many tokens go to each expert.
+    Args:
+        tape: the tape of the block.
+        x: tokens.
+        probabilities: those of `routing`, or of all ranks if they were gathered.
+        routing: the gradient of the permuted probabilities reads both of its tensors
+            (`masked_select` of the probabilities by the token map).
+        rows: number of copies.
+        counts: ranks that exchange the number of tokens for each expert, if they need to.
+
+    Returns:
+        The copies with their probabilities, and the order of the copies, which is saved.
     """
     y = tape.tensor("permuted tokens", rows, x.width)
     weights = tape.tensor("permuted probabilities", rows, 1, probabilities.element_bytes)
@@ -39,7 +49,8 @@ def permute(
 
     def backward(order: IssueOrder) -> None:
         phase, name = Phase.INPUT_GRADIENT, "permute probabilities gradient"
-        order.compute(elementwise(name, weights.num_bytes, probabilities.num_bytes, phase))
+        written, reads = probabilities.num_bytes, routing.saved
+        order.compute(elementwise(name, weights.num_bytes, written, phase, reads=reads))
         name = "permute gradient"
         order.compute(elementwise(name, y.num_bytes, x.num_bytes, phase, reads=(order_of,)))
 

@@ -25,7 +25,7 @@ from simtrain.workload.blocks.grouped import (
     weighted_activation,
 )
 from simtrain.workload.blocks.linear import column_linear, row_linear
-from simtrain.workload.blocks.router import route
+from simtrain.workload.blocks.router import Routing, route
 from simtrain.workload.blocks.side_by_side import side_by_side
 from simtrain.workload.fp8 import recipe_or_none
 from simtrain.workload.issue import IssueOrder
@@ -90,13 +90,13 @@ def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
     groups = tape.microbatch.experts
     if groups is None:
         raise ValueError("experts need a scenario with model.experts")
-    probabilities = route(tape, x, mlp.num, mlp.top_k, fp32=mlp.fp32_router)
+    routing = route(tape, x, mlp.num, mlp.top_k, fp32=mlp.fp32_router)
     if mlp.dispatch == "all_gather":
-        y = _gathered(tape, x, probabilities, mlp, groups)
+        y = _gathered(tape, x, routing, mlp, groups)
     elif mlp.overlaps_shared:
-        return _beside_shared(tape, x, probabilities, mlp, groups)
+        return _beside_shared(tape, x, routing, mlp, groups)
     else:
-        y = _exchanged(tape, x, probabilities, mlp, groups)
+        y = _exchanged(tape, x, routing, mlp, groups)
     if mlp.shared_ffn:
         with tape.region(SHARED_EXPERTS):
             shared = _gate(tape, x, _shared(tape, x, mlp), mlp)
@@ -105,14 +105,14 @@ def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
 
 
 def _gathered(
-    tape: Tape, x: Tensor, probabilities: Tensor, mlp: ExpertMlp, groups: ExpertGroups
+    tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
     """Every rank gets all tokens and permutes those of its experts."""
-    both, size = groups.both, probabilities.element_bytes
+    both, size = groups.both, routing.probabilities.element_bytes
     everything = all_gather(tape, x, both, "token gather")
-    chances = all_gather(tape, probabilities, both, "probability gather")
+    chances = all_gather(tape, routing.probabilities, both, "probability gather")
     load = mlp.load(x.rows, groups)
-    routed, order = permute(tape, everything, chances, load.rows, None)
+    routed, order = permute(tape, everything, chances, routing, load.rows, None)
     y = unpermute(tape, _compute(tape, routed, load, mlp, groups), order, everything.rows)
     if both.num_ranks == 1:
         return y
@@ -121,22 +121,22 @@ def _gathered(
 
 
 def _exchanged(
-    tape: Tape, x: Tensor, probabilities: Tensor, mlp: ExpertMlp, groups: ExpertGroups
+    tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
     """Each rank sends tokens to the ranks of their experts, and gets them back."""
-    load, routed, order = _permuted(tape, x, probabilities, mlp, groups)
+    load, routed, order = _permuted(tape, x, routing, mlp, groups)
     received = _dispatch(tape, routed, load, groups)
     y = _received(tape, received, load, mlp, groups)
     return unpermute(tape, _combine(tape, y, routed[0], groups), order, x.rows)
 
 
 def _beside_shared(
-    tape: Tape, x: Tensor, probabilities: Tensor, mlp: ExpertMlp, groups: ExpertGroups
+    tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
     """The shared expert's products beside the all-to-alls, its collectives before and after."""
     tensor = tape.microbatch.tensor
     whole = all_gather(tape, x, tensor, "shared expert gather")
-    load, routed, order = _permuted(tape, x, probabilities, mlp, groups)
+    load, routed, order = _permuted(tape, x, routing, mlp, groups)
     one = Load(1, whole.rows, whole.rows, whole.rows)
     width = (1 + mlp.gated) * mlp.shared_ffn // tensor.num_ranks
 
@@ -163,12 +163,13 @@ def _beside_shared(
 
 
 def _permuted(
-    tape: Tape, x: Tensor, probabilities: Tensor, mlp: ExpertMlp, groups: ExpertGroups
+    tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
 ) -> tuple[Load, Routed, Tensor]:
     """Tokens in the order of their experts; ranks with a fixed capacity need no counts."""
     alone = groups.both.num_ranks == 1 or mlp.capacity_factor is not None
     counts = None if alone else groups.both
-    routed, order = permute(tape, x, probabilities, mlp.sent(x.rows), counts)
+    rows = mlp.sent(x.rows)
+    routed, order = permute(tape, x, routing.probabilities, routing, rows, counts)
     return mlp.load(x.rows, groups), routed, order
 
 

@@ -6,6 +6,8 @@ experts and the auxiliary loss that balances their load.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.tape import Parameter, Tape
@@ -16,11 +18,29 @@ INDEX_BYTES = 8
 _MAP_BYTES = 1
 
 
-def route(tape: Tape, x: Tensor, num_experts: int, top_k: int, *, fp32: bool) -> Tensor:
-    """The probability of each expert for each token, zero for all but `top_k` of them.
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Result of the router, saved until the gradient of the permuted probabilities.
 
-    In fp32 the product reads 16-bit tokens and writes fp32, and both gradients are products of fp32
-    operands, for which the tokens are cast.
+    Args:
+        probabilities: of each expert for each token; zero for experts that were not chosen.
+        token_map: booleans of the same shape, true for chosen experts.
+    """
+
+    probabilities: Tensor
+    token_map: Tensor
+
+    @property
+    def saved(self) -> tuple[Tensor, Tensor]:
+        """Both tensors."""
+        return self.probabilities, self.token_map
+
+
+def route(tape: Tape, x: Tensor, num_experts: int, top_k: int, *, fp32: bool) -> Routing:
+    """Choose `top_k` of `num_experts` experts for each token.
+
+    With `fp32`, the product reads 16-bit tokens and writes fp32, and both gradients are products of
+    fp32 operands, for which the tokens are cast.
     """
     batch = tape.microbatch
     size = FP32_BYTES if fp32 else batch.element_bytes
@@ -31,14 +51,14 @@ def route(tape: Tape, x: Tensor, num_experts: int, top_k: int, *, fp32: bool) ->
     indices = tape.tensor("chosen experts", x.rows, top_k, INDEX_BYTES)
     scores = tape.tensor("auxiliary loss scores", x.rows, num_experts, FP32_BYTES)
     token_map = tape.tensor("token map", x.rows, num_experts, _MAP_BYTES)
+    routing = Routing(probabilities, token_map)
     picked, whole = chosen.num_bytes + indices.num_bytes, logits.num_bytes
 
     def forward(order: IssueOrder) -> None:
         name, saves = "router top-k softmax", (chosen, indices)
         order.compute(elementwise(name, whole, picked, saves=saves))
-        name, saves = "router scatter", (probabilities, token_map)
-        scattered = probabilities.num_bytes + token_map.num_bytes
-        order.compute(elementwise(name, picked, scattered, saves=saves))
+        scattered = sum(tensor.num_bytes for tensor in routing.saved)
+        order.compute(elementwise("router scatter", picked, scattered, saves=routing.saved))
         name, written = "auxiliary loss", scores.num_bytes
         order.compute(elementwise(name, whole + token_map.num_bytes, written, saves=(scores,)))
 
@@ -49,7 +69,7 @@ def route(tape: Tape, x: Tensor, num_experts: int, top_k: int, *, fp32: bool) ->
         order.compute(elementwise(name, whole + picked, whole, phase, reads=reads))
 
     tape.record("router", (logits,), (probabilities,), forward, backward)
-    return probabilities
+    return routing
 
 
 def _product(tape: Tape, x: Tensor, logits: Tensor, *, fp32: bool) -> None:
