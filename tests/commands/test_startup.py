@@ -91,7 +91,7 @@ def test_help_imports_no_room_but_the_commands(imported: dict[str, set[str]]) ->
     ours = {name for name in modules if name.partition(".")[0] == "simtrain"}
     rooms = {name for name in ours if not name.startswith("simtrain.commands.")}
     front = {"simtrain", "simtrain.cli", "simtrain.commands"}
-    assert rooms == front | {"simtrain.errors", "simtrain.version"}
+    assert rooms == front | {"simtrain.errors", "simtrain.extras", "simtrain.version"}
 
 
 @pytest.mark.parametrize(
