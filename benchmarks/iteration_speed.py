@@ -30,7 +30,7 @@ def main() -> None:
     print(f"simulate(): {', '.join(f'{seconds:.2f}' for seconds in times)} s")
     print(f"{num_tasks} tasks, {events} events, {best / num_tasks * 1e6:.1f} us a task")
     start = time.perf_counter()
-    memory_report(result.plan, result.profile, result.ran)
+    memory_report(result.plan, result.profile, result.iteration)
     share = (time.perf_counter() - start) / best
     print(f"of which replaying the memory of all stages: {share:.1%}")
 

@@ -37,9 +37,9 @@ def main() -> None:
     program = tasks.program(seconds.of_part, seconds.adapter_load)
     timeline = step("run", lambda: simulate(program))
     step("run again", lambda: simulate(program))
-    ran = IterationTimeline(timeline, tasks)
-    step("break down", lambda: stage_breakdowns(seconds, ran, "auto"))
-    step("replay memory", lambda: memory_report(plan, profile, ran))
+    iteration = IterationTimeline(timeline, tasks)
+    step("break down", lambda: stage_breakdowns(seconds, iteration, "auto"))
+    step("replay memory", lambda: memory_report(plan, profile, iteration))
     print(f"{program.num_tasks:,} tasks, {timeline.makespan_s:.4g} s simulated")
 
 

@@ -28,7 +28,7 @@ def main() -> None:
         program = random_program(number)
         times = times_by_engine(program)
         totals["programs"] += 1
-        totals["with links"] += program.shares is not None
+        totals["with links"] += program.link_loads is not None
         totals["draws"] += len(program.draws_s)
         totals["tasks of draws"] += program.draws_s.size
         start_s, end_s = times["simpy"]
@@ -83,7 +83,7 @@ def random_program(number: random.Random) -> Program:
         return program
     draws = [[_duration_s(number) for _ in tasks] for _ in range(num_draws)]
     duration_s = np.array(draws, np.float64).reshape(num_draws, len(tasks))
-    return Program(program.graph, duration_s, program.shares)
+    return Program(program.graph, duration_s, program.link_loads)
 
 
 def _duration_s(number: random.Random) -> float:

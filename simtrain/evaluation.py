@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simtrain.durations.model import DurationModel
-from simtrain.engine import Engine, engine_for_many
+from simtrain.engine import Engine, fastest_engine
 from simtrain.hardware.load import profile_of, profile_version
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import run_iteration
@@ -76,7 +76,7 @@ class Evaluator:
 
     allow_oom: bool = False
     breakdowns: bool = True
-    engine: Engine = field(default_factory=engine_for_many)
+    engine: Engine = field(default_factory=fastest_engine)
     _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
@@ -142,11 +142,11 @@ class Evaluator:
         )
 
     def _run(self, plan: Plan, machine: Machine) -> Run:
-        seconds, ran = run_iteration(plan, machine, self.engine)
+        seconds, iteration = run_iteration(plan, machine, self.engine)
         breakdown = None
         if self.breakdowns:
-            breakdown = mean_breakdown(stage_breakdowns(seconds, ran, self.engine))
-        return _run_of(seconds, ran.timeline.makespan_s, breakdown)
+            breakdown = mean_breakdown(stage_breakdowns(seconds, iteration, self.engine))
+        return _run_of(seconds, iteration.timeline.makespan_s, breakdown)
 
 
 def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:

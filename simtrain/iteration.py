@@ -14,14 +14,14 @@ from simtrain.report.result import Result
 
 def simulate_iteration(plan: Plan, machine: Machine, engine: Engine = "auto") -> Result:
     """Simulate the iteration of a plan and report time and memory."""
-    seconds, ran = run_iteration(plan, machine, engine)
+    seconds, iteration = run_iteration(plan, machine, engine)
     profile = machine.model.profile
     return Result(
         plan=plan,
         profile=profile,
-        ran=ran,
-        memory=memory_report(plan, profile, ran),
-        stages=stage_breakdowns(seconds, ran, engine),
+        iteration=iteration,
+        memory=memory_report(plan, profile, iteration),
+        stages=stage_breakdowns(seconds, iteration, engine),
         model_flops=seconds.flops(recompute=False),
         hardware_flops=seconds.flops(recompute=True),
         extrapolated=seconds.extrapolated(),

@@ -18,23 +18,23 @@ from numpy.typing import NDArray
 from simtrain.errors import InputError, Problem
 from simtrain.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.schedules import Action, Kind, Schedule, ScheduleName, kept_actions
+from simtrain.schedules import Action, Kind, Schedule, ScheduleName, save_all_actions
 from simtrain.schedules import build as build_schedule
 from simtrain.workload.batch import GetBatch
-from simtrain.workload.buckets import Buckets, bucket_ops, buckets_of
+from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.model_chunks import ModelChunks, cut_into_chunks, stage_parameters
 from simtrain.workload.ops import Op, collective
 from simtrain.workload.optimizer import (
     StepOps,
     step_ops,
 )
 from simtrain.workload.passes import Pass, PassOptions
-from simtrain.workload.recompute import KEEP_ALL
+from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.shard_groups import sharding_of
-from simtrain.workload.slices import Slices, slices, stage_parameters
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch
 from simtrain.workload.work import Collective, CollectiveKind
@@ -57,7 +57,7 @@ class PipelineOrder:
     num_chunks: int
     num_microbatches: int
     chunks: tuple[int, ...]
-    num_kept: tuple[int, ...]
+    num_saving_all: tuple[int, ...]
 
     @property
     def schedule(self) -> Schedule:
@@ -71,9 +71,9 @@ class PipelineOrder:
         return "F", "B"
 
     @property
-    def keeps(self) -> Flags:
+    def saves_all(self) -> Flags:
         """Whether each action belongs to a forward pass that keeps everything."""
-        return kept_actions(self.schedule, self.num_kept)
+        return save_all_actions(self.schedule, self.num_saving_all)
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,21 @@ class Plan:
     """An iteration of a scenario on a mesh, with a model's blocks.
 
     The scenario's recompute is settled: neither strategy nor `keep_microbatches` is left to be
-    chosen. `kept_per_stage` gives each stage a number of outstanding forward passes that keep
+    chosen. `num_saved_per_stage` gives each stage a number of outstanding forward passes that keep
     everything; None gives all stages the scenario's.
     """
 
     scenario: Scenario
     mesh: Mesh
     model: Chunk
-    kept_per_stage: tuple[int, ...] | None = None
+    num_saved_per_stage: tuple[int, ...] | None = None
 
     @classmethod
     def of(
         cls,
         scenario: Scenario,
         domains: Domains,
-        kept_per_stage: tuple[int, ...] | None = None,
+        num_saved_per_stage: tuple[int, ...] | None = None,
         layers: Sequence[Block] | None = None,
     ) -> Plan:
         """Record a scenario on a machine with these `domains` (`Cluster.domains`).
@@ -110,7 +110,7 @@ class Plan:
             _check_number(scenario, layers)
             ends = (block for block in model.blocks if not block.is_unit)
             model = chunk_of([next(ends), *layers, *ends])
-        return cls(scenario, mesh, model, kept_per_stage)
+        return cls(scenario, mesh, model, num_saved_per_stage)
 
     def __repr__(self) -> str:
         name, mesh = self.scenario.name or "unnamed", self.mesh
@@ -131,25 +131,25 @@ class Plan:
         return self.options.microbatch
 
     @cached_property
-    def slices(self) -> Slices:
+    def model_chunks(self) -> ModelChunks:
         """The model cut into chunks."""
         split, scenario = self.scenario.parallelism, self.scenario
         last = split.pipeline - 1
         sizes = [scenario.layers_of_chunk(min(1, last))] * split.pipeline
         sizes[0], sizes[last] = scenario.layers_of_chunk(0), scenario.layers_of_chunk(last)
         get_batch = GetBatch(causal_mask=scenario.attention_backend == "unfused")
-        return slices(self.model, tuple(sizes) * split.interleave, get_batch)
+        return cut_into_chunks(self.model, tuple(sizes) * split.interleave, get_batch)
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
         """The chunk of each virtual stage."""
-        different = self.slices.different
-        return tuple(different[number] for number in self.slices.numbers)
+        different = self.model_chunks.different
+        return tuple(different[number] for number in self.model_chunks.numbers)
 
     @cached_property
     def stage_parameters(self) -> tuple[Parameters, ...]:
         """Parameters of one rank of each stage."""
-        return stage_parameters(self.slices, self.mesh.pp, self.microbatch)
+        return stage_parameters(self.model_chunks, self.mesh.pp, self.microbatch)
 
     @property
     def num_parameters(self) -> int:
@@ -178,18 +178,18 @@ class Plan:
     def order(self) -> PipelineOrder:
         """The order in which stages act."""
         split, scenario = self.scenario.parallelism, self.scenario
-        num_kept = self.kept_per_stage
-        if num_kept is None:
+        num_saving_all = self.num_saved_per_stage
+        if num_saving_all is None:
             kept = scenario.recompute.keep_microbatches
             assert isinstance(kept, int), "how many fit is found before"
-            num_kept = (kept,) * split.pipeline
+            num_saving_all = (kept,) * split.pipeline
         return PipelineOrder(
             scenario.schedule,
             split.pipeline,
             split.interleave,
             scenario.num_microbatches,
-            self.slices.numbers,
-            num_kept,
+            self.model_chunks.numbers,
+            num_saving_all,
         )
 
     @property
@@ -201,9 +201,9 @@ class Plan:
     def kept(self) -> frozenset[tuple[int, int]]:
         """Virtual stage and microbatch of the forward passes that keep everything."""
         # Most plans keep none: without this, each would build its schedule.
-        if not any(self.order.num_kept):
+        if not any(self.order.num_saving_all):
             return frozenset()
-        schedule, kept = self.schedule, np.flatnonzero(self.order.keeps)
+        schedule, kept = self.schedule, np.flatnonzero(self.order.saves_all)
         pairs = schedule.virtual_stage[kept].tolist(), schedule.microbatch[kept].tolist()
         return frozenset(zip(*pairs, strict=True))
 
@@ -213,10 +213,10 @@ class Plan:
         return self.step_options.reduces_beside_backward
 
     @cached_property
-    def buckets(self) -> tuple[Buckets, ...]:
+    def buckets(self) -> tuple[GradientBuckets, ...]:
         """The buckets of each different chunk."""
         rule = self.scenario.overlap.gradient_buckets
-        return buckets_of(self.slices.different, self.microbatch, rule, self.mesh.dp)
+        return buckets_of(self.model_chunks.different, self.microbatch, rule, self.mesh.dp)
 
     @property
     def sent_bytes(self) -> float:
@@ -226,7 +226,7 @@ class Plan:
         return batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
 
     @cached_property
-    def arrival(self) -> Op | None:
+    def receive_gather(self) -> Op | None:
         """The all-gather of a tensor that each tensor-parallel rank received 1/t of, if any."""
         batch = self.microbatch
         if not self.scenario.parallelism.scatter_gather or batch.tensor.num_ranks == 1:
@@ -242,25 +242,25 @@ class Plan:
 
     def pass_of(self, action: Action) -> Pass:
         """The pass that an action runs."""
-        chunk = self.slices.different[self.slices.numbers[action.virtual_stage]]
-        return self.chunk_pass(chunk, action.kind, self.keeps(action))
+        chunk = self.model_chunks.different[self.model_chunks.numbers[action.virtual_stage]]
+        return self.chunk_pass(chunk, action.kind, self.saves_all(action))
 
-    def keeps(self, action: Action) -> bool:
+    def saves_all(self, action: Action) -> bool:
         """Whether the action's microbatch keeps everything on its chunk."""
         return (action.virtual_stage, action.microbatch) in self.kept
 
-    def chunk_pass(self, chunk: Chunk, kind: Kind, keeps: bool) -> Pass:
+    def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool) -> Pass:
         """A pass of a chunk, which follows the scenario's recompute or keeps everything."""
-        return _pass(chunk, kind, self.policy(keeps), self.options)
+        return _pass(chunk, kind, self.policy(saves_all), self.options)
 
     def layers_pass(self, num_layers: int, kind: Kind) -> Pass:
         """A pass of the model's first layer, so often repeated, without the model's ends."""
         layer = next(block for block in self.model.blocks if block.is_unit)
         return Pass(Chunk(((layer, num_layers),)), kind, self.scenario.recompute, self.options)
 
-    def policy(self, keeps: bool) -> RecomputePolicy:
+    def policy(self, saves_all: bool) -> RecomputePolicy:
         """The scenario's recompute, or none for passes that keep everything."""
-        return KEEP_ALL if keeps else self._recompute
+        return SAVE_ALL if saves_all else self._recompute
 
     @cached_property
     def _recompute(self) -> RecomputePolicy:
@@ -270,13 +270,15 @@ class Plan:
     def passes(self) -> dict[tuple[int, Kind, bool], Pass]:
         """The different passes by chunk, kind, and whether they keep everything."""
         return {
-            (number, kind, keeps): self.chunk_pass(self.slices.different[number], kind, keeps)
-            for number, keeps in self.num_passes
+            (number, kind, saves_all): self.chunk_pass(
+                self.model_chunks.different[number], kind, saves_all
+            )
+            for number, saves_all in self.num_passes
             for kind in self.order.kinds
         }
 
     @cached_property
-    def quiet_passes(self) -> dict[tuple[int, Kind, bool], Pass]:
+    def passes_skipping_sync(self) -> dict[tuple[int, Kind, bool], Pass]:
         """Passes that exchange less with other replicas than their likes, as `passes`.
 
         Backward passes that leave their gradients to the last microbatch's; in a pipeline, passes
@@ -300,13 +302,13 @@ class Plan:
         if sharding is None or self.mesh.pp == 1:
             return {}
         options = shared(replace(self.options, sharding=replace(sharding, reduces=True)))
-        chunks = enumerate(self.slices.different)
-        return {number: _pass(chunk, "R", KEEP_ALL, options) for number, chunk in chunks}
+        chunks = enumerate(self.model_chunks.different)
+        return {number: _pass(chunk, "R", SAVE_ALL, options) for number, chunk in chunks}
 
     def different_passes(self) -> Iterator[tuple[Pass, int]]:
         """The different passes of a replica, and how many there are of each."""
-        for (number, _, keeps), one in self.passes.items():
-            yield one, self.num_passes[number, keeps]
+        for (number, _, saves_all), one in self.passes.items():
+            yield one, self.num_passes[number, saves_all]
 
     @cached_property
     def num_passes(self) -> Counter[tuple[int, bool]]:
@@ -314,7 +316,7 @@ class Plan:
 
         There are as many backward passes.
         """
-        numbers = self.slices.numbers
+        numbers = self.model_chunks.numbers
         keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.kept)
         passes: Counter[tuple[int, bool]] = Counter()
         for number, chunks in Counter(numbers).items():

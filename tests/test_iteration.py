@@ -31,7 +31,7 @@ def test_one_gpu_and_one_microbatch_is_the_sum_of_its_parts() -> None:
     plan, machine = plan_of(scenario), machine_of(a100())
     (whole,), (step,) = plan.chunks, plan.steps
     forward, backward = (
-        machine.time(plan.chunk_pass(whole, kind, keeps=True)) for kind in ("F", "B")
+        machine.time(plan.chunk_pass(whole, kind, saves_all=True)) for kind in ("F", "B")
     )
     assert set(step) == {"average", "norm", "update"}
     step_s = machine.op_seconds(itertools.chain(*step.values()))

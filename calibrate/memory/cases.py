@@ -127,7 +127,7 @@ _RECOMPUTES: list[Any] = [
 def _of_gpt(plan: Plan, profile: HardwareProfile) -> HeldBytes:
     (stage,) = memory_report(plan, profile).stages
     first_action = plan.schedule.ranks[0][0]
-    kept = pass_memory(plan.pass_of(first_action)).kept_bytes
+    kept = pass_memory(plan.pass_of(first_action)).saved_bytes
     # Our layer in torch has no use for Megatron-LM's global memory buffer, nor has fused attention.
     tensors = stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes.get(GLOBAL, 0)
     return HeldBytes(stage.states.total_bytes, kept, tensors)
@@ -138,5 +138,5 @@ def _of_layers(plan: Plan) -> HeldBytes:
     forward, backward = (pass_memory(plan.layers_pass(num_layers, kind)) for kind in ("F", "B"))
     (parameters,) = plan.stage_parameters
     states = model_states(plan.step_options, parameters.layers).total_bytes
-    most = forward.kept_bytes + max(forward.beyond_bytes, backward.beyond_bytes)
-    return HeldBytes(states, forward.kept_bytes, states + most)
+    most = forward.saved_bytes + max(forward.extra_bytes, backward.extra_bytes)
+    return HeldBytes(states, forward.saved_bytes, states + most)

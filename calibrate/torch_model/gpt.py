@@ -21,7 +21,7 @@ from calibrate.torch_model.parallel import TensorGroup, column_parallel, weight
 from calibrate.torch_model.shape import LayerShape
 from calibrate.torch_model.vocabulary import cross_entropy, look_up
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.recompute import Unit, units
+from simtrain.workload.recompute import RecomputeUnit, recompute_units
 
 
 class Stage(nn.Module):
@@ -103,21 +103,21 @@ class LayerStack(nn.Module):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
-        self.units = units(recompute, num_layers)
+        self.recompute_units = recompute_units(recompute, num_layers)
         self.layers = nn.ModuleList(
             TransformerLayer(shape, _within(unit), group, dtype=dtype, device=device)
-            for unit in self.units
+            for unit in self.recompute_units
             for _ in unit.layers
         )
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The last layer's output."""
-        for unit in self.units:
+        for unit in self.recompute_units:
             layers = nn.Sequential(*(self.layers[number] for number in unit.layers))
-            hidden = checkpointed(layers, hidden) if unit.again else layers(hidden)
+            hidden = checkpointed(layers, hidden) if unit.recomputes else layers(hidden)
         return hidden
 
 
-def _within(unit: Unit) -> Recompute:
+def _within(unit: RecomputeUnit) -> Recompute:
     """The recompute of a layer of the unit by itself."""
     return Recompute.SELECTIVE if "core_attention" in unit.regions else Recompute.NONE

@@ -2,21 +2,21 @@
 
 from simtrain.engine.deadlock import DeadlockError
 from simtrain.engine.program import Program, Task, TaskGraph
-from simtrain.engine.run import Engine, engine_for_many, find_idle_seconds, simulate
-from simtrain.engine.sharing import Link, Shares
+from simtrain.engine.run import Engine, fastest_engine, find_idle_seconds, simulate
+from simtrain.engine.sharing import Link, LinkLoads
 from simtrain.engine.timeline import Span, Timeline
 
 __all__ = [
     "DeadlockError",
     "Engine",
     "Link",
+    "LinkLoads",
     "Program",
-    "Shares",
     "Span",
     "Task",
     "TaskGraph",
     "Timeline",
-    "engine_for_many",
+    "fastest_engine",
     "find_idle_seconds",
     "simulate",
 ]

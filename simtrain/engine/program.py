@@ -15,7 +15,7 @@ import numpy as np
 
 from simtrain.engine.compiled import Floats, Ints, run_loop, runs_compiled
 from simtrain.engine.longest_path import find_order
-from simtrain.engine.sharing import Link, Shares
+from simtrain.engine.sharing import Link, LinkLoads
 from simtrain.errors import InputError, Problem
 
 
@@ -149,7 +149,7 @@ class Program:
 
     graph: TaskGraph
     duration_s: Floats
-    shares: Shares | None = None
+    link_loads: LinkLoads | None = None
 
     def __post_init__(self) -> None:
         seconds = self.duration_s
@@ -178,7 +178,7 @@ class Program:
         )
         duration_s = np.array([task.duration_s for task in tasks], np.float64)
         weights = [task.weight for task in tasks]
-        return cls(graph, duration_s, Shares.of([task.loads for task in tasks], weights))
+        return cls(graph, duration_s, LinkLoads.of([task.loads for task in tasks], weights))
 
     @property
     def num_tasks(self) -> int:

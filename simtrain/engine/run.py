@@ -45,7 +45,7 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
     return Timeline(program, start_s.reshape(shape), end_s.reshape(shape))
 
 
-def engine_for_many() -> Engine:
+def fastest_engine() -> Engine:
     """What runs many programs fastest: compiled loops, or without numba the same uncompiled."""
     return "compiled" if has_numba() else "auto"
 
@@ -80,9 +80,9 @@ def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: 
     """Write the starts and ends of a program's tasks, [draws, tasks], over infinite ones."""
     graph, duration_s = program.graph, program.draws_s
     after = graph.after_starts, graph.after
-    if program.shares is None:
+    if program.link_loads is None:
         paths = graph.order, graph.previous, *after, duration_s
         run_loop(find_longest_paths, paths, (start_s, end_s), is_compiled=is_compiled)
     else:
-        shared = *graph.queue, *after, *program.shares, duration_s
+        shared = *graph.queue, *after, *program.link_loads, duration_s
         run_loop(run_sharing, shared, (start_s, end_s), is_compiled=is_compiled)

@@ -37,7 +37,7 @@ Loads = tuple[tuple[Link, float], ...]
 """What a task takes of its links while it runs at full speed."""
 
 
-class Shares(NamedTuple):
+class LinkLoads(NamedTuple):
     """The loads of all tasks.
 
     Task i takes `load[j]` of the link `link[j]`, for j from `load_starts[i]` up to and without
@@ -51,7 +51,7 @@ class Shares(NamedTuple):
     weight: Floats
 
     @classmethod
-    def of(cls, loads: Sequence[Loads], weights: Sequence[float]) -> Shares | None:
+    def of(cls, loads: Sequence[Loads], weights: Sequence[float]) -> LinkLoads | None:
         """The loads and the weight of each task; None if no task has any.
 
         Raises:
@@ -79,7 +79,7 @@ class Shares(NamedTuple):
         )
 
 
-def find_stretches(
+def find_slowdowns(
     capacity: Floats,
     load_starts: Ints,
     link: Ints,
@@ -90,7 +90,7 @@ def find_stretches(
     """By how much each of the running `tasks` is slowed, 1 for full speed."""
     num_links = len(capacity)
     free = [capacity[number] for number in range(num_links)]
-    stretches = [0.0] * len(tasks)
+    slowdowns = [0.0] * len(tasks)
     num_open = len(tasks)
     while num_open > 0:
         # The fullest link has the largest claims for what is free of it; a task is at full speed
@@ -98,7 +98,7 @@ def find_stretches(
         claims = [0.0] * num_links
         level = 0.0
         for place, task in enumerate(tasks):
-            if stretches[place] == 0.0:
+            if slowdowns[place] == 0.0:
                 level = max(level, weight[task])
                 for j in range(load_starts[task], load_starts[task + 1]):
                     claims[link[j]] += load[j] * weight[task]
@@ -112,12 +112,12 @@ def find_stretches(
             stays = fullest < 0 and weight[task] == level
             for j in range(load_starts[task], load_starts[task + 1]):
                 stays = stays or link[j] == fullest
-            if stretches[place] == 0.0 and stays:
-                stretches[place] = 1.0 if fullest < 0 else level / weight[task]
+            if slowdowns[place] == 0.0 and stays:
+                slowdowns[place] = 1.0 if fullest < 0 else level / weight[task]
                 num_open -= 1
                 for j in range(load_starts[task], load_starts[task + 1]):
-                    free[link[j]] -= load[j] / stretches[place]
-    return stretches
+                    free[link[j]] -= load[j] / slowdowns[place]
+    return slowdowns
 
 
 def run_sharing(
@@ -148,7 +148,7 @@ def run_sharing(
         finish_s = [math.inf for _ in streams]
         # A task with loads had `left_s` of work left at `begun_s`, and is stretched since.
         left_s, begun_s = [0.0 for _ in streams], [0.0 for _ in streams]
-        stretch = [1.0 for _ in streams]
+        slowdown = [1.0 for _ in streams]
         now_s = 0.0
         while now_s < math.inf:
             moved, changed = True, False
@@ -176,7 +176,7 @@ def run_sharing(
                         if load_starts[task] < load_starts[task + 1] and durations[task] > 0:
                             # It does not end before its speed is found.
                             left_s[stream], begun_s[stream] = durations[task], now_s
-                            finish_s[stream] = stretch[stream] = math.inf
+                            finish_s[stream] = slowdown[stream] = math.inf
                             changed = True
             if changed:
                 sharing = [
@@ -186,11 +186,11 @@ def run_sharing(
                     and load_starts[running[stream]] < load_starts[running[stream] + 1]
                 ]
                 tasks = [running[stream] for stream in sharing]
-                found = find_stretches(capacity, load_starts, link, load, weight, tasks)
+                found = find_slowdowns(capacity, load_starts, link, load, weight, tasks)
                 for place, stream in enumerate(sharing):
-                    if found[place] != stretch[stream]:
-                        left_s[stream] -= (now_s - begun_s[stream]) / stretch[stream]
-                        begun_s[stream], stretch[stream] = now_s, found[place]
+                    if found[place] != slowdown[stream]:
+                        left_s[stream] -= (now_s - begun_s[stream]) / slowdown[stream]
+                        begun_s[stream], slowdown[stream] = now_s, found[place]
                         finish_s[stream] = now_s + max(left_s[stream], 0.0) * found[place]
             now_s = math.inf
             for stream in streams:

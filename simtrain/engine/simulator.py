@@ -12,7 +12,7 @@ from simpy import Environment, Event, Interrupt
 from simpy.events import EventPriority
 
 from simtrain.engine.program import Program
-from simtrain.engine.sharing import Shares, find_stretches
+from simtrain.engine.sharing import LinkLoads, find_slowdowns
 
 _Process = Generator[Event, None, None]
 _LAST = EventPriority(9)
@@ -36,8 +36,10 @@ class _Simulation:
     def __init__(self, program: Program, duration_s: list[float]) -> None:
         graph = program.graph
         # Read only when tasks with loads run.
-        self.shares = cast(Shares, program.shares)
-        starts = self.shares.load_starts if program.shares else np.zeros(graph.num_tasks + 1)
+        self.link_loads = cast(LinkLoads, program.link_loads)
+        starts = (
+            self.link_loads.load_starts if program.link_loads else np.zeros(graph.num_tasks + 1)
+        )
         self.num_loads = np.diff(starts).tolist()
         self.duration_s = duration_s
         self.env = Environment(initial_time=0.0)
@@ -49,7 +51,7 @@ class _Simulation:
         self.awaited = defaultdict[int, Event](self.env.event)
         # Running tasks with loads, and by how much each is slowed, by stream.
         self.sharing: dict[int, int] = {}
-        self.stretches: dict[int, float] = {}
+        self.slowdowns: dict[int, float] = {}
         self.is_settling = False
         starts, queue = graph.queue
         self.processes = [
@@ -74,17 +76,17 @@ class _Simulation:
 
     def share(self, stream: int, task: int) -> _Process:
         """Run a task with loads; it is interrupted with by how much it is slowed from then on."""
-        left_s, begun_s, stretch = self.duration_s[task], self.env.now, inf
-        self.sharing[stream], self.stretches[stream] = task, stretch
+        left_s, begun_s, slowdown = self.duration_s[task], self.env.now, inf
+        self.sharing[stream], self.slowdowns[stream] = task, slowdown
         self.change_speeds()
         end = self.env.event()
         while not end.processed:
             try:
                 yield end
             except Interrupt as change:
-                left_s -= (self.env.now - begun_s) / stretch
-                begun_s, stretch = self.env.now, cast(float, change.cause)
-                end = self.env.timeout(max(left_s, 0.0) * stretch)
+                left_s -= (self.env.now - begun_s) / slowdown
+                begun_s, slowdown = self.env.now, cast(float, change.cause)
+                end = self.env.timeout(max(left_s, 0.0) * slowdown)
         del self.sharing[stream]
         self.change_speeds()
 
@@ -102,7 +104,7 @@ class _Simulation:
         self.is_settling = False
         streams = sorted(self.sharing)
         tasks = [self.sharing[stream] for stream in streams]
-        for stream, stretch in zip(streams, find_stretches(*self.shares, tasks), strict=True):
-            if stretch != self.stretches[stream]:
-                self.stretches[stream] = stretch
-                self.processes[stream].interrupt(stretch)
+        for stream, slowdown in zip(streams, find_slowdowns(*self.link_loads, tasks), strict=True):
+            if slowdown != self.slowdowns[stream]:
+                self.slowdowns[stream] = slowdown
+                self.processes[stream].interrupt(slowdown)

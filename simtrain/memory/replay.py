@@ -23,37 +23,37 @@ Bytes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replay:
+class MemoryReplay:
     """Bytes of activations beside each action of the stages, stage after stage.
 
     While action i runs, `running_bytes[i]` are kept (its own, if it is a forward pass, included)
-    and it holds `beyond_bytes[i]` more: the buffers of `memory`. When it has ended `after_bytes[i]`
+    and it holds `extra_bytes[i]` more: the buffers of `memory`. When it has ended `after_bytes[i]`
     are kept. `passes` are the passes that actions run, as in `Plan.passes`.
     """
 
     order: PipelineOrder
     passes: Mapping[tuple[int, Kind, bool], PassMemory]
     running_bytes: Bytes
-    beyond_bytes: Bytes
+    extra_bytes: Bytes
     after_bytes: Bytes
 
     @classmethod
-    def of(cls, plan: Plan) -> Replay:
+    def of(cls, plan: Plan) -> MemoryReplay:
         """Keep what forward passes leave until their backward passes; weight gradients may wait."""
         order, most = plan.order, 0
         passes = {key: pass_memory(one) for key, one in plan.passes.items()}
         change, beyond = np.zeros((2, max(order.chunks) + 1, 2, len(KINDS)), object)
-        for (chunk, kind, keeps), memory in passes.items():
-            place, output = (chunk, int(keeps), KINDS.index(kind)), _output_bytes(plan, chunk)
+        for (chunk, kind, saves_all), memory in passes.items():
+            place, output = (chunk, int(saves_all), KINDS.index(kind)), _output_bytes(plan, chunk)
             # I leaves what W needs, which leaves nothing, as B.
             changes = {
-                "F": memory.left_bytes + output,
-                "B": -memory.kept_bytes - output,
-                "I": memory.left_bytes - memory.kept_bytes - output,
-                "W": -memory.kept_bytes,
+                "F": memory.remaining_bytes + output,
+                "B": -memory.saved_bytes - output,
+                "I": memory.remaining_bytes - memory.saved_bytes - output,
+                "W": -memory.saved_bytes,
             }
-            change[place], beyond[place] = changes[kind], memory.beyond_bytes
-            most = max(most, memory.kept_bytes + output + memory.beyond_bytes)
+            change[place], beyond[place] = changes[kind], memory.extra_bytes
+            most = max(most, memory.saved_bytes + output + memory.extra_bytes)
         # Sums of absurd sizes are exact too, if slow.
         if most * len(order.schedule.kind) < np.iinfo(np.int64).max:
             change, beyond = change.astype(np.int64), beyond.astype(np.int64)
@@ -67,7 +67,7 @@ class Replay:
     @property
     def dynamic_bytes(self) -> Bytes:
         """All that comes and goes, while each action runs."""
-        return self.running_bytes + self.beyond_bytes
+        return self.running_bytes + self.extra_bytes
 
     def fullest_actions(self) -> list[int]:
         """The first of each stage's actions at which most comes and goes."""
@@ -79,7 +79,7 @@ class Replay:
         """What the pass of an action holds."""
         schedule = self.order.schedule
         chunk = self.order.chunks[schedule.virtual_stage[place]]
-        return self.passes[chunk, KINDS[schedule.kind[place]], bool(self.order.keeps[place])]
+        return self.passes[chunk, KINDS[schedule.kind[place]], bool(self.order.saves_all[place])]
 
 
 def _output_bytes(plan: Plan, chunk: int) -> int:
@@ -88,7 +88,7 @@ def _output_bytes(plan: Plan, chunk: int) -> int:
     Without `deallocate_outputs` it waits for the backward pass, as the input of the next stage
     that it is does there (paper, Appendix B).
     """
-    is_last = chunk == plan.slices.numbers[-1]
+    is_last = chunk == plan.model_chunks.numbers[-1]
     if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or is_last:
         return 0
     return plan.microbatch.local_bytes
@@ -98,7 +98,7 @@ def _output_bytes(plan: Plan, chunk: int) -> int:
 def _places(order: PipelineOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The pass of each action as its place in [chunk, keeps, kind], and which are forward."""
     kinds, chunks = order.schedule.kind, np.array(order.chunks)[order.schedule.virtual_stage]
-    return len(KINDS) * (2 * chunks + order.keeps) + kinds, kinds == KINDS.index("F")
+    return len(KINDS) * (2 * chunks + order.saves_all) + kinds, kinds == KINDS.index("F")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,11 +9,11 @@ import numpy as np
 
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import FP32_GRADIENTS, RECOMPUTED, WORKING, Buffers, buffers_of
-from simtrain.memory.replay import IterationTimeline, Replay
+from simtrain.memory.replay import IterationTimeline, MemoryReplay
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.plan import Plan
 from simtrain.schedules import Action
-from simtrain.workload.slices import numbered
+from simtrain.workload.model_chunks import number_distinct
 
 OPTIMIZER_STEP = "optimizer step"
 
@@ -108,12 +108,12 @@ class MemoryReport:
 
 
 def memory_report(
-    plan: Plan, profile: HardwareProfile, ran: IterationTimeline | None = None
+    plan: Plan, profile: HardwareProfile, iteration: IterationTimeline | None = None
 ) -> MemoryReport:
     """The peaks of a plan's stages, with their times if it was run."""
-    replay = Replay.of(plan)
+    replay = MemoryReplay.of(plan)
     stages = tuple(
-        _Rank.of(plan, profile, replay, stage).fullest(plan, replay, place, ran)
+        _Rank.of(plan, profile, replay, stage).fullest(plan, replay, place, iteration)
         for stage, place in enumerate(replay.fullest_actions())
     )
     return MemoryReport(profile.gpu.memory_capacity.value, stages)
@@ -121,7 +121,7 @@ def memory_report(
 
 def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
     """The peak of the fullest stage, which is all that many questions need."""
-    replay, steps = Replay.of(plan), numbered(plan.stage_parameters)
+    replay, steps = MemoryReplay.of(plan), number_distinct(plan.stage_parameters)
     dynamic = np.maximum.reduceat(replay.dynamic_bytes, plan.schedule.rank_starts[:-1]).tolist()
     peak = 0
     # Of the stages with equal parameters, the one at which most comes and goes is the last here.
@@ -140,17 +140,17 @@ class MemoryCurve:
 
 
 def memory_curve(
-    plan: Plan, profile: HardwareProfile, ran: IterationTimeline, stage: int
+    plan: Plan, profile: HardwareProfile, iteration: IterationTimeline, stage: int
 ) -> MemoryCurve:
     """What a rank of a stage holds, allocator included, while each action runs and after it."""
-    replay = Replay.of(plan)
+    replay = MemoryReplay.of(plan)
     rank = _Rank.of(plan, profile, replay, stage)
     actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
-    times = np.stack(ran.intervals_s(actions), axis=1)
+    times = np.stack(iteration.intervals_s(actions), axis=1)
     running = [rank.held_bytes(rank.buffers, one) for one in (0, *dynamic.ravel().tolist())]
     return MemoryCurve(
-        (0.0, *times.ravel().tolist(), ran.optimizer_start_s(stage)),
+        (0.0, *times.ravel().tolist(), iteration.optimizer_start_s(stage)),
         (*running, rank.held_bytes(rank.step_buffers)),
     )
 
@@ -166,8 +166,11 @@ class _Rank:
     step_buffers: Buffers
 
     @classmethod
-    def of(cls, plan: Plan, profile: HardwareProfile, replay: Replay, stage: int) -> _Rank:
-        held, chunks = plan.stage_parameters[stage], plan.slices.numbers[stage :: plan.mesh.pp]
+    def of(cls, plan: Plan, profile: HardwareProfile, replay: MemoryReplay, stage: int) -> _Rank:
+        held, chunks = (
+            plan.stage_parameters[stage],
+            plan.model_chunks.numbers[stage :: plan.mesh.pp],
+        )
         global_bytes = max(
             memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
         )
@@ -181,15 +184,18 @@ class _Rank:
         return tensors + allocator_bytes(self.profile, tensors)
 
     def fullest(
-        self, plan: Plan, replay: Replay, place: int, ran: IterationTimeline | None
+        self, plan: Plan, replay: MemoryReplay, place: int, iteration: IterationTimeline | None
     ) -> StageMemory:
         """The fuller of two moments: the fullest action, at a place, and the optimizer step."""
         memory, activations = replay.memory(place), int(replay.running_bytes[place])
-        working = memory.beyond_bytes - memory.recomputed_bytes
+        working = memory.extra_bytes - memory.recomputed_bytes
         buffers = self.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working}
-        action, action_s = plan.schedule.action(place), ran.start_s(place) if ran else None
+        action, action_s = (
+            plan.schedule.action(place),
+            iteration.start_s(place) if iteration else None,
+        )
         running = self._memory(activations, buffers, action, memory.op, action_s)
-        step_s = ran.optimizer_start_s(self.stage) if ran else None
+        step_s = iteration.optimizer_start_s(self.stage) if iteration else None
         stepping = self._memory(0, self.step_buffers, None, FP32_GRADIENTS, step_s)
         return max(running, stepping, key=lambda moment: moment.peak_bytes)
 

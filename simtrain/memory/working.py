@@ -27,17 +27,17 @@ class PassMemory:
     """Bytes of a pass of one microbatch on one chunk.
 
     Args:
-        kept_bytes: saved tensors that are there after a forward pass, or before any other pass.
+        saved_bytes: saved tensors that are there after a forward pass, or before any other pass.
         left_bytes: saved tensors that are there after the pass.
-        beyond_bytes: what it holds more than `kept_bytes` at its fullest moment.
+        beyond_bytes: what it holds more than `saved_bytes` at its fullest moment.
         recomputed_bytes: how much of that it has computed again.
         op: what it then runs.
         buffer_bytes: what its ops need of the framework's global buffer.
     """
 
-    kept_bytes: int
-    left_bytes: int
-    beyond_bytes: int
+    saved_bytes: int
+    remaining_bytes: int
+    extra_bytes: int
     recomputed_bytes: int
     op: str
     buffer_bytes: int
@@ -86,10 +86,10 @@ def replay(
         held_bytes += effect.change_bytes
         again_bytes += effect.again_change_bytes
         buffer_bytes = max(buffer_bytes, effect.buffer_bytes)
-    kept_bytes = held_bytes if counts_left else start_bytes
-    beyond = max(0, peak_bytes - kept_bytes)
+    saved_bytes = held_bytes if counts_left else start_bytes
+    beyond = max(0, peak_bytes - saved_bytes)
     memory = PassMemory(
-        kept_bytes,
+        saved_bytes,
         held_bytes,
         beyond,
         min(beyond, peak_again_bytes),

@@ -10,7 +10,7 @@ from rich.table import Table
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.memory_page import memory_verdict, peaks_table
 from simtrain.pages.tables import Bar, FittedTable, notes, properties
-from simtrain.report.breakdown import PART_LABELS
+from simtrain.report.breakdown import CAUSE_LABELS
 from simtrain.report.result import Result
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.units import format_seconds
@@ -56,7 +56,7 @@ def _breakdown_table(result: Result) -> FittedTable:
     span = ">min to max\nover stages"
     mean, total_s = result.breakdown, result.iteration_time_s
     rows: list[tuple[Sequence[RenderableType], None]] = []
-    for name, label in PART_LABELS.items():
+    for name, label in CAUSE_LABELS.items():
         seconds = getattr(mean, name)
         of_stages = [getattr(stage, name) for stage in result.stages]
         cells = (

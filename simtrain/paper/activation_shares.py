@@ -59,4 +59,4 @@ def _kept_bytes(one: Pass, seq_length: int) -> int:
     """What a pass keeps of sequences of another length."""
     microbatch = replace(one.options.microbatch, seq_length=seq_length)
     options = replace(one.options, microbatch=microbatch)
-    return pass_memory(replace(one, options=options)).left_bytes
+    return pass_memory(replace(one, options=options)).remaining_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simtrain.hardware.load import profile_of
-from simtrain.memory.replay import Replay
+from simtrain.memory.replay import MemoryReplay
 from simtrain.memory.states import model_states
 from simtrain.memory.working import pass_memory
 from simtrain.paper.entries import Entry, Limit, Progress, Reproduction, reported
@@ -42,7 +42,7 @@ def fig1(progress: Progress | None = None) -> Reproduction:
 def replayed_bytes(plan: Plan, stage: int) -> int:
     """The most activations that a stage holds at any time."""
     actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
-    return int(Replay.of(plan).running_bytes[actions].max())
+    return int(MemoryReplay.of(plan).running_bytes[actions].max())
 
 
 def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:
@@ -57,4 +57,4 @@ def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:
 def _layers_bytes(plan: Plan) -> int:
     """What the layers of all forward passes keep that the first stage has outstanding at most."""
     layers = plan.layers_pass(plan.scenario.layers_of_chunk(0), "F")
-    return int(most_outstanding(plan.schedule)[0]) * pass_memory(layers).left_bytes
+    return int(most_outstanding(plan.schedule)[0]) * pass_memory(layers).remaining_bytes

@@ -28,7 +28,7 @@ class Pass:
     stage: int
     start_s: float
     end_s: float
-    keeps: bool
+    saves_all: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def appendix_c(progress: Progress | None = None) -> AppendixC:
 def _kept(plan: Plan) -> Iterator[tuple[str, int]]:
     """Microbatches that keep everything, of all that are outstanding."""
     outstanding = most_outstanding(plan.schedule).tolist()
-    kept = plan.kept_per_stage or ()
+    kept = plan.num_saved_per_stage or ()
     yield "forward passes outstanding on the first stage", outstanding[0]
     yield "of these, kept", kept[0]
     yield "stages", len(kept)
@@ -89,8 +89,8 @@ def _example() -> Scenario:
 
 
 def _passes(example: Result) -> Iterator[Pass]:
-    schedule, keeps = example.plan.schedule, example.plan.order.keeps.tolist()
-    times = zip(*example.ran.intervals_s(slice(None)), strict=True)
+    schedule, saves_all = example.plan.schedule, example.plan.order.saves_all.tolist()
+    times = zip(*example.iteration.intervals_s(slice(None)), strict=True)
     for place, (start_s, end_s) in enumerate(times):
         action, stage = schedule.action(place), int(schedule.rank[place])
-        yield Pass(action, stage, float(start_s), float(end_s), keeps[place])
+        yield Pass(action, stage, float(start_s), float(end_s), saves_all[place])

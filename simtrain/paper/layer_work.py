@@ -57,7 +57,7 @@ def table2(progress: Progress | None = None) -> Reproduction:
 
 def saved_bytes(scenario: Scenario, num_layers: int = 1) -> int:
     """Bytes that layers keep for their backward pass, by their ops."""
-    return pass_memory(paper_plan(scenario).layers_pass(num_layers, "F")).left_bytes
+    return pass_memory(paper_plan(scenario).layers_pass(num_layers, "F")).remaining_bytes
 
 
 def _configured(model: str) -> Iterator[tuple[str, Scenario]]:
@@ -79,7 +79,7 @@ def _kept(plan: Plan) -> tuple[int, int, int]:
     embedding, layers, head = blocks
     chunks = (layers,), (embedding, layers), (embedding, layers, head)
     kept = [
-        pass_memory(Pass(Chunk(runs), "F", plan.scenario.recompute, plan.options)).left_bytes
+        pass_memory(Pass(Chunk(runs), "F", plan.scenario.recompute, plan.options)).remaining_bytes
         for runs in chunks
     ]
     return kept[0], kept[1], kept[2]

@@ -15,13 +15,13 @@ from simtrain.engine.compiled import Ints
 from simtrain.programs.pipeline import PipelineTasks
 from simtrain.schedules import KINDS, Schedule
 
-Waits = list[tuple[Ints, Ints]]
+Dependencies = list[tuple[Ints, Ints]]
 """Tasks that wait, and as many tasks that they wait for."""
 _FORWARD = KINDS.index("F")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spans:
+class BucketSpans:
     """Spans of the actions `cut`, action by action.
 
     Args:
@@ -54,7 +54,7 @@ class Spans:
         return self.schedule.rank[self.actions]
 
 
-def gather_waits(pipeline: PipelineTasks, spans: Spans, gathers: Ints) -> Waits:
+def gather_waits(pipeline: PipelineTasks, spans: BucketSpans, gathers: Ints) -> Dependencies:
     """What gathers wait for if each stage starts them when it comes to them.
 
     Megatron-LM waits for a module's bucket before the module's forward pass, and then starts to
@@ -77,7 +77,9 @@ def gather_waits(pipeline: PipelineTasks, spans: Spans, gathers: Ints) -> Waits:
     ]
 
 
-def aligned_gather_waits(pipeline: PipelineTasks, spans: Spans, gathers: Ints) -> Waits:
+def aligned_gather_waits(
+    pipeline: PipelineTasks, spans: BucketSpans, gathers: Ints
+) -> Dependencies:
     """What gathers wait for if all stages start them at about the same time.
 
     The buckets of the first two chunks start at once. Those of a later chunk start when the first
@@ -98,7 +100,7 @@ def aligned_gather_waits(pipeline: PipelineTasks, spans: Spans, gathers: Ints) -
     return [(gathers[is_first_of_action][waits], before[waits])]
 
 
-def aligned_reduction_starts(pipeline: PipelineTasks, spans: Spans) -> Ints:
+def aligned_reduction_starts(pipeline: PipelineTasks, spans: BucketSpans) -> Ints:
     """The task after which each bucket is reduced if all stages start at about the same time.
 
     Without interleaving, the first stage reduces beside its last backward pass, and the others when

@@ -18,29 +18,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.engine import Engine, Program, Shares, TaskGraph, Timeline, find_idle_seconds
+from simtrain.engine import Engine, LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.programs.bucket_layout import (
-    Spans,
+    BucketSpans,
     aligned_gather_waits,
     aligned_reduction_starts,
     gather_waits,
     spread,
 )
 from simtrain.programs.parts import (
-    Arrival,
-    Bucket,
-    Part,
+    BucketPart,
+    IterationPart,
+    IterationStructure,
+    OptimizerPart,
     PassPart,
-    Step,
-    Structure,
-    Synchronize,
-    Transfer,
+    ReceiveGatherPart,
+    SynchronizationPart,
+    TransferPart,
 )
 from simtrain.programs.pipeline import PipelineTasks, link_streams, stage_streams
-from simtrain.programs.quiet_passes import quiet_actions
-from simtrain.programs.recent import Recent
+from simtrain.programs.recent_cache import RecentCache
+from simtrain.programs.sync_skips import actions_skipping_sync
 from simtrain.schedules import KINDS, Messages
 
 _REMEMBERED = 3_000_000
@@ -107,7 +107,7 @@ class IterationTasks:
 
     graph: TaskGraph
     num_stages: int
-    parts: tuple[Part, ...]
+    parts: tuple[IterationPart, ...]
     part_of: Ints
     first: Ints
     last: Ints
@@ -115,20 +115,20 @@ class IterationTasks:
 
     def program(
         self,
-        seconds: Callable[[Part], float],
-        adapter_load: Callable[[Part], float] = lambda part: 0.0,
+        seconds: Callable[[IterationPart], float],
+        adapter_load: Callable[[IterationPart], float] = lambda part: 0.0,
     ) -> Program:
         """The program in which every part takes so many seconds, and so much of the adapters.
 
         The ranks of each stage have a share of their nodes' adapters, out and in. Only buckets
         are there beside transfers: without them nothing has to share.
         """
-        duration_s, shares = np.array([*map(seconds, self.parts)])[self.part_of], None
-        if any(isinstance(part, Bucket) and adapter_load(part) > 0 for part in self.parts):
-            shares = self._shares(np.array([*map(adapter_load, self.parts)])[self.part_of])
-        return Program(self.graph, duration_s, shares)
+        duration_s, link_loads = np.array([*map(seconds, self.parts)])[self.part_of], None
+        if any(isinstance(part, BucketPart) and adapter_load(part) > 0 for part in self.parts):
+            link_loads = self._link_loads(np.array([*map(adapter_load, self.parts)])[self.part_of])
+        return Program(self.graph, duration_s, link_loads)
 
-    def _shares(self, load: Floats) -> Shares:
+    def _link_loads(self, load: Floats) -> LinkLoads:
         """What tasks take of the adapters: first those that go out of each stage, then those in."""
         loaded = np.flatnonzero(load > 0)
         group, sender = np.divmod(self.graph.stream_of[loaded], self.num_stages)
@@ -137,7 +137,7 @@ class IterationTasks:
         weight = 1 / np.where(load > 0, load, 1.0)
         starts = starts_of(2 * (load > 0))
         capacity = np.ones(2 * self.num_stages)
-        return Shares(capacity, starts, links.ravel(), np.repeat(load[loaded], 2), weight)
+        return LinkLoads(capacity, starts, links.ravel(), np.repeat(load[loaded], 2), weight)
 
     @cached_property
     def num_parts(self) -> NDArray[np.int64]:
@@ -170,10 +170,12 @@ class IterationTasks:
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
 
 
-_LAID_OUT = Recent[Structure, IterationTasks](_REMEMBERED, lambda tasks: tasks.graph.num_tasks)
+_LAID_OUT = RecentCache[IterationStructure, IterationTasks](
+    _REMEMBERED, lambda tasks: tasks.graph.num_tasks
+)
 
 
-def tasks_of(structure: Structure) -> IterationTasks:
+def tasks_of(structure: IterationStructure) -> IterationTasks:
     """The tasks of all iterations of a structure."""
     return _LAID_OUT.get(structure, lambda structure: _Layout(structure).lay_out())
 
@@ -181,11 +183,11 @@ def tasks_of(structure: Structure) -> IterationTasks:
 class _Layout:
     """The tasks that were added so far, in blocks of arrays."""
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: IterationStructure) -> None:
         order, schedule = structure.order, structure.order.schedule
         self.structure, self.schedule = structure, schedule
         self.stages, self.steps = np.arange(order.num_stages), np.array(structure.steps)
-        self.chunk, self.keeps = np.array(order.chunks)[schedule.virtual_stage], order.keeps
+        self.chunk, self.saves_all = np.array(order.chunks)[schedule.virtual_stage], order.saves_all
         self.is_forward = schedule.kind == _FORWARD
         self.is_last = schedule.microbatch == schedule.num_microbatches - 1
         # Passes that are cut into spans, because of what goes on beside them.
@@ -193,7 +195,7 @@ class _Layout:
         gathers = (schedule.microbatch == 0) & self.is_forward & structure.gathers
         self.last_backwards = np.flatnonzero(reduces & (structure.num_buckets is not None))
         self.first_forwards = np.flatnonzero(gathers)
-        self.numbers: dict[Part, int] = {}
+        self.numbers: dict[IterationPart, int] = {}
         self.num_tasks = 0
         self.columns: list[tuple[Ints, Ints, Ints, Ints]] = []
         self.waits: list[tuple[Any, Any]] = []
@@ -202,7 +204,7 @@ class _Layout:
         """Add all tasks."""
         num_stages, pipeline = len(self.stages), self.add_pipeline()
         # Each stage's last task, and one elsewhere that it also has to wait for (-1 for none).
-        self.last, self.pending = pipeline.own_starts[1:] - 1, np.full(num_stages, -1)
+        self.last, self.awaited_elsewhere = pipeline.own_starts[1:] - 1, np.full(num_stages, -1)
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
         if self.structure.reduces_after:
@@ -211,11 +213,11 @@ class _Layout:
             self.add_step(field)
         holders = self.stages[self.has("embedding")]
         if len(holders):
-            self.meet("embedding", holders, 4 * num_stages)
+            self.add_barrier_all_reduce("embedding", holders, 4 * num_stages)
         self.add_step("to_host")
         norms = self.add_step("norm")
         # Every rank needs the norm of all: nobody steps before the last stage has its gradients.
-        self.meet("norm_reduction", self.stages, 4 * num_stages + 1)
+        self.add_barrier_all_reduce("norm_reduction", self.stages, 4 * num_stages + 1)
         self.add_step("update")
         self.add_step("parameter_gather")
         self.add_step("weight_cast")
@@ -246,7 +248,7 @@ class _Layout:
         first, self.num_tasks = self.num_tasks, self.num_tasks + len(columns[0])
         return np.arange(first, self.num_tasks, dtype=np.int32)
 
-    def parts(self, make: Callable[..., Part], *columns: NDArray[Any]) -> Ints:
+    def parts(self, make: Callable[..., IterationPart], *columns: NDArray[Any]) -> Ints:
         """The number of each row's part. Each different row is made into a part once, in order."""
         shape = [int(column.max(initial=0)) + 1 for column in columns]
         codes = np.ravel_multi_index([column.astype(np.intp) for column in columns], shape)
@@ -266,7 +268,10 @@ class _Layout:
         if structure.num_buckets:
             num_parts[cut] = np.array(structure.num_buckets)[schedule.virtual_stage[cut]]
         tasks = PipelineTasks.of(
-            schedule, num_parts, overlaps=structure.overlap, arrives=structure.arrives
+            schedule,
+            num_parts,
+            overlaps=structure.overlap,
+            gathers_on_receive=structure.gathers_on_receive,
         )
         self.waits.append((tasks.waiting, tasks.awaited))
         columns = np.empty((4, tasks.num_tasks), np.int32)
@@ -279,23 +284,23 @@ class _Layout:
         columns[0, messages] = (1 + goes_back) * num_stages + sender
         columns[0, own] = np.repeat(self.stages, np.diff(tasks.own_starts))
         crossed = np.array(structure.levels_crossed)[(sender - goes_back) % num_stages]
-        transfers = self.parts(Transfer, tasks.num_sends, crossed)
+        transfers = self.parts(TransferPart, tasks.num_sends, crossed)
         put(messages, _PLACES["transfer"], messages, transfers)
 
         actions, numbers = spread(np.arange(len(num_parts)), num_parts)
         is_cut, is_forward = np.isin(actions, cut), self.is_forward[actions]
-        quiet = quiet_actions(schedule, structure.quiet)
-        passes = (one[actions] for one in (self.chunk, schedule.kind, self.keeps, quiet))
+        sync_skips = actions_skipping_sync(schedule, structure.sync_skips)
+        passes = (one[actions] for one in (self.chunk, schedule.kind, self.saves_all, sync_skips))
         # The first parts are whole forward passes, then whole backward passes and their spans.
         parts = self.parts(_pass_part, is_cut, is_forward == is_cut, numbers, *passes)
         label = np.where(is_forward, _PLACES["forward"], _PLACES["backward"])
         put(tasks.first[actions] + numbers, label, actions, parts)
 
-        synchronizing = self.parts(Synchronize, tasks.num_messages)
+        synchronizing = self.parts(SynchronizationPart, tasks.num_messages)
         put(tasks.synchronizing, _PLACES["synchronize"], -1, synchronizing)
-        arrived = messages[: len(tasks.arriving)]
-        arrivals = self.parts(lambda _: Arrival(), np.zeros_like(arrived))
-        put(tasks.arriving, _PLACES["arrival"], arrived, arrivals)
+        arrived = messages[: len(tasks.receive_gathers)]
+        arrivals = self.parts(lambda _: ReceiveGatherPart(), np.zeros_like(arrived))
+        put(tasks.receive_gathers, _PLACES["arrival"], arrived, arrivals)
         self.add(*columns)
         return tasks
 
@@ -304,7 +309,7 @@ class _Layout:
         if not len(self.first_forwards):
             return
         is_aligned = self.structure.aligns_gather
-        spans = Spans.of(self.schedule, pipeline, self.first_forwards, is_reversed=is_aligned)
+        spans = BucketSpans.of(self.schedule, pipeline, self.first_forwards, is_reversed=is_aligned)
         is_of_first_chunk = self.schedule.virtual_stage[spans.actions] < len(self.stages)
         is_last = (spans.numbers == 0) & is_of_first_chunk
         numbers = pipeline.last[spans.actions] - spans.tasks
@@ -317,22 +322,22 @@ class _Layout:
         """Reduce the gradients of each bucket when the last microbatch's are complete."""
         if not len(self.last_backwards):
             return
-        spans = Spans.of(self.schedule, pipeline, self.last_backwards)
+        spans = BucketSpans.of(self.schedule, pipeline, self.last_backwards)
         is_last = np.append(spans.stages[1:] != spans.stages[:-1], True)
         buckets = self.add_bucket_tasks("bucket", spans, spans.numbers, is_last)
         awaited = spans.tasks
         if self.structure.aligns_reduction:
             awaited = aligned_reduction_starts(pipeline, spans)
         self.waits.append((buckets, awaited))
-        self.pending[spans.stages[is_last]] = buckets[is_last]
+        self.awaited_elsewhere[spans.stages[is_last]] = buckets[is_last]
 
     def add_bucket_tasks(
-        self, label: str, spans: Spans, numbers: Ints, is_last: NDArray[np.bool_]
+        self, label: str, spans: BucketSpans, numbers: Ints, is_last: NDArray[np.bool_]
     ) -> Ints:
         """Add what stages exchange with other replicas for the buckets of some spans."""
 
-        def bucket(chunk: int, number: int, step: int, is_last: int) -> Bucket:
-            return Bucket(chunk, number, step, bool(is_last), gathers=label == "gather")
+        def bucket(chunk: int, number: int, step: int, is_last: int) -> BucketPart:
+            return BucketPart(chunk, number, step, bool(is_last), gathers=label == "gather")
 
         stages, chunks = spans.stages, self.chunk[spans.actions]
         parts = self.parts(bucket, chunks, numbers, self.steps[stages], is_last)
@@ -354,29 +359,31 @@ class _Layout:
     def add_step(self, field: str) -> Ints:
         """Add a field of the optimizer step, on the stages that have it."""
         stages = self.stages[self.has(field)]
-        parts = self.parts(lambda step: Step(field, step), self.steps[stages])
+        parts = self.parts(lambda step: OptimizerPart(field, step), self.steps[stages])
         tasks = self.add(stages, _PLACES[field], -1, parts)
-        pending = self.pending[stages]
-        self.waits.append((tasks[pending >= 0], pending[pending >= 0]))
-        self.last[stages], self.pending[stages] = tasks, -1
+        awaited_elsewhere = self.awaited_elsewhere[stages]
+        self.waits.append(
+            (tasks[awaited_elsewhere >= 0], awaited_elsewhere[awaited_elsewhere >= 0])
+        )
+        self.last[stages], self.awaited_elsewhere[stages] = tasks, -1
         return tasks
 
-    def meet(self, field: str, stages: Ints, stream: int) -> None:
+    def add_barrier_all_reduce(self, field: str, stages: Ints, stream: int) -> None:
         """Some stages meet for an all-reduce, and go on together."""
-        part = self.numbers.setdefault(Step(field), len(self.numbers))
+        part = self.numbers.setdefault(OptimizerPart(field), len(self.numbers))
         (task,) = self.add([stream], _PLACES[field], -1, part)
-        awaited = np.concatenate([self.last[stages], self.pending[stages]])
+        awaited = np.concatenate([self.last[stages], self.awaited_elsewhere[stages]])
         awaited = awaited[awaited >= 0]
         self.waits.append((np.full(len(awaited), task), awaited))
-        self.pending[stages] = task
+        self.awaited_elsewhere[stages] = task
 
 
 def _pass_part(
-    is_cut: int, _: int, number: int, chunk: int, kind: int, keeps: int, is_quiet: int
+    is_cut: int, _: int, number: int, chunk: int, kind: int, saves_all: int, skips_sync: int
 ) -> PassPart:
     span = number if is_cut else None
-    return PassPart(chunk, KINDS[kind], bool(keeps), bool(is_quiet), span)
+    return PassPart(chunk, KINDS[kind], bool(saves_all), bool(skips_sync), span)
 
 
 def _reduction(chunk: int) -> PassPart:
-    return PassPart(chunk, "R", keeps=False)
+    return PassPart(chunk, "R", saves_all=False)

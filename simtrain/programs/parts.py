@@ -1,7 +1,7 @@
-"""What an iteration consists of, and what decides how many tasks it has of each part.
+"""The parts of an iteration, and the structure that decides which tasks it has.
 
-An iteration has many tasks and few different parts: equal parts take equal seconds. Scenarios that
-differ only in sizes, links or hardware share a structure.
+An iteration has many tasks and few different parts; tasks of one part take equal time. Scenarios
+that differ only in sizes, links or hardware share a structure.
 """
 
 from __future__ import annotations
@@ -11,54 +11,66 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from simtrain.plan import PipelineOrder, Plan
-from simtrain.programs.quiet_passes import QuietRule, quiet_rule
+from simtrain.programs.sync_skips import SyncSkipRule, sync_skip_rule
+from simtrain.workload.model_chunks import number_distinct
 from simtrain.workload.passes import PassKind
-from simtrain.workload.slices import numbered
 
 
 @dataclass(frozen=True, slots=True)
 class PassPart:
-    """A pass of one microbatch on a chunk, the layers of a bucket in it, or the reduction of the
-    chunk's gradients (R).
+    """A pass of one microbatch on a chunk, or its layers of one bucket.
 
-    `keeps` says that it keeps everything, `is_quiet` that it exchanges less with other replicas
-    than its likes (`quiet_passes`). `span` numbers buckets in the order in which the pass runs
-    them, in the last backward pass or the first forward pass; None is the whole pass.
+    Args:
+        chunk: number of the chunk among the different ones.
+        kind: F, B, I, W, or R: the reduction of the chunk's gradients after all passes.
+        saves_all: it recomputes nothing.
+        skips_sync: it skips communication with other replicas (`programs.sync_skips`).
+        span: number of the bucket, in the order in which the last backward pass or the first
+            forward pass runs the buckets; None for the whole pass.
     """
 
     chunk: int
     kind: PassKind
-    keeps: bool
-    is_quiet: bool = False
+    saves_all: bool
+    skips_sync: bool = False
     span: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
-    """A message between two stages: sends at the same time, and how many levels it leaves."""
+class TransferPart:
+    """A message between two stages.
+
+    Args:
+        num_sends: messages that the sender sends at the same time.
+        levels_crossed: network levels that the message leaves; 0 inside a node.
+    """
 
     num_sends: int
     levels_crossed: int
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """The all-gather of a scattered message."""
+class ReceiveGatherPart:
+    """The all-gather of a scattered message, on the receiver."""
 
 
 @dataclass(frozen=True, slots=True)
-class Synchronize:
-    """The host's work for an exchange of so many messages."""
+class SynchronizationPart:
+    """The host's work for an exchange of `num_messages` messages."""
 
     num_messages: int
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class BucketPart:
     """The reduction of a bucket's gradients, or the gather of its parameters.
 
-    `number` counts in the order of the backward pass. `is_last` says that the bucket is the last
-    one of its stage in that order.
+    Args:
+        chunk: number of the chunk among the different ones.
+        number: of the bucket, in the order of the backward pass.
+        step: number of the stage's optimizer step among the different ones.
+        is_last: it is the last bucket of its stage in that order.
+        gathers: the gather instead of the reduction.
     """
 
     chunk: int
@@ -69,29 +81,41 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A field of a stage's optimizer step; without a step, an all-reduce for which stages meet."""
+class OptimizerPart:
+    """A field of a stage's optimizer step.
+
+    Args:
+        name: of the field, one of `workload.optimizer.STEP_FIELDS`.
+        step: number of the optimizer step among the different ones; None for an all-reduce over
+            several stages.
+    """
 
     name: str
     step: int | None = None
 
 
-Part: TypeAlias = PassPart | Transfer | Arrival | Synchronize | Bucket | Step
+IterationPart: TypeAlias = (
+    PassPart | TransferPart | ReceiveGatherPart | SynchronizationPart | BucketPart | OptimizerPart
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
-    """All that decides which tasks an iteration has.
+class IterationStructure:
+    """Everything that decides which tasks an iteration has.
 
     Args:
-        steps: for each stage, the number of its optimizer step among the different ones.
-        step_fields: for each different step, its fields (see `workload.optimizer.STEP_FIELDS`).
-        levels_crossed: how many levels a message from a stage to the next (from the last to the
-            first) leaves: 0 inside a node.
-        num_buckets: the buckets of each virtual stage if gradients are reduced as they come.
-        gathers: parameters are gathered in the same buckets, beside the first forward passes.
-        aligns_reduction, aligns_gather: all stages begin at about the same time.
-        quiet: which passes exchange less with other replicas than their likes.
+        order: the order of each stage's actions.
+        steps: [stages], the number of each stage's optimizer step among the different ones.
+        step_fields: for each different step, its fields (`workload.optimizer.STEP_FIELDS`).
+        levels_crossed: [stages], network levels that a message from each stage to the next one
+            leaves (from the last stage to the first); 0 inside a node.
+        overlap: transfers between stages are asynchronous.
+        gathers_on_receive: a receiver all-gathers each message.
+        num_buckets: [virtual stages], gradient buckets that overlap the last backward pass; None
+            without this overlap.
+        gathers: parameters are gathered in the same buckets and overlap the first forward passes.
+        aligns_reduction, aligns_gather: all stages start their buckets at about the same time.
+        sync_skips: which passes skip communication with other replicas.
         reduces_after: gradients are reduced after all passes, chunk by chunk.
     """
 
@@ -100,33 +124,33 @@ class Structure:
     step_fields: tuple[frozenset[str], ...]
     levels_crossed: tuple[int, ...]
     overlap: bool
-    arrives: bool
+    gathers_on_receive: bool
     num_buckets: tuple[int, ...] | None
     gathers: bool
     aligns_reduction: bool
     aligns_gather: bool
-    quiet: QuietRule
+    sync_skips: SyncSkipRule
     reduces_after: bool
 
 
-def structure_of(plan: Plan) -> Structure:
-    """The structure of a plan."""
+def structure_of(plan: Plan) -> IterationStructure:
+    """Return the structure of a plan."""
     mesh, overlap, last = plan.mesh, plan.scenario.overlap, plan.mesh.pp - 1
     neighbours = [(stage, stage + 1) for stage in range(last)] + [(last, 0)]
     num_buckets = None
     if plan.has_buckets:
-        num_buckets = tuple(len(plan.buckets[one].parameters) for one in plan.slices.numbers)
-    return Structure(
+        num_buckets = tuple(len(plan.buckets[one].parameters) for one in plan.model_chunks.numbers)
+    return IterationStructure(
         plan.order,
-        steps=numbered(plan.stage_parameters),
+        steps=number_distinct(plan.stage_parameters),
         step_fields=tuple(map(frozenset, plan.steps)),
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
         overlap=overlap.pipeline,
-        arrives=plan.arrival is not None,
+        gathers_on_receive=plan.receive_gather is not None,
         num_buckets=num_buckets,
         gathers=plan.step_options.gathers_beside_forward,
         aligns_reduction=plan.has_buckets and overlap.align_gradient_reduction,
         aligns_gather=overlap.align_parameter_gather,
-        quiet=quiet_rule(plan),
+        sync_skips=sync_skip_rule(plan),
         reduces_after=bool(plan.reductions),
     )

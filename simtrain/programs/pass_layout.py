@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simtrain.engine import Engine, Program, Shares, TaskGraph, find_idle_seconds, simulate
+from simtrain.engine import Engine, LinkLoads, Program, TaskGraph, find_idle_seconds, simulate
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.workload.issue import Segment, Stream, stream_of
@@ -108,8 +108,8 @@ def pass_program(record: PassRecord, machine: PassMachine) -> Program:
     load[1::2] = _of_ops(record, machine.load)
     loaded = load[load > 0]
     device, weight = np.zeros(len(loaded), np.int32), np.ones(len(load))
-    shares = Shares(np.ones(1), starts_of(load > 0), device, loaded, weight)
-    return Program(graph, duration_s, shares)
+    link_loads = LinkLoads(np.ones(1), starts_of(load > 0), device, loaded, weight)
+    return Program(graph, duration_s, link_loads)
 
 
 def _of_ops(record: PassRecord, value: Callable[[Work], float]) -> Floats:

@@ -38,13 +38,13 @@ class PipelineTasks:
     last: Ints
     synchronizing: Ints
     num_messages: Ints
-    arriving: Ints
+    receive_gathers: Ints
     waiting: Ints
     awaited: Ints
 
     @classmethod
     def of(
-        cls, schedule: Schedule, num_parts: Ints, *, overlaps: bool, arrives: bool
+        cls, schedule: Schedule, num_parts: Ints, *, overlaps: bool, gathers_on_receive: bool
     ) -> PipelineTasks:
         """Lay out a schedule whose actions have so many parts each.
 
@@ -60,18 +60,18 @@ class PipelineTasks:
         meeting = np.bincount(np.concatenate([send, receive]), minlength=num_slots)
         sizes = np.bincount(slots.action, num_parts, num_slots).astype(np.int32)
         sizes += (meeting > 0) * (not overlaps)
-        sizes += np.bincount(receive, minlength=num_slots) * arrives
+        sizes += np.bincount(receive, minlength=num_slots) * gathers_on_receive
         begins = (len(messages) + np.cumsum(sizes) - sizes).astype(np.int32)
 
         second = np.flatnonzero(slots.action[1:] == slots.action[:-1]) + 1
         first = begins[slots.action]
         first[second] += num_parts[second - 1]
         last = first + num_parts - 1
-        arriving = np.empty(len(messages) * arrives, np.int32)
-        if arrives:
+        receive_gathers = np.empty(len(messages) * gathers_on_receive, np.int32)
+        if gathers_on_receive:
             at = receive[by_consumer]
-            arriving[by_consumer] = begins[at] + (not overlaps)
-            arriving[by_consumer[1:][at[1:] == at[:-1]]] += 1
+            receive_gathers[by_consumer] = begins[at] + (not overlaps)
+            receive_gathers[by_consumer[1:][at[1:] == at[:-1]]] += 1
         exchanges = np.flatnonzero(meeting)[: 0 if overlaps else None]
 
         # What a receiver runs next waits for the message: its host, the arrival, or the action.
@@ -93,7 +93,7 @@ class PipelineTasks:
             last,
             begins[exchanges],
             meeting[exchanges],
-            arriving,
+            receive_gathers,
             waiting,
             awaited,
         )

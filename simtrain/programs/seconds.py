@@ -14,18 +14,18 @@ from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.plan import Plan
 from simtrain.programs.parts import (
-    Arrival,
-    Bucket,
-    Part,
+    BucketPart,
+    IterationPart,
+    IterationStructure,
+    OptimizerPart,
     PassPart,
-    Step,
-    Structure,
-    Synchronize,
-    Transfer,
+    ReceiveGatherPart,
+    SynchronizationPart,
+    TransferPart,
     structure_of,
 )
 from simtrain.programs.pass_layout import PassMachine, PassTime, simulate_pass
-from simtrain.programs.recent import Recent
+from simtrain.programs.recent_cache import RecentCache
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment
 from simtrain.workload.ops import Op, total_flops, total_model_flops
@@ -45,9 +45,11 @@ class Machine:
 
     model: DurationModel
     engine: Engine = "auto"
-    _times: Recent[Pass, PassTime] = field(default_factory=lambda: Recent(_REMEMBERED), repr=False)
-    _steps: Recent[tuple[StepOptions, Parameters], dict[str, float]] = field(
-        default_factory=lambda: Recent(_REMEMBERED), repr=False
+    _times: RecentCache[Pass, PassTime] = field(
+        default_factory=lambda: RecentCache(_REMEMBERED), repr=False
+    )
+    _steps: RecentCache[tuple[StepOptions, Parameters], dict[str, float]] = field(
+        default_factory=lambda: RecentCache(_REMEMBERED), repr=False
     )
 
     def time(self, one: Pass) -> PassTime:
@@ -91,7 +93,7 @@ class IterationSeconds:
 
     plan: Plan
     machine: Machine
-    structure: Structure
+    structure: IterationStructure
     passes: dict[PassPart, PassTime]
     steps: tuple[dict[str, float], ...]
 
@@ -99,41 +101,41 @@ class IterationSeconds:
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
         """Run each different pass of a plan once."""
         passes = {PassPart(*of): machine.time(one) for of, one in plan.passes.items()}
-        for of, one in plan.quiet_passes.items():
-            passes[PassPart(*of, is_quiet=True)] = machine.time(one)
+        for of, one in plan.passes_skipping_sync.items():
+            passes[PassPart(*of, skips_sync=True)] = machine.time(one)
         for chunk, one in plan.reductions.items():
-            passes[PassPart(chunk, "R", keeps=False)] = machine.time(one)
+            passes[PassPart(chunk, "R", saves_all=False)] = machine.time(one)
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
         return cls(plan, machine, structure_of(plan), passes, steps)
 
-    def of_part(self, part: Part) -> float:
+    def of_part(self, part: IterationPart) -> float:
         """How long the tasks of a part last."""
         match part:
             case PassPart():
                 return self._pass_s(part)
-            case Transfer(levels_crossed=crossed, num_sends=sends):
+            case TransferPart(levels_crossed=crossed, num_sends=sends):
                 # One rank's part of a stage's output, over the link that the two stages share.
                 return self.machine.model.transfer_s(self.plan.sent_bytes, crossed, sends)
-            case Arrival():
-                return self.machine.op_seconds(filter(None, [self.plan.arrival]))
-            case Synchronize(num_messages=number):
+            case ReceiveGatherPart():
+                return self.machine.op_seconds(filter(None, [self.plan.receive_gather]))
+            case SynchronizationPart(num_messages=number):
                 # The host posts each message as it launches a kernel, while the device waits.
                 return number * self.machine.host_issue_s(self.plan.scenario.host_issue_s)
-            case Bucket():
+            case BucketPart():
                 return self.machine.op_seconds(self._bucket_ops(part))
-            case Step():
+            case OptimizerPart():
                 if part.step is None:
                     return max(step.get(part.name, 0.0) for step in self.steps)
                 return self.steps[part.step][part.name]
 
-    def adapter_load(self, part: Part) -> float:
+    def adapter_load(self, part: IterationPart) -> float:
         """What a part takes of a GPU's share of its node's adapters, in each direction, while it
         runs at full speed; 1 for all of it."""
         match part:
-            case Transfer(levels_crossed=crossed) if crossed:
+            case TransferPart(levels_crossed=crossed) if crossed:
                 num_bytes = self.plan.sent_bytes
-            case Bucket():
+            case BucketPart():
                 num_bytes = math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
             case _:
                 num_bytes = 0.0
@@ -164,18 +166,18 @@ class IterationSeconds:
                 yield from segment.ops
         for step in self.plan.steps:
             yield from itertools.chain.from_iterable(step.values())
-        if self.plan.arrival and self.plan.mesh.pp > 1:
-            yield self.plan.arrival
+        if self.plan.receive_gather and self.plan.mesh.pp > 1:
+            yield self.plan.receive_gather
         if self.plan.has_buckets:
-            yield from self._bucket_ops(Bucket(0, 0, 0, is_last=False))
+            yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False))
         if self.plan.step_options.gathers_beside_forward:
-            yield from self._bucket_ops(Bucket(0, 0, 0, is_last=False, gathers=True))
+            yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False, gathers=True))
 
     def _pass_s(self, part: PassPart) -> float:
         """A whole pass, or a span of it; the last span takes what follows its layers too."""
         if part.span is None:
             return self.passes[part].duration_s
-        time = self.passes[PassPart(part.chunk, part.kind, part.keeps)]
+        time = self.passes[PassPart(part.chunk, part.kind, part.saves_all)]
         layers = self.plan.buckets[part.chunk].num_layers
         ends_s = (0.0, *time.layer_ends_s[:-1], time.duration_s)
         if part.kind == "F":
@@ -183,7 +185,7 @@ class IterationSeconds:
         first = sum(layers[: part.span])
         return ends_s[first + layers[part.span]] - ends_s[first]
 
-    def _bucket_ops(self, part: Bucket) -> tuple[Op, ...]:
+    def _bucket_ops(self, part: BucketPart) -> tuple[Op, ...]:
         held = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
         last = held if part.is_last else None
         return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)

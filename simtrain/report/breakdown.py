@@ -8,7 +8,13 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from simtrain.programs.parts import Arrival, Part, PassPart, Step, Synchronize
+from simtrain.programs.parts import (
+    IterationPart,
+    OptimizerPart,
+    PassPart,
+    ReceiveGatherPart,
+    SynchronizationPart,
+)
 from simtrain.programs.seconds import IterationSeconds
 
 if TYPE_CHECKING:
@@ -39,7 +45,7 @@ class Breakdown:
         return math.fsum(_parts(self))
 
 
-PART_LABELS = {
+CAUSE_LABELS = {
     "compute_s": "compute",
     "recompute_s": "recompute",
     "launch_s": "waiting for kernel launches",
@@ -57,7 +63,7 @@ def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
     return {name.removesuffix("_s"): seconds for name, seconds in asdict(breakdown).items()}
 
 
-_NAMES = [*PART_LABELS]
+_NAMES = [*CAUSE_LABELS]
 _parts = attrgetter(*_NAMES)
 
 _IDLE = [
@@ -75,14 +81,14 @@ def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
 
 
 def stage_breakdowns(
-    seconds: IterationSeconds, ran: IterationTimeline, engine: Engine
+    seconds: IterationSeconds, iteration: IterationTimeline, engine: Engine
 ) -> tuple[Breakdown, ...]:
     """One breakdown per stage of an iteration that was run.
 
     While a stage is idle, its time is charged to the first of `_IDLE` that runs elsewhere. The
     rest is bubble.
     """
-    tasks, timeline = ran.tasks, ran.timeline
+    tasks, timeline = iteration.tasks, iteration.timeline
     of_parts = [_parts(_of_part(part, seconds)) for part in tasks.parts]
     parts_s = tasks.num_parts @ of_parts + tasks.idle_seconds(timeline, engine) @ _IDLE
     bubble_s = timeline.makespan_s - parts_s.sum(axis=1)
@@ -90,7 +96,7 @@ def stage_breakdowns(
     return tuple(Breakdown(*stage) for stage in parts_s.tolist())
 
 
-def _of_part(part: Part, seconds: IterationSeconds) -> Breakdown:
+def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
     """Where the seconds of a task on a stage's own stream go; nothing for another task.
 
     A pass that is cut into spans counts with the first of them.
@@ -106,13 +112,13 @@ def _of_part(part: Part, seconds: IterationSeconds) -> Breakdown:
                 data_communication_s=time.exposed_data_s,
             )
         case PassPart(span=0):
-            return _of_part(PassPart(part.chunk, part.kind, part.keeps), seconds)
-        case Arrival() | Synchronize():
+            return _of_part(PassPart(part.chunk, part.kind, part.saves_all), seconds)
+        case ReceiveGatherPart() | SynchronizationPart():
             return Breakdown(pipeline_communication_s=seconds.of_part(part))
-        case Step(name="data_reduction" | "parameter_gather"):
+        case OptimizerPart(name="data_reduction" | "parameter_gather"):
             return Breakdown(data_communication_s=seconds.of_part(part))
-        case Step(name="sequence_parallel"):
+        case OptimizerPart(name="sequence_parallel"):
             return Breakdown(tensor_communication_s=seconds.of_part(part))
-        case Step():
+        case OptimizerPart():
             return Breakdown(optimizer_s=seconds.of_part(part))
     return Breakdown()

@@ -32,7 +32,7 @@ class Result:
 
     plan: Plan
     profile: HardwareProfile
-    ran: IterationTimeline
+    iteration: IterationTimeline
     memory: MemoryReport
     stages: tuple[Breakdown, ...]
     model_flops: int
@@ -48,11 +48,11 @@ class Result:
     @property
     def timeline(self) -> Timeline:
         """When each task ran."""
-        return self.ran.timeline
+        return self.iteration.timeline
 
     def memory_curve(self, stage: int) -> MemoryCurve:
         """What a rank of a stage holds over time."""
-        return memory_curve(self.plan, self.profile, self.ran, stage)
+        return memory_curve(self.plan, self.profile, self.iteration, stage)
 
     @property
     def iteration_time_s(self) -> float:

@@ -19,7 +19,7 @@ from simtrain.schedules.orders import (
     one_f_one_b,
 )
 from simtrain.schedules.schedule import Schedule, ScheduleName
-from simtrain.schedules.window import kept_actions, most_outstanding
+from simtrain.schedules.window import most_outstanding, save_all_actions
 
 __all__ = [
     "KINDS",
@@ -38,8 +38,8 @@ __all__ = [
     "build",
     "gpipe",
     "interleaved",
-    "kept_actions",
     "most_outstanding",
     "num_warmup_forwards",
     "one_f_one_b",
+    "save_all_actions",
 ]

@@ -27,22 +27,22 @@ def most_outstanding(schedule: Schedule) -> Ints:
     return most
 
 
-def kept_actions(schedule: Schedule, num_kept: Sequence[int]) -> NDArray[np.bool_]:
+def save_all_actions(schedule: Schedule, num_saving_all: Sequence[int]) -> NDArray[np.bool_]:
     """Whether each action belongs to a microbatch that saves all its activations, shape [action].
 
     Args:
         schedule: the schedule.
-        num_kept: for each rank, the number of forward passes per window that save everything.
+        num_saving_all: for each rank, the number of forward passes per window that save everything.
     """
-    kept = np.zeros((schedule.num_virtual_stages, schedule.num_microbatches), np.bool_)
-    if any(num_kept):
+    saving = np.zeros((schedule.num_virtual_stages, schedule.num_microbatches), np.bool_)
+    if any(num_saving_all):
         is_forward = schedule.kind == KINDS.index("F")
         number = _counted(schedule, is_forward) - 1
         window = most_outstanding(schedule)[schedule.rank]
-        is_kept = is_forward & (number % window < np.array(num_kept)[schedule.rank])
-        kept[schedule.virtual_stage[is_kept], schedule.microbatch[is_kept]] = True
-    keeps: NDArray[np.bool_] = kept[schedule.virtual_stage, schedule.microbatch]
-    return keeps
+        is_saving = is_forward & (number % window < np.array(num_saving_all)[schedule.rank])
+        saving[schedule.virtual_stage[is_saving], schedule.microbatch[is_saving]] = True
+    saves_all: NDArray[np.bool_] = saving[schedule.virtual_stage, schedule.microbatch]
+    return saves_all
 
 
 def _counted(schedule: Schedule, changes: NDArray[np.int64 | np.bool_]) -> Ints:

@@ -24,14 +24,14 @@ from simtrain.studies.choose import is_open
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.issue import OverlapPolicy
+from simtrain.workload.model_chunks import cut_into_chunks
 from simtrain.workload.ops import Op
 from simtrain.workload.optimizer import (
     step_ops,
 )
 from simtrain.workload.passes import Pass, PassOptions
-from simtrain.workload.recompute import KEEP_ALL
+from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
-from simtrain.workload.slices import slices
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Block, Microbatch
 from simtrain.workload.work import Collective
@@ -86,7 +86,7 @@ class Bounds:
     ) -> int:
         options = PassOptions(batch, overlap)
         passes = (Pass(chunk_of([layer]), "F", policy, options) for layer in _layers(model))
-        return min(pass_memory(one).left_bytes for one in passes)
+        return min(pass_memory(one).remaining_bytes for one in passes)
 
     def _layer_of(self, scenario: Scenario) -> tuple[Chunk, OverlapPolicy, Microbatch]:
         """What a pass of a layer depends on beside its recompute."""
@@ -150,7 +150,9 @@ class Bounds:
         if found is None:
             mesh = self._mesh(scenario)
             layers = _stage_layers(scenario.model.num_layers, scenario.parallelism)
-            stages = slices(self._model_of(scenario), tuple(own for _, own in layers)).different
+            stages = cut_into_chunks(
+                self._model_of(scenario), tuple(own for _, own in layers)
+            ).different
             microbatch, options = microbatch_of(scenario, mesh), StepOptions.of(scenario, mesh)
             held = [parameters((stage,), microbatch) for stage in stages]
             states = [
@@ -222,4 +224,4 @@ def _stage_layers(num_layers: int, split: Parallelism) -> tuple[tuple[int, int],
 def _certainly_again(policy: RecomputePolicy) -> RecomputePolicy:
     """The policy where every layer of every microbatch follows it, else none: at least that."""
     for_all = policy.method == "uniform" and policy.keep_microbatches == 0
-    return policy if for_all and policy.strategy != "auto" else KEEP_ALL
+    return policy if for_all and policy.strategy != "auto" else SAVE_ALL

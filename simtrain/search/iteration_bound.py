@@ -75,11 +75,11 @@ class _Pipeline:
         """Time the passes and messages of a plan."""
         scenario, mesh = plan.scenario, plan.mesh
         split, model = scenario.parallelism, machine.model
-        keeps = (False, True) if scenario.recompute.keep_microbatches else (False,)
+        saves_all = (False, True) if scenario.recompute.keep_microbatches else (False,)
         forward, backward = (
             [
-                min(map(machine.time, _passes(plan, number, kind, keeps)), key=_time_s)
-                for number in range(len(plan.slices.different))
+                min(map(machine.time, _passes(plan, number, kind, saves_all)), key=_time_s)
+                for number in range(len(plan.model_chunks.different))
             ]
             for kind in ("F", "B")
         )
@@ -95,12 +95,12 @@ class _Pipeline:
             mesh.pp,
             split.interleave,
             scenario.num_microbatches,
-            [forward[number].duration_s for number in plan.slices.numbers],
-            [backward[number] for number in plan.slices.numbers],
+            [forward[number].duration_s for number in plan.model_chunks.numbers],
+            [backward[number] for number in plan.model_chunks.numbers],
             [alone[levels] for levels in crossed],
             [shared[levels] for levels in crossed],
             machine.host_issue_s(scenario.host_issue_s) if blocks else 0.0,
-            model.seconds(plan.arrival.work) if plan.arrival else 0.0,
+            model.seconds(plan.receive_gather.work) if plan.receive_gather else 0.0,
             blocks,
         )
 
@@ -205,7 +205,7 @@ def _with_step_s(
         ]
     reduced_s = {number: machine.time(one).duration_s for number, one in plan.reductions.items()}
     if reduced_s:
-        chunks = [plan.slices.numbers[stage :: plan.mesh.pp] for stage in range(plan.mesh.pp)]
+        chunks = [plan.model_chunks.numbers[stage :: plan.mesh.pp] for stage in range(plan.mesh.pp)]
         ready_s = [
             max(ready, last + sum(map(reduced_s.__getitem__, own)))
             for ready, last, own in zip(ready_s, last_s, chunks, strict=True)
@@ -235,7 +235,7 @@ def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]
     found: dict[tuple[object, ...], float] = {}
     stages = []
     for stage, held in enumerate(plan.stage_parameters):
-        number = plan.slices.numbers[stage]
+        number = plan.model_chunks.numbers[stage]
         if (number, held) not in found:
             backward = pipeline.backward[stage]
             end_s = 0.0
@@ -250,11 +250,11 @@ def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]
     return stages
 
 
-def _passes(plan: Plan, number: int, kind: Kind, keeps: Sequence[bool]) -> Iterator[Pass]:
+def _passes(plan: Plan, number: int, kind: Kind, saves_all: Sequence[bool]) -> Iterator[Pass]:
     """The passes of a kind that the chunk with a number may run."""
-    for keeping in keeps:
-        yield plan.chunk_pass(plan.slices.different[number], kind, keeping)
-        if quiet := plan.quiet_passes.get((number, kind, keeping)):
+    for keeping in saves_all:
+        yield plan.chunk_pass(plan.model_chunks.different[number], kind, keeping)
+        if quiet := plan.passes_skipping_sync.get((number, kind, keeping)):
             yield quiet
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.report.breakdown import PART_LABELS
+from simtrain.report.breakdown import CAUSE_LABELS
 from simtrain.scenario import Scenario
 from simtrain.search.legality import Legal
 from simtrain.search.looker import Found, Seen
@@ -188,7 +188,7 @@ def _differences(winner: Found, other: Found) -> list[tuple[float, str]]:
     """By how much each part is longer, as a share of the other's iteration, the largest first."""
     parts, other_parts = asdict(winner.breakdown), asdict(other.breakdown)
     differences = [
-        ((seconds - other_parts[name]) / other.run.iteration_time_s, PART_LABELS[name])
+        ((seconds - other_parts[name]) / other.run.iteration_time_s, CAUSE_LABELS[name])
         for name, seconds in parts.items()
     ]
     return sorted(differences, key=lambda one: -abs(one[0]))

@@ -47,7 +47,7 @@ class Trial(Generic[R]):
     @property
     def words(self) -> str:
         """How it recomputes."""
-        kept = self.plan.kept_per_stage or ()
+        kept = self.plan.num_saved_per_stage or ()
         words = policy_words(self.plan.scenario.recompute)
         if not any(kept):
             return words

@@ -27,7 +27,7 @@ that is more (core/distributed/distributed_data_parallel.py)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
+class GradientBuckets:
     """The buckets of a chunk, in the order of its backward pass.
 
     Args:
@@ -53,7 +53,7 @@ class Buckets:
 
 def bucket_ops(
     options: StepOptions,
-    buckets: Buckets,
+    buckets: GradientBuckets,
     number: int,
     held: Parameters | None,
     *,
@@ -74,7 +74,7 @@ def bucket_ops(
 @functools.lru_cache(maxsize=1024)
 def buckets_of(
     chunks: tuple[Chunk, ...], microbatch: Microbatch, rule: str | int, replicas: int
-) -> tuple[Buckets, ...]:
+) -> tuple[GradientBuckets, ...]:
     """The buckets of a model's different chunks, the first of which is that of the first stage.
 
     By Megatron-LM's rule all chunks but that one have one bucket, because their communication is
@@ -96,16 +96,16 @@ def buckets_of(
     )
 
 
-def _layer_buckets(chunk: Chunk, microbatch: Microbatch) -> Buckets:
+def _layer_buckets(chunk: Chunk, microbatch: Microbatch) -> GradientBuckets:
     """A bucket for each layer."""
     held, experts = unit_parameters(chunk, microbatch), unit_experts(chunk, microbatch)
     in_fp8 = unit_fp8(chunk, microbatch)
     layers = range(chunk.num_layers)[::-1]
     ones = (1,) * len(layers)
-    return Buckets(ones, tuple(held[i] for i in layers), experts[::-1], in_fp8[::-1], False)
+    return GradientBuckets(ones, tuple(held[i] for i in layers), experts[::-1], in_fp8[::-1], False)
 
 
-def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> Buckets:
+def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> GradientBuckets:
     """Buckets of at least `least` parameters, but for the last; None puts all in one."""
     sizes, experts = _sizes_around_layers(chunk, microbatch), unit_experts(chunk, microbatch)
     in_fp8 = unit_fp8(chunk, microbatch)
@@ -116,7 +116,7 @@ def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> 
             ends.append(place)
             total = 0
     slices = [slice(*one) for one in itertools.pairwise(ends)]
-    return Buckets(
+    return GradientBuckets(
         tuple(one.stop - one.start for one in slices),
         tuple(sum(sizes[::-1][one]) for one in slices),
         tuple(sum(experts[::-1][one]) for one in slices),

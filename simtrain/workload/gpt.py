@@ -27,7 +27,7 @@ from simtrain.workload.blocks import (
     row_linear,
 )
 from simtrain.workload.chunk import Chunk
-from simtrain.workload.ends import NORMS, Embedding, Head, TokenPrediction
+from simtrain.workload.model_ends import NORMS, Embedding, Head, TokenPrediction
 from simtrain.workload.ops import Tensor
 from simtrain.workload.tape import Tape
 

@@ -30,7 +30,7 @@ class Stream(IntEnum):
 
 def stream_of(op: Op) -> Stream:
     """The stream on which an op runs."""
-    group = op.work.group if isinstance(op.work, Collective) else op.beside
+    group = op.work.group if isinstance(op.work, Collective) else op.stream_group
     if group is None:
         return Stream.COMPUTE
     if "dp" not in group.axes:
@@ -126,7 +126,7 @@ class IssueOrder:
             self._awaited += (handle.position,)
 
     def block(self, op: Op) -> None:
-        """A collective that nothing hides, except within `waiting_later`."""
+        """A collective that nothing hides, except within `deferring_waits`."""
         handle = self.launch(op)
         if self._to_wait is None:
             self.wait(handle)
@@ -134,14 +134,14 @@ class IssueOrder:
             self._to_wait.append(handle)
 
     @contextmanager
-    def waiting_later(self) -> Iterator[list[Handle | None]]:
+    def deferring_waits(self) -> Iterator[list[Handle | None]]:
         """Within, `block` adds to a list instead of waiting."""
         outer, self._to_wait = self._to_wait, []
         yield self._to_wait
         self._to_wait = outer
 
     @contextmanager
-    def changing(self, transform: Callable[[Op], Op], waiting_bytes: int = 0) -> Iterator[None]:
+    def transforming(self, transform: Callable[[Op], Op], waiting_bytes: int = 0) -> Iterator[None]:
         """Within, each op is changed, while a gradient of `waiting_bytes` exists beside it."""
         outer = self.transform, self.waiting_bytes
         self.transform, self.waiting_bytes = transform, waiting_bytes

@@ -74,7 +74,7 @@ class Op:
     counts_saved: bool = True
     buffer_bytes: int = 0
     is_extra: bool = False
-    beside: Group | None = None
+    stream_group: Group | None = None
 
     def working_bytes(self, own_bytes: int) -> int:
         """What exists while it runs beyond saved tensors; it saves or frees `own_bytes`."""

@@ -1,7 +1,7 @@
-"""Which blocks of a chunk are run again in the backward pass, and what they keep until then.
+"""Which blocks of a chunk are recomputed in the backward pass, and what they save until then.
 
 Source: Megatron-LM's core/recompute.py and tensor_parallel/random.py (`CheckpointFunction`, and
-`CheckpointWithoutOutput` for regions that drop their outputs too).
+`CheckpointWithoutOutput` for regions that discard their outputs too).
 """
 
 from __future__ import annotations
@@ -9,34 +9,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.segments import KEEP, Treatment
+from simtrain.workload.segments import NO_RECOMPUTE, BlockRecompute
 
-KEEP_ALL = RecomputePolicy()
+SAVE_ALL = RecomputePolicy()
+"""The policy of passes that recompute nothing."""
 TOKEN_PREDICTION = "multi-token prediction"
-"""The region of a module of multi-token prediction, which full recompute runs again."""
-_PREDICTION = Treatment(regions=frozenset({TOKEN_PREDICTION}))
-DROP, KEEP_INPUT = Treatment(drops_all=True), Treatment(drops_all=True, keeps_input=True)
+"""The region of a module that predicts a further token. Full recompute includes it."""
+_PREDICTION = BlockRecompute(regions=frozenset({TOKEN_PREDICTION}))
+RECOMPUTE_WHOLE = BlockRecompute(whole_block=True)
+RECOMPUTE_FROM_INPUT = BlockRecompute(whole_block=True, saves_input=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """Consecutive layers that keep their ops' tensors, or (`again`) only the input of the first.
+class RecomputeUnit:
+    """Consecutive layers that are recomputed together, or not at all.
 
-    `first` is the number of its first layer in the chunk. Layers that are not run `again` recompute
-    these `regions` of themselves; `distribute` keeps 1/t of the input.
+    Args:
+        first: number of its first layer in the chunk.
+        num_layers: layers of the unit.
+        recomputes: saves only the input of the first layer, and runs all layers forward again
+            before their backward passes. Otherwise each layer saves its tensors.
+        regions: names of the regions that each layer recomputes if the unit does not.
+        distribute: each tensor-parallel rank saves 1/t of the input.
     """
 
     first: int
     num_layers: int
-    again: bool = False
+    recomputes: bool = False
     regions: frozenset[str] = frozenset()
     distribute: bool = False
 
-    def treatment(self, layer: int) -> Treatment:
-        """What a layer of the unit drops."""
-        if self.again:
-            return KEEP_INPUT if layer == self.first and not self.distribute else DROP
-        return Treatment(self.regions)
+    def block_recompute(self, layer: int) -> BlockRecompute:
+        """Return what a layer of the unit recomputes."""
+        if self.recomputes:
+            saves_input = layer == self.first and not self.distribute
+            return RECOMPUTE_FROM_INPUT if saves_input else RECOMPUTE_WHOLE
+        return BlockRecompute(self.regions)
 
     @property
     def layers(self) -> range:
@@ -44,38 +52,45 @@ class Unit:
         return range(self.first, self.first + self.num_layers)
 
 
-def treatment_outside(policy: RecomputePolicy) -> Treatment:
-    """What blocks that are no layers drop: regions of modules that predict further tokens.
+def recompute_outside_layers(policy: RecomputePolicy) -> BlockRecompute:
+    """Return what blocks outside the layers recompute: regions of multi-token prediction.
 
     Source: Megatron-LM's `MultiTokenPredictionLayer._checkpointed_forward`, which recomputes
-    nothing with the method block.
+    nothing with the method "block".
     """
     if policy.strategy == "selective":
-        return Treatment(_regions(policy))
+        return BlockRecompute(_regions(policy))
     is_uniform = policy.strategy == "full" and policy.method == "uniform"
-    return _PREDICTION if is_uniform else KEEP
+    return _PREDICTION if is_uniform else NO_RECOMPUTE
 
 
-def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
-    """The units of a chunk of `num_layers` layers, first to last.
+def recompute_units(policy: RecomputePolicy, num_layers: int) -> tuple[RecomputeUnit, ...]:
+    """Divide the layers of a chunk into units, first to last.
 
-    `strategy` is none, selective or full: choosing among them (auto) has been done before.
+    Args:
+        policy: with the strategy "none", "selective" or "full"; "auto" is settled earlier.
+        num_layers: layers of the chunk.
     """
-    assert policy.strategy != "auto", "a strategy is chosen before work is laid out"
+    assert policy.strategy != "auto", "the strategy is chosen before passes are recorded"
     if policy.strategy != "full":
         regions = _regions(policy)
-        return tuple(Unit(layer, 1, regions=regions) for layer in range(num_layers))
+        return tuple(RecomputeUnit(layer, 1, regions=regions) for layer in range(num_layers))
     if policy.method == "block":
-        recomputed = min(policy.num_layers, num_layers)
-        again = (
-            Unit(layer, 1, again=True, distribute=policy.distribute) for layer in range(recomputed)
+        num_recomputed = min(policy.num_layers, num_layers)
+        return tuple(
+            RecomputeUnit(
+                layer,
+                1,
+                recomputes=layer < num_recomputed,
+                distribute=policy.distribute and layer < num_recomputed,
+            )
+            for layer in range(num_layers)
         )
-        return (*again, *(Unit(layer, 1) for layer in range(recomputed, num_layers)))
     return tuple(
-        Unit(
+        RecomputeUnit(
             first,
             min(policy.num_layers, num_layers - first),
-            again=True,
+            recomputes=True,
             distribute=policy.distribute,
         )
         for first in range(0, num_layers, policy.num_layers)
@@ -83,5 +98,5 @@ def units(policy: RecomputePolicy, num_layers: int) -> tuple[Unit, ...]:
 
 
 def _regions(policy: RecomputePolicy) -> frozenset[str]:
-    """The regions that layers recompute: those that are called as the policy's modules."""
+    """The regions that layers recompute: regions named like the policy's modules."""
     return frozenset(policy.modules if policy.strategy == "selective" else ())

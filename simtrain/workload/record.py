@@ -1,4 +1,4 @@
-"""Records a pass: its blocks' segments in order, and what is exchanged between replicas."""
+"""Records the passes of a chunk: the segments of its blocks, and the collectives of ZeRO."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from simtrain.workload.chunk import Chunk, unit_parameters, units_in_fp8
 from simtrain.workload.issue import Handle, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
-from simtrain.workload.recompute import Unit, treatment_outside, units
+from simtrain.workload.recompute import RecomputeUnit, recompute_outside_layers, recompute_units
 from simtrain.workload.segments import (
-    KEEP,
+    NO_RECOMPUTE,
+    BlockRecompute,
     BlockRun,
-    Treatment,
-    again_segment,
     backward_segment,
     forward_segment,
+    recompute_segment,
 )
 from simtrain.workload.sharding import ROOT, ShardedPass, Sharding
 from simtrain.workload.tape import Block, Microbatch, record
@@ -28,182 +28,190 @@ from simtrain.workload.work import Collective, CollectiveKind
 
 @functools.lru_cache(maxsize=1024)
 def record_pass(one: Pass) -> PassRecord:
-    """Issue the ops of a pass."""
+    """Record the ops of a pass in issue order."""
     if one.kind == "R" and one.options.sharding:
         return _reduction(one, one.options.sharding)
-    steps = _steps(one.chunk, one.kind, one.recompute)
-    segments = [source.segment(one.kind, one.options) for source in steps.sources]
+    outline = _outline(one.chunk, one.kind, one.recompute)
+    segments = [key.segment(one.kind, one.options) for key in outline.keys]
     if one.options.sharding:
-        return _sharded(one, one.options.sharding, steps, segments)
-    issued = tuple([segments[step.source] for step in steps.steps])
-    return PassRecord(issued, steps.owners, steps.layer_ends)
+        return _sharded(one, one.options.sharding, outline, segments)
+    issued = tuple([segments[placed.key] for placed in outline.segments])
+    return PassRecord(issued, outline.owners, outline.layer_ends)
 
 
 class _Role(Enum):
-    """What a step does for its block."""
+    """What a segment does for its block."""
 
-    RUN = "the pass itself"
-    RUN_AGAIN = "the forward pass again, within a backward pass"
-    SPLIT_INPUT = "keep this rank's part of its unit's input"
-    GATHER_INPUT = "gather the parts of its unit's input"
+    RUN = "the forward pass, or the backward pass"
+    RECOMPUTE = "the forward pass within a backward pass"
+    SPLIT_INPUT = "save this rank's part of the unit's input"
+    GATHER_INPUT = "gather the parts of the unit's input"
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
-    """What a segment follows from, beside the kind and the options of its pass."""
+class _SegmentKey:
+    """What determines a segment, together with the kind and the options of its pass."""
 
     block: Block
     role: _Role = _Role.RUN
-    treatment: Treatment = KEEP
+    block_recompute: BlockRecompute = NO_RECOMPUTE
 
     def segment(self, kind: PassKind, options: PassOptions) -> Segment:
-        """The segment in a pass."""
+        """Return the segment in a pass of this kind."""
         batch = options.microbatch
-        run = BlockRun(self.block, batch, options.overlap, self.treatment)
+        run = BlockRun(self.block, batch, options.overlap, self.block_recompute)
         match self.role:
             case _Role.RUN:
                 return forward_segment(run) if kind == "F" else backward_segment(run, kind)
-            case _Role.RUN_AGAIN:
-                return again_segment(run, batch.local_bytes)
+            case _Role.RECOMPUTE:
+                return recompute_segment(run, batch.local_bytes)
             case _Role.SPLIT_INPUT:
-                return _alone(_split_input(batch))
+                return _one_op_segment(_split_input(batch))
             case _Role.GATHER_INPUT:
-                return replace(_alone(_gather_input(batch)), awaited=(0,))
+                return replace(_one_op_segment(_gather_input(batch)), awaited=(0,))
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """A segment of a pass.
+class _PlacedSegment:
+    """A segment at its place in a pass.
 
     Args:
-        source: the number of its source among the different ones.
-        place: the place of its block in the chunk.
-        layer: the number of the layer that it runs, None if it runs none.
-        ends_layer: whether that layer's work ends with it.
+        key: number of its key in `_PassOutline.keys`.
+        place: place of its block in the chunk.
+        layer: number of the layer that it runs; None if its block is not a layer.
+        ends_layer: the layer's work ends with this segment.
     """
 
-    source: int
+    key: int
     place: int
     layer: int | None
     ends_layer: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Steps:
-    """What a pass runs, block by block; `owners` and `layer_ends` as in a record without ZeRO."""
+class _PassOutline:
+    """The segments of a pass, without those of ZeRO.
 
-    sources: tuple[_Source, ...]
-    steps: tuple[_Step, ...]
+    Args:
+        keys: the different segments.
+        segments: in issue order.
+        owners, layer_ends: as in a `PassRecord` without ZeRO.
+    """
+
+    keys: tuple[_SegmentKey, ...]
+    segments: tuple[_PlacedSegment, ...]
     owners: tuple[int, ...]
     layer_ends: tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=1024)
-def _steps(chunk: Chunk, kind: PassKind, recompute: RecomputePolicy) -> _Steps:
-    """The steps of a pass of a chunk, whatever its microbatch."""
-    numbers: dict[_Source, int] = {}
-    steps = []
-    parts = _parts(chunk, recompute)
-    for part in parts if kind == "F" else reversed(parts):
-        for place, layer, source in part.forward() if kind == "F" else part.backward(kind):
-            number = numbers.setdefault(source, len(numbers))
-            ends_layer = layer is not None and source.role is _Role.RUN
-            steps.append(_Step(number, place, layer, ends_layer))
-    owners = tuple([step.place for step in steps])
-    ends = tuple([end for end, step in enumerate(steps, 1) if step.ends_layer])
-    return _Steps(tuple(numbers), tuple(steps), owners, ends)
+def _outline(chunk: Chunk, kind: PassKind, recompute: RecomputePolicy) -> _PassOutline:
+    """Return the segments of a pass of a chunk, which do not depend on the microbatch."""
+    numbers: dict[_SegmentKey, int] = {}
+    segments = []
+    groups = _block_groups(chunk, recompute)
+    for group in groups if kind == "F" else reversed(groups):
+        for place, layer, key in group.forward() if kind == "F" else group.backward(kind):
+            number = numbers.setdefault(key, len(numbers))
+            ends_layer = layer is not None and key.role is _Role.RUN
+            segments.append(_PlacedSegment(number, place, layer, ends_layer))
+    owners = tuple([placed.place for placed in segments])
+    ends = tuple([end for end, placed in enumerate(segments, 1) if placed.ends_layer])
+    return _PassOutline(tuple(numbers), tuple(segments), owners, ends)
 
 
-_PlacedSource = tuple[int, int | None, _Source]
-"""The place of a block in its chunk, the number of the layer that is run, and the source."""
+_PlacedKey = tuple[int, int | None, _SegmentKey]
+"""The place of a block in its chunk, the number of its layer if it is one, and the key."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """Consecutive blocks with their places in the chunk: a unit's layers, or one other block."""
+class _BlockGroup:
+    """The layers of a recompute unit, or one block outside the layers, with places in the chunk."""
 
     blocks: tuple[tuple[int, Block], ...]
-    unit: Unit | None = None
-    treatment: Treatment = KEEP
+    unit: RecomputeUnit | None = None
+    block_recompute: BlockRecompute = NO_RECOMPUTE
 
-    def forward(self) -> Iterator[_PlacedSource]:
-        """The steps of a forward pass."""
+    def forward(self) -> Iterator[_PlacedKey]:
+        """Yield the segments of a forward pass."""
         yield from self._run()
         if self.unit and self.unit.distribute:
             yield self._of_first(_Role.SPLIT_INPUT)
 
-    def backward(self, kind: PassKind) -> Iterator[_PlacedSource]:
-        """The steps of a backward pass: a unit that dropped all is run again first, first to last.
+    def backward(self, kind: PassKind) -> Iterator[_PlacedKey]:
+        """Yield the segments of a backward pass.
 
-        Weight gradients (`W`) find what input gradients (`I`) have run again.
+        A unit that recomputes runs all of its layers forward first. Weight gradients (`W`) read the
+        tensors that the input gradients (`I`) have recomputed.
         """
-        if self.unit and self.unit.again and kind != "W":
+        if self.unit and self.unit.recomputes and kind != "W":
             if self.unit.distribute:
                 yield self._of_first(_Role.GATHER_INPUT)
             for (place, block), layer in zip(self.blocks, self.unit.layers, strict=True):
-                treatment = self.unit.treatment(layer)
-                yield place, layer, _Source(block, _Role.RUN_AGAIN, treatment)
+                block_recompute = self.unit.block_recompute(layer)
+                yield place, layer, _SegmentKey(block, _Role.RECOMPUTE, block_recompute)
         yield from reversed([*self._run()])
 
-    def _run(self) -> Iterator[_PlacedSource]:
+    def _run(self) -> Iterator[_PlacedKey]:
         if self.unit is None:
             for place, block in self.blocks:
-                yield place, None, _Source(block, treatment=self.treatment)
+                yield place, None, _SegmentKey(block, block_recompute=self.block_recompute)
             return
         for (place, block), layer in zip(self.blocks, self.unit.layers, strict=True):
-            yield place, layer, _Source(block, treatment=self.unit.treatment(layer))
+            yield place, layer, _SegmentKey(block, block_recompute=self.unit.block_recompute(layer))
 
-    def _of_first(self, role: _Role) -> _PlacedSource:
+    def _of_first(self, role: _Role) -> _PlacedKey:
         place, block = self.blocks[0]
-        return place, None, _Source(block, role)
+        return place, None, _SegmentKey(block, role)
 
 
-def _parts(chunk: Chunk, recompute: RecomputePolicy) -> tuple[_Part, ...]:
-    """The chunk's blocks in order, its layers by units of recompute."""
+def _block_groups(chunk: Chunk, recompute: RecomputePolicy) -> tuple[_BlockGroup, ...]:
+    """Return the blocks of a chunk in order, with layers grouped by recompute unit."""
     numbered = [*enumerate(chunk.blocks)]
     layers = [(place, block) for place, block in numbered if block.is_unit]
-    starts = {unit.first: unit for unit in units(recompute, len(layers))}
-    parts: list[_Part] = []
-    outside, number = treatment_outside(recompute), 0
+    starts = {unit.first: unit for unit in recompute_units(recompute, len(layers))}
+    groups: list[_BlockGroup] = []
+    outside, number = recompute_outside_layers(recompute), 0
     for place, block in numbered:
         if not block.is_unit:
-            parts.append(_Part(((place, block),), treatment=outside))
+            groups.append(_BlockGroup(((place, block),), block_recompute=outside))
             continue
         if unit := starts.get(number):
-            parts.append(_Part(tuple(layers[i] for i in unit.layers), unit))
+            groups.append(_BlockGroup(tuple(layers[i] for i in unit.layers), unit))
         number += 1
-    return tuple(parts)
+    return tuple(groups)
 
 
 def _sharded(
-    one: Pass, sharding: Sharding, steps: _Steps, segments: Sequence[Segment]
+    one: Pass, sharding: Sharding, outline: _PassOutline, segments: Sequence[Segment]
 ) -> PassRecord:
-    """A pass of segments, each with a source, and what ZeRO exchanges between them.
+    """Record a pass with the collectives of ZeRO between its segments.
 
-    What has parameters finds those of the root unit gathered. Input gradients (`I`) leave nothing
-    to reduce, and weight gradients (`W`) need no parameters.
+    Blocks with parameters wait for the root unit's gather. Input gradients (`I`) leave nothing to
+    reduce, and weight gradients (`W`) need no parameters. `segments` belong to `outline.keys`.
     """
-    batch, builder = one.options.microbatch, _Builder(one.options.overlap)
+    batch, builder = one.options.microbatch, _PassBuilder(one.options.overlap)
     reduces = one.kind in ("B", "W")
-    layers = dict.fromkeys([step.layer for step in steps.steps if step.layer is not None])
+    placed_layers = [placed.layer for placed in outline.segments if placed.layer is not None]
+    layers = dict.fromkeys(placed_layers)
     shards = _shards(one, builder, sharding, [] if one.kind == "W" else [ROOT, *layers])
     if one.kind != "F":
         shards.need(ROOT)
     if reduces:
         shards.begin(ROOT)
-    for step in steps.steps:
-        if record(steps.sources[step.source].block, batch).parameters:
+    for placed in outline.segments:
+        if record(outline.keys[placed.key].block, batch).parameters:
             shards.need(ROOT)
-        if step.layer is not None:
-            shards.need(step.layer)
-            if reduces and step.ends_layer:
-                shards.begin(step.layer)
-        builder.add(segments[step.source], step.place)
-        if step.layer is not None and step.ends_layer:
+        if placed.layer is not None:
+            shards.need(placed.layer)
+            if reduces and placed.ends_layer:
+                shards.begin(placed.layer)
+        builder.add(segments[placed.key], placed.place)
+        if placed.layer is not None and placed.ends_layer:
             builder.end_layer()
-            shards.free(step.layer)
+            shards.free(placed.layer)
             if reduces:
-                shards.reduce(step.layer)
+                shards.reduce(placed.layer)
     if reduces:
         shards.reduce(ROOT)
         shards.finish()
@@ -211,11 +219,12 @@ def _sharded(
 
 
 def _reduction(one: Pass, sharding: Sharding) -> PassRecord:
-    """Reduce a chunk's gradients, unit after unit (`perform_reduce_grad` of PyTorch's stages).
+    """Record the reduction of a chunk's gradients, unit after unit.
 
-    All of the chunk's parameters are still whole.
+    All parameters of the chunk are still unsharded. Source: PyTorch's pipeline stages
+    (`perform_reduce_grad`).
     """
-    builder, units = _Builder(one.options.overlap), [ROOT, *range(one.chunk.num_layers)]
+    builder, units = _PassBuilder(one.options.overlap), [ROOT, *range(one.chunk.num_layers)]
     shards = _shards(one, builder, replace(sharding, keeps_gathered=True), units)
     for unit in units:
         shards.reduce(unit)
@@ -223,7 +232,7 @@ def _reduction(one: Pass, sharding: Sharding) -> PassRecord:
     return builder.record(shards.gathered_bytes, shards.bucket_bytes)
 
 
-def _shards(one: Pass, order: _Builder, sharding: Sharding, used: Sequence[int]) -> ShardedPass:
+def _shards(one: Pass, order: _PassBuilder, sharding: Sharding, used: Sequence[int]) -> ShardedPass:
     batch, overlap = one.options.microbatch, one.options.overlap
     elements, gathers_fp8 = unit_parameters(one.chunk, batch), batch.fp8_weights == "gathered"
     return ShardedPass(
@@ -239,8 +248,8 @@ def _shards(one: Pass, order: _Builder, sharding: Sharding, used: Sequence[int])
 
 
 @dataclass
-class _Builder:
-    """Puts segments and single ops one after another."""
+class _PassBuilder:
+    """Appends segments and single ops to a pass; fields are those of `PassRecord`."""
 
     overlap: OverlapPolicy
     segments: list[Segment] = field(default_factory=list)
@@ -250,20 +259,20 @@ class _Builder:
     layer_ends: list[int] = field(default_factory=list)
 
     def add(self, segment: Segment, owner: int = -1) -> None:
-        """Issue a segment."""
+        """Append a segment."""
         self.segments.append(segment)
         self.owners.append(owner)
 
     def compute(self, op: Op) -> None:
-        """Run a kernel."""
-        self.add(_alone(op))
+        """Append a kernel."""
+        self.add(_one_op_segment(op))
 
     def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
-        """Start a collective, after another one if given; a rank alone has none."""
+        """Append a collective, after another one if given; a group of one rank has none."""
         assert isinstance(op.work, Collective), "only collectives are launched"
         if op.work.group.num_ranks == 1:
             return None
-        self.add(_alone(op))
+        self.add(_one_op_segment(op))
         handle = Handle(len(self.segments) - 1)
         if after is not None:
             self.follows.append((handle.position, after.position))
@@ -272,16 +281,16 @@ class _Builder:
         return handle
 
     def wait(self, handle: Handle | None) -> None:
-        """Let whatever is issued next wait for a collective."""
+        """Make the next segment wait for a collective."""
         if handle is not None:
             self.waits.append((len(self.segments), handle.position))
 
     def end_layer(self) -> None:
-        """Note that a layer's work ends here."""
+        """Mark the end of a layer's work."""
         self.layer_ends.append(len(self.segments))
 
     def record(self, gathered_bytes: int, bucket_bytes: int) -> PassRecord:
-        """All that was issued."""
+        """Return the record of the pass."""
         return PassRecord(
             tuple(self.segments),
             tuple(self.owners),
@@ -294,8 +303,8 @@ class _Builder:
 
 
 @functools.lru_cache(maxsize=4096)
-def _alone(op: Op) -> Segment:
-    """A segment of one op, after which nothing reads what it reads."""
+def _one_op_segment(op: Op) -> Segment:
+    """Return a segment of one op, which frees the tensors that the op reads."""
     return Segment((op,), ((),), (), (0,), (op.reads,))
 
 
@@ -305,13 +314,13 @@ def _input_part(batch: Microbatch) -> Tensor:
 
 
 def _split_input(batch: Microbatch) -> Op:
-    """Copy this rank's part of the unit's input, which is all that is kept of it."""
+    """Copy and save this rank's part of the unit's input."""
     part = _input_part(batch)
     return elementwise("unit input split", part.num_bytes, part.num_bytes, saves=(part,))
 
 
 def _gather_input(batch: Microbatch) -> Op:
-    """The extra all-gather of a unit's input (paper, Section 5)."""
+    """Gather a unit's input before it is recomputed (paper, Section 5)."""
     work = Collective(CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor)
     reads = (_input_part(batch),)
     return collective("unit input gather", work, Phase.RECOMPUTE, reads=reads, is_extra=True)

@@ -21,12 +21,12 @@ Change = Callable[[Op], Op]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Subgraph:
     """A node, or the nodes of a region that is recomputed, divided into parts themselves."""
 
     nodes: tuple[Node, ...]
     region: Region | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Subgraph, ...] = ()
 
     @cached_property
     def outputs(self) -> dict[Tensor, None]:
@@ -45,9 +45,9 @@ class Part:
         return self.region.discarded_after if self.region else None
 
 
-def parts_of(
+def subgraphs_of(
     nodes: Sequence[Node], names: frozenset[str], within: Region | None = None
-) -> tuple[Part, ...]:
+) -> tuple[Subgraph, ...]:
     """The nodes in order, those of a region with one of these names together.
 
     Of regions inside each other the outermost counts; all are inside of `within`, if given.
@@ -61,13 +61,13 @@ def parts_of(
     for one, group in itertools.groupby(nodes, key=region_or_self):
         members = tuple(group)
         if isinstance(one, Region):
-            parts.append(Part(members, one, parts_of(members, names, one)))
+            parts.append(Subgraph(members, one, subgraphs_of(members, names, one)))
         else:
-            parts.append(Part(members))
+            parts.append(Subgraph(members))
     return tuple(parts)
 
 
-class Versions:
+class TensorVersions:
     """Which tensor stands for a recorded one: itself, or one computed again.
 
     Args:
@@ -85,11 +85,11 @@ class Versions:
         """What stands for a tensor."""
         return self.known.get(tensor) or _again(tensor, self.recording, self.times)
 
-    def within(self, part: Part) -> Versions:
+    def within(self, part: Subgraph) -> TensorVersions:
         """Those of a part that is run again: only its inputs are as before."""
-        return Versions(self.recording, self.times + 1, {x: self(x) for x in part.inputs})
+        return TensorVersions(self.recording, self.times + 1, {x: self(x) for x in part.inputs})
 
-    def renew(self, part: Part) -> None:
+    def renew(self, part: Subgraph) -> None:
         """Let what a part has computed again stand for its outputs."""
         self.known |= {y: _again(y, self.recording, self.times + 1) for y in part.outputs}
 
@@ -105,8 +105,8 @@ class Versions:
 
 def run_forward(
     order: IssueOrder,
-    parts: Sequence[Part],
-    versions: Versions,
+    parts: Sequence[Subgraph],
+    versions: TensorVersions,
     change: Change = lambda op: op,
     waiting_bytes: int = 0,
 ) -> tuple[int, ...]:
@@ -122,14 +122,14 @@ def run_forward(
     Returns how many ops have been issued when each part has run.
     """
 
-    def kept_of(part: Part) -> Change:
+    def kept_of(part: Subgraph) -> Change:
         keep = saving_only(part.inputs) if part.region else lambda op: op
         return lambda op: change(versions.saved(keep(op)))
 
     ends = []
     for part in parts:
         first = order.position
-        with order.changing(kept_of(part), waiting_bytes):
+        with order.transforming(kept_of(part), waiting_bytes):
             for node in part.nodes:
                 node.forward(order)
         if part.region and order.position > first:

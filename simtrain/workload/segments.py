@@ -19,14 +19,14 @@ from simtrain.workload.hashing import hashed_once
 from simtrain.workload.issue import IssueOrder, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, elementwise
 from simtrain.workload.regions import (
-    Part,
-    Versions,
+    Subgraph,
+    TensorVersions,
     derived,
-    parts_of,
     run_forward,
     save,
     saving_only,
     saving_too,
+    subgraphs_of,
 )
 from simtrain.workload.tape import Block, Microbatch, Node, Recording, record
 
@@ -35,7 +35,7 @@ BackwardKind = Literal["B", "I", "W"]
 
 
 @dataclass(frozen=True, slots=True)
-class Treatment:
+class BlockRecompute:
     """What a block drops in its forward pass and runs again in its backward pass.
 
     Args:
@@ -45,11 +45,11 @@ class Treatment:
     """
 
     regions: frozenset[str] = frozenset()
-    drops_all: bool = False
-    keeps_input: bool = False
+    whole_block: bool = False
+    saves_input: bool = False
 
 
-KEEP = Treatment()
+NO_RECOMPUTE = BlockRecompute()
 
 
 @hashed_once
@@ -60,7 +60,7 @@ class BlockRun:
     block: Block
     microbatch: Microbatch
     overlap: OverlapPolicy
-    treatment: Treatment = KEEP
+    block_recompute: BlockRecompute = NO_RECOMPUTE
 
     @property
     def recording(self) -> Recording:
@@ -71,28 +71,30 @@ class BlockRun:
 @functools.lru_cache(maxsize=4096)
 def forward_segment(run: BlockRun) -> Segment:
     """The forward pass of a block."""
-    recording, treatment = run.recording, run.treatment
+    recording, block_recompute = run.recording, run.block_recompute
     order = IssueOrder(run.overlap)
-    if not treatment.drops_all:
-        parts = parts_of(recording.nodes, treatment.regions)
-        ends = run_forward(order, parts, Versions(recording))
+    if not block_recompute.whole_block:
+        parts = subgraphs_of(recording.nodes, block_recompute.regions)
+        ends = run_forward(order, parts, TensorVersions(recording))
         return _discarding(order.segment(), parts, ends)
-    with order.changing(saving_only({recording.given} if treatment.keeps_input else ())):
+    with order.transforming(
+        saving_only({recording.block_input} if block_recompute.saves_input else ())
+    ):
         for node in recording.nodes:
             node.forward(order)
-    if treatment.keeps_input:
-        order.change(0, lambda op: saving_too(op, recording.given))
+    if block_recompute.saves_input:
+        order.change(0, lambda op: saving_too(op, recording.block_input))
     return order.segment()
 
 
 @functools.lru_cache(maxsize=4096)
-def again_segment(run: BlockRun, waiting_bytes: int) -> Segment:
+def recompute_segment(run: BlockRun, waiting_bytes: int) -> Segment:
     """The forward pass of a block that dropped all, within the backward pass.
 
     The gradient of its unit's output, of `waiting_bytes`, exists meanwhile.
     """
     order = IssueOrder(run.overlap)
-    with order.changing(_as_recompute, waiting_bytes):
+    with order.transforming(_as_recompute, waiting_bytes):
         for node in run.recording.nodes:
             node.forward(order)
     return order.segment()
@@ -112,7 +114,7 @@ def backward_segment(run: BlockRun, kind: BackwardKind = "B") -> Segment:
     return replace(halves[1], frees=frees[place:])
 
 
-def _discarding(segment: Segment, parts: Sequence[Part], ends: Sequence[int]) -> Segment:
+def _discarding(segment: Segment, parts: Sequence[Subgraph], ends: Sequence[int]) -> Segment:
     """A forward pass that drops outputs of parts once nothing forward needs them."""
     computed_at = {y: end for part, end in zip(parts, ends, strict=True) for y in part.outputs}
     frees: list[tuple[Tensor, ...]] = [()] * len(segment.ops)
@@ -129,7 +131,7 @@ class _Backward:
 
     def __init__(self, run: BlockRun, kind: BackwardKind) -> None:
         self.recording, self.kind = run.recording, kind
-        self.parts = parts_of(run.recording.nodes, run.treatment.regions)
+        self.parts = subgraphs_of(run.recording.nodes, run.block_recompute.regions)
         self.order = IssueOrder(run.overlap, _WANTED[kind])
         self.waiting: dict[Tensor, Tensor] = {}
         """Gradients that are held until something else has run, by their tensors."""
@@ -139,10 +141,10 @@ class _Backward:
 
     def segment(self) -> Segment:
         """All ops, last node first."""
-        self.go_back(self.parts, Versions(self.recording))
+        self.go_back(self.parts, TensorVersions(self.recording))
         return self.order.segment()
 
-    def go_back(self, parts: Sequence[Part], versions: Versions) -> None:
+    def go_back(self, parts: Sequence[Subgraph], versions: TensorVersions) -> None:
         """Run parts backward, last part first, and again what they have dropped."""
         for part in reversed(parts):
             for one in parts:
@@ -157,20 +159,20 @@ class _Backward:
                 self.run_again(part, inside)
             self.go_back(part.parts, inside)
 
-    def node_back(self, node: Node, versions: Versions) -> None:
+    def node_back(self, node: Node, versions: TensorVersions) -> None:
         """Run a node backward."""
         first = self.order.position
         if node.backward:
-            with self.order.changing(versions.read):
+            with self.order.transforming(versions.read):
                 node.backward(self.order)
         self.gradients_of_outputs(node, first)
         self.gradients_of_inputs(self.index(node), node, first)
 
-    def run_again(self, part: Part, versions: Versions) -> None:
+    def run_again(self, part: Subgraph, versions: TensorVersions) -> None:
         """Run a part forward again, between the backward pass of what follows it and its own."""
         first, own = self.order.position, {*part.nodes}
         used_later = [y for y in part.outputs if not self.users[y] <= own]
-        waiting = [y for y in part.outputs if y in used_later or y == self.recording.result]
+        waiting = [y for y in part.outputs if y in used_later or y == self.recording.block_output]
         if part.discarded_after:
             waiting = [y for y in [part.discarded_after] if not self.holds_gradient(y)]
         waiting_bytes = sum(tensor.num_bytes for tensor in waiting)
@@ -265,9 +267,9 @@ def _frees(run: BlockRun, ops: Sequence[Op]) -> tuple[tuple[Tensor, ...], ...]:
     """
     last: dict[int, int] = {}
     views: dict[int, dict[Tensor, None]] = defaultdict(dict)
-    if run.treatment.keeps_input:
-        last[run.recording.given.storage] = 0
-        views[run.recording.given.storage] = {run.recording.given: None}
+    if run.block_recompute.saves_input:
+        last[run.recording.block_input.storage] = 0
+        views[run.recording.block_input.storage] = {run.recording.block_input: None}
     for place, op in enumerate(ops):
         for tensor in (*op.saves, *op.reads):
             last[tensor.storage] = place

@@ -72,7 +72,7 @@ class Sharding:
         return self.joining or self.data
 
 
-class Issues(Protocol):
+class OpIssuer(Protocol):
     """What issues ops one by one."""
 
     def compute(self, op: Op) -> None:
@@ -106,7 +106,7 @@ class ShardedPass:
 
     def __init__(
         self,
-        order: Issues,
+        order: OpIssuer,
         sharding: Sharding,
         elements: Mapping[int, int],
         in_fp8: Mapping[int, int],
@@ -227,7 +227,7 @@ class ShardedPass:
         if group is self.sharding.resharded:
             kept = size
         sizes = kept + size * casts, size * (1 + casts)
-        self.order.compute(_pass_over("parameter copy in", *sizes, self._phase, beside=group))
+        self.order.compute(_pass_over("parameter copy in", *sizes, self._phase, stream_group=group))
 
     def _copy_out(self, unit: int) -> None:
         """Copy a unit's parameters out of the buffer, which a forward pass frees one unit later."""
@@ -245,7 +245,7 @@ class ShardedPass:
         if adds or given != FP32_BYTES:
             read, group = given + FP32_BYTES * adds, self.sharding.last_group
             name, phase = "gradient accumulate", Phase.WEIGHT_GRADIENT
-            op = _pass_over(name, read * shard, FP32_BYTES * shard, phase, beside=group)
+            op = _pass_over(name, read * shard, FP32_BYTES * shard, phase, stream_group=group)
             self.order.compute(op)
 
     @property
@@ -298,9 +298,9 @@ def _pass_over(
     read_bytes: int,
     write_bytes: int,
     phase: Phase = Phase.WEIGHT_GRADIENT,
-    beside: Group | None = None,
+    stream_group: Group | None = None,
 ) -> Op:
     """A kernel over parameters or gradients, which are no activations."""
     stream = KernelFamily.STREAM
     op = elementwise(name, read_bytes, write_bytes, phase, holds_bytes=0, family=stream)
-    return op if beside is None else op.replace(beside=beside)
+    return op if stream_group is None else op.replace(stream_group=stream_group)

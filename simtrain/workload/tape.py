@@ -288,7 +288,7 @@ class Tape:
         return y
 
     @contextmanager
-    def apart(self) -> Iterator[list[Node]]:
+    def new_nodes(self) -> Iterator[list[Node]]:
         """Within, nodes are appended to a list of their own."""
         outer, self.nodes = self.nodes, []
         try:
@@ -311,8 +311,8 @@ class Recording:
 
     nodes: tuple[Node, ...]
     parameters: tuple[Parameter, ...]
-    given: Tensor
-    result: Tensor | None
+    block_input: Tensor
+    block_output: Tensor | None
     num_tensors: int
 
 

@@ -108,7 +108,7 @@ def test_saved_bytes_by_hand(grid: tuple[int, bool], recompute: str) -> None:
         "selective": 2 * inputs + others,
         "full": inputs,
     }
-    assert pass_memory(one.layers_pass(3, "F")).left_bytes == 3 * expected[recompute]
+    assert pass_memory(one.layers_pass(3, "F")).remaining_bytes == 3 * expected[recompute]
 
 
 @given(GRIDS)

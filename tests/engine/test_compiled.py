@@ -245,7 +245,7 @@ def test_open_recompute_is_chosen_as_simulate_chooses() -> None:
 def any_passes(scenario: Scenario) -> Iterator[Pass]:
     """All passes of a scenario's chunks, with the halves that its schedule may not have."""
     plan = plan_of(scenario)
-    for chunk in plan.slices.different:
+    for chunk in plan.model_chunks.different:
         for kind in get_args(PassKind):
             yield from dict.fromkeys(plan.chunk_pass(chunk, kind, keeps) for keeps in (False, True))
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.engine import Link, Program, Shares, Task, Timeline, simulate
-from simtrain.engine.sharing import find_stretches
+from simtrain.engine import Link, LinkLoads, Program, Task, Timeline, simulate
+from simtrain.engine.sharing import find_slowdowns
 from simtrain.errors import InputError
 
 CLOSE = 1e-9
@@ -24,17 +24,17 @@ def transfer(name: str, num_bytes: float, rate: float, *links: Link) -> Task:
     return Task(name, name, num_bytes / rate, loads=loads, weight=1 / rate)
 
 
-def stretches(shares: Shares, tasks: Sequence[int]) -> list[float]:
+def slowdowns(link_loads: LinkLoads, tasks: Sequence[int]) -> list[float]:
     """By how much each of some tasks is slowed while they all run."""
-    return find_stretches(*shares, tasks)
+    return find_slowdowns(*link_loads, tasks)
 
 
 def rates(*flows: Task) -> list[float]:
     """Bytes/s of transfers while they all run."""
-    shares = Shares.of([flow.loads for flow in flows], [flow.weight for flow in flows])
-    assert shares is not None
-    found = stretches(shares, range(len(flows)))
-    return [flow.loads[0][1] / stretch for flow, stretch in zip(flows, found, strict=True)]
+    link_loads = LinkLoads.of([flow.loads for flow in flows], [flow.weight for flow in flows])
+    assert link_loads is not None
+    found = slowdowns(link_loads, range(len(flows)))
+    return [flow.loads[0][1] / slowdown for flow, slowdown in zip(flows, found, strict=True)]
 
 
 # Closed forms.
@@ -136,18 +136,20 @@ def loaded_tasks(draw: st.DrawFn, max_tasks: int = 12) -> list[Task]:
     return tasks
 
 
-def shares_of(tasks: Sequence[Task]) -> Shares:
-    shares = Program.of(tasks).shares
-    assert shares is not None
-    return shares
+def shares_of(tasks: Sequence[Task]) -> LinkLoads:
+    link_loads = Program.of(tasks).link_loads
+    assert link_loads is not None
+    return link_loads
 
 
-def used_of_links(shares: Shares, tasks: Sequence[int], found: Sequence[float]) -> list[float]:
+def used_of_links(
+    link_loads: LinkLoads, tasks: Sequence[int], found: Sequence[float]
+) -> list[float]:
     """How much of each link the running tasks take."""
-    used = [0.0] * len(shares.capacity)
-    for task, stretch in zip(tasks, found, strict=True):
-        for place in range(*shares.load_starts[task : task + 2]):
-            used[shares.link[place]] += shares.load[place] / stretch
+    used = [0.0] * len(link_loads.capacity)
+    for task, slowdown in zip(tasks, found, strict=True):
+        for place in range(*link_loads.load_starts[task : task + 2]):
+            used[link_loads.link[place]] += link_loads.load[place] / slowdown
     return used
 
 
@@ -157,17 +159,22 @@ def test_a_slowed_task_has_a_full_link_on_which_no_other_is_faster_for_its_weigh
     tasks: list[Task],
 ) -> None:
     """A max-min fair allocation has this bottleneck property, and no other allocation has it."""
-    shares, running = shares_of(tasks), range(len(tasks))
-    found = stretches(shares, running)
-    used = used_of_links(shares, running, found)
-    assert all(stretch >= 1 for stretch in found)
-    assert all(amount <= shares.capacity[link] * (1 + CLOSE) for link, amount in enumerate(used))
-    links = [shares.link[slice(*shares.load_starts[task : task + 2])].tolist() for task in running]
-    speeds = [1 / stretch / shares.weight[task] for task, stretch in enumerate(found)]
+    link_loads, running = shares_of(tasks), range(len(tasks))
+    found = slowdowns(link_loads, running)
+    used = used_of_links(link_loads, running, found)
+    assert all(slowdown >= 1 for slowdown in found)
+    assert all(
+        amount <= link_loads.capacity[link] * (1 + CLOSE) for link, amount in enumerate(used)
+    )
+    links = [
+        link_loads.link[slice(*link_loads.load_starts[task : task + 2])].tolist()
+        for task in running
+    ]
+    speeds = [1 / slowdown / link_loads.weight[task] for task, slowdown in enumerate(found)]
 
     def is_bottleneck(link: int, task: int) -> bool:
         fastest = max(speeds[other] for other in running if link in links[other])
-        is_full = used[link] >= shares.capacity[link] * (1 - CLOSE)
+        is_full = used[link] >= link_loads.capacity[link] * (1 - CLOSE)
         return is_full and speeds[task] >= fastest * (1 - CLOSE)
 
     for task in running:
@@ -178,22 +185,22 @@ def test_a_slowed_task_has_a_full_link_on_which_no_other_is_faster_for_its_weigh
 @settings(max_examples=100)
 def test_work_is_conserved_and_no_link_is_above_its_capacity(tasks: list[Task]) -> None:
     """Between any two moments, speeds follow from what runs; each task's add up to its work."""
-    program, shares = Program.of(tasks), shares_of(tasks)
+    program, link_loads = Program.of(tasks), shares_of(tasks)
     timeline = simulate(program)
     moments = sorted({*timeline.start_s.tolist(), *timeline.end_s.tolist()})
-    done_s, carried = [0.0] * len(tasks), np.zeros(len(shares.capacity))
+    done_s, carried = [0.0] * len(tasks), np.zeros(len(link_loads.capacity))
     for start_s, end_s in itertools.pairwise(moments):
         runs = (timeline.start_s <= start_s) & (timeline.end_s >= end_s)
         running = np.flatnonzero(runs).tolist()
-        found = stretches(shares, running)
-        used = np.array(used_of_links(shares, running, found))
-        assert (used <= shares.capacity * (1 + CLOSE)).all()
+        found = slowdowns(link_loads, running)
+        used = np.array(used_of_links(link_loads, running, found))
+        assert (used <= link_loads.capacity * (1 + CLOSE)).all()
         carried += used * (end_s - start_s)
-        for task, stretch in zip(running, found, strict=True):
-            done_s[task] += (end_s - start_s) / stretch
+        for task, slowdown in zip(running, found, strict=True):
+            done_s[task] += (end_s - start_s) / slowdown
     alone_s = [task.duration_s for task in tasks]
     assert done_s == pytest.approx(alone_s, rel=CLOSE, abs=1e-12)
-    num_bytes = used_of_links(shares, range(len(tasks)), [1 / seconds for seconds in alone_s])
+    num_bytes = used_of_links(link_loads, range(len(tasks)), [1 / seconds for seconds in alone_s])
     assert carried == pytest.approx(num_bytes, rel=CLOSE)
 
 

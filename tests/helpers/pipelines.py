@@ -23,7 +23,7 @@ class PipelineSeconds:
 
     action: Callable[[Action], float]
     transfer: Callable[[Message, int], float]
-    arrival: Callable[[Message], float] | None = None
+    receive_gather: Callable[[Message], float] | None = None
     synchronize: Callable[[int], float] = lambda num_messages: 0.0
 
 
@@ -36,7 +36,7 @@ def pipeline_program(
         schedule,
         np.ones(num_actions, np.int32),
         overlaps=overlap,
-        arrives=seconds.arrival is not None,
+        gathers_on_receive=seconds.receive_gather is not None,
     )
     assert np.array_equal(tasks.first, tasks.last)
     forward, backward = link_streams(num_stages, 1), link_streams(num_stages, -1)
@@ -50,9 +50,9 @@ def pipeline_program(
     for number, message in enumerate(tasks.messages):
         duration_s = seconds.transfer(message, int(tasks.num_sends[number]))
         found[number] = str(message), "transfer", duration_s
-        if seconds.arrival:
-            arrival = f"{message} arrives", "arrival", seconds.arrival(message)
-            found[int(tasks.arriving[number])] = arrival
+        if seconds.receive_gather:
+            receive_gather = f"{message} arrives", "arrival", seconds.receive_gather(message)
+            found[int(tasks.receive_gathers[number])] = receive_gather
     for place, task in enumerate(tasks.first.tolist()):
         action = schedule.action(place)
         kind = "forward" if action.kind == "F" else "backward"

@@ -116,9 +116,9 @@ def machine_of(profile: HardwareProfile) -> Machine:
     return Machine(DurationModel(profile))
 
 
-def plan_of(scenario: Scenario, kept_per_stage: tuple[int, ...] | None = None) -> Plan:
+def plan_of(scenario: Scenario, num_saved_per_stage: tuple[int, ...] | None = None) -> Plan:
     """The scenario's plan on nodes of the shipped profile, which have eight GPUs."""
-    return Plan.of(scenario, a100().cluster.gpus_per_node.value, kept_per_stage)
+    return Plan.of(scenario, a100().cluster.gpus_per_node.value, num_saved_per_stage)
 
 
 def chunk_with(

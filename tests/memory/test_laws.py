@@ -56,7 +56,7 @@ def test_a_peak_that_64_bits_cannot_hold_is_exact() -> None:
 def test_no_backward_pass_of_a_shipped_scenario_leaves_bytes_behind() -> None:
     """Every saved tensor is read by a backward op, so each one is freed."""
     left = {
-        (name, *key): pass_memory(one).left_bytes
+        (name, *key): pass_memory(one).remaining_bytes
         for name in list_scenarios()
         for key, one in plan_of(load_scenario(name)).passes.items()
         if key[1] == "B"

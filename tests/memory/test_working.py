@@ -14,7 +14,7 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import Action
 from simtrain.workload.ops import Phase, Tensor
 from simtrain.workload.passes import PassKind, PassRecord
-from simtrain.workload.recompute import KEEP_ALL
+from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
 from tests.helpers.toys import (
     chunk_with,
@@ -70,10 +70,14 @@ def test_all_that_is_kept_is_released(
     chunk = chunk_with(scenario, **blocks)
     passes = {kind: pass_with(scenario, chunk, kind, recompute=policy) for kind in KINDS}
     memory = {kind: pass_memory(one) for kind, one in passes.items()}
-    assert memory["F"].kept_bytes == memory["F"].left_bytes == kept_bytes(record_pass(passes["F"]))
-    assert memory["F"].left_bytes == memory["B"].kept_bytes == memory["I"].kept_bytes
-    assert memory["I"].left_bytes == memory["W"].kept_bytes
-    assert memory["B"].left_bytes == memory["W"].left_bytes == 0
+    assert (
+        memory["F"].saved_bytes
+        == memory["F"].remaining_bytes
+        == kept_bytes(record_pass(passes["F"]))
+    )
+    assert memory["F"].remaining_bytes == memory["B"].saved_bytes == memory["I"].saved_bytes
+    assert memory["I"].remaining_bytes == memory["W"].saved_bytes
+    assert memory["B"].remaining_bytes == memory["W"].remaining_bytes == 0
 
 
 # -------------------------------------------------------------------------- op by op
@@ -104,17 +108,17 @@ def op_by_op(
             for key in {(owner, tensor) for tensor in freed} & held.keys():
                 del held[key]
                 again.discard(key)
-    left_bytes = sum(held.values())
-    compared_bytes = left_bytes if counts_left else start_bytes
+    remaining_bytes = sum(held.values())
+    compared_bytes = remaining_bytes if counts_left else start_bytes
     # The first of several equally full moments.
     peak_bytes, again_bytes, name = max(moments, key=lambda moment: moment[0])
-    beyond_bytes = max(0, peak_bytes - compared_bytes)
+    extra_bytes = max(0, peak_bytes - compared_bytes)
     memory = PassMemory(
-        kept_bytes=compared_bytes,
-        left_bytes=left_bytes,
-        beyond_bytes=beyond_bytes,
-        recomputed_bytes=min(beyond_bytes, again_bytes),
-        op=name if beyond_bytes else "",
+        saved_bytes=compared_bytes,
+        remaining_bytes=remaining_bytes,
+        extra_bytes=extra_bytes,
+        recomputed_bytes=min(extra_bytes, again_bytes),
+        op=name if extra_bytes else "",
         buffer_bytes=max(op.buffer_bytes for op in record.ops),
     )
     return memory, held
@@ -162,7 +166,7 @@ def test_a_pass_holds_at_least_what_is_kept(
 ) -> None:
     forward, backward = memory_of(scenario, blocks, policy)
     for memory in (forward, backward):
-        assert 0 <= memory.recomputed_bytes <= memory.beyond_bytes
+        assert 0 <= memory.recomputed_bytes <= memory.extra_bytes
     assert forward.recomputed_bytes == 0
 
 
@@ -184,7 +188,7 @@ def test_the_fullest_moment_of_a_backward_pass_by_hand(recompute: str, scenario:
     expected = max(early + 11 * sbh, again + 2 * scores - 18 * sbh)
     policy = RecomputePolicy.model_validate({"strategy": recompute})
     _, backward = memory_of(scenario, {"num_layers": 1}, policy)
-    assert backward.beyond_bytes == expected
+    assert backward.extra_bytes == expected
     assert backward.op in ("4h→h input gradient", "attention over V scores gradient")
 
 
@@ -196,22 +200,22 @@ def test_the_fullest_moment_of_the_head_by_hand(
     """16-bit logits (2) and fp32 logits (4), which are kept; a copy less their maximum (4)."""
     shape = shape_of(scenario)
     scenario = scenario.replace({"memory.in_place_cross_entropy": in_place})
-    forward, backward = memory_of(scenario, {"head": True}, KEEP_ALL)
+    forward, backward = memory_of(scenario, {"head": True}, SAVE_ALL)
     logits, sbh = shape.tokens * shape.vocab, shape.tokens * shape.hidden
-    assert forward.kept_bytes == 4 * logits + 4 * sbh
-    assert forward.beyond_bytes == beyond * logits
+    assert forward.saved_bytes == 4 * logits + 4 * sbh
+    assert forward.extra_bytes == beyond * logits
     # Then the 16-bit gradient of the logits beside the fp32 one, or beside that of its input.
-    assert backward.beyond_bytes == max(2 * logits, 2 * logits + 2 * sbh - 4 * logits, 0)
+    assert backward.extra_bytes == max(2 * logits, 2 * logits + 2 * sbh - 4 * logits, 0)
 
 
 @given(layer_scenarios(), st.integers(1, 5))
 def test_a_longer_unit_holds_its_layers_again(scenario: Scenario, num_layers: int) -> None:
     """Each layer more of a unit is a whole layer more that has been computed again."""
-    layer = pass_with(scenario, chunk_with(scenario, 1), "F", recompute=KEEP_ALL)
+    layer = pass_with(scenario, chunk_with(scenario, 1), "F", recompute=SAVE_ALL)
 
     def beyond(length: int) -> int:
         policy = RecomputePolicy(strategy="full", num_layers=length)
-        return memory_of(scenario, {"num_layers": length}, policy)[1].beyond_bytes
+        return memory_of(scenario, {"num_layers": length}, policy)[1].extra_bytes
 
     assert beyond(num_layers + 1) - beyond(num_layers) == kept_bytes(record_pass(layer))
 
@@ -235,7 +239,7 @@ def test_a_gradient_waits_beside_what_is_run_again(scenario: Scenario) -> None:
 def test_a_layer_run_again_holds_its_forward_pass_and_a_gradient(scenario: Scenario) -> None:
     """The gradient is that of the layer's output."""
     chunk, shape = chunk_with(scenario, 1), shape_of(scenario)
-    whole = pass_memory(pass_with(scenario, chunk, "F", recompute=KEEP_ALL))
+    whole = pass_memory(pass_with(scenario, chunk, "F", recompute=SAVE_ALL))
     policy = RecomputePolicy(strategy="full")
     forward, backward = (
         record_pass(pass_with(scenario, chunk, kind, recompute=policy)) for kind in ("F", "B")
@@ -246,5 +250,5 @@ def test_a_layer_run_again_holds_its_forward_pass_and_a_gradient(scenario: Scena
     )
     assert {op.phase for op in again.ops} == {Phase.RECOMPUTE}
     memory, _ = replay(again, live, counts_left=False)
-    peaks = [one.kept_bytes + one.beyond_bytes for one in (memory, whole)]
+    peaks = [one.saved_bytes + one.extra_bytes for one in (memory, whole)]
     assert peaks[0] - peaks[1] == 2 * shape.local_tokens * shape.hidden

@@ -54,7 +54,7 @@ def result() -> Result:
     timeline = run_program(Program.of([Task("iteration", "stage 0", 10.0)]))
     return replace(
         made,
-        ran=replace(made.ran, timeline=timeline),
+        iteration=replace(made.iteration, timeline=timeline),
         memory=MemoryReport(80 * GIB, tuple(stage(number) for number in range(4))),
         stages=(light, light, heavy, heavy),
         model_flops=available_flops * 40 // 100,

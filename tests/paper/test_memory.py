@@ -283,10 +283,10 @@ def test_the_example_of_figure_10(known: dict[str, paper.Reproduced]) -> None:
     for stage in range(4):
         passes = [one for one in result.example if one.stage == stage]
         assert len(passes) == 2 * 9
-        kept = {one.action.microbatch for one in passes if one.keeps and one.action.kind == "F"}
+        kept = {one.action.microbatch for one in passes if one.saves_all and one.action.kind == "F"}
         assert kept == set(range(0, 9, 4 - stage))
         backward_s = {
-            one.keeps: one.end_s - one.start_s for one in passes if one.action.kind == "B"
+            one.saves_all: one.end_s - one.start_s for one in passes if one.action.kind == "B"
         }
         assert stage == 3 or backward_s[False] > 1.3 * backward_s[True]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simtrain.engine import Program, simulate
-from simtrain.engine.sharing import find_stretches
+from simtrain.engine.sharing import find_slowdowns
 from simtrain.programs.iteration_layout import IterationTasks, tasks_of
 from simtrain.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
@@ -30,46 +30,46 @@ def overlapping(**grid: int) -> Scenario:
 
 def test_without_buckets_between_nodes_nothing_is_shared() -> None:
     exposed = small(GRID, overlap={"data_parallel": False, "pipeline": True})
-    assert laid_out(exposed)[1].shares is None
-    assert laid_out(overlapping(tensor=4))[1].shares is None  # two replicas on a node
+    assert laid_out(exposed)[1].link_loads is None
+    assert laid_out(overlapping(tensor=4))[1].link_loads is None  # two replicas on a node
 
 
 def test_a_task_takes_what_its_ends_have() -> None:
     """A message what its sender sends and its receiver receives, a bucket both of its stage."""
     tasks, program = laid_out(overlapping())
-    shares, num_stages = program.shares, tasks.num_stages
-    assert shares is not None and shares.capacity.tolist() == [1.0] * (2 * num_stages)
+    link_loads, num_stages = program.link_loads, tasks.num_stages
+    assert link_loads is not None and link_loads.capacity.tolist() == [1.0] * (2 * num_stages)
     kinds = set()
     for task in range(program.num_tasks):
         stream, kind = program.graph.stream(task), program.graph.kind(task)
-        places = slice(*shares.load_starts[task : task + 2])
+        places = slice(*link_loads.load_starts[task : task + 2])
         expected = []
         if kind in ("transfer", "data bucket"):
             ends = [int(end) for end in re.findall(r"\d+", stream)]
             expected = [ends[0], num_stages + ends[-1]]
             kinds.add(kind)
-            assert shares.load[places].tolist() == [1 / shares.weight[task]] * 2
-            assert 0 < shares.load[places][0] <= 1
-        assert shares.link[places].tolist() == expected, stream
+            assert link_loads.load[places].tolist() == [1 / link_loads.weight[task]] * 2
+            assert 0 < link_loads.load[places][0] <= 1
+        assert link_loads.link[places].tolist() == expected, stream
     assert kinds == {"transfer", "data bucket"}
 
 
 @pytest.mark.parametrize("adapter", [1e9, 25e9])
 def test_no_adapter_carries_more_than_it_can(adapter: float) -> None:
     _, program = laid_out(overlapping(), adapter)
-    timeline, shares = simulate(program), program.shares
-    assert shares is not None
+    timeline, link_loads = simulate(program), program.link_loads
+    assert link_loads is not None
     num_slowed = 0
     moments = np.unique([timeline.start_s, timeline.end_s])
     for start_s, end_s in itertools.pairwise(moments):
         runs = (timeline.start_s <= start_s) & (timeline.end_s >= end_s)
         running = np.flatnonzero(runs).tolist()
-        found = find_stretches(*shares, running)
-        used = np.zeros(len(shares.capacity))
-        for task, stretch in zip(running, found, strict=True):
-            places = slice(*shares.load_starts[task : task + 2])
-            used[shares.link[places]] += shares.load[places] / stretch
-            num_slowed += stretch > 1
+        found = find_slowdowns(*link_loads, running)
+        used = np.zeros(len(link_loads.capacity))
+        for task, slowdown in zip(running, found, strict=True):
+            places = slice(*link_loads.load_starts[task : task + 2])
+            used[link_loads.link[places]] += link_loads.load[places] / slowdown
+            num_slowed += slowdown > 1
         assert used.max() <= 1 + 1e-9
     assert num_slowed > 0
     alone = simulate(Program(program.graph, program.duration_s))

@@ -77,7 +77,7 @@ def test_each_parameter_is_in_one_bucket(rule: Any, interleave: int) -> None:
     numbers = [len(buckets.parameters) for buckets in plan.buckets]
     assert numbers[1:] == [1] * (len(numbers) - 1)
     for stage, held in enumerate(plan.stage_parameters):
-        chunks = plan.slices.numbers[stage :: plan.mesh.pp]
+        chunks = plan.model_chunks.numbers[stage :: plan.mesh.pp]
         assert sum(sum(plan.buckets[chunk].parameters) for chunk in chunks) == held.total
 
 
@@ -191,7 +191,7 @@ def test_aligned_stages_gather_ahead() -> None:
     assert ahead.iteration_time_s < later.iteration_time_s
     for stage in range(2):
         gathers = intervals(ahead, stage, "parameters")
-        chunk = plan_of(ahead.scenario).buckets[ahead.plan.slices.numbers[0]]
+        chunk = plan_of(ahead.scenario).buckets[ahead.plan.model_chunks.numbers[0]]
         others = gathers[len(chunk.parameters) if stage == 0 else 1 :]
         assert gathers[0][0] == 0
         assert others[0][0] == gathers[-len(others) - 1][1]

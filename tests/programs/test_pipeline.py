@@ -86,7 +86,7 @@ def test_an_arrival_by_hand() -> None:
     seconds = PipelineSeconds(
         action_s,
         transfer=lambda message, num_concurrent_sends: 0.5,
-        arrival=lambda message: 0.125,
+        receive_gather=lambda message: 0.125,
         synchronize=lambda num_messages: 0.25 * num_messages,
     )
     program, _ = pipeline_program(gpipe(2, 1), seconds, overlap=False)
@@ -109,7 +109,7 @@ def test_an_arrival_by_hand() -> None:
 
 
 def test_an_overlapped_arrival_holds_up_the_compute_stream() -> None:
-    seconds = PipelineSeconds(action_s, lambda *_: 0.5, arrival=lambda message: 0.125)
+    seconds = PipelineSeconds(action_s, lambda *_: 0.5, receive_gather=lambda message: 0.125)
     program, tasks = pipeline_program(one_f_one_b(2, 1), seconds, overlap=True)
     timeline = simulate(program)
     starts = timeline.start_s[tasks.first].tolist()
@@ -178,7 +178,7 @@ def random_seconds(draw: st.DrawFn) -> PipelineSeconds:
     return PipelineSeconds(
         action=lambda action: pick(act, action),
         transfer=lambda message, num_concurrent_sends: pick(send, message.producer),
-        arrival=lambda message: pick(arrive, message.producer),
+        receive_gather=lambda message: pick(arrive, message.producer),
     )
 
 

@@ -220,7 +220,7 @@ def test_only_the_last_microbatch_reduces(stage: int) -> None:
     deferred = zero(stage, overlap=BESIDE, memory={"reduce_every_microbatch": False})
     each = zero(stage, overlap=BESIDE)
     plan, number = plan_of(deferred), num_parameters(deferred)
-    (earlier,) = plan.quiet_passes.values()
+    (earlier,) = plan.passes_skipping_sync.values()
     assert sent_bytes(ops_of(earlier), "gradient reduction") == 0
     last = pass_ops(deferred, "B")
     assert sent_bytes(last, "gradient reduction") == pytest.approx(4 * number * 3 / 4)
@@ -242,7 +242,7 @@ def test_a_single_microbatch_is_the_last(stage: int) -> None:
     """Its backward pass reduces in any case, and no gradients are kept whole."""
     each = zero(stage, overlap=BESIDE).replace({"batch.global": 4})
     deferred = each.replace({"memory.reduce_every_microbatch": False})
-    assert plan_of(deferred).quiet_passes == {}
+    assert plan_of(deferred).passes_skipping_sync == {}
     assert run(deferred).iteration_time_s == run(each).iteration_time_s
     memory = [simulate_memory(one).stages[0].peak_bytes for one in (deferred, each)]
     assert memory[0] == memory[1]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simtrain.durations.collectives import wire_bytes
 from simtrain.programs.iteration_layout import tasks_of
 from simtrain.programs.parts import PassPart, structure_of
-from simtrain.programs.quiet_passes import quiet_actions
+from simtrain.programs.sync_skips import actions_skipping_sync
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.schedules import build
 from simtrain.simulation import simulate_memory
@@ -45,7 +45,7 @@ def sent_of_stages(scenario: Scenario, name: str) -> list[float]:
     plan = plan_of(scenario)
     tasks = tasks_of(structure_of(plan))
     passes = {PassPart(*of): one for of, one in plan.passes.items()}
-    passes |= {PassPart(*of, is_quiet=True): one for of, one in plan.quiet_passes.items()}
+    passes |= {PassPart(*of, skips_sync=True): one for of, one in plan.passes_skipping_sync.items()}
     passes |= {PassPart(number, "R", False): one for number, one in plan.reductions.items()}
     bytes_of = [sent(passes[part], name) if part in passes else 0 for part in tasks.parts]  # type: ignore[index]
     found: list[float] = (tasks.num_parts @ bytes_of).tolist()
@@ -63,7 +63,7 @@ def test_passes_that_gather(schedule: Any, stages: int, turns: int) -> None:
     chunks, microbatches = (2 if schedule == "interleaved" else 1), turns * stages
     order = build(schedule, stages, chunks, microbatches)
     for rule, expected in (("after_first", 1), ("after_backward", microbatches + 1)):
-        gathers = ~quiet_actions(order, rule)  # type: ignore[arg-type]
+        gathers = ~actions_skipping_sync(order, rule)  # type: ignore[arg-type]
         for chunk in range(stages * chunks):
             assert gathers[order.virtual_stage == chunk].sum() == expected
 
@@ -71,7 +71,11 @@ def test_passes_that_gather(schedule: Any, stages: int, turns: int) -> None:
 def test_the_passes_of_1f1b_that_gather_by_hand() -> None:
     order = build("1f1b", 2, 1, 4)
     gathering = [
-        [str(order.action(place)) for place in range(16) if not quiet_actions(order, rule)[place]]
+        [
+            str(order.action(place))
+            for place in range(16)
+            if not actions_skipping_sync(order, rule)[place]
+        ]
         for rule in ("after_first", "after_backward")
     ]
     assert gathering[0] == ["0F0", "1F0"]

@@ -23,7 +23,7 @@ def test_public_values_print_a_short_summary() -> None:
     evaluation = evaluator.evaluate(RESULT.scenario)
     found = search(RESULT.scenario, gpus=(4,), top=1)
     timeline, plan = RESULT.timeline, RESULT.plan
-    values = [RESULT, timeline, timeline.program, plan, plan.schedule, RESULT.ran]
+    values = [RESULT, timeline, timeline.program, plan, plan.schedule, RESULT.iteration]
     for value in [*values, a100(), evaluator, evaluation, found]:
         assert len(repr(value)) < 200, type(value)
 

@@ -115,7 +115,7 @@ def test_each_stage_keeps_as_many_as_fit_there() -> None:
     scenario = scenario_of(grid, strategy="full", keep_microbatches="auto")
     capacity = part_of_activations(grid, 0.5)
     plan = chosen(scenario, capacity).chosen.plan
-    kept = plan.kept_per_stage
+    kept = plan.num_saved_per_stage
     assert kept is not None
     windows = most_outstanding(plan.schedule).tolist()
     assert 0 < kept[0] < windows[0]

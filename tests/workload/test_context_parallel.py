@@ -284,8 +284,8 @@ def test_a_rank_keeps_its_part(way: str, recompute: str) -> None:
     forward, backward = (
         pass_memory(pass_with(scenario, chunk_with(scenario, 2), kind)) for kind in ("F", "B")
     )
-    assert forward.left_bytes == backward.kept_bytes == 2 * kept
-    assert backward.left_bytes == 0
+    assert forward.remaining_bytes == backward.saved_bytes == 2 * kept
+    assert backward.remaining_bytes == 0
 
 
 def test_what_a_ring_holds() -> None:

@@ -138,8 +138,8 @@ def test_saved_bytes_by_hand(scenario: Scenario) -> None:
         divided += 2 * 2 * tokens * a * c if g < a else 0
     expected = Fraction(local, split.tensor if split.sequence_parallel else 1)
     memory = pass_memory(plan_of(scenario).layers_pass(1, "F"))
-    assert memory.left_bytes == expected + Fraction(divided, split.tensor)
-    assert pass_memory(plan_of(scenario).layers_pass(1, "B")).left_bytes == 0
+    assert memory.remaining_bytes == expected + Fraction(divided, split.tensor)
+    assert pass_memory(plan_of(scenario).layers_pass(1, "B")).remaining_bytes == 0
 
 
 @given(dense())
@@ -240,7 +240,7 @@ def test_without_dropout_there_are_no_masks_and_no_kernels() -> None:
 
 
 def first_pass(plan: Plan, kind: Any) -> Any:
-    return plan.chunk_pass(plan.chunks[0], kind, keeps=False)
+    return plan.chunk_pass(plan.chunks[0], kind, saves_all=False)
 
 
 @pytest.mark.parametrize("norms", ["one_norm", "two_norms"])

@@ -62,7 +62,7 @@ def test_full_recompute_routes_and_exchanges_again() -> None:
     there = sent(moe(recompute="full"), "B")
     assert there == sent(moe(), "F") + sent(moe(), "B")
     memory = pass_memory(plan_of(moe(recompute="full")).layers_pass(1, "F"))
-    assert memory.left_bytes == 2 * TOKENS * HIDDEN
+    assert memory.remaining_bytes == 2 * TOKENS * HIDDEN
 
 
 SHARED = {"shared_ffn_hidden_size": 4096, "shared_gate": True}

@@ -227,4 +227,4 @@ def test_saved_bytes_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None
     assert isinstance(scatter.work, Elementwise)
     assert scatter.work.write_bytes == local * EXPERTS * (router + 1)
     memory = pass_memory(plan_of(scenario).layers_pass(1, "F"))
-    assert memory.left_bytes == norms + core + scores + experts + order + shared
+    assert memory.remaining_bytes == norms + core + scores + experts + order + shared

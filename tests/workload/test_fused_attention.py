@@ -94,8 +94,8 @@ def test_a_layer_of_the_papers_models(model: str, kept_mib: float) -> None:
 @given(layer_scenarios())
 def test_all_that_is_kept_goes_and_nothing_else(scenario: Scenario) -> None:
     forward, backward = (pass_memory(fused_pass(scenario, kind)) for kind in ("F", "B"))
-    assert forward.left_bytes == backward.kept_bytes == kept_by_hand(scenario)
-    assert backward.left_bytes == 0
+    assert forward.remaining_bytes == backward.saved_bytes == kept_by_hand(scenario)
+    assert backward.remaining_bytes == 0
 
 
 def test_selective_recompute_runs_the_kernel_again_for_its_log_sum_exp_alone() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simtrain.programs.iteration_layout import tasks_of
-from simtrain.programs.parts import Transfer, structure_of
+from simtrain.programs.parts import TransferPart, structure_of
 from simtrain.scenario import Scenario
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.chunk import Chunk
@@ -137,7 +137,7 @@ def test_the_wrap_around_is_inside_a_node_only_if_the_pipeline_is(
     parts = {
         tasks.graph.stream(task): part
         for task, number in enumerate(tasks.part_of)
-        if isinstance(part := tasks.parts[number], Transfer)
+        if isinstance(part := tasks.parts[number], TransferPart)
     }
     for stage, expected in enumerate(inside):
         for stream in (f"link {stage}->{stage + 1}", f"link {stage + 1}->{stage}"):

@@ -125,8 +125,8 @@ def test_saved_bytes_by_hand(scenario: Scenario) -> None:
     expected = Fraction(local, split.tensor if split.sequence_parallel else 1)
     expected += Fraction(divided, split.tensor)
     plan = plan_of(scenario)
-    assert pass_memory(plan.layers_pass(1, "F")).left_bytes == expected
-    assert pass_memory(plan.layers_pass(1, "B")).left_bytes == 0
+    assert pass_memory(plan.layers_pass(1, "F")).remaining_bytes == expected
+    assert pass_memory(plan.layers_pass(1, "B")).remaining_bytes == 0
 
 
 @pytest.mark.parametrize("sequence", [False, True])

@@ -12,7 +12,7 @@ from simtrain.scenario import Scenario
 from simtrain.workload import blocks
 from simtrain.workload.blocks.vocabulary import look_up
 from simtrain.workload.chunk import chunk_of
-from simtrain.workload.ends import Head
+from simtrain.workload.model_ends import Head
 from simtrain.workload.ops import Tensor, total_flops
 from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Block, Tape
@@ -138,7 +138,7 @@ def test_saved_bytes(t: int, recompute: str, fused: bool) -> None:
         "selective": norms + attention + gates,
         "full": 2 * tokens * HIDDEN,
     }
-    left = pass_memory(one.layers_pass(3, "F")).left_bytes
+    left = pass_memory(one.layers_pass(3, "F")).remaining_bytes
     assert left == 3 * Fraction(expected[recompute], t)
 
 
@@ -148,6 +148,6 @@ def test_without_dropout_there_are_no_masks_and_no_kernels() -> None:
     names = [
         op.name
         for kind in ("F", "B")
-        for op in record_pass(one.chunk_pass(chunk, kind, keeps=False)).ops
+        for op in record_pass(one.chunk_pass(chunk, kind, saves_all=False)).ops
     ]
     assert not [name for name in names if "dropout" in name or "bias" in name]

@@ -17,13 +17,13 @@ from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import (
     Action,
     Schedule,
-    kept_actions,
     most_outstanding,
     num_warmup_forwards,
     one_f_one_b,
+    save_all_actions,
 )
 from simtrain.workload.ops import Op, Phase, total_flops
-from simtrain.workload.recompute import KEEP_ALL
+from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.record import record_pass
 from tests.helpers.schedule_strategies import schedules
 from tests.helpers.toys import (
@@ -86,7 +86,7 @@ WHOLE_INPUTS = layer_scenarios().filter(
 @given(layer_scenarios(), LAYERS)
 def test_layers_keep_what_each_keeps_alone(scenario: Scenario, num_layers: int) -> None:
     whole, core = whole_layer(shape_of(scenario)), scores(shape_of(scenario))
-    assert kept(scenario, num_layers, KEEP_ALL) == num_layers * whole
+    assert kept(scenario, num_layers, SAVE_ALL) == num_layers * whole
     assert kept(scenario, num_layers, SELECTIVE) == num_layers * (whole - core)
 
 
@@ -136,7 +136,7 @@ def story(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        (KEEP_ALL, "BBBBB"),
+        (SAVE_ALL, "BBBBB"),
         (SELECTIVE, "BBBBB"),
         (FULL, "RBRBRBRBRB"),
         (full(num_layers=2), "RB" + "RRBB" + "RRBB"),
@@ -160,7 +160,7 @@ def test_units_repeat_every_op_of_their_layers(
 ) -> None:
     """Whatever the units, full recompute runs the forward pass once more, collectives too."""
     chunk = chunk_with(scenario, num_layers)
-    forward = ops_of(pass_with(scenario, chunk, "F", recompute=KEEP_ALL))
+    forward = ops_of(pass_with(scenario, chunk, "F", recompute=SAVE_ALL))
     ops = backward_ops(scenario, num_layers, full(num_layers=unit))
     again = tuple(op for op in ops if op.phase is Phase.RECOMPUTE)
     assert total_flops(again) == total_flops(forward)
@@ -171,7 +171,7 @@ def test_units_repeat_every_op_of_their_layers(
 def test_every_layer_ends_once_in_each_pass() -> None:
     scenario = paper_scenario("22B")
     chunk = chunk_with(scenario, 5)
-    for policy in (KEEP_ALL, full(num_layers=2), full(method="block", num_layers=3)):
+    for policy in (SAVE_ALL, full(num_layers=2), full(method="block", num_layers=3)):
         for kind in ("F", "B"):
             record = record_pass(pass_with(scenario, chunk, kind, recompute=policy))
             assert len(record.layer_ends) == 5
@@ -184,7 +184,7 @@ def test_every_layer_ends_once_in_each_pass() -> None:
 def kept_microbatches(plan: Plan, stage: int, kind: Any) -> list[int]:
     number = plan.scenario.num_microbatches
     actions = [Action(stage, kind, microbatch) for microbatch in range(number)]
-    return [a.microbatch for a in actions if plan.pass_of(a).recompute == KEEP_ALL]
+    return [a.microbatch for a in actions if plan.pass_of(a).recompute == SAVE_ALL]
 
 
 def nine_microbatches(**recompute: Any) -> Plan:
@@ -226,7 +226,7 @@ def test_a_kept_microbatch_runs_what_no_recompute_runs() -> None:
 
 def test_each_stage_can_keep_another_number() -> None:
     scenario = nine_microbatches(strategy="selective").scenario
-    plan = plan_of(scenario, kept_per_stage=(0, 2, 1, 0))
+    plan = plan_of(scenario, num_saved_per_stage=(0, 2, 1, 0))
     found = [kept_microbatches(plan, stage, "F") for stage in range(4)]
     assert found == [[], [0, 1, 3, 4, 6, 7], [0, 2, 4, 6, 8], []]
 
@@ -257,7 +257,7 @@ def test_outstanding_is_the_warm_up_and_one_more(schedule: Schedule) -> None:
 def test_as_many_are_kept_at_a_time_as_asked(p: int, n: int, num_kept: int) -> None:
     """With one chunk a stage, the window moves: never more, and as many whenever there can be."""
     schedule = one_f_one_b(p, n)
-    keeps = iter(kept_actions(schedule, [num_kept] * p))
+    keeps = iter(save_all_actions(schedule, [num_kept] * p))
     for actions, window in zip(schedule.ranks, most_outstanding(schedule), strict=True):
         signs = {"F": 1, "B": -1}
         changes = [signs[action.kind] * bool(next(keeps)) for action in actions]
@@ -267,7 +267,7 @@ def test_as_many_are_kept_at_a_time_as_asked(p: int, n: int, num_kept: int) -> N
 @given(schedules(), st.integers(0, 8))
 def test_keeping_more_keeps_all_that_was_kept(schedule: Schedule, num_kept: int) -> None:
     fewer, more = (
-        kept_actions(schedule, [number] * schedule.num_stages)
+        save_all_actions(schedule, [number] * schedule.num_stages)
         for number in (num_kept, num_kept + 1)
     )
     assert not (fewer & ~more).any()

@@ -36,7 +36,7 @@ def with_modules(scenario: Scenario, *modules: str) -> Scenario:
 
 
 def kept_bytes(scenario: Scenario) -> int:
-    return pass_memory(plan_of(scenario).layers_pass(1, "F")).left_bytes
+    return pass_memory(plan_of(scenario).layers_pass(1, "F")).remaining_bytes
 
 
 def ops_of(scenario: Scenario, kind: Any) -> list[Op]:
@@ -52,13 +52,13 @@ def dropped_bytes(scenario: Scenario, *modules: str) -> int:
     """What a layer keeps less than with no recompute; backward nothing more is left of it."""
     some, none = with_modules(scenario, *modules), with_modules(scenario)
     check_scenario(some)
-    assert left_bytes(some) <= left_bytes(none)
+    assert remaining_bytes(some) <= remaining_bytes(none)
     return kept_bytes(none) - kept_bytes(some)
 
 
-def left_bytes(scenario: Scenario, kind: Any = "B") -> int:
+def remaining_bytes(scenario: Scenario, kind: Any = "B") -> int:
     """What a backward pass does not free: of experts, what no gradient reads."""
-    return pass_memory(plan_of(scenario).layers_pass(1, kind)).left_bytes
+    return pass_memory(plan_of(scenario).layers_pass(1, kind)).remaining_bytes
 
 
 ATTENTION_NORM, MLP_NORM = "attention layer norm", "MLP layer norm"
@@ -109,9 +109,9 @@ def test_what_is_discarded_is_there_until_its_branch_has_run() -> None:
         pass_memory(plan_of(with_modules(gpt(), *modules)).layers_pass(1, "F"))
         for modules in (["layernorm"], [])
     )
-    assert some.kept_bytes == none.kept_bytes - 4 * SBH
-    peaks = [one.kept_bytes + one.beyond_bytes for one in (some, none)]
-    assert none.kept_bytes < peaks[0] < peaks[1]
+    assert some.saved_bytes == none.saved_bytes - 4 * SBH
+    peaks = [one.saved_bytes + one.extra_bytes for one in (some, none)]
+    assert none.saved_bytes < peaks[0] < peaks[1]
 
 
 LAYERS = [
@@ -169,7 +169,7 @@ def test_modules_in_a_module_are_run_again_within_that() -> None:
     assert both == [*outer, *shared, "experts SwiGLU"]
     assert dropped_bytes(one, "moe") == dropped_bytes(one, "moe", "moe_act", "shared_experts")
     peaks = [
-        pass_memory(plan_of(with_modules(one, "moe", *more)).layers_pass(1, "B")).beyond_bytes
+        pass_memory(plan_of(with_modules(one, "moe", *more)).layers_pass(1, "B")).extra_bytes
         for more in ([], ["moe_act", "shared_experts"])
     ]
     assert peaks[1] <= peaks[0]
@@ -232,7 +232,7 @@ def test_laws(scenario: Scenario, data: st.DataObject) -> None:
     assert own == [op.work for op in plain]
     assert kept_bytes(some) <= kept_bytes(none)
     for kind in ("B", "W"):
-        assert left_bytes(some, kind) <= left_bytes(none)
+        assert remaining_bytes(some, kind) <= remaining_bytes(none)
     halves = [op.work for kind in ("I", "W") for op in ops_of(some, kind)]
     assert sorted(map(repr, halves)) == sorted(repr(op.work) for op in backward)
     forward = {tensor for op in ops_of(some, "F") for tensor in op.saves}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.iteration import simulate_iteration
-from simtrain.memory.replay import Replay
+from simtrain.memory.replay import MemoryReplay
 from simtrain.memory.report import memory_report
 from simtrain.memory.working import pass_memory
 from simtrain.plan import PipelineOrder, Plan
@@ -43,7 +43,7 @@ SCENARIOS = st.one_of(
 def chunk_pass(scenario: Scenario, kind: Kind) -> Pass:
     """A pass of the first stage's chunk: with the embedding, and the head if it is the only one."""
     plan = plan_of(scenario)
-    return plan.chunk_pass(plan.chunks[0], kind, keeps=False)
+    return plan.chunk_pass(plan.chunks[0], kind, saves_all=False)
 
 
 @settings(max_examples=40)
@@ -98,9 +98,9 @@ def test_memory_is_handed_on_from_pass_to_pass(scenario: Scenario) -> None:
     forward, whole, inputs, weights = (
         pass_memory(chunk_pass(scenario, kind)) for kind in ("F", *BACKWARD)
     )
-    assert forward.left_bytes == whole.kept_bytes == inputs.kept_bytes
-    assert inputs.left_bytes == weights.kept_bytes > 0
-    assert whole.left_bytes == weights.left_bytes == 0
+    assert forward.remaining_bytes == whole.saved_bytes == inputs.saved_bytes
+    assert inputs.remaining_bytes == weights.saved_bytes > 0
+    assert whole.remaining_bytes == weights.remaining_bytes == 0
 
 
 def test_what_waits_for_the_weight_gradients_of_a_layer_by_hand() -> None:
@@ -111,7 +111,7 @@ def test_what_waits_for_the_weight_gradients_of_a_layer_by_hand() -> None:
     """
     scenario = small({"tensor": 1, "pipeline": 1})
     inputs = pass_memory(plan_of(scenario).layers_pass(1, "I"))
-    assert inputs.left_bytes == (14 + 18 + 12) * 2048 * 4096
+    assert inputs.remaining_bytes == (14 + 18 + 12) * 2048 * 4096
 
 
 # A schedule that splits its backward passes: ZB-H1's idea on two stages and two microbatches.
@@ -171,16 +171,16 @@ def test_both_engines_run_halves_alike() -> None:
 def test_a_stage_holds_what_its_weight_gradients_need() -> None:
     """Action by action: I frees what no weight gradient reads, W the rest."""
     _, split = plans()
-    first, last = split.slices.different
+    first, last = split.model_chunks.different
     sizes = {
         chunk: [
-            pass_memory(split.chunk_pass(chunk, kind, keeps=False)).left_bytes
+            pass_memory(split.chunk_pass(chunk, kind, saves_all=False)).remaining_bytes
             for kind in ("F", "I")
         ]
         for chunk in (first, last)
     }
     kept, deferred = sizes[last]
-    replay, starts = Replay.of(split), split.schedule.rank_starts[1:-1]
+    replay, starts = MemoryReplay.of(split), split.schedule.rank_starts[1:-1]
     on_first, on_last = np.split(replay.after_bytes, starts)
     assert on_last.tolist() == [kept, deferred, deferred + kept, 2 * deferred, deferred, 0]
     kept, deferred = sizes[first]

@@ -52,7 +52,7 @@ def split(t: int, p: int, **more: Any) -> dict[str, Any]:
 
 
 def last_ops(plan: Plan, kind: Any) -> list[Op]:
-    return [*record_pass(plan.chunk_pass(plan.chunks[-1], kind, keeps=False)).ops]
+    return [*record_pass(plan.chunk_pass(plan.chunks[-1], kind, saves_all=False)).ops]
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -122,7 +122,7 @@ def test_full_recompute_keeps_the_inputs_of_a_module() -> None:
 
     def left(modules: int, recompute: Any) -> int:
         plan = plan_of(predicting(modules, recompute))
-        return pass_memory(plan.chunk_pass(plan.chunks[-1], "F", keeps=False)).left_bytes
+        return pass_memory(plan.chunk_pass(plan.chunks[-1], "F", saves_all=False)).remaining_bytes
 
     logits = 4 * TOKENS * V
     embedding = output = 2 * TOKENS * H
@@ -135,7 +135,9 @@ def test_full_recompute_keeps_the_inputs_of_a_module() -> None:
     assert kept == (4 + 2) * scores
     for recompute in ("none", "selective", "full"):
         plan = plan_of(predicting(2, recompute))
-        assert pass_memory(plan.chunk_pass(plan.chunks[-1], "B", keeps=False)).left_bytes == 0
+        assert (
+            pass_memory(plan.chunk_pass(plan.chunks[-1], "B", saves_all=False)).remaining_bytes == 0
+        )
 
 
 def test_halves_of_the_backward_pass_are_the_whole() -> None:

@@ -192,9 +192,9 @@ def test_copy_engines_slow_no_product_and_reduce_scatters_do() -> None:
         kernels = [op.work for op in record.ops if not isinstance(op.work, Collective)]
         alone_s, took_s = math.fsum(map(model.seconds, kernels)), simulate_pass(record, machine)
         assert (took_s.compute_s > alone_s * (1 + 1e-9)) is is_slowed
-    shares = pass_program(column, machine).shares
-    assert shares is not None
-    assert len(shares.load) == len([*column.ops]) - 3
+    loads = pass_program(column, machine).link_loads
+    assert loads is not None
+    assert len(loads.load) == len([*column.ops]) - 3
 
 
 def test_a_layer_has_these_ops() -> None:

@@ -25,7 +25,7 @@ def draw_window(appendix: AppendixC) -> Figure:
     figure, axes = new_axes(7.5, 2.9)
     stages = sorted({one.stage for one in appendix.example})
     for one in appendix.example:
-        colour, hatch, _ = _FILLS[one.action.kind, one.keeps]
+        colour, hatch, _ = _FILLS[one.action.kind, one.saves_all]
         start_ms, duration_ms = 1e3 * one.start_s, 1e3 * (one.end_s - one.start_s)
         bar = axes.barh(one.stage, duration_ms, 0.9, start_ms, color=colour, hatch=hatch)
         bar.patches[0].set(edgecolor=BLACK, linewidth=0.4)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from simtrain.errors import InputError
 from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks.context import (
-    Share,
+    AttentionShard,
     gathered_attention,
     heads_for_tokens,
     ring_attention,
@@ -68,12 +68,12 @@ def attention(
         query_key = head_norms(tape, query_key, heads, groups, head_norm)
     if rope:
         query_key = rotary(tape, query_key, heads, groups)
-    core = Core(tape, heads, groups, head_size, head_size, window)
+    core = AttentionCore(tape, heads, groups, head_size, head_size, window)
     return core_attention(core, (query_key,), value, fused=fused, drops_out=drops_out)
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
+class AttentionCore:
     """Heads of queries and of keys on this rank, and the products of one head each.
 
     A head of queries or keys has `head_size` channels, one of values `value_size`. `window` is
@@ -139,7 +139,7 @@ class Core:
 
 
 def core_attention(
-    core: Core,
+    core: AttentionCore,
     query_key: tuple[Tensor, ...],
     value: Tensor,
     *,
@@ -164,7 +164,7 @@ def core_attention(
         return _unfused(core, query_key, value, drops_out=drops_out)
 
 
-def _over_context(core: Core, context: Context, given: tuple[Tensor, ...]) -> Tensor:
+def _over_context(core: AttentionCore, context: Context, given: tuple[Tensor, ...]) -> Tensor:
     """Fused attention over sequences that ranks divide, from queries and keys, and from values.
 
     Ranks that exchange tokens for heads see all their tokens. Ranks that exchange keys do so with
@@ -198,9 +198,9 @@ def _over_context(core: Core, context: Context, given: tuple[Tensor, ...]) -> Te
     return output
 
 
-def _share(core: Core) -> Share:
+def _share(core: AttentionCore) -> AttentionShard:
     batch = core.tape.microbatch
-    return Share(
+    return AttentionShard(
         batch.sequences * core.heads,
         batch.sequences * core.groups,
         core.head_size,
@@ -211,7 +211,7 @@ def _share(core: Core) -> Share:
     )
 
 
-def _fused(core: Core, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:
+def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:
     """One kernel; its backward reads its output, which the projection keeps anyway."""
     tape, batch = core.tape, core.tape.microbatch
     heads = batch.sequences * core.heads
@@ -250,7 +250,7 @@ def _fused(core: Core, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:
 
 
 def _unfused(
-    core: Core, query_key: tuple[Tensor, ...], value: Tensor, *, drops_out: bool
+    core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor, *, drops_out: bool
 ) -> Tensor:
     """Five ops that keep the scores."""
     scores = _query_key_product(core, query_key)
@@ -261,13 +261,13 @@ def _unfused(
     return _over_value(core, probabilities, value)
 
 
-def _scores(core: Core, name: str, element_bytes: int | None = None) -> Tensor:
+def _scores(core: AttentionCore, name: str, element_bytes: int | None = None) -> Tensor:
     batch = core.tape.microbatch
     rows = batch.sequences * core.heads * batch.seq_length
     return core.tape.tensor(name, rows, batch.seq_length, element_bytes)
 
 
-def _query_key_product(core: Core, query_key: tuple[Tensor, ...]) -> Tensor:
+def _query_key_product(core: AttentionCore, query_key: tuple[Tensor, ...]) -> Tensor:
     """QKᵀ; `baddbmm` asks for an addend of the scores' size, and ignores it."""
     scores, keys = _scores(core, "scores"), core.repeated("keys", core.head_size)
     s, d = core.tape.microbatch.seq_length, core.head_size
@@ -290,7 +290,7 @@ def _query_key_product(core: Core, query_key: tuple[Tensor, ...]) -> Tensor:
     return scores
 
 
-def _softmax(core: Core, scores: Tensor) -> Tensor:
+def _softmax(core: AttentionCore, scores: Tensor) -> Tensor:
     """Reads below the diagonal only; backward the result overwrites the gradient.
 
     A software stack without this kernel masks first, with a byte a score of each sequence.
@@ -309,7 +309,7 @@ def _softmax(core: Core, scores: Tensor) -> Tensor:
     )
 
 
-def _over_value(core: Core, probabilities: Tensor, value: Tensor) -> Tensor:
+def _over_value(core: AttentionCore, probabilities: Tensor, value: Tensor) -> Tensor:
     """Attention over V, whose heads are then merged; both gradients come from one node.
 
     Values that are repeated stay too: they are views of what keeps the queries.

@@ -32,7 +32,7 @@ Parts = Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class AttentionShard:
     """What a rank has of an attention: heads of queries and of keys, and tokens of each sequence.
 
     `heads` and `groups` are those of all sequences of a microbatch. Heads of queries and of keys
@@ -93,7 +93,7 @@ class Share:
 
 def ring_attention(
     tape: Tape,
-    share: Share,
+    share: AttentionShard,
     group: Group,
     given: tuple[Tensor, ...],
     output: Tensor,
@@ -174,7 +174,7 @@ def ring_attention(
 
 
 def gathered_attention(
-    tape: Tape, share: Share, group: Group, given: tuple[Tensor, ...], output: Tensor
+    tape: Tape, share: AttentionShard, group: Group, given: tuple[Tensor, ...], output: Tensor
 ) -> None:
     """Attention to keys and values that are gathered over a group, exposed, before it begins.
 
@@ -240,7 +240,7 @@ def gathered_attention(
 
 
 def tokens_for_heads(
-    tape: Tape, share: Share, group: Group, given: tuple[Tensor, ...]
+    tape: Tape, share: AttentionShard, group: Group, given: tuple[Tensor, ...]
 ) -> tuple[Tensor, ...]:
     """All tokens of a group, of some of the heads, for its own tokens of all heads.
 
@@ -316,7 +316,7 @@ def _all_to_all(
             order.compute(op.replace(reads=reads))
 
 
-def _key_parts(share: Share, work: FusedAttention) -> dict[str, int]:
+def _key_parts(share: AttentionShard, work: FusedAttention) -> dict[str, int]:
     """Bytes of the gradients of the keys, and of the values, that a kernel sees."""
     sizes = {"key": share.key_bytes, "value": share.value_bytes}
     return {name: size * work.num_keys // share.seq_length for name, size in sizes.items()}

@@ -13,13 +13,13 @@ from simtrain.workload.ops import Phase, Tensor, collective, elementwise
 from simtrain.workload.tape import Tape
 from simtrain.workload.work import Collective, CollectiveKind
 
-Routed = tuple[Tensor, Tensor]
+RoutedTokens = tuple[Tensor, Tensor]
 """Tokens, and the probability of each."""
 
 
 def permute(
     tape: Tape, x: Tensor, probabilities: Tensor, routing: Routing, rows: int, counts: Group | None
-) -> tuple[Routed, Tensor]:
+) -> tuple[RoutedTokens, Tensor]:
     """Copy each token once for each of its experts, sorted by expert.
 
     Args:

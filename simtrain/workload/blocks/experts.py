@@ -16,17 +16,17 @@ from typing import Literal
 
 from simtrain.mesh import Group
 from simtrain.workload.blocks.activation import activation
-from simtrain.workload.blocks.dispatch import Routed, cast, permute, sort_chunks, unpermute
+from simtrain.workload.blocks.dispatch import RoutedTokens, cast, permute, sort_chunks, unpermute
 from simtrain.workload.blocks.exchange import all_gather, all_to_all, reduce_scatter
 from simtrain.workload.blocks.grouped import (
-    Load,
+    ExpertLoad,
     grouped_linear,
     pad_rows,
     weighted_activation,
 )
 from simtrain.workload.blocks.linear import column_linear, row_linear
+from simtrain.workload.blocks.overlap import overlap_exchange
 from simtrain.workload.blocks.router import Routing, route
-from simtrain.workload.blocks.side_by_side import side_by_side
 from simtrain.workload.fp8 import recipe_or_none
 from simtrain.workload.issue import IssueOrder
 from simtrain.workload.ops import Phase, Tensor, elementwise
@@ -73,12 +73,12 @@ class ExpertMlp:
         capacity = self.capacity(tokens)
         return tokens * self.top_k if capacity is None else self.num * capacity
 
-    def load(self, tokens: int, groups: ExpertGroups) -> Load:
+    def load(self, tokens: int, groups: ExpertGroups) -> ExpertLoad:
         """Tokens of a rank's experts if each rank of their mesh sends those of so many tokens."""
         mean = self.sent(tokens) * groups.tensor.num_ranks
         model = min(mean, tokens * self.top_k * groups.tensor.num_ranks)
         received = round(self.imbalance * self.sent(tokens)) * groups.tensor.num_ranks
-        return Load(self.num // groups.parallel.num_ranks, received, mean, model)
+        return ExpertLoad(self.num // groups.parallel.num_ranks, received, mean, model)
 
 
 def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
@@ -137,7 +137,7 @@ def _beside_shared(
     tensor = tape.microbatch.tensor
     whole = all_gather(tape, x, tensor, "shared expert gather")
     load, routed, order = _permuted(tape, x, routing, mlp, groups)
-    one = Load(1, whole.rows, whole.rows, whole.rows)
+    one = ExpertLoad(1, whole.rows, whole.rows, whole.rows)
     width = (1 + mlp.gated) * mlp.shared_ffn // tensor.num_ranks
 
     def begin() -> tuple[Tensor, ...]:
@@ -149,12 +149,12 @@ def _beside_shared(
         return (grouped_linear(tape, hidden, x.width, one, down, is_expert=False),)
 
     name = "dispatch beside shared expert"
-    (*received, hidden) = side_by_side(
+    (*received, hidden) = overlap_exchange(
         tape, lambda: _dispatch(tape, routed, load, groups), begin, name
     )
     y = _received(tape, (received[0], received[1]), load, mlp, groups)
     name = "combination beside shared expert"
-    combined, shared = side_by_side(
+    combined, shared = overlap_exchange(
         tape, lambda: (_combine(tape, y, routed[0], groups),), end, name
     )
     y = unpermute(tape, combined, order, x.rows)
@@ -164,7 +164,7 @@ def _beside_shared(
 
 def _permuted(
     tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
-) -> tuple[Load, Routed, Tensor]:
+) -> tuple[ExpertLoad, RoutedTokens, Tensor]:
     """Tokens in the order of their experts; ranks with a fixed capacity need no counts."""
     alone = groups.both.num_ranks == 1 or mlp.capacity_factor is not None
     counts = None if alone else groups.both
@@ -174,7 +174,7 @@ def _permuted(
 
 
 def _dispatch(
-    tape: Tape, routed: Routed, load: Load, groups: ExpertGroups
+    tape: Tape, routed: RoutedTokens, load: ExpertLoad, groups: ExpertGroups
 ) -> tuple[Tensor, Tensor]:
     rows = load.rows // groups.tensor.num_ranks
     tokens, chances = (
@@ -189,7 +189,7 @@ def _combine(tape: Tape, y: Tensor, sent: Tensor, groups: ExpertGroups) -> Tenso
 
 
 def _received(
-    tape: Tape, received: Routed, load: Load, mlp: ExpertMlp, groups: ExpertGroups
+    tape: Tape, received: RoutedTokens, load: ExpertLoad, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
     """From the tokens that a rank has received to what it sends back."""
     tokens, chances = received
@@ -210,7 +210,7 @@ def _received(
 
 
 def _compute(
-    tape: Tape, routed: Routed, load: Load, mlp: ExpertMlp, groups: ExpertGroups
+    tape: Tape, routed: RoutedTokens, load: ExpertLoad, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
     """The MLPs of this rank's experts."""
     rows = load.rows

@@ -25,7 +25,7 @@ from simtrain.workload.work import GroupedGemm, KernelFamily
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ExpertLoad:
     """Tokens of a rank's experts.
 
     Args:
@@ -40,7 +40,7 @@ class Load:
     mean_rows: int
     model_rows: int
 
-    def padded(self, multiple: int, *, has_capacity: bool) -> Load:
+    def padded(self, multiple: int, *, has_capacity: bool) -> ExpertLoad:
         """The load if the rows of each expert are padded to a multiple.
 
         A capacity fixes the rows of each expert. Without one any number of rows is as likely as its
@@ -53,7 +53,7 @@ class Load:
 
 
 def grouped_linear(
-    tape: Tape, x: Tensor, outputs: int, load: Load, name: str, *, is_expert: bool = True
+    tape: Tape, x: Tensor, outputs: int, load: ExpertLoad, name: str, *, is_expert: bool = True
 ) -> Tensor:
     """A product for each expert, with a weight of `x.width` × `outputs` of its own.
 
@@ -98,7 +98,7 @@ def grouped_linear(
 
 
 def _products(
-    tape: Tape, load: Load, fp8: Fp8Recipe | None
+    tape: Tape, load: ExpertLoad, fp8: Fp8Recipe | None
 ) -> Callable[[str, int, int, Phase], Op]:
     """What makes the products of a load from their inputs and outputs."""
     batch = tape.microbatch

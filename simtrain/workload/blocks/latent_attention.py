@@ -14,7 +14,7 @@ the projection that reads it (LayerNormLinear), the norm before the down project
 from __future__ import annotations
 
 from simtrain.scenario.model import LatentAttention, Normalization
-from simtrain.workload.blocks.attention import Core, core_attention
+from simtrain.workload.blocks.attention import AttentionCore, core_attention
 from simtrain.workload.blocks.exchange import all_gather
 from simtrain.workload.blocks.linear import column_linear, replicated_linear
 from simtrain.workload.blocks.norm import norm
@@ -72,7 +72,7 @@ def latent_attention(
         heads = num_heads // tape.microbatch.tensor.num_ranks
         query = _rotated_query(tape, query, heads, sizes)
         key, value = _key_and_value(tape, key_value, position, heads, sizes)
-    core = Core(tape, heads, heads, query_size, sizes.v_head_dim, window)
+    core = AttentionCore(tape, heads, heads, query_size, sizes.v_head_dim, window)
     y = core_attention(core, (query, key), value, fused=fused, drops_out=drops_out)
     region.discarded_after = y
     return y

@@ -41,7 +41,7 @@ _STREAM = KernelFamily.STREAM
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
+class LinearProducts:
     """The three products of a weight of `inputs` × `outputs` elements on this rank.
 
     `tokens` are the rows of its input: all of the microbatch unless given. `copies` is the number
@@ -176,7 +176,7 @@ def column_linear(
     """
     batch, label = tape.microbatch, label or name
     fp8 = recipe_or_none(batch) if in_fp8 else None
-    products = Products(name, x.width, outputs // batch.tensor.num_ranks, batch, fp8=fp8)
+    products = LinearProducts(name, x.width, outputs // batch.tensor.num_ranks, batch, fp8=fp8)
     is_cast = x in tape.fp8_copies
     saved = _saved(tape, x, name) if fp8 else (x,)
     y = tape.tensor(output_name or f"{name} output", batch.tokens, products.outputs)
@@ -248,7 +248,7 @@ def row_linear(
     """
     batch, label = tape.microbatch, label or name
     fp8 = recipe_or_none(batch)
-    products = Products(name, x.width, batch.hidden, batch, fp8=fp8)
+    products = LinearProducts(name, x.width, batch.hidden, batch, fp8=fp8)
     saved = _saved(tape, x, name) if fp8 else (x,)
     y = tape.tensor(output_name or f"{name} output", batch.local_tokens, batch.hidden)
     whole_bytes, elements = batch.activation_bytes, batch.tokens * batch.hidden
@@ -321,7 +321,7 @@ def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
     batch = tape.microbatch
     fp8 = recipe_or_none(batch)
     copies = 1 if batch.sequence_parallel else batch.tensor.num_ranks
-    products = Products(name, x.width, outputs, batch, x.rows, copies, fp8)
+    products = LinearProducts(name, x.width, outputs, batch, x.rows, copies, fp8)
     saved = _saved(tape, x, name) if fp8 else (x,)
     y = tape.tensor(f"{name} output", x.rows, outputs)
 
@@ -357,7 +357,7 @@ def bias_gradient(name: str, read_bytes: int, write_bytes: int) -> Op:
 
 
 def _parameters(
-    products: Products, *, bias: bool, whole_bias: bool = False, tied: str = ""
+    products: LinearProducts, *, bias: bool, whole_bias: bool = False, tied: str = ""
 ) -> tuple[Parameter, ...]:
     in_fp8 = products.fp8 is not None
     weight = Parameter(products.inputs * products.outputs, tied=tied, in_fp8=in_fp8)
@@ -372,13 +372,13 @@ def _saved(tape: Tape, x: Tensor, name: str) -> tuple[Tensor, ...]:
     return tape.fp8_copies.get(x) or fp8_tensors(tape, f"{name} input in fp8", x.rows, x.width)
 
 
-def _gather(products: Products, name: str, phase: Phase, *, extra: bool = False) -> Op:
+def _gather(products: LinearProducts, name: str, phase: Phase, *, extra: bool = False) -> Op:
     """All tokens of an input that is split over the ranks, into the framework's buffer."""
     work = _gathered(products)
     return collective(name, work, phase, buffer_bytes=work.array_bytes, is_extra=extra)
 
 
-def _gathered(products: Products) -> Collective:
+def _gathered(products: LinearProducts) -> Collective:
     batch, elements = products.microbatch, products.microbatch.tokens * products.inputs
     fp8 = products.fp8
     num_bytes = fp8.copy_bytes(elements) if fp8 else elements * batch.element_bytes

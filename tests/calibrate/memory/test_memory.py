@@ -21,7 +21,7 @@ from calibrate.memory.measure import measure
 from calibrate.torch_model.gpt import GPT
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.recompute import units
+from simtrain.workload.recompute import recompute_units
 
 pytestmark = pytest.mark.slow
 
@@ -136,8 +136,8 @@ def test_any_small_case_agrees_to_what_is_ignored(what: Case) -> None:
     measured, _ = measure(what, "meta")
     simulated, model = what.simulated(), what.scenario.model
     assert measured.states == simulated.states
-    kept_units = units(what.scenario.recompute, model.num_layers)
-    norms_kept = sum(2 * unit.num_layers for unit in kept_units if not unit.again)
+    kept_units = recompute_units(what.scenario.recompute, model.num_layers)
+    norms_kept = sum(2 * unit.num_layers for unit in kept_units if not unit.recomputes)
     assert measured.kept == simulated.kept + ignored_bytes(what, norms_kept)
     masks = 2 * model.seq_length**2
     loose_ends = 32 * LayerShape.of(what.scenario).tokens + 64 * model.hidden_size

@@ -1,6 +1,6 @@
 """What is remembered, and what is dropped first."""
 
-from simtrain.programs.recent import Recent
+from simtrain.programs.recent_cache import RecentCache
 
 
 def test_what_was_unused_for_the_longest_time_is_dropped() -> None:
@@ -10,7 +10,7 @@ def test_what_was_unused_for_the_longest_time_is_dropped() -> None:
         made.append(number)
         return 2 * number
 
-    memory = Recent[int, int](limit=12, size=lambda value: value)
+    memory = RecentCache[int, int](limit=12, size=lambda value: value)
     assert [memory.get(number, double) for number in (1, 2, 3, 1)] == [2, 4, 6, 2]
     assert made == [1, 2, 3]
     assert memory.get(2, double) == 4  # 1 and 2 were used last: 3 makes room for 4
@@ -22,7 +22,7 @@ def test_what_was_unused_for_the_longest_time_is_dropped() -> None:
 
 
 def test_what_is_larger_than_the_limit_is_not_remembered() -> None:
-    memory = Recent[str, int](limit=3, size=lambda value: value)
+    memory = RecentCache[str, int](limit=3, size=lambda value: value)
     assert memory.get("large", len) == 5
     assert memory.get("large", lambda key: 2) == 2
     assert memory.get("large", len) == 2

@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from simtrain.plan import Plan
 from simtrain.schedules import KINDS, Schedule
 
-QuietRule: TypeAlias = Literal["none", "before_last", "after_first", "after_backward"]
+SyncSkipRule: TypeAlias = Literal["none", "before_last", "after_first", "after_backward"]
 """No passes; backward passes before the last microbatch's; all passes of a chunk after its first;
 or all that follow a backward pass of their chunk."""
 
 
-def quiet_rule(plan: Plan) -> QuietRule:
+def sync_skip_rule(plan: Plan) -> SyncSkipRule:
     """Which passes of a plan are quiet."""
-    if not plan.quiet_passes:
+    if not plan.passes_skipping_sync:
         return "none"
     if plan.mesh.pp == 1:
         return "before_last"
     return "after_backward" if plan.scenario.memory.reshard_after_forward else "after_first"
 
 
-def quiet_actions(schedule: Schedule, rule: QuietRule) -> NDArray[np.bool_]:
+def actions_skipping_sync(schedule: Schedule, rule: SyncSkipRule) -> NDArray[np.bool_]:
     """[actions], whether each action runs a quiet pass."""
     is_backward: NDArray[np.bool_] = schedule.kind == KINDS.index("B")
     if rule == "none":

@@ -15,7 +15,7 @@ from simtrain.workload.tape import Block, Microbatch
 
 @hashed_once
 @dataclass(frozen=True)
-class Slices:
+class ModelChunks:
     """A model's chunks: each different one once, and their numbers by virtual stage."""
 
     different: tuple[Chunk, ...]
@@ -23,7 +23,9 @@ class Slices:
 
 
 @functools.lru_cache(maxsize=4096)
-def slices(model: Chunk, layers: tuple[int, ...], first: Block | None = None) -> Slices:
+def cut_into_chunks(
+    model: Chunk, layers: tuple[int, ...], first: Block | None = None
+) -> ModelChunks:
     """Cut a model into chunks with these numbers of layers, each preceded by a `first` block.
 
     Blocks that are no layer go with the layer after them, and those after the last with it.
@@ -34,12 +36,12 @@ def slices(model: Chunk, layers: tuple[int, ...], first: Block | None = None) ->
     cuts[-1] = len(blocks)
     before = [] if first is None else [first]
     chunks = [chunk_of([*before, *blocks[start:end]]) for start, end in itertools.pairwise(cuts)]
-    return Slices(tuple(dict.fromkeys(chunks)), numbered(chunks))
+    return ModelChunks(tuple(dict.fromkeys(chunks)), number_distinct(chunks))
 
 
 @functools.lru_cache(maxsize=4096)
 def stage_parameters(
-    model: Slices, num_stages: int, microbatch: Microbatch
+    model: ModelChunks, num_stages: int, microbatch: Microbatch
 ) -> tuple[Parameters, ...]:
     """Parameters of one rank of each stage."""
     stages = [model.numbers[stage::num_stages] for stage in range(num_stages)]
@@ -50,7 +52,7 @@ def stage_parameters(
     return tuple(found[held] for held in stages)
 
 
-def numbered(values: Sequence[Any]) -> tuple[int, ...]:
+def number_distinct(values: Sequence[Any]) -> tuple[int, ...]:
     """For each value the number of its first like among the different ones."""
     numbers: dict[Any, int] = {}
     return tuple(numbers.setdefault(value, len(numbers)) for value in values)

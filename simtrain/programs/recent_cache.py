@@ -10,7 +10,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Recent(Generic[Key, Value]):
+class RecentCache(Generic[Key, Value]):
     """Values by key. Above a total size, values unused for the longest time are dropped.
 
     `size` is the size of a value, 1 by default, and `limit` that of all together.

@@ -11,7 +11,9 @@ from simtrain.workload.tape import Node, Tape
 Record = Callable[[], tuple[Tensor, ...]]
 
 
-def side_by_side(tape: Tape, exchange: Record, compute: Record, name: str) -> tuple[Tensor, ...]:
+def overlap_exchange(
+    tape: Tape, exchange: Record, compute: Record, name: str
+) -> tuple[Tensor, ...]:
     """Record an exchange and kernels that do not need it, as one node.
 
     The collectives start first, the kernels run, and then the collectives are waited for; backward
@@ -25,13 +27,13 @@ def side_by_side(tape: Tape, exchange: Record, compute: Record, name: str) -> tu
 
     Returns the outputs of the exchange, then those of the chain.
     """
-    with tape.apart() as exchanges:
+    with tape.new_nodes() as exchanges:
         exchanged = exchange()
-    with tape.apart() as chain:
+    with tape.new_nodes() as chain:
         computed = compute()
 
     def run(order: IssueOrder, passes: tuple[Iterable[Node], Iterable[Node]], half: str) -> None:
-        with order.waiting_later() as handles:
+        with order.deferring_waits() as handles:
             for node in passes[0]:
                 getattr(node, half)(order)
         for node in passes[1]:
