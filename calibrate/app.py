@@ -51,7 +51,7 @@ class CollectiveOp(StrEnum):
     SEND_RECV = "send_recv"
 
 
-app = App()
+app = App(help="Measure a machine, fit its hardware profile, and validate the profile.")
 
 
 def _command(name: str | None = None) -> Callable[..., Any]:
@@ -70,11 +70,6 @@ def _command(name: str | None = None) -> Callable[..., Any]:
         return run
 
     return register
-
-
-@app.callback()
-def calibrate() -> None:
-    """Measure a machine, fit its hardware profile, and validate the profile."""
 
 
 @_command()
