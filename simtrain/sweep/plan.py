@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import metadata
 from typing import Any
@@ -17,10 +17,10 @@ from typing import Any
 from simtrain.errors import Location
 from simtrain.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
-from simtrain.strict_yaml import Path, Positions, validate
+from simtrain.strict_yaml import Positions, validate, with_value
 from simtrain.sweep.axes import Axis, Cell, cell
 from simtrain.sweep.constraints import Constraint, Number, read_constraint
-from simtrain.sweep.fields import BASE, Assignment
+from simtrain.sweep.fields import BASE
 from simtrain.version import VERSION
 
 # Columns of every table, and columns that a sweep file may select.
@@ -98,8 +98,11 @@ class Plan:
         places = zip(self.axes, self.positions(index), strict=True)
         set_here = [one for axis, position in places for one in axis.assignments(position)]
         base = next((value for path, value in set_here if path == BASE), self.base)
-        laid = [one for one in set_here if one[0] != BASE]
-        return validate(Scenario, _laid_over(self.bases[base], laid), Positions())
+        data = self.bases[base]
+        for path, value in set_here:
+            if path != BASE:
+                data = with_value(data, path, value, None)
+        return validate(Scenario, data, Positions())
 
     def readable_constraints(self) -> tuple[Constraint, ...]:
         """Parse the constraints; the result cannot be pickled."""
@@ -136,21 +139,6 @@ class Plan:
             "part_size": self.part_size,
             **self.identity(),
         }
-
-
-def _laid_over(data: Mapping[str, Any], assignments: Sequence[Assignment]) -> dict[str, Any]:
-    """Copy nested data with these values set; unchanged sections are shared."""
-    result = dict(data)
-    copied: dict[Path, dict[str, Any]] = {(): result}
-    for path, value in assignments:
-        inside = result
-        for depth in range(1, len(path)):
-            here, key = path[:depth], str(path[depth - 1])
-            if here not in copied:
-                copied[here] = inside[key] = dict(inside.get(key) or {})
-            inside = copied[here]
-        inside[str(path[-1])] = value
-    return result
 
 
 def versions() -> dict[str, str]:
