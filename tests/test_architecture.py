@@ -71,7 +71,7 @@ ROOMS: dict[str, set[str]] = {
         *("hardware", "workload", "schedules", "plan", "programs", "memory", "report", "studies"),
         *("evaluation", "sweep"),
     },
-    "cost": {"scenario", "hardware"},
+    "cost": {"errors", "units", "entry", "scenario", "hardware"},
     "paper": {
         *("comparison", "strict_yaml", "scenario", "hardware", "workload", "durations"),
         *("schedules", "plan", "memory", "report", "simulation"),
@@ -87,7 +87,7 @@ ROOMS: dict[str, set[str]] = {
     "importing": {"errors", "strict_yaml", "scenario", "models"},
     "commands": {
         "provenance",
-        *("errors", "extras", "units", "output_folder", "strict_yaml", "resources", "scenario"),
+        *("errors", "extras", "output_folder", "strict_yaml", "resources", "scenario"),
         *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
         *("paper", "figures", "pages", "importing", "no_effect", "system", "explanations"),
     },

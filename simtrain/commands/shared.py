@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -54,13 +54,21 @@ def show(
     as_json: bool,
     data: Callable[[], dict[str, Any]],
     page: Callable[[], Any],
-    cluster: str | None = None,
+    cluster: str | Sequence[str] | None = None,
 ) -> None:
-    """Print the data as JSON, or else the page. JSON says what a `cluster`'s data is made with."""
+    """Print the data as JSON, or else the page.
+
+    JSON says with which version and profile the data is made: a list of profiles if `cluster` is a
+    sequence.
+    """
     if as_json:
         from simtrain.provenance import provenance
 
-        made_with = {"made_with": provenance(cluster)} if cluster else {}
+        made_with: dict[str, Any] = {}
+        if isinstance(cluster, str):
+            made_with = {"made_with": provenance(cluster)}
+        elif cluster:
+            made_with = {"made_with": [provenance(one) for one in dict.fromkeys(cluster)]}
         emit(json.dumps(data() | made_with, indent=2, allow_nan=False) + "\n")
         return
     console = Console(width=text_width())

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
-from simtrain.cost.training import ASSUMPTIONS, HOUR_S, TrainingCost
+from simtrain.cost.training import DAY_S, HOUR_S, TrainingCost, assumptions
 from simtrain.hardware.profile import NOT_CALIBRATED
-from simtrain.pages.tables import notes, properties
+from simtrain.pages.tables import ColumnGroups, notes, properties
 from simtrain.units import format_energy, format_seconds
-
-_DAY_S = 86_400
 
 
 def cost_page(cost: TrainingCost) -> RenderableType:
@@ -26,9 +25,9 @@ def _rows(cost: TrainingCost) -> Iterator[tuple[str, str]]:
     each = format_seconds(cost.iteration_time_s)
     yield "iterations", f"{cost.num_iterations:,} of {each}"
     yield "time", _duration(cost.time_s)
-    yield "GPU-hours", _amount(cost.gpu_hours)
+    yield "GPU-hours", amount(cost.gpu_hours)
     if cost.price is not None:
-        yield "price", f"{_amount(cost.price)} {cost.currency}"
+        yield "price", f"{amount(cost.price)} {cost.currency}"
     if cost.gpu_energy_j is not None:
         yield "energy of the GPUs", f"at most {format_energy(cost.gpu_energy_j)}"
     if cost.node_energy_j is not None:
@@ -36,24 +35,78 @@ def _rows(cost: TrainingCost) -> Iterator[tuple[str, str]]:
 
 
 def _duration(time_s: float) -> str:
-    if time_s >= 2 * _DAY_S:
-        return f"{_amount(time_s / _DAY_S)} days"
+    if time_s >= 2 * DAY_S:
+        return f"{amount(time_s / DAY_S)} days"
     return f"{time_s / HOUR_S:.4g} hours" if time_s >= HOUR_S else format_seconds(time_s)
 
 
-def _amount(value: float) -> str:
+def amount(value: float) -> str:
+    """Format an amount with four digits: "0.04", "2,240,900"."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _notes(cost: TrainingCost) -> Iterator[str]:
     if not cost.calibrated:
         yield NOT_CALIBRATED
-    if cost.num_iterations == 1:
-        tokens = f"{cost.num_tokens:,}"
-        yield f"{tokens} tokens are at most one iteration; a number in billions ends in B: 300B."
-    yield from ASSUMPTIONS
+    yield from _tokens_note(cost)
+    yield from assumptions(cost.goodput)
     for name, source in cost.sources.items():
         yield f"{name}: {source}"
     if cost.missing:
         names = ", ".join(f"running_costs.{name}" for name in cost.missing)
         yield f"Not in the profile {cost.cluster}, so not said: {names}. Add it to a copy of it."
+
+
+def _tokens_note(cost: TrainingCost) -> Iterator[str]:
+    if cost.num_iterations == 1:
+        tokens = f"{cost.num_tokens:,}"
+        yield f"{tokens} tokens are at most one iteration; a number in billions ends in B: 300B."
+
+
+def comparison_page(costs: Sequence[TrainingCost]) -> RenderableType:
+    """The page of `simtrain cost` for several scenarios, which train on the same tokens."""
+    columns = {_heading(number, costs): _column(cost) for number, cost in enumerate(costs)}
+    title = f"{costs[0].num_tokens:,} tokens"
+    return Group(Text(title, style="bold"), ColumnGroups(columns), "", *notes(_notes_of_all(costs)))
+
+
+def _heading(number: int, costs: Sequence[TrainingCost]) -> str:
+    """The scenario's name, numbered if another one has the same name."""
+    name = str(costs[number].scenario)
+    is_alone = sum(one.scenario == name for one in costs) == 1
+    return name if is_alone else f"{name} ({number + 1})"
+
+
+def _column(cost: TrainingCost) -> dict[str, str]:
+    """The cells of a scenario, by row; "-" for what its profile lacks."""
+    gpu, node = cost.gpu_energy_j, cost.node_energy_j
+    return {
+        "cluster": cost.cluster,
+        "GPUs": str(cost.num_gpus),
+        "iterations": f"{cost.num_iterations:,}",
+        "iteration": format_seconds(cost.iteration_time_s),
+        "time": _duration(cost.time_s),
+        "GPU-hours": amount(cost.gpu_hours),
+        "price": "-" if cost.price is None else f"{amount(cost.price)} {cost.currency}",
+        "energy of GPUs": "-" if gpu is None else format_energy(gpu),
+        "energy of nodes": "-" if node is None else format_energy(node),
+    }
+
+
+def _notes_of_all(costs: Sequence[TrainingCost]) -> Iterator[str]:
+    yield from dict.fromkeys(note for cost in costs for note in _tokens_note(cost))
+    yield from assumptions(costs[0].goodput)
+    yield from source_notes(costs)
+
+
+def source_notes(costs: Iterable[TrainingCost]) -> Iterator[str]:
+    """For each cluster the sources of its price and power, what is missing, and a warning if its
+    profile is not calibrated."""
+    for cost in {cost.cluster: cost for cost in costs}.values():
+        for name, source in cost.sources.items():
+            yield f"{cost.cluster}, {name}: {source}"
+        if cost.missing:
+            names = ", ".join(f"running_costs.{name}" for name in cost.missing)
+            yield f"Not in the profile {cost.cluster}: {names}."
+        if not cost.calibrated:
+            yield f"{cost.cluster}: {NOT_CALIBRATED}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,6 +94,42 @@ class FittedTable:
 
     def _all_rows(self) -> list[Sequence[RenderableType]]:
         return [cells for cells, _ in self.rows] + ([self.end] if self.end else [])
+
+
+@dataclass(frozen=True)
+class ColumnGroups:
+    """Columns of texts by heading, in as many tables below each other as the terminal needs.
+
+    Args:
+        columns: for each heading its cells by the name of their row, the same rows in all columns.
+    """
+
+    columns: Mapping[str, Mapping[str, str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As many columns in each table as fit, at least one."""
+        rows = list(next(iter(self.columns.values())))
+        names_width = max(map(cell_len, rows)) + 2
+        group: list[str] = []
+        width = names_width
+        for heading, cells in self.columns.items():
+            needed = max(cell_len(heading), *map(cell_len, cells.values())) + 2
+            if group and width + needed > options.max_width:
+                yield self._table(group, rows)
+                group, width = [], names_width
+            group.append(heading)
+            width += needed
+        yield self._table(group, rows)
+
+    def _table(self, headings: Sequence[str], rows: Sequence[str]) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("")
+        for heading in headings:
+            table.add_column(Text(heading), justify="right", overflow="fold")
+        for row in rows:
+            cells = [Text(self.columns[heading][row]) for heading in headings]
+            table.add_row(Text(row, style="bold"), *cells)
+        return table
 
 
 def _longest_line(text: str) -> int:

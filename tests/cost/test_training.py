@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from simtrain.commands import shared
 from simtrain.cost import TrainingCost, training_cost
+from simtrain.errors import InputError
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.pages.cost_page import cost_page
 from simtrain.resources import find_profile, list_profiles
 from simtrain.scenario import Scenario
+from simtrain.units import Price
 from tests.helpers.command_line import call
 from tests.helpers.toys import a100, scenario_with
 
@@ -49,6 +52,30 @@ def test_the_cost_of_a_thousand_iterations_by_hand() -> None:
     assert cost.gpu_energy_j == pytest.approx(4 * 400 * 3600, rel=1e-12)
     assert cost.node_energy_j == pytest.approx(6500 / 2 * 3600, rel=1e-12)
     assert cost.missing == ()
+
+
+def test_goodput_divides_time_and_all_that_follows_from_it() -> None:
+    """A goodput of 0.8: an hour of iterations takes 1.25 hours."""
+    whole = cost_of(10_000_000)
+    slowed = training_cost(scenario(), a100(), 3.6, 10_000_000, goodput=0.8)
+    assert slowed.time_s == pytest.approx(4500, rel=1e-12)
+    assert slowed.num_iterations == whole.num_iterations
+    for quantity in ("gpu_hours", "price", "gpu_energy_j", "node_energy_j"):
+        assert getattr(slowed, quantity) == pytest.approx(1.25 * getattr(whole, quantity))
+    assert "take 20 % of the training time" in slowed.to_json()["assumptions"][0]
+
+
+@pytest.mark.parametrize("goodput", [0.0, -0.5, 1.5, float("nan"), float("inf")])
+def test_a_goodput_that_is_no_share_is_refused(goodput: float) -> None:
+    with pytest.raises(InputError, match="--goodput: E842 "):
+        training_cost(scenario(), a100(), 3.6, 10, goodput=goodput)
+
+
+def test_a_price_of_ones_own_replaces_the_profiles() -> None:
+    price = Price(per_hour=2.0, currency="EUR")
+    cost = training_cost(scenario(), a100(), 3.6, 10_000_000, price_per_hour=price)
+    assert (cost.price, cost.currency) == (pytest.approx(4 * 2.0), "EUR")
+    assert "AWS" not in cost.sources["price"]
 
 
 @given(num_tokens=st.integers(1, 10**15))
@@ -116,6 +143,24 @@ def test_the_command_says_days_price_and_energy(small: str) -> None:
     ):
         assert words in page
     assert "p4de.24xlarge" in page
+
+
+def test_several_scenarios_have_the_cost_of_each_in_a_column_each(
+    small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "_PLAIN_WIDTH", 60)
+    names = (small, "table5_22b_present", small)
+    options = ("--tokens", "300B", "--goodput", "0.5")
+    alone = [json.loads(call("cost", name, *options, "--json").stdout) for name in names]
+    data = json.loads(call("cost", *names, *options, "--json").stdout)
+    assert [one["profile"] for one in data["made_with"]] == ["a100_sxm4_80gb"]
+    for one, expected in zip(data["costs"], alone, strict=True):
+        assert one == {name: value for name, value in expected.items() if name != "made_with"}
+    page = call("cost", *names, *options).stdout
+    assert max(map(len, page.splitlines())) <= 60
+    assert "small (1)" in page and "table5_22b_present" in page and "small (3)" in page
+    prices = [word for line in page.splitlines() if "price  " in line for word in line.split()]
+    assert prices.count("USD") == 3 and page.count("p4de.24xlarge") == 1
 
 
 def test_the_command_says_what_is_missing(small: str) -> None:
