@@ -1,7 +1,7 @@
-"""Every error code: what it means, why it is an error, how to mend it, and an example.
+"""Explanations of error codes: what is wrong, why it is an error, how to fix it, and an example.
 
-The files beside this one hold the entries, one file per hundred codes. The reason of a rule stands
-where the rule is defined (`simtrain.scenario.REASONS`), and in no file.
+The TOML files of this package contain the entries, one file per hundred codes. The reason of a
+scenario rule is in its definition (`simtrain.scenario.REASONS`), not in a TOML file.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ TITLES = {
     "7": "Measuring a machine and fitting a profile",
     "8": "Sweeps, searches, figures, costs and imports",
 }
-"""What the codes of each hundred are about, by the first digit."""
+"""The subject of each hundred codes, by the first digit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An error code in words.
+    """The explanation of an error code.
 
     Args:
         code: such as "E310".
         what: what is wrong.
         why: why simtrain refuses it.
-        fix: what to do.
-        example: input that has this error: a command, lines that are laid over a legal scenario, or
-            words where it takes a machine or a folder.
+        fix: how to fix it.
+        example: input with this error: a command, lines to merge into a legal scenario, or a
+            sentence if the error depends on a machine or a folder.
     """
 
     code: str
@@ -49,13 +49,13 @@ class Explanation:
 
     @property
     def is_text(self) -> bool:
-        """Whether the example is to be shown as it would be typed."""
+        """Whether the example is input to type, not a sentence."""
         return not self.example.endswith(".")
 
 
 @functools.cache
 def explanations() -> dict[str, Explanation]:
-    """Every explanation by its code, in the order of codes."""
+    """Load every explanation by its code, sorted by code."""
     found: dict[str, dict[str, str]] = {}
     for digit in TITLES:
         found |= tomllib.loads((_FOLDER / f"e{digit}.toml").read_text(encoding="utf-8"))
@@ -73,10 +73,10 @@ def _reason(code: str) -> str:
 
 
 def explain(code: str) -> Explanation:
-    """The explanation of a code, which may be written in any case, or without its E.
+    """Return the explanation of a code, in upper or lower case, with or without its E.
 
     Raises:
-        InputError: there is no such code.
+        InputError: no error has this code.
     """
     known = explanations()
     written = code.strip().upper()

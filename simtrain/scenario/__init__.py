@@ -1,4 +1,4 @@
-"""The user's question: what to train, split how, on which machine, and whether that is legal."""
+"""Scenarios: the model, its parallelism, its batch and its cluster, and the rules they obey."""
 
 from simtrain.scenario.check import REASONS, check_cluster, check_scenario, check_values
 from simtrain.scenario.load import load_scenario, load_unchecked

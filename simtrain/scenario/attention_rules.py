@@ -1,6 +1,6 @@
-"""What Megatron-LM and the kernels refuse of attention, and what they accept nearby.
+"""Rules of attention: settings that Megatron-LM and the kernels refuse, and legal alternatives.
 
-Sources: FlashAttention-2 and cuDNN for heads; Megatron-LM's arguments.py,
+Sources: FlashAttention-2 and cuDNN for head sizes; Megatron-LM's arguments.py,
 transformer/multi_latent_attention.py and transformer/dot_product_attention.py.
 """
 
@@ -15,8 +15,8 @@ from simtrain.scenario.violation import LEFT_OUT, Rule, Violation, registering, 
 ATTENTION_RULES: list[Rule] = [
     rule_against(
         "E340",
-        "Megatron-LM's unfused attention computes the scores of all tokens, and its fused softmax "
-        "has no window (fused_softmax.py)",
+        "unfused attention computes the scores of all pairs of tokens, and Megatron-LM's fused "
+        "softmax does not support a window (fused_softmax.py)",
         {"attention_backend": ["fused"], "model.attention_window": [None]},
         lambda one: one.attention_backend == "unfused" and one.model.attention_window,
         "model.attention_window is {one.model.attention_window} while attention_backend is unfused",
@@ -24,13 +24,13 @@ ATTENTION_RULES: list[Rule] = [
     ),
     rule_against(
         "E336",
-        "without a window all layers attend to all tokens",
+        "without model.attention_window, every layer attends to all tokens",
         {"model.full_attention_every": [None], "model.attention_window": []},
         lambda one: one.model.full_attention_every and not one.model.attention_window,
     ),
     rule_against(
         "E337",
-        "no setting is ignored: some layer has to attend to all tokens",
+        "at least one layer must attend to all tokens; otherwise the setting has no effect",
         {
             "model.full_attention_every": lambda one: [max(2, one.model.num_layers), None],
             "model.num_layers": [],
@@ -41,8 +41,8 @@ ATTENTION_RULES: list[Rule] = [
     ),
     rule_against(
         "E341",
-        "Megatron-LM's unfused attention takes no latent attention (DotProductAttention has no "
-        "k_channels)",
+        "Megatron-LM's unfused attention does not support latent attention (DotProductAttention "
+        "has no argument k_channels)",
         {"attention_backend": ["fused"], "model.latent_attention": [None]},
         lambda one: one.attention_backend == "unfused" and one.model.latent_attention,
         "model.latent_attention is set while attention_backend is unfused",
@@ -50,7 +50,8 @@ ATTENTION_RULES: list[Rule] = [
     ),
     rule_against(
         "E342",
-        "every head has keys and values of its own from the latent (Megatron-LM's arguments.py)",
+        "latent attention computes separate keys and values for every head (Megatron-LM's "
+        "arguments.py)",
         {
             "model.num_query_groups": lambda one: [one.model.num_attention_heads],
             "model.latent_attention": [None],
@@ -68,7 +69,7 @@ _rule = registering(ATTENTION_RULES)
 _MOST_CHANNELS, _CHANNELS_STEP = 256, 8
 
 
-@_rule("E330", "fused kernels take heads of 8, 16, ... 256 channels (FlashAttention-2, cuDNN)")
+@_rule("E330", "fused kernels support heads of 8, 16, ... 256 channels (FlashAttention-2, cuDNN)")
 def _fused_heads(scenario: Scenario) -> Violation | None:
     model = scenario.model
     if scenario.attention_backend != "fused":
@@ -77,7 +78,7 @@ def _fused_heads(scenario: Scenario) -> Violation | None:
         return _latent_heads(scenario)
     hidden, heads, channels = model.hidden_size, model.num_attention_heads, model.kv_channels
     has_channels = "kv_channels" in model.model_fields_set
-    if _is_taken(channels) or not (has_channels or hidden % heads == 0):
+    if _is_supported(channels) or not (has_channels or hidden % heads == 0):
         return None
     message = f"attention_backend is fused, but heads have {channels} channels"
     if has_channels:
@@ -95,7 +96,7 @@ def _fused_heads(scenario: Scenario) -> Violation | None:
 
 def _latent_heads(scenario: Scenario) -> Violation | None:
     latent, section = scenario.model.latent_attention, "model.latent_attention"
-    if latent is None or (_is_taken(latent.query_size) and _is_taken(latent.v_head_dim)):
+    if latent is None or (_is_supported(latent.query_size) and _is_supported(latent.v_head_dim)):
         return None
     rotated = latent.qk_pos_emb_head_dim
     of_query = (near - rotated for near in _near_channels(latent.query_size))
@@ -104,13 +105,13 @@ def _latent_heads(scenario: Scenario) -> Violation | None:
         f"{section}.v_head_dim": _near_channels(latent.v_head_dim),
     }
     return Violation(
-        f"heads of queries and keys have {latent.query_size} channels ({section}.qk_head_dim + "
-        f"qk_pos_emb_head_dim), those of values {latent.v_head_dim}",
+        f"attention_backend is fused, but query and key heads have {latent.query_size} channels "
+        f"({section}.qk_head_dim + qk_pos_emb_head_dim) and value heads {latent.v_head_dim}",
         values,
     )
 
 
-def _is_taken(channels: int) -> bool:
+def _is_supported(channels: int) -> bool:
     return channels <= _MOST_CHANNELS and channels % _CHANNELS_STEP == 0
 
 
@@ -119,7 +120,11 @@ def _near_channels(channels: int) -> list[int]:
     return [_MOST_CHANNELS, *near] if channels > _MOST_CHANNELS else near
 
 
-@_rule("E343", "latent attention has products without biases and heads of its own size")
+@_rule(
+    "E343",
+    "latent attention adds no biases to queries, keys and values, and takes its head sizes from "
+    "model.latent_attention",
+)
 def _latent_attention_reads(scenario: Scenario) -> Violation | None:
     model = scenario.model
     names = [
@@ -131,8 +136,8 @@ def _latent_attention_reads(scenario: Scenario) -> Violation | None:
         return None
     verb = "is" if len(names) == 1 else "are"
     return Violation(
-        f"{' and '.join(names)} {verb} set together with model.latent_attention, which does not "
-        "read it",
+        f"{' and '.join(names)} {verb} set together with model.latent_attention, which ignores "
+        f"{'it' if len(names) == 1 else 'them'}",
         {
             "model.kv_channels": [LEFT_OUT],
             "model.qkv_biases": [False],

@@ -1,4 +1,4 @@
-"""Whether a scenario is legal: every rule at once, for the framework and for the cluster."""
+"""Check a scenario against every rule of the framework and of the cluster."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _EVERY_RULE = (
     userbuffer_node_rule(1),
 )
 REASONS = {rule.code: rule.reason for rule in _EVERY_RULE}
-"""The reason of each rule, by its code; those of clusters too."""
+"""The reason of each rule by its code, including the rules of clusters."""
 
 
 def check_scenario(
     scenario: Scenario, rules: Sequence[Rule] = RULES, kept: Sequence[Rule] = ()
 ) -> None:
-    """Refuse a scenario that breaks one of some rules, by default those of the framework.
+    """Refuse a scenario that breaks a rule; by default, check the rules of the framework.
 
     Args:
         scenario: the scenario.
         rules: the rules to check.
-        kept: the rules that a suggested value should not break, by default `rules`.
+        kept: the rules that no suggested value may break; `rules` by default.
 
     Raises:
-        InputError: one problem for each broken rule, with the nearest legal values.
+        InputError: one problem per broken rule, with the nearest legal values.
     """
     found = [(rule, rule.check(scenario)) for rule in rules]
     broken = [(rule, violation) for rule, violation in found if violation]
@@ -50,10 +50,10 @@ def check_scenario(
 
 
 def check_values(scenario: Scenario) -> None:
-    """Refuse values that pydantic's `model_copy` did not check, and anything but a scenario.
+    """Refuse an object that is not a scenario, and values that `model_copy` set without validation.
 
     Raises:
-        InputError: one problem for each wrong value.
+        InputError: one problem per wrong value.
     """
     if not isinstance(scenario, Scenario):
         raise _not_a_scenario(scenario)
@@ -62,7 +62,7 @@ def check_values(scenario: Scenario) -> None:
         valid = Scenario.model_validate(data)
     except ValidationError as error:
         raise input_error(error, Scenario, data, scenario.positions, "the scenario") from None
-    # A dict can have the right values of a section, and a section a second value by its alias.
+    # After model_copy, a section may be a dict, or have a second value under its alias.
     wrong = [
         Problem(
             "E203",
@@ -96,10 +96,19 @@ def check_cluster(
     has_fused_attention: bool,
     product_types: Collection[str],
 ) -> None:
-    """Refuse a scenario that needs more GPUs or other entries of the profile than a cluster has.
+    """Refuse a scenario that the cluster cannot run, or whose timings its profile lacks.
+
+    Args:
+        scenario: the scenario.
+        gpus_per_node: GPUs of a node.
+        num_nodes: nodes of the cluster.
+        nvlink_gpus: GPUs that NVLink connects.
+        has_host_link: whether the profile has a section `host_link`.
+        has_fused_attention: whether the profile has a section `fused_attention`.
+        product_types: data types of the profile's matrix products.
 
     Raises:
-        InputError: with the nearest legal numbers of replicas, stages or ranks that fit.
+        InputError: one problem per broken rule, with the nearest legal values that fit.
     """
     rules = [size_rule(gpus_per_node, num_nodes), products_rule(product_types)]
     rules.append(userbuffer_node_rule(nvlink_gpus))

@@ -1,4 +1,4 @@
-"""Combinations of settings that the frameworks refuse, one row each; sources as in `rules`."""
+"""Combinations of settings that the frameworks refuse; for the sources see `rules`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from simtrain.scenario.violation import rule_against
 
 
 def numbers_of_ranks(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
-    """Numbers of tensor-parallel ranks over which the query groups divide, the nearest first."""
+    """Numbers of tensor-parallel ranks that divide the query groups, the nearest first."""
     groups = scenario.model.num_query_groups
     return near_divisors(scenario.parallelism.tensor, groups, at_least)
 
 
 def recomputes(scenario: Scenario) -> bool:
-    """Whether microbatches can be an exception from recompute."""
+    """Whether layers are recomputed, so that some microbatches can be exempt."""
     return scenario.recompute.strategy in ("selective", "full")
 
 
 def _weights(scenario: Scenario) -> str:
-    """The dtype of weights, unless they are kept in fp8."""
+    """The dtype of weights; bf16 if products run in fp8."""
     compute = scenario.precision.compute
     return "bf16" if compute == "fp8" else compute
 
@@ -30,19 +30,22 @@ def _weights(scenario: Scenario) -> str:
 COMBINATION_RULES = [
     rule_against(
         "E308",
-        "sequence parallelism splits sequences over the tensor-parallel group",
+        "sequence parallelism shards each sequence over the tensor-parallel group, which needs at "
+        "least 2 ranks",
         {"parallelism.sequence_parallel": [False], "parallelism.tensor": numbers_of_ranks},
         lambda one: one.parallelism.tensor < 2 and one.parallelism.sequence_parallel,
     ),
     rule_against(
         "E309",
-        "chunks are interleaved between the stages of a pipeline, and one stage has none",
+        "interleaving alternates between the chunks of several stages; a pipeline of one stage has "
+        "nothing to interleave",
         {"parallelism.interleave": [1], "parallelism.pipeline": numbers_of_stages},
         lambda one: one.parallelism.pipeline < 2 and one.num_chunks != 1,
     ),
     rule_against(
         "E310",
-        "with two stages the next and the previous are one rank, whose batched sends mix",
+        "with two stages, the next and the previous stage are the same rank, and batched sends and "
+        "receives to one rank are ambiguous",
         {
             "parallelism.pipeline": lambda one: numbers_of_stages(one, at_least=3),
             "overlap.pipeline": [True],
@@ -57,26 +60,27 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E312",
-        "the interleaved schedule needs several chunks on each stage",
+        "the interleaved schedule needs at least 2 chunks per stage",
         {"schedule": ["1f1b", "gpipe"], "parallelism.interleave": numbers_of_chunks},
         lambda one: one.schedule == "interleaved" and one.num_chunks < 2,
     ),
     rule_against(
         "E313",
-        "gpipe and 1f1b run one chunk on each stage",
+        "gpipe and 1f1b run one chunk per stage",
         {"schedule": ["interleaved"], "parallelism.interleave": [1]},
         lambda one: one.schedule != "interleaved" and one.num_chunks != 1,
     ),
     rule_against(
         "E314",
-        "under sequence parallelism a stage's output is already split over the ranks",
+        "with sequence parallelism, the output of a stage is already sharded over the "
+        "tensor-parallel ranks",
         {"parallelism.scatter_gather": [False], "parallelism.sequence_parallel": [False]},
         lambda one: one.parallelism.sequence_parallel and one.parallelism.scatter_gather,
         fields=("parallelism.scatter_gather",),
     ),
     rule_against(
         "E315",
-        "gradients are summed in fp32 or in the dtype in which they are computed",
+        "gradients are accumulated in fp32 or in the dtype of the weights",
         {
             "precision.gradients": lambda one: [_weights(one), "fp32"],
             "precision.compute": [],
@@ -85,7 +89,8 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E316",
-        "only the interleaved schedule has asynchronous transfers; the others raise",
+        "Megatron-LM overlaps pipeline transfers only in the interleaved schedule; the other "
+        "schedules raise an error",
         {"overlap.pipeline": [False], "parallelism.interleave": numbers_of_chunks},
         lambda one: one.overlap.pipeline and one.schedule != "interleaved",
         "overlap.pipeline is true with the {one.schedule} schedule",
@@ -93,32 +98,36 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E320",
-        "a unit's input is distributed over the tensor-parallel ranks",
+        "the saved input of a recomputed unit is sharded over the tensor-parallel group, which "
+        "needs at least 2 ranks",
         {"recompute.distribute": [False], "parallelism.tensor": numbers_of_ranks},
         lambda one: one.parallelism.tensor < 2 and one.recompute.distribute,
     ),
     rule_against(
         "E321",
-        "under sequence parallelism a unit's input is already split over the ranks",
+        "with sequence parallelism, the saved input of a recomputed unit is already sharded over "
+        "the tensor-parallel ranks",
         {"recompute.distribute": [False], "parallelism.sequence_parallel": [False]},
         lambda one: one.parallelism.sequence_parallel and one.recompute.distribute,
     ),
     rule_against(
         "E322",
-        "microbatches that keep everything are exceptions from a recompute of the others",
+        "keep_microbatches exempts some microbatches from recompute; without recompute it has no "
+        "effect",
         {"recompute.keep_microbatches": [0], "recompute.strategy": ["selective", "full"]},
         lambda one: one.recompute.keep_microbatches and not recomputes(one),
     ),
     rule_against(
         "E323",
-        "the schedule of a single stage (forward_backward_no_pipelining) keeps none of them",
+        "the schedule of a single stage (forward_backward_no_pipelining) recomputes every "
+        "microbatch",
         {"recompute.keep_microbatches": [0], "parallelism.pipeline": numbers_of_stages},
         lambda one: one.parallelism.pipeline < 2 and one.recompute.keep_microbatches,
     ),
     rule_against(
         "E325",
-        "ZeRO stages 2 and 3 divide gradients that a pipeline still adds to (DeepSpeed); only "
-        "PyTorch's fully_shard, as stage 3, adds them up first",
+        "ZeRO stages 2 and 3 shard gradients that a pipeline still accumulates (DeepSpeed refuses "
+        "it); only PyTorch's fully_shard, as stage 3, accumulates them unsharded first",
         {
             "memory.zero_stage": [1, 0, 3],
             "parallelism.pipeline": [1],
@@ -133,7 +142,8 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E326",
-        "ZeRO divides model states over replicas and their context-parallel ranks",
+        "ZeRO shards model states over the data-parallel and context-parallel ranks, of which "
+        "there is only one",
         {
             "memory.zero_stage": [0],
             "parallelism.data": lambda one: near_divisors(1, one.batch.global_, at_least=2),
@@ -142,7 +152,8 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E344",
-        "multi-token prediction takes rope or no position embedding (Megatron-LM's arguments.py)",
+        "multi-token prediction supports only rope or no position embedding (Megatron-LM's "
+        "arguments.py)",
         {"model.position_embedding": ["rope", "none"], "model.mtp_num_layers": [0]},
         lambda one: one.model.mtp_num_layers and one.model.position_embedding == "learned",
         "model.position_embedding is learned while model.mtp_num_layers is "
@@ -150,7 +161,8 @@ COMBINATION_RULES = [
     ),
     rule_against(
         "E345",
-        "a module of multi-token prediction is recomputed by itself (multi_token_prediction.py)",
+        "full recompute checkpoints each module of multi-token prediction alone, as a unit of one "
+        "layer (multi_token_prediction.py)",
         {
             "recompute.num_layers": [1],
             "recompute.method": ["block"],
@@ -169,18 +181,18 @@ COMBINATION_RULES = [
 
 NO_HOST_LINK = rule_against(
     "E329",
-    "its time follows from host_link.bandwidth and host_link.adam_bandwidth, which a profile may "
-    "leave out",
+    "the time of an offloaded optimizer follows from the profile's host_link.bandwidth and "
+    "host_link.adam_bandwidth",
     {"memory.offload_optimizer": [False], "cluster": []},
     lambda one: one.memory.offload_optimizer,
-    "memory.offload_optimizer is true, but the profile of {one.cluster} has no host_link",
+    "memory.offload_optimizer is true, but the profile of {one.cluster} has no section host_link",
 )
 NO_FUSED_ATTENTION = rule_against(
     "E331",
-    "its time follows from the section fused_attention, which a profile may leave out; "
-    "python -m calibrate measure and fit give it",
+    "the time of fused attention follows from the profile's section fused_attention; measure and "
+    "fit it with python -m calibrate measure and python -m calibrate fit",
     {"attention_backend": ["unfused"], "cluster": []},
     lambda one: one.attention_backend == "fused",
-    "attention_backend is fused, but the profile of {one.cluster} has no fused_attention",
+    "attention_backend is fused, but the profile of {one.cluster} has no section fused_attention",
 )
-"""The rules of clusters whose profile lacks an entry."""
+"""Rules that apply if the profile of the cluster lacks a section."""

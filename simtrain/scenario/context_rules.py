@@ -1,4 +1,4 @@
-"""What Megatron-LM and Transformer Engine refuse of context parallelism, and what they accept.
+"""Rules of context parallelism: what Megatron-LM and Transformer Engine refuse.
 
 Sources: Megatron-LM's arguments.py and core/parallel_state.py; Transformer Engine's
 attn_forward_func_with_cp and its three functions (context_parallel.py of dot_product_attention).
@@ -14,12 +14,12 @@ from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import Rule, Violation, registering, rule_against
 
 _SLICES = 2
-"""Slices of each sequence that a rank has."""
+"""Slices of each sequence per context-parallel rank."""
 _HIERARCHICAL = "a2a+p2p"
 
 
 def numbers_of_context_ranks(scenario: Scenario) -> Iterable[int]:
-    """Numbers of ranks into whose slices sequences can be cut, the nearest first."""
+    """Numbers of context-parallel ranks that divide the sequence, the nearest first."""
     halves = max(1, scenario.model.seq_length // _SLICES)
     return near_divisors(scenario.parallelism.context, halves)
 
@@ -31,7 +31,7 @@ def _several(scenario: Scenario) -> Iterable[int]:
 CONTEXT_RULES: list[Rule] = [
     rule_against(
         "E350",
-        "only fused kernels run under context parallelism (Transformer Engine)",
+        "Transformer Engine supports context parallelism only in fused attention",
         {"attention_backend": ["fused"], "parallelism.context": [1]},
         lambda one: one.parallelism.context > 1 and one.attention_backend != "fused",
         "parallelism.context is {one.parallelism.context} while attention_backend is "
@@ -40,13 +40,13 @@ CONTEXT_RULES: list[Rule] = [
     ),
     rule_against(
         "E351",
-        "one rank has whole sequences and exchanges nothing",
+        "a single context-parallel rank holds whole sequences and communicates nothing",
         {"parallelism.context_communication": ["p2p"], "parallelism.context": _several},
         lambda one: one.parallelism.context < 2 and one.parallelism.context_communication != "p2p",
     ),
     rule_against(
         "E352",
-        "only a2a+p2p has groups of two sizes",
+        "only a2a+p2p splits the context-parallel group into subgroups",
         {
             "parallelism.context_a2a": [None],
             "parallelism.context_communication": [_HIERARCHICAL],
@@ -58,8 +58,8 @@ CONTEXT_RULES: list[Rule] = [
     ),
     rule_against(
         "E357",
-        "with a2a a rank sees whole sequences; p2p refuses a window (Transformer Engine), and "
-        "keys gathered for a window are not simulated",
+        "a window needs a2a, which gives each rank whole sequences; Transformer Engine refuses a "
+        "window with p2p, and all_gather with a window is not simulated",
         {"parallelism.context_communication": ["a2a"], "model.attention_window": [None]},
         lambda one: (
             one.parallelism.context > 1
@@ -72,8 +72,8 @@ CONTEXT_RULES: list[Rule] = [
     ),
     rule_against(
         "E358",
-        "only keys and values that travel around rings may have heads of two sizes (Transformer "
-        "Engine)",
+        "the key and value heads of latent attention differ in size, which Transformer Engine "
+        "supports only with p2p and a2a+p2p",
         {
             "parallelism.context_communication": ["p2p", _HIERARCHICAL],
             "model.latent_attention": [None],
@@ -91,7 +91,7 @@ CONTEXT_RULES: list[Rule] = [
 _rule = registering(CONTEXT_RULES)
 
 
-@_rule("E353", "each rank has two slices of every sequence, of equal lengths")
+@_rule("E353", "each context-parallel rank holds two slices of every sequence, all of equal length")
 def _sequence_split_by_context(scenario: Scenario) -> Violation | None:
     length, ranks = scenario.model.seq_length, scenario.parallelism.context
     if ranks == 1 or length % (_SLICES * ranks) == 0:
@@ -106,7 +106,11 @@ def _sequence_split_by_context(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E354", "sequence parallelism divides a rank's part of each sequence over tensor ranks")
+@_rule(
+    "E354",
+    "sequence parallelism shards the tokens of a context-parallel rank over its tensor-parallel "
+    "ranks",
+)
 def _part_split_by_tensor(scenario: Scenario) -> Violation | None:
     split, length = scenario.parallelism, scenario.model.seq_length
     divides = length % split.tensor == 0 and length % (_SLICES * split.context) == 0
@@ -124,7 +128,10 @@ def _part_split_by_tensor(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E355", "neighbours exchange tokens for heads, and there are several such neighbourhoods")
+@_rule(
+    "E355",
+    "a2a+p2p needs several all-to-all subgroups of at least 2 ranks each, with rings between them",
+)
 def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
     if split.context_communication != _HIERARCHICAL or split.context < _SLICES:
@@ -132,10 +139,10 @@ def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
     proper = divisors(split.context)[1:-1]
     if split.context_a2a in proper:
         return None
-    given = "not given" if split.context_a2a is None else str(split.context_a2a)
+    given = "not set" if split.context_a2a is None else str(split.context_a2a)
     return Violation(
-        f"parallelism.context_a2a is {given}, not a divisor of parallelism.context "
-        f"({split.context}) between 1 and {split.context}",
+        f"parallelism.context_a2a is {given}, but must be a divisor of parallelism.context other "
+        f"than 1 and {split.context}",
         {
             "parallelism.context_a2a": proper,
             "parallelism.context": near_multiples(split.context, split.context_a2a or 1),
@@ -145,7 +152,7 @@ def _neighbours_divide_context(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E356", "all-to-alls give each rank whole heads of queries and of keys")
+@_rule("E356", "the all-to-all gives each context-parallel rank whole query and key heads")
 def _heads_split_by_context(scenario: Scenario) -> Violation | None:
     split, groups = scenario.parallelism, scenario.model.num_query_groups
     field = {"a2a": "context", _HIERARCHICAL: "context_a2a"}.get(split.context_communication)
@@ -162,7 +169,7 @@ def _heads_split_by_context(scenario: Scenario) -> Violation | None:
         "context_a2a": sorted(other, key=lambda one: abs(one - ranks)),
     }
     return Violation(
-        f"parallelism.{field} is {ranks}, which does not divide the {heads} heads of keys of each "
+        f"parallelism.{field} is {ranks}, which does not divide the {heads} key heads per "
         f"tensor-parallel rank (model.num_query_groups {groups} / parallelism.tensor "
         f"{split.tensor})",
         {

@@ -1,4 +1,4 @@
-"""Combinations of options of data parallelism that the frameworks refuse.
+"""Rules of data parallelism: combinations of options that the frameworks refuse.
 
 Sources: Megatron-LM's training/arguments.py and core/pipeline_parallel/schedules.py; PyTorch's
 torch/distributed/fsdp/_fully_shard.
@@ -15,13 +15,13 @@ from simtrain.scenario.violation import rule_against
 
 
 def _reduces_in_buckets(scenario: Scenario) -> bool:
-    """Whether the gradients of all microbatches are reduced in buckets beside the last backward."""
-    divided = scenario.overlap.data_parallel and scenario.memory.zero_stage < 2
-    return divided and _has_replicas(scenario)
+    """Whether gradients are reduced in buckets that overlap with the last backward pass."""
+    overlaps = scenario.overlap.data_parallel and scenario.memory.zero_stage < 2
+    return overlaps and _has_replicas(scenario)
 
 
 def _has_replicas(scenario: Scenario) -> bool:
-    """Whether several ranks hold the same parameters, of experts or of all else."""
+    """Whether several ranks hold the same parameters, either of experts or of the other layers."""
     split = scenario.parallelism
     ranks = split.data * split.context
     experts = split.expert * split.ranks_of_expert if scenario.model.experts else split.tensor
@@ -33,32 +33,32 @@ def _several_replicas(scenario: Scenario) -> Iterable[int]:
 
 
 def _replicas(scenario: Scenario) -> Iterable[int]:
-    """Numbers of replicas that can divide states, the nearest to the scenario's first."""
+    """Legal values of memory.shard_over, the nearest first."""
     given, data = scenario.memory.shard_over or 2, scenario.parallelism.data
     return near_divisors(given, data, at_least=_least_replicas(scenario))
 
 
 def _least_replicas(scenario: Scenario) -> int:
-    """One replica divides states if it has several ranks that divide sequences."""
+    """The least legal memory.shard_over: one replica can shard states over its context ranks."""
     return 2 if scenario.parallelism.context == 1 else 1
 
 
 def _dividing_ranks(scenario: Scenario) -> int:
-    """Ranks that divide a parameter between them."""
+    """Ranks over which each parameter is sharded."""
     split = scenario.parallelism
     return (scenario.memory.shard_over or split.data) * split.context
 
 
 def _resharding_ranks(scenario: Scenario) -> Iterable[object]:
-    """What can stand for a number of ranks over which parameters cannot be divided."""
+    """Legal values of memory.reshard_after_forward, the nearest number first, then true."""
     divides = _dividing_ranks(scenario)
     reshards = scenario.memory.reshard_after_forward
     near = near_divisors(int(reshards), divides, at_least=2)
     return [*(one for one in near if one < divides), True]
 
 
-def _does_not_reshard(scenario: Scenario) -> bool:
-    """Whether parameters cannot be divided over as many ranks as said between two passes."""
+def _cannot_reshard(scenario: Scenario) -> bool:
+    """Whether memory.reshard_after_forward is a number of ranks that cannot shard a parameter."""
     reshards = scenario.memory.reshard_after_forward
     if isinstance(reshards, bool):
         return False
@@ -67,28 +67,30 @@ def _does_not_reshard(scenario: Scenario) -> bool:
 
 
 def _fully_shards_pipeline(scenario: Scenario) -> bool:
-    """Whether parameters are divided within the stages of a pipeline."""
+    """Whether fully_shard shards the parameters of pipeline stages."""
     return scenario.fully_shards and scenario.parallelism.pipeline > 1
 
 
 DATA_PARALLEL_RULES = [
     rule_against(
         "E360",
-        "parameters are gathered in the buckets in which their gradients are reduced "
+        "parameters are gathered in the buckets of the overlapped gradient reduction "
         "(--overlap-param-gather needs --overlap-grad-reduce)",
         {"overlap.parameter_gather": [False], "overlap.data_parallel": [True]},
         lambda one: one.overlap.parameter_gather and not one.overlap.data_parallel,
     ),
     rule_against(
         "E361",
-        "only the distributed optimizer gathers parameters beside the next forward pass; "
-        "stage 0 gathers none, stage 2 at once, stage 3 within every pass",
+        "only the distributed optimizer (stage 1) overlaps the gather of parameters with the next "
+        "forward pass; stage 0 gathers nothing, stage 2 gathers all parameters after the "
+        "optimizer, and stage 3 gathers them within every pass",
         {"overlap.parameter_gather": [False], "memory.zero_stage": [1]},
         lambda one: one.overlap.parameter_gather and one.memory.zero_stage != 1,
     ),
     rule_against(
         "E362",
-        "buckets exist where gradients are reduced once an iteration, beside the backward pass",
+        "gradients are reduced in buckets only if several replicas reduce them once per iteration, "
+        "overlapped with the backward pass",
         {
             "overlap.gradient_buckets": ["layer"],
             "overlap.data_parallel": [True],
@@ -102,7 +104,8 @@ DATA_PARALLEL_RULES = [
     ),
     rule_against(
         "E363",
-        "stages are aligned that start to reduce their gradients beside the backward pass",
+        "only pipeline stages that overlap the gradient reduction with the backward pass can be "
+        "aligned",
         {
             "overlap.align_gradient_reduction": [False],
             "overlap.data_parallel": [True],
@@ -113,14 +116,14 @@ DATA_PARALLEL_RULES = [
             one.overlap.align_gradient_reduction
             and (one.parallelism.pipeline < 2 or not _reduces_in_buckets(one))
         ),
-        "overlap.align_gradient_reduction is true, but no two stages reduce gradients beside their "
-        "backward passes",
+        "overlap.align_gradient_reduction is true, but there are no two stages that overlap the "
+        "gradient reduction with the backward pass",
         ("overlap.align_gradient_reduction", "overlap.data_parallel", "parallelism.pipeline"),
     ),
     rule_against(
         "E364",
-        "only the interleaved schedule starts to gather ahead, chunk by chunk "
-        "(Megatron-LM turns --align-param-gather off in the others)",
+        "only the interleaved schedule gathers parameters ahead, chunk by chunk (Megatron-LM turns "
+        "--align-param-gather off in the other schedules)",
         {
             "overlap.align_parameter_gather": [False],
             "overlap.parameter_gather": [True],
@@ -130,13 +133,13 @@ DATA_PARALLEL_RULES = [
             one.overlap.align_parameter_gather
             and not (one.overlap.parameter_gather and one.schedule == "interleaved")
         ),
-        "overlap.align_parameter_gather is true, but no interleaved chunks gather parameters "
-        "beside forward passes",
+        "overlap.align_parameter_gather is true, but no interleaved chunks overlap the gather of "
+        "parameters with forward passes",
         ("overlap.align_parameter_gather", "overlap.parameter_gather", "parallelism.interleave"),
     ),
     rule_against(
         "E365",
-        "equal parts of the replicas divide states, two ranks of them at least",
+        "states are sharded over groups of replicas of equal size, each with at least 2 ranks",
         {
             "memory.shard_over": lambda one: [*_replicas(one), None],
             "parallelism.data": [],
@@ -148,20 +151,20 @@ DATA_PARALLEL_RULES = [
                 or one.parallelism.data % one.memory.shard_over != 0
             )
         ),
-        "memory.shard_over is {one.memory.shard_over}, which is no part of parallelism.data "
-        "({one.parallelism.data})",
+        "memory.shard_over is {one.memory.shard_over}, which cannot shard states over "
+        "parallelism.data ({one.parallelism.data}) replicas",
         ("memory.shard_over", "parallelism.data"),
     ),
     rule_against(
         "E366",
-        "without ZeRO (or the distributed optimizer) every replica holds all states",
+        "without ZeRO (or the distributed optimizer), every replica holds all states unsharded",
         {"memory.shard_over": [None], "memory.zero_stage": [1]},
         lambda one: one.memory.shard_over is not None and not one.memory.zero_stage,
         "memory.shard_over is {one.memory.shard_over} while memory.zero_stage is 0",
     ),
     rule_against(
         "E367",
-        "only parameters that are gathered beside compute come ahead of it",
+        "only gathers that overlap with compute can run ahead of it",
         {
             "overlap.prefetch": [1],
             "memory.zero_stage": [3],
@@ -171,13 +174,13 @@ DATA_PARALLEL_RULES = [
             one.overlap.prefetch != 1
             and not (one.memory.zero_stage == 3 and one.overlap.data_parallel)
         ),
-        "overlap.prefetch is {one.overlap.prefetch}, but no parameters are gathered beside compute",
+        "overlap.prefetch is {one.overlap.prefetch}, but no parameters are gathered during compute",
         ("overlap.prefetch", "memory.zero_stage", "overlap.data_parallel"),
     ),
     rule_against(
         "E368",
-        "only parameters that are gathered for each pass can stay; with gpipe another forward pass "
-        "comes before the backward pass",
+        "only stage 3 gathers parameters for each pass and can keep them until the backward pass; "
+        "with gpipe, other forward passes run in between",
         {
             "memory.reshard_after_forward": [True],
             "memory.zero_stage": [3],
@@ -194,40 +197,40 @@ DATA_PARALLEL_RULES = [
     ),
     rule_against(
         "E369",
-        "an equal part of the ranks that divide a parameter, and two at least, divide it between a "
-        "forward pass and its backward pass (fully_shard)",
+        "between forward and backward pass, fully_shard shards a parameter over groups of equal "
+        "size, with at least 2 ranks and fewer than those that shard it otherwise",
         {"memory.reshard_after_forward": _resharding_ranks, "memory.shard_over": []},
-        _does_not_reshard,
-        "memory.reshard_after_forward is {one.memory.reshard_after_forward}, which is no part of "
-        "the replicas that divide parameters",
+        _cannot_reshard,
+        "memory.reshard_after_forward is {one.memory.reshard_after_forward}, which is not a proper "
+        "divisor (2 or more) of the ranks that shard parameters",
         ("memory.reshard_after_forward",),
     ),
     rule_against(
         "E370",
-        "without divided gradients only the last microbatch's backward pass is followed by a "
-        "reduction in any case",
+        "without sharded gradients (stages 0 and 1), gradients are always reduced only after the "
+        "last microbatch",
         {"memory.reduce_every_microbatch": [True], "memory.zero_stage": [2, 3]},
         lambda one: not one.memory.reduce_every_microbatch and one.memory.zero_stage < 2,
     ),
     rule_against(
         "E379",
-        "torch.distributed.pipelining adds up the gradients of all microbatches, and then reduces "
-        "them (stage.py, perform_reduce_grad)",
+        "torch.distributed.pipelining accumulates the gradients of all microbatches and then "
+        "reduces them once (stage.py, perform_reduce_grad)",
         {"memory.reduce_every_microbatch": [False], "parallelism.pipeline": [1]},
         lambda one: _fully_shards_pipeline(one) and one.memory.reduce_every_microbatch,
     ),
     rule_against(
         "E397",
-        "torchtitan ties no embeddings in a pipeline (its pipeline stages hold other parameters)",
+        "torchtitan does not support tied embeddings in a pipeline: the first and the last stage "
+        "hold separate parameters",
         {"model.tied_embeddings": [False], "parallelism.pipeline": [1]},
         lambda one: _fully_shards_pipeline(one) and one.model.shares_embedding,
-        "the first and the last stage of {one.parallelism.pipeline} share an embedding that "
-        "fully_shard divides",
+        "model.tied_embeddings or multi-token prediction makes the first and the last of "
+        "{one.parallelism.pipeline} stages share an embedding that fully_shard shards",
     ),
     rule_against(
         "E398",
-        "in a pipeline, from which ranks the next forward pass would gather parameters is not "
-        "simulated",
+        "resharding to a smaller group between the passes of a pipeline is not simulated",
         {"memory.reshard_after_forward": [False, True], "parallelism.pipeline": [1]},
         lambda one: (
             _fully_shards_pipeline(one) and not isinstance(one.memory.reshard_after_forward, bool)
@@ -235,11 +238,11 @@ DATA_PARALLEL_RULES = [
     ),
     rule_against(
         "E378",
-        "fully_shard offloads parameters and gradients with the optimizer states "
+        "fully_shard offloads parameters and gradients together with the optimizer states "
         "(CPUOffloadPolicy), which is not simulated",
         {"memory.offload_optimizer": [False], "software.fully_shard": [False]},
         lambda one: one.fully_shards and one.memory.offload_optimizer,
-        "memory.offload_optimizer is true while the software stack divides parameters by "
+        "memory.offload_optimizer is true while the software stack shards parameters with "
         "fully_shard",
         ("memory.offload_optimizer", "software.stack"),
     ),

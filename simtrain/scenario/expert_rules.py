@@ -1,8 +1,9 @@
-"""What Megatron-LM refuses of experts and of how they are divided, and what it accepts.
+"""Rules of experts and of expert parallelism: what Megatron-LM refuses, and legal alternatives.
 
 Sources: Megatron-LM's transformer_config.py (`__post_init__`), arguments.py, parallel_state.py and
-core/transformer/moe. Two things that it lets pass are refused here: an imbalance that no rank can
-have, and settings that no layer would read. What is not simulated says so.
+core/transformer/moe. Two rules go beyond Megatron-LM: they refuse an imbalance that no rank can
+have, and settings that have no effect. The reason of a rule says if a legal setting is not
+simulated.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _rule = registering(EXPERT_RULES)
 
 
 def _if_experts(is_broken: Callable[[Scenario, Experts], object]) -> Callable[[Scenario], object]:
-    """A condition that models without experts never meet."""
+    """Restrict a condition to models with experts."""
     return lambda one: one.model.experts is not None and is_broken(one, one.model.experts)
 
 
@@ -28,7 +29,7 @@ def _ranks_of_a_stage(scenario: Scenario) -> int:
     return scenario.parallelism.mesh().size("tp", "cp", "dp")
 
 
-@_rule("E470", "only the weights of experts are divided by expert parallelism")
+@_rule("E470", "expert parallelism shards only the weights of experts")
 def _expert_parallelism_needs_experts(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
     defaults: dict[str, tuple[object, object]] = {
@@ -44,7 +45,7 @@ def _expert_parallelism_needs_experts(scenario: Scenario) -> Violation | None:
     return Violation(message, {**changed, "model.experts": []})
 
 
-@_rule("E471", "every expert rank holds the same whole number of experts")
+@_rule("E471", "every expert-parallel rank holds the same whole number of experts")
 def _experts_split_by_ranks(scenario: Scenario) -> Violation | None:
     experts, ranks = scenario.model.experts, scenario.parallelism.expert
     if experts is None or experts.num % ranks == 0:
@@ -58,7 +59,9 @@ def _experts_split_by_ranks(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E472", "the ranks of a stage hold all experts a whole number of times (parallel_state.py)")
+@_rule(
+    "E472", "the ranks of a stage hold a whole number of copies of all experts (parallel_state.py)"
+)
 def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
     split, ranks = scenario.parallelism, _ranks_of_a_stage(scenario)
     own = split.expert * split.ranks_of_expert
@@ -80,12 +83,12 @@ def _stage_split_by_experts(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E473", "ranks that share an expert split its weights by columns")
+@_rule("E473", "the ranks of an expert shard its weights by columns")
 def _expert_split_by_tensor(scenario: Scenario) -> Violation | None:
     return _columns(scenario, "ffn_hidden_size", "expert_tensor")
 
 
-@_rule("E474", "tensor parallelism splits the shared expert's weights by columns")
+@_rule("E474", "tensor parallelism shards the weights of the shared expert by columns")
 def _shared_split_by_tensor(scenario: Scenario) -> Violation | None:
     return _columns(scenario, "shared_ffn_hidden_size", "tensor")
 
@@ -106,7 +109,7 @@ def _columns(scenario: Scenario, size: str, axis: str) -> Violation | None:
     )
 
 
-@_rule("E475", "a token goes to different experts")
+@_rule("E475", "the router sends a token to top_k different experts")
 def _top_k_within_experts(scenario: Scenario) -> Violation | None:
     experts = scenario.model.experts
     if experts is None or experts.top_k <= experts.num:
@@ -117,15 +120,15 @@ def _top_k_within_experts(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E476", "a model with experts has them in some layer")
+@_rule("E476", "at least one layer must have experts; otherwise the section has no effect")
 def _some_layer_has_experts(scenario: Scenario) -> Violation | None:
     experts, layers = scenario.model.experts, scenario.model.num_layers
     if experts is None or any(map(experts.has_layer, range(layers))):
         return None
     first, step = experts.first_dense_layers, experts.layer_frequency
     return Violation(
-        f"no layer has experts: of {layers} layers the first {first} are dense, and of the others "
-        f"every {step}th has experts",
+        f"no layer has experts: the first {first} of {layers} layers are dense, and of the others "
+        f"only layers with a number divisible by {step} have experts",
         {
             "model.experts.first_dense_layers": [(layers - 1) // step * step, 0],
             "model.experts.layer_frequency": [1],
@@ -133,19 +136,27 @@ def _some_layer_has_experts(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E477", "no layer has an MLP of model.ffn_hidden_size; an expert's size is its own field")
+@_rule(
+    "E477",
+    "model.ffn_hidden_size is the size of a dense MLP; the size of an expert is "
+    "model.experts.ffn_hidden_size",
+)
 def _dense_size_is_read(scenario: Scenario) -> Violation | None:
     model = scenario.model
     if model.has_dense_layers or "ffn_hidden_size" not in model.model_fields_set:
         return None
     return Violation(
-        f"model.ffn_hidden_size is {model.ffn_hidden_size}, but all layers have experts, with "
-        "model.experts.ffn_hidden_size",
+        f"model.ffn_hidden_size is {model.ffn_hidden_size}, but every layer has experts "
+        "instead of a dense MLP",
         {"model.ffn_hidden_size": [LEFT_OUT], "model.experts.first_dense_layers": [1]},
     )
 
 
-@_rule("E478", "ranks of the same place in a stage hold the same experts (parallel_state.py)")
+@_rule(
+    "E478",
+    "in this order of ranks, Megatron-LM needs as many replicas of the experts as of the rest of "
+    "the model (parallel_state.py)",
+)
 def _replicas_before_stages(scenario: Scenario) -> Violation | None:
     split, mesh = scenario.parallelism, scenario.parallelism.mesh()
     experts = scenario.expert_mesh(mesh)
@@ -163,7 +174,11 @@ def _replicas_before_stages(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E479", "gradients are divided within passes over one group, for experts and all others")
+@_rule(
+    "E479",
+    "ZeRO stages 2 and 3 are simulated only if experts and the rest of the model have equally many "
+    "replicas",
+)
 def _one_group_of_replicas(scenario: Scenario) -> Violation | None:
     mesh, stage = scenario.parallelism.mesh(), scenario.memory.zero_stage
     experts = scenario.expert_mesh(mesh)
@@ -173,13 +188,13 @@ def _one_group_of_replicas(scenario: Scenario) -> Violation | None:
         return None
     return Violation(
         f"memory.zero_stage is {stage} while experts have {experts.data_group.num_ranks} replicas "
-        f"and the rest of the model {mesh.data_group.num_ranks}, which is not simulated",
+        f"and the rest of the model {mesh.data_group.num_ranks}",
         {"memory.zero_stage": [1, 0], "parallelism.expert": [1]},
     )
 
 
 def _ranks_of_copy(scenario: Scenario) -> int:
-    """Ranks of a stage that together hold one copy of its states."""
+    """Ranks of a stage that together hold one copy of its states, without experts."""
     split = scenario.parallelism
     return (scenario.memory.shard_over or split.data) * split.context * split.tensor
 
@@ -192,7 +207,8 @@ def _expert_ranks(scenario: Scenario) -> int:
 EXPERT_RULES += [
     rule_against(
         "E480",
-        "with tensor parallelism each rank routes its own tokens (arguments.py)",
+        "with tensor parallelism, each rank routes its own tokens, which sequence parallelism "
+        "assigns (arguments.py)",
         {"parallelism.sequence_parallel": [True], "parallelism.tensor": [1]},
         _if_experts(
             lambda one, _: one.parallelism.tensor > 1 and not one.parallelism.sequence_parallel
@@ -211,7 +227,8 @@ EXPERT_RULES += [
     ),
     rule_against(
         "E482",
-        "only the dispatch by all-to-alls drops and pads tokens (transformer_config.py)",
+        "Megatron-LM drops and pads tokens only with the all-to-all dispatcher "
+        "(transformer_config.py)",
         {"parallelism.expert_dispatch": ["all_to_all"], "model.experts.capacity_factor": [None]},
         _if_experts(
             lambda one, experts: (
@@ -221,13 +238,14 @@ EXPERT_RULES += [
     ),
     rule_against(
         "E483",
-        "padded experts all have the same load",
+        "a capacity factor pads every expert to the same load",
         {"model.experts.imbalance": [1.0], "model.experts.capacity_factor": [None]},
         _if_experts(lambda one, experts: experts.capacity_factor and experts.imbalance > 1),
     ),
     rule_against(
         "E484",
-        "the fullest of some expert ranks has all tokens at most, and one rank has the mean",
+        "the most loaded of n expert-parallel ranks has at most all tokens, which is n times the "
+        "mean",
         {
             "model.experts.imbalance": lambda one: [float(one.parallelism.expert)],
             "parallelism.expert": [],
@@ -236,7 +254,7 @@ EXPERT_RULES += [
     ),
     rule_against(
         "E485",
-        "the router computes in the type of the model or in fp32",
+        "the router computes in the dtype of the model or in fp32",
         {"model.experts.router_dtype": ["fp32"], "precision.compute": ["bf16"]},
         _if_experts(
             lambda one, experts: (
@@ -246,7 +264,7 @@ EXPERT_RULES += [
     ),
     rule_against(
         "E486",
-        "the ranks that divide one copy of all other states hold whole copies of the experts "
+        "the ranks that shard one copy of the other states hold whole copies of the experts "
         "(torchtitan's efsdp is fsdp x tp / (ep x etp))",
         {
             "memory.shard_over": lambda one: [
@@ -260,13 +278,13 @@ EXPERT_RULES += [
         _if_experts(
             lambda one, _: one.memory.shard_over and _ranks_of_copy(one) % _expert_ranks(one)
         ),
-        "memory.shard_over is {one.memory.shard_over}, whose ranks hold no whole copies of the "
-        "experts of parallelism.expert {one.parallelism.expert}",
+        "memory.shard_over is {one.memory.shard_over} replicas, which do not hold a whole number "
+        "of copies of the experts (parallelism.expert is {one.parallelism.expert})",
         ("memory.shard_over", "parallelism.expert"),
     ),
     rule_against(
         "E488",
-        "the gate weighs the shared expert",
+        "the gate scales the output of the shared expert",
         {"model.experts.shared_gate": [False], "model.experts.shared_ffn_hidden_size": []},
         _if_experts(
             lambda one, experts: experts.shared_gate and not experts.shared_ffn_hidden_size
@@ -274,7 +292,8 @@ EXPERT_RULES += [
     ),
     rule_against(
         "E489",
-        "the shared expert runs beside the all-to-alls of the others (transformer_config.py)",
+        "the shared expert overlaps with the all-to-alls of the routed experts "
+        "(transformer_config.py)",
         {"overlap.shared_expert": [False], "parallelism.expert_dispatch": ["all_to_all"]},
         lambda one: (
             one.overlap.shared_expert
@@ -284,7 +303,8 @@ EXPERT_RULES += [
                 or one.parallelism.expert_dispatch != "all_to_all"
             )
         ),
-        "overlap.shared_expert is true without a shared expert, or without all-to-alls",
+        "overlap.shared_expert is true, but the model has no shared expert or the dispatch is not "
+        "all_to_all",
         ("overlap.shared_expert",),
     ),
 ]

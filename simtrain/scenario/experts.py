@@ -1,4 +1,4 @@
-"""The section of a model that says which layers have experts, and how tokens find them."""
+"""The section `model.experts`: experts of a layer, and how the router uses them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,29 @@ _Number = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
 
 
 class Experts(Section):
-    """Experts instead of the MLP of a layer: a router sends each token to a few of them.
+    """Experts that replace the MLP of a layer; a router sends each token to top_k of them.
 
-    Names and meaning are Megatron-LM's (core/transformer/moe):
+    Names and meaning follow Megatron-LM (core/transformer/moe):
 
-    num: experts of a layer, on all ranks together.
-    top_k: experts to which each token goes.
-    ffn_hidden_size: size of one expert, as the model's `ffn_hidden_size` is that of a dense MLP.
-    shared_ffn_hidden_size: size of an expert that takes every token, too; 0 for none.
-    shared_gate: a gate of one column weighs the shared expert (Qwen2-MoE).
-    first_dense_layers: layers without experts at the start of the model (3 in DeepSeek-V3).
-    layer_frequency: layers whose number is a multiple of it have experts (--moe-layer-freq); 1 for
-        all.
-    capacity_factor: each expert takes this multiple of its mean load from each rank: more tokens
-        are dropped, and missing ones are padding (--moe-pad-expert-input-to-capacity). Without it
-        no token is dropped.
-    router_dtype: dtype of the router's product and of its gradients.
-    imbalance: load of the expert rank with the most tokens over the mean; the simulated ranks have
-        it.
+    num: number of experts of a layer, over all ranks.
+    top_k: number of experts that process each token.
+    ffn_hidden_size: columns of the first product of one expert; a gated activation has two products
+        of this size, as in `model.ffn_hidden_size`.
+    shared_ffn_hidden_size: columns of the shared expert, which processes every token; 0 (default)
+        for no shared expert.
+    shared_gate: true if a gate of one column scales the output of the shared expert (Qwen2-MoE);
+        false by default.
+    first_dense_layers: number of layers at the start of the model with an MLP instead of experts; 0
+        by default, 3 in DeepSeek-V3.
+    layer_frequency: after the first dense layers, only layers with a number divisible by this have
+        experts, counted from 0 (--moe-layer-freq). The default 1 gives every layer experts.
+    capacity_factor: tokens that each expert takes from each rank, as a multiple of the mean;
+    further
+        tokens are dropped, missing ones are padded (--moe-pad-expert-input-to-capacity). By default
+        (null), no token is dropped.
+    router_dtype: dtype of the router's product and of its gradients; bf16 by default.
+    imbalance: tokens of the most loaded expert-parallel rank, as a multiple of the mean; 1.0 by
+        default. All simulated ranks have this load.
     """
 
     other_names: ClassVar[Mapping[str, str]] = EXPERT_NAMES
@@ -52,5 +57,5 @@ class Experts(Section):
     imbalance: Annotated[float, Field(ge=1, le=1e6)] = Field(default=1.0, examples=[1.2])
 
     def has_layer(self, number: int) -> bool:
-        """Whether the layer with this number, from 0 up, has experts."""
+        """Whether a layer, counted from 0, has experts."""
         return number >= self.first_dense_layers and number % self.layer_frequency == 0

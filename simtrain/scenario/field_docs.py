@@ -1,4 +1,4 @@
-"""What each field of a scenario means, read from the docstrings of its sections."""
+"""Descriptions of the fields of a scenario, parsed from the docstrings of its sections."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 
 from pydantic import BaseModel
 
-# "name: text" or "name, name: text" at the start of a line; more of the text is indented.
+# "name: text" or "name, name: text" at the start of a line; continuation lines are indented.
 _ENTRY = re.compile(r"^([a-z]\w*(?:, [a-z]\w*)*): (.*(?:\n +.*)*)", re.MULTILINE)
 
 
 def summary(section: type[BaseModel]) -> str:
-    """The first line of a section's docstring."""
+    """Return the first line of a section's docstring."""
     return inspect.getdoc(section).partition("\n")[0]  # type: ignore[union-attr]
 
 
 def descriptions(section: type[BaseModel]) -> dict[str, str]:
-    """The text of each field that the docstring describes, by its name in files."""
+    """Return the description of each field in a section's docstring, by field name."""
     doc = inspect.getdoc(section) or ""
     return {
         name: " ".join(text.split())
@@ -27,12 +27,12 @@ def descriptions(section: type[BaseModel]) -> dict[str, str]:
 
 
 def name_in_files(section: type[BaseModel], name: str) -> str:
-    """The name by which files give a field: `global` for `global_`."""
+    """Return the name of a field in scenario files, such as `global` for `global_`."""
     return str(section.model_fields[name].validation_alias or name)
 
 
 def section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """The section that a field holds, if it holds one."""
+    """Return the section class of a field, or None if the field is a plain value."""
     annotation = section.model_fields[name].annotation
     for kind in (annotation, *getattr(annotation, "__args__", ())):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -41,5 +41,5 @@ def section_of(section: type[BaseModel], name: str) -> type[BaseModel] | None:
 
 
 def capitalized(text: str) -> str:
-    """The text as a sentence of its own."""
+    """Return a text with an upper-case first letter."""
     return text[:1].upper() + text[1:]

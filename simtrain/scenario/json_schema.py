@@ -1,4 +1,4 @@
-"""The JSON schema of scenario files, by which editors complete and check them."""
+"""JSON schema of scenario files, for completion and checks in editors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from simtrain.scenario.words import MEANT_BY_A_WORD
 
 
 def scenario_schema() -> dict[str, Any]:
-    """The schema, with a description of every field.
+    """Return the JSON schema of scenarios, with a description of every field.
 
-    It knows names, types and limits of single values. The rules on their combination are those of
-    `simtrain.scenario.check_scenario`.
+    The schema covers names, types and limits of single values. `check_scenario` also checks the
+    rules on combinations of values.
     """
     schema = Scenario.model_json_schema(by_alias=True)
     sections = schema["$defs"] | {Scenario.__name__: schema}
@@ -42,7 +42,7 @@ def _describe(schema: dict[str, Any], section: type[BaseModel]) -> None:
     schema["description"] = summary(section)
     texts = descriptions(section)
     for name, field in schema["properties"].items():
-        # Examples are written for the fixes of errors ("2 or auto"), not as values.
+        # Examples are prose for error messages ("2 or auto"), not values.
         field.pop("examples", None)
         field.pop("title", None)
         field["description"] = capitalized(texts[name])

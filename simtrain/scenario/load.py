@@ -1,4 +1,4 @@
-"""From a scenario file, or the name of a shipped one, to a scenario that may be simulated."""
+"""Load scenarios from files, or by the name of a scenario that comes with simtrain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = (
     """Load a scenario, with overrides such as "parallelism.tensor=4", and check every rule.
 
     Raises:
-        InputError: all that is wrong with the file, the overrides, or the combination of values.
+        InputError: every problem of the file, the overrides and the combination of values.
     """
     scenario = load_unchecked(path_or_name, overrides)
     check_scenario(scenario)
@@ -25,10 +25,10 @@ def load_scenario(path_or_name: str | pathlib.Path, overrides: Iterable[str] = (
 
 
 def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = ()) -> Scenario:
-    """As `load_scenario`, but its combination of values may break rules: a start, to be changed.
+    """Load a scenario without checking the rules on combinations of values.
 
     Raises:
-        InputError: all that is wrong with the file, the overrides, or single values.
+        InputError: every problem of the file, the overrides and single values.
     """
     path = find_scenario(path_or_name)
     document = read_scenario(path)
@@ -41,25 +41,25 @@ def load_unchecked(path_or_name: str | pathlib.Path, overrides: Iterable[str] = 
 
 
 def read_scenario(path: pathlib.Path) -> Document:
-    """The document of a scenario file.
+    """Read the document of a scenario file.
 
     Raises:
-        InputError: it cannot be read, or is the file of a sweep.
+        InputError: the file cannot be read, or is a sweep.
     """
     document = load_document(path)
     if "axes" in document.data and "model" not in document.data:
         raise InputError.of(
             "E116",
-            "this is a sweep, not a scenario",
+            "this file is a sweep, not a scenario",
             document.positions.of_key(("axes",)),
-            f"simtrain sweep {path} --out results",
-            "a scenario has no axes",
+            f"run simtrain sweep {path} --out results",
+            "only sweeps have axes",
         )
     return with_cluster_beside(document, str(path))
 
 
 def with_cluster_beside(document: Document, file: str) -> Document:
-    """The document of a scenario that stands in a file, to which its cluster's path is relative."""
+    """Resolve the path of a scenario's cluster relative to the scenario's file."""
     cluster = document.data.get("cluster")
     if not isinstance(cluster, str):
         return document

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from simtrain.scenario.model import MAX_COUNT, Count
 from simtrain.scenario.section import Section
 
-# On, off, or a number, such as of ranks.
+# On, off, or a number.
 _FlagOrCount = Annotated[
     Annotated[int, Field(ge=1, le=MAX_COUNT), Tag("count")] | Annotated[bool, Tag("flag")],
     Discriminator(lambda value: "flag" if isinstance(value, bool) else "count"),
@@ -17,26 +17,28 @@ _FlagOrCount = Annotated[
 
 
 class MemoryOptions(Section):
-    """What else trades time for memory.
+    """Options that trade time for memory, besides recompute.
 
-    zero_stage: states that are divided over the replicas: none (0), optimizer states (1,
-        Megatron-LM's distributed optimizer), gradients too (2), parameters too (3).
-    shard_over: replicas over which each state is divided; all by default. Other replicas hold it
-        too, and gradients are summed over them once they are divided: PyTorch's HSDP, or several
-        instances of Megatron-LM's distributed optimizer. Neighbouring replicas divide states, so
-        that 8 of them may share a node.
-    reshard_after_forward: with stage 3, what happens to the parameters of a layer after its forward
-        pass (PyTorch's fully_shard). true: they are freed, and gathered again for the backward
-        pass. false: they stay. A number: they are divided over this many ranks, which gather them
-        for the backward pass.
-    reduce_every_microbatch: with stages 2 and 3, each backward pass reduces its gradients. Without
-        it gradients are added whole, and only the last microbatch's backward pass reduces them
+    zero_stage: states that are sharded over the replicas: none (0, default), optimizer states (1,
+        Megatron-LM's distributed optimizer), also gradients (2), also parameters (3).
+    shard_over: number of replicas over which each state is sharded; by default (null) all of them.
+        With fewer, each group of neighbouring replicas holds a copy, and gradients are summed over
+        the groups after their reduce-scatter: PyTorch's HSDP, or Megatron-LM with several instances
+        of the distributed optimizer. With 8, a group can fit on one node.
+    reshard_after_forward: with zero_stage 3, what happens to the parameters of a layer after its
+        forward pass (PyTorch's fully_shard). true (default): they are freed and gathered again for
+        the backward pass. false: they are kept. A number: they are resharded over this number of
+        ranks, which gather them for the backward pass.
+    reduce_every_microbatch: with zero_stage 2 and 3, true (default) reduces the gradients of every
+        microbatch; false accumulates unsharded gradients and reduces them after the last microbatch
         (set_requires_gradient_sync of PyTorch's FSDPModule).
-    offload_optimizer: optimizer states live on the host, whose processors run Adam.
-    deallocate_outputs: a stage frees its output once it is sent (paper, Appendix B).
-    in_place_cross_entropy: the loss subtracts the maximum within the fp32 logits, as Megatron-LM
-        did until 2022 and does since June 2024, and not into a copy, as it did in between. By
-        default as the software stack does.
+    offload_optimizer: true keeps optimizer states on the host, where the CPUs run Adam; false by
+        default.
+    deallocate_outputs: true (default) frees the output of a stage after it is sent (paper, Appendix
+        B).
+    in_place_cross_entropy: true if the loss subtracts the maximum of the fp32 logits in place, as
+        Megatron-LM did until 2022 and does since June 2024; false if it allocates a copy. The
+        software stack sets the default.
     """
 
     zero_stage: int = Field(default=0, ge=0, le=3, examples=[1])

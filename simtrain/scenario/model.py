@@ -1,4 +1,4 @@
-"""The section of a scenario that says what is trained."""
+"""The section `model` of a scenario: the transformer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from simtrain.scenario.section import Section
 # NCCL and MPI count ranks and CUDA counts grid blocks in 32-bit integers.
 MAX_COUNT = 2**31 - 1
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
-# Every layer is recorded: so many take 7 s and 0.7 GB, so many modules of further tokens 0.5 s.
+# Every layer is recorded. The most layers take 7 s and 0.7 GB; the most modules of multi-token
+# prediction take 0.5 s.
 _MAX_LAYERS, _MAX_MODULES = 100_000, 100
 
 Activation = Literal["gelu", "swiglu", "geglu", "squared_relu"]
@@ -27,15 +28,17 @@ DropoutRate = Annotated[float, Field(ge=0, lt=1)]
 class LatentAttention(Section):
     """Multi-head latent attention (DeepSeek-V2 and V3), with Megatron-LM's names.
 
-    Queries, keys and values are projected up from latents. `model.qk_norm` is the norm of the
-    latents. Heads of queries and keys have channels with and without a position; the position is
-    always rotated, whatever `model.position_embedding` adds to the input.
+    Queries, keys and values are projected up from latents. `model.qk_norm` adds a norm of the
+    latents. A query or key head has channels without and with a rotary position embedding, for any
+    `model.position_embedding`.
 
-    q_lora_rank: channels of the queries' latent; null projects queries from the hidden size.
+    q_lora_rank: channels of the query latent; by default (null), queries are projected from the
+        hidden states.
     kv_lora_rank: channels of the latent of keys and values.
-    qk_head_dim: channels of a head of queries or keys without position.
-    qk_pos_emb_head_dim: rotated channels of a head; those of keys are shared by all heads.
-    v_head_dim: channels of a head of values.
+    qk_head_dim: channels of a query or key head without position embedding; 128 by default.
+    qk_pos_emb_head_dim: channels of a query or key head with rotary position embedding; 64 by
+        default. All key heads share them.
+    v_head_dim: channels of a value head; 128 by default.
     """
 
     q_lora_rank: Count | None = Field(default=None, examples=[1536])
@@ -46,49 +49,58 @@ class LatentAttention(Section):
 
     @property
     def query_size(self) -> int:
-        """Channels of a head of queries or keys."""
+        """Channels of a query or key head."""
         return self.qk_head_dim + self.qk_pos_emb_head_dim
 
 
 class Model(Section):
-    """A transformer; the defaults are the paper's GPT.
+    """The transformer to train; by default, the paper's GPT.
 
-    num_layers: transformer layers.
+    num_layers: number of transformer layers.
     hidden_size: channels of a token between layers.
-    num_attention_heads: heads of queries.
+    num_attention_heads: number of query heads.
     seq_length: tokens of a sequence.
-    ffn_hidden_size: columns of the first product of the MLP, 4 x hidden_size if not given. A gated
-        activation (swiglu, geglu) has two such products, gate and up, of this size each.
-    num_query_groups: heads of keys and of values.
-    kv_channels: channels of a head of queries, keys or values.
-    vocab_size: the padded vocabulary.
-    tied_embeddings: the output layer uses the embedding's table (GPT-2); otherwise it has weights
-        of its own.
-    activation: nonlinearity of the MLP; swiglu and geglu are gated.
-    normalization: kind of the norms before attention, before the MLP and after the last layer.
-    position_embedding: learned adds a table to the input, rope rotates queries and keys.
-    qk_norm: a norm over the channels of each head of queries and of keys.
-    latent_attention: queries, keys and values come from latents (Megatron-LM's
-        --multi-latent-attention); then there are neither query groups nor kv_channels.
-    attention_window: tokens that a query attends to, itself and those before it, or all (null).
-        Megatron-LM's --window-size w,0 is w + 1 here, Hugging Face's sliding_window is the same.
-    full_attention_every: with an attention_window, every which layer attends to all tokens: with 2
-        the second, the fourth, ... (Gemma 2, gpt-oss), with 6 the sixth, ... (Gemma 3). By default
-        none does. Megatron-LM's --window-attn-skip-freq.
-    biases: all products with weights have biases, except the output layer.
-    qkv_biases: biases of the product that computes queries, keys and values; by default as
-        `biases`.
-    parallel_attention_mlp: whether attention and MLP read the same input and are added to it by one
-        sum (Transformer Engine's argument of this name), with one norm for both (GPT-J, Cohere,
-        Falcon-7B) or one each (GPT-NeoX, Falcon-40B), or follow each other (none). Each keeps its
-        own collectives, as in Transformer Engine.
-    mtp_num_layers: modules after the last layer that each predict one more token (DeepSeek-V3's
-        multi-token prediction, Megatron-LM's --mtp-num-layers): norms, a projection, a transformer
-        layer, and the output layer and loss once more. They are on the last stage, which then has
-        the embedding too, and no layers of `num_layers`.
-    hidden_dropout, attention_dropout: 0 has neither kernel nor mask; any other rate takes the same
-        time and memory. Fused attention drops out within its kernel, at no cost.
-    experts: instead of the MLP in some layers, or in all; see `Experts`.
+    ffn_hidden_size: columns of the first product of the MLP; 4 x hidden_size by default. A gated
+        activation (swiglu, geglu) has two products of this size, gate and up.
+    num_query_groups: number of key heads and of value heads; num_attention_heads by default.
+    kv_channels: channels of a query, key or value head; hidden_size / num_attention_heads by
+        default.
+    vocab_size: rows of the embedding table, with padding; 51200 by default.
+    tied_embeddings: true (default) if the output layer shares the weights of the embedding (GPT-2);
+        false if it has separate weights.
+    activation: nonlinearity of the MLP; gelu by default. swiglu and geglu are gated.
+    normalization: kind of the norms before attention, before the MLP and after the last layer;
+        layer_norm by default.
+    position_embedding: kind of position embedding. learned (default) adds a trained table to the
+    input, rope rotates queries
+        and keys, and none does neither.
+    qk_norm: true adds a norm over the channels of each query head and each key head; false by
+        default.
+    latent_attention: sizes of multi-head latent attention (Megatron-LM's --multi-latent-attention),
+        which has no query groups and no kv_channels; null (default) for plain attention.
+    attention_window: number of tokens that a query attends to, including itself; by default (null)
+        all earlier tokens. Megatron-LM's --window-size w,0 is w + 1 here; Hugging Face's
+        sliding_window has the same value.
+    full_attention_every: with attention_window, every nth layer attends to all tokens
+        (Megatron-LM's --window-attn-skip-freq): 2 in Gemma 2 and gpt-oss, 6 in Gemma 3. By default
+        (null), every layer has the window.
+    biases: true (default) if every linear layer except the output layer has a bias.
+    qkv_biases: true if the linear layer that computes queries, keys and values has a bias; equal to
+        `biases` by default.
+    parallel_attention_mlp: order of attention and MLP. none (default) runs attention, then the MLP.
+        The other values feed both the same input and add both outputs to it in one sum (Transformer
+        Engine's argument of this name): one_norm shares one norm (GPT-J, Cohere, Falcon-7B),
+        two_norms has one norm each (GPT-NeoX, Falcon-40B). Attention and MLP keep separate
+        collectives, as in Transformer Engine.
+    mtp_num_layers: number of modules of multi-token prediction after the last layer (DeepSeek-V3,
+        Megatron-LM's --mtp-num-layers); 0 by default. Each module predicts one more token with
+        norms, a projection, a transformer layer, and another pass through output layer and loss.
+        The modules run on the last stage, which then also holds the embedding; `num_layers` does
+        not count them.
+    hidden_dropout, attention_dropout: dropout rate, 0.1 by default. A rate of 0 runs no kernel and
+        saves no mask; all other rates take the same time and memory. Fused attention applies
+        dropout within its kernel, at no cost.
+    experts: experts that replace the MLP in some or all layers; null (default) for a dense model.
     """
 
     other_names: ClassVar[Mapping[str, str]] = OTHER_NAMES
@@ -128,11 +140,11 @@ class Model(Section):
 
     @property
     def shares_embedding(self) -> bool:
-        """Whether the first and the last stage both have the embedding's table."""
+        """Whether the first and the last stage both hold the embedding table."""
         return self.tied_embeddings or self.mtp_num_layers > 0
 
     @property
     def has_dense_layers(self) -> bool:
-        """Whether some layer has an MLP instead of experts."""
+        """Whether at least one layer has an MLP instead of experts."""
         experts = self.experts
         return experts is None or not all(map(experts.has_layer, range(self.num_layers)))

@@ -1,17 +1,21 @@
-"""Names of Megatron-LM's, torchtitan's and Hugging Face's settings, and what replaces them."""
+"""simtrain's names for settings of Megatron-LM, torchtitan and Hugging Face.
+
+Errors about an unknown field suggest to write these replacements, or to remove the field.
+"""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
-_GATED = "activation: swiglu, whose ffn_hidden_size counts the gate and the values once"
+_GATED = "activation: swiglu, with ffn_hidden_size columns for the gate and as many for the values"
 _UNTIED = "tied_embeddings, which means the opposite"
-_LATENT = "latent_attention: {kv_lora_rank: ...} with q_lora_rank and sizes of heads"
+_LATENT = "latent_attention: {kv_lora_rank: ...}, with q_lora_rank and the head sizes"
 _PARALLEL = "parallel_attention_mlp: one_norm or two_norms"
 _PATTERN = (
-    "first_dense_layers: 3 for so many dense layers first, layer_frequency: 2 for every second"
+    "first_dense_layers: 3 if the first 3 layers are dense, layer_frequency: 2 for experts in "
+    "every second layer"
 )
-_NO_TIME = "nothing: it changes neither time nor memory"
+_NO_TIME = "remove it: it affects neither time nor memory"
 
 EXPERT_NAMES = MappingProxyType(
     {
@@ -20,16 +24,16 @@ EXPERT_NAMES = MappingProxyType(
         **dict.fromkeys(("moe_ffn_hidden_size", "moe_intermediate_size"), "ffn_hidden_size"),
         "moe_shared_expert_intermediate_size": "shared_ffn_hidden_size",
         "shared_expert_intermediate_size": "shared_ffn_hidden_size",
-        "n_shared_experts": "shared_ffn_hidden_size, the sizes of all shared experts together",
+        "n_shared_experts": "shared_ffn_hidden_size, the sum of the sizes of all shared experts",
         **dict.fromkeys(("first_k_dense_replace", "mlp_only_layers"), "first_dense_layers"),
         "moe_layer_freq": _PATTERN,
         "decoder_sparse_step": "layer_frequency",
         "moe_expert_capacity_factor": "capacity_factor",
         "moe_router_dtype": "router_dtype",
-        "moe_grouped_gemm": "nothing: products of experts are always grouped",
+        "moe_grouped_gemm": "remove it: the products of experts are always grouped",
     }
 )
-"""Foreign names of the fields of `model.experts`, each with what to write instead."""
+"""Other names of the fields of `model.experts`, each with its replacement."""
 
 PARALLELISM_NAMES = MappingProxyType(
     {
@@ -44,19 +48,19 @@ PARALLELISM_NAMES = MappingProxyType(
         "moe_token_dispatcher_type": "expert_dispatch: all_to_all or all_gather",
     }
 )
-"""Foreign names of the fields of `parallelism`, each with what to write instead."""
+"""Other names of the fields of `parallelism`, each with its replacement."""
 
 
 def _in_section(instead: str) -> str:
     field = instead.partition(":")[0].partition(",")[0]
-    return instead if field == "nothing" else f"experts: {{{field}: ...}}"
+    return instead if field.startswith("remove") else f"experts: {{{field}: ...}}"
 
 
 OTHER_NAMES = MappingProxyType(
     {
         **{name: _in_section(instead) for name, instead in EXPERT_NAMES.items()},
         # Megatron-LM
-        "group_query_attention": "num_query_groups alone, without a switch",
+        "group_query_attention": "num_query_groups",
         "swiglu": _GATED,
         "gated_linear_unit": _GATED,
         "activation_func": "activation",
@@ -74,7 +78,7 @@ OTHER_NAMES = MappingProxyType(
         **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_head_dim", "v_head_dim"), _LATENT),
         "qk_pos_emb_head_dim": _LATENT,
         "window_attn_skip_freq": "full_attention_every",
-        "window_size": "attention_window: one more than the tokens before a query",
+        "window_size": "attention_window: the number of tokens before a query, plus 1",
         "padded_vocab_size": "vocab_size",
         "layernorm_epsilon": _NO_TIME,
         "norm_epsilon": _NO_TIME,
@@ -89,10 +93,10 @@ OTHER_NAMES = MappingProxyType(
         "intermediate_size": "ffn_hidden_size",
         "hidden_act": "activation (silu with a gate is swiglu, relu2 is squared_relu)",
         "activation_function": "activation",
-        "rms_norm_eps": "normalization: rms_norm; its epsilon changes neither time nor memory",
+        "rms_norm_eps": "normalization: rms_norm; its epsilon affects neither time nor memory",
         "layer_norm_eps": _NO_TIME,
         "tie_word_embeddings": "tied_embeddings",
-        "max_position_embeddings": "seq_length, the length of the sequences trained on",
+        "max_position_embeddings": "seq_length, the length of the training sequences",
         "max_sequence_length": "seq_length",
         "rope_theta": _NO_TIME,
         "qk_nope_head_dim": "latent_attention: {qk_head_dim: ...}",
@@ -103,10 +107,10 @@ OTHER_NAMES = MappingProxyType(
         "parallel_attn": _PARALLEL,
         "num_ln_in_parallel_attn": _PARALLEL,
         "use_parallel_residual": _PARALLEL,
-        "attention_bias": "qkv_biases for queries, keys and values, biases for all products",
+        "attention_bias": "qkv_biases for queries, keys and values, biases for all linear layers",
         "mlp_bias": "biases",
         "hidden_dropout_prob": "hidden_dropout",
         "attention_probs_dropout_prob": "attention_dropout",
     }
 )
-"""Foreign names of the fields of `model`, each with what to write instead."""
+"""Other names of the fields of `model`, each with its replacement."""

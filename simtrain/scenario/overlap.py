@@ -1,4 +1,4 @@
-"""The section `overlap` of a scenario."""
+"""The section `overlap` of a scenario: which communication overlaps with compute."""
 
 from __future__ import annotations
 
@@ -20,32 +20,36 @@ _BucketRule = Annotated[
 
 
 class Overlap(Section):
-    """Which communication runs beside compute; the defaults are what the paper ran.
+    """Which communication overlaps with compute; the defaults are those of the paper's runs.
 
-    tensor_parallel: the collectives of the backward pass behind the gradient products. By default
-        as the software stack does.
-    userbuffers: the gathers and reduce-scatters of QKV, projection and MLP pipelined with their
-        products, chunk by chunk, in the forward pass too (Megatron-LM's --tp-comm-overlap, by
-        Transformer Engine's defaults; PyTorch's asynchronous tensor parallelism).
-    pipeline: asynchronous transfers between stages, instead of blocking ones.
-    shared_expert: the shared expert beside the all-to-alls of the others, instead of after them
-        (--moe-shared-expert-overlap).
-    data_parallel: the gradient reduction behind the backward pass, instead of after it.
-    parameter_gather: with the distributed optimizer (memory.zero_stage 1), the gather of the new
-        parameters behind the first forward passes of the next iteration, instead of after the
-        optimizer (--overlap-param-gather). Iterations are simulated from one optimizer step to the
-        next, so that the gathers stand at their start.
-    prefetch: with memory.zero_stage 3 and data_parallel, how many layers' parameters are gathered
-        ahead of the layer that runs (set_modules_to_forward_prefetch and _to_backward_prefetch of
-        PyTorch's FSDPModule, which gathers one ahead by itself).
+    tensor_parallel: true overlaps the tensor-parallel collectives of the backward pass with the
+        gradient products. The software stack sets the default.
+    userbuffers: true pipelines the all-gathers and reduce-scatters of QKV, projection and MLP with
+        their products, chunk by chunk, in the forward and the backward pass; false by default.
+        This is Megatron-LM's --tp-comm-overlap with Transformer Engine's defaults, or PyTorch's
+        asynchronous tensor parallelism.
+    pipeline: true sends between stages asynchronously; false (default) blocks.
+    shared_expert: true runs the shared expert during the all-to-alls of the routed experts
+        (--moe-shared-expert-overlap); false (default) runs it after them.
+    data_parallel: true overlaps the gradient reduction with the backward pass; false (default)
+        reduces after it.
+    parameter_gather: with the distributed optimizer (memory.zero_stage 1), true overlaps the gather
+        of new parameters with the first forward passes of the next iteration
+        (--overlap-param-gather); false (default) gathers after the optimizer. A simulated iteration
+        runs from one optimizer step to the next, so it begins with these gathers.
+    prefetch: with memory.zero_stage 3 and data_parallel, number of layers whose parameters are
+        gathered ahead of the running layer; 1 by default. PyTorch's FSDPModule sets it with
+        set_modules_to_forward_prefetch and set_modules_to_backward_prefetch.
     gradient_buckets: which gradients are reduced together, and which parameters are gathered
-        together. layer: those of each layer. megatron: on the first chunk of the first stage at
-        least max(40M, 1M x data) parameters, every other chunk as one bucket. A number: as
-        megatron, with at least so many parameters (--ddp-bucket-size).
-    align_gradient_reduction: all stages start to reduce the gradients of a chunk at about the same
-        time (Megatron-LM's default; --no-align-grad-reduce turns it off).
-    align_parameter_gather: all stages start to gather the parameters of a chunk at about the same
-        time, and ahead of its first forward pass (--align-param-gather).
+        together. layer (default): one bucket per layer. megatron: buckets of at least max(40M, 1M x
+        data) parameters on the first chunk of the first stage, and one bucket for every other
+        chunk. A number: as megatron, with buckets of at least this number of parameters
+        (--ddp-bucket-size).
+    align_gradient_reduction: true makes all stages start to reduce the gradients of a chunk at
+        about the same time (Megatron-LM's default; --no-align-grad-reduce turns it off); false by
+        default.
+    align_parameter_gather: true makes all stages start to gather the parameters of a chunk at about
+        the same time, ahead of its first forward pass (--align-param-gather); false by default.
     """
 
     tensor_parallel: bool | None = Field(default=None, examples=["true"])

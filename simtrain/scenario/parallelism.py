@@ -1,4 +1,4 @@
-"""How a scenario's model is split over ranks, and how its ranks are numbered."""
+"""The sections `parallelism` and `placement`: sharding of the model, and numbering of ranks."""
 
 from __future__ import annotations
 
@@ -23,38 +23,41 @@ _AXES_IN_ORDER: dict[RankOrder, tuple[Axis, ...]] = {
 
 
 class Parallelism(Section):
-    """How the model is split: tensor x context x pipeline x data GPUs.
+    """How the model is split over tensor x context x pipeline x data GPUs.
 
-    tensor: ranks that divide each layer's weights (Megatron-LM's --tensor-model-parallel-size).
-    sequence_parallel: tensor-parallel ranks also divide each sequence outside the products
-        (--sequence-parallel).
-    pipeline: stages, each with an equal part of the layers (--pipeline-model-parallel-size).
-    interleave: chunks (virtual stages) of each stage.
-    first_stage_layers, last_stage_layers: a number of layers of this stage's own
-        (--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers); the other stages
-        share the rest evenly, as all do by default.
-    data: replicas of the model, which divide the global batch.
-    context: ranks that divide each sequence (Megatron-LM's --context-parallel-size). Each has s/cp
-        tokens of it, in two slices, one from its start and one from its end, so that all have as
-        much causal attention to compute.
-    context_communication: how these ranks see each other's keys (--cp-comm-type). With p2p keys and
-        values travel around a ring, hidden behind attention to the block before; with all_gather
-        all of them are gathered before attention; with a2a (Ulysses) ranks exchange tokens for
-        heads; with a2a+p2p neighbours do that, and their keys travel around rings.
-    context_a2a: neighbours that exchange tokens for heads with a2a+p2p, the first of Megatron-LM's
-        --hierarchical-context-parallel-sizes; the second is context / context_a2a.
-    scatter_gather: each tensor-parallel rank sends 1/t of a stage's output and the receivers
-        all-gather it (Megatron's scatter_gather_tensors_in_pipeline of 2022). Under sequence
-        parallelism the output is already split, so it is then off.
-    expert: groups of ranks that hold different experts (--expert-model-parallel-size).
-    expert_tensor: ranks that share the weights of an expert, as many as `tensor` by default
-        (--expert-tensor-parallel-size).
-    expert_dispatch: how tokens reach their experts: each rank sends them to the ranks that need
-        them (all_to_all), or every rank gets all tokens (all_gather).
+    tensor: tensor-parallel ranks, which shard the weights of each layer (Megatron-LM's
+        --tensor-model-parallel-size); 1 by default.
+    sequence_parallel: true shards each sequence over the tensor-parallel ranks outside
+        attention and MLP (--sequence-parallel); false by default.
+    pipeline: number of pipeline stages (--pipeline-model-parallel-size); 1 by default. Each stage
+        has equally many layers unless first_stage_layers or last_stage_layers is set.
+    interleave: number of chunks (virtual stages) per stage; 1 by default.
+    first_stage_layers, last_stage_layers: number of layers of this stage
+        (--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers). The other stages
+        share the remaining layers evenly; by default (null), all stages do.
+    data: data-parallel replicas of the model, which split the global batch; 1 by default.
+    context: context-parallel ranks, which shard each sequence (Megatron-LM's
+        --context-parallel-size); 1 by default. Each rank holds two slices of the sequence, one from
+        each half, so that all ranks compute equally much causal attention.
+    context_communication: how context-parallel ranks exchange keys and values (--cp-comm-type). p2p
+        (default) passes them around a ring, overlapped with attention; all_gather gathers all of
+        them before attention; a2a (Ulysses) exchanges tokens for heads; a2a+p2p exchanges tokens
+        for heads within subgroups, and passes keys and values around rings between them.
+    context_a2a: with a2a+p2p, ranks per all-to-all subgroup: the first of Megatron-LM's
+        --hierarchical-context-parallel-sizes. The second is context / context_a2a.
+    scatter_gather: true makes each tensor-parallel rank send 1/t of the output of a stage, which
+        the receivers all-gather (Megatron-LM's scatter_gather_tensors_in_pipeline of 2022). By
+        default true, but false with sequence_parallel, which already shards the output.
+    expert: expert-parallel ranks, which hold different experts (--expert-model-parallel-size); 1 by
+        default.
+    expert_tensor: ranks that shard the weights of each expert (--expert-tensor-parallel-size);
+        equal to `tensor` by default.
+    expert_dispatch: how tokens reach their experts. all_to_all (default) sends each token to the
+        ranks of its experts; all_gather sends all tokens to every rank.
 
-    The ranks of a pipeline stage (tensor x context x data) are divided a second time for experts,
-    as in Megatron-LM: into groups of `expert_tensor` ranks, of which `expert` hold different
-    experts, and the others are replicas.
+    Experts use a second mesh over the ranks of a pipeline stage (tensor x context x data), as in
+    Megatron-LM: expert_tensor x expert ranks hold all experts, and the remaining factor is
+    replicas.
     """
 
     other_names: ClassVar[Mapping[str, str]] = PARALLELISM_NAMES
@@ -79,27 +82,27 @@ class Parallelism(Section):
 
     @property
     def ranks_of_expert(self) -> int:
-        """Ranks that share the weights of an expert."""
+        """Ranks that shard the weights of each expert."""
         return self.expert_tensor or self.tensor
 
     @property
     def own_stage_layers(self) -> dict[int, int]:
-        """Layers of the stages that have a number of their own, by stage.
+        """Layers of the first and last stage by stage index, if set explicitly.
 
-        A single stage holds all layers, whatever is written.
+        Empty for a single stage, which holds all layers.
         """
         ends = {0: self.first_stage_layers, self.pipeline - 1: self.last_stage_layers}
         return {stage: own for stage, own in ends.items() if own and self.pipeline > 1}
 
     def layers_of_stage(self, stage: int, num_layers: int) -> int:
-        """Of `num_layers` those of a stage: its own number, or its share of what those leave."""
+        """Layers of a stage: the number set for it, or an equal share of the remaining layers."""
         own = self.own_stage_layers
         if stage in own:
             return own[stage]
         return (num_layers - sum(own.values())) // (self.pipeline - len(own))
 
     def mesh(self, domains: Domains = 8, order: RankOrder = "tp-cp-ep-dp-pp") -> Mesh:
-        """The mesh of ranks on a machine with these `domains`, numbered in this `order`."""
+        """Return the mesh of ranks on a machine with these `domains`, numbered in this `order`."""
         return _mesh(self.tensor, self.context, self.data, self.pipeline, domains, order)
 
 
@@ -113,12 +116,12 @@ def _mesh(
 
 
 class Placement(Section):
-    """Which ranks are neighbours, and so share nodes.
+    """How ranks are numbered, which decides the ranks that share a node.
 
-    order: the axes by which ranks are numbered, the one of neighbouring ranks first. Megatron-LM
-        has two: its default, in which replicas are nearer to each other than pipeline stages, and
-        that of --use-tp-pp-dp-mapping, in which stages are nearer. The second asks for as many
-        replicas of experts as of the rest (parallel_state.py), which models without experts have.
+    order: axes of the mesh, the fastest-varying first. The default of Megatron-LM and of simtrain,
+        tp-cp-ep-dp-pp, places replicas nearer to each other than pipeline stages. tp-cp-ep-pp-dp
+        (--use-tp-pp-dp-mapping) places stages nearer; it needs as many replicas of the experts as
+        of the rest of the model (parallel_state.py).
     """
 
     order: RankOrder = Field(default="tp-cp-ep-dp-pp", examples=["tp-cp-ep-pp-dp"])

@@ -1,4 +1,4 @@
-"""The section of a scenario that says what is computed, summed and kept in which dtype."""
+"""The section `precision` of a scenario: dtypes of compute, gradients and optimizer states."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from simtrain.scenario.section import Section
 Compute = Literal["bf16", "fp16", "fp32", "fp8"]
 Fp8RecipeName = Literal["delayed", "tensorwise", "blockwise", "mxfp8"]
 Fp8Weights = Literal["cached", "gathered", "cast"]
-"""Where fp8 products find their weights: in copies of the iteration, in what ZeRO 3 gathers in fp8,
-or in casts of bf16 for each use."""
+"""How fp8 products get their weights: from an fp8 copy that lasts an iteration (cached), from a
+gather of ZeRO stage 3 in fp8 (gathered), or from a cast of the bf16 weight at each use (cast)."""
 _PRODUCTS_OF = {
     "delayed": "fp8",
     "tensorwise": "fp8",
@@ -23,20 +23,24 @@ _BYTES_OF = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "remainder": 2}
 
 
 class Precision(Section):
-    """What is computed, summed and kept in which dtype; names in brackets are Megatron-LM's.
+    """Dtypes of compute, gradients and optimizer states; Megatron-LM's arguments in parentheses.
 
-    compute: dtype of weights, activations and products. With fp8 (--fp8-format) it is bf16, but for
-        the products of linear layers inside transformer layers, and what they save of their inputs.
-    tf32: products of fp32 numbers run on tensor cores, which read 19 bits of them.
-    fp8_recipe: how numbers are scaled to fp8 (--fp8-recipe): by the largest of earlier iterations
-        (delayed), of the tensor (tensorwise), of each block of 128 numbers (blockwise) or each 32
-        (mxfp8).
-    fp8_parameters: weights of fp8 products are gathered in fp8 (--fp8-param-gather; torchao's
-        enable_fsdp_float8_all_gather). Megatron-LM keeps them in fp8, torchtitan in fp32.
-    gradients: dtype in which gradients are summed and reduced.
-    exp_avg, exp_avg_sq: dtypes of Adam's moments (--exp-avg-dtype, --exp-avg-sq-dtype).
-    main_parameters: what the optimizer keeps of a parameter: fp32, or only the 16 bits that fp32
-        has more than bf16 (remainder, Transformer Engine's store_param_remainders).
+    compute: dtype of weights, activations and products; bf16 by default. fp8 (--fp8-format) applies
+        to the linear layers inside transformer layers and to the inputs that they save; everything
+        else is bf16.
+    tf32: true runs fp32 products on tensor cores, which round the inputs to 19 bits; false by
+        default.
+    fp8_recipe: how numbers are scaled to fp8 (--fp8-recipe): by the maximum of earlier iterations
+        (delayed, default), of the tensor (tensorwise), of each block of 128 numbers (blockwise) or
+        of each 32 numbers (mxfp8).
+    fp8_parameters: true gathers the weights of fp8 products in fp8 (--fp8-param-gather; torchao's
+        enable_fsdp_float8_all_gather); false by default. Megatron-LM then stores the weights in
+        fp8, torchtitan in fp32.
+    gradients: dtype in which gradients are accumulated and reduced; fp32 by default.
+    exp_avg, exp_avg_sq: dtype of this moment of Adam (--exp-avg-dtype, --exp-avg-sq-dtype); fp32 by
+        default.
+    main_parameters: dtype of the optimizer's copy of each parameter: fp32 (default), or remainder,
+        the 16 bits that fp32 has beyond bf16 (Transformer Engine's store_param_remainders).
     """
 
     compute: Compute = Field(default="bf16", examples=["bf16"])
@@ -50,33 +54,33 @@ class Precision(Section):
 
     @property
     def compute_bytes(self) -> int:
-        """Bytes of a weight or an activation, unless it is in fp8."""
+        """Bytes of an element of a weight or an activation outside fp8."""
         return _BYTES_OF[self.compute]
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of an element of the gradient that is summed over microbatches and reduced."""
+        """Bytes of an element of an accumulated gradient."""
         return _BYTES_OF[self.gradients]
 
     @property
     def state_bytes(self) -> tuple[int, int, int]:
-        """Bytes of the master weight (none beside an fp32 weight), the momentum, the variance."""
+        """Bytes per parameter of the master weight (0 for fp32 weights), momentum and variance."""
         main = 0 if self.compute == "fp32" else _BYTES_OF[self.main_parameters]
         return main, _BYTES_OF[self.exp_avg], _BYTES_OF[self.exp_avg_sq]
 
     @property
     def product_type(self) -> str:
-        """What products multiply that are not in fp8 (`workload.work.ProductType`)."""
+        """Data type of the products outside fp8 (`workload.work.ProductType`)."""
         if self.compute != "fp32":
             return "bf16"
         return "tf32" if self.tf32 else "fp32"
 
     @property
     def linear_product_type(self) -> str:
-        """What products of linear layers inside transformer layers multiply."""
+        """Data type of the products of linear layers inside transformer layers."""
         return _PRODUCTS_OF[self.fp8_recipe] if self.compute == "fp8" else self.product_type
 
     @property
     def narrow_states(self) -> bool:
-        """Whether the optimizer keeps less than three fp32 numbers of each parameter."""
+        """Whether an optimizer state takes fewer bits than fp32."""
         return (self.exp_avg, self.exp_avg_sq, self.main_parameters) != ("fp32",) * 3

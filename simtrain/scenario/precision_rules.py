@@ -1,4 +1,4 @@
-"""What fp8, fp32 and narrow optimizer states ask of a scenario.
+"""Rules of precision: fp8, fp32, TF32 and narrow optimizer states.
 
 Sources: Megatron-LM's arguments.py and optimizer_config.py; Transformer Engine's `utils.py`
 (`assert_dim_for_fp8_exec`), `fused_adam.py`, float8_blockwise_tensor.py and mxfp8_tensor.py
@@ -14,13 +14,13 @@ from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import Rule, Violation, registering, rule_against
 
 _DIVISORS = {"delayed": 16, "tensorwise": 16, "blockwise": 128, "mxfp8": 32}
-"""What the sizes of fp8 products are multiples of."""
+"""The required divisor of the sizes of fp8 products, by recipe."""
 _NOT_GATHERED = _DIVISORS | {"blockwise": 16}
-"""The same of sizes that no rank gathers: their last block of 128 may have fewer numbers."""
+"""As _DIVISORS, for sizes that no rank gathers; the last block of 128 may be incomplete."""
 
 
 def _casts_shards(scenario: Scenario) -> bool:
-    """Whether ranks can cast their shards of weights to fp8, and gather fp8."""
+    """Whether ranks can cast their weight shards to fp8 and gather them in fp8."""
     if scenario.uses_torchao:
         return scenario.fully_shards
     return scenario.memory.zero_stage in (1, 3) and not scenario.fully_shards
@@ -29,14 +29,14 @@ def _casts_shards(scenario: Scenario) -> bool:
 PRECISION_RULES: list[Rule] = [
     rule_against(
         "E393",
-        "a recipe says how numbers are scaled to fp8",
+        "a recipe sets how numbers are scaled to fp8; it has no effect in other dtypes",
         {"precision.fp8_recipe": ["delayed"], "precision.compute": ["fp8"]},
         lambda one: one.precision.fp8_recipe != "delayed" and one.precision.compute != "fp8",
     ),
     rule_against(
         "E394",
-        "fp8 is that of Transformer Engine, or of torchao in compiled kernels; narrow states are "
-        "those of Transformer Engine alone",
+        "fp8 is simulated as in Transformer Engine or in torchao with torch.compile; narrow "
+        "optimizer states are simulated as in Transformer Engine",
         {
             "software.stack": ["megatron_core", "megatron_2022", "torchtitan_compiled"],
             "precision.compute": ["bf16"],
@@ -56,20 +56,20 @@ PRECISION_RULES: list[Rule] = [
     ),
     rule_against(
         "E382",
-        "TF32 is how tensor cores multiply fp32 numbers",
+        "TF32 applies only to fp32 products on tensor cores",
         {"precision.tf32": [False], "precision.compute": ["fp32"]},
         lambda one: one.precision.tf32 and one.precision.compute != "fp32",
     ),
     rule_against(
         "E383",
-        "weights are kept in fp8 for products in fp8",
+        "weights are stored or gathered in fp8 only for fp8 products",
         {"precision.fp8_parameters": [False], "precision.compute": ["fp8"]},
         lambda one: one.precision.fp8_parameters and one.precision.compute != "fp8",
     ),
     rule_against(
         "E384",
-        "weights in fp8 are those of the distributed optimizer, Megatron-FSDP, or torchao with "
-        "fully_shard",
+        "weights are gathered in fp8 only by Megatron-LM's distributed optimizer, "
+        "Megatron-FSDP, and torchao with fully_shard",
         {
             "precision.fp8_parameters": [False],
             "memory.zero_stage": [1, 3],
@@ -82,7 +82,8 @@ PRECISION_RULES: list[Rule] = [
     ),
     rule_against(
         "E385",
-        "mxfp8 weights are gathered in bf16 and cast after it, which is not simulated",
+        "Megatron-LM gathers mxfp8 weights in bf16 and casts them afterwards, which is not "
+        "simulated",
         {
             "precision.fp8_parameters": [False],
             "precision.fp8_recipe": ["blockwise", "tensorwise", "delayed"],
@@ -91,13 +92,14 @@ PRECISION_RULES: list[Rule] = [
     ),
     rule_against(
         "E387",
-        "fused attention has kernels for 16-bit numbers (FlashAttention, cuDNN)",
+        "fused attention kernels support only 16-bit numbers (FlashAttention, cuDNN)",
         {"attention_backend": ["unfused"], "precision.compute": ["bf16"]},
         lambda one: one.precision.compute == "fp32" and one.attention_backend == "fused",
     ),
     rule_against(
         "E388",
-        "the precision-aware optimizer, which has narrow states, is a distributed one on the GPU",
+        "narrow states need the precision-aware optimizer, which works only with the distributed "
+        "optimizer (memory.zero_stage 1) on the GPU",
         {
             "memory.zero_stage": [1],
             "memory.offload_optimizer": [False],
@@ -116,7 +118,7 @@ PRECISION_RULES: list[Rule] = [
     ),
     rule_against(
         "E389",
-        "narrow states belong to mixed precision, and a remainder to a parameter in bf16",
+        "narrow states need mixed precision, and a remainder needs parameters stored in bf16",
         {
             "precision.main_parameters": ["fp32"],
             "precision.compute": ["bf16"],
@@ -140,7 +142,11 @@ PRECISION_RULES: list[Rule] = [
 _rule = registering(PRECISION_RULES)
 
 
-@_rule("E395", "of torchao's fp8 one scale a tensor is simulated, in dense layers on whole ranks")
+@_rule(
+    "E395",
+    "torchao's fp8 is simulated only with the tensorwise recipe, in dense models without tensor "
+    "parallelism",
+)
 def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
     if scenario.fp8_recipe != "torchao" or scenario.software.stack != "torchtitan_compiled":
         return None
@@ -166,7 +172,9 @@ def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
     return None
 
 
-@_rule("E390", "fp8 products take sizes that their scales and 16 bytes divide")
+@_rule(
+    "E390", "the sizes of fp8 products must be multiples of 16, or of the recipe's scaling block"
+)
 def _sizes_in_fp8(scenario: Scenario) -> Violation | None:
     precision = scenario.precision
     if precision.compute != "fp8":
@@ -178,8 +186,8 @@ def _sizes_in_fp8(scenario: Scenario) -> Violation | None:
             continue
         recipes = [name for name, other in divisors.items() if size // parts % other == 0]
         return Violation(
-            f"{field} is {own}, which gives each rank {size // parts} in fp8 products: not a "
-            f"multiple of {divisor}, as the recipe {recipe} needs",
+            f"{field} is {own}, which gives each rank {size // parts} rows or columns of an fp8 "
+            f"product, not a multiple of {divisor} as the recipe {recipe} needs",
             {
                 field: near_multiples(own, parts * divisor),
                 "precision.fp8_recipe": recipes,
@@ -191,11 +199,11 @@ def _sizes_in_fp8(scenario: Scenario) -> Violation | None:
 
 
 _Size = tuple[str, int, int, int, dict[str, int]]
-"""A field, its value, the size that follows, over how many ranks that is divided, and divisors."""
+"""A field, its value, the resulting size of a product, its number of shards, and its divisors."""
 
 
 def _sizes(scenario: Scenario) -> Iterator[_Size]:
-    """Columns and rows of the products in fp8."""
+    """Yield the columns and rows of the fp8 products."""
     model, split = scenario.model, scenario.parallelism
     experts, tensor = model.experts, split.tensor
     yield "model.hidden_size", model.hidden_size, model.hidden_size, 1, _DIVISORS
@@ -214,7 +222,7 @@ def _sizes(scenario: Scenario) -> Iterator[_Size]:
 
 
 def _head_sizes(scenario: Scenario) -> Iterator[_Size]:
-    """Columns of queries, and of keys and values, on all ranks."""
+    """Yield the columns of queries, and of keys and values, over all ranks."""
     model, parts = scenario.model, scenario.parallelism.tensor
     own, field = model.kv_channels, "model.kv_channels"
     yield field, own, model.num_attention_heads * own, parts, _DIVISORS
@@ -222,7 +230,7 @@ def _head_sizes(scenario: Scenario) -> Iterator[_Size]:
 
 
 def _latent_sizes(scenario: Scenario) -> Iterator[_Size]:
-    """Latents, which sequence parallelism gathers, and columns of all heads."""
+    """Yield the sizes of latents (gathered by sequence parallelism), and columns of all heads."""
     sizes, split = scenario.model.latent_attention, scenario.parallelism
     heads, parts, name = scenario.model.num_attention_heads, split.tensor, "model.latent_attention"
     if sizes is None:
@@ -239,25 +247,28 @@ def _latent_sizes(scenario: Scenario) -> Iterator[_Size]:
         yield f"{name}.qk_head_dim", plain, heads * columns, parts, _NOT_GATHERED
 
 
-def products_rule(known: Collection[str]) -> Rule:
-    """The rule that a cluster's GPUs multiply what a scenario computes in.
+def products_rule(supported: Collection[str]) -> Rule:
+    """Return the rule that the cluster's GPUs support the dtype of a scenario's products.
 
-    `known` are the data types of the profile's products (`gemm.by_dtype`), and bf16.
+    Args:
+        supported: bf16 and the data types of the profile's products (`gemm.by_dtype`).
     """
 
     def check(scenario: Scenario) -> Violation | None:
         precision, name = scenario.precision, scenario.precision.linear_product_type
-        if name in known:
+        if name in supported:
             return None
         recipes = [
             recipe
             for recipe in _DIVISORS
-            if precision.model_copy(update={"fp8_recipe": recipe}).linear_product_type in known
+            if precision.model_copy(update={"fp8_recipe": recipe}).linear_product_type in supported
         ]
-        said = f" with fp8_recipe {precision.fp8_recipe}" if precision.compute == "fp8" else ""
+        recipe_in_words = (
+            f" with fp8_recipe {precision.fp8_recipe}" if precision.compute == "fp8" else ""
+        )
         return Violation(
-            f"precision.compute is {precision.compute}{said}, but the profile of "
-            f"{scenario.cluster} has no products in {name} (gemm.by_dtype)",
+            f"precision.compute is {precision.compute}{recipe_in_words}, but the profile of "
+            f"{scenario.cluster} has no entry for {name} products (gemm.by_dtype)",
             {
                 "precision.fp8_recipe": recipes if precision.compute == "fp8" else [],
                 "precision.tf32": [not precision.tf32] if precision.compute == "fp32" else [],
@@ -268,7 +279,7 @@ def products_rule(known: Collection[str]) -> Rule:
         )
 
     reason = (
-        "A100 has no fp8 tensor cores, H100 and H200 have them without the scales of mxfp8, which "
-        "needs Blackwell; other profiles may leave a data type out"
+        "the time of a product follows from the profile's entry for its dtype; A100 has no fp8 "
+        "tensor cores, and mxfp8 needs Blackwell"
     )
     return Rule("E391", reason, check)

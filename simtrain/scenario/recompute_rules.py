@@ -1,7 +1,7 @@
-"""What Megatron-LM refuses of the modules that selective recompute names.
+"""Rules of selective recompute and of its modules.
 
-Source: Megatron-LM's transformer_config.py (`__post_init__`). It accepts modules that no layer has
-and then recomputes nothing; these are refused too: no setting is ignored.
+Source: Megatron-LM's transformer_config.py (`__post_init__`). Megatron-LM accepts modules that no
+layer has and recomputes nothing; simtrain refuses them, because they have no effect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NOT_IN_FP8: set[Module] = {"layernorm", "moe_act"}
 
 
 def norm_is_in_linear(scenario: Scenario) -> bool:
-    """Whether norms are parts of the linear layers after them, as those in fp8 are."""
+    """Whether a norm is fused into the next linear layer, as always in fp8."""
     return scenario.facts.kernels.norm_in_linear or scenario.precision.compute == "fp8"
 
 
@@ -30,7 +30,7 @@ def _has_norm(scenario: Scenario) -> bool:
 _NEEDS: Mapping[Module, tuple[Callable[[Scenario], object], str]] = {
     "layernorm": (
         _has_norm,
-        "each norm is a part of a linear layer (software.norm_in_linear), or before two branches",
+        "each norm is fused into a linear layer (software.norm_in_linear) or feeds two branches",
     ),
     "mla_up_proj": (lambda one: one.model.latent_attention, "the model has no latent attention"),
     "mlp": (lambda one: one.model.has_dense_layers, "all layers have experts"),
@@ -41,16 +41,16 @@ _NEEDS: Mapping[Module, tuple[Callable[[Scenario], object], str]] = {
         "the model has no shared expert",
     ),
 }
-"""For each module what a model with it has, and what one without it lacks."""
+"""For each module, the condition that a model has it, and the reason if it does not."""
 
 
 def absent_modules(scenario: Scenario) -> dict[Module, str]:
-    """The modules that no layer of the model has, and why."""
+    """Return the modules that no layer of the model has, each with the reason."""
     return {module: why for module, (has, why) in _NEEDS.items() if not has(scenario)}
 
 
 def _without(scenario: Scenario, modules: set[Module]) -> dict[str, list[object]]:
-    """What leaves these modules out."""
+    """Return the values that remove these modules from recompute."""
     others = [one for one in scenario.recompute.modules if one not in modules]
     if not others:
         return {"recompute": ["none"]}
@@ -60,7 +60,7 @@ def _without(scenario: Scenario, modules: set[Module]) -> dict[str, list[object]
 RECOMPUTE_RULES: list[Rule] = [
     rule_against(
         "E338",
-        "Megatron-LM records whole layers in CUDA graphs only if they recompute nothing",
+        "Megatron-LM captures whole layers in CUDA graphs only without recompute",
         {"recompute.strategy": ["none"], "software.cuda_graphs": [False]},
         lambda one: (
             one.facts.cuda_graphs
@@ -71,7 +71,7 @@ RECOMPUTE_RULES: list[Rule] = [
     ),
     rule_against(
         "E346",
-        "selective recompute alone names modules",
+        "only selective recompute reads recompute.modules",
         {"recompute.strategy": ["selective"], "recompute.modules": [[*DEFAULT_MODULES]]},
         lambda one: (
             one.recompute.strategy != "selective" and one.recompute.modules != DEFAULT_MODULES
@@ -81,7 +81,7 @@ RECOMPUTE_RULES: list[Rule] = [
     ),
     rule_against(
         "E348",
-        "a shared expert that runs beside all-to-alls is not run again",
+        "Megatron-LM cannot recompute a shared expert that overlaps with the all-to-alls",
         {
             "recompute.modules": lambda one: _without(one, {"shared_experts"}).get(
                 "recompute.modules", []
@@ -89,12 +89,12 @@ RECOMPUTE_RULES: list[Rule] = [
             "overlap.shared_expert": [False],
         },
         lambda one: _recomputes(one, {"shared_experts"}) and one.overlap.shared_expert,
-        "recompute.modules has shared_experts while overlap.shared_expert is true",
+        "recompute.modules contains shared_experts while overlap.shared_expert is true",
     ),
     rule_against(
         "E349",
-        "Megatron-LM refuses it with delayed scaling; with other recipes linear layers save their "
-        "inputs in 16 bits and cast them once more, which is not simulated",
+        "Megatron-LM refuses these modules with delayed scaling; with other recipes, linear layers "
+        "save 16-bit inputs and cast them again, which is not simulated",
         {
             "recompute.modules": lambda one: _without(one, _NOT_IN_FP8).get(
                 "recompute.modules", []
@@ -102,23 +102,23 @@ RECOMPUTE_RULES: list[Rule] = [
             "precision.compute": ["bf16"],
         },
         lambda one: one.precision.compute == "fp8" and _recomputes(one, _NOT_IN_FP8),
-        "recompute.modules has layernorm or moe_act while precision.compute is fp8",
+        "recompute.modules contains layernorm or moe_act while precision.compute is fp8",
     ),
 ]
 _rule = registering(RECOMPUTE_RULES)
 
 
 def _recomputes(scenario: Scenario, modules: set[Module]) -> set[Module]:
-    """Those of the modules that are recomputed."""
+    """Return the subset of the modules that the scenario recomputes."""
     policy = scenario.recompute
     return modules & {*policy.modules} if policy.strategy == "selective" else set()
 
 
-@_rule("E347", "no setting is ignored: a module that is recomputed is one of the model's")
+@_rule("E347", "the model has no such module, so recomputing it would have no effect")
 def _modules_exist(scenario: Scenario) -> Violation | None:
     absent = absent_modules(scenario)
     named = _recomputes(scenario, {*absent})
     if not named:
         return None
     reasons = (f"{one}, but {absent[one]}" for one in MODULES if one in named)
-    return Violation(f"recompute.modules has {'; '.join(reasons)}", _without(scenario, named))
+    return Violation(f"recompute.modules contains {'; '.join(reasons)}", _without(scenario, named))

@@ -1,4 +1,4 @@
-"""The section of a scenario that says which activations are computed again."""
+"""The section `recompute` of a scenario: which activations are recomputed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Module = Literal[
     "core_attention", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"
 ]
 MODULES: tuple[Module, ...] = get_args(Module)
-"""The modules that selective recompute can name."""
+"""The legal values of recompute.modules."""
 DEFAULT_MODULES: tuple[Module, ...] = ("core_attention",)
 
 
 def _ordered(modules: tuple[Module, ...]) -> tuple[Module, ...]:
-    """Modules in the order of `MODULES`, so that equal policies are equal."""
+    """Sort modules in the order of `MODULES`, so that equivalent policies compare equal."""
     if not modules or len({*modules}) < len(modules):
         fix = "write each module once; for no recompute, set recompute.strategy to none"
-        raise FieldError((), "names no module, or one twice", fix)
+        raise FieldError((), "is empty, or lists a module twice", fix)
     return tuple(module for module in MODULES if module in modules)
 
 
-# A number of microbatches, or "auto"; told apart first, so that a wrong value has one error.
+# A number of microbatches, or "auto". The tag makes pydantic report one error, not one per type.
 _CountOrAuto = Annotated[
     Annotated[int, Field(ge=0, le=MAX_COUNT), Tag("count")]
     | Annotated[Literal["auto"], Tag("auto")],
@@ -36,26 +36,27 @@ _CountOrAuto = Annotated[
 
 
 class RecomputePolicy(Section):
-    """Which activations are dropped in the forward pass and computed again in the backward.
+    """Which activations are freed in the forward pass and recomputed in the backward pass.
 
-    A word alone (`recompute: full`) is its strategy. Names and meaning are Megatron-LM's
-    (core/recompute.py; paper, Sections 4 and 5 and Appendix C):
+    `recompute: full` is short for `recompute: {strategy: full}`. Names and meaning follow
+    Megatron-LM (core/recompute.py; paper, Sections 4 and 5 and Appendix C):
 
-    strategy: recompute nothing (none), modules of each layer (selective), whole layers (full), or
-        whichever is the fastest that fits in memory (auto). Given modules, selective by default.
-    modules: what selective recomputes of each layer (recompute_modules). core_attention, mlp, moe
-        and shared_experts keep their inputs. Norms (layernorm), activations of experts (moe_act)
-        and up projections of latent attention (mla_up_proj) also drop their outputs, once those
-        have been used.
-    method, num_layers: units of full recompute. With uniform the layers of a chunk are cut into
-        units of `num_layers` (the last may be shorter), each keeping only its input; with block the
-        first `num_layers` layers of each chunk are recomputed one by one and the others keep
-        everything.
-    distribute: each tensor-parallel rank keeps 1/t of a unit's input and gathers it before the
-        unit is run again (distribute_saved_activations).
-    keep_microbatches: forward passes, of those that a stage has outstanding, that keep everything
-        (num_microbatches_with_partial_activation_checkpoints); auto: on each stage as
-        many as fit.
+    strategy: none (default) recomputes nothing, selective some modules of each layer, full whole
+        layers; auto takes the fastest strategy that fits in memory. If modules are set, the default
+        is selective.
+    modules: modules of each layer that selective recomputes (recompute_modules); core_attention by
+        default. core_attention, mlp, moe and shared_experts save their inputs. Norms (layernorm),
+        activations of experts (moe_act) and up projections of latent attention (mla_up_proj) also
+        free their outputs after use.
+    method, num_layers: units of full recompute; uniform and 1 by default. uniform cuts the layers
+        of a chunk into units of `num_layers` layers (the last unit may be shorter), each of which
+        saves only its input. block recomputes the first `num_layers` layers of each chunk one by
+        one; the others save all activations.
+    distribute: true makes each tensor-parallel rank save 1/t of the input of a unit and gather it
+        before recompute (distribute_saved_activations); false by default.
+    keep_microbatches: number of outstanding microbatches per stage that save all activations
+        (num_microbatches_with_partial_activation_checkpoints); 0 by default. auto takes as many as
+        fit in memory on each stage.
     """
 
     strategy: Strategy = Field(default="none", examples=["selective"])
@@ -70,7 +71,7 @@ class RecomputePolicy(Section):
     @model_validator(mode="before")
     @classmethod
     def _spell_out(cls, written: Any) -> Any:
-        """The section that a word alone stands for; modules alone are of strategy selective."""
+        """Expand a single word to a section; set the strategy to selective if modules are given."""
         if isinstance(written, dict) and "modules" in written:
             return {"strategy": "selective", **written}
         return written if isinstance(written, (dict, cls)) else {"strategy": written}

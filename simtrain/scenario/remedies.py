@@ -1,6 +1,7 @@
-"""The error that says of a broken rule where it is, why it exists and what to write instead.
+"""Errors for broken rules: the place, the reason, and legal values to write instead.
 
-No remedy breaks a rule that was kept: each leaves fewer broken rules, none leads in a circle.
+No remedy breaks another rule. Each remedy leaves fewer broken rules, so remedies never form a
+cycle.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ _VALUES_PER_FIELD = 2
 _MOST_TOGETHER = 3
 _TRIED_PER_FIELD = 4
 _MOST_TRIED = 200
-"""Limits of the search for fields to change together: it takes at most about 0.1 s."""
+"""Limits of the search for fields to change together, which takes about 0.1 s at most."""
 
 
 def broken_codes(scenario: Scenario, rules: Sequence[Rule]) -> set[str]:
-    """The codes of the rules that the scenario breaks."""
+    """Return the codes of the rules that the scenario breaks."""
     return {rule.code for rule in rules if rule.check(scenario)}
 
 
 def changed(scenario: Scenario, changes: Mapping[str, object]) -> Scenario | None:
-    """The scenario with these fields changed, or left out; None if a value is not valid."""
+    """Return the scenario with these fields set or removed; None if a value is invalid."""
     try:
         for field, value in changes.items():
             if value is LEFT_OUT:
@@ -43,19 +44,19 @@ def changed(scenario: Scenario, changes: Mapping[str, object]) -> Scenario | Non
 def suggest(
     scenario: Scenario, rule: Rule, violation: Violation, rules: Sequence[Rule]
 ) -> dict[str, list[object]]:
-    """For each field, the nearest values that mend `rule` and break no other of `rules` anew.
+    """Return, for each field, the nearest values that satisfy `rule` and break no further rule.
 
-    If some values leave no rule broken, only these.
+    If some values leave no rule broken, return only those values.
     """
     before = broken_codes(scenario, rules)
-    mending = [
-        (field, value, broken_codes(mended, rules))
+    satisfying = [
+        (field, value, broken_codes(state, rules))
         for field, values in violation.values.items()
         for value in values
-        if (mended := changed(scenario, {field: value})) and rule.check(mended) is None
+        if (state := changed(scenario, {field: value})) and rule.check(state) is None
     ]
-    legal = [fix for fix in mending if not fix[2]]
-    harmless = [fix for fix in mending if fix[2] <= before]
+    legal = [fix for fix in satisfying if not fix[2]]
+    harmless = [fix for fix in satisfying if fix[2] <= before]
     nearest: dict[str, list[object]] = {}
     for field, value, _ in legal or harmless:
         nearest.setdefault(field, []).append(value)
@@ -65,9 +66,10 @@ def suggest(
 def suggest_together(
     scenario: Scenario, rule: Rule, rules: Sequence[Rule]
 ) -> dict[str, object] | None:
-    """The fewest fields whose change mends `rule` and breaks no other of `rules` anew.
+    """Return the fewest changes that together satisfy `rule` and break no further rule.
 
-    What a first change breaks is mended by the values of the rules that it breaks.
+    The search is breadth-first: if a change breaks another rule, it also tries the values of that
+    rule.
     """
     before = broken_codes(scenario, rules)
 
@@ -102,7 +104,7 @@ def suggest_together(
 def problem_of(
     scenario: Scenario, rule: Rule, violation: Violation, rules: Sequence[Rule]
 ) -> Problem:
-    """The violation as the user reads it."""
+    """Return the error about a violation, with its place, reason and remedy."""
     fields = violation.fields or tuple(violation.values)
     return Problem(
         rule.code,
@@ -124,25 +126,25 @@ def _fix(
         return ", or ".join(_in_words(fixes))
     if together := suggest_together(scenario, rule, rules):
         return " and ".join(_in_words({field: [value] for field, value in together.items()}))
-    return f"change {' and '.join(fields)} together: no single value is enough"
+    return f"change several of these fields together: {', '.join(fields)}"
 
 
 def _in_words(changes: Mapping[str, Sequence[object]]) -> Iterator[str]:
-    """Changes, each after its verb if that is another: write a: 8 or 4; b: 1f1b; leave out c."""
+    """Yield the changes, omitting a repeated verb: write a: 8 or 4; b: 1f1b; remove c."""
     last = ""
     for field, values in changes.items():
         is_left_out = LEFT_OUT in values
-        verb = "leave out " if is_left_out else "write "
+        verb = "remove " if is_left_out else "write "
         what = field if is_left_out else f"{field}: {' or '.join(map(as_scalar, values))}"
         yield what if verb == last else verb + what
         last = verb
 
 
 def _blamed(scenario: Scenario, fields: Sequence[str]) -> Location | None:
-    """The place of the first field that was overridden, else of the first that was written."""
+    """Return the place of the first overridden field, or else of the first written field."""
     positions = scenario.positions
     paths = [tuple(field.split(".")) for field in fields]
     written = [path for path in paths if path in positions]
-    # An override is what the user changed last, and it alone has no line.
+    # Overrides come last, and only overrides have no line number.
     overridden = [path for path in written if positions.values[path].line is None]
     return positions.of_value((overridden or written or paths)[0])

@@ -1,12 +1,12 @@
-"""What Megatron-LM and DeepSpeed refuse, why they do, and what they accept nearby.
+"""Rules of scenarios: what the frameworks refuse, why, and the nearest legal values.
 
-The rules keep the promise that nothing illegal runs and nothing legal is refused. Sources:
-Megatron-LM's arguments.py, transformer_config.py and pipeline_parallel/schedules.py; for ZeRO in a
-pipeline DeepSpeed's runtime/pipe/engine.py; a function that raises elsewhere is named. Both
-frameworks accept some settings that they never read; these are refused too: no setting is ignored.
+The rules ensure that nothing illegal is simulated and nothing legal is refused. Sources:
+Megatron-LM's arguments.py, transformer_config.py and pipeline_parallel/schedules.py; DeepSpeed's
+runtime/pipe/engine.py for ZeRO in a pipeline; a rule names its source if it is another one. The
+frameworks silently ignore some settings; simtrain refuses settings that have no effect.
 
-One setting needs no rule. Selective recompute may run the fused kernel again: Megatron-LM
-checkpoints the core of attention whatever computes it (core/transformer/attention.py).
+Selective recompute of fused attention needs no rule: Megatron-LM checkpoints core attention with
+any kernel (core/transformer/attention.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from simtrain.scenario.violation import Rule, Violation, registering
 _VOCAB_DIVISOR = 128
 _MOST_PASSES = 1_000_000
 _FULL_ONLY: dict[str, object] = {"method": "uniform", "num_layers": 1, "distribute": False}
-"""The fields of `recompute` that only the strategy full has, with their defaults."""
+"""The fields of `recompute` that apply only to full recompute, with their defaults."""
 
 _RULES: list[Rule] = [
     *ATTENTION_RULES,
@@ -54,7 +54,11 @@ def _heads_split_by_tensor(scenario: Scenario) -> Violation | None:
     return _does_not_divide("parallelism.tensor", "model.num_attention_heads", scenario)
 
 
-@_rule("E302", "every attention head has the same whole number of channels")
+@_rule(
+    "E302",
+    "every attention head has hidden_size / num_attention_heads channels, unless "
+    "model.kv_channels is set",
+)
 def _hidden_split_by_heads(scenario: Scenario) -> Violation | None:
     model = scenario.model
     if "kv_channels" in model.model_fields_set or model.latent_attention:
@@ -72,12 +76,19 @@ def _does_not_divide(divisor: str, number: str, scenario: Scenario) -> Violation
     )
 
 
-@_rule("E333", "every group of queries shares one head of keys and one of values")
+@_rule(
+    "E333",
+    "every group has the same number of query heads, which share one key head and one value head",
+)
 def _heads_split_by_groups(scenario: Scenario) -> Violation | None:
     return _does_not_divide("model.num_query_groups", "model.num_attention_heads", scenario)
 
 
-@_rule("E334", "each rank has query groups of its own; groups shared by ranks are not simulated")
+@_rule(
+    "E334",
+    "each tensor-parallel rank has whole query groups; query groups shared by ranks are not "
+    "simulated",
+)
 def _groups_split_by_tensor(scenario: Scenario) -> Violation | None:
     model = scenario.model
     if model.num_query_groups == model.num_attention_heads or _heads_split_by_tensor(scenario):
@@ -85,7 +96,7 @@ def _groups_split_by_tensor(scenario: Scenario) -> Violation | None:
     return _does_not_divide("parallelism.tensor", "model.num_query_groups", scenario)
 
 
-@_rule("E335", "each tensor-parallel rank sends or keeps 1/t of an activation")
+@_rule("E335", "each of t tensor-parallel ranks sends or saves 1/t of an activation")
 def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
     split = scenario.parallelism
     sends = split.scatter_gather and split.pipeline > 1
@@ -96,31 +107,35 @@ def _activations_split_by_tensor(scenario: Scenario) -> Violation | None:
     if _heads_split_by_tensor(scenario) or _hidden_split_by_heads(scenario):
         return None
     switch = "parallelism.scatter_gather" if sends else "recompute.distribute"
-    more = f" while {switch} is true, nor the tokens of a microbatch times it"
+    more = (
+        f" while {switch} is true; nor does it divide hidden_size times the tokens of a microbatch"
+    )
     return _not_divided_by_tensor("model.hidden_size", scenario, more, {switch: [False]})
 
 
-@_rule("E303", "tensor parallelism splits the MLP's weights by columns (core's divide())")
+@_rule(
+    "E303", "tensor parallelism shards the weights of the MLP by columns (core/utils.py, divide)"
+)
 def _ffn_split_by_tensor(scenario: Scenario) -> Violation | None:
     if not scenario.model.has_dense_layers:
         return None
     return _not_divided_by_tensor("model.ffn_hidden_size", scenario, "", {})
 
 
-@_rule("E304", "tensor parallelism splits the rows of the embedding (VocabParallelEmbedding)")
+@_rule("E304", "tensor parallelism shards the rows of the embedding (VocabParallelEmbedding)")
 def _vocab_split_by_tensor(scenario: Scenario) -> Violation | None:
     divisor = _VOCAB_DIVISOR * scenario.parallelism.tensor
     padded = -(-scenario.model.vocab_size // divisor) * divisor
-    more = f"; Megatron pads it to {padded}, a multiple of {_VOCAB_DIVISOR} x tensor"
+    more = f"; Megatron-LM pads it to {padded}, a multiple of {_VOCAB_DIVISOR} x tensor"
     values = {"model.vocab_size": [padded]}
     return _not_divided_by_tensor("model.vocab_size", scenario, more, values)
 
 
-@_rule("E307", "sequence parallelism gives each tensor-parallel rank s/t of every sequence")
+@_rule("E307", "sequence parallelism gives each of t tensor-parallel ranks 1/t of every sequence")
 def _sequence_split_by_tensor(scenario: Scenario) -> Violation | None:
     if not scenario.parallelism.sequence_parallel:
         return None
-    more = " as sequence parallelism needs"
+    more = ", as sequence parallelism needs"
     values = {"parallelism.sequence_parallel": [False]}
     return _not_divided_by_tensor("model.seq_length", scenario, more, values)
 
@@ -128,7 +143,7 @@ def _sequence_split_by_tensor(scenario: Scenario) -> Violation | None:
 def _not_divided_by_tensor(
     number: str, scenario: Scenario, more: str, values: Mapping[str, Iterable[object]]
 ) -> Violation | None:
-    """The violation unless tensor divides a number; `more` ends its message."""
+    """Return a violation unless parallelism.tensor divides a field; `more` ends the message."""
     tensor, whole = scenario.parallelism.tensor, attrgetter(number)(scenario)
     if whole % tensor == 0:
         return None
@@ -143,7 +158,7 @@ def _not_divided_by_tensor(
     )
 
 
-@_rule("E306", "every replica runs the same whole number of microbatches")
+@_rule("E306", "every data-parallel replica runs the same whole number of microbatches")
 def _batch_split_by_microbatches(scenario: Scenario) -> Violation | None:
     batch, micro, data = scenario.batch.global_, scenario.batch.micro, scenario.parallelism.data
     if batch % (micro * data) == 0:
@@ -160,12 +175,12 @@ def _batch_split_by_microbatches(scenario: Scenario) -> Violation | None:
 
 
 def _batch_unit(scenario: Scenario) -> int:
-    """Sequences by which the global batch can grow: of one microbatch, or of a group of them."""
+    """Sequences of one microbatch per replica; with interleaving, of one per replica and stage."""
     group = scenario.parallelism.pipeline if scenario.num_chunks > 1 else 1
     return scenario.batch.micro * scenario.parallelism.data * group
 
 
-@_rule("E311", "the interleaved schedule takes microbatches in groups of one per stage")
+@_rule("E311", "the interleaved schedule runs microbatches in groups of one per stage")
 def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
     if scenario.num_chunks == 1 or _batch_split_by_microbatches(scenario):
         return None
@@ -174,7 +189,7 @@ def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
         return None
     batch = scenario.batch.global_
     return Violation(
-        f"batch.global is {batch}: the microbatches of each replica ({microbatches}) are not a "
+        f"batch.global is {batch}, so each replica runs {microbatches} microbatches, not a "
         f"multiple of parallelism.pipeline ({stages}), as the interleaved schedule needs",
         {
             "batch.global": near_multiples(batch, _batch_unit(scenario)),
@@ -185,7 +200,7 @@ def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E318", "only full recompute has units of layers, whose inputs can be distributed")
+@_rule("E318", "only full recompute reads method, num_layers and distribute")
 def _units_need_full(scenario: Scenario) -> Violation | None:
     policy = scenario.recompute
     changed = {
@@ -202,7 +217,7 @@ def _units_need_full(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E319", "a unit of recompute lies within one chunk")
+@_rule("E319", "a unit of full recompute consists of layers of one chunk")
 def _units_fit_chunks(scenario: Scenario) -> Violation | None:
     policy = scenario.recompute
     if policy.strategy != "full" or policy.num_layers == 1:
@@ -217,7 +232,7 @@ def _units_fit_chunks(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E324", "a stage cannot keep more forward passes than it has outstanding")
+@_rule("E324", "a stage cannot exempt more microbatches from recompute than it has outstanding")
 def _kept_are_outstanding(scenario: Scenario) -> Violation | None:
     kept = scenario.recompute.keep_microbatches
     # Without recompute, and on a single stage, only 0 is legal: E322 and E323 say so.
@@ -228,7 +243,7 @@ def _kept_are_outstanding(scenario: Scenario) -> Violation | None:
         return None
     return Violation(
         f"recompute.keep_microbatches is {kept}, but the first stage has at most {outstanding} "
-        f"forward passes outstanding",
+        f"outstanding microbatches",
         {
             "recompute.keep_microbatches": [outstanding],
             "parallelism.pipeline": [],
@@ -238,7 +253,7 @@ def _kept_are_outstanding(scenario: Scenario) -> Violation | None:
 
 
 def _most_outstanding(scenario: Scenario) -> int:
-    """Forward passes that the first stage has before a backward pass, under its schedule."""
+    """The most forward passes of the first stage that wait for their backward pass."""
     stages, chunks = scenario.parallelism.pipeline, scenario.num_chunks
     forwards = scenario.num_microbatches * chunks
     match scenario.schedule:
@@ -250,7 +265,7 @@ def _most_outstanding(scenario: Scenario) -> int:
             return min(2 * (stages - 1) + (chunks - 1) * stages + 1, forwards)
 
 
-@_rule("E332", "simtrain lays out every pass of every stage, each some hundred bytes")
+@_rule("E332", "simtrain keeps every pass of every stage in memory, at some hundred bytes each")
 def _passes_can_be_laid_out(scenario: Scenario) -> Violation | None:
     chunks = scenario.parallelism.pipeline * scenario.num_chunks
     microbatches, most = scenario.num_microbatches, _MOST_PASSES // chunks
@@ -259,18 +274,18 @@ def _passes_can_be_laid_out(scenario: Scenario) -> Violation | None:
     unit = _batch_unit(scenario)
     batch = most * scenario.batch.micro * scenario.parallelism.data
     return Violation(
-        f"batch.global is {scenario.batch.global_}: {microbatches} microbatches on {chunks} chunks "
-        f"are more than {_MOST_PASSES} forward passes",
+        f"batch.global is {scenario.batch.global_}, which gives {microbatches} microbatches on "
+        f"{chunks} chunks: more than the limit of {_MOST_PASSES} forward passes",
         {"batch.global": [max(unit, batch - batch % unit)], "batch.micro": []},
     )
 
 
 RULES = tuple(sorted(_RULES, key=lambda rule: rule.code))
-"""The rules that need no hardware profile, by code."""
+"""The rules that do not depend on the hardware profile, sorted by code."""
 
 
 def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
-    """The rule that a job fits on `num_nodes` nodes with `gpus_per_node` GPUs each."""
+    """Return the rule that a job fits on `num_nodes` nodes with `gpus_per_node` GPUs each."""
 
     def check(scenario: Scenario) -> Violation | None:
         # The scenario's own number of nodes: that of the cluster too, unless it is a remedy.
@@ -294,4 +309,4 @@ def size_rule(gpus_per_node: int, num_nodes: int) -> Rule:
             },
         )
 
-    return Rule("E317", "every rank of the job runs on a GPU of its own", check)
+    return Rule("E317", "every rank of the job needs one GPU", check)

@@ -1,7 +1,7 @@
-"""The user's question: a model, how it is split, a batch, and the machine it runs on.
+"""The scenario: a model, its parallelism, a batch, and the cluster that trains it.
 
-Fields are the contract of the scenario files. Values that no scenario can have are refused here,
-combinations that the training framework refuses in `simtrain.scenario.rules`.
+The fields define the format of scenario files. This module refuses invalid single values;
+`simtrain.scenario.rules` refuses combinations that the training framework does not support.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 
 
 class Batch(Section):
-    """How many sequences a pass and an iteration have.
+    """Batch sizes in sequences.
 
-    micro: sequences of a microbatch of one replica.
-    global: sequences of an iteration, over all replicas.
+    micro: number of sequences in a microbatch of one replica.
+    global: number of sequences in an iteration, over all replicas.
     """
 
     micro: Count = Field(examples=[1])
@@ -52,29 +52,29 @@ def _default_schedule(scenario: dict[str, Any]) -> ScheduleName:
 
 
 class Scenario(Section):
-    """One question to the simulator.
+    """A training configuration to simulate.
 
-    name: shown in reports; the file's name by default.
+    name: name in reports; by default, the name of the file.
     description: one line that `simtrain scenarios` prints.
-    model: the transformer that is trained.
+    model: the transformer to train.
     parallelism: how the model is split over ranks.
-    placement: which ranks are neighbours, and so share nodes.
-    batch: sequences of a microbatch and of an iteration.
-    recompute: which activations are computed again in the backward pass.
-    memory: what else trades time for memory.
-    software: the framework that runs the model.
-    attention_backend: the core of self-attention as five ops that keep the scores, as in the paper
-        (unfused), or as one kernel that computes them again in the backward pass (fused,
-        FlashAttention). By default the software stack's. Megatron-LM's transformer_config.py.
-    schedule: order of forward and backward passes. By default interleaved with several chunks per
-        stage, else 1f1b.
-    cluster: name or file of the hardware profile.
-    hardware: entries of the profile that this scenario sets to other values, such as
-        inter_node.adapter_bandwidth: 400 Gb/s.
-    precision: what is computed, summed and kept in which dtype.
-    overlap: which communication runs beside compute.
+    placement: how ranks are numbered, which decides the ranks that share a node.
+    batch: number of sequences in a microbatch and in an iteration.
+    recompute: which activations are recomputed in the backward pass.
+    memory: options that trade time for memory, besides recompute.
+    software: the framework that runs the model, and its kernels.
+    attention_backend: how core attention runs. unfused runs five ops that save the scores, as in
+        the paper; fused runs one kernel that recomputes them in the backward pass (FlashAttention).
+        The software stack sets the default (Megatron-LM's transformer_config.py).
+    schedule: order of forward and backward passes; by default interleaved with several chunks per
+        stage, otherwise 1f1b.
+    cluster: name or path of the hardware profile; a100_sxm4_80gb by default.
+    hardware: entries of the hardware profile to override, such as inter_node.adapter_bandwidth: 400
+        Gb/s.
+    precision: dtypes of compute, gradients and optimizer states.
+    overlap: which communication overlaps with compute.
 
-    The derived quantities are whole numbers for every scenario that
+    Derived quantities, such as num_microbatches, are exact for every scenario that
     `simtrain.scenario.check_scenario` accepts.
     """
 
@@ -101,10 +101,10 @@ class Scenario(Section):
 
     @classmethod
     def from_document(cls, document: Document) -> Self:
-        """The scenario of a document; rules are not checked.
+        """Build the scenario of a document without checking the rules on combinations.
 
         Raises:
-            InputError: all that is wrong with single values.
+            InputError: every invalid single value.
         """
         document = spell_out_words(document)
         scenario = validate(cls, document.data, document.positions)
@@ -112,24 +112,24 @@ class Scenario(Section):
         return scenario
 
     def replace(self, changes: Mapping[str, Any]) -> Self:
-        """The scenario with some fields set to other values.
+        """Return a copy of the scenario with some fields changed.
 
         Args:
-            changes: values by the dotted names of scenario files, set in this order, such as
-                {"parallelism.tensor": 4, "batch.global": 32, "recompute": "full"}. A section, as a
-                dict or an object (`Parallelism(tensor=4)`), replaces the whole old section.
+            changes: values by their dotted names in scenario files, applied in this order, such as
+                {"parallelism.tensor": 4, "batch.global": 32, "recompute": "full"}. A dict or a
+                section object (`Parallelism(tensor=4)`) replaces the whole section.
 
         Defaults that follow from other fields (`schedule`, `attention_backend`,
         `model.ffn_hidden_size`, `model.num_query_groups`, `model.kv_channels`, `model.qkv_biases`,
-        `parallelism.scatter_gather`) are derived anew. The rules of the framework are not checked;
-        `simulate` and `check_scenario` do that.
+        `parallelism.scatter_gather`) are derived again. The rules on combinations are not checked
+        here, but by `simulate` and `check_scenario`.
 
         Raises:
-            InputError: an unknown name, or a value that its field cannot have.
+            InputError: unknown names and invalid values.
         """
         origin = self._origin
         replaced = list(origin.replaced)
-        # Unchanged sections stay objects, which pydantic does not validate again.
+        # Unchanged sections stay objects: pydantic does not validate them again.
         data = {name: vars(self)[name] for name in self.model_fields_set}
         for name, given in changes.items():
             path, value = tuple(name.split(".")), data_of(given, only_set=True)
@@ -148,54 +148,54 @@ class Scenario(Section):
         return scenario
 
     def __eq__(self, other: object) -> bool:
-        """Whether all values are equal, wherever they were written."""
+        """Whether all values are equal, regardless of their positions in files."""
         return isinstance(other, Scenario) and vars(self) == vars(other)
 
     @property
     def positions(self) -> Positions:
-        """Where each field was written; empty for a scenario built in Python.
+        """Position of each field in its file; empty for a scenario built in Python.
 
-        Fields that `replace` or `model_copy` changed have no line, but are "changed in Python".
+        A field changed by `replace` or `model_copy` has the position "changed in Python".
         """
         return self._origin.positions_of(self)
 
     @property
     def hardware_document(self) -> Document:
-        """The overrides of the cluster's profile with their positions, to overlay it with."""
+        """The overrides of the hardware profile, with their positions."""
         return section(Document({"hardware": self.hardware}, self.positions), ("hardware",))
 
     def mesh(self, domains: Domains) -> Mesh:
-        """The mesh of ranks on a machine with these `domains` (`Cluster.domains`)."""
+        """Return the mesh of ranks on a cluster with these `domains` (`Cluster.domains`)."""
         return self.parallelism.mesh(domains, self.placement.order)
 
     def expert_mesh(self, mesh: Mesh) -> Mesh | None:
-        """The mesh by which the ranks of `mesh` hold experts, if the model has any."""
+        """Return the mesh of the experts on the ranks of `mesh`; None for a dense model."""
         if self.model.experts is None:
             return None
         return mesh.of_experts(self.parallelism.expert, self.parallelism.ranks_of_expert)
 
     @property
     def facts(self) -> Facts:
-        """How the software stack runs the model."""
+        """Properties of the software stack, with the overrides of this scenario."""
         return self.software.facts
 
     @property
     def in_place_cross_entropy(self) -> bool:
-        """Whether the loss subtracts the maximum within the fp32 logits."""
+        """Whether the loss subtracts the maximum of the fp32 logits in place."""
         own = self.memory.in_place_cross_entropy
         return self.facts.in_place_cross_entropy if own is None else own
 
     @property
     def overlaps_tensor_parallel(self) -> bool:
-        """Whether tensor-parallel collectives of the backward pass run beside its products."""
+        """Whether tensor-parallel collectives overlap with the products of the backward pass."""
         own = self.overlap.tensor_parallel
         return self.facts.overlap_tensor_parallel if own is None else own
 
     @property
     def host_issue_s(self) -> float | None:
-        """Host time to issue a kernel or a message; None for that of the hardware profile.
+        """Host time to issue a kernel or a message; None for the value of the hardware profile.
 
-        What the scenario says of its hardware counts more than what the stack's file says.
+        A value under `hardware` takes precedence over the software stack's value.
         """
         if self.software.host_issue is None and "issue" in self.hardware.get("host", {}):
             return None
@@ -203,87 +203,87 @@ class Scenario(Section):
 
     @property
     def num_gpus(self) -> int:
-        """GPUs of all replicas: tensor x context x pipeline x data."""
+        """Number of GPUs of all replicas: tensor x context x pipeline x data."""
         return self.parallelism.mesh().num_ranks
 
     @property
     def num_microbatches(self) -> int:
-        """Microbatches that each replica runs in an iteration."""
+        """Number of microbatches per replica and iteration."""
         return self.batch.global_ // (self.batch.micro * self.parallelism.data)
 
     @property
     def fully_shards(self) -> bool:
-        """Whether parameters are divided by PyTorch's fully_shard."""
+        """Whether PyTorch's fully_shard shards the parameters."""
         return self.memory.zero_stage == 3 and self.facts.fully_shard
 
     @property
     def fp8_recipe(self) -> str:
-        """The recipe of `workload.fp8` by which products of linear layers are in fp8, or ""."""
+        """The fp8 recipe of linear layers (`workload.fp8`); "" without fp8."""
         if self.precision.compute != "fp8":
             return ""
         return "torchao" if self.uses_torchao else self.precision.fp8_recipe
 
     @property
     def uses_torchao(self) -> bool:
-        """Whether fp8 is that of torchao and not of Transformer Engine."""
+        """Whether fp8 products run as in torchao instead of Transformer Engine."""
         return self.software.stack.startswith("torchtitan")
 
     @property
     def fp8_weights(self) -> Fp8Weights:
-        """Where fp8 products find their weights."""
+        """How fp8 products get their weights."""
         if self.precision.fp8_parameters and self.memory.zero_stage == 3:
             return "gathered"
         return "cast" if self.uses_torchao else "cached"
 
     @property
     def reduces_every_microbatch(self) -> bool:
-        """Whether with ZeRO 2 or 3 each backward pass reduces gradients.
+        """Whether each backward pass reduces gradients, with ZeRO stage 2 or 3.
 
-        Without a pipeline the last one always does.
+        A single microbatch without a pipeline always does.
         """
         alone = self.num_microbatches == self.parallelism.pipeline == 1
         return self.memory.reduce_every_microbatch or alone
 
     @property
     def num_chunks(self) -> int:
-        """Chunks (virtual stages) of each stage."""
+        """Number of chunks (virtual stages) per stage."""
         return self.parallelism.interleave
 
     def layers_of_stage(self, stage: int) -> int:
-        """Transformer layers of a stage: its own number, or its share of what those leave."""
+        """Layers of a stage: the number set for it, or an equal share of the remaining layers."""
         return self.parallelism.layers_of_stage(stage, self.model.num_layers)
 
     def layers_of_chunk(self, virtual_stage: int) -> int:
-        """Transformer layers of a chunk: its stage's, divided evenly over the stage's chunks.
+        """Layers of a chunk: an equal share of the layers of its stage.
 
-        As in Megatron-LM (transformer_block.get_num_layers_to_build).
+        Source: Megatron-LM's transformer_block.get_num_layers_to_build.
         """
         return self.layers_of_stage(virtual_stage % self.parallelism.pipeline) // self.num_chunks
 
     @property
     def stage_sizes(self) -> tuple[int, ...]:
-        """The different numbers of layers that stages have, ascending: at most three."""
+        """The distinct numbers of layers per stage, ascending; at most three."""
         last = self.parallelism.pipeline - 1
         return tuple(sorted({self.layers_of_stage(stage) for stage in (0, min(1, last), last)}))
 
     @property
     def chunk_sizes(self) -> tuple[int, ...]:
-        """The different numbers of layers that chunks have, ascending: at most three."""
+        """The distinct numbers of layers per chunk, ascending; at most three."""
         return tuple(sorted({size // self.num_chunks for size in self.stage_sizes}))
 
     @property
     def compute_bytes(self) -> int:
-        """Bytes of a weight or an activation."""
+        """Bytes of an element of a weight or an activation outside fp8."""
         return self.precision.compute_bytes
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of an element of the gradient that is summed over microbatches and reduced."""
+        """Bytes of an element of an accumulated gradient."""
         return self.precision.gradient_bytes
 
     @property
     def strategy(self) -> str:
-        """The paper's name of the memory strategy: baseline, sequence, selective+sequence, ..."""
+        """The paper's name of the memory strategy, such as baseline or selective+sequence."""
         recompute = self.recompute.strategy
         recomputed = [] if recompute == "none" else [recompute]
         sequence = ["sequence"] if self.parallelism.sequence_parallel else []

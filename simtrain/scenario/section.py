@@ -1,4 +1,4 @@
-"""The base of all sections of a scenario, and where a scenario's values come from."""
+"""The base class of the sections of a scenario, and the positions of a scenario's values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from simtrain.errors import Location
 from simtrain.strict_yaml import Path, Positions, data_of, input_error, leaves
 
 IN_PYTHON = Location("changed in Python")
-"""The place of values that Python code changed."""
+"""The position of values that Python code changed."""
 
 
 class Section(BaseModel):
-    """A section: nothing unknown, nothing converted, nothing that is not finite."""
+    """A section: refuses unknown fields, values of another type, and infinite or NaN values."""
 
-    # Files name fields by their aliases (`global`), Python code by either name. A file is validated
-    # by the scenario's validator alone: those of sections are built on demand.
+    # Files name fields by their aliases (`global`), Python code by either name. Files need only the
+    # validator of the whole scenario; pydantic builds the validators of sections on demand.
     model_config = ConfigDict(
         frozen=True,
         strict=True,
@@ -33,7 +33,7 @@ class Section(BaseModel):
         """Set the fields.
 
         Raises:
-            InputError: with one problem for each wrong name or value.
+            InputError: one problem per wrong name or value.
         """
         try:
             super().__init__(**values)
@@ -42,18 +42,19 @@ class Section(BaseModel):
             place = Positions({(): Location(f"{name}(...)")})
             raise input_error(error, type(self), values, place, name) from None
 
-    # Pydantic marks its own __init__ so. Without the mark it would call this one for the sections
-    # of a file too, and only the first of their errors would be reported.
+    # This is the mark of pydantic's own __init__. Without it, pydantic would call this __init__ for
+    # the sections of a file too, and would report only the first of their errors.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a scenario's values come from.
+    """The origin of a scenario's values.
 
-    positions: where its file and the overrides have them.
-    data: all fields as the file and the overrides have them; None for a scenario built in Python.
-    replaced: the paths that `Scenario.replace` set.
+    Args:
+        positions: positions of the fields in the file and the overrides.
+        data: all fields after the overrides; None for a scenario built in Python.
+        replaced: paths that `Scenario.replace` changed.
     """
 
     positions: Positions = field(default_factory=Positions)
@@ -61,10 +62,10 @@ class Origin:
     replaced: tuple[Path, ...] = ()
 
     def positions_of(self, scenario: Section) -> Positions:
-        """The positions of the scenario's values.
+        """Return the positions of the scenario's values.
 
-        A value that differs from the file's is not at the file's line: pydantic's `model_copy`
-        changes values without a record.
+        A value that differs from the file does not have the line in the file: pydantic's
+        `model_copy` changes values without a record.
         """
         changed = list(self.replaced)
         if self.data is not None:

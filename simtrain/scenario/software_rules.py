@@ -1,4 +1,4 @@
-"""Entries of the software stack that a scenario sets although nothing in it follows from them."""
+"""Rules of the software stack: refuse entries that have no effect in a scenario."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _adds_one_by_one(scenario: Scenario) -> bool:
 
 
 def _recomputes_beside_norms(scenario: Scenario) -> bool:
-    """Whether recompute drops other tensors if norms are parts of linear layers."""
+    """Whether recompute frees different tensors if norms are fused into linear layers."""
     model, policy = scenario.model, scenario.recompute
     can_differ = model.parallel_attention_mlp == "none" and scenario.precision.compute != "fp8"
     if policy.strategy != "selective" or not can_differ:
@@ -36,7 +36,7 @@ _Used = Callable[[Scenario], object]
 _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
     "fused_softmax": (
         lambda one: one.attention_backend == "unfused",
-        "attention is fused, so it has no kernel for its softmax",
+        "fused attention has no separate softmax kernel",
         {"attention_backend": ["unfused"]},
     ),
     "attention_speed": (
@@ -51,12 +51,12 @@ _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
     ),
     "fused_rms_norm": (
         lambda one: one.model.normalization == "rms_norm",
-        "the model has no RMS norms",
+        "the model has no RMS norm",
         {"model.normalization": ["rms_norm"]},
     ),
     "fused_activation": (
         lambda one: one.model.biases or one.model.activation != "gelu",
-        "a GeLU without bias is one kernel",
+        "a GeLU without bias is always one kernel",
         {"model.biases": [True]},
     ),
     "fused_dropout_add": (
@@ -66,12 +66,12 @@ _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
     ),
     "norm_in_linear": (
         _recomputes_beside_norms,
-        "no recompute depends on whether a norm is a part of the linear layer after it",
+        "this scenario recomputes nothing that depends on fusing norms into linear layers",
         {"recompute.modules": [["mlp"]]},
     ),
     "fused_optimizer": (
         lambda one: not one.memory.offload_optimizer,
-        "the host runs Adam",
+        "Adam runs on the host",
         {"memory.offload_optimizer": [False]},
     ),
     "fused_gradient_accumulation": (
@@ -81,19 +81,21 @@ _USED: Mapping[str, tuple[_Used, str, Mapping[str, list[Any]]]] = {
     ),
     "fully_shard": (
         lambda one: one.memory.zero_stage == 3,
-        "parameters are not divided",
+        "parameters are not sharded (memory.zero_stage 3)",
         {"memory.zero_stage": [3]},
     ),
     "host_issue": (
         lambda one: not one.facts.cuda_graphs or _posts_messages(one),
-        "CUDA graphs launch passes whole",
+        "CUDA graphs launch whole passes",
         {"software.cuda_graphs": [False]},
     ),
 }
-"""Whether an entry is used, why not, and what would use it; other entries always are."""
+"""For each entry, the condition that it has an effect, why it has none, and values that use it.
+
+All other entries always have an effect."""
 
 
-@_rule("E380", "no setting is ignored: an entry of the software stack has to change something")
+@_rule("E380", "an entry that has no effect in a scenario is probably a mistake")
 def _entries_are_used(scenario: Scenario) -> Violation | None:
     unused = {
         f"software.{name}": (why, values)
@@ -109,7 +111,7 @@ def _entries_are_used(scenario: Scenario) -> Violation | None:
     return Violation(message, ways, tuple(unused))
 
 
-@_rule("E381", "a fused cross entropy keeps no logits in fp32 from which it could subtract")
+@_rule("E381", "a fused cross entropy stores no fp32 logits, so nothing is subtracted in place")
 def _loss_keeps_fp32_logits(scenario: Scenario) -> Violation | None:
     field = "memory.in_place_cross_entropy"
     if scenario.memory.in_place_cross_entropy is None or not (

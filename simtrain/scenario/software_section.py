@@ -1,4 +1,4 @@
-"""The section of a scenario that says which framework runs it."""
+"""The section `software` of a scenario: the software stack and its kernels."""
 
 from __future__ import annotations
 
@@ -21,26 +21,30 @@ def _time(text: str) -> str:
 
 
 class Software(Section):
-    """The software stack, and entries of it that this scenario sets to other values.
+    """The software stack, and the entries of it that this scenario overrides.
 
-    A word alone (`software: deepspeed_2022`) is the stack's name. An entry that is null is the
-    stack's own; docs/software.md lists the stacks that come with simtrain.
+    `software: deepspeed_2022` is short for `software: {stack: deepspeed_2022}`. All entries except
+    `stack` default to null, which takes the value of the stack. docs/software.md lists the stacks
+    that come with simtrain.
 
-    stack: name of a software stack that comes with simtrain.
-    fused_softmax: mask and softmax of unfused attention are one kernel.
-    fused_rotary: the rotation of queries or of keys is one kernel.
-    fused_rms_norm: RMS norm is one kernel.
-    fused_activation: bias, activation and gate of the MLP are one kernel.
-    fused_dropout_add: bias, dropout and residual are one kernel.
-    fused_cross_entropy: the loss is fused, and its logits stay in the compute type.
-    fused_gradient_accumulation: the product that computes a weight's gradient also adds it up.
-    norm_in_linear: a norm is a part of the linear layer after it, if there is but one
-        (Transformer Engine's LayerNormLinear), which matters to recompute.modules alone.
-    fused_optimizer: Adam is one pass over its states.
-    cuda_graphs: passes are recorded once and launched whole, so no kernel waits for the host.
-    fully_shard: memory.zero_stage 3 is PyTorch's fully_shard: fp32 shards, which are the master
-        weights; kernels that copy into and out of the collectives' buffers.
-    attention_speed: speed of fused attention, relative to the kernel of the hardware profile.
+    stack: name of a software stack that comes with simtrain; megatron_2022 by default.
+    fused_softmax: true if mask and softmax of unfused attention run as one kernel.
+    fused_rotary: true if the rotation of queries, or of keys, runs as one kernel.
+    fused_rms_norm: true if RMS norm runs as one kernel.
+    fused_activation: true if bias, activation and gate of the MLP run as one kernel.
+    fused_dropout_add: true if bias, dropout and residual add run as one kernel.
+    fused_cross_entropy: true if the cross entropy is fused and keeps its logits in the compute
+        dtype.
+    fused_gradient_accumulation: true if the product that computes a weight gradient also
+        accumulates it.
+    norm_in_linear: true if a norm with a single linear layer after it is fused into that layer
+        (Transformer Engine's LayerNormLinear); it affects only recompute.modules.
+    fused_optimizer: true if Adam makes one pass over its states.
+    cuda_graphs: true if passes are captured once and launched whole, so that kernels do not wait
+        for the host.
+    fully_shard: true if memory.zero_stage 3 is PyTorch's fully_shard, which has fp32 shards that
+        serve as master weights, and copies into and out of the buffers of collectives.
+    attention_speed: speed of fused attention relative to the kernel of the hardware profile.
     host_issue: host time to issue a kernel, such as 25 us.
     """
 
@@ -66,7 +70,7 @@ class Software(Section):
     @model_validator(mode="before")
     @classmethod
     def _spell_out(cls, written: Any) -> Any:
-        """The section that a word alone stands for."""
+        """Expand a single word to a section."""
         return written if isinstance(written, (dict, cls)) else {"stack": written}
 
     @field_validator("stack")
@@ -79,7 +83,7 @@ class Software(Section):
 
     @property
     def overridden(self) -> dict[str, Any]:
-        """The entries that this scenario sets, in base units."""
+        """The entries that this scenario overrides, in base units."""
         found = {name: value for name, value in vars(self).items() if value is not None}
         del found["stack"]
         if self.host_issue is not None:
@@ -88,7 +92,7 @@ class Software(Section):
 
     @property
     def facts(self) -> Facts:
-        """The stack's facts, with this scenario's values laid over them."""
+        """Properties of the stack, with the overrides of this scenario."""
         return _facts(self)
 
 

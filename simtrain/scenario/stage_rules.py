@@ -1,8 +1,8 @@
-"""What Megatron-LM refuses of how layers are placed on stages and chunks, and what it accepts.
+"""Rules of the placement of layers on pipeline stages and chunks.
 
 Sources: transformer_config.py (uneven pipelines) and transformer_block.get_num_layers_to_build.
-Two things that they let pass are refused here: a chunk without a layer, whose output is its input
-and cannot be freed once it is sent, and numbers of two stages that do not add up to the model's.
+Two rules go beyond Megatron-LM: they refuse a chunk without layers (its output is its input, which
+cannot be freed after the send), and two stages whose layers do not add up to the model's.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _rule = registering(STAGE_RULES)
 
 
 def _written_layers(scenario: Scenario) -> dict[str, int]:
-    """The stages' own numbers of layers as they are written, by field."""
+    """Return first_stage_layers and last_stage_layers by field, if set."""
     names = ("first_stage_layers", "last_stage_layers")
     values = ((name, getattr(scenario.parallelism, name)) for name in names)
     return {f"parallelism.{name}": value for name, value in values if value is not None}
 
 
 def _own_layers(scenario: Scenario) -> dict[str, int]:
-    """As `_written_layers`, but none for a single stage, which holds all layers."""
+    """As `_written_layers`, but empty for a single stage, which holds all layers."""
     return _written_layers(scenario) if scenario.parallelism.pipeline > 1 else {}
 
 
 def numbers_of_stages(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
-    """Numbers of stages over which the layers divide, the nearest first."""
+    """Numbers of stages that divide the layers, the nearest first."""
     own = _written_layers(scenario).values()
     rest = scenario.model.num_layers - sum(own)
     if rest == 0:
@@ -41,11 +41,15 @@ def numbers_of_stages(scenario: Scenario, at_least: int = 2) -> Iterable[int]:
 
 
 def numbers_of_chunks(scenario: Scenario) -> Iterable[int]:
-    """Numbers of chunks, from 2 up, into which every stage's layers divide."""
+    """Numbers of chunks, from 2 up, that divide the layers of every stage."""
     return near_divisors(1, max(2, gcd(*scenario.stage_sizes)), at_least=2)
 
 
-@_rule("E305", "stages without a number of their own share the layers evenly, in whole chunks")
+@_rule(
+    "E305",
+    "all chunks have equally many layers, except on a stage with first_stage_layers or "
+    "last_stage_layers",
+)
 def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
     split, layers, own = scenario.parallelism, scenario.model.num_layers, _own_layers(scenario)
     stages, rest = split.pipeline - len(own), layers - sum(own.values())
@@ -55,11 +59,11 @@ def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
     product = f"({stages} x {split.interleave} = {chunks})"
     if stages == 0:
         message = (
-            f"{_sum_in_words(own)}, but model.num_layers is {layers} and there is no other stage"
+            f"{_sum_in_words(own)}, but model.num_layers is {layers} and there are no other stages"
         )
     elif own:
         message = (
-            f"model.num_layers ({layers}) less {_sum_in_words(own)} leaves {rest} to {stages} "
+            f"model.num_layers ({layers}) minus {_sum_in_words(own)} leaves {rest} for {stages} "
             f"stage{'s' * (stages > 1)}, not a positive multiple of these stages x "
             f"parallelism.interleave {product}"
         )
@@ -80,7 +84,7 @@ def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
 
 
 def _own_numbers(scenario: Scenario, field: str) -> Iterator[int | None]:
-    """Numbers for one of the ends that leave the other stages an even rest; at last, none."""
+    """Yield layers of one end that leave an equal share for the other stages; finally, None."""
     split, own = scenario.parallelism, _written_layers(scenario)
     available = scenario.model.num_layers - sum(own.values()) + own[field]
     if step := (split.pipeline - len(own)) * split.interleave:
@@ -96,7 +100,7 @@ def _sum_in_words(own: dict[str, int]) -> str:
     return f"{' + '.join(own)} ({total})"
 
 
-@_rule("E327", "a pipeline of one stage has all layers on it")
+@_rule("E327", "a single pipeline stage holds all layers")
 def _own_layers_need_pipeline(scenario: Scenario) -> Violation | None:
     own = _written_layers(scenario)
     if not own or scenario.parallelism.pipeline > 1:
@@ -107,7 +111,7 @@ def _own_layers_need_pipeline(scenario: Scenario) -> Violation | None:
     )
 
 
-@_rule("E328", "the layers of a stage are divided evenly over its chunks")
+@_rule("E328", "all chunks of a stage have equally many layers")
 def _own_layers_split_by_chunks(scenario: Scenario) -> Violation | None:
     own, chunks = _own_layers(scenario), scenario.parallelism.interleave
     uneven = {field: layers for field, layers in own.items() if layers % chunks}
@@ -122,13 +126,13 @@ def _own_layers_split_by_chunks(scenario: Scenario) -> Violation | None:
 
 
 def _whole_chunks(scenario: Scenario, field: str) -> Iterable[int | None]:
-    """Numbers in whole chunks, those first that leave the other stages an even rest."""
+    """Return layers in whole chunks; first the numbers that leave equal shares for other stages."""
     layers, chunks = _written_layers(scenario)[field], scenario.parallelism.interleave
     *leaving_even, none = _own_numbers(scenario, field)
     return dict.fromkeys(chain(leaving_even, near_multiples(layers, chunks), [none]))
 
 
 def are(names: Iterable[str]) -> str:
-    """The subject and the verb of a sentence: "a is", "a and b are"."""
+    """Return the subject and verb of a sentence: "a is", "a and b are"."""
     names = tuple(names)
     return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"

@@ -1,4 +1,4 @@
-"""A scenario file to start from: every field with what it means and its default."""
+"""The scenario file that `simtrain init` writes: every field with its description and default."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ START: dict[str, Any] = {
     "batch": {"micro": 4, "global": 64},
     "recompute": {"strategy": "selective"},
 }
-"""The values that are set; all others are their defaults."""
+"""The values that the file sets; all other fields have their defaults."""
 _HEAD = """\
-# A scenario of simtrain. Run it with: simtrain run FILE
-# A line that starts with "#" and a name shows a default; remove the "#" to set another value.
+# A scenario for simtrain. Run it with: simtrain run FILE
+# A commented-out field shows its default; remove the "#" and change the value to set it.
 """
 _WIDTH = 100
 
 
 def template() -> str:
-    """The text of the file. With all its fields set, it means the same as with those of `START`."""
+    """Return the text of the file, which defines the scenario of `START`."""
     scenario = Scenario.model_validate(START)
     return _HEAD + "\n".join(_lines(Scenario, data_of(scenario), START, "")) + "\n"
 
@@ -49,7 +49,7 @@ def _lines(
 ) -> Iterator[str]:
     texts = descriptions(section)
     names = [name_in_files(section, field) for field in section.model_fields]
-    # A section without a field would be null.
+    # YAML reads a section without fields as null.
     given = given or {names[0]: values[names[0]]}
     for field, name, before in zip(section.model_fields, names, ["", *names], strict=False):
         inside = section_of(section, field)
@@ -61,7 +61,7 @@ def _lines(
             continue
         if not indent:
             yield ""
-        # Fields that share a text follow each other: the first one has it.
+        # Adjacent fields with the same description print it once.
         if texts[name] != texts.get(before):
             yield from _comment(capitalized(texts[name]), indent)
         mark = "" if name in given else "#"

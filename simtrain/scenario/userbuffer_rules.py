@@ -1,4 +1,4 @@
-"""What products that are pipelined with their collectives ask of a scenario.
+"""Rules of userbuffers: linear layers that pipeline their products with collectives.
 
 Sources: Megatron-LM's training/arguments.py and core/extensions/transformer_engine.py; Transformer
 Engine's pytorch/module/base.py (`initialize_ub`) and comm_gemm_overlap.cpp.
@@ -15,22 +15,22 @@ _NUM_SPLITS = 4
 USERBUFFER_RULES = [
     rule_against(
         "E377",
-        "userbuffers pipeline the gathers and reduce-scatters of sequence parallelism "
+        "userbuffers pipeline the all-gathers and reduce-scatters of sequence parallelism "
         "(--tp-comm-overlap needs --sequence-parallel)",
         {"overlap.userbuffers": [False], "parallelism.sequence_parallel": [True]},
         lambda one: one.overlap.userbuffers and not one.parallelism.sequence_parallel,
     ),
     rule_against(
         "E371",
-        "userbuffers hide the collectives of the backward pass too",
+        "userbuffers overlap the collectives of the backward pass too",
         {"overlap.userbuffers": [False], "overlap.tensor_parallel": [True]},
         lambda one: one.overlap.userbuffers and not one.overlaps_tensor_parallel,
         "overlap.userbuffers is true while tensor-parallel collectives do not overlap",
     ),
     rule_against(
         "E372",
-        f"a product before a reduce-scatter is cut into {_NUM_SPLITS} chunks of hidden_size / "
-        f"{_NUM_SPLITS} columns",
+        f"userbuffers split the product before a reduce-scatter into {_NUM_SPLITS} chunks of "
+        f"hidden_size / {_NUM_SPLITS} columns",
         {
             "overlap.userbuffers": [False],
             "model.hidden_size": lambda one: near_multiples(one.model.hidden_size, _NUM_SPLITS),
@@ -42,8 +42,8 @@ USERBUFFER_RULES = [
     ),
     rule_against(
         "E373",
-        "userbuffers gather numbers with one scale a tensor; those of mxfp8 hold rows and columns "
-        "in turn, which is not simulated, and there are none for blocks",
+        "userbuffers are simulated for recipes with one scale per tensor; Transformer Engine "
+        "has none for the blockwise recipe",
         {
             "overlap.userbuffers": [False],
             "precision.fp8_recipe": ["delayed", "tensorwise"],
@@ -56,8 +56,8 @@ USERBUFFER_RULES = [
     ),
     rule_against(
         "E374",
-        "the projections of latent attention and of multi-token prediction have no userbuffers, "
-        "and Megatron-LM then pipelines some of the other products or none; this is not simulated",
+        "latent attention and multi-token prediction have projections without userbuffers, "
+        "which is not simulated",
         {"overlap.userbuffers": [False], "model.mtp_num_layers": [0]},
         lambda one: (
             one.overlap.userbuffers and (one.model.latent_attention or one.model.mtp_num_layers)
@@ -66,7 +66,7 @@ USERBUFFER_RULES = [
     ),
     rule_against(
         "E376",
-        "Megatron-LM registers userbuffers of 16-bit elements, into which no fp32 is copied",
+        "Megatron-LM allocates userbuffers with 16-bit elements, which cannot hold fp32",
         {"overlap.userbuffers": [False], "precision.compute": ["bf16", "fp16"]},
         lambda one: one.overlap.userbuffers and one.precision.compute == "fp32",
     ),
@@ -74,7 +74,7 @@ USERBUFFER_RULES = [
 
 
 def userbuffer_node_rule(nvlink_gpus: int) -> Rule:
-    """The rule that NVLink, which joins so many GPUs, joins the ranks of userbuffers."""
+    """Return the rule that NVLink, with `nvlink_gpus` GPUs, connects each tensor-parallel group."""
 
     def check(scenario: Scenario) -> Violation | None:
         is_used = scenario.overlap.userbuffers
@@ -82,12 +82,16 @@ def userbuffer_node_rule(nvlink_gpus: int) -> Rule:
             return None
         tensor = scenario.parallelism.tensor
         return Violation(
-            f"overlap.userbuffers is true while parallelism.tensor is {tensor}, but NVLink joins "
-            f"{nvlink_gpus} GPUs",
+            f"overlap.userbuffers is true while parallelism.tensor is {tensor}, but NVLink "
+            f"connects only {nvlink_gpus} GPUs",
             {
                 "overlap.userbuffers": [False],
                 "parallelism.tensor": near_divisors(tensor, nvlink_gpus, at_least=2),
             },
         )
 
-    return Rule("E375", "a rank writes into the userbuffers of the others over NVLink", check)
+    return Rule(
+        "E375",
+        "each rank writes to the userbuffers of its tensor-parallel peers over NVLink",
+        check,
+    )

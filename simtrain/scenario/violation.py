@@ -1,4 +1,4 @@
-"""A rule of the framework, and what breaks it."""
+"""Rules of the framework, and violations of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simtrain.strict_yaml import as_scalar
 
 
 class LeftOut(Enum):
-    """Stands for no value in a remedy: the field is to be left out."""
+    """Marker in a remedy: remove the field."""
 
     LEFT_OUT = "left out"
 
@@ -22,12 +22,13 @@ LEFT_OUT = LeftOut.LEFT_OUT
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken rule.
+    """A violation of a rule by a scenario.
 
-    message: what is wrong.
-    values: for each field that can be changed, by its dotted name, the values to try in order;
-        `LEFT_OUT` where it is to be left out.
-    fields: the fields to blame, the first one first; if empty, those of `values`.
+    Args:
+        message: what is wrong.
+        values: values to try for each field (by its dotted name), in order; `LEFT_OUT` removes the
+            field.
+        fields: the fields at fault, the main one first; the fields of `values` by default.
     """
 
     message: str
@@ -37,12 +38,18 @@ class Violation:
 
 Check = Callable[[Scenario], Violation | None]
 Values = Iterable[object] | Callable[[Scenario], Iterable[object]]
-"""Values to try for a field, or how they follow from the scenario."""
+"""Values to try for a field, or a function of the scenario that returns them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the framework: `check` returns what breaks it, `reason` says why it exists."""
+    """A rule of the framework.
+
+    Args:
+        code: the error code.
+        reason: why the rule exists, as a clause without a full stop.
+        check: returns the violation by a scenario, or None.
+    """
 
     code: str
     reason: str
@@ -50,7 +57,7 @@ class Rule:
 
 
 def registering(table: list[Rule]) -> Callable[[str, str], Callable[[Check], Check]]:
-    """A decorator with a code and a reason that enters the decorated check into a table."""
+    """Return a decorator that adds the decorated check to `table`, with a code and a reason."""
 
     def rule(code: str, reason: str) -> Callable[[Check], Check]:
         def register(check: Check) -> Check:
@@ -70,13 +77,14 @@ def rule_against(
     message: str = "",
     fields: tuple[str, ...] = (),
 ) -> Rule:
-    """The rule that refuses a combination of settings.
+    """Return a rule that refuses a combination of settings.
 
     Args:
         code, reason: as in `Rule`.
         values, fields: as in `Violation`.
         is_broken: true for a scenario with the refused combination.
-        message: what is wrong, with {one} for the scenario; by default the first two of `values`.
+        message: what is wrong, with {one} for the scenario; by default, it names the first two
+            fields of `values`.
     """
 
     def check(scenario: Scenario) -> Violation | None:

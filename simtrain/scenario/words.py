@@ -1,17 +1,17 @@
-"""Sections of a scenario that may be written as a word alone."""
+"""Sections of a scenario that can be written as a single word, such as `recompute: full`."""
 
 from __future__ import annotations
 
 from simtrain.strict_yaml import Document, Positions
 
 MEANT_BY_A_WORD = {"recompute": "strategy", "software": "stack"}
-"""Sections that may be written as a word alone, and the field that the word is."""
+"""Sections that can be written as a single word, and the field that the word sets."""
 
 
 def spell_out_words(document: Document) -> Document:
-    """The document with `recompute: full` written as the section that it stands for.
+    """Expand single words, such as `recompute: full`, to sections.
 
-    Overrides can then reach inside it, and rules find where the strategy was written.
+    Overrides can then set fields of the section, and errors can point to the word.
     """
     data, positions = document.data, document.positions
     for name, field in MEANT_BY_A_WORD.items():

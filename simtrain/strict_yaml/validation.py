@@ -159,7 +159,8 @@ def _explain_unknown_key(refusal: _Refusal) -> Problem:
     if 0 < len(elsewhere) <= _MOST_NAMES:
         question = f"did you mean {' or '.join(elsewhere)}? "
     if instead := other_names(refusal.model_class, refusal.path[:-1]).get(key):
-        question = f"write {instead}. "
+        verb = "" if instead.startswith("remove") else "write "
+        question = f"{verb}{instead}. "
     fix = f"{question}The keys of {refusal.home} are {', '.join(legal)}"
     return refusal.at_key("E201", f'unknown key "{key}" in {refusal.home}', fix)
 

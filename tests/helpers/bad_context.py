@@ -45,7 +45,7 @@ BAD_CONTEXT = [
         "a hierarchy without neighbours",
         adding("parallelism: {context: 8, context_communication: a2a+p2p}\n" + _FUSED),
         ":9:50: E355",
-        "parallelism.context_a2a is not given, not a divisor of parallelism.context (8) between",
+        "parallelism.context_a2a is not set, but must be a divisor of parallelism.context other",
         "write parallelism.context_a2a: 2 or 4, or parallelism.context_communication: p2p or a2a",
     ),
     bad(
@@ -84,7 +84,7 @@ BAD_CONTEXT = [
         "heads by context",
         adding("parallelism: {tensor: 16, context: 8, context_communication: a2a}\n" + _FUSED),
         ":9:36: E356",
-        "parallelism.context is 8, which does not divide the 4 heads of keys of each "
+        "parallelism.context is 8, which does not divide the 4 key heads per "
         "tensor-parallel rank (model.num_query_groups 64 / parallelism.tensor 16)",
         "write parallelism.context: 4 or 2, or parallelism.context_communication: p2p",
     ),

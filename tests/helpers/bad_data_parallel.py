@@ -35,7 +35,7 @@ BAD_DATA_PARALLEL = [
         "one stage aligned",
         adding("overlap: {data_parallel: true, align_gradient_reduction: true}\n"),
         ":9:58: E363",
-        "no two stages reduce gradients beside their backward passes",
+        "no two stages that overlap the gradient reduction with the backward",
     ),
     bad(
         "buckets of a single replica",
@@ -62,7 +62,7 @@ BAD_DATA_PARALLEL = [
         "states divided over half a replica more",
         adding("parallelism: {data: 4}\nmemory: {zero_stage: 1, shard_over: 3}\n"),
         ":10:37: E365",
-        "memory.shard_over is 3, which is no part of parallelism.data (4)",
+        "memory.shard_over is 3, which cannot shard states over parallelism.data (4)",
         "fix: write memory.shard_over: 2 or 4",
     ),
     bad(
@@ -75,7 +75,7 @@ BAD_DATA_PARALLEL = [
         "prefetch without gathers",
         adding("parallelism: {data: 4}\noverlap: {prefetch: 2}\n"),
         ":10:21: E367",
-        "no parameters are gathered beside compute",
+        "no parameters are gathered during compute",
     ),
     bad(
         "parameters that stay without being gathered",

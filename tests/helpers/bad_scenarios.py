@@ -215,7 +215,7 @@ ILLEGAL = [
         edited("seq_length", "vocab_size: 50257\n  seq_length") + "parallelism: {tensor: 8}\n",
         ":5:15: E304",
         "model.vocab_size is 50257",
-        "Megatron pads it to 51200, a multiple of 128 x tensor",
+        "Megatron-LM pads it to 51200, a multiple of 128 x tensor",
         "write model.vocab_size: 51200",
     ),
     bad(
@@ -283,7 +283,7 @@ ILLEGAL = [
         "microbatches by pipeline",
         edited("global: 64", "global: 60") + "parallelism: {pipeline: 8, interleave: 3}\n",
         ":8:11: E311",
-        "replica (15) are not a multiple of parallelism.pipeline (8)",
+        "replica runs 15 microbatches, not a multiple of parallelism.pipeline (8)",
         "write batch.global: 64 or 32",
     ),
     bad(
@@ -366,7 +366,7 @@ ILLEGAL = [
         "more kept than outstanding",
         adding("parallelism: {pipeline: 4}\nrecompute: {strategy: full, keep_microbatches: 5}\n"),
         ":10:48: E324",
-        "but the first stage has at most 4 forward passes outstanding",
+        "but the first stage has at most 4 outstanding microbatches",
         "fix: write recompute.keep_microbatches: 4",
     ),
     bad(
@@ -374,7 +374,7 @@ ILLEGAL = [
         adding("parallelism: {pipeline: 4, data: 2}\nmemory: {zero_stage: 2}\n"),
         ":10:22: E325",
         "memory.zero_stage is 2 while parallelism.pipeline is 4",
-        "(DeepSpeed)",
+        "DeepSpeed refuses",
         "fix: write memory.zero_stage: 1 or 0, or parallelism.pipeline: 1",
     ),
     bad(

@@ -71,7 +71,7 @@ def test_what_no_value_mends_is_told_so() -> None:
     rule = rule_against("E399", "a test", values, lambda one: True)
     with pytest.raises(InputError) as caught:
         check_scenario(scenario_of(MINIMAL), [rule])
-    fix = "change batch.micro and model.num_layers together: no single value is enough"
+    fix = "change several of these fields together: batch.micro, model.num_layers"
     assert caught.value.problems[0].fix == fix
 
 

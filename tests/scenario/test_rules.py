@@ -349,7 +349,7 @@ def test_a_field_that_is_not_read_is_to_be_left_out() -> None:
     with pytest.raises(InputError) as caught:
         scenario_of(text.replace("batch:", f"  experts: {experts}\n  biases: false\nbatch:"))
     (problem,) = caught.value.problems
-    assert (problem.code, problem.fix) == ("E477", "leave out model.ffn_hidden_size")
+    assert (problem.code, problem.fix) == ("E477", "remove model.ffn_hidden_size")
 
 
 def test_the_override_is_blamed_before_the_file() -> None:

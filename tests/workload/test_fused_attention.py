@@ -293,7 +293,7 @@ def test_heads_at_the_limits_are_taken(heads: int) -> None:
 def test_a_profile_without_the_kernel_says_so(tmp_path: pathlib.Path) -> None:
     message = told(MINIMAL + "attention_backend: fused\ncluster: trn1\n", tmp_path / "x.yaml")
     assert "x.yaml:9:20: E331 attention_backend is fused" in message
-    assert "the profile of trn1 has no fused_attention" in message
+    assert "the profile of trn1 has no section fused_attention" in message
     assert "fix: write attention_backend: unfused" in message
 
 

@@ -215,7 +215,7 @@ LATENT_TEXT = "  latent_attention: {kv_lora_rank: 512}\n"
         (
             "  latent_attention: {kv_lora_rank: 512, v_head_dim: 100}\n",
             "attention_backend: fused\n",
-            "E330 heads of queries and keys have 192 channels",
+            "E330 attention_backend is fused, but query and key heads have 192 channels",
             "model.latent_attention.v_head_dim: 96 or 104",
         ),
         (

@@ -342,7 +342,7 @@ def test_tf32_products_are_faster_than_those_of_fp32() -> None:
 def test_mxfp8_runs_where_a_profile_has_its_products() -> None:
     """Both copies with a byte for each 32 numbers; nothing is transposed."""
     scenario = modern(fp8("mxfp8"))
-    with pytest.raises(InputError, match="no products in mxfp8"):
+    with pytest.raises(InputError, match="no entry for mxfp8 products"):
         simulate(scenario)
     profile = load_profile("h100_sxm")
     by_dtype = profile.gemm.by_dtype

@@ -267,7 +267,7 @@ def test_fp8_sends_half_the_bytes() -> None:
 
 def test_ranks_of_userbuffers_lie_in_one_node() -> None:
     grid = {"tensor": 16, "sequence_parallel": True}
-    with pytest.raises(InputError, match=r"E375 .* but NVLink joins 8 GPUs") as caught:
+    with pytest.raises(InputError, match=r"E375 .* but NVLink connects only 8 GPUs") as caught:
         simulate(small(grid, overlap={"userbuffers": True}))
     assert "parallelism.tensor: 8 or 4" in str(caught.value)
     wide = changed(a100(), cluster__gpus_per_node=16)
