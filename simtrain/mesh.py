@@ -35,7 +35,7 @@ class Group:
         ranks_per_node: ranks on the fullest node.
         ranks_per_level: ranks in the fullest unit of each wider level.
         joins_shards: whether its ranks hold equal shards of different shard groups
-            (`Mesh.joining_group`).
+            (`Mesh.replicate_group`).
     """
 
     axes: tuple[Axis, ...]
@@ -115,7 +115,7 @@ class Mesh:
         """
         return _shard_groups(self, num_ranks)[0]
 
-    def joining_group(self, num_ranks: int) -> Group:
+    def replicate_group(self, num_ranks: int) -> Group:
         """The group of ranks with equal shards, one per shard group of `num_ranks` ranks."""
         return _shard_groups(self, num_ranks)[1]
 
@@ -180,7 +180,7 @@ def _split_group(mesh: Mesh, axis: Axis, num_inner: int) -> tuple[Group, Group]:
 
 @functools.lru_cache(maxsize=4096)
 def _shard_groups(mesh: Mesh, num_ranks: int) -> tuple[Group, Group, Group]:
-    """The groups of `shard_group`, `joining_group` and `instance_group`."""
+    """The groups of `shard_group`, `replicate_group` and `instance_group`."""
     axes: tuple[Axis, ...] = ("cp", "dp")
     data, model = mesh._coordinates(axes), mesh._coordinates(_others(axes))
     inner, outer = data[:num_ranks], data[::num_ranks]

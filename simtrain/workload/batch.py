@@ -1,10 +1,10 @@
-"""Getting a microbatch: what every stage does before each forward pass.
+"""Loading a microbatch, which every stage does before each forward pass.
 
 Megatron-LM's `get_batch` of 2022 runs on every stage and for every chunk: the sizes and then the
 tokens are broadcast over the tensor-parallel ranks, and `get_ltor_masks_and_position_ids` builds
-the causal mask, the loss mask and the positions. The kernels are small; launching them is not
-free, as the device has just been synchronized and waits for its host. Under context parallelism
-each rank then takes its two slices of every sequence (`get_batch_on_this_cp_rank`).
+the causal mask, the loss mask and the positions. The kernels are small, but their launches take
+time: the GPU has just been synchronized and waits for the host. Under context parallelism each rank
+then takes its two slices of every sequence (`get_batch_on_this_cp_rank`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _INT64_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class GetBatch:
-    """The kernels of one microbatch's tokens and masks; gradients pass by it.
+    """Loads the tokens and masks of a microbatch; has no gradients.
 
-    Without `causal_mask` no [s, s] mask is built: a fused attention kernel masks by itself.
+    With `causal_mask` it builds an [s, s] mask, which fused attention does not need.
     """
 
     causal_mask: bool = True
     is_unit: bool = False
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """Leave what the chunk before has sent as it is."""
+        """Record the kernels; return the hidden states of the previous chunk unchanged."""
 
         def forward(order: IssueOrder) -> None:
             _get_batch(order, tape.microbatch, causal_mask=self.causal_mask)
@@ -64,7 +64,7 @@ def _get_batch(order: IssueOrder, batch: Microbatch, *, causal_mask: bool) -> No
 
 
 def _take_slices(order: IssueOrder, batch: Microbatch) -> None:
-    """For each tensor, the numbers of the rank's slices go to the device, which then copies."""
+    """For each tensor, copy the indices of the rank's slices to the GPU, then copy the slices."""
     sizes = {
         "inputs": batch.tokens * _INT64_BYTES,
         "labels": batch.tokens * _INT64_BYTES,
@@ -77,6 +77,6 @@ def _take_slices(order: IssueOrder, batch: Microbatch) -> None:
 
 
 def _broadcast(order: IssueOrder, batch: Microbatch, name: str, num_bytes: int) -> None:
-    """A broadcast of so few bytes is latency, and takes what an all-gather of them takes."""
+    """Issue a broadcast. It is so small that latency dominates, as in an all-gather of its size."""
     work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
     order.block(collective(f"{name} broadcast", work))

@@ -1,8 +1,8 @@
-"""Buckets of gradients: which layers of a chunk are reduced together, and gathered together.
+"""Gradient buckets: layers whose gradients are reduced, and parameters gathered, together.
 
-A bucket holds the parameters of consecutive layers, the last layers of the chunk first, because
-their gradients are complete first. It closes with the layer that fills it: Megatron-LM's
-`_ParamAndGradBuffer` closes it within that layer, with the parameter that does.
+A bucket contains the parameters of consecutive layers. The last layers of the chunk come first,
+because their gradients are complete first. A bucket ends with the layer that fills it.
+Megatron-LM's `_ParamAndGradBuffer` ends it inside that layer, with the parameter that fills it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Microbatch, record
 
 MEGATRON_BUCKET, MEGATRON_BUCKET_OF_A_REPLICA = 40_000_000, 1_000_000
-"""Parameters of Megatron-LM's bucket: the first, or the second times the number of replicas, if
-that is more (core/distributed/distributed_data_parallel.py)."""
+"""Parameters of Megatron-LM's bucket: the first number, or the second times the number of replicas
+if that is larger (core/distributed/distributed_data_parallel.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class GradientBuckets:
     """The buckets of a chunk, in the order of its backward pass.
 
     Args:
-        num_layers: layers of each bucket.
-        parameters: parameters of each bucket on one rank.
-        experts: those of them that belong to experts.
-        in_fp8: those of them that are weights of fp8 products.
-        holds_root: parameters of no layer are in the bucket of the layer next to them. Without it
-            they are in the last bucket of their stage, and not counted here.
+        num_layers: [buckets], layers of each bucket.
+        parameters: [buckets], parameters on one rank.
+        experts: [buckets], how many of these parameters belong to experts.
+        in_fp8: [buckets], how many of these parameters are weights of fp8 products.
+        holds_root: parameters outside the layers are in the bucket of the layer next to them.
+            Otherwise they are in the last bucket of their stage, and not counted here.
     """
 
     num_layers: tuple[int, ...]
@@ -47,7 +47,7 @@ class GradientBuckets:
 
     @property
     def layer_ends(self) -> tuple[int, ...]:
-        """How many layers of the backward pass each bucket needs."""
+        """[buckets], number of layers that have run backward when each bucket is complete."""
         return tuple(itertools.accumulate(self.num_layers))
 
 
@@ -59,10 +59,14 @@ def bucket_ops(
     *,
     gathers: bool,
 ) -> tuple[Op, ...]:
-    """The reduction of a bucket's gradients, or the gather of its parameters.
+    """Return the reduction of a bucket's gradients, or the gather of its parameters.
 
-    `number` counts in the order of the backward pass. `held` is what the stage holds if this is its
-    last bucket, else None.
+    Args:
+        options: options of the optimizer step.
+        buckets: buckets of the chunk.
+        number: of the bucket, in the order of the backward pass.
+        held: parameters of the stage if this is its last bucket, else None.
+        gathers: return the gather.
     """
     elements, experts = buckets.parameters[number], buckets.experts[number]
     elements += held.root if held and not buckets.holds_root else 0
@@ -75,14 +79,16 @@ def bucket_ops(
 def buckets_of(
     chunks: tuple[Chunk, ...], microbatch: Microbatch, rule: str | int, replicas: int
 ) -> tuple[GradientBuckets, ...]:
-    """The buckets of a model's different chunks, the first of which is that of the first stage.
+    """Return the buckets of a model's different chunks.
 
-    By Megatron-LM's rule all chunks but that one have one bucket, because their communication is
-    not on the critical path (`DistributedDataParallel`, `disable_bucketing`).
+    By Megatron-LM's rule only the first chunk has several buckets, because communication of the
+    other chunks is not on the critical path (`DistributedDataParallel`, `disable_bucketing`).
 
     Args:
+        chunks: the different chunks; the first one belongs to the first stage.
+        microbatch: the hidden states on a rank.
         rule: as the scenario's overlap.gradient_buckets.
-        replicas: the size of data parallelism, without context parallelism.
+        replicas: size of data parallelism, without context parallelism.
     """
     if rule == "layer":
         return tuple(_layer_buckets(chunk, microbatch) for chunk in chunks)
@@ -97,7 +103,7 @@ def buckets_of(
 
 
 def _layer_buckets(chunk: Chunk, microbatch: Microbatch) -> GradientBuckets:
-    """A bucket for each layer."""
+    """Return one bucket per layer."""
     held, experts = unit_parameters(chunk, microbatch), unit_experts(chunk, microbatch)
     in_fp8 = unit_fp8(chunk, microbatch)
     layers = range(chunk.num_layers)[::-1]
@@ -106,7 +112,7 @@ def _layer_buckets(chunk: Chunk, microbatch: Microbatch) -> GradientBuckets:
 
 
 def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> GradientBuckets:
-    """Buckets of at least `least` parameters, but for the last; None puts all in one."""
+    """Return buckets of at least `least` parameters, except the last; None makes one bucket."""
     sizes, experts = _sizes_around_layers(chunk, microbatch), unit_experts(chunk, microbatch)
     in_fp8 = unit_fp8(chunk, microbatch)
     ends, total = [0], 0
@@ -126,10 +132,10 @@ def _filled_buckets(chunk: Chunk, microbatch: Microbatch, least: int | None) -> 
 
 
 def _sizes_around_layers(chunk: Chunk, microbatch: Microbatch) -> list[int]:
-    """Parameters of each layer, with those before the first layer and after the last.
+    """Count the parameters of each layer, with blocks outside the layers added to the nearest one.
 
-    A parameter that two blocks of the chunk hold is counted with the first of them, whose gradient
-    is complete last.
+    A parameter that two blocks of the chunk share counts with the first of them, where its gradient
+    is completed.
     """
     sizes: list[int] = []
     before, tied = 0, set[str]()

@@ -1,4 +1,4 @@
-"""A slice of a model's blocks that a stage runs as one, and its parameters."""
+"""A chunk: consecutive blocks of a model that a virtual stage runs, and their parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simtrain.workload.tape import Block, ExpertGroups, Microbatch, record
 @hashed_once
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive blocks, each with how often it is repeated."""
+    """Consecutive blocks, as runs of equal blocks: each block with its number of repetitions."""
 
     runs: tuple[tuple[Block, int], ...]
 
@@ -27,12 +27,12 @@ class Chunk:
 
     @property
     def num_layers(self) -> int:
-        """Blocks that are units of their own."""
+        """Number of layers: blocks that are units."""
         return sum(times for block, times in self.runs if block.is_unit)
 
 
 def chunk_of(blocks: Iterable[Block]) -> Chunk:
-    """A chunk of these blocks."""
+    """Build a chunk from its blocks."""
     return Chunk(tuple((block, len([*same])) for block, same in groupby(blocks)))
 
 
@@ -42,13 +42,13 @@ class Parameters:
     """Numbers of parameters on one rank.
 
     Args:
-        total: all.
-        root: those of the root unit, which are those of no layer.
-        tied: those that another stage holds too.
-        partial_sums: those that every tensor-parallel rank holds whole. Under sequence parallelism
-            their gradients are partial sums.
-        experts: those of experts, which have replicas of their own.
-        in_fp8: those whose copies in fp8 are what products read.
+        total: all parameters.
+        root: parameters of the root unit: of blocks that are not layers.
+        tied: parameters that another stage holds too.
+        partial_sums: parameters that every tensor-parallel rank holds whole. Under sequence
+            parallelism their gradients are partial sums.
+        experts: parameters of experts, which have other replicas.
+        in_fp8: parameters of which products read fp8 copies.
     """
 
     total: int
@@ -60,13 +60,13 @@ class Parameters:
 
     @property
     def layers(self) -> int:
-        """Those of all layers."""
+        """Parameters of all layers."""
         return self.total - self.root
 
 
 @functools.lru_cache(maxsize=8192)
 def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
-    """Parameters of a rank that holds these chunks; a tied parameter is held once."""
+    """Count the parameters of a rank that holds these chunks; tied parameters count once."""
     held: dict[str, int] = {}
     total = root = partial_sums = experts = in_fp8 = 0
     for block, times in chain.from_iterable(chunk.runs for chunk in chunks):
@@ -85,7 +85,7 @@ def parameters(chunks: tuple[Chunk, ...], microbatch: Microbatch) -> Parameters:
 
 
 def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:
-    """Parameters of a whole model, as if one rank held it."""
+    """Count the parameters of a whole model."""
     alone = Group(("tp",), 1, ranks_per_node=1)
     experts = microbatch.experts and ExpertGroups(alone, alone, alone)
     whole = replace(microbatch, tensor=alone, sequence_parallel=False, experts=experts)
@@ -94,7 +94,7 @@ def whole_parameters(model: Chunk, microbatch: Microbatch) -> Parameters:
 
 @functools.lru_cache(maxsize=1024)
 def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
-    """Parameters of each unit of a chunk: of its layers by number, and of the root unit."""
+    """Count the parameters of each unit of a chunk: its layers by number, and the root unit."""
     units = [
         sum(parameter.elements for parameter in record(block, microbatch).parameters)
         for block in chunk.blocks
@@ -105,7 +105,7 @@ def unit_parameters(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
 
 @functools.lru_cache(maxsize=1024)
 def units_in_fp8(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
-    """Of the parameters of each unit, as in `unit_parameters`, weights of fp8 products."""
+    """Count the weights of fp8 products in each unit, by unit as `unit_parameters`."""
     layers = unit_fp8(chunk, microbatch)
     root = parameters((chunk,), microbatch).in_fp8 - sum(layers)
     return {ROOT: root} | dict(enumerate(layers))
@@ -113,7 +113,7 @@ def units_in_fp8(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
 
 @functools.lru_cache(maxsize=1024)
 def unit_fp8(chunk: Chunk, microbatch: Microbatch) -> tuple[int, ...]:
-    """Of the parameters of each layer of a chunk, weights of fp8 products."""
+    """Count the weights of fp8 products in each layer of a chunk."""
     return tuple(
         sum(one.elements for one in record(block, microbatch).parameters if one.in_fp8)
         for block in chunk.blocks
@@ -123,7 +123,7 @@ def unit_fp8(chunk: Chunk, microbatch: Microbatch) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def unit_experts(chunk: Chunk, microbatch: Microbatch) -> tuple[int, ...]:
-    """Of the parameters of each layer of a chunk, those of experts."""
+    """Count the parameters of experts in each layer of a chunk."""
     return tuple(
         sum(one.elements for one in record(block, microbatch).parameters if one.is_expert)
         for block in chunk.blocks

@@ -1,37 +1,36 @@
-"""What products in fp8 need beside bf16 products: casts, transposes, scales and copies of weights.
+"""Linear layers in fp8: casts, transposes, scales and copies of weights.
 
-The products of a linear layer multiply fp8 numbers and give bf16 or, as weight gradients, fp32. On
-Hopper a product in fp8 reads both operands along the dimension that it sums over, so what the
-forward product reads by rows the weight gradient needs transposed. Sources: Transformer Engine 2,
+The products of a linear layer multiply fp8 operands and write bf16 or, as weight gradients, fp32.
+On Hopper an fp8 product reads both operands along the dimension that it sums over. So the weight
+gradient needs the transpose of the forward product's input. Sources: Transformer Engine 2,
 pytorch/module/linear.py, layernorm_linear.py and base.py (`grad_output_preprocess`),
 pytorch/distributed.py (`gather_along_first_dim`), pytorch/csrc/extensions/normalization.cpp:
 
 - A cast reads bf16 and writes fp8, by rows, by columns, or both at once.
-- delayed: scales follow from earlier iterations; norms write fp8 themselves. Transposes of what a
-  norm writes, or of what ranks gather, are kernels of their own.
-- tensorwise: a pass over the numbers finds the largest first (a norm finds it on its way), and
-  ranks that gather agree on it by an all-reduce of one number.
-- blockwise: one scale for each 1 × 128 numbers (weights: 128 × 128). A cast writes both copies;
-  ranks that gather send the one that is needed with its scales, or both, and transpose columns
-  after.
-- mxfp8: one scale of one byte for each 32 numbers along a row or a column. Blackwell's products
-  read either copy, so that nothing is transposed.
+- delayed: scales come from earlier iterations, and norms write fp8 themselves. Separate kernels
+  transpose the outputs of norms and gathered tensors.
+- tensorwise: a kernel finds the absolute maximum before a cast (norms compute it themselves). Ranks
+  all-reduce it before a gather.
+- blockwise: one scale per 1 × 128 elements (weights: 128 × 128). A cast writes both copies. Ranks
+  gather the copy that is needed, or both, with scales, and transpose the column copy afterwards.
+- mxfp8: one scale of one byte per 32 elements along a row or a column. Blackwell's products read
+  either copy, so there are no transposes.
 
 Grouped products (pytorch/module/grouped_linear.py) cast both copies of each expert's rows and
-gather nothing. `Fp8Padding` (pytorch/module/fp8_padding.py) pads the rows of each expert before.
+gather nothing. `Fp8Padding` (pytorch/module/fp8_padding.py) pads the rows of each expert first.
 
-Weights are cast once an iteration, and both copies stay for its microbatches
-(pytorch/module/base.py, `get_weight_workspace`), also if ZeRO 3 gathers bf16 for each pass. What it
-gathers in fp8 is transposed in each backward pass (Megatron-FSDP without
+Weights are cast once per iteration, and both copies stay for all microbatches
+(pytorch/module/base.py, `get_weight_workspace`), even if ZeRO 3 gathers bf16 for each pass. Weights
+that ZeRO 3 gathers in fp8 are transposed in each backward pass (Megatron-FSDP without
 --keep-fp8-transpose-cache).
 
-torchao (torchao/float8/float8_linear.py and fsdp_utils.py) scales whole tensors, saves inputs in
-bf16, and casts inputs again, transposed, for the weight gradient. Weights are cast from bf16 for
-each use, or by each rank for its shard before they are gathered, with scales found after the
-optimizer step. Compiled kernels are assumed to find the largest number of a norm's output as
-Transformer Engine's norms do, and no largest number twice.
+torchao (torchao/float8/float8_linear.py and fsdp_utils.py) has one scale per tensor, saves inputs
+in bf16, and casts inputs a second time, transposed, for the weight gradient. Weights are cast from
+bf16 for each use, or by each rank for its shard before the gather, with scales computed after the
+optimizer step. We assume that compiled kernels compute the absolute maximum inside a norm, as
+Transformer Engine's norms do, and only once per tensor.
 
-Not modelled: the history of the largest numbers, which delayed scaling updates once a pass.
+Not modelled: the history of absolute maxima, which delayed scaling updates once per pass.
 """
 
 from __future__ import annotations
@@ -60,16 +59,16 @@ class Fp8Recipe:
     """How numbers are cast to fp8 (Transformer Engine's recipes, Megatron-LM's --fp8-recipe).
 
     Args:
-        dtype: of the products.
-        finds_largest: a pass over the numbers finds their scale before a cast.
+        dtype: data type of the products.
+        finds_largest: a kernel finds the absolute maximum before a cast.
         norm_casts: norms write fp8 themselves.
-        casts_both: copies by rows and by columns are cast together also if ranks gather them.
+        casts_both: a cast writes the row and the column copy, even before a gather.
         transposes: products read along the dimension that they sum over (Hopper).
-        block: numbers along a row that share a scale; 0 if all of a tensor do.
-        scale_bytes: of a block's scale.
-        weight_block: numbers of a weight that share a scale.
-        row_multiple: tokens of an expert are padded to a multiple of it.
-        saves_bf16: inputs are saved in bf16, and cast again by columns for the weight gradient.
+        block: elements along a row that share a scale; 0 for one scale per tensor.
+        scale_bytes: bytes of a block's scale.
+        weight_block: elements of a weight that share a scale.
+        row_multiple: rows of each expert are padded to a multiple of it.
+        saves_bf16: inputs are saved in bf16, and cast a second time for the weight gradient.
     """
 
     dtype: ProductType
@@ -84,11 +83,11 @@ class Fp8Recipe:
     saves_bf16: bool = False
 
     def scales_bytes(self, elements: int) -> int:
-        """Bytes of the scales of activations or gradients; one number a tensor is not counted."""
+        """Bytes of the scales of activations or gradients; a scale per tensor is not counted."""
         return elements // self.block * self.scale_bytes if self.block else 0
 
     def copy_bytes(self, elements: int) -> int:
-        """Bytes of one copy with its scales."""
+        """Bytes of one copy of activations or gradients with its scales."""
         return FP8_BYTES * elements + self.scales_bytes(elements)
 
     def weight_bytes(self, elements: int) -> int:
@@ -116,11 +115,11 @@ RECIPES: Mapping[str, Fp8Recipe] = MappingProxyType(
         "torchao": Fp8Recipe("fp8", finds_largest=True, saves_bf16=True),
     }
 )
-"""The recipes by their names in scenarios; torchao's is that of a software stack."""
+"""Recipes by name in scenarios; torchao's belongs to a software stack."""
 
 
 def cast_copies(recipe: Fp8Recipe, *, gathered: bool) -> int:
-    """Copies that a cast writes: both, unless ranks gather rows and transpose them later."""
+    """Copies that a cast writes: 2, or 1 if ranks gather rows and transpose them later."""
     return 1 if gathered and not recipe.casts_both else 2
 
 
@@ -134,13 +133,16 @@ def issue_casts(
     gathered: bool = False,
     knows_largest: bool = False,
 ) -> None:
-    """Cast bf16 numbers.
+    """Issue the cast of a bf16 tensor.
 
     Args:
-        name: of what is cast.
-        elements: numbers on this rank.
+        order: receives the ops.
+        batch: the microbatch, with its recipe.
+        name: name of the tensor.
+        elements: elements on this rank.
+        phase: phase of the ops.
         gathered: ranks gather the result.
-        knows_largest: the kernel before found the largest number.
+        knows_largest: the previous kernel has computed the absolute maximum.
     """
     recipe, read_bytes = recipe_of(batch), _BF16_BYTES * elements
     if recipe.finds_largest:
@@ -156,7 +158,7 @@ def issue_casts(
 
 
 def issue_casts_again(order: IssueOrder, batch: Microbatch, name: str, elements: int) -> None:
-    """Cast an input that is saved in bf16 by columns, as the weight gradient reads it."""
+    """Issue the cast of an input that is saved in bf16, for the weight gradient."""
     recipe = recipe_of(batch)
     if recipe.saves_bf16:
         phase = Phase.WEIGHT_GRADIENT
@@ -166,7 +168,7 @@ def issue_casts_again(order: IssueOrder, batch: Microbatch, name: str, elements:
 def issue_weight_casts(
     order: IssueOrder, batch: Microbatch, name: str, elements: int, phase: Phase = Phase.FORWARD
 ) -> None:
-    """Make the copy of a weight that a forward product or an input gradient reads."""
+    """Issue the ops that make the fp8 copy of a weight, for one product."""
     recipe, is_forward = recipe_of(batch), phase is Phase.FORWARD
     if batch.fp8_weights == "gathered" and recipe.transposes and not is_forward:
         order.compute(transpose(f"{name} weight", elements, phase).replace(holds_bytes=elements))
@@ -179,13 +181,13 @@ def issue_weight_casts(
 
 
 def transpose(name: str, elements: int, phase: Phase) -> Op:
-    """The kernel that transposes fp8 numbers."""
+    """Return the kernel that transposes an fp8 tensor."""
     size = FP8_BYTES * elements
     return _pass_over(f"{name} transpose", size, size, phase)
 
 
 def fp8_tensors(tape: Tape, name: str, rows: int, width: int) -> tuple[Tensor, ...]:
-    """A tensor in fp8 and, if it has several, its scales."""
+    """Create an fp8 tensor and, if it has several scales, their tensor."""
     recipe = recipe_of(tape.microbatch)
     numbers = tape.tensor(name, rows, width, FP8_BYTES)
     if not recipe.block:
@@ -195,21 +197,21 @@ def fp8_tensors(tape: Tape, name: str, rows: int, width: int) -> tuple[Tensor, .
 
 
 def recipe_of(batch: Microbatch) -> Fp8Recipe:
-    """The recipe of a microbatch whose linear layers multiply in fp8."""
+    """Return the recipe of a microbatch in fp8."""
     return RECIPES[batch.fp8_recipe]
 
 
 def recipe_or_none(batch: Microbatch) -> Fp8Recipe | None:
-    """The recipe of a microbatch, or None if its linear layers do not multiply in fp8."""
+    """Return the recipe of a microbatch, or None without fp8."""
     return RECIPES[batch.fp8_recipe] if batch.fp8_recipe else None
 
 
 def _cast(name: str, recipe: Fp8Recipe, elements: int, copies: int, phase: Phase) -> Op:
-    """The kernel that reads bf16 and writes copies in fp8."""
+    """Return the kernel that reads bf16 and writes fp8 copies."""
     sizes = _BF16_BYTES * elements, copies * recipe.copy_bytes(elements)
     return elementwise(name, *sizes, phase, family=KernelFamily.CAST)
 
 
 def _pass_over(name: str, read_bytes: int, write_bytes: int, phase: Phase) -> Op:
-    """A kernel that does nothing but stream: as fast as a copy."""
+    """Return a kernel that runs at the bandwidth of a copy."""
     return elementwise(name, read_bytes, write_bytes, phase, family=KernelFamily.STREAM)

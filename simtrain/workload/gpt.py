@@ -34,17 +34,29 @@ from simtrain.workload.tape import Tape
 _ACTIVATIONS = {"gelu": "GeLU", "swiglu": "SwiGLU", "geglu": "GeGLU", "squared_relu": "ReLU²"}
 _GATED = ("swiglu", "geglu")
 LAYERNORM, MLP, MOE = "layernorm", "mlp", "moe"
-"""Regions of a layer: the norm before attention or MLP, a dense MLP, experts with their router."""
+"""Names of regions: the norm before attention or MLP, a dense MLP, experts with their router."""
 _Branch = Callable[[Tape, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerLayer:
-    """Attention and MLP, each with a norm before and dropout after, or both beside each other.
+    """Attention and MLP, each with a norm before and dropout after, or both in parallel.
 
-    `hidden`, `heads`, `groups` (heads of keys and values; None: as many as of queries) and `ffn`
-    are those of the whole layer; a head has `channels` (None: hidden / heads). `experts` stand in
-    the place of the MLP. The others are the fields of a scenario's model.
+    Sizes are those of the whole layer, before tensor parallelism.
+
+    Args:
+        hidden: hidden size.
+        heads: query heads.
+        ffn: hidden size of the MLP.
+        fused_attention: attention is one kernel.
+        is_unit: as in `tape.Block`.
+        groups: key heads and value heads; None for `heads`.
+        channels: channels of a head; None for hidden / heads.
+        hidden_dropout, attention_dropout: whether there is dropout.
+        window: attention window in tokens; None without one.
+        experts: replace the MLP.
+
+    The other arguments are fields of the scenario's model.
     """
 
     hidden: int
@@ -68,7 +80,7 @@ class TransformerLayer:
     experts: ExpertMlp | None = None
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """From the layer's input to its output."""
+        """Record the forward pass."""
         if self.parallel_attention_mlp != "none":
             return self._side_by_side(tape, x)
         is_dense = self.latent_attention is None
@@ -83,7 +95,7 @@ class TransformerLayer:
         return self._add(tape, (y,), x, "MLP")
 
     def _side_by_side(self, tape: Tape, x: Tensor) -> Tensor:
-        """Attention and MLP beside each other."""
+        """Record attention and MLP in parallel, from the same input."""
         shared = self.parallel_attention_mlp == "one_norm"
         feeds_mlp = self.experts is None
         feeds_attention = self.latent_attention is None and (feeds_mlp or not shared)
@@ -96,7 +108,7 @@ class TransformerLayer:
     def _after_norm(
         self, tape: Tape, x: Tensor, label: str, branch: _Branch, *, feeds_products: bool
     ) -> Tensor:
-        """A branch with a norm before it, which is a region unless a linear layer has it."""
+        """Record a norm and a branch. The norm is a region unless a linear layer contains it."""
         if feeds_products and _norm_is_in_linear(tape):
             return branch(tape, self._norm(tape, x, label, feeds_products=True))
         with tape.region(LAYERNORM) as region:
@@ -149,7 +161,7 @@ class TransformerLayer:
             return self._products(tape, x)
 
     def _products(self, tape: Tape, x: Tensor) -> Tensor:
-        """The MLP's two linear layers and the activation between them."""
+        """Record the two linear layers of the MLP and the activation between them."""
         gated, name = self.activation in _GATED, _ACTIVATIONS[self.activation]
         up, down = ("gate and up", "down") if gated else ("h→4h", "4h→h")
         y = column_linear(
@@ -183,12 +195,12 @@ class TransformerLayer:
 
 
 def _norm_is_in_linear(tape: Tape) -> bool:
-    """Whether a norm is a part of the linear layer after it, as it is in fp8."""
+    """Whether a norm is part of the next linear layer (Transformer Engine), as always in fp8."""
     return tape.microbatch.kernels.norm_in_linear or bool(tape.microbatch.fp8_recipe)
 
 
 def gpt_blocks(scenario: Scenario) -> Chunk:
-    """All blocks of a scenario's model, first to last."""
+    """Return all blocks of a scenario's model, first to last."""
     model = scenario.model
     layer = TransformerLayer(
         model.hidden_size,
@@ -238,7 +250,7 @@ _Runs = tuple[tuple[TransformerLayer, int], ...]
 
 @functools.lru_cache(maxsize=1024)
 def _blocks(embedding: Embedding, layers: _Runs, head: Head) -> Chunk:
-    """The blocks; of equal models they are one object, whose hash is computed once."""
+    """Return the blocks. Equal models share one object, whose hash is computed once."""
     return Chunk(((embedding, 1), *layers, (head, 1)))
 
 
@@ -250,7 +262,7 @@ def _layers(
     full_attention_every: int | None,
     num_layers: int,
 ) -> _Runs:
-    """Runs of equal layers: `which` have experts, and some attend to all tokens."""
+    """Return runs of equal layers; `which` selects layers with experts."""
 
     def kind(layer: int) -> tuple[bool, bool]:
         has_experts = which is not None and which.has_layer(layer)

@@ -1,4 +1,4 @@
-"""Frozen values that are looked up far more often than they are made."""
+"""Hashes of frozen values that are cache keys: computed once, compared by identity."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 def hashed_once(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass (without slots) remember its hash."""
+    """Make a frozen dataclass (without slots) compute its hash only once."""
     hash_of_fields = cls.__hash__
 
     def hash_once(self: T) -> int:
-        known: int | None = self.__dict__.get("_hash")
-        if known is None:
-            known = self.__dict__["_hash"] = hash_of_fields(self)
-        return known
+        value: int | None = self.__dict__.get("_hash")
+        if value is None:
+            value = self.__dict__["_hash"] = hash_of_fields(self)
+        return value
 
     def state(self: T) -> dict[str, object]:
         # Hashes of strings differ from process to process.
@@ -28,9 +28,9 @@ def hashed_once(cls: type[T]) -> type[T]:
 
 
 def shared(value: T) -> T:
-    """The first value that equals this one.
+    """Return the first value that equals this one.
 
-    Caches compare a shared value with itself by identity, and not field by field.
+    Caches find a shared value by identity, without comparing its fields.
     """
     first: T = _first(value)
     return first

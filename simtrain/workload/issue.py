@@ -1,10 +1,9 @@
-"""The order in which a rank issues its ops, and what each waits for.
+"""The order in which a rank issues its ops, and their dependencies.
 
-The code of a framework reads: launch a collective, run a product, wait for the collective.
-`IssueOrder` is written the same way and records the dependencies that follow. Kernels run on one
-stream, collectives over data parallelism on a second, those between equal shards on another (as
-FSDP2's all-reduce), other collectives on one of their own. Each stream is first in, first out, and
-a collective also waits for the kernel issued before it.
+Framework code launches a collective, runs a product, and waits for the collective. Blocks call
+`IssueOrder` in the same way, and it records the resulting dependencies. There are four streams:
+kernels, data-parallel collectives, collectives between equal shards (HSDP's all-reduce), and other
+collectives. Each stream is a FIFO, and a collective also waits for the kernel issued before it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from simtrain.workload.work import Collective
 
 
 class Stream(IntEnum):
-    """The streams of a rank's device."""
+    """The streams of a GPU."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -29,7 +28,7 @@ class Stream(IntEnum):
 
 
 def stream_of(op: Op) -> Stream:
-    """The stream on which an op runs."""
+    """Return the stream on which an op runs."""
     group = op.work.group if isinstance(op.work, Collective) else op.stream_group
     if group is None:
         return Stream.COMPUTE
@@ -40,17 +39,19 @@ def stream_of(op: Op) -> Stream:
 
 @dataclass(frozen=True, slots=True)
 class OverlapPolicy:
-    """Which collectives are asynchronous: those over groups that lie along these axes.
+    """Which collectives overlap compute.
 
-    With `userbuffers` linear layers pipeline their products with their collectives
-    (`blocks.userbuffers`).
+    Args:
+        asynchronous: mesh axes; a collective is asynchronous if its group lies along these axes.
+        userbuffers: linear layers pipeline their products with their collectives
+            (`blocks.userbuffers`).
     """
 
     asynchronous: frozenset[Axis] = frozenset({"tp", "cp"})
     userbuffers: bool = False
 
     def hides(self, op: Op) -> bool:
-        """Whether `launch` returns before the collective has ended."""
+        """Whether an op is an asynchronous collective."""
         return isinstance(op.work, Collective) and self.asynchronous >= set(op.work.group.axes)
 
 
@@ -67,10 +68,10 @@ class Segment:
 
     Args:
         ops: in issue order.
-        waits: for each op, the positions of collectives in the segment that it waits for.
-        awaited: positions of collectives that whatever comes next waits for.
-        waiting_bytes: of a gradient that exists beside each op, until ops have been run again.
-        frees: tensors that each op is the last to read; empty for a forward pass.
+        waits: for each op, positions of the collectives in the segment that it waits for.
+        awaited: positions of collectives that the next segment waits for.
+        waiting_bytes: for each op, bytes of gradients that exist while a recompute runs.
+        frees: for each op, tensors that are freed after it; empty if the segment frees none.
     """
 
     ops: tuple[Op, ...]
@@ -82,35 +83,40 @@ class Segment:
 
 @dataclass
 class IssueOrder:
-    """Builds a segment."""
+    """Builds a segment: a block issues its ops here.
+
+    Args:
+        overlap: which collectives are asynchronous.
+        wanted: ops for which it is false are left out, such as the other half of a split backward
+            pass.
+        transform: applied to each op that is issued.
+        waiting_bytes: bytes of gradients that exist while the ops that are issued now run.
+    """
 
     overlap: OverlapPolicy
     wanted: Callable[[Op], bool] = lambda op: True
-    """Leaves out ops, such as those of the other half of a split backward pass."""
     transform: Callable[[Op], Op] = lambda op: op
-    """Changes each op that is issued now."""
     waiting_bytes: int = 0
-    """Of a gradient that exists beside the ops that are issued now."""
     _ops: list[Op] = field(default_factory=list)
     _waits: list[tuple[int, ...]] = field(default_factory=list)
     _waiting: list[int] = field(default_factory=list)
     _awaited: tuple[int, ...] = ()
     _to_wait: list[Handle | None] | None = None
-    """Collectives that are waited for later, if `block` does not."""
+    """Collectives whose waits are deferred (`deferring_waits`)."""
 
     def compute(self, op: Op) -> None:
-        """Run a kernel on the compute stream once all awaited collectives have ended."""
+        """Issue a kernel, which waits for all awaited collectives."""
         if self.wanted(op):
             self._append(op)
             self._awaited = ()
 
     def compute_all(self, ops: Iterable[Op]) -> None:
-        """Run kernels one after another."""
+        """Issue kernels one after another."""
         for op in ops:
             self.compute(op)
 
     def launch(self, op: Op) -> Handle | None:
-        """Start a collective on what has been computed so far; a rank alone has none."""
+        """Issue a collective. A group of one rank has none."""
         assert isinstance(op.work, Collective), "only collectives are launched"
         if op.work.group.num_ranks == 1 or not self.wanted(op):
             return None
@@ -121,12 +127,12 @@ class IssueOrder:
         return handle
 
     def wait(self, handle: Handle | None) -> None:
-        """Let whatever is issued next start only when the collective has ended."""
+        """Make the next op wait for the collective."""
         if handle is not None and handle.position not in self._awaited:
             self._awaited += (handle.position,)
 
     def block(self, op: Op) -> None:
-        """A collective that nothing hides, except within `deferring_waits`."""
+        """Issue a collective and wait for it, or defer the wait (`deferring_waits`)."""
         handle = self.launch(op)
         if self._to_wait is None:
             self.wait(handle)
@@ -135,14 +141,14 @@ class IssueOrder:
 
     @contextmanager
     def deferring_waits(self) -> Iterator[list[Handle | None]]:
-        """Within, `block` adds to a list instead of waiting."""
+        """Defer the waits of `block` inside the `with` block, and yield the list of handles."""
         outer, self._to_wait = self._to_wait, []
         yield self._to_wait
         self._to_wait = outer
 
     @contextmanager
     def transforming(self, transform: Callable[[Op], Op], waiting_bytes: int = 0) -> Iterator[None]:
-        """Within, each op is changed, while a gradient of `waiting_bytes` exists beside it."""
+        """Apply `transform` and `waiting_bytes` to each op of the `with` block."""
         outer = self.transform, self.waiting_bytes
         self.transform, self.waiting_bytes = transform, waiting_bytes
         yield
@@ -150,19 +156,19 @@ class IssueOrder:
 
     @property
     def position(self) -> int:
-        """Ops issued so far."""
+        """Number of ops issued so far."""
         return len(self._ops)
 
     def saved_since(self, position: int) -> set[Tensor]:
-        """Tensors that the ops from a position on save."""
+        """Tensors that ops from a position onwards save."""
         return {tensor for op in self._ops[position:] for tensor in op.saves}
 
     def change(self, position: int, transform: Callable[[Op], Op]) -> None:
-        """Change an op that has been issued."""
+        """Change an issued op."""
         self._ops[position] = transform(self._ops[position])
 
     def segment(self) -> Segment:
-        """All ops so far."""
+        """Return the segment of all ops so far."""
         ops, waits, waiting = tuple(self._ops), tuple(self._waits), tuple(self._waiting)
         return Segment(ops, waits, self._awaited, waiting)
 

@@ -1,4 +1,4 @@
-"""A model cut into the chunks of the stages."""
+"""Cuts a model into chunks, one for each virtual stage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simtrain.workload.tape import Block, Microbatch
 @hashed_once
 @dataclass(frozen=True)
 class ModelChunks:
-    """A model's chunks: each different one once, and their numbers by virtual stage."""
+    """The chunks of a model: the different chunks, and the number of each virtual stage's chunk."""
 
     different: tuple[Chunk, ...]
     numbers: tuple[int, ...]
@@ -26,9 +26,15 @@ class ModelChunks:
 def cut_into_chunks(
     model: Chunk, layers: tuple[int, ...], first: Block | None = None
 ) -> ModelChunks:
-    """Cut a model into chunks with these numbers of layers, each preceded by a `first` block.
+    """Cut a model into chunks.
 
-    Blocks that are no layer go with the layer after them, and those after the last with it.
+    Args:
+        model: all blocks.
+        layers: [virtual stages], number of layers of each chunk.
+        first: a block that is put before each chunk.
+
+    A block that is not a layer joins the chunk of the next layer; blocks after the last layer join
+    its chunk.
     """
     blocks = [*model.blocks]
     ends = [place + 1 for place, block in enumerate(blocks) if block.is_unit]
@@ -43,7 +49,7 @@ def cut_into_chunks(
 def stage_parameters(
     model: ModelChunks, num_stages: int, microbatch: Microbatch
 ) -> tuple[Parameters, ...]:
-    """Parameters of one rank of each stage."""
+    """Count the parameters of one rank of each stage."""
     stages = [model.numbers[stage::num_stages] for stage in range(num_stages)]
     found = {
         held: parameters(tuple(model.different[number] for number in held), microbatch)
@@ -53,6 +59,6 @@ def stage_parameters(
 
 
 def number_distinct(values: Sequence[Any]) -> tuple[int, ...]:
-    """For each value the number of its first like among the different ones."""
+    """Number the different values by first appearance; return the number of each value."""
     numbers: dict[Any, int] = {}
     return tuple(numbers.setdefault(value, len(numbers)) for value in values)

@@ -1,4 +1,4 @@
-"""What stands before the first layer and after the last: embedding, further tokens, loss.
+"""The blocks before the first layer and after the last: embedding, token prediction, loss.
 
 Sources of embedding and head: Megatron-LM's `VocabParallelEmbedding`, `Embedding`,
 `parallel_lm_logits` and `vocab_parallel_cross_entropy`. Source of multi-token prediction
@@ -44,7 +44,7 @@ class Embedding:
     drops_out: bool = True
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
-        """From tokens to the first layer's input."""
+        """Record the embedding of the tokens, the input of the first layer."""
         y = look_up(tape, self.vocab, tied=WORD_EMBEDDINGS if self.tied else "")
         if self.learned_positions:
             y = positions(tape, y)
@@ -52,10 +52,10 @@ class Embedding:
 
 
 class Layer(Protocol):
-    """A block that goes from hidden states to hidden states."""
+    """A block that maps hidden states to hidden states."""
 
     def __hash__(self) -> int:
-        """Equal layers record the same."""
+        """Equal layers share one recording."""
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor:
         """Record the forward pass."""
@@ -63,11 +63,11 @@ class Layer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenPrediction:
-    """Modules that each predict one more token, from the output of the module before.
+    """Multi-token prediction: each module predicts one more token, from the previous one's output.
 
-    A module norms this output and the embedding of the next token, projects both side by side to
-    the hidden size, and runs a transformer layer and a norm. Modules have the embedding's table in
-    common, but neither layers nor norms.
+    A module normalizes this output and the embedding of the next token, projects their
+    concatenation to the hidden size, and runs a transformer layer and a norm. Modules share the
+    embedding table, but not their layers and norms.
     """
 
     num_modules: int
@@ -76,7 +76,7 @@ class TokenPrediction:
     normalization: Normalization
 
     def forward(self, tape: Tape, x: Tensor) -> list[Tensor]:
-        """The outputs of all modules, from that of the final norm."""
+        """Record all modules, which start from the final norm's output; return their outputs."""
         outputs: list[Tensor] = []
         for _ in range(self.num_modules):
             x = self._module(tape, x)
@@ -100,7 +100,7 @@ class TokenPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The final norm, the output layer and the loss; of further tokens with the same weight."""
+    """The final norm, the output layer and the loss. Predicted tokens share the output layer."""
 
     vocab: int
     tied: bool
@@ -110,7 +110,7 @@ class Head:
     prediction: TokenPrediction | None = None
 
     def forward(self, tape: Tape, x: Tensor) -> None:
-        """From the last layer's output to the losses."""
+        """Record the norm, the predictions and the losses."""
         y = norm(tape, x, f"final {NORMS[self.normalization]}", self.normalization)
         further = self.prediction.forward(tape, y) if self.prediction else []
         for number, hidden in enumerate((*further, y)):

@@ -1,4 +1,4 @@
-"""Ops: work with a name, a phase, and what it does to the memory of its rank."""
+"""Ops: units of work that a rank issues, with their effect on its memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simtrain.workload.work import (
 
 
 class Phase(StrEnum):
-    """Which part of the iteration an op belongs to."""
+    """The part of the iteration that an op belongs to."""
 
     FORWARD = "forward"
     INPUT_GRADIENT = "input_gradient"
@@ -31,9 +31,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor on one rank: `rows` of `width` elements.
+    """A tensor on one rank: `rows` × `width` elements.
 
-    Tensors of one block have different numbers. Views of one `storage` are freed together.
+    `number` is unique within a block. Views of one `storage` are freed together.
     """
 
     name: str
@@ -54,15 +54,18 @@ class Op:
     """Work that a rank issues, and the tensors that it saves and reads.
 
     Args:
-        saves: tensors that stay after it until the last op that reads them.
-        reads: saved tensors that it needs.
-        holds_bytes: activations and gradients that exist while it runs. Those that it saves or
-            frees are among them if `counts_saved`, otherwise they come on top.
-        buffer_bytes: what it needs of the framework's global buffer.
-        is_extra: an all-gather that Table 2 does not count: the one that sequence parallelism
-            redoes in the backward pass (paper, Section 4.2.2) or that of distributed inputs
-            (Section 5).
-        beside: for a kernel that runs on the stream of collectives over a group: the group.
+        name: name in reports.
+        work: determines the duration.
+        phase: part of the iteration.
+        saves: tensors that stay allocated until the last op that reads them.
+        reads: saved tensors that it reads.
+        holds_bytes: activations and gradients that exist while it runs. They include the tensors
+            that it saves or frees if `counts_saved`, and exclude them otherwise.
+        counts_saved: see `holds_bytes`.
+        buffer_bytes: bytes that it needs of the framework's global memory buffer.
+        is_extra: an all-gather that Table 2 does not count: of sequence parallelism in the backward
+            pass (paper, Section 4.2.2), or of distributed inputs (Section 5).
+        stream_group: for a kernel on the stream of a group's collectives, that group.
     """
 
     name: str
@@ -77,11 +80,11 @@ class Op:
     stream_group: Group | None = None
 
     def working_bytes(self, own_bytes: int) -> int:
-        """What exists while it runs beyond saved tensors; it saves or frees `own_bytes`."""
+        """Bytes that exist while it runs, besides saved tensors; it saves or frees `own_bytes`."""
         return max(0, self.holds_bytes - own_bytes) if self.counts_saved else self.holds_bytes
 
     def replace(self, **changes: object) -> Self:
-        """The same op with some fields changed."""
+        """Return the op with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
@@ -96,10 +99,10 @@ def elementwise(
     holds_bytes: int | None = None,
     family: KernelFamily = KernelFamily.FUSED,
 ) -> Op:
-    """A memory-bound kernel.
+    """Return the op of a memory-bound kernel.
 
-    By default all bytes that it moves are activations or gradients. `holds_bytes` is given if it
-    passes over parameters, leaves half of a triangle out, or others wait while it runs.
+    By default all bytes that it moves count as activations or gradients. Pass `holds_bytes` for a
+    kernel on parameters, for one that skips half of a triangle, or if other tensors exist too.
     """
     is_backward = phase is not Phase.FORWARD
     work = Elementwise(read_bytes, write_bytes, family, is_backward)
@@ -117,7 +120,7 @@ def collective(
     buffer_bytes: int = 0,
     is_extra: bool = False,
 ) -> Op:
-    """A collective, of a whole activation or of parameters and gradients."""
+    """Return the op of a collective; `holds_activation` is False for parameters and gradients."""
     holds = work.array_bytes if holds_activation else 0
     return Op(
         name,
@@ -131,13 +134,13 @@ def collective(
 
 
 def total_flops(ops: Iterable[Op]) -> int:
-    """Sum of the matrix products' FLOPs (the paper's Appendix A counts nothing else)."""
+    """FLOPs of all matrix products, recomputed ones included (paper, Appendix A)."""
     counted = Gemm | GroupedGemm | FusedAttention
     return sum(op.work.flops for op in ops if isinstance(op.work, counted))
 
 
 def total_model_flops(ops: Iterable[Op]) -> int:
-    """FLOPs as the paper counts them: nothing twice, whatever kernel computes attention."""
+    """FLOPs of the model: no recompute, no masks in attention (paper, Appendix A)."""
     return sum(
         op.work.model_flops
         for op in ops
@@ -147,6 +150,6 @@ def total_model_flops(ops: Iterable[Op]) -> int:
 
 
 def saved_bytes(ops: Iterable[Op]) -> int:
-    """Bytes that the forward ops of one block keep for its backward pass, each tensor once."""
+    """Bytes that the forward ops of a block save for its backward pass, each tensor once."""
     forward = (op for op in ops if op.phase is Phase.FORWARD)
     return sum({tensor: tensor.num_bytes for op in forward for tensor in op.saves}.values())

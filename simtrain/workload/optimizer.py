@@ -1,29 +1,31 @@
-"""What follows the last backward pass: reducing gradients, their norm, Adam, new parameters.
+"""The optimizer step: reduce gradients, compute their norm, run Adam, gather new parameters.
 
-Order and ops: Megatron-LM's `finalize_model_grads` and mixed-precision optimizer of 2022. Bytes
-are counted per parameter: fp32 master weight, momentum and variance, 16-bit model weight, and
-the gradient in the type it is accumulated in. Training in fp32 has no master weights.
+Order and ops: Megatron-LM's `finalize_model_grads` and mixed-precision optimizer of 2022. Each
+parameter has an fp32 master weight, momentum and variance, a 16-bit model weight, and a gradient in
+the type of the gradient buffer. Training in fp32 has no master weights.
 
 Narrow states are those of Megatron-LM's precision-aware optimizer (Transformer Engine's FusedAdam,
-pytorch/optimizers/fused_adam.py): one kernel reads and writes states as they are stored, reads
-gradients as they were reduced, and writes the model's weights.
+pytorch/optimizers/fused_adam.py): one kernel reads and writes the states in their stored types,
+reads the reduced gradients in theirs, and writes the model's weights.
 
-Weights of fp8 products are cast once an iteration, both copies at once, when all of them are there;
-Transformer Engine does it in the first microbatch's forward pass (`is_first_microbatch`). Weights
-that are kept in fp8 are cast from the master weights by each rank for its shard, gathered in fp8,
-and transposed.
+Weights of fp8 products are cast once per iteration, both copies at once, after all weights are
+updated. Transformer Engine casts them in the first microbatch's forward pass
+(`is_first_microbatch`). Weights that are kept in fp8 are cast from the master weights by each rank
+for its shard, gathered in fp8, and transposed.
 
 ZeRO shards this work over the replicas. Stage 1 is Megatron-LM's `DistributedOptimizer`: gradients
-are divided by the number of replicas and reduce-scattered, each rank measures, clips and updates
-its shard, and the new parameters are all-gathered in the compute type. Stages 2 and 3 have reduced
-their gradients in the backward passes (`workload.sharding`); stage 3 gathers parameters there too,
-and with PyTorch's fully_shard a rank's shard of them is its fp32 master weights.
+are divided by the number of replicas and reduce-scattered; each rank computes the norm of its
+shard, clips it and updates it; the new parameters are all-gathered in the compute type. Stages 2
+and 3 have reduced their gradients in the backward passes (`workload.sharding`). Stage 3 gathers
+parameters in the passes too. With PyTorch's fully_shard, a rank's shard of the parameters is its
+fp32 master weights.
 
-Parameters of experts have replicas of their own. What is done over replicas is done once for them
-and once for all others, each over its group (Megatron-LM's expert-data-parallel group).
+Parameters of experts have other replicas. Collectives over replicas run once for experts and once
+for all other parameters, each over its group (Megatron-LM's expert-data-parallel group).
 
-An offloaded optimizer (Ren et al., "ZeRO-Offload", 2021) has its states on the host: the rank's
-shard of the gradients goes there, the host clips and runs Adam, and the parameters come back.
+An offloaded optimizer (Ren et al., "ZeRO-Offload", 2021) has its states on the host. The rank's
+shard of the gradients is copied to the host, the host clips and runs Adam, and the parameters are
+copied back.
 """
 
 from __future__ import annotations
@@ -62,15 +64,15 @@ STEP_FIELDS = (
     "parameter_gather",
     "weight_cast",
 )
-"""What a step consists of, in the order in which it runs."""
+"""Fields of an optimizer step, in the order in which they run."""
 
 StepOps = dict[str, tuple[Op, ...]]
-"""Ops of one rank after its last backward pass, by field; fields without ops are left out."""
+"""Ops of one rank after its last backward pass, by field; fields without ops are missing."""
 
 
 @functools.lru_cache(maxsize=4096)
 def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
-    """The step of a rank with these parameters; groups of one have nothing to reduce."""
+    """Return the optimizer step of a rank. Groups of one rank reduce nothing."""
     beside = options.zero_stage >= 2 or options.reduces_beside_backward
     numbers = number, _ = parameters.total, parameters.experts
     fields = (
@@ -91,7 +93,7 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
 
 
 def average(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
-    """Divide by the number of replicas; Megatron's `allreduce_gradients` does so for one too."""
+    """Divide gradients by the number of replicas, even if 1 (`allreduce_gradients`)."""
     num_bytes = num_parameters * options.gradient_bytes
     return (_stream("gradient average", num_bytes, num_bytes),)
 
@@ -99,9 +101,10 @@ def average(options: StepOptions, num_parameters: int) -> tuple[Op, ...]:
 def data_reduction(
     options: StepOptions, num_parameters: int, num_expert: int = 0
 ) -> tuple[Op, ...]:
-    """Sum over the replicas, where there are several: whole on each, or each its shard (ZeRO 1).
+    """Reduce gradients over the replicas: all-reduce, or reduce-scatter with ZeRO 1.
 
-    If a part of the replicas divide the states, equal shards are summed over these parts.
+    If only a part of the replicas shards the states, equal shards are then all-reduced.
+    `num_expert` of the parameters belong to experts.
     """
     kind, name = CollectiveKind.ALL_REDUCE, "gradient all-reduce"
     if options.zero_stage:
@@ -112,12 +115,12 @@ def data_reduction(
         if group.num_ranks > 1
     ]
     ops += [
-        _all_reduce("gradient shard all-reduce", shard * options.gradient_bytes, joining)
-        for shard, joining in (
-            (options.held(num_parameters - num_expert, from_stage=1), options.joining),
-            (options.held(num_expert, num_expert, from_stage=1), options.expert_joining),
+        _all_reduce("gradient shard all-reduce", shard * options.gradient_bytes, replicate_group)
+        for shard, replicate_group in (
+            (options.held(num_parameters - num_expert, from_stage=1), options.replicate_group),
+            (options.held(num_expert, num_expert, from_stage=1), options.expert_replicate_group),
         )
-        if joining and shard
+        if replicate_group and shard
     ]
     return tuple(ops)
 
@@ -143,9 +146,9 @@ def _to_host(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
 
 
 def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
-    """Gradients to fp32 where they are not, unscaled where losses are scaled, and their norm.
+    """Convert gradients to fp32, unscale them if losses are scaled, and compute their norm.
 
-    A host that runs Adam converts and unscales what it gets.
+    With offload, the host converts and unscales them.
     """
     held = _held(options, parameters, from_stage=1)
     fp32, given = held * FP32_BYTES, held * options.shard_gradient_bytes
@@ -160,7 +163,7 @@ def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ..
 
 
 def _norm_reduction(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
-    """The norm over all ranks that share the gradients out; experts have a norm of their own."""
+    """All-reduce the norm over all ranks that hold parts of the gradients; experts have another."""
     groups = [options.model]
     if parameters.experts and options.expert_model:
         groups.append(options.expert_model)
@@ -200,7 +203,7 @@ def _update(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
 
 
 def _shard_casts(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
-    """Cast a rank's shard of the weights that are kept in fp8, whose largest are found first.
+    """Cast a rank's shard of the weights that are kept in fp8, after finding absolute maxima.
 
     Source: Transformer Engine, pytorch/tensor/utils.py (`cast_master_weights_to_fp8`).
     """
@@ -215,10 +218,10 @@ def _shard_casts(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]
 
 
 def _shard_scales(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
-    """Find the scales of the weights that fully_shard gathers in fp8, of all weights at once.
+    """Compute the scales of all weights that fully_shard gathers in fp8.
 
     Source: torchao/float8/fsdp_utils.py (`precompute_float8_dynamic_scale_for_fsdp`). Its
-    all-reduce of a number for each weight takes what an all-reduce of one number takes.
+    all-reduce of one number per weight takes the time of an all-reduce of one number.
     """
     if not options.keeps_fp8:
         return ()
@@ -228,7 +231,7 @@ def _shard_scales(options: StepOptions, parameters: Parameters) -> tuple[Op, ...
 
 
 def _weight_cast(options: StepOptions, num_fp8: int) -> tuple[Op, ...]:
-    """What fp8 products read of weights: both copies, or the transposes of those kept in fp8."""
+    """Make the fp8 copies of weights: both, or the transposes of weights that are kept in fp8."""
     if not num_fp8 or not options.caches_fp8:
         return ()
     recipe, bf16 = RECIPES[options.fp8_recipe], num_fp8 * options.element_bytes
@@ -248,9 +251,10 @@ _FOREACH_ADAM = (
     ("epsilon", 1, 1),
     ("step", 3, 1),
 )
-"""Kernels of torch.optim's `_multi_tensor_adamw`, with the arrays that each reads and writes.
+"""Kernels of torch.optim's `_multi_tensor_adamw`: name, arrays read, arrays written.
 
-Gradient, master weight, momentum, variance, and from the square root on a temporary array.
+Arrays are gradient, master weight, momentum, variance and, from the square root onwards, a
+temporary array.
 """
 
 
@@ -266,9 +270,10 @@ def _adam(options: StepOptions, fp32: int) -> tuple[Op, ...]:
 def parameter_gather(
     options: StepOptions, num_parameters: int, num_expert: int = 0, num_fp8: int = 0
 ) -> tuple[Op, ...]:
-    """Every rank gets the parameters that the others updated, unless it holds only its shard.
+    """All-gather the updated parameters (ZeRO 1 and 2).
 
-    `num_fp8` of them are weights of fp8 products, all those of experts among them.
+    `num_expert` of the parameters belong to experts. `num_fp8` are weights of fp8 products, which
+    include all parameters of experts.
     """
     if options.zero_stage not in (1, 2):
         return ()

@@ -1,4 +1,4 @@
-"""The passes of a chunk, and the ops that they issue."""
+"""The passes of a chunk, and their recorded ops."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from simtrain.workload.sharding import Sharding
 from simtrain.workload.tape import Microbatch
 
 PassKind = Literal["F", "B", "I", "W", "R"]
-"""A forward pass, a whole backward pass, its input or weight gradients, or the reduction of the
-gradients that all backward passes have left."""
+"""F: forward pass. B: whole backward pass. I, W: its input gradients, its weight gradients. R: the
+reduction of gradients after all backward passes."""
 
 
 @hashed_once
 @dataclass(frozen=True)
 class PassOptions:
-    """What all passes of a rank share.
+    """Options shared by all passes of a rank.
 
     Args:
-        sharding: the states of ZeRO stages 2 and 3.
-        launch_s: host time to launch a kernel: 0 for passes that are launched whole, None for that
-            of the hardware profile.
+        microbatch: the hidden states on this rank.
+        overlap: which collectives are asynchronous.
+        sharding: model states that ZeRO stages 2 and 3 shard; None otherwise.
+        launch_s: host time to launch a kernel; 0 with CUDA graphs, None for the hardware profile's.
     """
 
     microbatch: Microbatch
@@ -56,15 +57,15 @@ class PassRecord:
 
     Args:
         segments: in issue order.
-        owners: the place in the chunk of the block whose tensors each segment saves and frees; -1
-            for what belongs to none.
-        layer_ends: for each layer, how many segments have been issued when its work ends.
-        waits: pairs of a segment's number and that of an earlier collective, a segment of its own,
-            for which that segment waits and what is issued after it.
-        follows: pairs of two collectives, each a segment of its own: the first alone waits for the
+        owners: for each segment, the place in the chunk of the block whose tensors it saves and
+            frees; -1 for collectives and kernels of ZeRO.
+        layer_ends: for each layer, the number of segments issued when its work ends.
+        waits: pairs of a segment's number and the number of an earlier segment of one collective.
+            The first segment, and all that are issued after it, wait for the collective.
+        follows: pairs of segments of one collective each. Only the first collective waits for the
             second.
-        gathered_bytes: parameters that ZeRO has gathered, at most at the same time.
-        bucket_bytes: gradients that ZeRO has not reduced yet, at most at the same time.
+        gathered_bytes: peak of the parameters that ZeRO has gathered.
+        bucket_bytes: peak of the gradients that ZeRO has not reduced yet.
     """
 
     segments: tuple[Segment, ...]
@@ -82,14 +83,14 @@ class PassRecord:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """The position of each segment's first op, and the number of all ops."""
+        """Position of each segment's first op, and the number of all ops."""
         return tuple(accumulate([len(segment.ops) for segment in self.segments], initial=0))
 
     def joints(self) -> Iterator[tuple[int, int]]:
         """Pairs of an op and a collective of an earlier segment that it waits for.
 
-        The first kernel that follows an awaited collective waits for it, and what is issued
-        between them.
+        The first kernel after an awaited collective waits for it, and so do the collectives issued
+        before this kernel.
         """
         for number, collective in self.follows:
             yield self.starts[number], self.starts[collective]
@@ -110,9 +111,9 @@ class PassRecord:
 
 @lru_cache(maxsize=4096)
 def _first_ops(segment: Segment) -> tuple[int, bool]:
-    """How many ops wait for what is awaited before a segment, and whether one is a kernel.
+    """Number of ops that wait for collectives awaited before a segment; whether one is a kernel.
 
-    A kernel and what comes before it wait; what comes after it, waits for the kernel.
+    Ops up to the first kernel wait. Later ops wait for the kernel.
     """
     for place, op in enumerate(segment.ops):
         if stream_of(op) is Stream.COMPUTE:

@@ -225,7 +225,7 @@ def _reduction(one: Pass, sharding: Sharding) -> PassRecord:
     (`perform_reduce_grad`).
     """
     builder, units = _PassBuilder(one.options.overlap), [ROOT, *range(one.chunk.num_layers)]
-    shards = _shards(one, builder, replace(sharding, keeps_gathered=True), units)
+    shards = _shards(one, builder, replace(sharding, unsharded_until_backward=True), units)
     for unit in units:
         shards.reduce(unit)
     shards.finish()

@@ -1,10 +1,10 @@
-"""From a block's recording to the segments of its passes: forward, again, backward.
+"""Derives the segments of a block's passes (forward, recompute, backward) from its recording.
 
-The backward pass is derived: nodes run last to first, gradients of a tensor that several nodes use
-are summed, and a gradient that waits for something else to run is held meanwhile. A saved tensor is
-freed after the last op that reads it. A split backward pass issues the ops of the input gradients
-(`I`) and those of the weight gradients (`W`) apart; what `W` reads of gradients is held in between.
-A block may recompute parts of itself (`tape.Region`), and these parts of themselves.
+The backward pass runs the nodes last to first. It sums the gradients of a tensor that several nodes
+use, and saves a gradient if other nodes run before the one that reads it. A saved tensor is freed
+after the last op that reads it. A split backward pass issues input gradients (`I`) and weight
+gradients (`W`) separately, and saves the gradients that `W` reads. A block may recompute regions of
+itself (`tape.Region`), which may contain recomputed regions.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from simtrain.workload.regions import (
 from simtrain.workload.tape import Block, Microbatch, Node, Recording, record
 
 BackwardKind = Literal["B", "I", "W"]
-"""A whole backward pass, or its input gradients, or its weight gradients."""
+"""A whole backward pass, its input gradients, or its weight gradients."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRecompute:
-    """What a block drops in its forward pass and runs again in its backward pass.
+    """What a block recomputes in its backward pass.
 
     Args:
-        regions: names of its regions that drop all but their inputs.
-        drops_all: it keeps nothing, or only its input.
-        keeps_input: whether it then keeps that, as the first block of a unit.
+        regions: names of regions that save only their inputs and are recomputed.
+        whole_block: the whole block is recomputed, and saves nothing or only its input.
+        saves_input: with `whole_block`, it saves its input, as the first block of a unit.
     """
 
     regions: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ NO_RECOMPUTE = BlockRecompute()
 @hashed_once
 @dataclass(frozen=True)
 class BlockRun:
-    """A block on a rank: all that its segments follow from."""
+    """A block on a rank, with everything that determines its segments."""
 
     block: Block
     microbatch: Microbatch
@@ -64,34 +64,32 @@ class BlockRun:
 
     @property
     def recording(self) -> Recording:
-        """What its forward pass records."""
+        """The recording of the forward pass."""
         return record(self.block, self.microbatch)
 
 
 @functools.lru_cache(maxsize=4096)
 def forward_segment(run: BlockRun) -> Segment:
-    """The forward pass of a block."""
+    """Return the forward pass of a block."""
     recording, block_recompute = run.recording, run.block_recompute
-    order = IssueOrder(run.overlap)
+    block_input, order = recording.block_input, IssueOrder(run.overlap)
     if not block_recompute.whole_block:
-        parts = subgraphs_of(recording.nodes, block_recompute.regions)
-        ends = run_forward(order, parts, TensorVersions(recording))
-        return _discarding(order.segment(), parts, ends)
-    with order.transforming(
-        saving_only({recording.block_input} if block_recompute.saves_input else ())
-    ):
+        subgraphs = subgraphs_of(recording.nodes, block_recompute.regions)
+        ends = run_forward(order, subgraphs, TensorVersions(recording))
+        return _with_discards(order.segment(), subgraphs, ends)
+    with order.transforming(saving_only({block_input} if block_recompute.saves_input else ())):
         for node in recording.nodes:
             node.forward(order)
     if block_recompute.saves_input:
-        order.change(0, lambda op: saving_too(op, recording.block_input))
+        order.change(0, lambda op: saving_too(op, block_input))
     return order.segment()
 
 
 @functools.lru_cache(maxsize=4096)
 def recompute_segment(run: BlockRun, waiting_bytes: int) -> Segment:
-    """The forward pass of a block that dropped all, within the backward pass.
+    """Return the recompute of a whole block within the backward pass.
 
-    The gradient of its unit's output, of `waiting_bytes`, exists meanwhile.
+    The gradient of its unit's output, of `waiting_bytes`, exists at the same time.
     """
     order = IssueOrder(run.overlap)
     with order.transforming(_as_recompute, waiting_bytes):
@@ -102,7 +100,7 @@ def recompute_segment(run: BlockRun, waiting_bytes: int) -> Segment:
 
 @functools.lru_cache(maxsize=4096)
 def backward_segment(run: BlockRun, kind: BackwardKind = "B") -> Segment:
-    """The backward pass of a block, or a half of it."""
+    """Return the backward pass of a block, or a half of it."""
     if kind == "B":
         whole = _Backward(run, kind).segment()
         return replace(whole, frees=_frees(run, whole.ops))
@@ -114,53 +112,55 @@ def backward_segment(run: BlockRun, kind: BackwardKind = "B") -> Segment:
     return replace(halves[1], frees=frees[place:])
 
 
-def _discarding(segment: Segment, parts: Sequence[Subgraph], ends: Sequence[int]) -> Segment:
-    """A forward pass that drops outputs of parts once nothing forward needs them."""
-    computed_at = {y: end for part, end in zip(parts, ends, strict=True) for y in part.outputs}
+def _with_discards(segment: Segment, subgraphs: Sequence[Subgraph], ends: Sequence[int]) -> Segment:
+    """Free the outputs of subgraphs that are discarded after a later tensor."""
+    computed_at = {
+        y: end for subgraph, end in zip(subgraphs, ends, strict=True) for y in subgraph.outputs
+    }
     frees: list[tuple[Tensor, ...]] = [()] * len(segment.ops)
-    for part in parts:
-        if part.discarded_after:
-            end = computed_at[part.discarded_after]
+    for subgraph in subgraphs:
+        if subgraph.discarded_after:
+            end = computed_at[subgraph.discarded_after]
             saved = (tensor for op in segment.ops[:end] for tensor in op.saves)
-            frees[end - 1] += tuple(dict.fromkeys(x for x in saved if x in part.outputs))
+            frees[end - 1] += tuple(dict.fromkeys(x for x in saved if x in subgraph.outputs))
     return replace(segment, frees=tuple(frees)) if any(frees) else segment
 
 
 class _Backward:
-    """Derives the backward pass of a block, node by node."""
+    """Derives the backward pass of a block, node by node; `kind` selects the half."""
 
     def __init__(self, run: BlockRun, kind: BackwardKind) -> None:
         self.recording, self.kind = run.recording, kind
-        self.parts = subgraphs_of(run.recording.nodes, run.block_recompute.regions)
+        self.subgraphs = subgraphs_of(run.recording.nodes, run.block_recompute.regions)
         self.order = IssueOrder(run.overlap, _WANTED[kind])
-        self.waiting: dict[Tensor, Tensor] = {}
-        """Gradients that are held until something else has run, by their tensors."""
-        self.to_hold: list[Tensor] = []
-        """Those of them that no op has produced: views of the gradient that the block is given."""
+        self.held_gradients: dict[Tensor, Tensor] = {}
+        """Saved gradients that are read after other nodes have run, by tensor."""
+        self.unsaved_views: list[Tensor] = []
+        """Gradients that no op has saved yet: views of the gradient of the block's output."""
         self.producer, self.users = _flow(self.recording.nodes)
 
     def segment(self) -> Segment:
-        """All ops, last node first."""
-        self.go_back(self.parts, TensorVersions(self.recording))
+        """Return the ops of all nodes, last node first."""
+        self.run_backward(self.subgraphs, TensorVersions(self.recording))
         return self.order.segment()
 
-    def go_back(self, parts: Sequence[Subgraph], versions: TensorVersions) -> None:
-        """Run parts backward, last part first, and again what they have dropped."""
-        for part in reversed(parts):
-            for one in parts:
-                if one.discarded_after in part.outputs:
-                    self.run_again(one, versions.within(one))
-                    versions.renew(one)
-            if part.region is None:
-                self.node_back(part.nodes[0], versions)
+    def run_backward(self, subgraphs: Sequence[Subgraph], versions: TensorVersions) -> None:
+        """Run subgraphs backward, last first, and recompute what they have discarded."""
+        for subgraph in reversed(subgraphs):
+            for one in subgraphs:
+                if one.discarded_after in subgraph.outputs:
+                    self.recompute(one, versions.within(one))
+                    versions.use_recomputed(one)
+            if subgraph.region is None:
+                self.run_node_backward(subgraph.nodes[0], versions)
                 continue
-            inside = versions.within(part)
-            if part.discarded_after is None:
-                self.run_again(part, inside)
-            self.go_back(part.parts, inside)
+            inside = versions.within(subgraph)
+            if subgraph.discarded_after is None:
+                self.recompute(subgraph, inside)
+            self.run_backward(subgraph.subgraphs, inside)
 
-    def node_back(self, node: Node, versions: TensorVersions) -> None:
-        """Run a node backward."""
+    def run_node_backward(self, node: Node, versions: TensorVersions) -> None:
+        """Issue the backward ops of a node."""
         first = self.order.position
         if node.backward:
             with self.order.transforming(versions.read):
@@ -168,89 +168,90 @@ class _Backward:
         self.gradients_of_outputs(node, first)
         self.gradients_of_inputs(self.index(node), node, first)
 
-    def run_again(self, part: Subgraph, versions: TensorVersions) -> None:
-        """Run a part forward again, between the backward pass of what follows it and its own."""
-        first, own = self.order.position, {*part.nodes}
-        used_later = [y for y in part.outputs if not self.users[y] <= own]
-        waiting = [y for y in part.outputs if y in used_later or y == self.recording.block_output]
-        if part.discarded_after:
-            waiting = [y for y in [part.discarded_after] if not self.holds_gradient(y)]
-        waiting_bytes = sum(tensor.num_bytes for tensor in waiting)
-        ends = run_forward(self.order, part.parts, versions, _as_recompute, waiting_bytes)
+    def recompute(self, subgraph: Subgraph, versions: TensorVersions) -> None:
+        """Recompute a subgraph, between the backward pass of later nodes and its own."""
+        first, own = self.order.position, {*subgraph.nodes}
+        used_later = [y for y in subgraph.outputs if not self.users[y] <= own]
+        block_output = self.recording.block_output
+        ready = [y for y in subgraph.outputs if y in used_later or y == block_output]
+        if subgraph.discarded_after:
+            ready = [y for y in [subgraph.discarded_after] if not self.holds_gradient(y)]
+        waiting_bytes = sum(tensor.num_bytes for tensor in ready)
+        ends = run_forward(self.order, subgraph.subgraphs, versions, _as_recompute, waiting_bytes)
         if self.order.position == first:
             return
-        for one, end in zip(part.parts, ends, strict=True):
-            if part.discarded_after:
+        for one, end in zip(subgraph.subgraphs, ends, strict=True):
+            if subgraph.discarded_after:
                 save(self.order, end - 1, [versions(y) for y in one.outputs if y in used_later])
         saved = self.order.saved_since(first)
-        for tensor in map(versions, part.inputs):
+        for tensor in map(versions, subgraph.inputs):
             if tensor not in saved:
-                self.reading(first, tensor)
+                self.make_read(first, tensor)
 
     def holds_gradient(self, tensor: Tensor) -> bool:
-        """Whether an op has saved the gradient of a tensor."""
-        return self.waiting.get(tensor, self.to_hold) not in self.to_hold
+        """Return whether an op has saved the gradient of a tensor."""
+        return self.held_gradients.get(tensor, self.unsaved_views) not in self.unsaved_views
 
     def gradients_of_outputs(self, node: Node, first: int) -> None:
-        """What the node's backward reads: gradients that waited, and what `W` needs of them."""
+        """Make the ops of a node read saved gradients; save or read the gradients for `W`."""
         if self.order.position == first:
             return
-        for gradient in self.to_hold:
-            self.saving(first, gradient)
-        self.to_hold.clear()
+        for gradient in self.unsaved_views:
+            self.make_save(first, gradient)
+        self.unsaved_views.clear()
         for tensor in node.outputs:
-            if tensor in self.waiting:
-                self.reading(first, self.waiting.pop(tensor))
+            if tensor in self.held_gradients:
+                self.make_read(first, self.held_gradients.pop(tensor))
         if node.deferred_gradient_bytes and self.kind != "B":
             gradient = _deferred(node, self.recording)
             if self.kind == "I":
-                self.saving(first, gradient)
+                self.make_save(first, gradient)
             else:
-                self.reading(self.order.position - 1, gradient)
+                self.make_read(self.order.position - 1, gradient)
 
     def gradients_of_inputs(self, place: int, node: Node, first: int) -> None:
-        """Sum the gradient of each input, and hold it unless the next node to run takes it.
+        """Sum the gradient of each input, and save it unless the next node reads it.
 
-        Without an op, the gradients of inputs as large as the output are one tensor, its gradient.
+        If the node has no backward op, inputs as large as its output share the output's gradient.
         """
         if self.kind == "W":
             return
         shared: Tensor | None = None
         for tensor in node.inputs:
             holder = first
-            if tensor in self.waiting:
-                self.add(node, tensor)
+            if tensor in self.held_gradients:
+                self.add_gradients(node, tensor)
                 holder = self.order.position - 1
             earlier = [user for user in self.users[tensor] if self.index(user) < place]
             if earlier or self.producer.get(tensor, place - 1) != place - 1:
                 gradient = _gradient(tensor, self.recording)
                 if holder == self.order.position and tensor.num_bytes == node.outputs[0].num_bytes:
                     gradient = shared = shared or gradient
-                self.waiting[tensor] = gradient
+                self.held_gradients[tensor] = gradient
                 if holder < self.order.position:
-                    self.saving(holder, gradient)
+                    self.make_save(holder, gradient)
                 else:
-                    self.to_hold.append(gradient)
+                    self.unsaved_views.append(gradient)
 
-    def add(self, node: Node, tensor: Tensor) -> None:
-        """Sum the gradients of a tensor that two nodes use."""
+    def add_gradients(self, node: Node, tensor: Tensor) -> None:
+        """Issue the sum of the gradients of a tensor that two nodes use."""
         read_bytes, phase = 2 * tensor.num_bytes, Phase.INPUT_GRADIENT
         name = f"{node.name} residual sum"
-        waited = (self.waiting.pop(tensor),)
+        waited = (self.held_gradients.pop(tensor),)
         self.order.compute(elementwise(name, read_bytes, tensor.num_bytes, phase, reads=waited))
 
     def index(self, node: Node) -> int:
         return self.recording.nodes.index(node)
 
-    def saving(self, position: int, tensor: Tensor) -> None:
+    def make_save(self, position: int, tensor: Tensor) -> None:
         self.order.change(position, lambda op: saving_too(op, tensor))
 
-    def reading(self, position: int, tensor: Tensor) -> None:
+    def make_read(self, position: int, tensor: Tensor) -> None:
         self.order.change(position, lambda op: op.replace(reads=(*op.reads, tensor)))
 
 
 def _flow(nodes: Sequence[Node]) -> tuple[dict[Tensor, int], dict[Tensor, set[Node]]]:
-    """The place of the node that produces each tensor, and the nodes that use it."""
+    """Return the place of the node that produces each tensor, and the nodes that use it."""
     producer = {tensor: i for i, node in enumerate(nodes) for tensor in node.outputs}
     users: dict[Tensor, set[Node]] = defaultdict(set)
     for node in nodes:
@@ -260,16 +261,17 @@ def _flow(nodes: Sequence[Node]) -> tuple[dict[Tensor, int], dict[Tensor, set[No
 
 
 def _frees(run: BlockRun, ops: Sequence[Op]) -> tuple[tuple[Tensor, ...], ...]:
-    """For each op of a backward pass the tensors that no later op reads.
+    """Return, for each op of a backward pass, the tensors that no later op reads.
 
-    Views of one storage are freed together. The input of a unit is freed at once if nothing
-    reads it.
+    Views of one storage are freed together. The input of a unit that no op reads is freed at the
+    first op.
     """
     last: dict[int, int] = {}
     views: dict[int, dict[Tensor, None]] = defaultdict(dict)
     if run.block_recompute.saves_input:
-        last[run.recording.block_input.storage] = 0
-        views[run.recording.block_input.storage] = {run.recording.block_input: None}
+        block_input = run.recording.block_input
+        last[block_input.storage] = 0
+        views[block_input.storage] = {block_input: None}
     for place, op in enumerate(ops):
         for tensor in (*op.saves, *op.reads):
             last[tensor.storage] = place
@@ -285,7 +287,7 @@ def _gradient(tensor: Tensor, recording: Recording) -> Tensor:
 
 
 def _deferred(node: Node, recording: Recording) -> Tensor:
-    """What the weight gradient of a node reads of its output's gradient."""
+    """Return the part of a node's output gradient that its weight gradient reads."""
     number = 3 * recording.num_tensors + recording.nodes.index(node)
     name = f"gradient of {node.name} output"
     return Tensor(name, node.deferred_gradient_bytes, 1, 1, number, number)

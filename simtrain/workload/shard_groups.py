@@ -1,4 +1,4 @@
-"""Which ranks divide model states between them, and which hold equal shards."""
+"""Groups of ranks that shard model states, and groups that hold equal shards."""
 
 from __future__ import annotations
 
@@ -8,42 +8,43 @@ from simtrain.workload.sharding import Sharding
 
 
 def shard_ranks(scenario: Scenario, mesh: Mesh) -> int:
-    """Ranks that divide model states between them, if any are divided."""
+    """Number of ranks that shard model states."""
     return (scenario.memory.shard_over or mesh.dp) * mesh.cp
 
 
-def joining_group(scenario: Scenario, mesh: Mesh) -> Group | None:
-    """The ranks that hold equal shards, unless all replicas divide the states."""
-    return _joining(mesh, shard_ranks(scenario, mesh))
+def replicate_group(scenario: Scenario, mesh: Mesh) -> Group | None:
+    """Return the ranks that hold equal shards, or None if all replicas shard the states."""
+    return _replicate_group(mesh, shard_ranks(scenario, mesh))
 
 
 def expert_groups(scenario: Scenario, mesh: Mesh) -> tuple[Group | None, Group | None]:
-    """The ranks that divide states of experts, and those that hold equal shards of them, if any.
+    """Return the ranks that shard states of experts, and the ranks that hold equal shards of them.
 
-    The ranks that hold one copy of all other states hold one of the experts' too: torchtitan's mesh
-    of (dp_replicate, efsdp), Megatron-LM's intra- and inter-partial expert-data groups.
+    Ranks that together hold one copy of all other states also hold one copy of the experts
+    (torchtitan's mesh of (dp_replicate, efsdp), Megatron-LM's intra- and inter-partial expert-data
+    groups). Both groups are None for a dense model.
     """
     experts = scenario.expert_mesh(mesh)
     if experts is None:
         return None, None
     num_ranks = shard_ranks(scenario, mesh) * mesh.tp // experts.size("tp", "ep")
-    return experts.shard_group(num_ranks), _joining(experts, num_ranks)
+    return experts.shard_group(num_ranks), _replicate_group(experts, num_ranks)
 
 
-def _joining(mesh: Mesh, num_ranks: int) -> Group | None:
-    return mesh.joining_group(num_ranks) if num_ranks < mesh.data_group.num_ranks else None
+def _replicate_group(mesh: Mesh, num_ranks: int) -> Group | None:
+    return mesh.replicate_group(num_ranks) if num_ranks < mesh.data_group.num_ranks else None
 
 
 def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
-    """What the passes of ZeRO stages 2 and 3 divide."""
+    """Return what the passes of ZeRO stages 2 and 3 shard."""
     memory, reshards = scenario.memory, scenario.memory.reshard_after_forward
     return Sharding(
         mesh.shard_group(shard_ranks(scenario, mesh)),
         memory.zero_stage == 3,
-        joining_group(scenario, mesh),
+        replicate_group(scenario, mesh),
         scenario.overlap.prefetch,
-        keeps_gathered=reshards is False,
-        resharded=None if isinstance(reshards, bool) else mesh.shard_group(reshards),
+        unsharded_until_backward=reshards is False,
+        reshard_group=None if isinstance(reshards, bool) else mesh.shard_group(reshards),
         reduces=mesh.pp == 1,
         accumulates=scenario.reduces_every_microbatch,
         fully_shards=scenario.fully_shards,

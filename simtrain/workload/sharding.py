@@ -1,23 +1,23 @@
-"""What ZeRO stages 2 and 3 do within the passes of a chunk: parameters gathered, gradients reduced.
+"""ZeRO stages 2 and 3 within the passes of a chunk: gather parameters, reduce gradients.
 
 Sources: Rajbhandari et al., "ZeRO" (2020), Section 7; DeepSpeed's runtime/zero/stage_1_and_2.py and
-stage3.py; PyTorch's FullyShardedDataParallel. A gradient of which a rank keeps its shard cannot be
-added to whole, so each microbatch's is divided by the number of replicas, reduce-scattered unit by
-unit in its backward pass, and added to the shard. In stage 3 each unit's parameters are gathered
-before its forward pass, and again before its backward pass (or the recompute before it, so that one
-gather serves both). Blocks that are no unit of their own (embedding, final norm, output layer) form
-the root unit, as FSDP's: gathered first, there for the whole pass, reduced last.
+stage3.py; PyTorch's FullyShardedDataParallel. A rank holds only its shard of the gradients. So each
+microbatch's gradients are divided by the number of replicas, reduce-scattered unit by unit in the
+backward pass, and added to the shard. Stage 3 gathers each unit's parameters before its forward
+pass and before its backward pass; a recompute uses the same gather as the backward pass. Blocks
+that are not units (embedding, final norm, output layer) form the root unit, as in FSDP. It is
+gathered first, stays unsharded for the whole pass, and is reduced last.
 
-States may be divided over a part of the replicas only (FSDP2's HSDP): a reduced shard is then
-summed over the ranks that hold equal ones. Parameters may stay whole from a forward pass to its
-backward pass, or be divided over fewer ranks there (`fully_shard`, `reshard_after_forward`).
+States may be sharded over a part of the replicas only (HSDP of FSDP2). Each reduced shard is then
+all-reduced over the ranks that hold equal shards. Parameters may stay unsharded from a forward pass
+to its backward pass, or be resharded over fewer ranks (`fully_shard`, `reshard_after_forward`).
 
-PyTorch's fully_shard exchanges buffers (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py).
-On the gathers' stream, a rank casts its fp32 shards of a unit into a flat array, and copies that to
-its place in the buffer (`foreach_all_gather`). On the compute stream, the gathered buffer is copied
-out into the unit's parameters (`foreach_all_gather_copy_out`), and its gradients into the buffer to
-be reduced, in their type (`foreach_reduce`). NCCL averages. The reduced shard is added on the
-reductions' stream.
+PyTorch's fully_shard copies through buffers (torch/distributed/fsdp/_fully_shard/
+_fsdp_collectives.py). On the stream of gathers, a rank casts its fp32 shards of a unit to a flat
+array and copies the array into the buffer (`foreach_all_gather`). On the compute stream, the unit's
+parameters are copied out of the gathered buffer (`foreach_all_gather_copy_out`), and its gradients
+into the buffer that is reduced (`foreach_reduce`). NCCL averages. The reduced shard is added on the
+stream of reductions.
 """
 
 from __future__ import annotations
@@ -35,33 +35,34 @@ from simtrain.workload.tape import Microbatch
 from simtrain.workload.work import FP32_BYTES, Collective, CollectiveKind, KernelFamily
 
 ROOT = -1
-"""The unit of all blocks that are no unit of their own."""
+"""The unit of all blocks that are not units themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """Gradients, and in stage 3 parameters, of which each rank of `data` holds a shard.
+    """How the ranks of `data` shard gradients and, in stage 3, parameters.
 
     Args:
-        data: the ranks that divide them.
-        shards_parameters: parameters too.
-        joining: ranks that hold equal shards of different groups, and sum them; None if `data` has
-            all replicas.
-        prefetch: units whose parameters are gathered ahead of the one that is used.
-        keeps_gathered: parameters stay whole from a forward pass to its backward pass.
-        resharded: if given, the smaller group over which parameters are divided from a forward
-            pass to its backward pass, which gathers them there.
-        reduces: a backward pass reduces its gradients. Otherwise it adds them to whole ones.
+        data: ranks that shard them.
+        shards_parameters: stage 3.
+        replicate_group: ranks that hold equal shards, over which these are all-reduced; None if
+            `data` contains all replicas.
+        prefetch: number of units whose parameters are gathered ahead of their use.
+        unsharded_until_backward: parameters stay unsharded from a forward pass to its backward
+            pass.
+        reshard_group: smaller group over which parameters are sharded from a forward pass to its
+            backward pass; None for `data`.
+        reduces: a backward pass reduces its gradients. Otherwise it adds them to unsharded ones.
         accumulates: reduced gradients are added to those of earlier microbatches.
-        fully_shards: PyTorch's fully_shard does it, with its copies.
+        fully_shards: PyTorch's fully_shard, with its copies.
     """
 
     data: Group
     shards_parameters: bool
-    joining: Group | None = None
+    replicate_group: Group | None = None
     prefetch: int = 1
-    keeps_gathered: bool = False
-    resharded: Group | None = None
+    unsharded_until_backward: bool = False
+    reshard_group: Group | None = None
     reduces: bool = True
     accumulates: bool = True
     fully_shards: bool = False
@@ -69,39 +70,38 @@ class Sharding:
     @property
     def last_group(self) -> Group:
         """The ranks of the last collective of a reduction."""
-        return self.joining or self.data
+        return self.replicate_group or self.data
 
 
 class OpIssuer(Protocol):
-    """What issues ops one by one."""
+    """Receives the ops of a pass one by one."""
 
     def compute(self, op: Op) -> None:
-        """Run a kernel, on the compute stream unless it is said to run beside it."""
+        """Issue a kernel, on the compute stream unless it has a `stream_group`."""
 
     def launch(self, op: Op, *, after: Handle | None = None) -> Handle | None:
-        """Start a collective, after another one if given."""
+        """Issue a collective, after another one if given."""
 
     def wait(self, handle: Handle | None) -> None:
-        """Let whatever is issued next wait for a collective."""
+        """Make the next op wait for a collective."""
 
 
 class ShardedPass:
-    """What a pass exchanges with the other replicas.
+    """The communication of a pass with other replicas.
 
-    Each unit's parameters are gathered before it is used and, if that overlaps, those of the next
-    units at the same time. Of reductions at most one is under way at a time. `gathered_bytes` and
-    `bucket_bytes` are parameters and gradients that exist beside the rank's shards, at most at the
-    same time.
+    A unit's parameters are gathered before its use; with overlap, those of the next units are
+    prefetched. At most one reduction runs at a time. `gathered_bytes` and `bucket_bytes` are the
+    peaks of unsharded parameters and gradients, which exist besides the rank's shards.
 
     Args:
-        order: issues the ops.
+        order: receives the ops.
         sharding: what is sharded, and over which ranks.
         elements: parameters of each unit on this rank.
-        in_fp8: of them weights that are gathered in fp8.
-        batch: the types of parameters and gradients.
-        used: units in the order in which the pass first needs their parameters.
-        overlaps: gathers and reductions run beside compute.
-        is_forward: a forward pass gathers in another phase than a backward pass.
+        in_fp8: for each unit, weights that are gathered in fp8.
+        batch: the data types of parameters and gradients.
+        used: units in the order in which the pass first uses their parameters.
+        overlaps: gathers and reductions overlap compute.
+        is_forward: whether the pass is a forward pass.
     """
 
     def __init__(
@@ -129,16 +129,16 @@ class ShardedPass:
         if not sharding.shards_parameters:
             return
         units = [unit for unit in used if elements[unit]]
-        if is_forward or not sharding.keeps_gathered:
+        if is_forward or not sharding.unsharded_until_backward:
             self.upcoming = units
         else:
             self.gathered.update(units)
-        if sharding.resharded and not is_forward:
+        if sharding.reshard_group and not is_forward:
             self.resharded.update(units)
         self._count_gathered()
 
     def need(self, unit: int) -> None:
-        """Let what is issued next wait for a unit's parameters, unless it has waited before."""
+        """Make the next op wait for a unit's parameters, unless an earlier op has."""
         if not self.upcoming or self.upcoming[0] != unit:
             return
         if not self._gathering:
@@ -156,22 +156,22 @@ class ShardedPass:
         self.resharded.discard(unit)
 
     def free(self, unit: int) -> None:
-        """Free a unit's parameters, unless its backward pass is to find them."""
-        if self.is_forward and self.sharding.keeps_gathered:
+        """Free a unit's parameters, unless they stay unsharded until its backward pass."""
+        if self.is_forward and self.sharding.unsharded_until_backward:
             return
-        if self.is_forward and self.sharding.resharded and unit in self.gathered:
+        if self.is_forward and self.sharding.reshard_group and unit in self.gathered:
             self.resharded.add(unit)
         self.gathered.discard(unit)
         self._count_gathered()
 
     def begin(self, unit: int) -> None:
-        """Hold a unit's gradients whole, from the first op that computes one of them."""
+        """Allocate a unit's unsharded gradients, before the first op that computes one of them."""
         if self.sharding.accumulates:
             self.whole.add(unit)
             self._count_buckets()
 
     def reduce(self, unit: int) -> None:
-        """Reduce the gradients of a unit, which are complete."""
+        """Reduce the complete gradients of a unit."""
         sharding = self.sharding
         if not sharding.reduces or not self.elements[unit]:
             return
@@ -185,8 +185,10 @@ class ShardedPass:
             self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
         work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, sharding.data)
         handle = self.order.launch(_exchange("gradient reduction", work, Phase.WEIGHT_GRADIENT))
-        if sharding.joining:
-            work = Collective(CollectiveKind.ALL_REDUCE, self._shard_bytes(unit), sharding.joining)
+        if sharding.replicate_group:
+            work = Collective(
+                CollectiveKind.ALL_REDUCE, self._shard_bytes(unit), sharding.replicate_group
+            )
             op = _exchange("gradient shard all-reduce", work, Phase.WEIGHT_GRADIENT)
             handle = self.order.launch(op, after=handle)
         self._reducing = unit, handle
@@ -196,7 +198,7 @@ class ShardedPass:
             self.whole.discard(unit)
 
     def finish(self) -> None:
-        """Add what the last reduction brought to the shard that the rank keeps."""
+        """Wait for the last reduction and add its result to the rank's shard."""
         if self._reducing is None:
             return
         unit, handle = self._reducing
@@ -212,7 +214,7 @@ class ShardedPass:
         self.gathered.add(unit)
         self._count_gathered()
         num_bytes = self._gathered_bytes(unit)
-        group = sharding.data if self.is_forward else sharding.resharded or sharding.data
+        group = sharding.data if self.is_forward else sharding.reshard_group or sharding.data
         if sharding.fully_shards:
             self._copy_in(unit, group)
         work = Collective(CollectiveKind.ALL_GATHER, num_bytes, group)
@@ -220,17 +222,17 @@ class ShardedPass:
         self._gathering.append(self.order.launch(op))
 
     def _copy_in(self, unit: int, group: Group) -> None:
-        """Cast a rank's part of a unit to a flat array, and copy that into the gathered buffer."""
+        """Cast a rank's shard of a unit to a flat array, and copy it into the gathered buffer."""
         size, ranks = self._gathered_bytes(unit, group.num_ranks), group.num_ranks
         casts = self.batch.element_bytes != FP32_BYTES
         kept = FP32_BYTES * -(-self.elements[unit] // ranks)
-        if group is self.sharding.resharded:
+        if group is self.sharding.reshard_group:
             kept = size
         sizes = kept + size * casts, size * (1 + casts)
         self.order.compute(_pass_over("parameter copy in", *sizes, self._phase, stream_group=group))
 
     def _copy_out(self, unit: int) -> None:
-        """Copy a unit's parameters out of the buffer, which a forward pass frees one unit later."""
+        """Copy a unit's parameters out of the buffer; a forward pass frees it one unit later."""
         num_bytes = self._gathered_bytes(unit)
         self.order.compute(_pass_over("parameter copy out", num_bytes, num_bytes, self._phase))
         self._buffer = unit
@@ -239,7 +241,7 @@ class ShardedPass:
             self._buffer = None
 
     def _add_reduced(self, unit: int) -> None:
-        """Add what was reduced to the rank's fp32 shard; the only reduction is left as it comes."""
+        """Add a reduced gradient to the rank's fp32 shard; without accumulation, only cast it."""
         shard = -(-self.elements[unit] // self.sharding.data.num_ranks)
         given, adds = self.batch.gradient_bytes, self.sharding.accumulates
         if adds or given != FP32_BYTES:
@@ -254,13 +256,13 @@ class ShardedPass:
 
     @property
     def _given_bytes(self) -> int:
-        """Bytes of an element of a gradient before it is reduced."""
+        """Bytes of a gradient element before the reduction."""
         sharding, batch = self.sharding, self.batch
         copies = sharding.fully_shards and sharding.accumulates
         return batch.element_bytes if copies else batch.gradient_bytes
 
     def _count_buckets(self, copied_bytes: int = 0) -> None:
-        """Gradients that are whole, and the buffers that are reduced or copied to."""
+        """Update the peak of unsharded gradients and of buffers that are reduced or filled."""
         held = self._sum(self.whole) * self._given_bytes + copied_bytes
         if self.sharding.fully_shards and self._reducing and self.overlaps:
             held += self.elements[self._reducing[0]] * self.batch.gradient_bytes
@@ -270,13 +272,13 @@ class ShardedPass:
         held = sum(self._gathered_bytes(unit) for unit in self.gathered)
         if self._buffer is not None:
             held += self._gathered_bytes(self._buffer)
-        if self.sharding.resharded:
-            ranks = self.sharding.resharded.num_ranks
+        if self.sharding.reshard_group:
+            ranks = self.sharding.reshard_group.num_ranks
             held += sum(self._gathered_bytes(unit, ranks) for unit in self.resharded)
         self.gathered_bytes = max(self.gathered_bytes, held)
 
     def _gathered_bytes(self, unit: int, ranks: int = 1) -> int:
-        """Bytes of a unit's parameters as they are gathered, or of one rank's part of them."""
+        """Bytes of a unit's gathered parameters, or of the shard of one of `ranks` ranks."""
         fp8 = self.in_fp8[unit]
         part = self.batch.element_bytes * -(-(self.elements[unit] - fp8) // ranks)
         return part + recipe_of(self.batch).weight_bytes(-(-fp8 // ranks)) if fp8 else part
@@ -300,7 +302,7 @@ def _pass_over(
     phase: Phase = Phase.WEIGHT_GRADIENT,
     stream_group: Group | None = None,
 ) -> Op:
-    """A kernel over parameters or gradients, which are no activations."""
+    """Return a kernel on parameters or gradients, which do not count as activations."""
     stream = KernelFamily.STREAM
     op = elementwise(name, read_bytes, write_bytes, phase, holds_bytes=0, family=stream)
     return op if stream_group is None else op.replace(stream_group=stream_group)

@@ -1,4 +1,4 @@
-"""What an optimizer step follows from, beside the parameters of its rank."""
+"""Options of an optimizer step."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from simtrain.mesh import Group, Mesh
 from simtrain.scenario import Scenario
 from simtrain.workload.fp8 import RECIPES
 from simtrain.workload.hashing import hashed_once, shared
-from simtrain.workload.shard_groups import expert_groups, joining_group, shard_ranks
+from simtrain.workload.shard_groups import expert_groups, replicate_group, shard_ranks
 from simtrain.workload.work import FP32_BYTES
 
 
 @hashed_once
 @dataclass(frozen=True)
 class StepOptions:
-    """All but its parameters that a rank's optimizer step follows from.
+    """Everything that determines a rank's optimizer step, except its parameters.
 
     Args:
-        data, model, everyone: ranks with the same parameters (`Mesh.data_group`), or those that
-            divide states between them (`Mesh.shard_group`); the ranks that together hold all
-            parameters; the ranks that together hold all states.
-        partial_sums: the group that sums gradients of parameters that its ranks hold whole, if
-            sequence parallelism leaves partial sums.
-        tied: the two stages that hold the same parameters, if there are two.
+        data: ranks with the same parameters (`Mesh.data_group`), or ranks that shard states
+            (`Mesh.shard_group`).
+        model: ranks that together hold all parameters.
+        everyone: ranks that together hold all states.
+        partial_sums: the group that sums partial gradients of parameters that its ranks hold whole;
+            None without sequence parallelism.
+        tied: the two stages that share parameters; None if none do.
         zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
         unscales: gradients come from scaled losses (fp16).
         fully_shards: shards of parameters are in fp32 and are the master weights; gradients are
             added to fp32 shards.
-        fused_adam: Adam is one kernel; PyTorch's foreach has one for each of its steps.
-        reduces_beside_backward: in buckets, beside the last backward pass.
-        gathers_beside_forward: parameters in the same buckets, beside the first forward pass.
-        fp8_recipe: how weights are cast to fp8, or "".
-        keeps_fp8: weights of fp8 products are kept and gathered in fp8, those of fully_shard only
-            gathered.
-        caches_fp8: copies in fp8 are made once an iteration, and stay for all microbatches.
-        state_bytes: of the optimizer's states of a parameter: master weight, momentum, variance.
-        joining: ranks that hold equal shards, if `data` has a part of the replicas.
-        keeps_gradients: gradients of all microbatches are added whole, whatever ZeRO divides.
-        expert_data, expert_joining, expert_model: as `data`, `joining` and `model`, of the
-            parameters of experts; None if the model has none.
+        element_bytes, gradient_bytes: of parameters and of the gradient buffer.
+        fused_adam: Adam is one kernel; PyTorch's foreach Adam has one kernel per step.
+        reduces_beside_backward: gradient buckets overlap the last backward pass.
+        gathers_beside_forward: parameter buckets overlap the first forward pass.
+        fp8_recipe: name of the recipe that casts weights to fp8; "" without fp8.
+        keeps_fp8: weights of fp8 products are stored and gathered in fp8; with fully_shard they are
+            only gathered in fp8.
+        caches_fp8: fp8 copies are made once per iteration, and stay for all microbatches.
+        state_bytes: bytes per parameter of master weight, momentum and variance.
+        replicate_group: ranks that hold equal shards; None if `data` contains all replicas.
+        keeps_gradients: gradients of all microbatches are added unsharded, even with ZeRO.
+        expert_data, expert_replicate_group, expert_model: as `data`, `replicate_group` and
+            `model`, of the
+            parameters of experts; None for a dense model.
     """
 
     data: Group
@@ -59,20 +62,20 @@ class StepOptions:
     fp8_recipe: str = ""
     keeps_fp8: bool = False
     caches_fp8: bool = True
-    joining: Group | None = None
+    replicate_group: Group | None = None
     keeps_gradients: bool = False
     expert_data: Group | None = None
-    expert_joining: Group | None = None
+    expert_replicate_group: Group | None = None
     expert_model: Group | None = None
     fused_adam: bool = True
     fully_shards: bool = False
 
     @classmethod
     def of(cls, scenario: Scenario, mesh: Mesh) -> StepOptions:
-        """The options of a scenario."""
+        """Return the options of a scenario."""
         memory, split, precision = scenario.memory, scenario.parallelism, scenario.precision
         of_experts = scenario.expert_mesh(mesh)
-        expert_data, expert_joining = expert_groups(scenario, mesh)
+        expert_data, expert_replicate_group = expert_groups(scenario, mesh)
         replicas = max(one.data_group.num_ranks for one in (mesh, of_experts) if one)
         reduces = replicas > 1 and memory.zero_stage < 2
         buckets = reduces and scenario.overlap.data_parallel
@@ -97,18 +100,21 @@ class StepOptions:
                 fp8_recipe=scenario.fp8_recipe,
                 keeps_fp8=precision.fp8_parameters,
                 caches_fp8=scenario.fp8_weights == "cached",
-                joining=joining_group(scenario, mesh),
+                replicate_group=replicate_group(scenario, mesh),
                 keeps_gradients=memory.zero_stage > 1 and not scenario.reduces_every_microbatch,
                 expert_data=expert_data,
-                expert_joining=expert_joining,
+                expert_replicate_group=expert_replicate_group,
                 expert_model=of_experts.group("tp", "ep", "pp") if of_experts else None,
             )
         )
 
     def held(self, num_parameters: int, num_expert: int = 0, *, from_stage: int) -> int:
-        """Of states that ZeRO shards from a stage on, those of the rank with the largest shard.
+        """Return the number of parameters whose states a rank holds.
 
-        `num_expert` of the parameters belong to experts.
+        Args:
+            num_parameters: parameters of the rank.
+            num_expert: parameters that belong to experts.
+            from_stage: first ZeRO stage that shards the states.
         """
         if self.zero_stage < from_stage:
             return num_parameters
@@ -119,29 +125,29 @@ class StepOptions:
 
     @property
     def shard_gradient_bytes(self) -> int:
-        """Bytes of an element of the gradients that are left once all are reduced."""
+        """Bytes of a gradient element after the reduction."""
         return FP32_BYTES if self.fully_shards else self.gradient_bytes
 
     @property
     def narrow_states(self) -> bool:
-        """Whether Adam's kernel reads states as they are stored, and writes the weights too."""
+        """Whether states are stored in narrow types (precision-aware optimizer)."""
         return self.state_bytes not in ((0, 4, 4), (4, 4, 4))
 
     def weights_bytes(self, num_parameters: int, num_fp8: int) -> int:
-        """Bytes of a rank's weights; `num_fp8` of them are those of fp8 products."""
+        """Bytes of a rank's weights; `num_fp8` of them are weights of fp8 products."""
         kept = num_fp8 if self.keeps_fp8 and not self.fully_shards else 0
         wide = (num_parameters - kept) * (FP32_BYTES if self.fully_shards else self.element_bytes)
         return wide + RECIPES[self.fp8_recipe].weight_bytes(kept) if kept else wide
 
     def fp8_copies_bytes(self, num_fp8: int) -> int:
-        """Bytes of the copies in fp8 beside the weights: both, or the transposed one."""
+        """Bytes of the cached fp8 copies: both, or the transposed one."""
         if not num_fp8 or not self.caches_fp8:
             return 0
         copies = 1 if self.keeps_fp8 else 2
         return copies * RECIPES[self.fp8_recipe].weight_bytes(num_fp8)
 
     def over_replicas(self, num_parameters: int, num_expert: int) -> list[tuple[int, Group]]:
-        """Numbers of parameters with the groups of ranks that hold the same ones."""
+        """Return pairs of a number of parameters and the group that holds the same parameters."""
         if self.expert_data is None or not num_expert:
             return [(num_parameters, self.data)]
         return [(num_parameters - num_expert, self.data), (num_expert, self.expert_data)]
@@ -151,7 +157,7 @@ class StepOptions:
 def _groups(
     mesh: Mesh, *, partial_sums: bool, tied: bool, num_ranks: int
 ) -> tuple[Group, Group, Group, Group | None, Group | None]:
-    """The groups of `StepOptions`, in the order of its fields."""
+    """Return the first five fields of `StepOptions`."""
     return (
         mesh.shard_group(num_ranks),
         mesh.group("tp", "pp"),

@@ -1,8 +1,8 @@
-"""What the forward pass of a block does, as functions that bring their own backward.
+"""The tape: records the forward pass of a block, from which the backward pass is derived.
 
-A block calls the functions of `simtrain.workload.blocks` as a module of PyTorch calls torch's. Each
-records a node: the ops that it issues forward, those that it issues backward, its parameters, and
-the tensors between which gradients flow. All else follows from the nodes.
+A block calls the functions of `simtrain.workload.blocks` like a PyTorch module calls torch
+functions. Each function records a node: its forward ops, its backward ops, its parameters, and the
+tensors between which gradients flow. Everything else is derived from the nodes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ Emit = Callable[[IssueOrder], None]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Ranks that divide every sequence, and what their attention exchanges.
+    """Context-parallel ranks, which divide every sequence, and the groups of their attention.
 
     Each sequence is cut into twice as many slices as ranks. The first rank has the first and the
-    last slice, the second rank the second and the last but one: all have as many scores to compute.
+    last slice, the second rank the second and the last but one, and so on. So all ranks compute
+    equally many scores under a causal mask.
 
     Args:
         group: all ranks.
-        heads: those that exchange tokens for heads, by all-to-alls.
-        keys: those that exchange keys and values.
-        gathers: keys and values are all-gathered, and do not travel around a ring.
+        heads: ranks that exchange tokens for heads with all-to-alls.
+        keys: ranks that exchange keys and values.
+        gathers: keys and values are all-gathered; otherwise they are sent around a ring.
     """
 
     group: Group
@@ -46,7 +47,7 @@ class Context:
 
     @classmethod
     def of(cls, split: Parallelism, mesh: Mesh) -> Context | None:
-        """The ranks that divide the sequences of a scenario, if there are several."""
+        """Return the context-parallel ranks of a scenario, or None without context parallelism."""
         if mesh.cp == 1:
             return None
         how = split.context_communication
@@ -57,12 +58,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ExpertGroups:
-    """Ranks that hold experts together.
+    """Groups of ranks that hold the experts of a layer.
 
     Args:
-        parallel: those that hold different experts.
-        tensor: those that share each expert.
-        both: those that hold all experts once.
+        parallel: expert-parallel ranks, which hold different experts.
+        tensor: tensor-parallel ranks, which divide each expert.
+        both: ranks along both axes, which together hold all experts once.
     """
 
     parallel: Group
@@ -71,7 +72,7 @@ class ExpertGroups:
 
     @classmethod
     def of(cls, mesh: Mesh | None) -> ExpertGroups | None:
-        """The groups of a mesh of experts (`Mesh.of_experts`), if there is one."""
+        """Return the groups of an expert mesh (`Mesh.of_experts`), or None without one."""
         if mesh is None:
             return None
         return cls(mesh.group("ep"), mesh.group("tp"), mesh.group("tp", "ep"))
@@ -80,15 +81,25 @@ class ExpertGroups:
 @hashed_once
 @dataclass(frozen=True)
 class Microbatch:
-    """What flows from block to block, as one rank sees it: `sequences` × `seq_length` × `hidden`.
+    """The hidden states of a microbatch on one rank: `sequences` × `seq_length` × `hidden`.
 
-    `tensor` is the tensor-parallel group, `context` the ranks that divide sequences, if there are
-    several. Gradients are summed over microbatches in elements of `gradient_bytes`. Products
-    multiply `dtype`, and those of linear layers fp8 if there is an `fp8_recipe` (the name of one in
-    `workload.fp8`), whose weights are where `fp8_weights` says. `kernels` says which kernels the
-    software stack fuses. `experts` are the groups of a model that has experts. Unless
-    `adds_gradients`, each microbatch's gradients
-    of linear layers are reduced as their products leave them.
+    Args:
+        seq_length: tokens of each sequence on this rank (its slices under context parallelism).
+        sequences: sequences of the microbatch.
+        hidden: hidden size.
+        tensor: the tensor-parallel group.
+        sequence_parallel: as the scenario's parallelism.sequence_parallel.
+        element_bytes: of activations and parameters.
+        gradient_bytes: of the gradient buffer, which sums gradients over microbatches.
+        context: context-parallel ranks; None without context parallelism.
+        kernels: kernels that the software stack fuses.
+        dtype: data type of matrix products.
+        fp8_recipe: name of a recipe in `workload.fp8`, with which linear layers multiply in fp8;
+            "" without fp8.
+        fp8_weights: when fp8 copies of weights are made.
+        experts: groups of the experts; None for a dense model.
+        adds_gradients: weight gradients are added to the gradient buffer. Otherwise each
+            microbatch's gradients are reduced in the type in which the products write them.
     """
 
     seq_length: int
@@ -108,7 +119,7 @@ class Microbatch:
 
     @property
     def whole_length(self) -> int:
-        """Tokens of a sequence on all ranks that divide it."""
+        """Tokens of a sequence on all context-parallel ranks."""
         return self.seq_length * (self.context.group.num_ranks if self.context else 1)
 
     @property
@@ -134,16 +145,16 @@ class Microbatch:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Trained numbers on one rank.
+    """A parameter tensor on one rank.
 
     Args:
-        elements: how many.
+        elements: number of elements.
         is_whole: every tensor-parallel rank holds all of it. Under sequence parallelism its
-            gradient is then a partial sum, to be reduced over the group.
-        tied: the name under which other blocks hold the same parameter.
-        is_expert: it belongs to an expert, whose replicas are fewer than those of other parameters
-            if experts are divided over ranks.
-        in_fp8: products read copies of it in fp8.
+            gradient is then a partial sum, which is reduced over the group.
+        tied: name of a parameter that several blocks share; "" if it is not shared.
+        is_expert: it belongs to an expert. With expert parallelism it has fewer replicas than
+            other parameters.
+        in_fp8: products read fp8 copies of it.
     """
 
     elements: int
@@ -154,21 +165,21 @@ class Parameter:
 
 
 class Block(Protocol):
-    """A part of a model: hashable, and described by its forward pass alone.
+    """A hashable part of a model, described by its forward pass alone.
 
-    `is_unit` says that its parameters are sharded, gathered and reduced by themselves (an FSDP
-    unit, a gradient bucket); those of other blocks belong to the root unit.
+    Its parameters are an FSDP unit and a gradient bucket of their own if `is_unit`. Parameters of
+    other blocks belong to the root unit.
     """
 
     def __hash__(self) -> int:
-        """Equal blocks record the same, once."""
+        """Equal blocks share one recording."""
 
     @property
     def is_unit(self) -> bool:
-        """Whether its parameters are a unit of their own."""
+        """Whether its parameters are sharded, gathered and reduced as a unit."""
 
     def forward(self, tape: Tape, x: Tensor) -> Tensor | None:
-        """Record the forward pass from the output of the block before to its own."""
+        """Record the forward pass: from the output of the previous block to its own output."""
 
 
 @dataclass(slots=True, eq=False)
@@ -176,11 +187,11 @@ class Region:
     """Nodes of a tape that a recompute policy can name.
 
     Args:
-        name: what policies call it; several regions of a block may have the same name.
-        discarded_after: a later tensor. If given, recompute drops the region's outputs too, as soon
-            as this tensor is computed, and runs the region again as soon as its gradient is
-            (Megatron-LM's `CheckpointWithoutOutput`). Otherwise what follows keeps the outputs that
-            it saves, and the region runs again just before its own backward pass.
+        name: name in recompute policies; several regions of a block may share it.
+        discarded_after: a later tensor. If given, the outputs of a recomputed region are freed as
+            soon as this tensor is computed, and recomputed as soon as its gradient is
+            (Megatron-LM's `CheckpointWithoutOutput`). Otherwise later nodes may save the outputs,
+            and the region is recomputed just before its own backward pass.
     """
 
     name: str
@@ -189,14 +200,16 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A function on a tape.
+    """A differentiable function on a tape.
 
     Args:
-        inputs: tensors that get a gradient from its backward.
-        outputs: tensors whose gradients its backward starts from.
-        forward, backward: issue its ops.
-        regions: regions around it that may be recomputed, the outermost first.
-        deferred_gradient_bytes: what its weight gradient reads of its output's gradient.
+        name: name of the function.
+        inputs: tensors that receive a gradient from its backward pass.
+        outputs: tensors whose gradients its backward pass reads.
+        forward, backward: issue its ops; `backward` is None if it has none.
+        regions: regions that contain it, the outermost first.
+        deferred_gradient_bytes: bytes of its output's gradient that its weight gradient reads, and
+            that a split backward pass saves.
     """
 
     name: str
@@ -216,7 +229,7 @@ class Tape:
     nodes: list[Node] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)
     fp8_copies: dict[Tensor, tuple[Tensor, ...]] = field(default_factory=dict)
-    """What tensors are cast to, by the tensors; products read and save the copies."""
+    """The fp8 copies of tensors, which products read and save."""
     _num_tensors: int = 0
     _regions: tuple[Region, ...] = ()
 
@@ -228,9 +241,14 @@ class Tape:
         element_bytes: int | None = None,
         storage: int | None = None,
     ) -> Tensor:
-        """A new tensor, in the compute type unless `element_bytes` says otherwise.
+        """Create a tensor.
 
-        `storage` makes it a view of a storage that other tensors share.
+        Args:
+            name: name in reports.
+            rows: rows of the tensor, mostly tokens.
+            width: elements of a row.
+            element_bytes: bytes of an element; None for the compute type.
+            storage: number of an existing storage, of which it is a view; None for a new one.
         """
         number = self._num_tensors
         self._num_tensors += 1
@@ -248,7 +266,7 @@ class Tape:
         parameters: tuple[Parameter, ...] = (),
         deferred_gradient_bytes: int = 0,
     ) -> None:
-        """Append a node."""
+        """Append a node; the arguments are the fields of `Node`."""
         regions, deferred = self._regions, deferred_gradient_bytes
         node = Node(name, inputs, outputs, forward, backward, regions, deferred)
         self.nodes.append(node)
@@ -262,7 +280,7 @@ class Tape:
         backward: Op,
         parameters: tuple[Parameter, ...] = (),
     ) -> Tensor:
-        """Append a node of one kernel each way; returns its output."""
+        """Record a node of one forward and one backward kernel, and return its output `y`."""
         return self.kernels(forward.name, x, y, (forward,), (backward,), parameters)
 
     def kernels(
@@ -275,7 +293,7 @@ class Tape:
         parameters: tuple[Parameter, ...] = (),
         deferred_gradient_bytes: int = 0,
     ) -> Tensor:
-        """Append a node of several kernels each way; returns its output."""
+        """Record a node of several kernels in each direction, and return its output `y`."""
         self.record(
             name,
             (x,),
@@ -289,7 +307,7 @@ class Tape:
 
     @contextmanager
     def new_nodes(self) -> Iterator[list[Node]]:
-        """Within, nodes are appended to a list of their own."""
+        """Append nodes to a separate list inside the `with` block, and yield the list."""
         outer, self.nodes = self.nodes, []
         try:
             yield self.nodes
@@ -298,7 +316,7 @@ class Tape:
 
     @contextmanager
     def region(self, name: str) -> Iterator[Region]:
-        """Within, nodes belong to a region that a recompute policy can name."""
+        """Put the nodes of the `with` block into a region that a recompute policy can name."""
         outer, region = self._regions, Region(name)
         self._regions = (*outer, region)
         yield region
@@ -307,7 +325,7 @@ class Tape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """A block's nodes, its input and its output (None after a loss)."""
+    """The recorded forward pass of a block; `block_output` is None after a loss."""
 
     nodes: tuple[Node, ...]
     parameters: tuple[Parameter, ...]
@@ -318,7 +336,7 @@ class Recording:
 
 @functools.lru_cache(maxsize=4096)
 def record(block: Block, microbatch: Microbatch) -> Recording:
-    """Run a block's forward pass on a tape."""
+    """Record a block's forward pass."""
     tape = Tape(microbatch)
     given = tape.tensor("block input", microbatch.local_tokens, microbatch.hidden)
     result = block.forward(tape, given)

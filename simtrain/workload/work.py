@@ -1,6 +1,6 @@
-"""The work of an op: all that decides how long it takes on a machine, and nothing else.
+"""The work of an op: everything that determines its duration on a machine.
 
-Two ops with equal work take equally long.
+Ops with equal work take equal time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from simtrain.mesh import Group
 FP32_BYTES = 4
 
 ProductType = Literal["bf16", "fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
-"""What a product multiplies, which decides its rate.
+"""The data type of a matrix product's operands, which determines its rate.
 
-bf16 stands for both 16-bit types. Numbers in fp8 have one scale a tensor, or one for each block of
-1 × 128 or 128 × 128 (fp8_block), or for each 32 (mxfp8). tf32 multiplies fp32 numbers on tensor
-cores.
+bf16 stands for both 16-bit types. fp8 has one scale per tensor, fp8_block one per block of 1 × 128
+or 128 × 128 elements, and mxfp8 one per 32 elements. tf32 multiplies fp32 numbers on tensor cores.
 """
 
 
@@ -26,9 +25,15 @@ cores.
 class Gemm:
     """A (batched) matrix product C[m, n] = A[m, k] B[k, n].
 
-    `accumulate` marks a weight gradient added into an fp32 buffer by the product itself
-    (Megatron's `wgrad_gemm_accum_fp32`), which reads and writes C at `output_element_bytes`.
-    `copies` is the number of ranks that compute the same product, which a model needs once.
+    Args:
+        m, n, k: sizes of each product.
+        batch: number of products.
+        element_bytes: of the operands.
+        output_element_bytes: of C.
+        accumulate: C is a weight gradient that the product adds to the gradient buffer itself
+            (Megatron-LM's `wgrad_gemm_accum_fp32`), so it reads and writes C.
+        dtype: data type of the operands.
+        copies: ranks that compute the same product. The model's FLOPs count it once.
     """
 
     m: int
@@ -43,17 +48,17 @@ class Gemm:
 
     @property
     def flops(self) -> int:
-        """Multiply-adds counted as two operations: 2 · batch · m · n · k."""
+        """2 · batch · m · n · k: a multiply-add is two operations."""
         return 2 * self.batch * self.m * self.n * self.k
 
     @property
     def model_flops(self) -> int:
-        """The paper's count: all FLOPs, those of copies once."""
+        """FLOPs of the model, which counts copies once."""
         return self.flops // self.copies
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that must cross HBM once: both operands, and the result (twice if added to)."""
+        """Bytes that cross HBM: both operands and the result (twice with `accumulate`)."""
         operands = self.element_bytes * (self.m * self.k + self.k * self.n)
         result = self.output_element_bytes * self.m * self.n * (2 if self.accumulate else 1)
         return self.batch * (operands + result)
@@ -61,15 +66,17 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class GroupedGemm:
-    """The products of the weights of several experts with their tokens.
+    """A grouped product: the weight of each expert times the tokens of this expert.
 
     Args:
         batch: experts on this rank.
-        rows: tokens of all of them on this rank, padding included.
-        inputs, outputs: of a forward product. That of an input gradient has them swapped.
-        mean_rows: tokens of the mean rank.
-        model_rows: without padding.
-        is_weight_gradient: sums over tokens and adds into a buffer, as `Gemm.accumulate`.
+        rows: tokens of all experts of this rank, padding included.
+        inputs, outputs: input and output size of the forward product; an input gradient has them
+            swapped.
+        mean_rows: rows of a rank, averaged over the ranks.
+        model_rows: `mean_rows` without padding.
+        is_weight_gradient: sums over tokens and adds to the gradient buffer (`Gemm.accumulate`).
+        element_bytes, output_element_bytes, dtype: as in `Gemm`.
     """
 
     batch: int
@@ -85,7 +92,7 @@ class GroupedGemm:
 
     @property
     def product(self) -> Gemm:
-        """That of an expert with the mean number of the rank's tokens, rounded up."""
+        """The product of one expert with the average number of this rank's tokens, rounded up."""
         tokens = -(-self.rows // self.batch)
         m, n, k = tokens, self.outputs, self.inputs
         if self.is_weight_gradient:
@@ -95,12 +102,12 @@ class GroupedGemm:
 
     @property
     def flops(self) -> int:
-        """Of the mean rank, so that all ranks together have as many times more."""
+        """FLOPs averaged over the ranks, so that a sum over all ranks is exact."""
         return 2 * self.mean_rows * self.inputs * self.outputs
 
     @property
     def model_flops(self) -> int:
-        """Of the mean rank, without padding."""
+        """FLOPs without padding, averaged over the ranks."""
         return 2 * self.model_rows * self.inputs * self.outputs
 
 
@@ -108,22 +115,25 @@ class GroupedGemm:
 class FusedAttention:
     """The core of causal self-attention in one kernel, forward or backward (FlashAttention).
 
-    `heads` are those of all sequences of a microbatch on this rank, each of `seq_length` tokens
-    with `head_size` channels; `kv_heads` are those of keys and of values, which groups of queries
-    share (None: as many); heads of values have `value_size` channels (None: as many). A query
-    attends to itself and the tokens before it, within a `window` of so many tokens (None: to all).
+    The forward kernel has two products (QKᵀ, attention over V). The backward kernel has five: QKᵀ
+    and the gradients of V, of the scores, of Q and of K (Dao et al. 2022, Algorithms 2 and 4).
+    Scores stay on chip, dropout is drawn again from its seed, and only the log-sum-exp of each row
+    of the softmax is saved (Dao 2023, Section 3.1). The kernel skips blocks above the diagonal and
+    before the window.
 
-    Forward are two products (QKᵀ, attention over V), backward five: QKᵀ again and the gradients of
-    V, of the scores, of Q and of K (Dao et al. 2022, Algorithms 2 and 4). Scores never leave the
-    multiprocessors, dropout is drawn again from its seed, and of the softmax only a row's
-    log-sum-exp is kept (Dao 2023, Section 3.1). Blocks above the diagonal and before the window are
-    left out: what remains is the area of a band, that of the triangle without a window.
-
-    A part of the attention of a longer sequence has other numbers of keys than of queries,
-    `kv_length` (None: as many), and no window. The queries are then the last of them, or, if not
-    `is_causal`, come after all of them and see each.
-
-    `speed` is that of its FLOPs against the kernel of the hardware profile.
+    Args:
+        heads: query heads of all sequences of a microbatch on this rank.
+        seq_length: queries of each head.
+        head_size: channels of a query or key head.
+        is_backward: the backward kernel.
+        element_bytes: of Q, K, V and the output.
+        kv_heads: key heads and value heads, if grouped queries share them; None for `heads`.
+        value_size: channels of a value head; None for `head_size`.
+        window: tokens that a query attends to, itself included; None for all before it.
+        kv_length: keys of each head if a kernel computes a part of a longer sequence, without a
+            window; None for `seq_length`. The queries are the last tokens of the keys.
+        is_causal: a query attends to no later key. Otherwise all queries come after all keys.
+        speed: FLOP/s relative to the kernel of the hardware profile.
     """
 
     heads: int
@@ -145,59 +155,58 @@ class FusedAttention:
 
     @property
     def longest_row(self) -> int:
-        """Keys that the query with the most of them sees."""
+        """Largest number of keys that a query attends to."""
         return self.num_keys if self.window is None else min(self.window, self.num_keys)
 
     @property
     def flops(self) -> int:
-        """What the kernel computes, as Dao 2023 counts it (Section 4.1).
+        """FLOPs of the kernel, counted as in Dao 2023, Section 4.1.
 
-        2 · s² · d a head and product, halved by the causal mask; s² - (s - w)² for s² with a
-        window w.
+        2 · s² · d per head and product, halved by the causal mask. With a window w, s² becomes
+        s² - (s - w)².
         """
         return self.heads * self.band * self._channels
 
     @property
     def mean_channels(self) -> float:
-        """Channels of a product in the mean: those of the heads if all have as many."""
+        """Channels per product, averaged over the products."""
         return self._channels / (5 if self.is_backward else 2)
 
     @property
     def _channels(self) -> int:
-        """Sum over the products."""
+        """Channels, summed over the products."""
         size, value = self.head_size, self.channels_of_value
         return 3 * size + 2 * value if self.is_backward else size + value
 
     @property
     def model_flops(self) -> int:
-        """The paper's count (Appendix A): whole products, and of the backward pass the four.
+        """FLOPs of the model (paper, Appendix A): products without mask, four of them backward.
 
-        Whole products are twice what a causal mask leaves of them, and so twice what all parts of
-        an attention compute together.
+        A product without mask has twice the FLOPs of a causal one.
         """
         channels = self.head_size + self.channels_of_value
         return (4 if self.is_backward else 2) * self.heads * self.band * channels
 
     @property
     def band(self) -> int:
-        """Twice the scores of a head that are computed: s² of a whole sequence without a window."""
+        """Twice the computed scores of a head: s² for a whole sequence without a window."""
         masked = 0 if self.window is None else max(0, self.seq_length - self.window)
         above = self.seq_length**2 if self.is_causal else 0
         return 2 * self.seq_length * self.num_keys - above - masked**2
 
     @property
     def channels_of_value(self) -> int:
-        """Channels of a head of values and of the output."""
+        """Channels of a value head and of an output head."""
         return self.head_size if self.value_size is None else self.value_size
 
     @property
     def moved_bytes(self) -> int:
-        """Q, K, V and output once, backward their gradients too; and log-sum-exp."""
+        """Bytes of Q, K, V, output (backward also of their gradients) and log-sum-exp."""
         return (2 if self.is_backward else 1) * self.tensors_bytes + self.log_sum_exp_bytes
 
     @property
     def log_sum_exp_bytes(self) -> int:
-        """A number in fp32 for each row of the scores."""
+        """Bytes of one fp32 number for each row of the scores."""
         return FP32_BYTES * self.heads * self.seq_length
 
     @property
@@ -210,10 +219,10 @@ class FusedAttention:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes that the backward kernel needs beside its tensors.
+        """Workspace of the backward kernel.
 
-        The gradient of Q is summed in fp32 (flash-attention's `dq_accum`), and each row has the
-        product of output and its gradient (`softmax_d`).
+        It sums the gradient of Q in fp32 (flash-attention's `dq_accum`) and stores, for each row,
+        the product of the output and its gradient (`softmax_d`).
         """
         return FP32_BYTES * self.heads * self.seq_length * self.head_size + self.log_sum_exp_bytes
 
@@ -221,14 +230,14 @@ class FusedAttention:
 class KernelFamily(StrEnum):
     """Families of memory-bound kernels.
 
-    A profile gives a bandwidth to fused kernels and one to kernels that stream like a copy. It may
-    give the other families, which are single kernels, bandwidths of their own, forward and backward
-    apart. Without one a cast streams, and the others are fused kernels.
+    A profile has one bandwidth for fused kernels and one for kernels that stream like a copy. Each
+    other family is a single kernel, for which a profile may have a forward and a backward
+    bandwidth. Without these, a cast streams and the other families count as fused kernels.
 
-    softmax, dropout: of attention scores, without fused attention.
-    swiglu: a fused activation with a gate, of whatever function.
-    cross_entropy: the kernels of a loss that is not fused.
-    cast: to fp8.
+    softmax, dropout: on attention scores, without fused attention.
+    swiglu: a fused gated activation, with any function.
+    cross_entropy: the kernels of an unfused loss.
+    cast: from bf16 to fp8.
     """
 
     FUSED = "fused"
@@ -244,7 +253,7 @@ class KernelFamily(StrEnum):
 
     @property
     def streams(self) -> bool:
-        """Whether it is as fast as a copy, unless a profile says otherwise."""
+        """Whether it runs at the bandwidth of a copy, unless a profile has one for it."""
         return self in (KernelFamily.STREAM, KernelFamily.CAST)
 
 
@@ -252,7 +261,7 @@ class KernelFamily(StrEnum):
 class Elementwise:
     """A memory-bound kernel: its duration follows from the bytes that it reads and writes.
 
-    `is_backward` says whether a kernel with its own family computes gradients.
+    `is_backward` selects the backward bandwidth of a family that has two.
     """
 
     read_bytes: int
@@ -267,7 +276,7 @@ class Elementwise:
 
 
 class CollectiveKind(StrEnum):
-    """The collectives that training uses."""
+    """Collectives and transfers of training."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
@@ -278,7 +287,7 @@ class CollectiveKind(StrEnum):
 
     @property
     def is_transfer(self) -> bool:
-        """Whether each rank sends to the next one only; a copy takes no multiprocessors for it."""
+        """Whether each rank only sends to the next one; a copy uses copy engines."""
         return self in (CollectiveKind.SEND, CollectiveKind.COPY)
 
 
@@ -287,16 +296,15 @@ RING_COLLECTIVES = (
     CollectiveKind.ALL_GATHER,
     CollectiveKind.REDUCE_SCATTER,
 )
-"""Those that a profile has measured curves of."""
+"""Collectives for which a profile has measured curves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
     """A collective over a group of ranks, or a transfer from each of them to the next.
 
-    `array_bytes` is the size of the whole array: what an all-reduce reduces, what an all-gather
-    leaves on each rank, what a reduce-scatter or an all-to-all starts from (the convention of
-    nccl-tests), what a rank sends.
+    `array_bytes` is the size of the whole array, as in nccl-tests: the input of an all-reduce,
+    reduce-scatter or all-to-all, the output of an all-gather, or the message of a transfer.
     """
 
     kind: CollectiveKind
@@ -305,7 +313,7 @@ class Collective:
 
 
 class HostResource(StrEnum):
-    """What limits an op of the host."""
+    """The resource that limits work on the host."""
 
     LINK = "link"
     ADAM = "adam"
@@ -313,7 +321,7 @@ class HostResource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """Bytes that cross the link between a GPU and its host, or that the host's Adam moves."""
+    """Bytes that cross the link between a GPU and its host, or that Adam moves on the host."""
 
     num_bytes: int
     resource: HostResource

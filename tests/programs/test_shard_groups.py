@@ -54,17 +54,17 @@ def test_groups_by_hand() -> None:
     mesh = Mesh(tp=2, dp=8, gpus_per_node=8)
     axes = mesh.data_group.axes
     assert mesh.shard_group(4) == Group(axes, 4, 4)
-    assert mesh.joining_group(4) == Group(axes, 2, 1, joins_shards=True)
+    assert mesh.replicate_group(4) == Group(axes, 2, 1, joins_shards=True)
     assert mesh.instance_group(4) == Group(AXES, 8, 8)
     assert mesh.shard_group(2) == Group(axes, 2, 2)
-    assert mesh.joining_group(2) == Group(axes, 4, 2, joins_shards=True)
+    assert mesh.replicate_group(2) == Group(axes, 4, 2, joins_shards=True)
     assert mesh.shard_group(8) == mesh.data_group
     assert mesh.instance_group(8) == mesh.group(*AXES)
     # Ranks of one context are the nearest, and divide states too.
     mesh = Mesh(cp=2, dp=8, gpus_per_node=4)
     assert mesh.shard_group(4) == Group(mesh.data_group.axes, 4, 4)
-    assert mesh.joining_group(4).num_ranks == 4
-    assert mesh.joining_group(4).ranks_per_node == 1
+    assert mesh.replicate_group(4).num_ranks == 4
+    assert mesh.replicate_group(4).ranks_per_node == 1
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -111,20 +111,23 @@ def test_copies_of_the_states_are_whole(
     assert options.expert_data is not None
     assert options.expert_data.num_ranks == copy // expert
     assert options.data.num_ranks == shards * context
-    joined = [one.num_ranks if one else 1 for one in (options.joining, options.expert_joining)]
+    joined = [
+        one.num_ranks if one else 1
+        for one in (options.replicate_group, options.expert_replicate_group)
+    ]
     assert joined == [8 // shards] * 2
 
 
 def test_shards_of_experts_are_summed_over_their_own_replicas() -> None:
     """1000 over 4 ranks and 603 over 2, then 250 and 302 over two ranks each."""
     data, expert_data = Group(("dp",), 4, 4), Group(("dp",), 2, 2)
-    joining = Group(("dp",), 2, 1, joins_shards=True)
+    replicate_group = Group(("dp",), 2, 1, joins_shards=True)
     one = replace(
         options(1),
         data=data,
         expert_data=expert_data,
-        joining=joining,
-        expert_joining=joining,
+        replicate_group=replicate_group,
+        expert_replicate_group=replicate_group,
     )
     whole, sharded = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER
     expected = [(sharded, 4000, 4), (sharded, 2412, 2), (whole, 1000, 2), (whole, 1208, 2)]
