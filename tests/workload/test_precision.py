@@ -369,7 +369,7 @@ def test_casts_are_as_fast_as_transformer_engines() -> None:
     elements = (inputs + weights, outputs + weights, inputs + outputs)
     ours_ms = [6e3 * number / memory.stream_bandwidth.value for number in elements]
     assert ours_ms == pytest.approx([*TE_CASTS_MS.values()], rel=0.09)
-    for page in ("docs/design.md", "docs/validation.md"):
+    for page in ("docs/precision.md", "docs/validation.md"):
         text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
         for times_ms in (TE_CASTS_MS.values(), ours_ms):
             first, second, third = (f"{time_ms:.2f}" for time_ms in times_ms)
