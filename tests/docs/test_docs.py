@@ -32,6 +32,7 @@ DOCUMENTS = [
     *(one for one in documents() if not one.startswith("docs/reference/")),
     "benchmarks/README.md",
 ]
+ALL_TESTS = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
 SWEEPS = ["docs/tutorial.md", "docs/how_to/run_a_sweep.md"]
 
 
@@ -78,6 +79,18 @@ def test_documents_are_there_and_their_links_lead_somewhere(document: str) -> No
         page = (ROOT / document).parent / path if path else ROOT / document
         assert page.exists(), link
         assert not anchor or anchor in anchors(page), link
+
+
+@pytest.mark.parametrize("document", [*documents(), "benchmarks/README.md"])
+def test_documents_name_files_and_tests_that_exist(document: str) -> None:
+    """Paths start in the repository or in simtrain/; words in capitals stand for any name."""
+    named = re.findall(r"`([a-z_]+/[a-z0-9_/.]+\.(?:py|yaml|toml))`", text_of(document))
+    for path in named:
+        places = [base / path for base in (ROOT, ROOT / "simtrain")]
+        if any((ROOT / base / path.split("/")[0]).is_dir() for base in ("", "simtrain")):
+            assert any(place.is_file() for place in places), path
+    for test in re.findall(r"`(test_\w+)`", text_of(document)):
+        assert f"def {test}(" in ALL_TESTS, test
 
 
 @pytest.mark.parametrize("document", documents())
