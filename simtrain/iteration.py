@@ -19,12 +19,14 @@ def simulate_iteration(plan: Plan, machine: Machine, engine: Engine = "auto") ->
     return Result(
         plan=plan,
         profile=profile,
+        seconds=seconds,
         iteration=iteration,
         memory=memory_report(plan, profile, iteration),
         stages=stage_breakdowns(seconds, iteration, engine),
         model_flops=seconds.flops(recompute=False),
         hardware_flops=seconds.flops(recompute=True),
         extrapolated=seconds.extrapolated(),
+        extrapolated_compute=seconds.extrapolated_compute(),
     )
 
 

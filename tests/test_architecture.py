@@ -45,7 +45,8 @@ ROOMS: dict[str, set[str]] = {
     "programs": {"workload", "durations", "schedules", "plan", "engine"},
     "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},
     "report": {
-        *("extras", "units", "scenario", "hardware", "plan", "engine", "programs", "memory"),
+        *("errors", "extras", "units", "software", "scenario", "hardware", "workload"),
+        *("durations", "plan", "engine", "programs", "memory"),
     },
     "iteration": {"plan", "engine", "programs", "memory", "report"},
     "studies": {

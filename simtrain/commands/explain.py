@@ -2,31 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from functools import partial
+from typing import Annotated, Literal
 
 import typer
 
-from simtrain.commands.shared import emit, text_width
+from simtrain.commands.shared import (
+    JsonOption,
+    SetOption,
+    emit,
+    shipped_scenarios,
+    show,
+    simulated,
+    text_width,
+)
+
+_CODE = re.compile(r"[eE]?\d+")
 
 
 def explain(
-    code: Annotated[
-        str | None, typer.Argument(help="Code of an error, such as E310. Without it, all codes.")
+    subject: Annotated[
+        str | None,
+        typer.Argument(
+            help="Code of an error, such as E310, or a scenario. Without it, all codes.",
+            autocompletion=shipped_scenarios,
+        ),
     ] = None,
+    figure: Annotated[
+        Literal["iteration_time", "mfu", "hfu", "peak_memory"],
+        typer.Argument(help="The figure of a scenario to explain."),
+    ] = "iteration_time",
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Print docs/reference/errors.md: every code in Markdown.")
     ] = False,
 ) -> None:
-    """Explain an error code: what is wrong, why, how to fix it, and an example.
+    """Explain an error code, such as E310, or a figure of a scenario.
 
-    Example: simtrain explain E310
+    Of an error: what is wrong, why, how to fix it, and an example. Of a figure: the numbers that it
+    is computed from, down to entries of the hardware profile, each with its value, its source and
+    what it was fitted on.
+
+    Example: simtrain explain table5_175b_present iteration_time
     """
     from simtrain.explanations import explain, explanations
     from simtrain.pages.explanation_page import code_list, errors_document, explanation_page
 
     if everything:
         emit(errors_document(explanations().values()))
-    elif code is None:
+    elif subject is None:
         emit(code_list(explanations().values(), text_width()))
+    elif _CODE.fullmatch(subject.strip()):
+        emit(explanation_page(explain(subject), text_width()))
     else:
-        emit(explanation_page(explain(code), text_width()))
+        _explain_figure(subject, figure, overrides or [], as_json)
+
+
+def _explain_figure(
+    scenario: str,
+    figure: Literal["iteration_time", "mfu", "hfu", "peak_memory"],
+    overrides: list[str],
+    as_json: bool,
+) -> None:
+    from simtrain.pages.origins_page import origins_page
+    from simtrain.report.origins import explain_figure
+    from simtrain.scenario import load_scenario
+
+    result = simulated(load_scenario(scenario, overrides), allow_oom=True)
+    explained = explain_figure(result, figure)
+    page = partial(origins_page, explained, result.profile.name)
+    show(as_json, explained.to_dict, page, result.scenario.cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
@@ -11,6 +12,7 @@ from simtrain.commands.shared import (
     JsonOption,
     ScenarioArgument,
     SetOption,
+    emit,
     show,
     simulated,
 )
@@ -25,19 +27,42 @@ def run(
         Literal["auto", "simpy", "compiled"],
         typer.Option("--engine", help="Execution engine; all give bit-identical results."),
     ] = "auto",
+    ops: Annotated[
+        bool, typer.Option("--ops", help="List the operators of a stage instead: where time goes.")
+    ] = False,
+    stage: Annotated[
+        int | None,
+        typer.Option("--stage", help="Stage whose operators --ops lists; default: the slowest."),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print --ops as CSV.")] = False,
 ) -> None:
     """Simulate one iteration: its time, where the time goes, and the memory of each GPU.
 
     A scenario that does not fit exits with 3 and names the cheapest change that makes it fit.
 
+    With --ops: each operator's count, shape, FLOPs, bytes and seconds, what limits it, and the
+    entry of the hardware profile that its time comes from. Rows add up to the breakdown.
+
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
     """
     from simtrain.no_effect import settings_without_effect
+    from simtrain.pages.operators_page import operators_csv, operators_page
     from simtrain.pages.result_page import result_page
     from simtrain.scenario import load_scenario
 
+    if not ops and (stage is not None or as_csv):
+        option = "--csv" if as_csv else "--stage"
+        raise typer.BadParameter("is only for --ops: add --ops", param_hint=option)
     loaded = load_scenario(scenario, overrides or ())
     result = simulated(loaded, allow_oom, engine)
+    if ops:
+        table = result.operators(stage)
+        if as_csv:
+            emit(operators_csv(table))
+        else:
+            page = partial(operators_page, table, loaded.name or "unnamed")
+            show(as_json, table.to_dict, page, loaded.cluster)
+        return
     idle = settings_without_effect(loaded)
 
     def data() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Tasks, streams, links and what they wait for; when each task starts and ends."""
 
 from simtrain.engine.deadlock import DeadlockError
+from simtrain.engine.exposed import exposed_seconds
 from simtrain.engine.program import Program, Task, TaskGraph
 from simtrain.engine.run import Engine, fastest_engine, find_idle_seconds, simulate
 from simtrain.engine.sharing import Link, LinkLoads
@@ -16,6 +17,7 @@ __all__ = [
     "Task",
     "TaskGraph",
     "Timeline",
+    "exposed_seconds",
     "fastest_engine",
     "find_idle_seconds",
     "simulate",

@@ -88,9 +88,11 @@ def _remarks(result: Result) -> list[str]:
     if result.host_bound >= HOST_BOUND:
         share = f"{result.host_bound:.0%} of the iteration"
         remarks.append(f"Host-bound: GPUs wait for kernel launches in {share}.")
-    if result.extrapolated:
-        names = ", ".join(result.extrapolated)
-        remarks.append(f"Extrapolated beyond what the profile was fitted on: {names}.")
+    if result.extrapolated_compute:
+        remarks.append(
+            f"{result.extrapolated_compute:.1%} of compute time uses shapes outside the fitted "
+            "range; --ops lists them."
+        )
     remarks += result.warnings
     if not result.profile.calibrated:
         remarks.append(NOT_CALIBRATED)

@@ -15,6 +15,8 @@ from rich.text import Text
 _BAR_WIDTH, _LEAST_BAR = 30, 8
 # A column has a blank on either side, and a line.
 _FRAME = 3
+_WHOLE = (">", "<")
+"""How the headings of columns begin that are not wrapped."""
 
 
 def table_of(
@@ -26,14 +28,14 @@ def table_of(
 ) -> Table:
     """A table; the column of a heading that begins with ">" is aligned to the right.
 
-    Such a column holds numbers, which no line break parts from their units.
+    Such a column holds numbers, which no line break parts from their units. The column of a heading
+    that begins with "<" holds text that is not wrapped either.
     """
     table = Table(title=title, title_justify="left", **settings)
     for heading in headings:
-        is_number = heading.startswith(">")
-        justify: Literal["left", "right"] = "right" if is_number else "left"
-        name = heading.removeprefix(">")
-        table.add_column(name, justify=justify, no_wrap=no_wrap or is_number)
+        justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
+        is_whole = heading.startswith(_WHOLE)
+        table.add_column(heading.lstrip("<>"), justify=justify, no_wrap=no_wrap or is_whole)
     for row in rows:
         table.add_row(*row)
     return table
@@ -84,7 +86,7 @@ class FittedTable:
         """Columns of a terminal that the table needs if only text is wrapped, between words."""
         widths = [
             max(
-                _longest_line(heading.removeprefix(">")),
+                _longest_line(heading.lstrip("<>")),
                 *(_least_width(row[place], heading) for row in self._all_rows()),
             )
             for place, heading in enumerate(self.headings)
@@ -140,7 +142,7 @@ def _least_width(cell: RenderableType, heading: str) -> int:
     if isinstance(cell, Bar):
         return _LEAST_BAR
     text = Text.from_markup(str(cell)).plain
-    if heading.startswith(">"):
+    if heading.startswith(_WHOLE):
         return _longest_line(text)
     return max((cell_len(word) for word in text.split()), default=0)
 

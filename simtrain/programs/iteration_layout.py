@@ -155,6 +155,12 @@ class IterationTasks:
         """
         return find_idle_seconds(timeline, *self._waits, engine)
 
+    def streams_beside(self, stage: int) -> tuple[int, ...]:
+        """The streams that `idle_seconds` charges a stage's idle time to, the first of them first:
+        transfers forward out and in, backward out and in, the embedding, buckets, the norm."""
+        own, others, _ = self._waits
+        return tuple(dict.fromkeys(one for one in others[stage].tolist() if one != own[stage]))
+
     @cached_property
     def _waits(self) -> tuple[Ints, Ints, Ints]:
         """Each stage's own stream, those that it may wait for, and the parts of these."""

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simtrain.engine import Engine, LinkLoads, Program, TaskGraph, find_idle_seconds, simulate
+from simtrain.engine import (
+    Engine,
+    LinkLoads,
+    Program,
+    TaskGraph,
+    exposed_seconds,
+    find_idle_seconds,
+    simulate,
+)
 from simtrain.engine.compiled import Floats, Ints
 from simtrain.engine.program import rows_of, starts_of
 from simtrain.workload.issue import Segment, Stream, stream_of
@@ -94,6 +102,20 @@ def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "au
         max(0.0, makespan_s - compute_s - recompute_s - exposed_s - data_s),
         tuple(np.maximum.accumulate(ends_s)[last_ops].tolist()),
     )
+
+
+def simulate_ops(
+    record: PassRecord, machine: PassMachine, engine: Engine = "auto"
+) -> tuple[Floats, Floats]:
+    """Run a pass: [ops], seconds for which each op runs, and those that the pass is longer for it.
+
+    A kernel is exposed for as long as it runs, a collective while no kernel runs. When collectives
+    on several streams are exposed at the same time, the time is charged as in `PassTime`. So the
+    exposed seconds add up to the pass, except for those in which nothing runs (launches).
+    """
+    timeline = simulate(pass_program(record, machine), engine)
+    exposed_s = exposed_seconds(timeline, range(STREAMS.index(COMPUTE), len(STREAMS)))
+    return (timeline.end_s - timeline.start_s)[1::2], exposed_s[1::2]
 
 
 def pass_program(record: PassRecord, machine: PassMachine) -> Program:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
+from simtrain.engine.compiled import Floats
 from simtrain.plan import Plan
 from simtrain.programs.parts import (
     BucketPart,
@@ -24,10 +25,10 @@ from simtrain.programs.parts import (
     TransferPart,
     structure_of,
 )
-from simtrain.programs.pass_layout import PassMachine, PassTime, simulate_pass
+from simtrain.programs.pass_layout import PassMachine, PassTime, simulate_ops, simulate_pass
 from simtrain.programs.recent_cache import RecentCache
 from simtrain.workload.chunk import Parameters
-from simtrain.workload.issue import Segment
+from simtrain.workload.issue import Segment, Stream, stream_of
 from simtrain.workload.ops import Op, total_flops, total_model_flops
 from simtrain.workload.optimizer import step_ops
 from simtrain.workload.passes import Pass
@@ -56,6 +57,10 @@ class Machine:
         """Where the seconds of a pass go; equal passes are simulated once."""
         return self._times.get(one, self._run)
 
+    def time_ops(self, one: Pass) -> tuple[Floats, Floats]:
+        """[ops] of a pass: seconds for which each runs, and exposed ones (`simulate_ops`)."""
+        return simulate_ops(record_pass(one), self._machine_of(one), self.engine)
+
     def op_seconds(self, ops: Iterable[Op]) -> float:
         """Seconds of ops run one after another."""
         return math.fsum(self.model.seconds(op.work) for op in ops)
@@ -74,8 +79,10 @@ class Machine:
         return PassMachine(self.model.seconds, self.host_issue_s(), self.model.device_load)
 
     def _run(self, one: Pass) -> PassTime:
-        machine = replace(self.pass_machine, launch_s=self.host_issue_s(one.options.launch_s))
-        return simulate_pass(record_pass(one), machine, self.engine)
+        return simulate_pass(record_pass(one), self._machine_of(one), self.engine)
+
+    def _machine_of(self, one: Pass) -> PassMachine:
+        return replace(self.pass_machine, launch_s=self.host_issue_s(one.options.launch_s))
 
     def _run_step(self, step: tuple[StepOptions, Parameters]) -> dict[str, float]:
         return {name: self.op_seconds(ops) for name, ops in step_ops(*step).items()}
@@ -100,11 +107,7 @@ class IterationSeconds:
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
         """Run each different pass of a plan once."""
-        passes = {PassPart(*of): machine.time(one) for of, one in plan.passes.items()}
-        for of, one in plan.passes_skipping_sync.items():
-            passes[PassPart(*of, skips_sync=True)] = machine.time(one)
-        for chunk, one in plan.reductions.items():
-            passes[PassPart(chunk, "R", saves_all=False)] = machine.time(one)
+        passes = {part: machine.time(one) for part, one in _passes(plan)}
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
         return cls(plan, machine, structure_of(plan), passes, steps)
@@ -117,17 +120,33 @@ class IterationSeconds:
             case TransferPart(levels_crossed=crossed, num_sends=sends):
                 # One rank's part of a stage's output, over the link that the two stages share.
                 return self.machine.model.transfer_s(self.plan.sent_bytes, crossed, sends)
-            case ReceiveGatherPart():
-                return self.machine.op_seconds(filter(None, [self.plan.receive_gather]))
+            case ReceiveGatherPart() | BucketPart():
+                return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart(num_messages=number):
                 # The host posts each message as it launches a kernel, while the device waits.
                 return number * self.machine.host_issue_s(self.plan.scenario.host_issue_s)
-            case BucketPart():
-                return self.machine.op_seconds(self._bucket_ops(part))
             case OptimizerPart():
                 if part.step is None:
                     return max(step.get(part.name, 0.0) for step in self.steps)
                 return self.steps[part.step][part.name]
+
+    def ops_of_pass(self, part: PassPart) -> tuple[tuple[Op, ...], Floats, Floats]:
+        """The ops of a whole pass, and their seconds as `Machine.time_ops` finds them."""
+        one = dict(_passes(self.plan))[part]
+        return (*record_pass(one).ops,), *self.machine.time_ops(one)
+
+    def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
+        """The ops of a part that run one after another; without a step, those of the slowest."""
+        match part:
+            case ReceiveGatherPart():
+                return (self.plan.receive_gather,) if self.plan.receive_gather else ()
+            case BucketPart():
+                return self._bucket_ops(part)
+            case OptimizerPart(name=name, step=step):
+                if step is None:
+                    numbers = range(len(self.steps))
+                    step = max(numbers, key=lambda one: self.steps[one].get(name, 0.0))
+                return self.plan.steps[step].get(name, ())
 
     def adapter_load(self, part: IterationPart) -> float:
         """What a part takes of a GPU's share of its node's adapters, in each direction, while it
@@ -159,6 +178,21 @@ class IterationSeconds:
         is_extrapolated = self.machine.model.is_extrapolated
         return tuple(sorted({name for name, work in works if is_extrapolated(work)}))
 
+    def extrapolated_compute(self) -> float:
+        """Share of the kernels' time, each run alone, that uses shapes outside the fitted range.
+
+        Of all forward and backward passes of a replica, 0 to 1.
+        """
+        total_s = extrapolated_s = 0.0
+        for one, times in self.plan.different_passes():
+            for segment, number in Counter(record_pass(one).segments).items():
+                kernels = [op.work for op in segment.ops if stream_of(op) is Stream.COMPUTE]
+                for work in kernels:
+                    work_s = times * number * self.machine.model.seconds(work)
+                    total_s += work_s
+                    extrapolated_s += work_s * self.machine.model.is_extrapolated(work)
+        return extrapolated_s / total_s if total_s else 0.0
+
     def _all_ops(self) -> Iterator[Op]:
         passes = [one for one, _ in self.plan.different_passes()]
         for one in (*passes, *self.plan.reductions.values()):
@@ -189,6 +223,16 @@ class IterationSeconds:
         held = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
         last = held if part.is_last else None
         return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)
+
+
+def _passes(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
+    """The different passes of a plan, by the parts of its iteration that they are."""
+    for of, one in plan.passes.items():
+        yield PassPart(*of), one
+    for of, one in plan.passes_skipping_sync.items():
+        yield PassPart(*of, skips_sync=True), one
+    for chunk, one in plan.reductions.items():
+        yield PassPart(chunk, "R", saves_all=False), one
 
 
 def _bytes_out_of_a_node(op: Op) -> float:

@@ -115,10 +115,18 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
             return _of_part(PassPart(part.chunk, part.kind, part.saves_all), seconds)
         case ReceiveGatherPart() | SynchronizationPart():
             return Breakdown(pipeline_communication_s=seconds.of_part(part))
-        case OptimizerPart(name="data_reduction" | "parameter_gather"):
-            return Breakdown(data_communication_s=seconds.of_part(part))
-        case OptimizerPart(name="sequence_parallel"):
-            return Breakdown(tensor_communication_s=seconds.of_part(part))
-        case OptimizerPart():
-            return Breakdown(optimizer_s=seconds.of_part(part))
+        case OptimizerPart(name=name):
+            return Breakdown(**{field_of_step(name): seconds.of_part(part)})
     return Breakdown()
+
+
+def field_of_step(name: str) -> str:
+    """The field of `Breakdown` to which a field of an optimizer step counts."""
+    match name:
+        case "data_reduction" | "parameter_gather":
+            return "data_communication_s"
+        case "sequence_parallel":
+            return "tensor_communication_s"
+        case "embedding":
+            return "pipeline_communication_s"
+    return "optimizer_s"

@@ -13,7 +13,9 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
 from simtrain.plan import Plan
+from simtrain.programs.seconds import IterationSeconds
 from simtrain.report.breakdown import Breakdown, breakdown_by_name, mean_breakdown
+from simtrain.report.operators import Operators, operators_of
 from simtrain.report.rows import breakdown_rows, memory_rows, timeline_rows
 from simtrain.scenario import Scenario
 from simtrain.units import format_bytes, format_seconds
@@ -25,19 +27,22 @@ _ALIGNED_CHANNELS = 8
 class Result:
     """One simulated iteration; `stages` holds one breakdown a pipeline stage.
 
-    `memory` says what each stage holds and whether it fits; `recompute_choice` what was chosen and
-    why, where the scenario left it open. `extrapolated` names the ops that lie outside what the
-    profile was fitted on.
+    `seconds` are those of the parts of the iteration. `memory` says what each stage holds and
+    whether it fits; `recompute_choice` what was chosen and why, where the scenario left it open.
+    `extrapolated` names the ops that lie outside what the profile was fitted on;
+    `extrapolated_compute` is the share of the kernels' time with such shapes, 0 to 1.
     """
 
     plan: Plan
     profile: HardwareProfile
+    seconds: IterationSeconds
     iteration: IterationTimeline
     memory: MemoryReport
     stages: tuple[Breakdown, ...]
     model_flops: int
     hardware_flops: int
     extrapolated: tuple[str, ...]
+    extrapolated_compute: float
     recompute_choice: str | None = None
 
     @property
@@ -53,6 +58,14 @@ class Result:
     def memory_curve(self, stage: int) -> MemoryCurve:
         """What a rank of a stage holds over time."""
         return memory_curve(self.plan, self.profile, self.iteration, stage)
+
+    def operators(self, stage: int | None = None) -> Operators:
+        """The operators of a stage, by default of the slowest: `simtrain run --ops`.
+
+        Raises:
+            InputError: the pipeline has no such stage.
+        """
+        return operators_of(self, stage)
 
     @property
     def iteration_time_s(self) -> float:
@@ -223,5 +236,6 @@ class Result:
             "memory": self.memory.to_json(),
             "recompute_choice": self.recompute_choice,
             "extrapolated": list(self.extrapolated),
+            "extrapolated_compute": self.extrapolated_compute,
             "warnings": list(self.warnings),
         }

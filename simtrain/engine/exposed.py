@@ -1,0 +1,46 @@
+"""How long each task runs while the streams before its own are idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from simtrain.engine.compiled import Floats
+from simtrain.engine.timeline import Timeline
+
+
+def exposed_seconds(timeline: Timeline, streams: Iterable[int]) -> Floats:
+    """[tasks], seconds for which each task runs while all earlier `streams` are idle.
+
+    A task of the first stream is exposed for as long as it runs, a task of a stream that is not
+    listed for 0 s. `idle_seconds` finds the sums of these seconds.
+    """
+    start_s, end_s = timeline.start_s, timeline.end_s
+    exposed_s, busy = np.zeros(len(start_s)), np.zeros((0, 2))
+    for stream in streams:
+        tasks = np.flatnonzero(timeline.program.graph.stream_of == stream)
+        own = np.stack([start_s[tasks], end_s[tasks]], axis=1)
+        hidden_s = np.diff(_busy_until(own, busy), axis=1)[:, 0]
+        exposed_s[tasks] = (own[:, 1] - own[:, 0] - hidden_s).clip(0.0)
+        busy = _union(np.concatenate([busy, own]))
+    return exposed_s
+
+
+def _busy_until(moments_s: Floats, busy: Floats) -> Floats:
+    """Seconds before each moment that lie in intervals [n, 2], which are ordered and disjoint."""
+    if not len(busy):
+        return np.zeros_like(moments_s)
+    so_far_s = np.cumsum(busy[:, 1] - busy[:, 0])
+    values = np.stack([np.append(0.0, so_far_s[:-1]), so_far_s], axis=1)
+    found: Floats = np.interp(moments_s, busy.ravel(), values.ravel())
+    return found
+
+
+def _union(intervals: Floats) -> Floats:
+    """The union of intervals [n, 2], as ordered and disjoint ones."""
+    ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(ordered[:, 1])
+    first = np.append(True, ordered[1:, 0] > ends[:-1])[: len(ordered)]
+    last = np.append(first[1:], True)[: len(ordered)]
+    return np.stack([ordered[first, 0], ends[last]], axis=1)

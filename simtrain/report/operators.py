@@ -1,0 +1,306 @@
+"""The operators of a stage: shape, work, seconds, what limits them, and the entries behind them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from simtrain.durations.bottlenecks import Bottleneck, BottleneckFinder, Limit
+from simtrain.durations.collectives import wire_bytes
+from simtrain.durations.model import DurationModel
+from simtrain.errors import InputError, Location
+from simtrain.hardware.entries import entry_of
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.programs.parts import SynchronizationPart, TransferPart
+from simtrain.report.breakdown import Breakdown, breakdown_by_name
+from simtrain.report.stage_ops import OpKey, OpSeconds, OpWork, stage_ops
+from simtrain.scenario import Scenario
+from simtrain.software import load_stack
+from simtrain.units import format_bytes
+from simtrain.workload.ops import Phase
+from simtrain.workload.work import (
+    Collective,
+    Elementwise,
+    FusedAttention,
+    Gemm,
+    GroupedGemm,
+    HostWork,
+)
+
+if TYPE_CHECKING:
+    from simtrain.report.result import Result
+
+Basis = Literal["fitted", "published", "extrapolated"]
+HOST_ISSUE, SLOWDOWN = "host.issue", "overlap.slowdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A number that a time comes from: an entry of a profile or of a software stack."""
+
+    entry: str
+    value: Any
+    source: str
+    fitted_on: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Equal ops of an iteration, on one rank of a stage; sums are over all of them.
+
+    Args:
+        name, phase: of the ops.
+        cause: what the breakdown counts their exposed seconds to, such as "compute".
+        shape: what one op computes or sends, in words.
+        count: how often the rank runs the op.
+        flops, model_flops: FLOPs that run, and those that count for MFU.
+        num_bytes: bytes that cross the GPU's memory, or that the rank sends.
+        alone_s: seconds if nothing else ran at the same time.
+        total_s: seconds for which they run.
+        exposed_s: seconds by which the iteration is longer for them. They add up to the breakdown.
+        bottleneck: what limits them, and the entries that their time is in proportion to.
+        basis: whether the main entry is fitted to measurements or published, or whether the op is
+            outside the range that the profile was fitted on (extrapolated).
+    """
+
+    name: str
+    phase: Phase
+    cause: str
+    shape: str
+    count: int
+    flops: int
+    model_flops: int
+    num_bytes: float
+    alone_s: float
+    total_s: float
+    exposed_s: float
+    bottleneck: Bottleneck | None
+    basis: Basis
+
+    @property
+    def hidden_s(self) -> float:
+        """Seconds for which they run beside something that counts instead."""
+        return self.total_s - self.exposed_s
+
+    @property
+    def flops_per_s(self) -> float:
+        """FLOPs that they reach while they run."""
+        return self.flops / self.total_s if self.total_s else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes that they move or send while they run."""
+        return self.num_bytes / self.total_s if self.total_s else 0.0
+
+    def to_dict(self, iteration_time_s: float) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        bottleneck = self.bottleneck
+        return {
+            "op": self.name,
+            "phase": str(self.phase),
+            "cause": self.cause,
+            "shape": self.shape,
+            "count": self.count,
+            "flops": self.flops,
+            "model_flops": self.model_flops,
+            "bytes": self.num_bytes,
+            "alone_s": self.alone_s,
+            "total_s": self.total_s,
+            "exposed_s": self.exposed_s,
+            "hidden_s": self.hidden_s,
+            "share": self.exposed_s / iteration_time_s,
+            "flops_per_s": self.flops_per_s,
+            "bytes_per_s": self.bytes_per_s,
+            "limit": str(bottleneck.limit) if bottleneck else None,
+            "entry": bottleneck.entry if bottleneck else None,
+            "entries": bottleneck.shares if bottleneck else {},
+            "basis": self.basis,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """All operators of a stage, the longest first.
+
+    Their exposed seconds, the time spent waiting for kernel launches and the bubble add up to the
+    iteration time; those of a cause add up to that of the stage's breakdown.
+    """
+
+    stage: int
+    is_slowest: bool
+    num_stages: int
+    iteration_time_s: float
+    breakdown: Breakdown
+    rows: tuple[Operator, ...]
+    sources: dict[str, Source]
+
+    def of_cause(self, cause: str) -> tuple[Operator, ...]:
+        """The operators that count to a cause of the breakdown."""
+        return tuple(row for row in self.rows if row.cause == cause)
+
+    def by_limit(self) -> list[tuple[Limit, tuple[Operator, ...]]]:
+        """The operators that each limit has, the limit with the most exposed seconds first."""
+        found: dict[Limit, list[Operator]] = {}
+        for row in self.rows:
+            if row.bottleneck and row.exposed_s:
+                found.setdefault(row.bottleneck.limit, []).append(row)
+        sums = {limit: math.fsum(row.exposed_s for row in rows) for limit, rows in found.items()}
+        return [(limit, tuple(found[limit])) for limit in sorted(sums, key=lambda one: -sums[one])]
+
+    @property
+    def slowed_s(self) -> float:
+        """Seconds by which kernels take longer because collectives run beside them."""
+        kernels = self.of_cause("compute") + self.of_cause("recompute")
+        slowed_s = math.fsum(row.total_s - row.alone_s for row in kernels)
+        return slowed_s if slowed_s > 1e-9 * self.iteration_time_s else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        return {
+            "stage": self.stage,
+            "is_slowest": self.is_slowest,
+            "num_stages": self.num_stages,
+            "iteration_time_s": self.iteration_time_s,
+            "breakdown_s": breakdown_by_name(self.breakdown),
+            "operators": self.records(),
+            "entries": {name: asdict(one) for name, one in self.sources.items()},
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        """A dictionary for each operator."""
+        return [row.to_dict(self.iteration_time_s) for row in self.rows]
+
+
+def slowest_stage(result: Result) -> int:
+    """The stage with the least bubble, the first of several: the others wait for it."""
+    return min(range(len(result.stages)), key=lambda stage: result.stages[stage].bubble_s)
+
+
+def operators_of(result: Result, stage: int | None = None) -> Operators:
+    """The operators of a stage of a result, by default of the slowest.
+
+    Raises:
+        InputError: the pipeline has no such stage.
+    """
+    slowest = slowest_stage(result)
+    stage = slowest if stage is None else stage
+    num_stages = len(result.stages)
+    if not 0 <= stage < num_stages:
+        message = f"the pipeline has no stage {stage}; its stages are 0 to {num_stages - 1}"
+        fix = f"write a number from 0 to {num_stages - 1}" if num_stages > 1 else "write 0"
+        raise InputError.of("E506", message, Location("--stage"), fix)
+    seconds, model = result.seconds, result.seconds.machine.model
+    sent_bytes, find = result.plan.sent_bytes, BottleneckFinder(model)
+    host = host_issue(result.scenario, result.profile)
+    sources = {HOST_ISSUE: host, SLOWDOWN: source_of(SLOWDOWN, result.profile)}
+
+    def row(key: OpKey, found: OpSeconds) -> Operator:
+        def alone_s(one: Any) -> float:
+            return key.alone_s(one, sent_bytes)
+
+        work, on_host = key.work, isinstance(key.work, SynchronizationPart)
+        bottleneck = find.of(alone_s)
+        if on_host and host.value:
+            bottleneck = Bottleneck(Limit.HOST, HOST_ISSUE, {HOST_ISSUE: 1.0})
+        for name in bottleneck.shares if bottleneck else ():
+            sources.setdefault(name, source_of(name, result.profile))
+        flops, model_flops = _flops(work)
+        return Operator(
+            name=key.name,
+            phase=key.phase,
+            cause=key.field.removesuffix("_s"),
+            shape=shape_of(work),
+            count=found.count,
+            flops=found.count * flops,
+            model_flops=0 if key.phase is Phase.RECOMPUTE else found.count * model_flops,
+            num_bytes=found.count * _num_bytes(work, sent_bytes),
+            alone_s=found.total_s if on_host else found.count * alone_s(model),
+            total_s=found.total_s,
+            exposed_s=found.exposed_s,
+            bottleneck=bottleneck,
+            basis=_basis(work, model, sources[bottleneck.entry] if bottleneck else None),
+        )
+
+    found = stage_ops(seconds, result.iteration, stage, seconds.machine.engine)
+    rows = [row(key, sums) for key, sums in found.items()]
+    rows.sort(key=lambda one: (-one.exposed_s, -one.total_s))
+    return Operators(
+        stage=stage,
+        is_slowest=stage == slowest,
+        num_stages=num_stages,
+        iteration_time_s=result.iteration_time_s,
+        breakdown=result.stages[stage],
+        rows=tuple(rows),
+        sources=dict(sorted(sources.items())),
+    )
+
+
+def host_issue(scenario: Scenario, profile: HardwareProfile) -> Source:
+    """Where the host's time for a kernel or a message comes from."""
+    own, stack = scenario.host_issue_s, load_stack(scenario.software.stack)
+    if own is None:
+        return source_of(HOST_ISSUE, profile)
+    if scenario.software.host_issue is None and stack.host_issue:
+        return Source(HOST_ISSUE, own, f"{stack.host_issue.source} (software stack {stack.name})")
+    return Source(HOST_ISSUE, own, "software.host_issue of the scenario")
+
+
+def source_of(name: str, profile: HardwareProfile) -> Source:
+    """An entry of a profile."""
+    entry = entry_of(profile, name)
+    dumped = entry.model_dump(mode="json")
+    return Source(name, dumped["value"], entry.source, entry.fitted_on)
+
+
+def _basis(work: OpWork, model: DurationModel, main: Source | None) -> Basis:
+    match work:
+        case TransferPart() | SynchronizationPart():
+            is_extrapolated = False
+        case _:
+            is_extrapolated = model.is_extrapolated(work)
+    if is_extrapolated:
+        return "extrapolated"
+    return "fitted" if main and main.fitted_on else "published"
+
+
+def _flops(work: OpWork) -> tuple[int, int]:
+    if isinstance(work, Gemm | GroupedGemm | FusedAttention):
+        return work.flops, work.model_flops
+    return 0, 0
+
+
+def _num_bytes(work: OpWork, sent_bytes: float) -> float:
+    match work:
+        case Gemm() | Elementwise() | FusedAttention():
+            return work.moved_bytes
+        case GroupedGemm():
+            return work.batch * work.product.moved_bytes
+        case Collective():
+            return wire_bytes(work)
+        case HostWork():
+            return work.num_bytes
+        case TransferPart():
+            return sent_bytes
+    return 0
+
+
+def shape_of(work: OpWork) -> str:
+    """What an op computes or sends, in a few words."""
+    match work:
+        case Gemm() | GroupedGemm():
+            product = work.product if isinstance(work, GroupedGemm) else work
+            batch = f"{work.batch} × " if work.batch > 1 else ""
+            dtype = "" if work.dtype == "bf16" else f" {work.dtype}"
+            return f"{batch}{product.m}×{product.n}×{product.k}{dtype}"
+        case FusedAttention():
+            return f"{work.heads} × {work.seq_length}×{work.num_keys}×{work.head_size}"
+        case Elementwise() | HostWork():
+            size = work.num_bytes if isinstance(work, HostWork) else work.moved_bytes
+            return format_bytes(size)
+        case Collective():
+            kind = work.kind.value.replace("_", "-")
+            return f"{kind} {format_bytes(work.array_bytes)}, {work.group.num_ranks} ranks"
+        case TransferPart():
+            return "message" if work.levels_crossed else "message inside a node"
+    return "message"

@@ -1,0 +1,215 @@
+"""Walks from a figure of a result to the numbers that it comes from: `simtrain explain X mfu`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.report.breakdown import CAUSE_LABELS
+from simtrain.report.operators import (
+    HOST_ISSUE,
+    SLOWDOWN,
+    Operator,
+    Operators,
+    Source,
+    source_of,
+)
+from simtrain.units import format_bytes
+
+if TYPE_CHECKING:
+    from simtrain.report.result import Result
+
+FigureName = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
+FIGURES: tuple[FigureName, ...] = get_args(FigureName)
+_LARGEST = 5
+"""Operators of a cause that are listed one by one, unless they are below a share."""
+_LEAST_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A number, and the numbers that it is computed from.
+
+    Args:
+        name: what the number is.
+        value: in base units.
+        unit: s, B, FLOP, FLOP/s, or none.
+        remark: how it follows from its parts, or what it stands for.
+        parts: the numbers that it is computed from.
+        entries: for each profile entry that it comes from, the share of the number in proportion
+            to it, 0 to 1.
+        operator: the operator whose seconds it is.
+    """
+
+    name: str
+    value: float
+    unit: Literal["s", "B", "FLOP", "FLOP/s", ""]
+    remark: str = ""
+    parts: tuple[Origin, ...] = ()
+    entries: dict[str, float] = field(default_factory=dict)
+    operator: Operator | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        about = {"name": self.name, "value": self.value, "unit": self.unit}
+        about |= {"remark": self.remark} if self.remark else {}
+        about |= {"entries": self.entries} if self.entries else {}
+        about |= {"parts": [part.to_dict() for part in self.parts]} if self.parts else {}
+        if one := self.operator:
+            bottleneck = one.bottleneck
+            about |= {"shape": one.shape, "count": one.count, "basis": one.basis}
+            about |= (
+                {"limit": str(bottleneck.limit), "entry": bottleneck.entry} if bottleneck else {}
+            )
+        return about
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A figure with its origins, and the entries that these name."""
+
+    scenario: str
+    origin: Origin
+    sources: dict[str, Source]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, in full precision."""
+        entries = {name: asdict(one) for name, one in self.sources.items()}
+        return {"scenario": self.scenario} | self.origin.to_dict() | {"sources": entries}
+
+
+def explain_figure(result: Result, figure: FigureName) -> Explained:
+    """Walk from a figure of a result to profile entries, each with its source."""
+    walk: dict[FigureName, Callable[[Result], tuple[Origin, dict[str, Source]]]] = {
+        "iteration_time": _iteration_time,
+        "mfu": _mfu,
+        "hfu": _hfu,
+        "peak_memory": _peak_memory,
+    }
+    origin, sources = walk[figure](result)
+    named = _entries(origin)
+    return Explained(
+        result.scenario.name or "unnamed",
+        origin,
+        {name: sources[name] for name in sources if name in named},
+    )
+
+
+def _entries(origin: Origin) -> set[str]:
+    return {*origin.entries}.union(*map(_entries, origin.parts))
+
+
+def _iteration_time(result: Result) -> tuple[Origin, dict[str, Source]]:
+    table = result.operators()
+    found = [_of_cause(table, name, label) for name, label in CAUSE_LABELS.items()]
+    parts = _sorted([one for one in found if one.value > 1e-9 * table.iteration_time_s])
+    remark = f"where the time of stage {table.stage} goes, the slowest of {table.num_stages}"
+    remark = remark if table.num_stages > 1 else "where it goes"
+    return Origin("iteration_time", table.iteration_time_s, "s", remark, parts), table.sources
+
+
+def _of_cause(table: Operators, name: str, label: str) -> Origin:
+    part_s = getattr(table.breakdown, name)
+    rows = table.of_cause(name.removesuffix("_s"))
+    entries = {HOST_ISSUE: 1.0} if name == "launch_s" and part_s else {}
+    remark = "the stage waits for other stages" if name == "bubble_s" else ""
+    slowed_s = _slowed_s(rows) if name in ("compute_s", "recompute_s") else 0.0
+    if slowed_s > 1e-9 * part_s:
+        entries = {SLOWDOWN: slowed_s / part_s}
+        remark = f"{slowed_s / part_s:.1%} of it because collectives run beside kernels"
+    return Origin(label, part_s, "s", remark, _largest(rows, table.iteration_time_s), entries)
+
+
+def _slowed_s(rows: Sequence[Operator]) -> float:
+    return math.fsum(row.total_s - row.alone_s for row in rows)
+
+
+def _largest(rows: Sequence[Operator], iteration_time_s: float) -> tuple[Origin, ...]:
+    """The largest operators, and one origin for all others."""
+    shown = [row for row in rows if row.exposed_s >= _LEAST_SHARE * iteration_time_s][:_LARGEST]
+    shown = shown or [*rows[:1]]
+    origins = [
+        Origin(
+            row.name,
+            row.exposed_s,
+            "s",
+            entries=row.bottleneck.shares if row.bottleneck else {},
+            operator=row,
+        )
+        for row in shown
+    ]
+    others = rows[len(shown) :]
+    if others:
+        rest_s = math.fsum(row.exposed_s for row in others)
+        origins.append(Origin(f"{len(others)} other ops", rest_s, "s", "run --ops lists them"))
+    return tuple(origins)
+
+
+def _mfu(result: Result) -> tuple[Origin, dict[str, Source]]:
+    flops = Origin("model FLOPs", result.model_flops, "FLOP", "of the model's matrix products")
+    return _utilization(result, "mfu", result.mfu, flops)
+
+
+def _hfu(result: Result) -> tuple[Origin, dict[str, Source]]:
+    remark = "of all matrix products that run, those run again included"
+    flops = Origin("hardware FLOPs", result.hardware_flops, "FLOP", remark)
+    return _utilization(result, "hfu", result.hfu, flops)
+
+
+def _utilization(
+    result: Result, name: str, value: float, flops: Origin
+) -> tuple[Origin, dict[str, Source]]:
+    peak, (time, sources) = "gpu.peak_flops", _iteration_time(result)
+    parts = (
+        flops,
+        Origin("GPUs", result.scenario.num_gpus, ""),
+        Origin("peak of a GPU", result.profile.gpu.peak_flops.value, "FLOP/s", entries={peak: 1.0}),
+        time,
+    )
+    remark = f"{flops.name} / (GPUs × peak × iteration_time)"
+    return Origin(name, value, "", remark, parts), sources | _sources(result.profile, peak)
+
+
+def _peak_memory(result: Result) -> tuple[Origin, dict[str, Source]]:
+    report, memory = result.memory, result.profile.memory
+    stage = report.fullest
+    reserve, extra = "memory.allocator_reserve", "memory.fragmentation"
+    components = stage.components_bytes
+    tensors = stage.peak_bytes - components["allocator"]
+    fixed = memory.allocator_reserve.value
+    inside = {
+        "buffers": [Origin(name, size, "B") for name, size in stage.buffers_bytes.items()],
+        "allocator": [
+            Origin("driver, CUDA and NCCL", fixed, "B", entries={reserve: 1.0}),
+            Origin(
+                "fragmentation",
+                components["allocator"] - fixed,
+                "B",
+                f"{memory.fragmentation.value:.2g} of {format_bytes(tensors)} of tensors",
+                entries={extra: 1.0},
+            ),
+        ],
+    }
+    parts = [
+        Origin(name, size, "B", parts=_sorted(inside.get(name, ())))
+        for name, size in sorted(components.items(), key=lambda one: -one[1])
+        if size
+    ]
+    fits = "" if report.fits else ", it does not fit"
+    remark = (
+        f"of stage {stage.stage}, the fullest, in {stage.peak_name} ({stage.peak_op}); a GPU has "
+        f"{format_bytes(report.capacity_bytes)}{fits}"
+    )
+    origin = Origin("peak_memory", stage.peak_bytes, "B", remark, tuple(parts))
+    return origin, _sources(result.profile, reserve, extra)
+
+
+def _sorted(parts: Sequence[Origin]) -> tuple[Origin, ...]:
+    return tuple(sorted(parts, key=lambda one: -one.value))
+
+
+def _sources(profile: HardwareProfile, *names: str) -> dict[str, Source]:
+    return {name: source_of(name, profile) for name in names}

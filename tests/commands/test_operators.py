@@ -1,0 +1,62 @@
+"""`run --ops` and `explain SCENARIO FIGURE`: text, JSON and CSV show the same numbers."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate
+from tests.helpers.command_line import call
+
+NAME = "table5_22b_present"
+TABLE = simulate(load_scenario(NAME)).operators()
+
+
+def test_json_and_csv_hold_all_operators() -> None:
+    data = json.loads(call("run", NAME, "--ops", "--json").stdout)
+    records = json.loads(json.dumps(TABLE.records()))
+    assert data["operators"] == records
+    assert sum(one["share"] for one in records) <= 1
+    rows = [*csv.DictReader(io.StringIO(call("run", NAME, "--ops", "--csv").stdout))]
+    assert [float(row["exposed_s"]) for row in rows] == [one["exposed_s"] for one in records]
+    assert [row["entry"] for row in rows] == [one["entry"] for one in records]
+
+
+def test_the_page_names_the_stage_the_parts_and_the_largest_operators() -> None:
+    text = call("run", NAME, "--ops").stdout
+    assert "0 of 0 to 0" in text
+    for words in ("compute", "optimizer", "gemm.mainloop_flops", TABLE.rows[0].shape):
+        assert words in text
+
+
+def test_a_chosen_stage_is_not_called_the_slowest() -> None:
+    slowest = call("run", "table5_175b_present", "--ops").stdout
+    chosen = call("run", "table5_175b_present", "--ops", "--stage", "3").stdout
+    assert "stage 7 of 0 to 7, the slowest" in " ".join(slowest.replace("  ", " ").split())
+    assert "stage 3 of 0 to 7" in " ".join(chosen.split())
+    assert "slowest" not in chosen
+
+
+@pytest.mark.parametrize("option", [["--stage", "0"], ["--csv"]])
+def test_options_of_the_table_need_it(option: list[str]) -> None:
+    outcome = call("run", NAME, *option)
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert "--ops" in outcome.stderr
+
+
+def test_a_figure_is_explained_down_to_sources() -> None:
+    text = " ".join(call("explain", NAME, "mfu").stdout.split())
+    for words in ("mfu = ", "model FLOPs", "limited by tensor cores", "gemm.mainloop_flops = "):
+        assert words in text
+    data = json.loads(call("explain", NAME, "--json").stdout)
+    assert (data["scenario"], data["name"]) == (NAME, "iteration_time")
+    assert data["value"] == TABLE.iteration_time_s
+    assert data["sources"]["gemm.mainloop_flops"]["fitted_on"]
+
+
+def test_an_unknown_figure_is_refused() -> None:
+    outcome = call("explain", NAME, "loss")
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert "iteration_time" in outcome.stderr
