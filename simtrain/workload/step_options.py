@@ -42,8 +42,7 @@ class StepOptions:
         replicate_group: ranks that hold equal shards; None if `data` contains all replicas.
         keeps_gradients: gradients of all microbatches are added unsharded, even with ZeRO.
         expert_data, expert_replicate_group, expert_model: as `data`, `replicate_group` and
-            `model`, of the
-            parameters of experts; None for a dense model.
+            `model`, for the parameters of experts; None for a dense model.
     """
 
     data: Group

@@ -1,4 +1,4 @@
-"""The parts of a layer: each function records what it does on a tape and returns its output."""
+"""Building blocks of layers: each function records a node on a tape and returns its output."""
 
 from simtrain.workload.blocks.activation import activation
 from simtrain.workload.blocks.attention import CORE_ATTENTION, attention

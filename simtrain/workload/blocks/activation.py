@@ -1,4 +1,4 @@
-"""The nonlinearity of the MLP, with the bias before it in one kernel or in kernels of their own."""
+"""The activation of the MLP, fused with the bias before it or as separate kernels."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ def activation(
     biased: str = "",
     output_name: str = "",
 ) -> Tensor:
-    """An elementwise function of its input, which it saves.
+    """Record an activation, which saves its input, and return its output.
 
     Args:
-        x: all tokens; if `gated`, gate and values side by side, of which half the width remains.
-        squared: whether it is a squared ReLU.
-        name: of its kernels.
-        biased: name of the linear layer whose bias it adds, or "".
-        output_name: of the tensor that it returns.
+        tape: the tape of the block.
+        x: all tokens. With `gated`, gate and values side by side; the output has half the width.
+        name: name of its kernels.
+        gated: multiply the values by the activation of the gate.
+        squared: squared ReLU.
+        biased: name of the linear layer whose bias it adds; "" for none.
+        output_name: name of the output.
     """
     width = x.width // 2 if gated else x.width
     y = tape.tensor(output_name or f"{name} output", x.rows, width)

@@ -1,8 +1,8 @@
-"""The core of self-attention (paper, Figure 3): what selective recompute runs again.
+"""The core of self-attention (paper, Figure 3), which selective recompute recomputes.
 
-QKᵀ, softmax, softmax dropout, attention over V. The bytes are those of Megatron-LM's kernels:
-its causal softmax (`ScaledUpperTriangMaskedSoftmax`) reads only the lower triangle of the
-scores and writes all of them. Or all of it in one fused kernel, which keeps no scores.
+Unfused, it is QKᵀ, softmax, softmax dropout and attention over V, with the bytes of Megatron-LM's
+kernels: its causal softmax (`ScaledUpperTriangMaskedSoftmax`) reads only the lower triangle of the
+scores and writes all of them. Fused, it is one kernel, which saves no scores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from simtrain.workload.tape import Context, Tape
 from simtrain.workload.work import FP32_BYTES, FusedAttention, Gemm, KernelFamily
 
 CORE_ATTENTION = "core_attention"
-"""The region of the core."""
+"""Name of the region of the core."""
 
 
 def attention(
@@ -43,20 +43,22 @@ def attention(
     rope: bool = False,
     window: int | None = None,
 ) -> Tensor:
-    """Causal self-attention of this rank's heads.
+    """Record causal self-attention of this rank's heads.
 
     Args:
+        tape: the tape of the block.
         qkv: all tokens; queries, keys and values side by side.
         head_size: channels of a head.
-        num_groups: heads of keys and of values on this rank; None for as many as queries have.
+        num_groups: key heads and value heads on this rank; None for as many as query heads.
         fused: one kernel instead of five.
-        drops_out: whether the softmax is dropped out.
-        head_norm: the norm over the channels of each head of queries and of keys.
-        rope: whether queries and keys are rotated.
-        window: tokens that a query attends to, itself among them; None for all. Five ops compute
-            the scores of all tokens all the same.
+        drops_out: dropout on the softmax.
+        head_norm: the norm over the channels of each query head and key head; None without.
+        rope: rotary position embedding of queries and keys.
+        window: tokens that a query attends to, itself included; None for all. The unfused kernels
+            compute all scores in any case.
 
-    Returns the output, as wide as the queries.
+    Returns:
+        The output, as wide as the queries.
     """
     heads = qkv.width // head_size
     groups = heads // 3 if num_groups is None else num_groups
@@ -74,10 +76,16 @@ def attention(
 
 @dataclass(frozen=True, slots=True)
 class AttentionCore:
-    """Heads of queries and of keys on this rank, and the products of one head each.
+    """Attention heads on this rank, and the ops on them.
 
-    A head of queries or keys has `head_size` channels, one of values `value_size`. `window` is
-    that of `attention`.
+    Args:
+        tape: the tape of the block.
+        heads: query heads.
+        groups: key heads and value heads.
+        head_size: channels of a query head or key head.
+        value_size: channels of a value head.
+        window: as in `attention`.
+        ranks_of_heads: ranks that exchange tokens for heads before the core.
     """
 
     tape: Tape
@@ -90,18 +98,19 @@ class AttentionCore:
 
     @property
     def seq_length(self) -> int:
-        """Tokens of each sequence, those of ranks included that exchange tokens for heads."""
+        """Tokens of each sequence after ranks have exchanged tokens for heads."""
         return self.tape.microbatch.seq_length * self.ranks_of_heads
 
     def output(self) -> Tensor:
-        """A tensor for the output: a head of values for each head of queries."""
+        """Create the output: `value_size` channels for each query head."""
         rows = self.tape.microbatch.sequences * self.seq_length
         return self.tape.tensor("attention output", rows, self.heads * self.value_size)
 
     def repeated(self, name: str, size: int) -> Tensor | None:
-        """Keys or values, once for each head of a group; None if every head has its own.
+        """Create a tensor of keys or values repeated for each query head; None without groups.
 
-        A head has `size` channels. Megatron-LM's DotProductAttention copies by repeat_interleave.
+        A head has `size` channels. Megatron-LM's DotProductAttention repeats with
+        repeat_interleave.
         """
         if self.groups == self.heads:
             return None
@@ -109,11 +118,11 @@ class AttentionCore:
         return self.tape.tensor(f"repeated {name}", batch.tokens, self.heads * size)
 
     def repeat(self, y: Tensor, saves: tuple[Tensor, ...] = ()) -> Op:
-        """Copy keys or values of the groups into `y`."""
+        """Return the kernel that repeats the keys or values of the groups into `y`."""
         return elementwise(y.name, self._group_bytes(y), y.num_bytes, saves=saves)
 
     def repeat_gradient(self, y: Tensor, reads: tuple[Tensor, ...] = ()) -> Op:
-        """Sum the gradient of `y` over the heads of each group."""
+        """Return the kernel that sums the gradient of `y` over the heads of each group."""
         sizes, phase = (y.num_bytes, self._group_bytes(y)), Phase.INPUT_GRADIENT
         return elementwise(f"{y.name} gradient", *sizes, phase, reads=reads)
 
@@ -130,7 +139,7 @@ class AttentionCore:
         reads: tuple[Tensor, ...] = (),
         buffer_bytes: int = 0,
     ) -> Op:
-        """A product of [m, n, k] for each head; all operands and the result exist meanwhile."""
+        """Return a product of sizes (m, n, k) for each head; its operands and result exist."""
         batch, (m, n, k) = self.tape.microbatch, sizes
         size, number = batch.element_bytes, batch.sequences * self.heads
         work = Gemm(m, n, k, number, size, size, dtype=batch.dtype)
@@ -146,16 +155,16 @@ def core_attention(
     fused: bool,
     drops_out: bool,
 ) -> Tensor:
-    """The core, of queries and keys side by side in one tensor or in two.
+    """Record the core of attention, from queries and keys in one tensor or in two.
 
     Raises:
-        InputError: ranks divide the sequences of an attention that is not fused, or exchange keys
-            of one with a window.
+        InputError: context parallelism with unfused attention, or with an exchange of keys and a
+            window (E508).
     """
     context = core.tape.microbatch.context
     with core.tape.region(CORE_ATTENTION):
         if context and not fused:
-            message = "ranks divide the sequences of an attention that is not fused"
+            message = "unfused attention cannot run under context parallelism"
             raise InputError.of("E508", message, fix="call attention(..., fused=True)")
         if context:
             return _over_context(core, context, (*query_key, value))
@@ -165,10 +174,10 @@ def core_attention(
 
 
 def _over_context(core: AttentionCore, context: Context, given: tuple[Tensor, ...]) -> Tensor:
-    """Fused attention over sequences that ranks divide, from queries and keys, and from values.
+    """Record fused attention under context parallelism.
 
-    Ranks that exchange tokens for heads see all their tokens. Ranks that exchange keys do so with
-    the heads that are left to them.
+    First, ranks of `context.heads` exchange tokens for heads. Then, ranks of `context.keys`
+    exchange keys and values of their remaining heads. `given` are queries and keys, and values.
     """
     tape, heads, keys = core.tape, context.heads, context.keys
     part = replace(
@@ -178,19 +187,19 @@ def _over_context(core: AttentionCore, context: Context, given: tuple[Tensor, ..
         ranks_of_heads=heads.num_ranks,
     )
     if core.window is not None and keys.num_ranks > 1:
-        message = "ranks exchange keys and values of an attention with a window"
+        message = "attention with a window cannot exchange keys and values between ranks"
         raise InputError.of("E508", message, fix="set parallelism.context_communication to a2a")
     if heads.num_ranks > 1:
-        given = tokens_for_heads(tape, _share(core), heads, given)
+        given = tokens_for_heads(tape, _shard(core), heads, given)
     if keys.num_ranks == 1:
         y = _fused(part, given[:-1], given[-1])
     elif context.gathers:
         y = part.output()
-        gathered_attention(tape, _share(part), keys, given, y)
+        gathered_attention(tape, _shard(part), keys, given, y)
     else:
         y = part.output()
         saves_output = heads.num_ranks == 1
-        ring_attention(tape, _share(part), keys, given, y, saves_output=saves_output)
+        ring_attention(tape, _shard(part), keys, given, y, saves_output=saves_output)
     if heads.num_ranks == 1:
         return y
     output = core.output()
@@ -198,7 +207,7 @@ def _over_context(core: AttentionCore, context: Context, given: tuple[Tensor, ..
     return output
 
 
-def _share(core: AttentionCore) -> AttentionShard:
+def _shard(core: AttentionCore) -> AttentionShard:
     batch = core.tape.microbatch
     return AttentionShard(
         batch.sequences * core.heads,
@@ -212,7 +221,7 @@ def _share(core: AttentionCore) -> AttentionShard:
 
 
 def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) -> Tensor:
-    """One kernel; its backward reads its output, which the projection keeps anyway."""
+    """Record one kernel. Its backward kernel reads its output, which the projection saves too."""
     tape, batch = core.tape, core.tape.microbatch
     heads = batch.sequences * core.heads
     kv_heads = None if core.groups == core.heads else batch.sequences * core.groups
@@ -252,7 +261,7 @@ def _fused(core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor) ->
 def _unfused(
     core: AttentionCore, query_key: tuple[Tensor, ...], value: Tensor, *, drops_out: bool
 ) -> Tensor:
-    """Five ops that keep the scores."""
+    """Record separate kernels, which save the scores."""
     scores = _query_key_product(core, query_key)
     probabilities = _softmax(core, scores)
     if drops_out:
@@ -268,7 +277,7 @@ def _scores(core: AttentionCore, name: str, element_bytes: int | None = None) ->
 
 
 def _query_key_product(core: AttentionCore, query_key: tuple[Tensor, ...]) -> Tensor:
-    """QKᵀ; `baddbmm` asks for an addend of the scores' size, and ignores it."""
+    """Record QKᵀ. `baddbmm` requires an addend as large as the scores, and ignores it."""
     scores, keys = _scores(core, "scores"), core.repeated("keys", core.head_size)
     s, d = core.tape.microbatch.seq_length, core.head_size
     saved = (*query_key, keys) if keys else query_key
@@ -291,9 +300,10 @@ def _query_key_product(core: AttentionCore, query_key: tuple[Tensor, ...]) -> Te
 
 
 def _softmax(core: AttentionCore, scores: Tensor) -> Tensor:
-    """Reads below the diagonal only; backward the result overwrites the gradient.
+    """Record the causal softmax, which reads only the lower triangle.
 
-    A software stack without this kernel masks first, with a byte a score of each sequence.
+    The backward kernel overwrites its input. A software stack without this kernel masks the scores
+    first, with a mask of one byte per score of a sequence.
     """
     tape, y, size = core.tape, _scores(core, "softmax output"), scores.num_bytes
     if not tape.microbatch.kernels.fused_softmax:
@@ -310,9 +320,10 @@ def _softmax(core: AttentionCore, scores: Tensor) -> Tensor:
 
 
 def _over_value(core: AttentionCore, probabilities: Tensor, value: Tensor) -> Tensor:
-    """Attention over V, whose heads are then merged; both gradients come from one node.
+    """Record attention over V and the merge of heads.
 
-    Values that are repeated stay too: they are views of what keeps the queries.
+    If values are repeated, the unrepeated ones stay too, because they are views of the storage of
+    the queries.
     """
     output, values = core.output(), core.repeated("values", core.value_size)
     s, d = core.tape.microbatch.seq_length, core.value_size

@@ -1,18 +1,18 @@
-"""Attention over sequences that several ranks divide (context parallelism).
+"""Attention under context parallelism: several ranks divide each sequence.
 
 The ranks exchange tokens for heads (Ulysses; Jacobs et al. 2023), keys and values around a ring
 (ring self-attention; Li et al. 2021, Liu et al. 2023), or gather all keys and values (Dubey et al.
 2024, Section 3.3.2). Order and ops are those of Transformer Engine (context_parallel.py of
 dot_product_attention, version 2.10: AttnFuncWithCPAndKVP2P, AttnFuncWithCPAndKVAllGather,
-AttnFuncWithCPAndQKVOA2A) for [s, b, h] tensors, as Megatron-LM calls it. It runs successive steps
-on two streams, to fill the multiprocessors that the last blocks of a kernel leave idle; here they
-run one after another. A ring of 8 A100s is published at 26.2 ms forward and 94.3 ms both ways, for
-32 heads of 65,536 tokens (zhuzilin/ring-flash-attention at commit 8996282, zigzag); found are
-27.8 ms and 103.7 ms, with nothing fitted on it.
+AttnFuncWithCPAndQKVOA2A) for [s, b, h] tensors, as Megatron-LM calls it. It alternates steps
+between two streams, to use multiprocessors that the end of a kernel leaves idle; here the steps run
+one after another. For a ring of 8 A100s with 32 heads of 65,536 tokens, published times are 26.2 ms
+forward and 94.3 ms forward and backward (zhuzilin/ring-flash-attention at commit 8996282, zigzag);
+simulated times are 27.8 ms and 103.7 ms, with nothing fitted on them.
 
-Of the ranks of a group, the last is described. In a ring it attends, after its own keys, with all
-its queries to the first half of each block of keys; the others attend to some blocks with half of
-their queries to all keys, which is as much work.
+Recorded is the last rank of a group. In a ring, it attends to its own keys, and then with all its
+queries to the first half of each block of keys. Other ranks attend to some blocks with half of
+their queries and all keys, which is the same amount of work.
 """
 
 from __future__ import annotations
@@ -28,16 +28,21 @@ from simtrain.workload.work import FP32_BYTES, Collective, CollectiveKind, Fused
 
 _BACK = Phase.INPUT_GRADIENT
 Parts = Sequence[tuple[str, int]]
-"""Names and bytes of what is exchanged."""
+"""Names and bytes of exchanged tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionShard:
-    """What a rank has of an attention: heads of queries and of keys, and tokens of each sequence.
+    """A rank's shard of attention: its heads, and its tokens of each sequence.
 
-    `heads` and `groups` are those of all sequences of a microbatch. Heads of queries and of keys
-    have `head_size` channels, those of values and of the output `value_size`. `speed` is that of
-    its kernels.
+    Args:
+        heads: query heads of all sequences of a microbatch.
+        groups: key heads and value heads of all sequences of a microbatch.
+        head_size: channels of a query head or key head.
+        value_size: channels of a value head or output head.
+        seq_length: tokens of each sequence.
+        element_bytes: of all tensors.
+        speed: as in `FusedAttention`.
     """
 
     heads: int
@@ -76,7 +81,7 @@ class AttentionShard:
     def kernel(
         self, queries: int, keys: int, *, is_causal: bool, is_backward: bool
     ) -> FusedAttention:
-        """Attention of so many queries of each head to so many keys."""
+        """Return the kernel for `queries` queries and `keys` keys of each head."""
         return FusedAttention(
             self.heads,
             queries,
@@ -93,37 +98,37 @@ class AttentionShard:
 
 def ring_attention(
     tape: Tape,
-    share: AttentionShard,
+    shard: AttentionShard,
     group: Group,
     given: tuple[Tensor, ...],
     output: Tensor,
     *,
     saves_output: bool = True,
 ) -> None:
-    """Attention to blocks of keys and values that travel around a ring of ranks.
+    """Record ring attention: blocks of keys and values are sent around a ring of ranks.
 
-    Forward, the first kernel sees the rank's own keys, under a mask, and each other one half of the
-    block that has just arrived, while the next block travels. At the end the outputs of all steps
-    are summed, weighted by their log-sum-exp. Backward, blocks travel the other way, each with its
-    gradient, to which every rank adds; the rank's own keys come last.
+    Forward, the first kernel attends to the rank's own keys with a causal mask. Each later kernel
+    attends to half of the block received last, while the next block is in flight. At the end, the
+    outputs of all steps are summed, weighted by their log-sum-exp. Backward, blocks are sent in the
+    other direction with their gradients, to which every rank adds. The rank's own keys come last.
 
     Args:
-        tape: records a node.
-        share: what the rank has.
+        tape: the tape of the block.
+        shard: the rank's shard of attention.
         group: the ranks of the ring.
-        given: queries and keys; values.
-        output: what the node gives.
-        saves_output: whether the output stays for the backward pass; if not, it arrives there with
-            its gradient.
+        given: queries and keys, and values.
+        output: the output of the node.
+        saves_output: the backward pass reads the saved output; otherwise it receives the output
+            with its gradient.
     """
-    num_ranks, block = group.num_ranks, share.key_bytes + share.value_bytes
-    query, size, rows = share.query_bytes, share.output_bytes, share.row_bytes
+    num_ranks, block = group.num_ranks, shard.key_bytes + shard.value_bytes
+    query, size, rows = shard.query_bytes, shard.output_bytes, shard.row_bytes
     log_sum_exp = tape.tensor("softmax log-sum-exp", rows // FP32_BYTES, 1, FP32_BYTES)
     saved = (*given, log_sum_exp, output) if saves_output else (*given, log_sum_exp)
 
     def kernel(*, is_own: bool, is_backward: bool) -> FusedAttention:
-        keys = share.seq_length // (1 if is_own else 2)
-        return share.kernel(share.seq_length, keys, is_causal=is_own, is_backward=is_backward)
+        keys = shard.seq_length // (1 if is_own else 2)
+        return shard.kernel(shard.seq_length, keys, is_causal=is_own, is_backward=is_backward)
 
     def forward(order: IssueOrder) -> None:
         send = _collective(CollectiveKind.SEND, "keys and values to next", block, group)
@@ -133,7 +138,7 @@ def ring_attention(
         sends = [order.launch(send)]
         for step in range(num_ranks):
             if step + 2 < num_ranks:
-                # Sends are a step ahead of kernels, which alternate between two streams.
+                # Sends are one step ahead of the kernels.
                 sends.append(order.launch(send))
             if step:
                 order.wait(sends[step - 1])
@@ -152,7 +157,7 @@ def ring_attention(
             )
 
     def backward(order: IssueOrder) -> None:
-        # Queries' gradient, the output's, and a block with its gradient twice, to send and receive.
+        # Gradients of queries and output, and send and receive buffers of a block with gradient.
         held = query + size + 4 * block + (0 if saves_output else size)
         order.compute(elementwise("keys and values copied", block, block, _BACK, holds_bytes=held))
         for step in range(num_ranks):
@@ -162,7 +167,7 @@ def ring_attention(
             sent = block if is_first or is_own else 2 * block
             send = order.launch(_collective(CollectiveKind.SEND, name, sent, group, _BACK))
             work = kernel(is_own=is_own, is_backward=True)
-            parts = _key_parts(share, work)
+            parts = _key_parts(shard, work)
             made = held + query + sum(parts.values())
             _gradient(order, work, saved if is_own else (), made)
             _add(order, "query", query, made, is_first=is_first)
@@ -174,29 +179,29 @@ def ring_attention(
 
 
 def gathered_attention(
-    tape: Tape, share: AttentionShard, group: Group, given: tuple[Tensor, ...], output: Tensor
+    tape: Tape, shard: AttentionShard, group: Group, given: tuple[Tensor, ...], output: Tensor
 ) -> None:
-    """Attention to keys and values that are gathered over a group, exposed, before it begins.
+    """Record attention to keys and values that are all-gathered first, with exposed collectives.
 
-    One kernel for each of the rank's two slices sees the keys up to the slice's end. Backward, keys
-    and values are gathered again, and their gradients reduce-scattered. Arguments are those of
-    `ring_attention`.
+    Each of the rank's two slices has a kernel, which attends to the keys up to the slice's end.
+    Backward, keys and values are gathered again, and their gradients are reduce-scattered.
+    Arguments are those of `ring_attention`.
     """
-    num_ranks, query, rows = group.num_ranks, share.query_bytes, share.row_bytes
-    size = share.output_bytes
+    num_ranks, query, rows = group.num_ranks, shard.query_bytes, shard.row_bytes
+    size = shard.output_bytes
     whole = {
-        "key": num_ranks * share.key_bytes,
-        "value": num_ranks * share.value_bytes,
+        "key": num_ranks * shard.key_bytes,
+        "value": num_ranks * shard.value_bytes,
     }
-    gathered, own = sum(whole.values()), query + share.key_bytes + share.value_bytes
+    gathered, own = sum(whole.values()), query + shard.key_bytes + shard.value_bytes
     slices = tape.tensor("output by slice", output.rows, output.width)
     log_sum_exp = tape.tensor("softmax log-sum-exp", rows // FP32_BYTES, 1, FP32_BYTES)
     saved = (*given, slices, log_sum_exp)
 
     def kernels(*, is_backward: bool) -> list[FusedAttention]:
-        half = share.seq_length // 2
+        half = shard.seq_length // 2
         ends = num_ranks * half, (num_ranks + 1) * half
-        return [share.kernel(half, end, is_causal=True, is_backward=is_backward) for end in ends]
+        return [shard.kernel(half, end, is_causal=True, is_backward=is_backward) for end in ends]
 
     def gather(order: IssueOrder, held: int, phase: Phase, saves: tuple[Tensor, ...]) -> None:
         kind = CollectiveKind.ALL_GATHER
@@ -222,7 +227,7 @@ def gathered_attention(
         order.compute(zero)
         gather(order, held, _BACK, ())
         for place, work in enumerate(kernels(is_backward=True)):
-            parts = _key_parts(share, work)
+            parts = _key_parts(shard, work)
             made = held + gathered + query // 2 + sum(parts.values())
             _gradient(order, work, saved if place else (), made)
             _add(order, "query", query // 2, made, is_first=True)
@@ -240,13 +245,13 @@ def gathered_attention(
 
 
 def tokens_for_heads(
-    tape: Tape, share: AttentionShard, group: Group, given: tuple[Tensor, ...]
+    tape: Tape, shard: AttentionShard, group: Group, given: tuple[Tensor, ...]
 ) -> tuple[Tensor, ...]:
-    """All tokens of a group, of some of the heads, for its own tokens of all heads.
+    """Exchange tokens for heads: from own tokens of all heads to all tokens of some heads.
 
-    `given` are queries and keys, and values; `share` is what the rank has before.
+    `given` are queries and keys, and values; `shard` is the rank's shard before the exchange.
     """
-    parts = ("query", share.query_bytes), ("key", share.key_bytes), ("value", share.value_bytes)
+    parts = ("query", shard.query_bytes), ("key", shard.key_bytes), ("value", shard.value_bytes)
     num_ranks = group.num_ranks
     taken = tuple(
         tape.tensor(f"{x.name} of heads", x.rows * num_ranks, x.width // num_ranks) for x in given
@@ -266,10 +271,10 @@ def tokens_for_heads(
 def heads_for_tokens(
     tape: Tape, x: Tensor, group: Group, output: Tensor, *, back_again: bool
 ) -> None:
-    """The rank's own tokens of all heads, for all tokens of some heads.
+    """Exchange heads for tokens: from all tokens of some heads to own tokens of all heads.
 
-    Backward, the output itself goes `back_again` with its gradient, to the ring, which did not
-    save its own.
+    With `back_again`, the backward pass sends the output with its gradient to the ring, which has
+    not saved it.
     """
     kept = (output,) if back_again else ()
 
@@ -295,9 +300,10 @@ def _all_to_all(
 ) -> None:
     """Exchange tensors one after another (flash_attn_a2a_communicate).
 
-    Each is packed by receiver before, and put in order after, while the others travel.
+    A kernel packs each tensor by receiver before its exchange, and one reorders it afterwards,
+    while other tensors are in flight.
     """
-    # What is given, what is packed, and what has arrived.
+    # Input, packed and received tensors.
     held = 3 * sum(size for _, size in parts)
     sends: list[Handle | None] = []
     for place in range(len(parts) + 2):
@@ -316,16 +322,16 @@ def _all_to_all(
             order.compute(op.replace(reads=reads))
 
 
-def _key_parts(share: AttentionShard, work: FusedAttention) -> dict[str, int]:
-    """Bytes of the gradients of the keys, and of the values, that a kernel sees."""
-    sizes = {"key": share.key_bytes, "value": share.value_bytes}
-    return {name: size * work.num_keys // share.seq_length for name, size in sizes.items()}
+def _key_parts(shard: AttentionShard, work: FusedAttention) -> dict[str, int]:
+    """Bytes of the gradients of the keys and of the values that a kernel computes."""
+    sizes = {"key": shard.key_bytes, "value": shard.value_bytes}
+    return {name: size * work.num_keys // shard.seq_length for name, size in sizes.items()}
 
 
 def _gradient(
     order: IssueOrder, work: FusedAttention, reads: tuple[Tensor, ...], held_bytes: int
 ) -> None:
-    """The kernel that computes gradients, the last of them with the last look at what was saved."""
+    """Issue a backward kernel; the last one `reads` the saved tensors."""
     held = held_bytes + work.workspace_bytes + sum(tensor.num_bytes for tensor in reads)
     order.compute(Op("fused attention gradient", work, _BACK, reads=reads, holds_bytes=held))
 
@@ -333,7 +339,7 @@ def _gradient(
 def _add(
     order: IssueOrder, of: str, num_bytes: int, held_bytes: int, *, is_first: bool = False
 ) -> None:
-    """Add a kernel's gradient to the sum of all; the first one is copied."""
+    """Issue the kernel that adds a gradient to the sum of gradients, or copies the first one."""
     name = f"{of} gradient {'copy' if is_first else 'sum'}"
     read = num_bytes if is_first else 2 * num_bytes
     order.compute(elementwise(name, read, num_bytes, _BACK, holds_bytes=held_bytes))
@@ -342,5 +348,5 @@ def _add(
 def _collective(
     kind: CollectiveKind, name: str, num_bytes: int, group: Group, phase: Phase = Phase.FORWARD
 ) -> Op:
-    """A collective, whose buffers the kernels beside it count."""
+    """Return a collective; concurrent kernels count its buffers."""
     return collective(name, Collective(kind, num_bytes, group), phase, holds_activation=False)

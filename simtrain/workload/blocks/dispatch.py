@@ -1,7 +1,7 @@
-"""How tokens get to their experts and back: permuted, sorted, cast.
+"""Local steps of the dispatch of tokens to experts and back: permute, sort, cast.
 
 Source: Megatron-LM's `permute`, `unpermute` and `sort_chunks_by_idxs` (core/transformer/moe/
-moe_utils.py). Each is one pass over its rows here, as their fused kernels are.
+moe_utils.py), each as one fused kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simtrain.workload.tape import Tape
 from simtrain.workload.work import Collective, CollectiveKind
 
 RoutedTokens = tuple[Tensor, Tensor]
-"""Tokens, and the probability of each."""
+"""Tokens, and their probabilities."""
 
 
 def permute(
@@ -59,7 +59,7 @@ def permute(
 
 
 def unpermute(tape: Tape, x: Tensor, order_of: Tensor, rows: int) -> Tensor:
-    """For each token the sum over its experts, whose outputs have their probabilities already."""
+    """Record the sum, for each token, of its experts' outputs, already weighted."""
     y = tape.tensor("combined tokens", rows, x.width)
 
     def forward(order: IssueOrder) -> None:
@@ -74,7 +74,7 @@ def unpermute(tape: Tape, x: Tensor, order_of: Tensor, rows: int) -> Tensor:
 
 
 def sort_chunks(tape: Tape, tensors: tuple[Tensor, ...], name: str) -> tuple[Tensor, ...]:
-    """Copies in another order of rows, in one kernel: by rank or by expert."""
+    """Record a kernel that reorders rows by rank or by expert; return the reordered tensors."""
     outputs = tuple(
         tape.tensor(f"{one.name} sorted", one.rows, one.width, one.element_bytes) for one in tensors
     )
@@ -91,7 +91,7 @@ def sort_chunks(tape: Tape, tensors: tuple[Tensor, ...], name: str) -> tuple[Ten
 
 
 def cast(tape: Tape, x: Tensor, element_bytes: int) -> Tensor:
-    """A copy in another type, unless it has it."""
+    """Record a cast to another type, unless `x` has this type."""
     if x.element_bytes == element_bytes:
         return x
     y = tape.tensor(f"{x.name} cast", x.rows, x.width, element_bytes)

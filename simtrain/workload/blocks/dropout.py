@@ -9,11 +9,11 @@ from simtrain.workload.tape import Emit, Tape
 from simtrain.workload.work import KernelFamily
 
 MASK_BYTES = 1
-"""A dropout mask keeps one byte an element (paper, Section 4)."""
+"""Bytes of a dropout mask per element (paper, Section 4)."""
 
 
 def dropout(tape: Tape, x: Tensor, name: str, family: KernelFamily = KernelFamily.FUSED) -> Tensor:
-    """Dropout alone; saves its mask."""
+    """Record dropout, which saves its mask."""
     y = tape.tensor(f"{name} output", x.rows, x.width)
     mask = tape.tensor(f"{name} mask", x.rows, x.width, MASK_BYTES)
     size, masked, gradient = x.num_bytes, y.num_bytes + mask.num_bytes, Phase.INPUT_GRADIENT
@@ -33,18 +33,18 @@ def dropout_add(
     *,
     bias: bool = True,
 ) -> Tensor:
-    """Bias, dropout and residual in one kernel (Megatron's `bias_dropout_add_fused_train`).
+    """Record bias, dropout and residual sum in one kernel (`bias_dropout_add_fused_train`).
 
-    Several `branches` are summed before the dropout, in the same kernel, as Transformer Engine does
-    with those of parallel attention and MLP. Each has its bias. A software stack without the kernel
-    has one for each step, whose gradients are the same.
+    Several `branches` are summed before the dropout in the same kernel, as Transformer Engine does
+    for parallel attention and MLP. Each branch has a bias. A software stack without this kernel
+    runs one kernel per step, with the same backward kernels.
     """
     branches = branches if isinstance(branches, tuple) else (branches,)
     y = tape.tensor(f"{label} output with residual", residual.rows, residual.width)
     mask = tape.tensor(f"{label} dropout mask", residual.rows, residual.width, MASK_BYTES)
     size, given = y.num_bytes, sum(branch.num_bytes for branch in branches)
     masked = size + mask.num_bytes
-    # Of what it reads, the residual is the input of the block's norm, and saved.
+    # The residual is not counted: the block's norm saves it as its input.
     fused = elementwise(
         f"{label} dropout and residual",
         given + residual.num_bytes,
@@ -73,9 +73,9 @@ def add(
     *,
     bias: bool = False,
 ) -> Tensor:
-    """The sum of tensors, and of their biases, in one kernel; their gradients are the sum's.
+    """Record the sum of tensors and their biases in one kernel, which needs no backward kernel.
 
-    A software stack without the kernel adds them one after another.
+    A software stack without this kernel adds them one after another.
     """
     branches = branches if isinstance(branches, tuple) else (branches,)
     y = tape.tensor(f"{label} sum", residual.rows, residual.width)
@@ -91,13 +91,13 @@ def add(
 
 
 def _add_residual(branches: tuple[Tensor, ...], residual: Tensor, label: str) -> Op:
-    """Add branches to the residual, which is the input of the block's norm, and saved."""
+    """Return the kernel that adds branches to the residual, which the block's norm saves."""
     given, size = sum(branch.num_bytes for branch in branches), residual.num_bytes
     return elementwise(f"{label} sum", given + size, size, holds_bytes=given + size)
 
 
 def _branch_sum(branches: tuple[Tensor, ...], label: str, *, bias: bool) -> tuple[Op, ...]:
-    """Kernels that add each branch's bias, and then the branches."""
+    """Return kernels that add each branch's bias, and then the branches."""
     sizes = [branch.num_bytes for branch in branches]
     biases = [elementwise(f"{label} bias", size, size) for size in sizes if bias]
     return (*biases, *(elementwise(f"{label} branches", 2 * size, size) for size in sizes[1:]))

@@ -1,8 +1,8 @@
-"""Kernels of eager PyTorch, for software stacks without a fused one.
+"""Kernels of eager PyTorch, for software stacks without fused kernels.
 
 Sources: Hugging Face's transformers (LlamaRMSNorm, apply_rotary_pos_emb, LlamaMLP), Megatron-LM's
 FusedScaleMaskSoftmax.forward_torch_softmax, and for the backward pass PyTorch's derivatives.yaml.
-Kernels on one number a row are listed too, because the host launches them like the others.
+Kernels on one number per row are included, because the host launches them too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Ops = tuple[Op, ...]
 
 
 def rms_norm_kernels(tape: Tape, x: Tensor, name: str) -> tuple[Ops, Ops]:
-    """An RMS norm in fp32, forward and backward; it saves a copy of its input in fp32."""
+    """Return the kernels of an RMS norm; it saves an fp32 copy of its input."""
     size, wide, row = x.num_bytes, x.rows * x.width * FP32_BYTES, x.rows * FP32_BYTES
     weight = x.width * x.element_bytes
     copy = tape.tensor(f"{name} input in fp32", x.rows, x.width, FP32_BYTES)
@@ -31,7 +31,7 @@ def rms_norm_kernels(tape: Tape, x: Tensor, name: str) -> tuple[Ops, Ops]:
         elementwise(f"{name} from fp32", wide, size, saves=(normal,)),
         elementwise(f"{name} weight", size, size),
     )
-    # Of the two gradients that reach the copy, the first waits in fp32 for the second.
+    # The copy has two gradients; the first waits in fp32 for the second.
     backward = (
         _gradient(f"{name} weight product", 2 * size, size, reads=(normal,)),
         _gradient(f"{name} weight sum", size, weight, wait_bytes=size),
@@ -54,7 +54,7 @@ def rms_norm_kernels(tape: Tape, x: Tensor, name: str) -> tuple[Ops, Ops]:
 
 
 def rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
-    """x cos + rotate_half(x) sin of `size` bytes, forward and backward; tables are not counted."""
+    """Return the kernels of x cos + rotate_half(x) sin, of `size` bytes; tables are not counted."""
     steps = (
         ("negate half", size // 2, size // 2, 0),
         ("join halves", size, size, 0),
@@ -69,7 +69,7 @@ def rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
         )
         for phase, some in (
             (Phase.FORWARD, steps),
-            # Both products, then the halves of one of them change places back.
+            # Both products, then the inverse of rotate_half.
             (Phase.INPUT_GRADIENT, (steps[3], steps[2], *steps[:2], steps[4])),
         )
     )
@@ -77,7 +77,7 @@ def rotation_kernels(name: str, size: int) -> tuple[Ops, Ops]:
 
 
 def softmax_kernels(scores: Tensor, y: Tensor, mask_bytes: int) -> tuple[Ops, Ops]:
-    """A causal mask, then the softmax of all scores, forward and backward."""
+    """Return the forward and backward kernels of a causal mask and a softmax of all scores."""
     size = scores.num_bytes
     forward = (
         elementwise("softmax mask", size + mask_bytes, size, holds_bytes=size),
@@ -93,7 +93,7 @@ def softmax_kernels(scores: Tensor, y: Tensor, mask_bytes: int) -> tuple[Ops, Op
 def activation_kernels(
     tape: Tape, x: Tensor, y: Tensor, name: str, *, gated: bool, biased: bool, squared: bool
 ) -> tuple[Ops, Ops]:
-    """A bias, an activation, and a gate or a square, each a kernel, forward and backward."""
+    """Return the kernels of a bias, an activation, and a gate or a square, one each per pass."""
     whole, part = x.num_bytes, y.num_bytes
     inner = tape.tensor(f"{name} before its product", y.rows, y.width)
     kept = () if biased else (x,)
@@ -111,7 +111,7 @@ def activation_kernels(
             _gradient(f"{name} join", whole, whole),
         ]
     elif squared:
-        # Of a squared ReLU both kernels keep the output of the first.
+        # Both kernels of a squared ReLU save the output of the first.
         forward += [
             elementwise(f"{name} ReLU", part, part, saves=(inner,)),
             elementwise(f"{name} square", part, part),
@@ -136,7 +136,7 @@ def _gradient(
     reads: tuple[Tensor, ...] = (),
     wait_bytes: int = 0,
 ) -> Op:
-    """A kernel of a backward pass, beside which `wait_bytes` exist."""
+    """Return a backward kernel during which `wait_bytes` of other gradients exist."""
     held, phase = read_bytes + write_bytes + wait_bytes, Phase.INPUT_GRADIENT
     moved = read_bytes, write_bytes
     return elementwise(f"{name} gradient", *moved, phase, reads=reads, holds_bytes=held)

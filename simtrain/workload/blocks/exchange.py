@@ -1,7 +1,7 @@
-"""Collectives and transfers by themselves; forward and backward, each blocks unless hidden.
+"""Collectives and transfers as nodes. They block, unless an overlap defers the wait.
 
-An all-gather's gradient is reduce-scattered and the other way round, an all-reduce's is its
-output's on every rank, and an all-to-all's and a transfer's go the same way back.
+The backward pass of an all-gather is a reduce-scatter, and vice versa. That of an all-reduce has no
+op. That of an all-to-all or a transfer is the reverse exchange.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from simtrain.workload.work import Collective, CollectiveKind
 
 
 def all_gather(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
-    """The rows of all ranks of a group."""
+    """Record an all-gather of rows over a group."""
     kinds = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER
     return _exchange(tape, x, x.rows * group.num_ranks, group, name, *kinds)
 
 
 def gather_columns(tape: Tape, x: Tensor, name: str) -> Tensor:
-    """This rank's tokens with the columns of all tensor-parallel ranks.
+    """Record a gather of columns: this rank's tokens with the columns of all tensor-parallel ranks.
 
-    All ranks' columns are gathered and copied side by side; under sequence parallelism this rank's
-    tokens are cut out, whose gradients are gathered. Source: Megatron-LM's
+    All columns are gathered and copied side by side. Under sequence parallelism, only this rank's
+    tokens remain, and their gradients are gathered. Source: Megatron-LM's
     `gather_from_tensor_model_parallel_region` and `scatter_to_sequence_parallel_region`.
     """
     batch = tape.microbatch
@@ -48,28 +48,28 @@ def gather_columns(tape: Tape, x: Tensor, name: str) -> Tensor:
 
 
 def reduce_scatter(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
-    """This rank's part of the rows, summed over a group."""
+    """Record a reduce-scatter of rows over a group."""
     kinds = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
     return _exchange(tape, x, x.rows // group.num_ranks, group, name, *kinds)
 
 
 def all_reduce(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
-    """The sum over a group on every rank of it; backward there is nothing to do (f̄)."""
+    """Record an all-reduce over a group, which has no backward op (f̄)."""
     return _exchange(tape, x, x.rows, group, name, CollectiveKind.ALL_REDUCE, None)
 
 
 def all_to_all(tape: Tape, x: Tensor, group: Group, name: str, rows: int | None = None) -> Tensor:
-    """Every rank's part for every other rank of a group.
+    """Record an all-to-all over a group.
 
-    `rows` is how many this rank receives; by default as many as it sends. The side with more of
-    them takes longer.
+    `rows` is the number of rows that this rank receives; by default as many as it sends. The larger
+    number determines the duration.
     """
     kind = CollectiveKind.ALL_TO_ALL
     return _exchange(tape, x, x.rows if rows is None else rows, group, name, kind, kind)
 
 
 def send(tape: Tape, x: Tensor, group: Group, name: str) -> Tensor:
-    """What the rank before sends, each rank of a group to the next at the same time."""
+    """Record a transfer: each rank of a group sends to the next; return the received tensor."""
     kind = CollectiveKind.SEND
     return _exchange(tape, x, x.rows, group, name, kind, kind)
 

@@ -1,11 +1,11 @@
-"""Experts in the place of an MLP: router, dispatch, grouped products, combination.
+"""Mixture of experts instead of an MLP: router, dispatch, grouped products, combination.
 
 Source: Megatron-LM's `MoELayer` with `TopKRouter`, `MoEAlltoAllTokenDispatcher` or
 `MoEAllGatherTokenDispatcher`, `TEGroupedMLP` and `SharedExpertMLP` (core/transformer/moe). Tokens
-and their probabilities travel together, and the activation multiplies by the probability.
+are dispatched with their probabilities, and the activation multiplies by the probability.
 
-Experts lie on a mesh of their own (`Microbatch.experts`), and the rank that is simulated has the
-most tokens: `imbalance` times the mean, spread evenly over its experts.
+Experts have another mesh (`Microbatch.experts`). The simulated rank is the one with the most
+tokens: `imbalance` times the average, spread evenly over its experts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import ExpertGroups, Parameter, Tape
 
 MOE_ACT, SHARED_EXPERTS = "moe_act", "shared_experts"
-"""Regions: the activation of the experts that tokens are sent to, and the shared expert."""
+"""Names of regions: the activation of routed experts, and the shared expert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,13 @@ class ExpertMlp:
     """The experts of a layer.
 
     Args:
-        num, top_k, ffn, shared_ffn, shared_gate, capacity_factor, imbalance: as the fields of
-            `model.experts`.
-        kernel: name of the activation, which is `gated` or not.
-        fp32_router: the router's product has fp32 results.
-        dispatch: as `parallelism.expert_dispatch`.
-        overlaps_shared: as `overlap.shared_expert`.
+        num, top_k, ffn, shared_ffn, shared_gate, capacity_factor, imbalance: as in the scenario's
+            model.experts.
+        kernel: name of the activation.
+        gated: whether the activation has a gate.
+        fp32_router: the router's product writes fp32.
+        dispatch: as in the scenario's parallelism.expert_dispatch.
+        overlaps_shared: as in the scenario's overlap.shared_expert.
     """
 
     num: int
@@ -63,18 +64,18 @@ class ExpertMlp:
     overlaps_shared: bool = False
 
     def capacity(self, tokens: int) -> int | None:
-        """Tokens that an expert takes from a rank with so many (`get_capacity`)."""
+        """Capacity of an expert for tokens of one rank (`get_capacity`); None without capacity."""
         if self.capacity_factor is None:
             return None
         return math.ceil(tokens * self.top_k / self.num * self.capacity_factor)
 
     def sent(self, tokens: int) -> int:
-        """Rows that a rank with so many tokens sends to experts, padding included."""
+        """Number of rows that a rank sends to experts, padding included."""
         capacity = self.capacity(tokens)
         return tokens * self.top_k if capacity is None else self.num * capacity
 
     def load(self, tokens: int, groups: ExpertGroups) -> ExpertLoad:
-        """Tokens of a rank's experts if each rank of their mesh sends those of so many tokens."""
+        """Return the load of a rank's experts if each rank of their mesh has `tokens` tokens."""
         mean = self.sent(tokens) * groups.tensor.num_ranks
         model = min(mean, tokens * self.top_k * groups.tensor.num_ranks)
         received = round(self.imbalance * self.sent(tokens)) * groups.tensor.num_ranks
@@ -82,21 +83,21 @@ class ExpertMlp:
 
 
 def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
-    """The experts' sum for each of this rank's tokens, and the shared expert's.
+    """Record a mixture of experts, with the shared expert if there is one.
 
     Raises:
-        ValueError: the microbatch has no groups for experts.
+        ValueError: the microbatch has no expert groups.
     """
     groups = tape.microbatch.experts
     if groups is None:
         raise ValueError("experts need a scenario with model.experts")
     routing = route(tape, x, mlp.num, mlp.top_k, fp32=mlp.fp32_router)
     if mlp.dispatch == "all_gather":
-        y = _gathered(tape, x, routing, mlp, groups)
+        y = _all_gather_dispatch(tape, x, routing, mlp, groups)
     elif mlp.overlaps_shared:
-        return _beside_shared(tape, x, routing, mlp, groups)
+        return _overlapping_shared(tape, x, routing, mlp, groups)
     else:
-        y = _exchanged(tape, x, routing, mlp, groups)
+        y = _all_to_all_dispatch(tape, x, routing, mlp, groups)
     if mlp.shared_ffn:
         with tape.region(SHARED_EXPERTS):
             shared = _gate(tape, x, _shared(tape, x, mlp), mlp)
@@ -104,39 +105,39 @@ def experts(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
     return y
 
 
-def _gathered(
+def _all_gather_dispatch(
     tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
-    """Every rank gets all tokens and permutes those of its experts."""
+    """All-gather the tokens; each rank permutes the tokens of its experts."""
     both, size = groups.both, routing.probabilities.element_bytes
     everything = all_gather(tape, x, both, "token gather")
     chances = all_gather(tape, routing.probabilities, both, "probability gather")
     load = mlp.load(x.rows, groups)
     routed, order = permute(tape, everything, chances, routing, load.rows, None)
-    y = unpermute(tape, _compute(tape, routed, load, mlp, groups), order, everything.rows)
+    y = unpermute(tape, _run_experts(tape, routed, load, mlp, groups), order, everything.rows)
     if both.num_ranks == 1:
         return y
     y = reduce_scatter(tape, cast(tape, y, size), both, "token reduce-scatter")
     return cast(tape, y, x.element_bytes)
 
 
-def _exchanged(
+def _all_to_all_dispatch(
     tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
-    """Each rank sends tokens to the ranks of their experts, and gets them back."""
-    load, routed, order = _permuted(tape, x, routing, mlp, groups)
+    """Exchange tokens with the ranks of their experts by all-to-alls, and back."""
+    load, routed, order = _permute_local(tape, x, routing, mlp, groups)
     received = _dispatch(tape, routed, load, groups)
-    y = _received(tape, received, load, mlp, groups)
+    y = _run_received(tape, received, load, mlp, groups)
     return unpermute(tape, _combine(tape, y, routed[0], groups), order, x.rows)
 
 
-def _beside_shared(
+def _overlapping_shared(
     tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
-    """The shared expert's products beside the all-to-alls, its collectives before and after."""
+    """Overlap the shared expert's products with the all-to-alls; its collectives are exposed."""
     tensor = tape.microbatch.tensor
     whole = all_gather(tape, x, tensor, "shared expert gather")
-    load, routed, order = _permuted(tape, x, routing, mlp, groups)
+    load, routed, order = _permute_local(tape, x, routing, mlp, groups)
     one = ExpertLoad(1, whole.rows, whole.rows, whole.rows)
     width = (1 + mlp.gated) * mlp.shared_ffn // tensor.num_ranks
 
@@ -152,7 +153,7 @@ def _beside_shared(
     (*received, hidden) = overlap_exchange(
         tape, lambda: _dispatch(tape, routed, load, groups), begin, name
     )
-    y = _received(tape, (received[0], received[1]), load, mlp, groups)
+    y = _run_received(tape, (received[0], received[1]), load, mlp, groups)
     name = "combination beside shared expert"
     combined, shared = overlap_exchange(
         tape, lambda: (_combine(tape, y, routed[0], groups),), end, name
@@ -162,10 +163,10 @@ def _beside_shared(
     return _sum(tape, _gate(tape, x, shared, mlp), y)
 
 
-def _permuted(
+def _permute_local(
     tape: Tape, x: Tensor, routing: Routing, mlp: ExpertMlp, groups: ExpertGroups
 ) -> tuple[ExpertLoad, RoutedTokens, Tensor]:
-    """Tokens in the order of their experts; ranks with a fixed capacity need no counts."""
+    """Sort the rank's tokens by expert. With a capacity, ranks exchange no counts."""
     alone = groups.both.num_ranks == 1 or mlp.capacity_factor is not None
     counts = None if alone else groups.both
     rows = mlp.sent(x.rows)
@@ -188,10 +189,10 @@ def _combine(tape: Tape, y: Tensor, sent: Tensor, groups: ExpertGroups) -> Tenso
     return all_to_all(tape, y, groups.parallel, "combination", sent.rows)
 
 
-def _received(
+def _run_received(
     tape: Tape, received: RoutedTokens, load: ExpertLoad, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
-    """From the tokens that a rank has received to what it sends back."""
+    """Run the experts on received tokens; return the rows to send back."""
     tokens, chances = received
     tensor: Group = groups.tensor
     if tensor.num_ranks > 1:
@@ -199,7 +200,7 @@ def _received(
         chances = all_gather(tape, chances, tensor, "expert probability gather")
     if load.experts > 1:
         tokens, chances = sort_chunks(tape, (tokens, chances), "sort by expert")
-    y = _compute(tape, (tokens, chances), load, mlp, groups)
+    y = _run_experts(tape, (tokens, chances), load, mlp, groups)
     if load.experts > 1:
         (y,) = sort_chunks(tape, (y,), "sort by rank")
     if tensor.num_ranks == 1:
@@ -209,10 +210,10 @@ def _received(
     return cast(tape, y, tokens.element_bytes)
 
 
-def _compute(
+def _run_experts(
     tape: Tape, routed: RoutedTokens, load: ExpertLoad, mlp: ExpertMlp, groups: ExpertGroups
 ) -> Tensor:
-    """The MLPs of this rank's experts."""
+    """Run the MLPs of this rank's experts."""
     rows = load.rows
     if fp8 := recipe_or_none(tape.microbatch):
         load = load.padded(fp8.row_multiple, has_capacity=mlp.capacity_factor is not None)
@@ -228,7 +229,7 @@ def _compute(
 
 
 def _shared(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
-    """An MLP as that of a dense layer, over the tensor-parallel group."""
+    """Run the shared expert, an MLP over the tensor-parallel group."""
     width = (1 + mlp.gated) * mlp.shared_ffn
     y = column_linear(tape, x, width, "shared expert up", "shared expert", bias=False)
     y = activation(tape, y, f"shared {mlp.kernel}", gated=mlp.gated)
@@ -236,7 +237,7 @@ def _shared(tape: Tape, x: Tensor, mlp: ExpertMlp) -> Tensor:
 
 
 def _gate(tape: Tape, x: Tensor, y: Tensor, mlp: ExpertMlp) -> Tensor:
-    """`y` times a sigmoid of each token, if there is a gate."""
+    """Multiply `y` by a sigmoid of each token, if there is a gate."""
     if not mlp.shared_gate:
         return y
     z = tape.tensor("gated shared expert", y.rows, y.width)

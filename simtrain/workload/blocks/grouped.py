@@ -1,8 +1,8 @@
-"""What experts do with their tokens: grouped products, and the activation between them.
+"""The computation of experts: grouped products, and the activation between them.
 
 Sources: Megatron-LM's `TEGroupedMLP` (core/transformer/moe/experts.py) and `WeightedSwiGLUFunction`
 (core/fusions/fused_bias_swiglu.py), which multiplies by the probabilities. In fp8 (`workload.fp8`)
-the rows of each expert are padded, and the products cast and save their inputs.
+the rows of each expert are padded, and the products cast and save their inputs in fp8.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from simtrain.workload.work import GroupedGemm, KernelFamily
 
 @dataclass(frozen=True, slots=True)
 class ExpertLoad:
-    """Tokens of a rank's experts.
+    """The number of tokens that a rank's experts receive.
 
     Args:
-        experts: how many the rank has, or its part of.
-        rows: their tokens on the simulated rank, padding included.
-        mean_rows: of the mean rank.
-        model_rows: without padding.
+        experts: experts on the rank, or tensor-parallel shards of experts.
+        rows: tokens of these experts on the simulated rank, padding included.
+        mean_rows: `rows`, averaged over the ranks.
+        model_rows: `mean_rows` without padding.
     """
 
     experts: int
@@ -41,10 +41,10 @@ class ExpertLoad:
     model_rows: int
 
     def padded(self, multiple: int, *, has_capacity: bool) -> ExpertLoad:
-        """The load if the rows of each expert are padded to a multiple.
+        """Return the load with the rows of each expert padded to a multiple.
 
-        A capacity fixes the rows of each expert. Without one any number of rows is as likely as its
-        neighbours, so that an expert is padded by (multiple - 1) / 2 rows in the mean.
+        A capacity fixes the rows of each expert. Without one, the number of rows is assumed to be
+        uniform modulo `multiple`, so the average padding is (multiple - 1) / 2 rows per expert.
         """
         padding = self.experts * (multiple - 1) // 2
         if has_capacity:
@@ -55,10 +55,9 @@ class ExpertLoad:
 def grouped_linear(
     tape: Tape, x: Tensor, outputs: int, load: ExpertLoad, name: str, *, is_expert: bool = True
 ) -> Tensor:
-    """A product for each expert, with a weight of `x.width` × `outputs` of its own.
+    """Record a grouped product: each expert has a weight of `x.width` × `outputs`.
 
-    Without `is_expert` it is a plain linear layer without collectives, whose weight is replicated
-    as those of dense layers are.
+    Without `is_expert` it is a linear layer without collectives, with the replicas of dense layers.
     """
     batch = tape.microbatch
     fp8 = recipe_or_none(batch)
@@ -100,7 +99,7 @@ def grouped_linear(
 def _products(
     tape: Tape, load: ExpertLoad, fp8: Fp8Recipe | None
 ) -> Callable[[str, int, int, Phase], Op]:
-    """What makes the products of a load from their inputs and outputs."""
+    """Return a function that makes a grouped product from its name, inputs, outputs and phase."""
     batch = tape.microbatch
     size, dtype = (FP8_BYTES, fp8.dtype) if fp8 else (batch.element_bytes, batch.dtype)
 
@@ -115,7 +114,7 @@ def _products(
 
 
 def pad_rows(tape: Tape, x: Tensor, rows: int, name: str) -> Tensor:
-    """A copy with the rows of each expert padded, or without their padding (`Fp8Padding`)."""
+    """Record a copy that pads the rows of each expert, or removes the padding (`Fp8Padding`)."""
     if rows == x.rows:
         return x
     y = tape.tensor(f"{x.name}, {name}", rows, x.width, x.element_bytes)
@@ -129,7 +128,7 @@ def pad_rows(tape: Tape, x: Tensor, rows: int, name: str) -> Tensor:
 def weighted_activation(
     tape: Tape, x: Tensor, probabilities: Tensor, name: str, *, gated: bool
 ) -> Tensor:
-    """The activation of every token times its probability, in one kernel; saves both inputs."""
+    """Record the activation times the token's probability, in one kernel; saves both inputs."""
     y = tape.tensor(f"{name} output", x.rows, x.width // 2 if gated else x.width)
     saved, weights = (x, probabilities), probabilities.num_bytes
 

@@ -1,7 +1,7 @@
-"""What is done to the heads of queries and of keys before attention: norms and rotation.
+"""Norms and rotation of query heads and key heads, before attention.
 
-Each is a kernel on the queries and one on the keys, forward and backward, or several of eager
-PyTorch. Their outputs are new tensors; values stay where the product left them.
+Each is one kernel on the queries and one on the keys in each direction, or several eager kernels.
+Their outputs are new tensors; values stay in the output of the QKV product.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from simtrain.workload.work import KernelFamily
 def head_norms(
     tape: Tape, query_key: Tensor, heads: int, groups: int, kind: Normalization
 ) -> Tensor:
-    """Norms over the channels of each head, with one weight for queries and one for keys.
+    """Record norms over the channels of each head, with one weight for queries and one for keys.
 
-    Save their input (Megatron-LM's q_layernorm and k_layernorm). Each rank sees its own heads, so
-    that the weights' gradients are partial sums even without sequence parallelism; their reduction,
-    of two vectors a layer in an iteration, is counted under sequence parallelism alone.
+    They save their input (Megatron-LM's q_layernorm and k_layernorm). Each rank has its own heads,
+    so the gradients of the weights are partial sums even without sequence parallelism. Their
+    reduction, two vectors per layer and iteration, is counted only under sequence parallelism.
     """
     channels = query_key.width // (heads + groups)
     weight = Parameter(norm_parameters(kind, channels), is_whole=True)
@@ -36,9 +36,9 @@ def head_norms(
 
 
 def rotary(tape: Tape, query_key: Tensor, heads: int, groups: int) -> Tensor:
-    """Rotary position embedding (Su et al. 2021), which has no parameters and saves nothing.
+    """Record the rotary position embedding (Su et al. 2021), which saves nothing.
 
-    The table of sines and cosines is not counted: it has s rows for all sequences and heads.
+    The table of sines and cosines, s rows for all sequences and heads, is not counted.
     """
     kernels = _fused(query_key, heads, groups, "rotation", KernelFamily.ROTARY)
     if not tape.microbatch.kernels.fused_rotary:
@@ -61,7 +61,7 @@ def _fused(
     family: KernelFamily,
     saves: tuple[Tensor, ...] = (),
 ) -> list[tuple[Ops, Ops]]:
-    """For queries and for keys one kernel each way; the gradient also reads what is saved."""
+    """Return one kernel per direction for queries and for keys; backward reads `saves` too."""
     num_read, phase = 1 + len(saves), Phase.INPUT_GRADIENT
     kernels: list[tuple[Ops, Ops]] = []
     for part, size in _sizes(query_key, heads, groups).items():
@@ -79,7 +79,7 @@ def _on_both(
     kernels: list[tuple[Ops, Ops]],
     parameters: tuple[Parameter, ...] = (),
 ) -> Tensor:
-    """The kernels on the queries, then those on the keys, forward and backward."""
+    """Record the kernels on the queries, then the kernels on the keys."""
     y = tape.tensor(f"query and key {name} output", query_key.rows, query_key.width)
     (query, query_back), (key, key_back) = kernels
     forward, backward = (*query, *key), (*query_back, *key_back)

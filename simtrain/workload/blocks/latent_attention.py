@@ -3,12 +3,11 @@
 Source: Megatron-LM's core/transformer/multi_latent_attention.py with Transformer Engine. The down
 projections are whole on every tensor-parallel rank and see its own tokens (TELinear, duplicated).
 Under sequence parallelism the up projections gather the latents, which are narrower than the hidden
-size, and the rotated part of the keys, which all heads share, is gathered too. Rotation is that of
-the fused kernels (fused_mla_yarn_rope_apply.py): queries in place, keys and values into tensors of
-their own.
+size. The rotated part of the keys, which all heads share, is gathered too. Fused kernels rotate
+queries in place, and keys and values into new tensors (fused_mla_yarn_rope_apply.py).
 
-In fp8 each projection casts and saves its own copy of its input. The norm of a latent is a part of
-the projection that reads it (LayerNormLinear), the norm before the down projections is not.
+In fp8 each projection casts and saves its own copy of its input. The norm of a latent is part of
+the projection that reads it (LayerNormLinear); the norm before the down projections is not.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from simtrain.workload.ops import Phase, Tensor, elementwise
 from simtrain.workload.tape import Tape
 
 MLA_UP_PROJ = "mla_up_proj"
-"""The region from latents to queries, keys and values, their rotation included. Transformer
-Engine's linear layers have the norms of latents in them."""
+"""Name of the region from latents to rotated queries, keys and values. Transformer Engine's linear
+layers contain the norms of the latents."""
 
 
 def latent_attention(
@@ -39,16 +38,18 @@ def latent_attention(
     drops_out: bool = True,
     window: int | None = None,
 ) -> Tensor:
-    """Causal self-attention of this rank's heads.
+    """Record causal latent attention of this rank's heads.
 
     Args:
+        tape: the tape of the block.
         x: this rank's tokens, of whole width.
-        num_heads: of all ranks.
-        sizes: ranks of the latents, channels of a head.
+        num_heads: heads of all ranks.
+        sizes: ranks of the latents, and channels of a head.
         latent_norm: the norm over each latent, or None.
-        fused, drops_out, window: as of `attention`.
+        fused, drops_out, window: as in `attention`.
 
-    Returns the output of this rank's heads, for all tokens.
+    Returns:
+        The output of this rank's heads, for all tokens.
     """
     query_size, kv_rank = sizes.query_size, sizes.kv_lora_rank
     query_latent = x

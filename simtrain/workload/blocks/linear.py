@@ -1,12 +1,11 @@
 """Column- and row-parallel linear layers with the collectives f, f̄, g and ḡ.
 
 The order is that of Megatron-LM's `LinearWithGradAccumulationAndAsyncCommunication`: without
-sequence parallelism the backward all-reduce hides behind the weight gradient; with it the
-all-gather that is redone hides behind the input gradient, and the reduce-scatter behind the
-weight gradient. The row-parallel collectives are exposed, and so is the column-parallel gather of
-the forward pass; userbuffers hide these too, behind chunks of their products
-(`blocks.userbuffers`). In fp8 (`workload.fp8`) the inputs of all
-products are cast, gathered in fp8 and saved in fp8.
+sequence parallelism, the backward all-reduce overlaps the weight gradient. With it, the second
+all-gather overlaps the input gradient, and the reduce-scatter overlaps the weight gradient.
+Row-parallel collectives and the column-parallel gather of the forward pass are exposed; userbuffers
+overlap them with chunks of their products (`blocks.userbuffers`). In fp8 (`workload.fp8`) the
+inputs of all products are cast, gathered and saved in fp8.
 """
 
 from __future__ import annotations
@@ -42,10 +41,14 @@ _STREAM = KernelFamily.STREAM
 
 @dataclass(frozen=True, slots=True)
 class LinearProducts:
-    """The three products of a weight of `inputs` × `outputs` elements on this rank.
+    """The three products of a linear layer on this rank.
 
-    `tokens` are the rows of its input: all of the microbatch unless given. `copies` is the number
-    of ranks that compute the same.
+    Args:
+        name, microbatch: of the layer.
+        inputs, outputs: sizes of the weight on this rank.
+        tokens: rows of the input; None for all tokens of the microbatch.
+        copies: ranks that compute the same product.
+        fp8: the recipe; None without fp8.
     """
 
     name: str
@@ -61,9 +64,9 @@ class LinearProducts:
         return self.microbatch.tokens if self.tokens is None else self.tokens
 
     def forward(self, saves: tuple[Tensor, ...], row_chunks: int = 1, column_chunks: int = 1) -> Op:
-        """Y = X A: tokens × inputs times inputs × outputs, or one of equal chunks of it.
+        """Return Y = X A, tokens × inputs times inputs × outputs, or one of its equal chunks.
 
-        X is saved, or a gathered copy of what is saved, so only Y exists beside saved tensors.
+        X is a saved tensor, or a gathered copy of one in the global buffer. So only Y counts.
         """
         rows, size = self._rows, self.microbatch.element_bytes
         held = size * rows * self.outputs
@@ -71,7 +74,7 @@ class LinearProducts:
         return Op(self.name, work, Phase.FORWARD, saves, holds_bytes=held, counts_saved=False)
 
     def input_gradient(self, row_chunks: int = 1) -> Op:
-        """dX = dY Aᵀ, or one of equal chunks of it."""
+        """Return dX = dY Aᵀ, or one of its equal chunks."""
         rows, size = self._rows, self.microbatch.element_bytes
         held = size * rows * (self.outputs + self.inputs)
         work = self._product(rows // row_chunks, self.inputs, self.outputs)
@@ -79,11 +82,11 @@ class LinearProducts:
         return Op(name, work, phase, holds_bytes=held, counts_saved=False)
 
     def weight_gradient(self, saved: tuple[Tensor, ...]) -> tuple[Op, ...]:
-        """dA += Xᵀ dY, accumulated into the gradient buffer by the product itself.
+        """Return dA += Xᵀ dY, which the product itself adds to the gradient buffer.
 
-        It runs when dX, as large as X, has just been computed. Unless the software stack fuses the
-        sum, the product writes a gradient in the compute type, which a kernel adds to the buffer if
-        gradients are added at all.
+        dX, as large as X, exists at the same time. If the software stack does not fuse the sum, the
+        product writes a gradient in the compute type, and a kernel adds it to the buffer, unless
+        each microbatch's gradients are reduced alone (`Microbatch.adds_gradients`).
         """
         batch, rows = self.microbatch, self._rows
         size, adds = batch.element_bytes, batch.adds_gradients
@@ -113,32 +116,24 @@ class LinearProducts:
         )
 
     def cast_weight(self, order: IssueOrder, phase: Phase = Phase.FORWARD) -> None:
-        """Make the copy in fp8 of the weight, if each use makes its own."""
+        """Issue the ops that make the fp8 copy of the weight for one product."""
         if self.fp8:
             number = self.inputs * self.outputs
             issue_weight_casts(order, self.microbatch, self.name, number, phase)
 
     def cast_input_again(self, order: IssueOrder) -> None:
-        """Make the copy in fp8 of the input that the weight gradient reads, if none is saved."""
+        """Issue the cast of the input for the weight gradient, if the input is saved in bf16."""
         if self.fp8:
             issue_casts_again(order, self.microbatch, self.name, self._rows * self.inputs)
 
     def _product(self, m: int, n: int, k: int) -> Gemm:
         given, dtype = self._operands
-        size = self.microbatch.element_bytes
-        return Gemm(
-            m,
-            n,
-            k,
-            element_bytes=given,
-            output_element_bytes=size,
-            copies=self.copies,
-            dtype=dtype,
-        )
+        sizes = given, self.microbatch.element_bytes
+        return Gemm(m, n, k, 1, *sizes, dtype=dtype, copies=self.copies)
 
     @property
     def _operands(self) -> tuple[int, ProductType]:
-        """Bytes of an element that products read, and its type."""
+        """Bytes of an operand's element, and its data type."""
         if self.fp8:
             return FP8_BYTES, self.fp8.dtype
         return self.microbatch.element_bytes, self.microbatch.dtype
@@ -159,20 +154,24 @@ def column_linear(
     in_fp8: bool = True,
     has_userbuffers: bool = True,
 ) -> Tensor:
-    """A linear layer whose weight is split by columns over the tensor-parallel ranks.
+    """Record a column-parallel linear layer: the weight is split by columns over the ranks.
 
     Args:
+        tape: of the block.
         x: this rank's tokens, of whole width.
         outputs: columns of the whole weight, a multiple of t.
-        name: of its products.
-        label: names the operators f and g before it; by default as the products.
+        name: name of its products.
+        label: name of the collectives f and g; `name` by default.
         bias: whether it has a bias.
-        skip_bias_add: leaves adding the bias to the kernel after it, as Megatron-LM's argument.
-        output_name: of the tensor that it returns: all tokens, outputs / t wide.
-        tied: the name under which another block holds the same weight.
-        holds_weight: whether no other product of the block has recorded the weight.
-        in_fp8: whether its products are in fp8, if those of linear layers are.
-        has_userbuffers: whether it is pipelined with its collectives, if linear layers are.
+        skip_bias_add: the next kernel adds the bias, as with Megatron-LM's argument.
+        output_name: name of the output.
+        tied: name of the weight if another block shares it.
+        holds_weight: whether to record the weight as a parameter.
+        in_fp8: whether its products are in fp8 if linear layers are.
+        has_userbuffers: whether it uses userbuffers if linear layers do.
+
+    Returns:
+        All tokens, outputs / t wide.
     """
     batch, label = tape.microbatch, label or name
     fp8 = recipe_or_none(batch) if in_fp8 else None
@@ -180,7 +179,7 @@ def column_linear(
     is_cast = x in tape.fp8_copies
     saved = _saved(tape, x, name) if fp8 else (x,)
     y = tape.tensor(output_name or f"{name} output", batch.tokens, products.outputs)
-    # The gradient of all rows of x, which userbuffers hold.
+    # Bytes of the gradient of all rows of x, which is in a userbuffer.
     whole_bytes = batch.tokens * x.width * batch.element_bytes
     may_pipeline = has_userbuffers and batch.sequence_parallel
 
@@ -241,10 +240,10 @@ def column_linear(
 def row_linear(
     tape: Tape, x: Tensor, name: str, label: str = "", *, bias: bool = True, output_name: str = ""
 ) -> Tensor:
-    """A linear layer back to the hidden size, whose weight is split by rows.
+    """Record a row-parallel linear layer to the hidden size: the weight is split by rows.
 
-    Its bias is added by the kernel after it. `label` names the operators f̄ and ḡ after it.
-    Returns this rank's tokens, of whole width.
+    The next kernel adds its bias. `label` names the collectives f̄ and ḡ. Returns this rank's
+    tokens, of whole width.
     """
     batch, label = tape.microbatch, label or name
     fp8 = recipe_or_none(batch)
@@ -265,7 +264,7 @@ def row_linear(
             chunk = products.forward(saved, column_chunks=NUM_SPLITS)
             work = Collective(kind, whole_bytes // NUM_SPLITS, batch.tensor)
             scatter = collective(f"{label} {operator}", work)
-            # Only this rank's rows of the sum are not in the buffer.
+            # The userbuffer contains everything except this rank's rows of the sum.
             held = {"holds_bytes": batch.local_bytes}
             multiply_scattered(order, chunk.replace(**held), scatter.replace(**held))
         else:
@@ -283,7 +282,7 @@ def row_linear(
         products.cast_weight(order, phase)
         pipelines = gathered and order.overlap.userbuffers
         transposes = gathered and fp8 and fp8.transposes
-        # Of the gathered gradient all but this rank's rows.
+        # Bytes of the gathered gradient without this rank's rows.
         buffered_bytes = num_bytes * (batch.tensor.num_ranks - 1) // batch.tensor.num_ranks
         work = Collective(CollectiveKind.ALL_GATHER, num_bytes, batch.tensor)
         if pipelines:
@@ -313,10 +312,10 @@ def row_linear(
 
 
 def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
-    """A linear layer whose weight is whole on every tensor-parallel rank; it has no bias.
+    """Record a linear layer without bias that is replicated on the tensor-parallel ranks.
 
-    Each rank computes the rows of its input: under sequence parallelism its own tokens, whose
-    weight gradient is a partial sum, else all tokens as every other rank. Nothing is communicated.
+    Under sequence parallelism each rank computes its own tokens, and its weight gradient is a
+    partial sum. Otherwise all ranks compute all tokens. There is no communication.
     """
     batch = tape.microbatch
     fp8 = recipe_or_none(batch)
@@ -352,7 +351,7 @@ def replicated_linear(tape: Tape, x: Tensor, outputs: int, name: str) -> Tensor:
 
 
 def bias_gradient(name: str, read_bytes: int, write_bytes: int) -> Op:
-    """Sum of the output gradient over its tokens (`grad_output.sum(dim=0)`)."""
+    """Return the kernel that sums the output gradient over tokens (`grad_output.sum(dim=0)`)."""
     return elementwise(f"{name} bias gradient", read_bytes, write_bytes, Phase.WEIGHT_GRADIENT)
 
 
@@ -365,15 +364,14 @@ def _parameters(
 
 
 def _saved(tape: Tape, x: Tensor, name: str) -> tuple[Tensor, ...]:
-    """What products in fp8 read and save of an input: the copies that it was cast to before, or
-    those that the products' own cast writes; it itself if it is saved in bf16."""
+    """Return the saved fp8 copies of an input, or the input itself if the recipe saves bf16."""
     if recipe_of(tape.microbatch).saves_bf16:
         return (x,)
     return tape.fp8_copies.get(x) or fp8_tensors(tape, f"{name} input in fp8", x.rows, x.width)
 
 
 def _gather(products: LinearProducts, name: str, phase: Phase, *, extra: bool = False) -> Op:
-    """All tokens of an input that is split over the ranks, into the framework's buffer."""
+    """Return the all-gather of an input into the framework's global buffer."""
     work = _gathered(products)
     return collective(name, work, phase, buffer_bytes=work.array_bytes, is_extra=extra)
 

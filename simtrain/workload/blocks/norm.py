@@ -11,7 +11,7 @@ from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import KernelFamily
 
 _PARAMETERS = {"layer_norm": 2, "rms_norm": 1}
-"""Vectors as wide as the input: a weight, and of layer norm a bias."""
+"""Number of parameter vectors: a weight, and for layer norm a bias."""
 
 
 def norm(
@@ -22,10 +22,15 @@ def norm(
     *,
     feeds_products: bool = False,
 ) -> Tensor:
-    """A norm that saves its input.
+    """Record a norm, which saves its input.
 
-    `feeds_products`: only products of linear layers read its output. If they are in fp8, the norm
-    casts it (Transformer Engine's LayerNormLinear).
+    Args:
+        tape: the tape of the block.
+        x: this rank's tokens.
+        name: name of its kernels.
+        kind: layer norm or RMS norm.
+        feeds_products: only linear layers read the output. In fp8, the norm then casts its output
+            (Transformer Engine's LayerNormLinear).
     """
     y, size = tape.tensor(f"{name} output", x.rows, x.width), x.num_bytes
     weight = (Parameter(norm_parameters(kind, x.width), is_whole=True),)
@@ -68,11 +73,11 @@ def _casting_norm(tape: Tape, x: Tensor, y: Tensor, name: str, kind: Normalizati
 
 
 def _gradient(name: str, x: Tensor, kind: Normalization) -> Op:
-    """The kernel of the input's gradient, which the weight's is part of."""
+    """Return the kernel that computes the gradients of the input and of the weight."""
     size, phase, family = x.num_bytes, Phase.INPUT_GRADIENT, KernelFamily(kind)
     return elementwise(f"{name} gradient", 2 * size, size, phase, reads=(x,), family=family)
 
 
 def norm_parameters(kind: Normalization, width: int) -> int:
-    """Parameters of a norm over `width` numbers."""
+    """Return the number of parameters of a norm over `width` channels."""
     return _PARAMETERS[kind] * width

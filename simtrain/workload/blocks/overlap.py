@@ -1,4 +1,4 @@
-"""Collectives with independent kernels beside them, forward and backward."""
+"""Collectives that overlap independent kernels, forward and backward."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ Record = Callable[[], tuple[Tensor, ...]]
 def overlap_exchange(
     tape: Tape, exchange: Record, compute: Record, name: str
 ) -> tuple[Tensor, ...]:
-    """Record an exchange and kernels that do not need it, as one node.
+    """Record an exchange and kernels that do not depend on it, as one node.
 
-    The collectives start first, the kernels run, and then the collectives are waited for; backward
-    too. They run at the same time if the overlap policy hides their collectives.
+    In each direction, the collectives are launched, the kernels run, and the next op waits for the
+    collectives. They overlap if the overlap policy makes the collectives asynchronous.
 
     Args:
-        tape: the block's.
-        exchange: records collectives and nothing else; each has one input.
-        compute: records a chain of nodes, each of which takes what the one before it gives.
-        name: of the node.
+        tape: the tape of the block.
+        exchange: records only collectives, with one input each.
+        compute: records a chain of nodes, each of which reads the output of the previous one.
+        name: name of the node.
 
-    Returns the outputs of the exchange, then those of the chain.
+    Returns:
+        The outputs of the exchange, then the outputs of the chain.
     """
     with tape.new_nodes() as exchanges:
         exchanged = exchange()

@@ -1,7 +1,7 @@
-"""The router: which experts each token goes to, and with which probability.
+"""The router: chooses the experts of each token, and their probabilities.
 
-Source: Megatron-LM's `TopKRouter` (core/transformer/moe/router.py) with the softmax of the chosen
-experts and the auxiliary loss that balances their load.
+Source: Megatron-LM's `TopKRouter` (core/transformer/moe/router.py) with a softmax over the chosen
+experts and the auxiliary load-balancing loss.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simtrain.workload.tape import Parameter, Tape
 from simtrain.workload.work import FP32_BYTES, Gemm
 
 INDEX_BYTES = 8
-"""Of an int64, which indices are."""
+"""Bytes of an index (int64)."""
 _MAP_BYTES = 1
 
 

@@ -1,4 +1,4 @@
-"""Embedding and cross entropy, whose vocabulary is split over the tensor-parallel ranks.
+"""Embedding and cross entropy, with a vocabulary split over the tensor-parallel ranks.
 
 Sources: Megatron-LM's `VocabParallelEmbedding` and `Embedding` (each rank looks up its own part of
 the vocabulary, zeroes the rest, and the parts are summed) and `vocab_parallel_cross_entropy`, whose
@@ -15,11 +15,10 @@ from simtrain.workload.work import FP32_BYTES, Collective, CollectiveKind, Kerne
 
 
 def look_up(tape: Tape, vocab: int, *, tied: str = "") -> Tensor:
-    """Rows of the word embeddings.
+    """Record the lookup of word embeddings.
 
-    The table is no linear layer, so its gradient is not accumulated by a matrix product: it is
-    scattered into a zeroed table in the compute type, and added to the gradient buffer by a kernel
-    of its own.
+    The gradient of the table is not a matrix product. It is scattered into a zeroed table in the
+    compute type, which another kernel adds to the gradient buffer.
     """
     batch = tape.microbatch
     elements = vocab // batch.tensor.num_ranks * batch.hidden
@@ -66,7 +65,7 @@ def _table_gradient(batch: Microbatch, elements: int) -> tuple[Op, ...]:
 
 
 def positions(tape: Tape, x: Tensor) -> Tensor:
-    """Position embeddings, added to the rows of `x`."""
+    """Record the sum of `x` and learned position embeddings."""
     y = tape.tensor("embedding output", x.rows, x.width)
     op = elementwise("position embedding", 2 * x.num_bytes, y.num_bytes)
     table = Parameter(tape.microbatch.whole_length * x.width)
@@ -75,11 +74,10 @@ def positions(tape: Tape, x: Tensor) -> Tensor:
 
 
 def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
-    """The loss; logits stay in the compute type and in fp32 until it is there.
+    """Record the loss. Logits exist in the compute type and in fp32 until it is computed.
 
-    `in_place` says whether the maximum is subtracted within the fp32 logits, or into a copy. Logits
-    that are fp32 already are not converted. A software stack with a fused kernel keeps the compute
-    type alone.
+    With `in_place`, the maximum is subtracted in place, otherwise into a copy of the fp32 logits.
+    fp32 logits are not converted. A software stack with a fused kernel has no fp32 logits.
     """
     batch = tape.microbatch
     if batch.kernels.fused_cross_entropy:
@@ -114,7 +112,7 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
 
     def backward(order: IssueOrder) -> None:
         phase = Phase.INPUT_GRADIENT
-        # The gradient overwrites the softmax that it is computed from.
+        # The gradient overwrites the softmax.
         reads = (kept,) if is_fp32 else ()
         name = "cross entropy gradient"
         sizes = fp32, fp32
@@ -127,10 +125,10 @@ def cross_entropy(tape: Tape, logits: Tensor, *, in_place: bool = True) -> None:
 
 
 def _fused_cross_entropy(tape: Tape, logits: Tensor) -> None:
-    """One pass for maximum, target and sum, and one that writes the gradient over the logits.
+    """Record a kernel for maximum, target and sum, and one that overwrites logits by gradients.
 
-    As Transformer Engine's Triton kernels (pytorch/triton/cross_entropy.py): each rank gathers
-    three fp32 numbers a token, and the backward pass scales the gradient by that of the loss.
+    Source: Transformer Engine's Triton kernels (pytorch/triton/cross_entropy.py). Ranks gather
+    three fp32 numbers per token. The backward pass multiplies by the gradient of the loss.
     """
     batch, size = tape.microbatch, logits.num_bytes
     kept = tape.tensor("logits gradient", logits.rows, logits.width)
@@ -153,6 +151,6 @@ def _fused_cross_entropy(tape: Tape, logits: Tensor) -> None:
 
 
 def _token_sum(batch: Microbatch, name: str) -> Op:
-    """An all-reduce of one fp32 number a token."""
+    """Return an all-reduce of one fp32 number per token."""
     work = Collective(CollectiveKind.ALL_REDUCE, batch.tokens * FP32_BYTES, batch.tensor)
     return collective(name, work)
