@@ -1,4 +1,4 @@
-"""Scenarios from other programs' files: of Megatron-LM, Hugging Face and torchtitan."""
+"""Import scenarios from Megatron-LM arguments, Hugging Face configs and torchtitan jobs."""
 
 from simtrain.importing.hugging_face import import_hugging_face
 from simtrain.importing.megatron import import_megatron

@@ -1,4 +1,4 @@
-"""An imported scenario in the making: its fields, where each came from, and its text."""
+"""A draft of an imported scenario: its fields, the source of each field, and its file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from simtrain.strict_yaml import (
     with_value,
 )
 
-DEFAULT = "default: the source does not say"
-"""The comment of a value that nobody wrote."""
+DEFAULT = "default: not in the source"
+"""The comment of a value that the source does not contain."""
 
 _WIDTH = 100
 _COMMENTS_AT = 34
@@ -29,12 +29,16 @@ _COMMENTS_AT = 34
 
 @dataclass
 class Draft:
-    """The fields that were found so far.
+    """A scenario during its import.
 
-    file: the file that is imported.
-    what: its kind, such as "Megatron-LM's arguments".
-    overrides: as --set gives them.
-    notes: what the source has that is not modelled, and what it would change, a sentence each.
+    Args:
+        file: the imported file.
+        what: its kind, such as "Megatron-LM's arguments".
+        overrides: assignments of --set.
+        data: the fields, as nested sections.
+        comments: the comment of each field, by its path.
+        places: the position of each field in the source, by its path.
+        notes: one sentence for each setting that is not modelled, with its effect.
     """
 
     file: str
@@ -46,7 +50,7 @@ class Draft:
     notes: list[str] = field(default_factory=list)
 
     def set(self, name: str, value: Any, comment: str, place: Location | None = None) -> None:
-        """Set a field by its dotted name; the comment says where its value comes from."""
+        """Set a field by its dotted name, with a comment on the source of the value."""
         path = _path(name)
         self.data = with_value(self.data, path, value, place)
         self.comments[path] = comment
@@ -55,27 +59,27 @@ class Draft:
                 self.places.setdefault(path[:length], place)
 
     def append(self, name: str, comment: str) -> None:
-        """Add to the comment of a field."""
+        """Append text to the comment of a field."""
         self.comments[_path(name)] += f": {comment}"
 
     def override(self, name: str) -> int | None:
-        """The number that --set gives a field, from which other values follow."""
+        """Return the integer that --set assigns to a field, or None."""
         values = [one.partition("=")[2] for one in self.overrides if path_of(one) == _path(name)]
         return int(values[-1]) if values and values[-1].strip().isdecimal() else None
 
     def note(self, source: str, text: str, place: Location | None = None) -> None:
-        """Note what is not modelled: where it stands, and what it would change."""
+        """Add a note about a setting that is not modelled: its place and its effect."""
         line = f", line {place.line}" if place and place.line else ""
         self.notes.append(f"{source}{line}: {text}")
 
     def finished(self, required: dict[str, str]) -> tuple[Scenario, str]:
-        """The scenario with overrides, checked by every rule, and its file.
+        """Return the scenario after overrides and checks, and the text of its file.
 
         Args:
-            required: fields that have no default, and what the source would give them with.
+            required: fields without a default, each with its name in the source.
 
         Raises:
-            InputError: a missing or wrong value, or a combination that the framework refuses.
+            InputError: missing or wrong values, or combinations that the framework refuses.
         """
         document = Document(self.data, Positions(self.places, self.places))
         for override in self.overrides:
@@ -92,7 +96,7 @@ class Draft:
                 "E873",
                 f"{source} is missing",
                 Location(self.file),
-                fix=f"give {source}, or --set {name}=...",
+                fix=f"add {source}, or --set {name}=...",
             )
             for name, source in required.items()
             if name not in written
@@ -106,7 +110,7 @@ class Draft:
     def _text(self, data: dict[str, Any]) -> str:
         lines = [f"# Imported by simtrain from {self.what}."]
         if self.notes:
-            lines.append("# Not modelled, and what it changes:")
+            lines.append("# Settings that are not modelled, with their effect:")
             for note in self.notes:
                 lines += textwrap.wrap(
                     note,
@@ -135,13 +139,13 @@ class Draft:
 
 
 def padded_vocabulary(tokens: int, unit: int) -> tuple[int, str]:
-    """The vocabulary as Megatron-LM pads it, to a multiple of `unit`, and a comment."""
+    """Return the vocabulary padded to a multiple of `unit`, as in Megatron-LM, and a comment."""
     padded = -(-tokens // unit) * unit
     return padded, f"{tokens} tokens, padded" if padded > tokens else f"{tokens} tokens"
 
 
 def set_counts(draft: Draft) -> None:
-    """Set the split and the batch where a source has a model alone."""
+    """Set parallelism and batch to defaults, for a source that only describes a model."""
     for name in ("tensor", "pipeline", "data"):
         draft.set(f"parallelism.{name}", draft.override(f"parallelism.{name}") or 1, DEFAULT)
     micro = draft.override("batch.micro") or 1
@@ -155,7 +159,7 @@ def _path(name: str) -> tuple[str, ...]:
 
 
 def _as_yaml(value: Any) -> str:
-    """A value as YAML reads it again."""
+    """Format a value as YAML."""
     if isinstance(value, str):
         is_plain = value.replace("_", "").replace("-", "").isalnum() and not value[0].isdigit()
         quoted = value.replace("\\", "\\\\").replace('"', '\\"')

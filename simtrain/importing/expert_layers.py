@@ -1,4 +1,4 @@
-"""Which layers have experts or attend to all tokens, as a scenario's fields say it."""
+"""Convert patterns of layers (with experts, with a window) to the fields of a scenario."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 
 def dense_and_frequency(has_experts: Sequence[bool]) -> tuple[int, int] | None:
-    """The dense layers at the start, and of which number a layer with experts is a multiple.
+    """Return first_dense_layers and layer_frequency of a pattern of layers.
 
     Args:
-        has_experts: of each layer.
+        has_experts: for each layer, whether it has experts.
 
-    Returns None if no two such numbers describe these layers.
+    Returns None if these two numbers cannot describe the pattern.
     """
     numbers = range(len(has_experts))
     first = next((number for number in numbers if has_experts[number]), None)
@@ -26,12 +26,12 @@ def dense_and_frequency(has_experts: Sequence[bool]) -> tuple[int, int] | None:
 
 
 def full_attention_every(has_window: Sequence[bool]) -> int | None:
-    """The number whose multiples, counted from 1, are the layers without an attention window.
+    """Return n if exactly every nth layer, counted from 1, has no attention window.
 
     Args:
-        has_window: of each layer; some have one and some have none.
+        has_window: for each layer, whether it has a window; at least one of each kind.
 
-    Returns None if there is no such number.
+    Returns None if there is no such n.
     """
     every = has_window.index(False) + 1
     expected = [number % every != 0 for number in range(1, len(has_window) + 1)]

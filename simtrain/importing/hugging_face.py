@@ -1,4 +1,4 @@
-"""From Hugging Face's config.json to a scenario."""
+"""Import the config.json of a Hugging Face model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ _DTYPES = {"bfloat16": "bf16", "float16": "fp16"}
 
 
 def import_hugging_face(file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
-    """The scenario of a config.json, and the text of its file.
+    """Import a config.json; return the scenario and the text of its file.
 
     Args:
-        file: the config.
+        file: path of the config.json.
         overrides: fields to set, such as "parallelism.tensor=8".
 
     Raises:
-        InputError: what cannot be read; other model types; unknown keys; values that no scenario
-            can have.
+        InputError: unreadable files, unsupported model types, unknown keys and invalid values.
     """
-    # JSON is YAML, whose reader knows lines.
+    # JSON is YAML, and the YAML reader keeps line numbers.
     document = load_document(file)
     mapping = _Mapping(document, _family(document, file), file, tuple(overrides))
     return mapping.draft.finished(mapping.required)
@@ -46,18 +45,20 @@ def _family(document: Document, file: str) -> Family:
         return FAMILIES[kind]
     place = document.positions.of_value(("model_type",)) or Location(file)
     keys = [key for key in document.data if key in NOT_MODELLED]
-    has = f"; not modelled of it: {', '.join(keys)}" if keys else ""
+    has = f"; it has keys that are not modelled: {', '.join(keys)}" if keys else ""
     raise InputError.of(
         "E877",
-        f'model_type is "{kind}", which cannot be imported{has}' if kind else "no model_type",
+        f'model_type is "{kind}", which cannot be imported{has}'
+        if kind
+        else "model_type is missing",
         place,
-        f"{did_you_mean(str(kind), FAMILIES)}These can be: {', '.join(FAMILIES)}",
-        "a model that was taken for another would have another time and memory",
+        f"{did_you_mean(str(kind), FAMILIES)}Supported types: {', '.join(FAMILIES)}",
+        "importing it as another type would give a wrong time and memory",
     )
 
 
 class _Mapping:
-    """The fields of a scenario from the keys of a config."""
+    """Maps the keys of a config to the fields of a scenario."""
 
     def __init__(
         self, document: Document, family: Family, file: str, overrides: tuple[str, ...]
@@ -81,7 +82,7 @@ class _Mapping:
         else:
             self.draft.set("precision.compute", "bf16", DEFAULT)
         if dtype == "fp16" and "experts" in self.draft.data["model"]:
-            comment = "fp16 is not modelled of a router"
+            comment = "a router in fp16 is not modelled"
             self.draft.set("model.experts.router_dtype", "fp32", comment)
         self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
         self._notes()
@@ -91,10 +92,10 @@ class _Mapping:
         problems = [
             Problem(
                 "E871",
-                f'"{key}" is no known key of this model\'s config',
+                f'"{key}" is not a known key of this model\'s config',
                 self.document.positions.of_key((key,)),
-                reason="a key that was ignored could change the time or the memory",
-                fix=f"{did_you_mean(key, sorted(known))}Remove it if it changes neither time nor "
+                reason="an ignored key could change the time or the memory",
+                fix=f"{did_you_mean(key, sorted(known))}Remove it if it affects neither time nor "
                 "memory",
             )
             for key in self.document.data
@@ -104,12 +105,12 @@ class _Mapping:
             raise InputError(problems)
 
     def key(self, field: str) -> str | None:
-        """The key that gives a field, if the config has it."""
+        """Return the key of the config that sets a field, or None."""
         keys = (key for key, mapped in self.family.mapped.items() if mapped == field)
         return next((key for key in keys if self.document.data.get(key) is not None), None)
 
     def value(self, field: str) -> Any:
-        """The value of a field's key, or the default of the family."""
+        """Return the value of a field's key, or the default of the family."""
         if key := self.key(field):
             return self.document.data[key]
         keys = (key for key, mapped in self.family.mapped.items() if mapped == field)
@@ -118,7 +119,7 @@ class _Mapping:
         )
 
     def set(self, field: str, value: Any, otherwise: str = "default of transformers") -> None:
-        """Set a field with the line of its key."""
+        """Set a field, with its key and line as comment."""
         key = self.key(field)
         place = self.document.positions.of_value((key,)) if key else None
         line = f", line {place.line}" if place else ""
@@ -132,14 +133,14 @@ class _Mapping:
         self._attention()
         hidden = self.value("model.hidden_size")
         if not self._set_experts():
-            pass  # No layer has an MLP.
+            pass  # Every layer has experts instead of an MLP.
         elif (ffn := self.value("model.ffn_hidden_size")) is not None:
             self.set("model.ffn_hidden_size", ffn)
         elif isinstance(hidden, int):
             self.draft.set("model.ffn_hidden_size", 4 * hidden, "default of transformers: 4 h")
         if (length := self.value("model.seq_length")) is not None:
             self.set("model.seq_length", length)
-            self.draft.append("model.seq_length", "the longest that the model takes")
+            self.draft.append("model.seq_length", "the longest sequence of the model")
         self.set("model.tied_embeddings", self.value("model.tied_embeddings"))
         self._activation()
         attention = self.document.data.get("attention_bias")
@@ -151,20 +152,20 @@ class _Mapping:
             fixed["biases"] = bool(attention and (mlp or fixed["biases"]))
         if bool(attention) != bool(mlp) and not fixed["biases"]:
             kind = "attention" if attention else "MLP"
-            self.draft.note(f"biases of the {kind} alone", "some more elementwise work")
+            self.draft.note(f"biases only in the {kind}", "slightly more elementwise work")
         for name, value in fixed.items():
-            self.set(f"model.{name}", value, f"as all of {self.document.data['model_type']}")
+            self.set(f"model.{name}", value, f"as all models of {self.document.data['model_type']}")
         for name in ("hidden_dropout", "attention_dropout"):
             dropout = self.value(f"model.{name}")
             self.set(f"model.{name}", float(dropout or 0))
 
     def _set_experts(self) -> bool:
-        """Set the experts, if there are any; whether some layer has an MLP instead."""
+        """Set the experts, if any; return whether at least one layer has an MLP instead."""
         data, kind = self.document.data, self.document.data["model_type"]
         names = ("num", "top_k", "ffn_hidden_size", "shared_ffn_hidden_size")
         values = {name: self.value(f"model.experts.{name}") for name in names}
         key = self.keys.get("model.experts.num")
-        # Configs of dense models of these families write null or 0.
+        # Configs of dense models in these families have null or 0.
         if key is None or not data.get(key, values["num"]):
             return True
         shared = values["shared_ffn_hidden_size"]
@@ -174,12 +175,12 @@ class _Mapping:
             if value is not None:
                 self.set(f"model.experts.{name}", value)
         if kind == "qwen2_moe" and shared:
-            self.draft.set("model.experts.shared_gate", True, f"as all of {kind}")
+            self.draft.set("model.experts.shared_gate", True, f"as all models of {kind}")
         self.required["model.experts.top_k"] = f'"{self.keys["model.experts.top_k"]}"'
         return self._set_layers_of_experts()
 
     def _set_layers_of_experts(self) -> bool:
-        """Set which layers have experts; whether some have not."""
+        """Set which layers have experts; return whether at least one has none."""
         dense = self.value("model.experts.first_dense_layers") or 0
         frequency = self.value("model.experts.layer_frequency") or 1
         if "decoder_sparse_step" in self.family.mapped:
@@ -191,10 +192,10 @@ class _Mapping:
         return bool(changed)
 
     def _layers_of_qwen(self, dense: Any, step: Any) -> tuple[int, int]:
-        """Dense layers at the start, and every which of the others has experts.
+        """Return first_dense_layers and layer_frequency of Qwen's keys.
 
-        Layers of these numbers have none, and of the others those before a multiple of the step
-        have some (modeling_qwen3_moe.py).
+        A layer has experts if its index is not in mlp_only_layers and its index plus 1 is a
+        multiple of decoder_sparse_step (modeling_qwen3_moe.py).
         """
         layers = self.value("model.num_layers")
         if not (isinstance(layers, int) and isinstance(dense, list) and isinstance(step, int)):
@@ -211,13 +212,14 @@ class _Mapping:
                 "E878",
                 f"{keys[0]} is {as_scalar(self.document.data[keys[0]])}, which is not modelled",
                 self.document.positions.of_value((keys[0],)),
-                "write the first layers, or none, as mlp_only_layers, and 1 as decoder_sparse_step",
-                "dense layers come first, and then every layer or every nth one has experts",
+                "write mlp_only_layers: the first layers, or []; write decoder_sparse_step: 1",
+                "only models that start with dense layers, followed by experts in every layer or "
+                "every nth layer, are modelled",
             )
         return found
 
     def _attention(self) -> None:
-        """Heads, latents, windows, and what follows attention."""
+        """Set heads, latent attention, windows and multi-token prediction."""
         data = self.document.data
         is_latent = "kv_lora_rank" in self.family.mapped
         names = LATENT_FIELDS if is_latent else ("num_query_groups", "kv_channels")
@@ -241,13 +243,13 @@ class _Mapping:
         kinds = data.get("layer_types")
         known = {"full_attention", "sliding_attention"}
         if others := {*kinds} - known if isinstance(kinds, list) else set():
-            text = "layers that differ from each other"
+            text = "layers of different kinds"
             self.draft.note(f"{sorted(others)[0]} in layer_types", text, self._place("layer_types"))
         if modules := self.value("model.mtp_num_layers"):
             self.set("model.mtp_num_layers", modules)
 
     def _window(self, window: Any) -> None:
-        """Set the window, and the layers that have none."""
+        """Set the window, and the layers without a window."""
         every = self.value("model.full_attention_every")
         if isinstance(every, list):
             has_window = [one == "sliding_attention" for one in every]
@@ -255,7 +257,7 @@ class _Mapping:
                 return
             every = None if all(has_window) else full_attention_every(has_window)
             if every is None and not all(has_window):
-                text = "here all layers have a window: less work in the attention core"
+                text = "the scenario has a window in every layer: less work in core attention"
                 self.draft.note("full_attention in layer_types", text, self._place("layer_types"))
         self.set("model.attention_window", window)
         if isinstance(every, int) and every <= (self.value("model.num_layers") or every):
@@ -265,7 +267,7 @@ class _Mapping:
         return self.document.positions.of_key((key,))
 
     def _falcon(self) -> None:
-        """Groups and norms, which follow from three switches."""
+        """Set query groups and norms of Falcon, which depend on three keys."""
         data = self.document.data
         is_new = bool(data.get("new_decoder_architecture"))
         if is_new or data.get("multi_query") is False:

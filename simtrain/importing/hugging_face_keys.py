@@ -1,7 +1,7 @@
-"""What the keys of Hugging Face's config.json are to a scenario, by model type.
+"""Keys of Hugging Face's config.json by model type: mapped, without effect, or not modelled.
 
-Source: the configuration classes of transformers (models/*/configuration_*.py), whose defaults
-stand here where a config may leave a key out.
+Source: the configuration classes of transformers (models/*/configuration_*.py), including the
+defaults of optional keys.
 """
 
 from __future__ import annotations
@@ -106,9 +106,10 @@ _MAPPED_FALCON = {
 class Family:
     """The models of one `model_type`.
 
-    defaults: of keys that a config may leave out.
-    fixed: fields of the model that all of the family have.
-    mapped: the field of each key.
+    Args:
+        defaults: default values of optional keys.
+        fixed: fields of `model` that all models of the family share.
+        mapped: the field that each key sets.
     """
 
     defaults: dict[str, Any]
@@ -174,7 +175,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "cohere": Family(
         {"tie_word_embeddings": True, "hidden_act": "silu"},
-        # Its layer norms have no bias: as many parameters and bytes as RMS norms.
+        # Its layer norms have no bias, and thus the parameters and bytes of RMS norms.
         _GATED | {"parallel_attention_mlp": "one_norm"},
     ),
     "mixtral": Family(
@@ -218,16 +219,18 @@ _GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 GATED_ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", **dict.fromkeys(_GELUS, "geglu")}
 PLAIN_ACTIVATIONS = {**dict.fromkeys(_GELUS, "gelu"), "relu2": "squared_relu"}
 
-_SCORES = "a few kernels over a number for each token and expert"
+_SCORES = "a few kernels over one number per token and expert"
 NOT_MODELLED: dict[str, Effect] = {
-    "scoring_func": Effect(f"another score than a softmax: {_SCORES}", ("softmax",)),
-    "topk_method": Effect(f"groups of experts, or a bias: {_SCORES}", ("greedy",)),
-    "router_jitter_noise": Effect("the router's input is multiplied by noise", ("0.0", "0")),
-    "alibi": Effect("a bias of relative positions"),
-    "bias": Effect("biases of all products: some more elementwise work"),
-    "use_qk_norm": Effect("norms of queries and keys: some more elementwise work"),
-    "rotary_pct": Effect("fewer channels are rotated", ("1.0", "1")),
-    "partial_rotary_factor": Effect("fewer channels are rotated", ("1.0", "1")),
+    "scoring_func": Effect(f"a score other than softmax: {_SCORES}", ("softmax",)),
+    "topk_method": Effect(f"expert groups or a bias in routing: {_SCORES}", ("greedy",)),
+    "router_jitter_noise": Effect(
+        "one more kernel, which multiplies the router's input by noise", ("0.0", "0")
+    ),
+    "alibi": Effect("a bias by relative position in attention"),
+    "bias": Effect("biases in all linear layers: slightly more elementwise work"),
+    "use_qk_norm": Effect("norms of queries and keys: slightly more elementwise work"),
+    "rotary_pct": Effect("the rotary embedding rotates fewer channels", ("1.0", "1")),
+    "partial_rotary_factor": Effect("the rotary embedding rotates fewer channels", ("1.0", "1")),
     "add_cross_attention": Effect("attention to an encoder"),
     "quantization_config": Effect("quantized weights"),
 }

@@ -1,6 +1,6 @@
-"""From the arguments of Megatron-LM to a scenario.
+"""Import the arguments of Megatron-LM.
 
-Defaults are those of Megatron-LM's arguments.py and transformer_config.py.
+Defaults follow Megatron-LM's arguments.py and transformer_config.py.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
 _POSITIONS = {"learned_absolute": "learned", "rope": "rope", "none": "none"}
 _BACKENDS = {"auto": "fused", "flash": "fused", "fused": "fused", "unfused": "unfused"}
 _BACKENDS["local"] = "unfused"
-# The vocabulary of GPT-2, which GPT2BPETokenizer reads from its files.
+# The vocabulary in the files of GPT2BPETokenizer.
 _GPT2_TOKENS = 50257
 
 
 def import_megatron(text_or_file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
-    """The scenario of Megatron-LM's arguments, and the text of its file.
+    """Import Megatron-LM's arguments; return the scenario and the text of its file.
 
     Args:
-        text_or_file: the arguments, or a file with them, a shell script or a log.
+        text_or_file: the arguments, or the path of an argument file, a shell script or a log.
         overrides: fields to set, such as "cluster=h100_sxm".
 
     Raises:
-        InputError: what cannot be read; unknown arguments; values and combinations that
+        InputError: unreadable sources, unknown arguments, and values and combinations that
             Megatron-LM refuses.
     """
     mapping = _Mapping(read_source(text_or_file), tuple(overrides))
@@ -58,7 +58,7 @@ def import_megatron(text_or_file: str, overrides: Iterable[str] = ()) -> tuple[S
 
 
 class _Mapping(Reader):
-    """The fields of a scenario, section by section, from the arguments that were given."""
+    """Maps arguments to the fields of a scenario, section by section."""
 
     def __init__(self, source: Source, overrides: tuple[str, ...]) -> None:
         super().__init__(source)
@@ -85,7 +85,7 @@ class _Mapping(Reader):
         if self.given("fp8"):
             needs_blackwell = self.draft.data["precision"].get("fp8_recipe") == "mxfp8"
             cluster, gpu = ("b200_sxm", "a B200") if needs_blackwell else ("h100_sxm", "an H100")
-            comment = f"fp8 needs {gpu} or a later GPU; the source does not say which"
+            comment = f"fp8 needs {gpu} or a later GPU; the GPU is not in the source"
             self.draft.set("cluster", cluster, comment)
         else:
             self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
@@ -95,7 +95,7 @@ class _Mapping(Reader):
         return self.draft.override(field) or self.integer(name) or 1
 
     def set(self, field: str, value: object, *names: str, otherwise: str = "") -> None:
-        """Set a field that follows from arguments."""
+        """Set a field from arguments, with their names and lines as comment."""
         comment = self.origin(*names, otherwise=otherwise or "default of Megatron-LM")
         self.draft.set(field, value, comment, self.place(*names))
 
@@ -120,12 +120,12 @@ class _Mapping(Reader):
         if ffn := self.integer("ffn_hidden_size"):
             set_mlp(self, ffn, self.origin("ffn_hidden_size"))
         elif hidden is not None:
-            # Rounded to 64 as in arguments.py, so that a gated MLP is as large as a plain one.
+            # As in arguments.py: about as many parameters as a plain MLP, in multiples of 64.
             ffn = int((4 * hidden * 2 / 3) / 64) * 64 if swiglu else 4 * hidden
             set_mlp(
                 self,
                 ffn,
-                "default with --swiglu: 8/3 h, in whole 64s" if swiglu else "default: 4 h",
+                "default with --swiglu: 8/3 h, rounded down to 64" if swiglu else "default: 4 h",
             )
         if seq_length := self.integer("seq_length") or self.integer("encoder_seq_length"):
             self.set("model.seq_length", seq_length, self.first_given("seq_length"))
@@ -151,23 +151,25 @@ class _Mapping(Reader):
             self.set(f"model.{name}", 0.1 if dropout is None else dropout, name)
 
     def _vocabulary(self) -> None:
-        """The vocabulary as Megatron-LM pads it: a multiple of 128 x tensor parallelism."""
+        """Set the vocabulary, padded to a multiple of 128 x tensor as in Megatron-LM."""
         if padded := self.integer("padded_vocab_size"):
             self.set("model.vocab_size", padded, "padded_vocab_size")
             return
         tokens = self.integer("vocab_size")
         tokenizer = self.given("tokenizer_type")
-        # pretrain_gpt.py takes GPT-2's tokenizer unless another one is given.
+        # GPT-2's tokenizer is the default of pretrain_gpt.py.
         kind = tokenizer.value if tokenizer else "GPT2BPETokenizer"
         if tokens is None and kind != "GPT2BPETokenizer":
-            text = "the size of the tokenizer's vocabulary is not in the source"
-            self.draft.note(kind, f"{text}: 51200 stands for it", self.place("tokenizer_type"))
+            text = (
+                "the vocabulary size of the tokenizer is not in the source: the scenario has 51200"
+            )
+            self.draft.note(kind, text, self.place("tokenizer_type"))
             self.draft.set("model.vocab_size", 51200, DEFAULT)
             return
         if tokens is None:
             tokens = _GPT2_TOKENS
         elif kind == "NullTokenizer":
-            tokens += 1  # The end of a document (_NullTokenizer in tokenizer.py).
+            tokens += 1  # The end-of-document token (_NullTokenizer in tokenizer.py).
         unit = (self.integer("make_vocab_size_divisible_by") or 128) * self.tensor
         names = ("vocab_size", "tokenizer_type", "make_vocab_size_divisible_by")
         padded, comment = padded_vocabulary(tokens, unit)
@@ -178,15 +180,15 @@ class _Mapping(Reader):
         self.set("parallelism.tensor", self.tensor, "tensor_model_parallel_size")
         sequence = self.flag("sequence_parallel")
         if sequence and self.tensor == 1:
-            comment = "Megatron-LM drops --sequence-parallel on one rank"
+            comment = "Megatron-LM ignores --sequence-parallel without tensor parallelism"
             self.draft.set("parallelism.sequence_parallel", False, comment)
         else:
             self.set("parallelism.sequence_parallel", sequence, "sequence_parallel")
         self.set("parallelism.pipeline", self.pipeline, "pipeline_model_parallel_size")
         if self.context > 1:
             self._context()
-        # Since 2023 every rank sends the whole output (p2p_communication.py); a flag of before is
-        # printed by older versions, or was switched off.
+        # Since 2023, every rank sends the whole output (p2p_communication.py); only logs of older
+        # versions print this argument as on.
         scatters = self.source.is_printed and self.flag("scatter_gather_tensors_in_pipeline")
         self.draft.set(
             "parallelism.scatter_gather",
@@ -197,23 +199,23 @@ class _Mapping(Reader):
             self.set("placement.order", "tp-cp-ep-pp-dp", "use_tp_pp_dp_mapping")
 
     def _context(self) -> None:
-        """How ranks that divide sequences exchange keys; Megatron-LM may choose layer by layer."""
+        """Set context parallelism; Megatron-LM can choose the communication for each layer."""
         self.set("parallelism.context", self.context, "context_parallel_size")
         way, sizes = self.known("cp_comm_type"), "hierarchical_context_parallel_sizes"
         names = {*listed(way)} if way else {"p2p"}
         if way and (len(names) > 1 or not names <= CONTEXT_COMMUNICATION.keys()):
             one_of = ", ".join(CONTEXT_COMMUNICATION)
-            raise wrong(way, f"must be one of {one_of}, the same for all layers, to be imported")
+            raise wrong(way, f"must be one of {one_of}, and the same for all layers")
         (communication,) = (CONTEXT_COMMUNICATION[name] for name in names)
         self.set("parallelism.context_communication", communication, "cp_comm_type")
         if communication == "a2a+p2p" and (given := self.known(sizes)):
             neighbours, *_ = [*listed(given), ""]
             if not neighbours.isdecimal():
-                raise wrong(given, "is not a list of sizes")
+                raise wrong(given, "must be a list of sizes")
             self.set("parallelism.context_a2a", int(neighbours), sizes)
 
     def _stages(self) -> None:
-        """Chunks, and stages with a number of layers of their own."""
+        """Set chunks, and the layers of the first and last stage."""
         chunks = self._chunks()
         ends = {
             "first": (
@@ -230,13 +232,14 @@ class _Mapping(Reader):
                 self.set(field, layers, own)
             elif accounted[end] and chunks > 1:
                 argument = self.source.arguments[account]
-                text = "one chunk of the stage has a layer less"
+                text = "one chunk of the stage has one layer less"
                 self.draft.note(argument.words, text, argument.place)
             elif accounted[end] and self.pipeline > 1 and slots % self.pipeline == 0:
                 self.set(field, slots // self.pipeline - 1, account)
             elif accounted[end] and self.pipeline > 1:
                 argument = self.source.arguments[account]
-                raise wrong(argument, f"leaves {slots} slots to {self.pipeline} stages")
+                text = f"leaves {slots} layers, with embedding and loss, for {self.pipeline} stages"
+                raise wrong(argument, f"{text}: not a multiple")
 
     def _chunks(self) -> int:
         names = (
@@ -250,13 +253,13 @@ class _Mapping(Reader):
             chunks, rest = divmod(self.layers, self.pipeline * per_chunk)
             if rest or not chunks:
                 argument = self.source.arguments[names[0]]
-                raise wrong(argument, f"does not cut {self.layers} layers into equal chunks")
+                raise wrong(argument, f"does not divide {self.layers} layers into equal chunks")
         if chunks > 1:
             self.set("parallelism.interleave", chunks, *names)
         return chunks
 
     def _replicas(self) -> int:
-        """Replicas of the model, from the number of ranks."""
+        """Set the data-parallel replicas, from the number of GPUs; return their number."""
         if data := self.draft.override("parallelism.data"):
             self.draft.set("parallelism.data", data, "--set")
             return data
@@ -269,13 +272,13 @@ class _Mapping(Reader):
         if world % ranks:
             raise InputError.of(
                 "E872",
-                f"{world} GPUs ({names}) are no multiple of tensor x pipeline x context "
+                f"{world} GPUs ({names}) are not a multiple of tensor x pipeline x context "
                 f"parallelism, {self.tensor} x {self.pipeline} x {self.context} = {ranks}",
                 self._launcher_place(),
-                f"launch a multiple of {ranks}, or give --set parallelism.data=...",
-                "each replica of the model needs all of these ranks",
+                f"launch a multiple of {ranks} GPUs, or add --set parallelism.data=...",
+                f"each replica of the model has {ranks} ranks",
             )
-        comment = f"{names}: {world} GPUs / {ranks} a replica"
+        comment = f"{names}: {world} GPUs / {ranks} per replica"
         self.draft.set("parallelism.data", world // ranks, comment, self._launcher_place())
         return world // ranks
 
@@ -326,7 +329,7 @@ class _Mapping(Reader):
     # ---------------------------------------------------------------------------------- notes
 
     def _notes(self) -> None:
-        """Note the arguments that are not modelled and change something, with their details."""
+        """Note the arguments that have an effect but are not modelled, with their details."""
         details: dict[str, list[str]] = {}
         for name, argument in self.source.arguments.items():
             if name in DETAILS and not self.source.is_printed:
@@ -338,7 +341,7 @@ class _Mapping(Reader):
             self.draft.note(argument.words, NOT_MODELLED[name].text + refined, argument.place)
 
     def _is_neutral(self, argument: Argument) -> bool:
-        """Whether an argument that is not modelled changes nothing here."""
+        """Whether an argument that is not modelled has no effect here."""
         value = argument.value
         is_of_experts = "moe" in argument.name
         if not NOT_MODELLED[argument.name].applies(value):

@@ -1,8 +1,8 @@
-"""What each argument of Megatron-LM is to a scenario: mapped, without effect, or not modelled.
+"""Arguments of Megatron-LM: mapped to a field, without effect, or not modelled.
 
-Names are those of Megatron-LM's printed arguments: `--disable-bias-linear` is `add_bias_linear`
-set to False. Source: megatron/training/arguments.py of Megatron-LM (2025, core 0.15), and arguments
-that older scripts have.
+Names are those that Megatron-LM prints: `--disable-bias-linear` sets `add_bias_linear` to False.
+Source: megatron/training/arguments.py of Megatron-LM (2025, core 0.15), and arguments of older
+versions.
 """
 
 from __future__ import annotations
@@ -126,17 +126,19 @@ MAPPED: dict[str, str] = {
     "align_param_gather": "overlap.align_parameter_gather",
     "ddp_bucket_size": "overlap.gradient_buckets",
 }
-"""The field that an argument sets, alone or together with others."""
+"""The field that each argument sets, alone or together with others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an argument that is not modelled changes.
+    """The effect of an argument that is not modelled.
 
-    neutral: the values with which it changes nothing, beside None, [], and False (unless True is
-        one of them).
-    active: if given, the only values with which it changes something.
-    details: arguments that only refine this one, and change nothing without it.
+    Args:
+        text: the effect, in words.
+        neutral: values without effect, in addition to None, [], and False (unless True is neutral).
+        active: if not empty, the only values with an effect.
+        details: names of arguments that refine this one and have no effect without it, separated
+            by blanks.
     """
 
     text: str
@@ -145,59 +147,61 @@ class Effect:
     active: tuple[str, ...] = ()
 
     def applies(self, value: str) -> bool:
-        """Whether the argument with this value changes something."""
+        """Whether the argument has an effect with this value."""
         if self.active:
             return value in self.active
         off = () if "True" in self.neutral else ("False",)
         return value not in (*self.neutral, *off, "None", "[]", "")
 
 
-_PADDING = "each rank pads the tokens of each expert before it sends them: more rows, fewer kernels"
-_KERNEL = "other kernels, which read and write more of the activations: slower"
+_PADDING = "ranks pad the tokens of each expert before they send them: more rows, fewer kernels"
+_KERNEL = "other kernels, which read and write activations more often: slower"
 NOT_MODELLED: dict[str, Effect] = {
     # Model.
     "moe_router_score_function": Effect(
-        "kernels over a number for each token and expert", ("softmax",)
+        "kernels over one number per token and expert", ("softmax",)
     ),
-    "moe_router_pre_softmax": Effect("a softmax of all experts instead of the chosen ones"),
+    "moe_router_pre_softmax": Effect("a softmax over all experts instead of the chosen ones"),
     "moe_router_num_groups": Effect(
-        "tokens go to experts of a few groups: a few kernels, and all-to-alls to fewer nodes",
+        "tokens go to experts in a few groups: a few more kernels, and all-to-alls to fewer nodes",
         details="moe_router_group_topk",
     ),
     "moe_router_enable_expert_bias": Effect(
-        "a bias for each expert: a few kernels, and a small all-reduce an iteration",
+        "a bias per expert: a few more kernels, and a small all-reduce per iteration",
         details="moe_router_bias_update_rate",
     ),
-    "moe_z_loss_coeff": Effect("one more loss: kernels over a number for each token and expert"),
-    "moe_input_jitter_eps": Effect("the router's input is multiplied by noise: one more kernel"),
+    "moe_z_loss_coeff": Effect("one more loss: kernels over one number per token and expert"),
+    "moe_input_jitter_eps": Effect("one more kernel, which multiplies the router's input by noise"),
     "moe_enable_deepep": Effect(
-        "all-to-alls that send a token once to each node, by kernels of DeepEP: faster",
+        "DeepEP's all-to-alls, which send a token only once to each node: faster",
         details="moe_deepep_num_sms",
     ),
     "overlap_moe_expert_parallel_comm": Effect(
-        "all-to-alls are hidden behind another microbatch: faster; more memory"
+        "all-to-alls overlap with another microbatch: faster, but more memory"
     ),
-    "moe_apply_probs_on_input": Effect("probabilities weigh inputs: other rows are read"),
+    "moe_apply_probs_on_input": Effect(
+        "router probabilities scale the inputs of experts instead of their outputs"
+    ),
     "moe_use_legacy_grouped_gemm": Effect("other kernels for the products of experts"),
-    "moe_extended_tp": Effect("each expert is divided over all ranks of its group"),
+    "moe_extended_tp": Effect("each expert is sharded over all ranks of its group"),
     "use_fused_weighted_squared_relu": Effect("another kernel for the activation of experts"),
     "quick_geglu": Effect(
-        "a gated MLP: half as many products again",
+        "a gated MLP: 1.5 times the MLP's products",
         details="activation_func_clamp_value glu_linear_offset",
     ),
     "openai_gelu": Effect(_KERNEL),
-    "max_position_embeddings": Effect("the table of learned positions has other rows: memory"),
-    "relative_attention_num_buckets": Effect("a bias of relative positions", ("32",)),
-    "softmax_type": Effect("one more weight for each head", ("vanilla",)),
-    "qk_l2_norm": Effect("queries and keys are normalized: more elementwise work"),
+    "max_position_embeddings": Effect("another size of the table of learned positions: memory"),
+    "relative_attention_num_buckets": Effect("a bias by relative position in attention", ("32",)),
+    "softmax_type": Effect("one more weight per head", ("vanilla",)),
+    "qk_l2_norm": Effect("norms of queries and keys: more elementwise work"),
     "apply_residual_connection_post_layernorm": Effect("more saved activations"),
     "no_rope_freq": Effect("layers without rotary embeddings"),
-    "rotary_percent": Effect("fewer channels are rotated", ("1.0", "1")),
-    "decoder_num_layers": Effect("a decoder beside the encoder"),
+    "rotary_percent": Effect("the rotary embedding rotates fewer channels", ("1.0", "1")),
+    "decoder_num_layers": Effect("a decoder in addition to the encoder"),
     "vocab_extra_ids": Effect("more rows of the embedding", ("0",)),
-    "heterogeneous_layers_config_path": Effect("layers that differ from each other"),
-    "heterogeneous_layers_config_encoded_json": Effect("layers that differ from each other"),
-    "spec": Effect("layers of another make"),
+    "heterogeneous_layers_config_path": Effect("layers of different kinds"),
+    "heterogeneous_layers_config_encoded_json": Effect("layers of different kinds"),
+    "spec": Effect("layers with another specification"),
     "hybrid_attention_ratio": Effect("Mamba layers instead of transformer layers", ("0.0",)),
     "hybrid_mlp_ratio": Effect("Mamba layers instead of transformer layers", ("0.0",)),
     "hybrid_override_pattern": Effect("Mamba layers instead of transformer layers"),
@@ -215,7 +219,7 @@ NOT_MODELLED: dict[str, Effect] = {
         retro_attention_gate retro_verify_neighbor_count""",
     ),
     "perform_rl_step": Effect(
-        "generation of samples within the iteration",
+        "generation of samples in every iteration",
         details="""
         rl_prompts_per_eval rl_offload_optimizer_during_inference rl_partial_rollouts
         rl_offload_kv_cache_during_training rl_remove_kv_cache_during_training rl_reset_cuda_graphs
@@ -227,109 +231,131 @@ NOT_MODELLED: dict[str, Effect] = {
         langrl_inference_server_type langrl_inference_server_conversation_template
         langrl_external_server langrl_env_config""",
     ),
-    "use_legacy_models": Effect("the older layers, with other kernels"),
+    "use_legacy_models": Effect("legacy layers, with other kernels"),
     # Precision.
     "moe_router_padding_for_fp8": Effect(_PADDING),
     "moe_router_padding_for_quantization": Effect(_PADDING),
     "fp8_wgrad": Effect("weight gradients in bf16: slower", ("True",)),
     "first_last_layers_bf16": Effect(
-        "the first and the last layers stay in bf16: slower",
+        "the first and last layers in bf16 instead of fp8: slower",
         details="num_layers_at_start_in_bf16 num_layers_at_end_in_bf16",
     ),
-    "keep_fp8_transpose_cache": Effect("transposed weights stay with Megatron-FSDP: more memory"),
+    "keep_fp8_transpose_cache": Effect("Megatron-FSDP keeps transposed weights: more memory"),
     "fp4": Effect(
-        "products in fp4: faster; less memory",
+        "products in fp4: faster, and less memory",
         details="fp4_recipe fp4_param fp4_param_gather fp4_quantizer_factory",
     ),
     "kitchen_config_file": Effect("quantized products"),
     "kitchen_recipe_number": Effect("quantized products"),
     "fp32_residual_connection": Effect("residuals in fp32: more bytes to read, write and save"),
-    "attention_softmax_in_fp32": Effect("an fp32 softmax where attention is unfused: slower"),
-    "apply_query_key_layer_scaling": Effect("an fp32 softmax where attention is unfused: slower"),
-    "fp16_lm_cross_entropy": Effect("the loss in fp16: half of the logits' memory"),
+    "attention_softmax_in_fp32": Effect("an fp32 softmax in unfused attention: slower"),
+    "apply_query_key_layer_scaling": Effect("an fp32 softmax in unfused attention: slower"),
+    "fp16_lm_cross_entropy": Effect("the loss in fp16: half the memory of the logits"),
     "main_grads_dtype": Effect(
-        "gradients in another type than they are reduced in", ("fp32", "torch.float32")
+        "gradients stored in another dtype than they are reduced in", ("fp32", "torch.float32")
     ),
     # Kernels.
     "no_persist_layer_norm": Effect(_KERNEL),
     "use_te_activation_func": Effect("another kernel for the activation"),
     "deterministic_mode": Effect("deterministic kernels: slower"),
     "cuda_graph_scope": Effect(
-        "graphs of parts of a layer: the host launches the other kernels one by one", ("full",)
+        "CUDA graphs of parts of a layer: the host launches the other kernels one by one", ("full",)
     ),
     # Parallelism and communication.
-    "pipeline_model_parallel_layout": Effect("layers are on other stages"),
-    "pipeline_model_parallel_split_rank": Effect("encoder and decoder on stages of their own"),
+    "pipeline_model_parallel_layout": Effect("another placement of layers on stages"),
+    "pipeline_model_parallel_split_rank": Effect("encoder and decoder on separate stages"),
     "microbatch_group_size_per_vp_stage": Effect("another order of the interleaved schedule"),
-    "overlap_p2p_comm_warmup_flush": Effect("transfers in warm-up and cool-down are hidden too"),
+    "overlap_p2p_comm_warmup_flush": Effect("transfers also overlap in warm-up and cool-down"),
     "defer_embedding_wgrad_compute": Effect(
-        "the head's weight gradient fills bubbles of the last stage",
+        "weight gradients of the output layer run in bubbles of the last stage",
         details="wgrad_deferral_limit",
     ),
-    "delay_wgrad_compute": Effect("weight gradients are computed later"),
-    "overlap_param_gather_with_optimizer_step": Effect("a gather is hidden behind the optimizer"),
+    "delay_wgrad_compute": Effect("weight gradients run later"),
+    "overlap_param_gather_with_optimizer_step": Effect(
+        "the gather of parameters overlaps with the optimizer"
+    ),
     "ddp_num_buckets": Effect("gradient buckets of another size"),
-    "ddp_reduce_scatter_with_fp32_accumulation": Effect("all-to-alls reduce the gradients"),
-    "use_nccl_ub": Effect("NCCL needs fewer SMs beside kernels"),
-    "nccl_ub": Effect("NCCL needs fewer SMs beside kernels"),
-    "use_sharp": Effect("switches reduce: faster collectives", details="sharp_enabled_group"),
+    "ddp_reduce_scatter_with_fp32_accumulation": Effect(
+        "gradients are reduced by all-to-alls with sums in fp32"
+    ),
+    "use_nccl_ub": Effect("NCCL uses fewer SMs during kernels"),
+    "nccl_ub": Effect("NCCL uses fewer SMs during kernels"),
+    "use_sharp": Effect(
+        "switches reduce in the network: faster collectives", details="sharp_enabled_group"
+    ),
     "symmetric_ar_type": Effect("other all-reduce kernels"),
-    "nccl_communicator_config_path": Effect("NCCL with other numbers of SMs"),
-    "pipeline_model_parallel_comm_backend": Effect("transfers by another library", ("nccl",)),
-    "use_ring_exchange_p2p": Effect("transfers by another library"),
+    "nccl_communicator_config_path": Effect("NCCL with another number of SMs"),
+    "pipeline_model_parallel_comm_backend": Effect(
+        "pipeline transfers by another library", ("nccl",)
+    ),
+    "use_ring_exchange_p2p": Effect("pipeline transfers by another library"),
     "distributed_backend": Effect("another library for all communication", ("nccl",)),
-    "suggested_communication_unit_size": Effect("parameters are gathered in other units"),
-    "fsdp_double_buffer": Effect("gathered parameters lie in two buffers that are never freed"),
-    "enable_full_sharding_in_hsdp": Effect("optimizer states are divided over all replicas"),
+    "suggested_communication_unit_size": Effect("parameters are gathered in units of another size"),
+    "fsdp_double_buffer": Effect(
+        "gathered parameters use two buffers that are never freed: more memory"
+    ),
+    "enable_full_sharding_in_hsdp": Effect(
+        "optimizer states are sharded over all replicas: less memory"
+    ),
     # Batch, memory and optimizer.
-    "yaml_cfg": Effect("arguments in another file, which is not read"),
-    "use_checkpoint_args": Effect("the model's arguments are those of the checkpoint"),
-    "use_mp_args_from_checkpoint_args": Effect("the split is that of the checkpoint"),
+    "yaml_cfg": Effect("arguments in another file, which the import does not read"),
+    "use_checkpoint_args": Effect("the checkpoint sets the model's arguments"),
+    "use_mp_args_from_checkpoint_args": Effect("the checkpoint sets the parallelism"),
     "variable_seq_lengths": Effect("microbatches of different lengths"),
     "rampup_batch_size": Effect("the first iterations have smaller batches"),
-    "decoder_seq_length": Effect("sequences of the decoder have another length"),
-    "cpu_offloading_num_layers": Effect("activations of layers are kept by the host", ("0",)),
-    "optimizer_offload_fraction": Effect("the rest of the states stay on the GPU", ("1.0", "1")),
-    "overlap_cpu_optimizer_d2h_h2d": Effect("copies to and from the host are hidden"),
-    "use_torch_optimizer_for_cpu_offload": Effect("another Adam on the host"),
+    "decoder_seq_length": Effect("the decoder has another sequence length"),
+    "cpu_offloading_num_layers": Effect("activations of some layers are kept on the host", ("0",)),
+    "optimizer_offload_fraction": Effect(
+        "the remaining optimizer states stay on the GPU", ("1.0", "1")
+    ),
+    "overlap_cpu_optimizer_d2h_h2d": Effect(
+        "copies to and from the host overlap with the optimizer"
+    ),
+    "use_torch_optimizer_for_cpu_offload": Effect("another implementation of Adam on the host"),
     "optimizer": Effect(
-        "an optimizer with other states and another step",
+        "an optimizer with other states and kernels",
         ("adam",),
         """
         sgd_momentum muon_momentum muon_split_qkv muon_use_nesterov muon_scale_mode
         muon_fp32_matmul_prec muon_num_ns_steps muon_tp_mode muon_extra_scale_factor""",
     ),
-    "empty_unused_memory_level": Effect("the allocator starts anew each iteration: slower", ("0",)),
-    "check_weight_hash_across_dp_replicas_interval": Effect("weights are compared now and then"),
-    "clip_grad": Effect("no norm of gradients, and no barrier in it", active=("0", "0.0")),
-    "timing_log_level": Effect("timers that synchronize: slower", active=("1", "2")),
-    "log_params_norm": Effect("one more norm of all parameters in iterations that are logged"),
+    "empty_unused_memory_level": Effect(
+        "the allocator frees its cache in every iteration: slower", ("0",)
+    ),
+    "check_weight_hash_across_dp_replicas_interval": Effect(
+        "replicas compare their weights in some iterations"
+    ),
+    "clip_grad": Effect("no gradient norm, and no barrier for it", active=("0", "0.0")),
+    "timing_log_level": Effect("timers that synchronize the GPU: slower", active=("1", "2")),
+    "log_params_norm": Effect("one more norm of all parameters in logged iterations"),
     "log_num_zeros_in_grad": Effect("one more pass over the gradients"),
 }
 
-_EXPOSED_GATHER = Effect("gathers are exposed before their products: slower", ("True",))
+_EXPOSED_GATHER = Effect("all-gathers are exposed before their products: slower", ("True",))
 _EXPOSED_SCATTER = Effect("reduce-scatters are exposed after their products: slower", ("True",))
 USERBUFFERS: dict[str, Effect] = {
-    "tp_comm_overlap_cfg": Effect("other methods and chunks than Transformer Engine's defaults"),
+    "tp_comm_overlap_cfg": Effect("methods and chunks other than Transformer Engine's defaults"),
     "tp_comm_overlap_ag": _EXPOSED_GATHER,
     "tp_comm_split_ag": _EXPOSED_GATHER,
     "tp_comm_overlap_rs": _EXPOSED_SCATTER,
     "tp_comm_split_rs": _EXPOSED_SCATTER,
     "tp_comm_overlap_rs_dgrad": Effect("input gradients are reduce-scattered chunk by chunk"),
-    "tp_comm_bulk_dgrad": Effect("NCCL gathers beside input gradients, without a copy", ("True",)),
-    "tp_comm_bulk_wgrad": Effect("NCCL reduce-scatters beside weight gradients", ("True",)),
+    "tp_comm_bulk_dgrad": Effect(
+        "NCCL all-gathers during input gradients, without a copy", ("True",)
+    ),
+    "tp_comm_bulk_wgrad": Effect("NCCL reduce-scatters during weight gradients", ("True",)),
 }
-"""What arguments that are not modelled change with tp_comm_overlap, and only with it."""
+"""Effects of arguments that are not modelled and apply only with tp_comm_overlap."""
 
 DETAILS: dict[str, str] = {
     detail: name for name, effect in NOT_MODELLED.items() for detail in effect.details.split()
 } | dict.fromkeys(USERBUFFERS, "tp_comm_overlap")
-"""The arguments that only refine another one, and that one."""
+"""Arguments that only refine another argument, each with that argument."""
 
 KNOWN = MAPPED.keys() | NOT_MODELLED.keys() | DETAILS.keys() | WITHOUT_EFFECT
 
-# Flags that are not spelled as the printed argument; False: the flag switches it off. Other flags
-# that begin with "no-" or "disable-" switch off the argument after it.
+# Flags with another name than the printed argument; False means that the flag turns it off. All
+# other flags that begin with "no-" or "disable-" turn off the argument named after the prefix.
 _GROUP_SIZE = "microbatch_group_size_per_vp_stage"
 SPELLINGS: dict[str, tuple[str, bool]] = {
     "fp8_format": ("fp8", True),

@@ -1,4 +1,4 @@
-"""What Megatron-LM's arguments say about data parallelism."""
+"""Import Megatron-LM's arguments of data parallelism."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from simtrain.importing.megatron import _Mapping
 
 _STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-"""What Megatron-LM's FSDP divides, and the stage of ZeRO that divides as much."""
+"""The sharding strategies of Megatron-FSDP, with the ZeRO stages that shard the same states."""
 _FSDP = ("use_megatron_fsdp", "use_custom_fsdp")
-_DEEP = "memory.zero_stage 2 and 3 are simulated without a pipeline: this is the stage 1"
+_NO_PIPELINE = "ZeRO stages 2 and 3 in a pipeline are not modelled: the scenario has stage 1"
 
 
 def set_memory(mapping: _Mapping, data: int) -> None:
-    """Set which model states are divided, and over how many replicas."""
+    """Set the ZeRO stage, and the number of replicas that shard states."""
     stage, names = _stage(mapping)
     if stage and data == 1:
-        comment = f"{mapping.origin(*names)} has nothing to divide over one replica"
+        comment = f"{mapping.origin(*names)} has no effect with one replica"
         mapping.draft.set("memory.zero_stage", 0, comment)
     elif stage > 1 and mapping.pipeline > 1:
-        mapping.draft.note(mapping.origin(*names), _DEEP, mapping.place(*names))
+        mapping.draft.note(mapping.origin(*names), _NO_PIPELINE, mapping.place(*names))
         mapping.set("memory.zero_stage", 1, *names)
     else:
         mapping.set("memory.zero_stage", stage, *names)
@@ -37,7 +37,7 @@ def set_memory(mapping: _Mapping, data: int) -> None:
 
 
 def _stage(mapping: _Mapping) -> tuple[int, tuple[str, ...]]:
-    """The stage of ZeRO, and the arguments that it follows from."""
+    """Return the ZeRO stage, and the arguments that set it."""
     if mapping.flag("use_torch_fsdp2"):
         return 3, ("use_torch_fsdp2",)
     if any(map(mapping.flag, _FSDP)):
@@ -48,11 +48,11 @@ def _stage(mapping: _Mapping) -> tuple[int, tuple[str, ...]]:
 
 
 def set_overlap(mapping: _Mapping) -> None:
-    """Set how gradients are reduced and parameters gathered beside compute.
+    """Set the overlap of gradient reduction and parameter gather with compute.
 
-    Buckets and alignment are set only where they change something: Megatron-LM reads neither
-    without --overlap-grad-reduce, and aligns nothing on a single stage. Both kinds of FSDP overlap
-    whatever they divide beyond optimizer states.
+    Buckets and alignment are set only if they have an effect: Megatron-LM ignores both without
+    --overlap-grad-reduce, and aligns nothing on a single stage. Megatron-FSDP and PyTorch's FSDP2
+    always overlap the collectives of sharded gradients and parameters.
     """
     data = mapping.draft.data
     stage = data["memory"]["zero_stage"]

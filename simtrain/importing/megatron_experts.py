@@ -1,4 +1,4 @@
-"""What Megatron-LM's arguments say about experts."""
+"""Import Megatron-LM's arguments of experts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _FUSIONS = ("moe_grouped_gemm", "moe_permute_fusion", "moe_router_fusion")
 
 
 def set_mlp(mapping: _Mapping, size: int | None, comment: str) -> None:
-    """Set the size of the MLP and the experts that are in its place.
+    """Set the size of the MLP, and the experts that replace it.
 
     Args:
-        size: of an MLP, and of an expert that has no size of its own.
-        comment: where it comes from.
+        mapping: the import.
+        size: ffn_hidden_size of an MLP, and of an expert unless --moe-ffn-hidden-size is set.
+        comment: the source of the size.
     """
     experts = mapping.integer("num_experts")
     dense, frequency = _layers(mapping) if experts else (0, 1)
@@ -49,7 +50,7 @@ def set_mlp(mapping: _Mapping, size: int | None, comment: str) -> None:
 
 
 def _layers(mapping: _Mapping) -> tuple[int, int]:
-    """Dense layers at the start, and every which of the others has experts."""
+    """Return first_dense_layers and layer_frequency of --moe-layer-freq."""
     argument = mapping.known("moe_layer_freq")
     if argument is None:
         return 0, 1
@@ -59,17 +60,20 @@ def _layers(mapping: _Mapping) -> tuple[int, int]:
     try:
         pattern = _list(ast.parse(argument.value.strip(), mode="eval").body, layers)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise wrong(argument, "must be a number or such as ([0]*3+[1]*58)") from None
+        raise wrong(argument, "must be a number, or a list such as ([0]*3+[1]*58)") from None
     if not isinstance(pattern, list) or len(pattern) != layers or not {*pattern} <= {0, 1}:
-        raise wrong(argument, f"must have 0 or 1 for each of the {layers} layers")
+        raise wrong(argument, f"must contain 0 or 1 for each of the {layers} layers")
     found = dense_and_frequency([one == 1 for one in pattern])
     if found is None:
-        raise wrong(argument, "must be dense layers, then experts in every layer or every nth one")
+        raise wrong(
+            argument,
+            "must start with dense layers, followed by experts in every layer or every nth layer",
+        )
     return found
 
 
 def _list(node: ast.expr, longest: int) -> int | list[int]:
-    """A list as Python writes it, of sums and multiples of lists no longer than `longest`."""
+    """Evaluate a Python expression of lists, sums and multiples, with factors up to `longest`."""
     match node:
         case ast.Constant(value=int(number)):
             return number
@@ -85,9 +89,9 @@ def _list(node: ast.expr, longest: int) -> int | list[int]:
 
 
 def _set_capacity(mapping: _Mapping) -> None:
-    """Set the rows that each expert takes, if all experts take as many.
+    """Set the capacity factor, if every expert takes equally many tokens.
 
-    A factor below one fills every expert with or without padding.
+    A factor below 1 fills every expert even without padding.
     """
     names = "moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity"
     factor = mapping.decimal(names[0])
@@ -97,14 +101,14 @@ def _set_capacity(mapping: _Mapping) -> None:
         mapping.set("model.experts.capacity_factor", factor, *names)
         return
     argument = mapping.source.arguments[names[0]]
-    text = "of experts whose load is far above the mean, tokens are dropped: none is here"
+    text = "overloaded experts drop tokens; the scenario drops none"
     mapping.draft.note(argument.words, text, argument.place)
 
 
 def set_expert_parallelism(mapping: _Mapping) -> None:
-    """Set how experts are divided, how tokens reach them, and in what the router computes.
+    """Set expert parallelism, the token dispatch and the dtype of the router.
 
-    It reads the precision of the draft.
+    Reads the precision of the draft.
     """
     if not mapping.integer("num_experts"):
         return
@@ -123,7 +127,7 @@ def set_expert_parallelism(mapping: _Mapping) -> None:
     missing = [name for name in _FUSIONS if not mapping.flag(name)]
     if missing:
         words = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
-        text = "permutations, products of experts and routers are more and smaller kernels"
+        text = "more and smaller kernels for permutation, experts and router"
         mapping.draft.note(f"no {words}", f"{text}: slower")
 
 
@@ -132,9 +136,9 @@ def _set_router(mapping: _Mapping) -> None:
     argument = mapping.known("moe_router_dtype")
     field = "model.experts.router_dtype"
     if argument is None and compute in ("fp16", "fp32"):
-        mapping.draft.set(field, "fp32", f"the model is in {compute}")
+        mapping.draft.set(field, "fp32", f"the model computes in {compute}")
         if compute == "fp16":
-            mapping.draft.note("a router in fp16", "a smaller product and scores; this is fp32")
+            mapping.draft.note("a router in fp16", "smaller products; the scenario has fp32")
     elif argument is not None:
         _check_router(mapping, argument)
         mapping.set(field, "fp32", "moe_router_dtype")
@@ -143,5 +147,5 @@ def _set_router(mapping: _Mapping) -> None:
 def _check_router(mapping: _Mapping, argument: Argument) -> None:
     mapping.choice(argument.name, {"fp32": "fp32", "fp64": "fp32"}, "fp32")
     if argument.value == "fp64":
-        text = "a slower product of the router; this is fp32"
+        text = "a slower router; the scenario has fp32"
         mapping.draft.note(argument.words, text, argument.place)

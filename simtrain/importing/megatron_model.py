@@ -1,4 +1,4 @@
-"""What Megatron-LM's arguments say about attention of other kinds and further predicted tokens."""
+"""Import Megatron-LM's arguments of latent attention, windows and multi-token prediction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LATENT_SIZES = {
 def set_attention(mapping: _Mapping) -> bool:
     """Set latent attention, windows and modules of multi-token prediction.
 
-    Returns whether attention is latent: its products have no biases, its heads no kv_channels.
+    Returns whether attention is latent, and thus has no QKV biases and no kv_channels.
     """
     _set_window(mapping)
     if modules := mapping.integer("mtp_num_layers"):
@@ -45,13 +45,15 @@ def _set_latent_attention(mapping: _Mapping) -> bool:
 
 
 def _set_window(mapping: _Mapping) -> None:
-    """Set the window, of so many tokens before a query and itself; -1 are all."""
+    """Set the attention window: the tokens before a query, plus the query; -1 means no window."""
     argument = mapping.known("window_size")
     if argument is None:
         return
     sizes = re.fullmatch(r"\(?\s*(-1|\d+)\s*,\s*(-1|\d+)\s*\)?", argument.value)
     if sizes is None or sizes[2] not in ("0", "-1"):
-        raise wrong(argument, "must be such as 127,0: tokens before a query, and none after it")
+        raise wrong(
+            argument, "must be of the form 127,0: the tokens before a query, and 0 after it"
+        )
     if sizes[1] == "-1":
         return
     every = mapping.known("window_attn_skip_freq")
@@ -63,7 +65,7 @@ def _set_window(mapping: _Mapping) -> None:
 
 
 def _full_attention_every(mapping: _Mapping, argument: Argument) -> int | None:
-    """Which layers have no window: every nth one; None if all have one."""
+    """Return n if every nth layer has no window; None if all layers have one."""
     layers = mapping.layers or 0
     if argument.value.isdecimal() and int(argument.value) > 0:
         number = int(argument.value)
@@ -75,4 +77,4 @@ def _full_attention_every(mapping: _Mapping, argument: Argument) -> int | None:
         return None if all(pattern) else 1
     if found := full_attention_every(pattern):
         return found
-    raise wrong(argument, "must leave out every nth layer to be imported")
+    raise wrong(argument, "must skip every nth layer; other patterns are not modelled")

@@ -1,4 +1,4 @@
-"""What Megatron-LM's arguments say about data types."""
+"""Import Megatron-LM's arguments of data types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STATES = {"exp_avg_dtype": "precision.exp_avg", "exp_avg_sq_dtype": "precision.
 
 
 def set_precision(mapping: _Mapping) -> None:
-    """Set what products, gradients, weights and optimizer states are in."""
+    """Set the dtypes of products, gradients, weights and optimizer states."""
     bf16, fp16, fp8 = mapping.flag("bf16"), mapping.flag("fp16"), mapping.given("fp8")
     if fp8:
         mapping.set("precision.compute", "fp8", "fp8")
@@ -24,7 +24,9 @@ def set_precision(mapping: _Mapping) -> None:
         mapping.set("precision.compute", name, name)
     else:
         mapping.draft.set("precision.compute", "fp32", "neither --bf16 nor --fp16")
-        mapping.draft.set("attention_backend", "unfused", "fused kernels take 16-bit numbers")
+        mapping.draft.set(
+            "attention_backend", "unfused", "fused kernels support only 16-bit numbers"
+        )
     names = ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16")
     gradients = "fp16" if fp16 and not mapping.flag(names[0]) else "fp32"
     if bf16 and mapping.flag("grad_reduce_in_bf16"):
@@ -38,14 +40,14 @@ def set_precision(mapping: _Mapping) -> None:
 
 
 def _set_weights(mapping: _Mapping) -> bool:
-    """Set whether weights are kept in fp8, by the distributed optimizer or Megatron-FSDP."""
+    """Set whether the distributed optimizer or Megatron-FSDP keeps weights in fp8; return it."""
     given = mapping.given("fp8_param_gather") or mapping.given("fp8_param")
     keeps = mapping.flag("fp8_param_gather") or mapping.flag("fp8_param")
     data = mapping.draft.data
     if given is None or not keeps or data["memory"]["zero_stage"] not in (1, 3):
         return False
     if data["precision"]["fp8_recipe"] == "mxfp8" or mapping.flag("use_torch_fsdp2"):
-        text = "weights in fp8 are gathered and kept in fewer bytes; here they are in bf16"
+        text = "weights gathered and kept in fp8: fewer bytes; the scenario has bf16"
         mapping.draft.note(given.words, text, given.place)
         return False
     mapping.set("precision.fp8_parameters", True, "fp8_param_gather", "fp8_param")
@@ -53,7 +55,7 @@ def _set_weights(mapping: _Mapping) -> bool:
 
 
 def _set_narrow_states(mapping: _Mapping, *, is_bf16: bool, keeps_fp8: bool) -> None:
-    """Set the states of the precision-aware optimizer, which is a distributed one."""
+    """Set the dtypes of the precision-aware optimizer (with the distributed optimizer only)."""
     if not mapping.flag("use_precision_aware_optimizer") or mapping.flag("optimizer_cpu_offload"):
         return
     for name, field in _STATES.items():
@@ -63,13 +65,13 @@ def _set_narrow_states(mapping: _Mapping, *, is_bf16: bool, keeps_fp8: bool) -> 
         if argument.value.rpartition(".")[2] in ("bf16", "bfloat16"):
             mapping.set(field, "bf16", name)
         else:
-            text = "states that go through fp32 copies: less memory; this is fp32"
+            text = "narrower optimizer states: less memory; the scenario has fp32"
             mapping.draft.note(argument.words, text, argument.place)
     main = mapping.known("main_params_dtype")
     if main and main.value.rpartition(".")[2] not in ("fp32", "float32"):
-        text = "main parameters that go through fp32 copies: less memory; this is fp32"
+        text = "narrower main parameters: less memory; the scenario has fp32"
         mapping.draft.note(main.words, text, main.place)
     elif is_bf16 and not keeps_fp8:
         names = "main_params_dtype", "use_precision_aware_optimizer"
         mapping.set("precision.main_parameters", "remainder", *names)
-        mapping.draft.append("precision.main_parameters", "store_param_remainders, the default")
+        mapping.draft.append("precision.main_parameters", "store_param_remainders is the default")

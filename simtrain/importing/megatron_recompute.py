@@ -1,4 +1,4 @@
-"""What Megatron-LM's arguments say about recompute."""
+"""Import Megatron-LM's arguments of recompute."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _STRATEGIES = {"full": "full", "selective": "selective", "none": "none"}
 
 
 def set_recompute(mapping: _Mapping) -> None:
-    """Set the strategy, its modules or units, and microbatches that keep everything.
+    """Set the strategy, its modules or units, and the microbatches without recompute.
 
-    It reads the model of the draft.
+    Reads the model of the draft.
     """
     names = ["recompute_granularity", "recompute_activations"]
     granularity = "selective" if mapping.flag("recompute_activations") else "none"
     strategy = mapping.choice("recompute_granularity", _STRATEGIES, granularity)
     if (flag := mapping.given("moe_layer_recompute")) and mapping.flag("moe_layer_recompute"):
-        # A deprecated flag, which transformer_config.py turns into a module.
+        # transformer_config.py converts this deprecated flag to a module.
         if strategy == "full":
-            raise wrong(flag, "is not for full recompute")
+            raise wrong(flag, "cannot be combined with full recompute")
         strategy = "selective"
         names.append("moe_layer_recompute")
     mapping.set("recompute.strategy", strategy, *names)
@@ -49,7 +49,7 @@ def _set_modules(mapping: _Mapping) -> None:
     argument = mapping.known("recompute_modules")
     named = listed(argument) if argument else ["core_attn"]
     if argument and (unknown := [one for one in named if one not in _MODULES]):
-        says = f"has {unknown[0]}, which is not modelled: the modules are {', '.join(_MODULES)}"
+        says = f"has {unknown[0]}, which is not modelled; write some of {', '.join(_MODULES)}"
         raise wrong(argument, says)
     modules = {_MODULES[one] for one in named}
     if mapping.flag("moe_layer_recompute"):
@@ -59,14 +59,14 @@ def _set_modules(mapping: _Mapping) -> None:
     if mapping.given("fp8") and recipe and recipe.value != "delayed":
         unmodelled = (modules - ignored) & {"layernorm", "moe_act"}
         for module in sorted(unmodelled):
-            text = "less memory, and inputs are cast to fp8 twice"
+            text = "less memory, but inputs are cast to fp8 twice"
             mapping.draft.note(f"--recompute-modules {module} with fp8", text)
         ignored |= unmodelled
     modules -= ignored
     found = [module for module in MODULES if module in modules]
     names, field = ("recompute_modules", "moe_layer_recompute"), "recompute.modules"
     if not found:
-        comment = f"{mapping.origin(*names)}: nothing is left of the modules"
+        comment = f"{mapping.origin(*names)}: none of these modules is recomputed"
         mapping.draft.set("recompute.strategy", "none", comment, mapping.place(*names))
     elif found != [*DEFAULT_MODULES]:
         mapping.set(field, found, *names)
@@ -75,13 +75,13 @@ def _set_modules(mapping: _Mapping) -> None:
 
 
 def _is_local(mapping: _Mapping) -> bool:
-    """Whether norms are modules of their own before every linear layer."""
+    """Whether norms are separate modules, not fused into linear layers."""
     implementation = mapping.known("transformer_impl")
     return implementation is not None and implementation.value == "local"
 
 
 def _ignored(mapping: _Mapping) -> set[str]:
-    """Modules that Megatron-LM accepts and then finds in no layer."""
+    """Return the modules that Megatron-LM accepts, although no layer has them."""
     model = mapping.draft.data["model"]
     experts, has_latents = model.get("experts"), "latent_attention" in model
     ignored = set()
@@ -97,7 +97,7 @@ def _ignored(mapping: _Mapping) -> set[str]:
 
 
 def set_norms(mapping: _Mapping) -> None:
-    """Let norms be modules of their own, if recompute depends on it; reads model and recompute."""
+    """Set separate norms if recompute depends on it; reads the draft's model and recompute."""
     model, policy = mapping.draft.data["model"], mapping.draft.data["recompute"]
     depends = set() if "mlp" in _ignored(mapping) else {"mlp", "layernorm"}
     if "latent_attention" not in model:

@@ -1,4 +1,4 @@
-"""The software stack that follows from Megatron-LM's arguments."""
+"""Import Megatron-LM's arguments of kernels and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _GRAPHS = ("enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl")
 
 
 def set_software(mapping: _Mapping) -> None:
-    """Set the stack, and the entries that arguments change and something follows from.
+    """Set the software stack, and the entries that arguments change and that have an effect.
 
-    It reads the model and the attention of the draft.
+    Reads the model and the attention backend of the draft.
     """
     draft = mapping.draft
-    draft.set("software.stack", "megatron_core", "the source's framework")
+    draft.set("software.stack", "megatron_core", "the framework of the source")
     model = draft.data["model"]
     is_gated, biases = model["activation"] == "swiglu", model["biases"]
     adds = biases or model["hidden_dropout"] > 0
@@ -33,7 +33,7 @@ def set_software(mapping: _Mapping) -> None:
             mapping.set(f"software.fused_{entry}", False, argument)
     if mapping.flag("cross_entropy_loss_fusion"):
         mapping.set("software.fused_cross_entropy", True, "cross_entropy_loss_fusion")
-    # What is recomputed is outside of graphs of parts of layers.
+    # With --cuda-graph-scope, recomputed kernels run outside of CUDA graphs.
     recomputes = draft.data["recompute"]["strategy"] != "none"
     if recomputes and mapping.given("cuda_graph_scope"):
         return

@@ -1,4 +1,4 @@
-"""What Megatron-LM's arguments say about products pipelined with their collectives."""
+"""Import Megatron-LM's arguments of userbuffers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def set_userbuffers(mapping: _Mapping) -> None:
-    """Set whether products are pipelined, and note what of it is not modelled."""
+    """Set userbuffers, and note their arguments that are not modelled."""
     if not mapping.flag("tp_comm_overlap"):
         return
     if text := _not_simulated(mapping):
@@ -25,13 +25,13 @@ def set_userbuffers(mapping: _Mapping) -> None:
 
 
 def _not_simulated(mapping: _Mapping) -> str:
-    """Why the pipelining of a source is not simulated, if it is not."""
+    """Return why the userbuffers of a source are not modelled; "" if they are."""
     model, precision = mapping.draft.data["model"], mapping.draft.data["precision"]
     implementation = mapping.known("transformer_impl")
     if implementation and implementation.value == "local":
-        return "the layers of --transformer-impl local do not read it"
+        return "no effect with --transformer-impl local"
     if "latent_attention" in model or "mtp_num_layers" in model:
-        return "some products are pipelined with their collectives: faster"
+        return "pipelines some products with their collectives: faster"
     if precision.get("fp8_recipe", "delayed") not in ("delayed", "tensorwise"):
-        return "products in fp8 by this recipe, pipelined with their collectives: faster"
+        return "pipelines fp8 products of this recipe with their collectives: faster"
     return ""

@@ -1,4 +1,4 @@
-"""Read the values of Megatron-LM's arguments: numbers, flags and choices, and where they stand."""
+"""Parse the values of Megatron-LM's arguments: numbers, flags and choices."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Number = TypeVar("Number", int, float)
 
 
 class Reader:
-    """The values of the arguments of a source; wrong ones are errors at their place."""
+    """Reads values of arguments; an invalid value is an error with its position."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
 
     def given(self, name: str) -> Argument | None:
-        """An argument that has a value; a log also has those that were not given."""
+        """Return an argument if it is set; a log also prints arguments that are not set."""
         argument = self.source.arguments.get(name)
         return None if argument is None or argument.value == "None" else argument
 
     def known(self, name: str) -> Argument | None:
-        """An argument with a value that is known.
+        """Return an argument if it is set.
 
         Raises:
-            InputError: its value depends on something that the script does not say.
+            InputError: the script does not define its value.
         """
         argument = self.given(name)
         if argument and (unknown := unknown_name(argument.value)):
@@ -36,17 +36,17 @@ class Reader:
         return argument
 
     def integer(self, name: str) -> int | None:
-        """The value of an argument that is an integer, if it was given."""
+        """Return the value of an integer argument, or None if it is not set."""
         argument = self.known(name)
         return None if argument is None else converted(argument, int, "an integer")
 
     def decimal(self, name: str) -> float | None:
-        """The value of an argument that is a number, if it was given."""
+        """Return the value of a numeric argument, or None if it is not set."""
         argument = self.known(name)
         return None if argument is None else converted(argument, float, "a number")
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Whether a flag is on."""
+        """Return whether a flag is on."""
         argument = self.known(name)
         if argument is None:
             return default
@@ -55,18 +55,18 @@ class Reader:
         return argument.value == "True"
 
     def choice(self, name: str, values: dict[str, str], default: str) -> str:
-        """What `values` has for the value of an argument."""
+        """Map the value of an argument with `values`; map `default` if it is not set."""
         argument = self.known(name)
         if argument is None:
             return values[default]
-        # Printed arguments have the names of enumerations: AttnBackend.auto.
+        # Logs print members of enumerations, such as AttnBackend.auto.
         value = argument.value.rpartition(".")[2]
         if value not in values:
-            raise wrong(argument, f"must be one of {', '.join(values)} to be imported")
+            raise wrong(argument, f"must be one of {', '.join(values)}")
         return values[value]
 
     def origin(self, *names: str, otherwise: str = "default of Megatron-LM") -> str:
-        """A comment: the arguments that were given, with their line."""
+        """Return a comment with the names and lines of the arguments that are set."""
         given = [argument for name in names if (argument := self.given(name))]
         words = ", ".join(argument.spelled for argument in given)
         lines = sorted({argument.place.line for argument in given if argument.place.line})
@@ -74,11 +74,11 @@ class Reader:
         return f"{words}{where}" if given else otherwise
 
     def place(self, *names: str) -> Location | None:
-        """Where the first of some arguments that was given stands."""
+        """Return the position of the first argument that is set."""
         return next((found.place for name in names if (found := self.given(name))), None)
 
     def first_given(self, name: str) -> str:
-        """The name, or its older form for models with an encoder."""
+        """Return the name if it is set, or else its older form for encoders."""
         return name if self.given(name) else f"encoder_{name}"
 
 
@@ -89,19 +89,19 @@ CONTEXT_COMMUNICATION = {
     "a2a": "a2a",
     "a2a+p2p": "a2a+p2p",
 }
-"""The values of --cp-comm-type; Transformer Engine's is all_gather, --help says allgather."""
+"""The values of --cp-comm-type; Transformer Engine writes all_gather, and --help allgather."""
 
 
 def listed(argument: Argument) -> list[str]:
-    """The values of an argument that takes several, which a log prints as a list."""
+    """Return the values of an argument with several values, which a log prints as a list."""
     return argument.value.translate(dict.fromkeys(map(ord, "[]'\","), " ")).split()
 
 
 def converted(argument: Argument, kind: Callable[[str], Number], words: str) -> Number:
-    """The value of an argument as a number.
+    """Convert the value of an argument to a number.
 
     Raises:
-        InputError: it is none.
+        InputError: the value is not a number of this kind.
     """
     try:
         return kind(argument.value)
@@ -110,10 +110,10 @@ def converted(argument: Argument, kind: Callable[[str], Number], words: str) -> 
 
 
 def wrong(argument: Argument, says: str) -> InputError:
-    """The error of an argument whose value cannot be used."""
+    """Return the error about the value of an argument."""
     return InputError.of(
         "E872",
         f"{argument.words} {says}",
         argument.place,
-        f"correct it; it sets {MAPPED.get(argument.name, argument.name)}",
+        f"correct the argument, which sets {MAPPED.get(argument.name, argument.name)}",
     )

@@ -1,4 +1,4 @@
-"""The arguments of Megatron-LM without effect; `megatron_arguments` has the others."""
+"""Arguments of Megatron-LM without effect on time or memory."""
 
 from __future__ import annotations
 
@@ -104,4 +104,4 @@ _WITHOUT_EFFECT = """
     mlp_chunks_for_prefill disable_chunked_prefill inference_wandb_logging_step_interval
 """
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
-"""Arguments that change no second and no byte of a training iteration as simtrain has it."""
+"""Arguments that affect neither the time nor the memory of a simulated iteration."""

@@ -1,8 +1,8 @@
-"""Read the commands of a shell script, without running it.
+"""Interpret the commands of a shell script, without running it.
 
-Read are variables, arrays, quotes, continued lines, arithmetic, defaults (`${N:-8}`) and `if` with
-tests of text and numbers, as in a shell without environment and without parameters. What depends on
-anything else (files, other programs, loops) is unknown, and stays so wherever it is used.
+Supported are variables, arrays, quotes, continued lines, arithmetic, defaults (`${N:-8}`) and `if`
+with tests of text and numbers, in a shell without environment and parameters. A value that depends
+on anything else (files, other programs, loops) is unknown, and so is every value derived from it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from simtrain.importing.shell_words import (
     commands_of,
 )
 
-# Characters with their offsets in the file: an expanded word knows where each of them was written.
+# Characters with their offsets in the file, so that an expanded word keeps its positions.
 Text = list[tuple[str, int]]
-_MARK = "\0"  # Around the name of an unknown value; no script can have it.
+_MARK = "\0"  # Encloses the name of an unknown value; no script contains it.
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _DECLARATIONS = {"export", "declare", "local", "readonly", "typeset"}
 _BLOCK_STARTS = {"for", "while", "until", "select", "case", "function"}
@@ -32,21 +32,21 @@ _BLOCK_ENDS = {"fi", "done", "esac", "}"}
 
 
 def string(text: Text) -> str:
-    """The characters alone."""
+    """Return the characters without offsets."""
     return "".join(char for char, _ in text)
 
 
 def unknown_name(text: str) -> str | None:
-    """The first variable or command in the text whose value is unknown, such as "$1"."""
+    """Return the first unknown variable or command in a text, such as "$1", or None."""
     found = re.search(f"{_MARK}(.*?){_MARK}", text, re.DOTALL)
     return found[1] if found else None
 
 
 def words_of_commands(script: str, file: str) -> Iterator[list[Text]]:
-    """The expanded words of each command that the script runs, or may run.
+    """Yield the expanded words of each command that the script runs or may run.
 
     Raises:
-        InputError: a quote or a bracket that does not end.
+        InputError: a quote or bracket is not closed.
     """
     shell = _Shell()
     for command in commands_of(script, file):
@@ -56,7 +56,13 @@ def words_of_commands(script: str, file: str) -> Iterator[list[Text]]:
 
 @dataclass
 class _Block:
-    """An `if` or another block: whether its branch runs (None: unknown), and whether one has."""
+    """An `if` or another block.
+
+    Args:
+        runs: whether the current branch runs; None if unknown.
+        has_run: whether a branch has run; None if unknown.
+        is_if: whether the block is an `if`.
+    """
 
     runs: bool | None
     has_run: bool | None
@@ -76,7 +82,7 @@ class _Shell:
         return False if False in states else None if None in states else True
 
     def run(self, command: Command) -> list[Text] | None:
-        """The words of a command that does something; blocks and assignments are kept here."""
+        """Interpret a command; return its expanded words, or None for blocks and assignments."""
         words = command.words
         if command.defines_function:
             self.blocks.append(_Block(None, None, is_if=False))
@@ -108,7 +114,7 @@ class _Shell:
         return self._simple(words)
 
     def _decide(self) -> None:
-        """Begin the branch after the condition that was read."""
+        """Evaluate the condition of an `if`, and begin its branch."""
         value: bool | None = True
         joined = "&&"
         for one, following in self.condition or []:
@@ -125,7 +131,7 @@ class _Shell:
         block.has_run = _either(block.has_run, block.runs)
 
     def _simple(self, words: list[Word]) -> list[Text] | None:
-        """Keep the assignments that a command begins with; the other words, expanded."""
+        """Store the leading assignments of a command; return its other words, expanded."""
         if words and words[0].literal in _DECLARATIONS:
             words = [word for word in words[1:] if not (word.literal or "").startswith("-")]
         while words and (found := _ASSIGNMENT.match(words[0].start)):
@@ -151,12 +157,12 @@ class _Shell:
         self.variables[name] = [value]
 
     def joined(self, word: Word) -> Text:
-        """A word expanded to one text, as in an assignment or a test."""
+        """Expand a word to one text, as in an assignment or a test."""
         texts = self.expand(Word(word.pieces, word.offset), splits=False)
         return [one for text in texts for one in text]
 
     def expand(self, word: Word, splits: bool = True) -> list[Text]:
-        """The words that a word becomes: unquoted variables are split, arrays are several."""
+        """Expand a word to words: split unquoted variables, and expand arrays to their elements."""
         done: list[Text] = []
         current: Text | None = None
         for piece in word.pieces:
@@ -173,7 +179,7 @@ class _Shell:
                     done.append(current)
                     current = None
                 current = (current or []) + value
-        # "${A[@]}" of an empty array is no word.
+        # "${A[@]}" of an empty array expands to nothing.
         is_none = not current and any(
             isinstance(piece, Expansion) and piece.several for piece in word.pieces
         )
@@ -206,7 +212,7 @@ class _Shell:
         return [(char, piece.offset) for char in str(number)]
 
     def _test(self, words: list[Word]) -> bool | None:
-        """Whether a command of a condition succeeds; None if that is unknown."""
+        """Return whether a command of a condition succeeds; None if unknown."""
         if words[0].literal == "!":
             return _not(self._test(words[1:]))
         if words[0].literal not in ("[", "[[", "test"):
@@ -215,14 +221,14 @@ class _Shell:
         values: list[str] = []
         for word in inside:
             text = string(self.joined(word))
-            # In a shell without environment, what was never set is empty.
+            # In a shell without environment, unset variables are empty.
             is_unset = re.fullmatch(rf"{_MARK}\$\w+{_MARK}", text)
             values.append("" if is_unset and text[2:-1] not in self.variables else text)
         return _test_of(values)
 
 
 def split(text: Text) -> list[Text]:
-    """The words of a text, between white space."""
+    """Split a text at white space."""
     words: list[Text] = []
     starts, in_unknown = True, False
     for char, offset in text:
@@ -238,7 +244,7 @@ def split(text: Text) -> list[Text]:
 
 
 def _joined(texts: list[Text], offset: int) -> Text:
-    """The texts as one, with a blank between them, as "${A[*]}" has the elements of an array."""
+    """Join texts with blanks, as in "${A[*]}"."""
     joined = [one for text in texts for one in [(" ", offset), *text]]
     return joined[1:]
 
@@ -287,7 +293,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 
 
 def _test_of(values: list[str]) -> bool | None:
-    """The outcome of a test with these words: -z, -n, =, !=, -eq and its like, !, && and ||."""
+    """Evaluate a test with -z, -n, =, !=, -eq and similar, !, && and ||; None if unknown."""
     for joint, join in (("||", _either), ("&&", _both), ("-o", _either), ("-a", _both)):
         if joint in values[1:-1]:
             at = values.index(joint, 1)

@@ -1,4 +1,4 @@
-"""Cut a shell script into commands and words; `shell` says what the words stand for."""
+"""Parse a shell script into commands and words, which `shell` expands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BRACES = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(\[[@*]\])?(?:(:?[-=])(.*)|(.*)
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """Characters as they are written, with their offsets."""
+    """Literal characters, with their offsets."""
 
     text: list[tuple[str, int]]
     quoted: bool = False
@@ -26,11 +26,17 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What is replaced: a variable `name`, an arithmetic formula or the output of a command.
+    """An expansion of a variable, an arithmetic formula or a command.
 
-    several: a quoted array whose elements stay words (`"${A[@]}"`).
-    elements: "[@]" for all elements of an array.
-    is_unreadable: a form of `${...}` that is not read, such as `${A%x}`.
+    Args:
+        kind: what is expanded.
+        name: the variable, the formula or the command.
+        offset: position in the script.
+        quoted: whether the expansion is in double quotes.
+        several: whether a quoted array expands to separate words (`"${A[@]}"`).
+        default: the word after `:-`, `-`, `:=` or `=`.
+        is_unreadable: whether the form of `${...}` is not supported, such as `${A%x}`.
+        elements: "[@]" for all elements of an array.
     """
 
     kind: OneOf["variable", "arithmetic", "command"]
@@ -45,7 +51,7 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word's pieces, and for an array its elements."""
+    """A word: its pieces, and the elements if it assigns an array."""
 
     pieces: list[Literal | Expansion]
     offset: int
@@ -53,21 +59,21 @@ class Word:
 
     @property
     def literal(self) -> str | None:
-        """The word, if all of it is written as it is, without quotes."""
+        """The text of a word without quotes and expansions; None for other words."""
         if any(isinstance(piece, Expansion) or piece.quoted for piece in self.pieces):
             return None
         return self.start
 
     @property
     def start(self) -> str:
-        """What the word begins with that is written as it is, without quotes."""
+        """The unquoted literal characters at the start of the word."""
         first = self.pieces[0] if self.pieces else None
         if not isinstance(first, Literal) or first.quoted:
             return ""
         return "".join(char for char, _ in first.text)
 
     def without(self, length: int) -> Word:
-        """The word without the first characters of its first piece."""
+        """Remove the first characters of the first piece."""
         first, *rest = self.pieces
         kept = [Literal(first.text[length:])] if isinstance(first, Literal) else [first]
         return Word([*kept, *rest], self.offset, self.elements)
@@ -75,7 +81,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The words of a simple command, and the operator after it."""
+    """A simple command: its words, and the operator after it."""
 
     words: list[Word]
     operator: str
@@ -83,16 +89,16 @@ class Command:
 
 
 def commands_of(script: str, file: str) -> Iterator[Command]:
-    """The commands of a script, in the order in which they are written.
+    """Yield the commands of a script in the order of the text.
 
     Raises:
-        InputError: a quote or a bracket that does not end.
+        InputError: a quote or bracket is not closed.
     """
     return _Reader(script, file).commands()
 
 
 def location_of(script: str, file: str, offset: int) -> Location:
-    """The place of an offset in the script."""
+    """Return the line and column of an offset in the script."""
     line = script.count("\n", 0, offset)
     column = offset - (script.rfind("\n", 0, offset) + 1)
     return Location(file, line + 1, column + 1, script.split("\n")[line])
@@ -124,7 +130,7 @@ class _Reader:
             self.at = found.end()
 
     def _next(self, in_test: bool = False) -> Word | str | None:
-        """The next word or operator; None at the end."""
+        """Return the next word or operator; None at the end."""
         script = self.script
         while self.at < len(script):
             char = script[self.at]
@@ -155,7 +161,7 @@ class _Reader:
         return len(self.script) if end < 0 else end
 
     def _skip_file(self) -> None:
-        """Pass the word after `>`."""
+        """Skip the file name after a redirection."""
         if self.at < len(self.script) and self.script[self.at] not in _ENDS_WORD:
             self._word(_ENDS_WORD)
 
@@ -198,7 +204,7 @@ class _Reader:
     def _double_quoted(self) -> list[Literal | Expansion]:
         opening = self.at
         self.at += 1
-        # An empty piece: "" is a word.
+        # An empty piece, because "" is a word.
         pieces: list[Literal | Expansion] = [Literal([], quoted=True)]
         while self.at < len(self.script) and (char := self.script[self.at]) != '"':
             if char in "$`":
@@ -274,12 +280,12 @@ class _Reader:
 
     def _unended(self, what: str, offset: int) -> InputError:
         place = location_of(self.script, self.file, offset)
-        fix = "end it, or import the arguments alone, as one text"
-        return InputError.of("E876", f"the {what} that begins here does not end", place, fix)
+        fix = "close it, or import the arguments alone as one text"
+        return InputError.of("E876", f"the {what} that starts here is not closed", place, fix)
 
 
 def _merged(pieces: list[Literal | Expansion]) -> list[Literal | Expansion]:
-    """The pieces with neighbouring characters in one."""
+    """Merge adjacent literal pieces."""
     merged: list[Literal | Expansion] = []
     for piece in pieces:
         last = merged[-1] if merged else None

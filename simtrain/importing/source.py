@@ -1,4 +1,4 @@
-"""The arguments of Megatron-LM in a text, a file of arguments, a shell script, or a printed log."""
+"""Read the arguments of Megatron-LM from a text, an argument file, a shell script or a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simtrain.importing.shell_words import location_of
 from simtrain.strict_yaml import read_text
 
 TEXT = "the arguments"
-"""What stands for a file where the arguments themselves are given."""
+"""The file name in errors if the arguments are passed as text."""
 
 _PRINTED = re.compile(r"^(.*?)-{5,} (?:end of )?arguments -{5,}[ \t]*$", re.MULTILINE)
 _PRINTED_LINE = re.compile(r"([A-Za-z]\w*) \.* ?(.*?)\s*$")
@@ -23,10 +23,14 @@ _LAUNCHER = re.compile(r"--?(nproc[-_]per[-_]node|nnodes)")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument that was given: its printed name, as it was spelled, its value and its place.
+    """An argument of the source.
 
-    value: words with a blank between them; "True" or "False" for a flag. Unknown values of a script
-        are marked as by `simtrain.importing.shell`.
+    Args:
+        name: the name that Megatron-LM prints.
+        spelled: the name in the source, such as --bf16.
+        value: its values, separated by blanks; "True" or "False" for a flag. Unknown values of a
+            script have the marks of `simtrain.importing.shell`.
+        place: position in the source.
     """
 
     name: str
@@ -36,14 +40,14 @@ class Argument:
 
     @property
     def words(self) -> str:
-        """The argument as it is written: --tensor-model-parallel-size 8."""
+        """The argument in the source, such as --tensor-model-parallel-size 8."""
         is_flag = self.spelled.startswith("--") and self.value in ("True", "False")
         return self.spelled if is_flag else f"{self.spelled} {self.value}"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The arguments of Megatron-LM, and of the launcher (`nproc_per_node`, `nnodes`)."""
+    """The arguments of Megatron-LM and of the launcher (`nproc_per_node`, `nnodes`)."""
 
     file: str
     arguments: dict[str, Argument]
@@ -52,11 +56,10 @@ class Source:
 
 
 def read_source(text_or_file: str) -> Source:
-    """Read arguments; a text that begins with "--" is no file's name.
+    """Read arguments; a text that contains " --" or starts with "--" is not a file name.
 
     Raises:
-        InputError: a file that cannot be read, or holds no arguments; unknown arguments, all of
-            them at once.
+        InputError: the file cannot be read, or has no arguments; every unknown argument.
     """
     if text_or_file.lstrip().startswith("--") or " --" in text_or_file:
         text, file = text_or_file, TEXT
@@ -67,7 +70,7 @@ def read_source(text_or_file: str) -> Source:
     if not _begins_with_argument(text):
         launcher, words = _training_command(text, file)
         return _source(file, _given(words, text, file), _launched(launcher, text, file))
-    # Without comments and line breaks all of it is one command.
+    # Without comments and line breaks, the text is one command.
     line = _without_comments(text).replace("\\\n", " \n").replace("\n", " ")
     words = [word for words in words_of_commands(line, file) for word in words]
     return _source(file, _given(words, text, file), {})
@@ -80,14 +83,14 @@ def _begins_with_argument(text: str) -> bool:
 
 
 def _without_comments(text: str) -> str:
-    """The text with blanks for its comments, so that offsets stay."""
+    """Replace comments with blanks, which keeps offsets."""
     return re.sub(r"(?<!\S)#[^\n]*", lambda found: " " * len(found[0]), text)
 
 
 def _printed(text: str, file: str) -> Iterator[Argument]:
-    """The arguments between the lines that Megatron-LM prints around them.
+    """Yield the arguments that a log prints between its two header lines.
 
-    A line may begin with what a launcher adds to each, such as "0: ".
+    A launcher may add a prefix to each line, such as "0: ".
     """
     start, *ends = _PRINTED.finditer(text)
     prefix = start[1].strip()
@@ -102,18 +105,18 @@ def _printed(text: str, file: str) -> Iterator[Argument]:
 
 
 def _training_command(script: str, file: str) -> tuple[list[Text], list[Text]]:
-    """The words of the launcher and of Megatron-LM in the one command that starts it."""
+    """Return the words of the launcher and of Megatron-LM in the command that starts training."""
     found = []
     for words in words_of_commands(script, file):
-        # `bash -c "torchrun ..."` and `eval "$COMMAND"`: the command is one word.
+        # In `bash -c "torchrun ..."` and `eval "$COMMAND"`, the command is one word.
         words = [part for word in words for part in _parts(word)]
         at = next((at for at, word in enumerate(words) if string(word).endswith(".py")), -1)
         if string(words[0]) not in ("echo", "printf") and any(map(_is_megatron, words[at + 1 :])):
             found.append((words[: at + 1], words[at + 1 :]))
     if len(found) == 1:
         return found[0]
-    message = f"{len(found) or 'no'} commands have arguments of Megatron-LM"
-    fix = "name the script that starts torchrun, or import the arguments alone, as one text"
+    message = f"{len(found) or 'no'} commands with arguments of Megatron-LM"
+    fix = "import the script that starts torchrun, or import the arguments alone as one text"
     raise InputError.of("E875", message, Location(file), fix)
 
 
@@ -127,7 +130,7 @@ def _is_megatron(word: Text) -> bool:
 
 
 def _named(flag: str) -> tuple[str, bool]:
-    """The printed name of a flag, and the value of the flag alone."""
+    """Return the printed name of a flag, and its value if none follows."""
     name = flag.removeprefix("--").replace("-", "_")
     if name in SPELLINGS:
         return SPELLINGS[name]
@@ -139,7 +142,7 @@ def _named(flag: str) -> tuple[str, bool]:
 
 
 def _given(words: Iterable[Text], text: str, file: str) -> Iterator[Argument]:
-    """The arguments in words: flags that begin with "--", each with the values after it."""
+    """Yield the arguments in words: flags that start with "--", each with the values after it."""
     flags: list[tuple[Text, list[str]]] = []
     for word in words:
         written = string(word)
@@ -157,7 +160,7 @@ def _given(words: Iterable[Text], text: str, file: str) -> Iterator[Argument]:
 
 
 def _can_be_value(written: str, flag: Text, values: list[str]) -> bool:
-    """Whether a word can belong to a flag; an unknown one could be arguments of its own."""
+    """Whether a word can be a value of a flag; an unknown word could contain other arguments."""
     unknown = unknown_name(written)
     is_list = string(flag).endswith("data-path")
     return unknown is None or is_list or (not values and not unknown.endswith("[@]"))
@@ -165,19 +168,19 @@ def _can_be_value(written: str, flag: Text, values: list[str]) -> bool:
 
 def _loose(written: str, place: Location) -> InputError:
     if unknown := unknown_name(written):
-        return unknown_value(f"{unknown} stands among the arguments", unknown, place)
-    fix = 'begin arguments with "--", and quote values with blanks'
-    return InputError.of("E871", f'"{written}" belongs to no argument', place, fix)
+        return unknown_value(f"{unknown} is among the arguments", unknown, place)
+    fix = 'start arguments with "--", and quote values with blanks'
+    return InputError.of("E871", f'"{written}" does not belong to an argument', place, fix)
 
 
 def unknown_value(message: str, name: str, place: Location | None) -> InputError:
-    """The error of a value that a script leaves open."""
+    """Return the error about a value that a script does not define."""
     return InputError.of(
         "E874",
-        f"{message}, and the file does not say what it is",
+        f"{message}, which the file does not define",
         place,
         f"set {name.removesuffix('[@]')} at the top of the file, without a condition on other "
-        "files or programs, or import the arguments alone, as one text",
+        "files or programs, or import the arguments alone as one text",
     )
 
 
@@ -186,7 +189,7 @@ def _place(text: str, file: str, word: Text) -> Location:
 
 
 def _launched(words: list[Text], text: str, file: str) -> dict[str, Argument]:
-    """The launcher's arguments that say how many ranks there are; all others are passed over."""
+    """Return the launcher's arguments that set the number of ranks."""
     found: dict[str, Argument] = {}
     for word, following in zip(words, [*words[1:], []], strict=True):
         flag, equals, value = string(word).partition("=")
@@ -207,7 +210,7 @@ def _source(
     if problems := [_unknown(one) for one in arguments.values() if one.name not in KNOWN]:
         raise InputError(problems)
     if not arguments:
-        raise InputError.of("E875", "there are no arguments", Location(file), "give some")
+        raise InputError.of("E875", "the source has no arguments", Location(file), "add arguments")
     return Source(file, arguments, launcher, is_printed)
 
 
@@ -218,9 +221,9 @@ def _unknown(argument: Argument) -> Problem:
     known = flags if argument.spelled.startswith("--") else KNOWN
     return Problem(
         "E871",
-        f"{argument.spelled} is no known argument of Megatron-LM",
+        f"{argument.spelled} is not a known argument of Megatron-LM",
         argument.place,
-        reason="an argument that was ignored could change the time or the memory",
-        fix=f"{did_you_mean(argument.spelled, sorted(known))}Remove it if it changes neither time "
+        reason="an ignored argument could change the time or the memory",
+        fix=f"{did_you_mean(argument.spelled, sorted(known))}Remove it if it affects neither time "
         "nor memory",
     )

@@ -1,7 +1,7 @@
-"""From a job of torchtitan, a TOML file, to a scenario.
+"""Import a torchtitan job (a TOML file).
 
-Defaults are those of torchtitan's job_config.py. What a job always does there: sequence parallelism
-beside tensor parallelism, fused attention, gradients reduced in fp32 beside the backward pass.
+Defaults follow torchtitan's job_config.py. torchtitan always uses sequence parallelism with tensor
+parallelism, fused attention, and a gradient reduction in fp32 that overlaps with the backward pass.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _DTYPES = {"bfloat16": "bf16"}
 
 
 def import_torchtitan(file: str, overrides: Iterable[str] = ()) -> tuple[Scenario, str]:
-    """The scenario of a job, and the text of its file.
+    """Import a job; return the scenario and the text of its file.
 
     Args:
-        file: the job's TOML file.
+        file: path of the TOML file.
         overrides: fields to set, such as "parallelism.data=16".
 
     Raises:
-        InputError: what cannot be read; unknown keys, models and schedules; a number of ranks that
-            the file leaves open; combinations that no scenario can have.
+        InputError: unreadable files; unknown keys, models and schedules; an undefined number of
+            ranks; combinations that the framework refuses.
     """
     mapping = _Mapping(Job(file), tuple(overrides))
     return mapping.draft.finished({})
 
 
 class _Mapping:
-    """The fields of a scenario, section by section, from the keys of a job."""
+    """Maps the keys of a job to the fields of a scenario, section by section."""
 
     def __init__(self, job: Job, overrides: tuple[str, ...]) -> None:
         self.job, self.draft = job, Draft(job.file, f"torchtitan's job in {job.file}", overrides)
@@ -62,14 +62,14 @@ class _Mapping:
         self._asynchronous_tensor_parallel()
         if self._converts_to_fp8():
             self._fp8()
-            comment = "fp8 needs an H100 or a later GPU; the job does not say which"
+            comment = "fp8 needs an H100 or a later GPU; the GPU is not in the job"
             self.draft.set("cluster", "h100_sxm", comment)
         else:
             self.draft.set("cluster", Scenario.model_fields["cluster"].default, DEFAULT)
         self._notes()
 
     def set(self, field: str, value: Any, *keys: str) -> None:
-        """Set a field that follows from keys."""
+        """Set a field from keys, with their names and lines as comment."""
         given = next((key for key in keys if key in self.job.values), None)
         place = self.job.place(given) if given else None
         self.draft.set(field, value, self.job.origin(*keys), place)
@@ -83,9 +83,9 @@ class _Mapping:
                 "E877",
                 f"the flavor {flavor} of {name} cannot be imported",
                 self.job.place("model.flavor"),
-                f"these can be: {known}; or import the model from its config.json with "
+                f"write one of {known}; or import the model from its config.json with "
                 "simtrain import hf",
-                "simtrain has the sizes of some models only",
+                "simtrain has the sizes of some flavors only",
             )
         shipped = MODELS[name, flavor]
         sizes = getattr(models, shipped).model_dump(exclude_unset=True)
@@ -98,7 +98,9 @@ class _Mapping:
     def _parallelism(self) -> None:
         self.set("parallelism.tensor", self.tensor, "parallelism.tensor_parallel_degree")
         if self.tensor > 1:
-            self.draft.set("parallelism.sequence_parallel", True, f"{_ALWAYS} beside tensor")
+            self.draft.set(
+                "parallelism.sequence_parallel", True, f"{_ALWAYS} with tensor parallelism"
+            )
         self.set("parallelism.pipeline", self.pipeline, "parallelism.pipeline_parallel_degree")
         self.draft.set("parallelism.scatter_gather", False, _ALWAYS)
         if (context := self.job.count("parallelism.context_parallel_degree")) > 1:
@@ -107,7 +109,7 @@ class _Mapping:
             if self.job[key] not in ROTATE_METHODS:
                 raise self.job.wrong(key, "is not modelled", "write allgather or alltoall")
             self.set("parallelism.context_communication", ROTATE_METHODS[self.job[key]], key)
-            text = "keys travel beside attention to the rank's own tokens, in fewer kernels"
+            text = "another order of communication and attention, with fewer kernels"
             self.draft.note(f"{key} {self.job[key]}", text, self.job.place(key))
         if self.pipeline == 1:
             return
@@ -123,9 +125,9 @@ class _Mapping:
         self._stage_sizes()
 
     def _stage_sizes(self) -> None:
-        """Layers of the first and of the last stage, which hold the embedding and the head too.
+        """Set the layers of the first and last stage, which also hold embedding and output layer.
 
-        As torchtitan's generate_llm_fqn_per_model_part divides them.
+        Source: torchtitan's generate_llm_fqn_per_model_part.
         """
         keys = [f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in END_STAGES]
         less = [self.job.count(key, least=0) for key in keys]
@@ -140,11 +142,11 @@ class _Mapping:
             for end, size, key in zip(END_STAGES, (sizes[0], sizes[-1]), keys, strict=True):
                 self.set(f"parallelism.{end}_stage_layers", size, key)
         else:
-            text = "layers of each stage in turn, where they are divided evenly here"
-            self.draft.note(f"stages of {', '.join(map(str, sizes))}", text)
+            text = "uneven stages with these numbers of layers; the scenario has equal stages"
+            self.draft.note(f"stages of {', '.join(map(str, sizes))} layers", text)
 
     def _expert_parallelism(self) -> int:
-        """Ranks that hold different experts; torchtitan reads neither degree without experts."""
+        """Set expert parallelism and return its ranks; torchtitan ignores it without experts."""
         keys = "parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"
         ranks = self.job.count(keys[0])
         if "experts" not in self.draft.data["model"]:
@@ -155,18 +157,18 @@ class _Mapping:
         return ranks
 
     def _chunks(self, key: str) -> int:
-        """Stages of a rank; without the number of their layers PyTorch takes two."""
+        """Return the chunks per rank; the default of torchtitan is 2."""
         if key not in self.job.values:
             return 2
         layers: int = self.draft.data["model"]["num_layers"]
         chunks, rest = divmod(layers, self.pipeline * self.job.count(key))
         if rest or not chunks:
-            fix = f"write a divisor of {layers} / {self.pipeline} layers"
-            raise self.job.wrong(key, f"does not cut {layers} layers into equal stages", fix)
+            fix = f"write a divisor of {layers} / {self.pipeline}"
+            raise self.job.wrong(key, f"does not divide {layers} layers into equal stages", fix)
         return chunks
 
     def _replicas(self) -> int:
-        """Data-parallel ranks, and whether the model is sharded over them."""
+        """Set data parallelism and sharding; return the data-parallel ranks."""
         keys = (
             "parallelism.data_parallel_replicate_degree",
             "parallelism.data_parallel_shard_degree",
@@ -177,9 +179,10 @@ class _Mapping:
         if shard == -1 and data is None:
             raise InputError.of(
                 "E872",
-                f"{keys[1]} is -1, all ranks that are left, but no file says how many there are",
+                f"{keys[1]} is -1 (all remaining ranks), but the job does not contain the number "
+                "of ranks",
                 self.job.place(keys[1]),
-                "give them with --set parallelism.data=16",
+                "add --set parallelism.data=16",
             )
         if shard == -1 and data is not None:
             shard = max(1, data // replicate)
@@ -188,10 +191,8 @@ class _Mapping:
         stage = 3 if shard > 1 else 0
         if stage and self.experts > 1:
             stage = 1
-            text = (
-                "parameters are divided too and gathered in each pass; with experts on other ranks"
-            )
-            self.draft.note("FSDP", f"{text} this divides optimizer states alone")
+            text = "shards parameters too; with experts, the scenario shards only optimizer states"
+            self.draft.note("FSDP", text)
         self.set("memory.zero_stage", stage, keys[1])
         if replicate > 1 and shard > 1:
             self.set("memory.shard_over", shard, keys[1])
@@ -200,11 +201,11 @@ class _Mapping:
         return data
 
     def _resharding(self) -> None:
-        """When parameters are gathered and gradients reduced, which a pipeline changes."""
+        """Set resharding and the gradient reduction, which depend on the pipeline."""
         key = "parallelism.fsdp_reshard_after_forward"
         stays = {"never": True, "default": self.pipeline > 1, "always": False}
         if self.job[key] not in stays:
-            raise self.job.wrong(key, "is no policy", "write default, always or never")
+            raise self.job.wrong(key, "is not a policy", "write default, always or never")
         if stays[self.job[key]]:
             self.set("memory.reshard_after_forward", False, key)
         if self.pipeline > 1:
@@ -237,8 +238,10 @@ class _Mapping:
             self.set("recompute.strategy", mode, keys[0])
             return
         if not str(option).isdecimal() or int(option) == 0:
-            self.draft.set("recompute.strategy", "none", f"not torchtitan's {mode} {option}")
-            text = "all but every second product and the attention is computed again: less memory"
+            self.draft.set(
+                "recompute.strategy", "none", f"torchtitan's {mode} {option} is not modelled"
+            )
+            text = "recomputes all but attention and every second product: less memory"
             self.draft.note(f"{keys[1]} {option}", text, self.job.place(keys[1]))
             return
         every = int(option)
@@ -248,20 +251,22 @@ class _Mapping:
         if every > 1:
             self.set("recompute.method", "block", *keys)
             self.set("recompute.num_layers", max(1, layers // chunks // every), *keys)
-            self.draft.append("recompute.num_layers", f"of each chunk one layer in {every}")
+            self.draft.append("recompute.num_layers", f"one layer in {every} per chunk")
 
     def _precision(self) -> None:
         key = "training.mixed_precision_param"
         if self.job[key] in _DTYPES:
             self.set("precision.compute", _DTYPES[self.job[key]], key)
         else:
-            self.draft.set("precision.compute", "bf16", f"not the job's {self.job[key]}")
-            text = "slower products, twice the bytes"
+            self.draft.set(
+                "precision.compute", "bf16", f"{self.job[key]} of the job is not modelled"
+            )
+            text = "slower products and twice the bytes"
             self.draft.note(f"{key} {self.job[key]}", text, self.job.place(key))
         self.draft.set("precision.gradients", "fp32", _ALWAYS)
 
     def _converts_to_fp8(self) -> bool:
-        """Whether linear layers are torchao's in fp8; what is not simulated is noted."""
+        """Whether linear layers use torchao's fp8; note combinations that are not modelled."""
         key, data = "model.converters", self.draft.data
         given = self.job[key]
         names = given.split(",") if isinstance(given, str) else given
@@ -272,13 +277,13 @@ class _Mapping:
             f"{', '.join(names)} is not torchao's float8": not {*names} <= {*FLOAT8_CONVERTERS},
             f"the recipe is {recipe}": recipe != "tensorwise",
             "the model is not compiled": data["software"] != "torchtitan_compiled",
-            "ranks are tensor-parallel": self.tensor > 1,
+            "the job uses tensor parallelism": self.tensor > 1,
             "the model has experts": "experts" in data["model"],
-            "attention has latents": "latent_attention" in data["model"],
+            "the model has latent attention": "latent_attention" in data["model"],
         }
         broken = next((reason for reason, is_so in reasons.items() if is_so), None)
         if broken:
-            text = f"products in 8 bits are faster; here they are in 16 bits, because {broken}"
+            text = f"faster products in 8 bits; the scenario has 16 bits, because {broken}"
             self.draft.note(f"{key} {', '.join(names)}", text, self.job.place(key))
         return broken is None
 
@@ -291,16 +296,16 @@ class _Mapping:
             self.set("precision.fp8_parameters", True, gathers)
             name = "precompute_float8_dynamic_scale_for_fsdp"
             if not self._float8(name):
-                text = "each weight's largest number is agreed on by itself: more small collectives"
+                text = "a separate collective for the scale of each weight: more small collectives"
                 self.draft.note(f"float8.{name}", text, self.job.place(f"float8.{name}"))
         filtered = str(self._float8("filter_fqns") or "")
         name = "float8.filter_fqns"
         if "output" not in filtered:
-            text = "the output layer is in 8 bits too; here it is in 16 bits"
+            text = "the output layer also computes in 8 bits; the scenario has 16 bits"
             self.draft.note(name, text, self.job.place(name))
 
     def _float8(self, name: str) -> Any:
-        """An option of torchao's float8, in the section of either name."""
+        """Return an option of torchao's float8, from the section of either name."""
         of_linear = self.job.values.get("quantize.linear")
         nested = of_linear.get("float8", {}) if isinstance(of_linear, dict) else {}
         return self.job.values.get(f"float8.{name}", nested.get(name))
@@ -313,7 +318,9 @@ class _Mapping:
         if value and self.tensor > 1:
             self.set("overlap.tensor_parallel", True, key)
             self.set("overlap.userbuffers", True, key)
-            text = "chunks, order and buffers here are those of Transformer Engine's userbuffers"
+            text = (
+                "the scenario has the chunks, order and buffers of Transformer Engine's userbuffers"
+            )
             self.draft.note(key, text, self.job.place(key))
 
     def _notes(self) -> None:

@@ -1,4 +1,4 @@
-"""The values of a torchtitan job, a TOML file, with their lines."""
+"""Read the values of a torchtitan job (a TOML file), with their lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEY = re.compile(r"\s*([\w-]+)\s*=")
 
 
 class Job:
-    """The values of a job by `section.key`, with their lines and defaults."""
+    """A job: its values by `section.key`, with lines and defaults."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -32,8 +32,8 @@ class Job:
         try:
             sections = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            fix = "correct the file, so that torchtitan can read it"
-            raise InputError.of("E875", f"no TOML: {error}", Location(file), fix) from None
+            fix = "correct the TOML syntax"
+            raise InputError.of("E875", f"invalid TOML: {error}", Location(file), fix) from None
         self.values: dict[str, Any] = {}
         for section, keys in sections.items():
             inside = keys.items() if isinstance(keys, dict) else {"": keys}.items()
@@ -42,33 +42,33 @@ class Job:
         self._refuse_unknown()
 
     def __getitem__(self, key: str) -> Any:
-        """The value of a key, or its default."""
+        """Return the value of a key, or its default."""
         return self.values.get(key, DEFAULTS.get(key))
 
     def count(self, key: str, *, or_rest: bool = False, least: int = 1) -> int:
-        """The value of a key that is an integer from `least` on, or also -1 if `or_rest`.
+        """Return the value of a key: an integer of at least `least`, or -1 if `or_rest`.
 
         Raises:
-            InputError: it is something else.
+            InputError: the value is not such an integer.
         """
         value = self[key]
         if type(value) is int and (value >= least or (or_rest and value == -1)):
             return value
-        also, sign = ", or -1" if or_rest else "", "a positive" if least else "no negative"
-        raise self.wrong(key, f"must be {sign} integer{also}", f"write {least} or more{also}")
+        also, sign = ", or -1" if or_rest else "", "positive" if least else "non-negative"
+        raise self.wrong(key, f"must be a {sign} integer{also}", f"write {least} or more{also}")
 
     def place(self, key: str) -> Location:
-        """Where a key stands."""
+        """Return the position of a key."""
         return self.places.get(key) or Location(self.file)
 
     def origin(self, *keys: str) -> str:
-        """A comment: the keys that were given, with their lines."""
+        """Return a comment with the keys that are set and their lines."""
         given = [key for key in keys if key in self.values]
         lines = ", ".join(str(self.place(key).line) for key in given)
         return f"{', '.join(given)}, line {lines}" if given else "default of torchtitan"
 
     def wrong(self, key: str, what: str, fix: str) -> InputError:
-        """The error of a value."""
+        """Return the error about the value of a key."""
         message = f"{key} is {as_scalar(self[key])}: it {what}"
         return InputError.of("E872", message, self.place(key), fix)
 
@@ -78,10 +78,10 @@ class Job:
         problems = [
             Problem(
                 "E871",
-                f"{key} is no known key of a torchtitan job",
+                f"{key} is not a known key of a torchtitan job",
                 self.place(key),
-                reason="a key that was ignored could change the time or the memory",
-                fix=f"{did_you_mean(key, sorted(known))}Remove it if it changes neither time nor "
+                reason="an ignored key could change the time or the memory",
+                fix=f"{did_you_mean(key, sorted(known))}Remove it if it affects neither time nor "
                 "memory",
             )
             for key in self.values
@@ -92,7 +92,7 @@ class Job:
 
 
 def _places(text: str, file: str) -> Iterable[tuple[str, Location]]:
-    """The line of each key; tomllib does not say."""
+    """Yield the position of each key, which tomllib does not return."""
     section = ""
     for number, line in enumerate(text.split("\n"), start=1):
         if header := _HEADER.match(line):

@@ -1,4 +1,4 @@
-"""What the keys of a torchtitan job are to a scenario, as `section.key`.
+"""Keys of a torchtitan job, as `section.key`: mapped, without effect, or not modelled.
 
 Source: torchtitan/config/job_config.py and models/*/__init__.py of pytorch/torchtitan (2025).
 """
@@ -17,13 +17,13 @@ MODELS = {
     ("qwen3", "235B-A22B"): "qwen3_235b_a22b",
     ("deepseek_v3", "671B"): "deepseek_v3",
 }
-"""The shipped scenario that has the model of a name and a flavor."""
+"""The scenario with the model of a name and a flavor."""
 
 SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved"}
-"""PyTorch's names of pipeline schedules, in lower case."""
+"""Our names of PyTorch's pipeline schedules, by lower-case name."""
 
 ROTATE_METHODS = {"allgather": "all_gather", "alltoall": "p2p"}
-"""How context-parallel ranks see each other's keys; an all-to-all moves them to the next rank."""
+"""Our names of the rotate methods; alltoall passes keys and values to the next rank."""
 
 END_STAGES = "first", "last"
 
@@ -86,21 +86,21 @@ MAPPED: dict[str, str] = {
 }
 
 NOT_MODELLED: dict[str, Effect] = {
-    "optimizer.name": Effect("another optimizer has other states", ("AdamW", "Adam")),
-    "optimizer.implementation": Effect("a kernel for each parameter", ("fused", "foreach")),
+    "optimizer.name": Effect("an optimizer with other states", ("AdamW", "Adam")),
+    "optimizer.implementation": Effect("one kernel per parameter: slower", ("fused", "foreach")),
     "optimizer.early_step_in_backward": Effect(
-        "the optimizer steps within the backward pass, which frees gradients", ("False",)
+        "optimizer steps during the backward pass, which frees gradients: less memory", ("False",)
     ),
     "training.enable_cpu_offload": Effect(
-        "parameters, gradients and optimizer states live on the host", ("False",)
+        "parameters, gradients and optimizer states on the host", ("False",)
     ),
     "parallelism.disable_loss_parallel": Effect(
-        "the logits are gathered before the loss", ("False",)
+        "a gather of the logits before the loss", ("False",)
     ),
     "parallelism.pipeline_parallel_split_points": Effect("stages of other sizes", ("[]",)),
-    "parallelism.pipeline_parallel_schedule_csv": Effect("an order of its own", ("",)),
+    "parallelism.pipeline_parallel_schedule_csv": Effect("a schedule from a file", ("",)),
     "parallelism.enable_compiled_autograd": Effect("a compiled backward pass", ("False",)),
-    "fault_tolerance.enable": Effect("replicas join and leave while training", ("False",)),
+    "fault_tolerance.enable": Effect("replicas join and leave during training", ("False",)),
     "validation.enabled": Effect("forward passes between iterations", ("False",)),
 }
 
@@ -111,16 +111,16 @@ DETAILS = {
     "fault_tolerance": "fault_tolerance.enable",
     "validation": "validation.enabled",
 }
-"""Sections whose keys only refine one key, and change nothing without it."""
+"""Sections whose keys refine one key, and have no effect without it."""
 
 FLOAT8_CONVERTERS = ("float8", "quantize.linear.float8")
-"""Names of the converter to torchao's float8, which are those of its section too."""
+"""Names of the converter to torchao's float8, and of its section."""
 
 _SECTIONS = (
     "job profiling metrics lr_scheduler checkpoint comm memory_estimation experimental debug"
 )
 WITHOUT_EFFECT_SECTIONS = frozenset(_SECTIONS.split())
-"""Sections whose keys change neither the time nor the memory of an iteration."""
+"""Sections whose keys affect neither the time nor the memory of an iteration."""
 
 _WITHOUT_EFFECT = """
     model.tokenizer_path model.print_after_conversion model.hf_assets_path model.norm_type

@@ -226,7 +226,7 @@ def test_python_blocks_run(capsys: CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("newcomer")
 def test_the_import_notes_what_its_page_says() -> None:
-    (said,) = re.findall(r"would change, here\n`(.*)`", text_of("docs/how_to/import_a_run.md"))
+    (said,) = re.findall(r"effect, here\n`(.*)`", text_of("docs/how_to/import_a_run.md"))
     outcome = call("import", "megatron", "train.sh")
     assert f"\n# - {said}\n" in outcome.stdout
 

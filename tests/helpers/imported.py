@@ -63,7 +63,7 @@ parallelism:
   sequence_parallel: true         # --sequence-parallel, line 23
   pipeline: 2                     # --pipeline-model-parallel-size, line 22
   scatter_gather: false           # default since 2023
-  data: 2                         # --nproc_per_node x --nnodes: 16 GPUs / 8 a replica
+  data: 2                         # --nproc_per_node x --nnodes: 16 GPUs / 8 per replica
 batch:
   micro: 2                        # --micro-batch-size, line 24
   global: 64                      # --global-batch-size, line 24
@@ -75,14 +75,14 @@ memory:
   zero_stage: 0                   # default of Megatron-LM
 attention_backend: unfused        # --attention-backend, line 27
 software:
-  stack: megatron_core            # the source's framework
+  stack: megatron_core            # the framework of the source
 precision:
   compute: fp16                   # --fp16, line 25
   gradients: fp32                 # --accumulate-allreduce-grads-in-fp32, line 25
 overlap:
   pipeline: false                 # default of Megatron-LM without virtual stages
   data_parallel: false            # default of Megatron-LM
-cluster: a100_sxm4_80gb           # default: the source does not say
+cluster: a100_sxm4_80gb           # default: not in the source
 """
 
 LLAMA = """\

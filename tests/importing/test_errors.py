@@ -10,14 +10,14 @@ from tests.helpers.imported import BASE, GPT, written
 WRONG = {
     "an unknown argument": (
         GPT.replace("--hidden-size", "--hidden-sise"),
-        "run.sh:13:5: E871 --hidden-sise is no known argument of Megatron-LM",
+        "run.sh:13:5: E871 --hidden-sise is not a known argument of Megatron-LM",
         "did you mean --hidden-size?",
     ),
     "no number": (GPT.replace("6144", "6k"), "run.sh:13:5: E872 --hidden-size 6k", "an integer"),
     "no choice": (
         GPT.replace("-backend unfused", "-backend quick"),
         "run.sh:27:5: E872 --attention-backend quick must be one of auto, flash",
-        "it sets attention_backend",
+        "which sets attention_backend",
     ),
     "a value of a flag": (
         GPT.replace("--fp16 ", "--fp16 yes "),
@@ -31,12 +31,12 @@ WRONG = {
     ),
     "an unknown value": (
         GPT.replace("--hidden-size 6144", "--hidden-size $2"),
-        "run.sh:13:5: E874 --hidden-size is $2, and the file does not say what it is",
+        "run.sh:13:5: E874 --hidden-size is $2, which the file does not define",
         "set $2 at the top",
     ),
     "unknown arguments": (
         GPT.replace("$MODEL_ARGS", "$MODEL_ARGS ${MORE[@]}"),
-        "run.sh:20:17: E874 $MORE[@] stands among the arguments",
+        "run.sh:20:17: E874 $MORE[@] is among the arguments",
         "set $MORE at the top",
     ),
     "a value that a loop sets": (
@@ -46,12 +46,16 @@ WRONG = {
         "run.sh:22:5: E874 --tensor-model-parallel-size is $TP",
         "set $TP at the top",
     ),
-    "no command": ("echo --num-layers 2\n", "run.sh: E875 no commands have arguments", "torchrun"),
-    "two commands": (GPT + GPT, "run.sh: E875 2 commands have arguments", "one text"),
-    "an open quote": ('A="b\n', 'run.sh:1:3: E876 the " that begins here does not end', "end it"),
+    "no command": ("echo --num-layers 2\n", "run.sh: E875 no commands with arguments", "torchrun"),
+    "two commands": (GPT + GPT, "run.sh: E875 2 commands with arguments", "one text"),
+    "an open quote": (
+        'A="b\n',
+        'run.sh:1:3: E876 the " that starts here is not closed',
+        "close it",
+    ),
     "too few GPUs": (
         GPT.replace("NNODES:-2", "NNODES:-1").replace("-size 4 ", "-size 16 "),
-        "run.sh:9:19: E872 8 GPUs (--nproc_per_node x --nnodes) are no multiple of",
+        "run.sh:9:19: E872 8 GPUs (--nproc_per_node x --nnodes) are not a multiple of",
         "launch a multiple of 32",
     ),
     "what Megatron-LM refuses": (
@@ -61,7 +65,7 @@ WRONG = {
     ),
     "chunks of unequal size": (
         GPT.replace("--sequence-parallel", "--num-layers-per-virtual-pipeline-stage 5"),
-        "run.sh:23:5: E872 --num-layers-per-virtual-pipeline-stage 5 does not cut 48 layers",
+        "run.sh:23:5: E872 --num-layers-per-virtual-pipeline-stage 5 does not divide 48 layers",
         "parallelism.interleave",
     ),
 }

@@ -30,28 +30,28 @@ model:
   hidden_size: 1024               # n_embd, line 3
   num_attention_heads: 16         # n_head, line 5
   ffn_hidden_size: 4096           # default of transformers: 4 h
-  seq_length: 1024                # n_positions, line 6: the longest that the model takes
+  seq_length: 1024                # n_positions, line 6: the longest sequence of the model
   tied_embeddings: true           # default of transformers
   activation: gelu                # default of transformers
-  normalization: layer_norm       # as all of gpt2
-  position_embedding: learned     # as all of gpt2
-  qk_norm: false                  # as all of gpt2
-  biases: true                    # as all of gpt2
-  qkv_biases: true                # as all of gpt2
+  normalization: layer_norm       # as all models of gpt2
+  position_embedding: learned     # as all models of gpt2
+  qk_norm: false                  # as all models of gpt2
+  biases: true                    # as all models of gpt2
+  qkv_biases: true                # as all models of gpt2
   hidden_dropout: 0.1             # default of transformers
   attention_dropout: 0.1          # default of transformers
   vocab_size: 50304               # vocab_size, line 7: 50257 tokens, padded
 parallelism:
-  tensor: 1                       # default: the source does not say
-  pipeline: 1                     # default: the source does not say
-  data: 1                         # default: the source does not say
+  tensor: 1                       # default: not in the source
+  pipeline: 1                     # default: not in the source
+  data: 1                         # default: not in the source
 batch:
-  micro: 1                        # default: the source does not say
-  global: 1                       # default: the source does not say; micro x data
-attention_backend: fused          # default: the source does not say
+  micro: 1                        # default: not in the source
+  global: 1                       # default: not in the source; micro x data
+attention_backend: fused          # default: not in the source
 precision:
-  compute: bf16                   # default: the source does not say
-cluster: a100_sxm4_80gb           # default: the source does not say
+  compute: bf16                   # default: not in the source
+cluster: a100_sxm4_80gb           # default: not in the source
 """
 
 
@@ -193,14 +193,14 @@ def test_attention_and_mlp_side_by_side(config: dict[str, Any], norms: str, grou
 WRONG = {
     "another model": (
         of("olmo", alibi=True),
-        'config.json:2:16: E877 model_type is "olmo", which cannot be imported; not modelled '
-        "of it: alibi",
-        "These can be: llama, mistral, qwen2, qwen3, gemma, gpt2, gpt_neox, falcon",
+        'config.json:2:16: E877 model_type is "olmo", which cannot be imported; it has keys '
+        "that are not modelled: alibi",
+        "Supported types: llama, mistral, qwen2, qwen3, gemma, gpt2, gpt_neox, falcon",
     ),
-    "no type": (SIZES, "config.json:1:1: E877 no model_type", "These can be"),
+    "no type": (SIZES, "config.json:1:1: E877 model_type is missing", "Supported types"),
     "an unknown key": (
         of("llama", hidden_sise=3),
-        'config.json:9:2: E871 "hidden_sise" is no known key',
+        'config.json:9:2: E871 "hidden_sise" is not a known key',
         "did you mean hidden_size?",
     ),
     "an unknown activation": (

@@ -167,7 +167,7 @@ def test_fsdp_is_a_stage_of_zero_and_overlaps() -> None:
 def test_fsdp_beside_a_pipeline_is_noted() -> None:
     scenario, text = import_megatron(f"{FSDP} --world-size 4 --pipeline-model-parallel-size 2")
     assert scenario.memory.zero_stage == 1
-    assert "memory.zero_stage 2 and 3" in text
+    assert "ZeRO stages 2 and 3" in text
 
 
 PRINTED = """\
@@ -223,7 +223,7 @@ def test_printed_arguments_are_those_of_the_script() -> None:
     assert "  num_layers: 48                  # num_layers, line 23\n" in text
     with pytest.raises(InputError) as caught:
         import_megatron(written("log.txt", PRINTED.replace("fp8 ..", "fp_8 .")))
-    assert str(caught.value).startswith("log.txt:14:6: E871 fp_8 is no known argument")
+    assert str(caught.value).startswith("log.txt:14:6: E871 fp_8 is not a known argument")
     assert "did you mean fp8?" in str(caught.value)
 
 

@@ -15,8 +15,8 @@ def test_states_that_go_through_fp32_copies_are_noted() -> None:
     states = "--use-precision-aware-optimizer --exp-avg-dtype fp16 --main-params-dtype fp16"
     scenario, text = import_megatron(f"{BASE} {DISTRIBUTED} {states}")
     assert not scenario.precision.narrow_states
-    assert "# - --exp-avg-dtype fp16: states that go through fp32 copies" in text
-    assert "# - --main-params-dtype fp16: main parameters that go through fp32 copies" in text
+    assert "# - --exp-avg-dtype fp16: narrower optimizer states" in text
+    assert "# - --main-params-dtype fp16: narrower main parameters" in text
 
 
 FSDP = "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params"
@@ -30,11 +30,11 @@ def test_weights_that_megatron_fsdp_gathers_in_fp8() -> None:
     assert "--fp8-param-gather: weights" not in text
     scenario, text = import_megatron(f"{base} --use-torch-fsdp2 {FP8} blockwise")
     assert (scenario.memory.zero_stage, scenario.precision.fp8_parameters) == (3, False)
-    assert "# - --fp8-param-gather: weights in fp8 are gathered and kept in fewer bytes" in text
+    assert "# - --fp8-param-gather: weights gathered and kept in fp8: fewer bytes" in text
 
 
 def test_mxfp8_needs_blackwell_and_gathers_bf16() -> None:
     scenario, text = import_megatron(f"{BASE} {DISTRIBUTED} {FP8} mxfp8")
     assert (scenario.precision.fp8_recipe, scenario.cluster) == ("mxfp8", "b200_sxm")
     assert not scenario.precision.fp8_parameters
-    assert "# - --fp8-param-gather: weights in fp8 are gathered" in text
+    assert "# - --fp8-param-gather: weights gathered and kept in fp8" in text

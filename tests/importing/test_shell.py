@@ -111,5 +111,5 @@ def test_each_character_knows_where_it_was_written() -> None:
 
 @pytest.mark.parametrize("script", ["A='x", 'A="x', "A=(x", "A=${x", "A=$(x", "A=$((x", "A=`x"])
 def test_what_does_not_end_is_refused(script: str) -> None:
-    with pytest.raises(InputError, match=r"run\.sh:1:\d+: E876 the .* does not end"):
+    with pytest.raises(InputError, match=r"run\.sh:1:\d+: E876 the .* is not closed"):
         list(words_of_commands(script, "run.sh"))

@@ -60,7 +60,7 @@ def test_a_job_becomes_these_fields() -> None:
         "  stack: torchtitan_compiled",
         "  seq_length: 8192                # training.seq_len, line 14",
         "  tensor: 4                       # parallelism.tensor_parallel_degree, line 19",
-        "  sequence_parallel: true         # as torchtitan always does beside tensor",
+        "  sequence_parallel: true         # as torchtitan always does with tensor parallelism",
         "  data: 8                         # parallelism.data_parallel_shard_degree, line 18",
         "  zero_stage: 3                   # parallelism.data_parallel_shard_degree, line 18",
         "  micro: 2                        # training.local_batch_size, line 13",
@@ -105,7 +105,7 @@ def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:
     always = job.replace("[parallelism]", '[parallelism]\nfsdp_reshard_after_forward = "always"')
     assert load_scenario(_written(text_of(always))).memory.reshard_after_forward is True
     even = text_of(job.replace('"405B"', '"8B"').replace("8192", "4096"))
-    assert "# - stages of 4, 5, 4, 4, 4, 4, 4, 3: layers of each stage in turn" in even
+    assert "# - stages of 4, 5, 4, 4, 4, 4, 4, 3 layers: uneven stages" in even
 
 
 def test_replicas_of_shards_are_those_of_a_device_mesh() -> None:
@@ -139,14 +139,14 @@ def test_a_converter_to_float8_is_fp8_that_is_gathered() -> None:
         assert "8 bits" not in text and "by itself" not in text
     text = text_of(job)
     assert not load_scenario(_written(text)).precision.fp8_parameters
-    assert "# - float8.filter_fqns: the output layer is in 8 bits too" in text
+    assert "# - float8.filter_fqns: the output layer also computes in 8 bits" in text
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
         ("compile = true", "", "the model is not compiled"),
-        ("degree = 1", "degree = 4", "ranks are tensor-parallel"),
+        ("degree = 1", "degree = 4", "the job uses tensor parallelism"),
         ("[float8]", "[float8]\nrecipe_name = 'rowwise'", "the recipe is rowwise"),
         ('["float8"]', '["mx"]', "mx is not torchao's float8"),
     ],
@@ -157,7 +157,7 @@ def test_float8_that_is_not_simulated_is_noted(old: str, new: str, reason: str) 
     text = text_of(job.replace(old, new))
     assert load_scenario(_written(text)).precision.compute == "bf16"
     words = " ".join(text.replace("#", "").split())
-    assert f"here they are in 16 bits, because {reason}" in words
+    assert f"the scenario has 16 bits, because {reason}" in words
 
 
 def test_asynchronous_tensor_parallelism_is_pipelined() -> None:
@@ -165,7 +165,7 @@ def test_asynchronous_tensor_parallelism_is_pipelined() -> None:
     text = text_of(JOB.replace(inside, f"{inside}\nenable_async_tensor_parallel = true"))
     overlap = load_scenario(_written(text)).overlap
     assert overlap.userbuffers and overlap.tensor_parallel
-    assert "# - parallelism.enable_async_tensor_parallel, line 20: chunks" in text
+    assert "# - parallelism.enable_async_tensor_parallel, line 20: the scenario" in text
     assert "userbuffers: true" not in text_of(JOB)
 
 
@@ -182,11 +182,11 @@ WRONG = {
     ),
     "an unknown key": (
         JOB.replace("seq_len", "sequ_len"),
-        "job.toml:14:1: E871 training.sequ_len is no known key",
+        "job.toml:14:1: E871 training.sequ_len is not a known key",
         "did you mean training.seq_len?",
     ),
     "a key without a section": ("steps = 3\n" + JOB, "job.toml:1:1: E871 steps is no", "Remove"),
-    "no TOML": (JOB + "[", "job.toml: E875 no TOML", "correct the file"),
+    "invalid TOML": (JOB + "[", "job.toml: E875 invalid TOML", "correct the TOML syntax"),
     "an unknown flavor": (
         JOB.replace('"8B"', '"1B"'),
         "job.toml:6:1: E877 the flavor 1B of llama3",
@@ -219,7 +219,7 @@ WRONG = {
             'pipeline_parallel_schedule = "Interleaved1F1B"',
         ),
         "job.toml:20:1: E872 parallelism.pipeline_parallel_layers_per_stage is 3",
-        "write a divisor of 32 / 4 layers",
+        "write a divisor of 32 / 4",
     ),
 }
 

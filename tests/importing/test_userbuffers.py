@@ -23,9 +23,9 @@ def test_what_is_not_modelled_of_userbuffers_is_noted(name: str) -> None:
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ("--transformer-impl local", "do not read it"),
-        ("--multi-latent-attention", "some products are pipelined"),
-        ("--fp8-format hybrid --fp8-recipe blockwise", "products in fp8 by this recipe"),
+        ("--transformer-impl local", "no effect with"),
+        ("--multi-latent-attention", "pipelines some products"),
+        ("--fp8-format hybrid --fp8-recipe blockwise", "pipelines fp8 products of this recipe"),
     ],
 )
 def test_userbuffers_that_are_not_simulated_are_noted(other: str, why: str) -> None:
