@@ -4,8 +4,8 @@
 >>> result = simtrain.simulate(simtrain.load_scenario("table5_22b_present"))
 >>> result.iteration_time_s, result.mfu, result.timeline  # doctest: +SKIP
 
-`Evaluator` is faster for many scenarios. `simtrain.search` searches for layouts, and
-`simtrain.cost` estimates the cost of a training run.
+`compare` says why results differ. `Evaluator` is faster for many scenarios. `simtrain.search`
+searches for layouts, and `simtrain.cost` estimates the cost of a training run.
 """
 
 from importlib import import_module
@@ -17,11 +17,13 @@ from simtrain.version import VERSION as __version__
 if TYPE_CHECKING:
     from simtrain.evaluation import Evaluation, Evaluator
     from simtrain.hardware.load import load_profile
+    from simtrain.report.difference import Difference, compare
     from simtrain.report.result import Result
     from simtrain.scenario import Scenario, load_scenario
     from simtrain.simulation import simulate
 
 __all__ = [
+    "Difference",
     "DoesNotFitError",
     "Evaluation",
     "Evaluator",
@@ -30,16 +32,19 @@ __all__ = [
     "Scenario",
     "SimtrainError",
     "__version__",
+    "compare",
     "load_profile",
     "load_scenario",
     "simulate",
 ]
 
 _MODULES = {
+    "Difference": "simtrain.report.difference",
     "Evaluation": "simtrain.evaluation",
     "Evaluator": "simtrain.evaluation",
     "Result": "simtrain.report.result",
     "Scenario": "simtrain.scenario",
+    "compare": "simtrain.report.difference",
     "load_profile": "simtrain.hardware.load",
     "load_scenario": "simtrain.scenario",
     "simulate": "simtrain.simulation",

@@ -16,6 +16,7 @@ import typer
 
 from calibrate.app import app as calibrate_app
 from simtrain.commands.app import App
+from simtrain.commands.compare import compare
 from simtrain.commands.cost import cost
 from simtrain.commands.explain import explain
 from simtrain.commands.importing import import_app
@@ -37,7 +38,7 @@ app = App(add_completion=True)
 # Groups and commands in the order of `simtrain --help`.
 GROUPS = {
     "Simulate": (run, memory, schedule, cost),
-    "Compare": (search, sweep, sweeps, query, plot),
+    "Compare": (compare, search, sweep, sweeps, query, plot),
     "Look up": (explain, scenarios, reproduce),
     "Write": (init, schema),
 }

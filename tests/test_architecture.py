@@ -45,8 +45,8 @@ ROOMS: dict[str, set[str]] = {
     "programs": {"workload", "durations", "schedules", "plan", "engine"},
     "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},
     "report": {
-        *("errors", "extras", "units", "software", "scenario", "hardware", "workload"),
-        *("durations", "plan", "engine", "programs", "memory"),
+        *("errors", "extras", "units", "strict_yaml", "software", "scenario", "hardware"),
+        *("workload", "durations", "plan", "engine", "programs", "memory"),
     },
     "iteration": {"plan", "engine", "programs", "memory", "report"},
     "studies": {
@@ -60,6 +60,10 @@ ROOMS: dict[str, set[str]] = {
     "evaluation": {
         *("units", "scenario", "hardware", "durations", "plan", "engine", "programs", "memory"),
         *("report", "iteration", "studies", "simulation"),
+    },
+    "sensitivity": {
+        *("errors", "units", "mesh", "scenario", "hardware", "durations", "plan", "engine"),
+        *("programs", "iteration", "simulation", "studies"),
     },
     "no_effect": {"errors", "scenario", "strict_yaml", "studies", "evaluation"},
     "sweep": {
@@ -83,6 +87,7 @@ ROOMS: dict[str, set[str]] = {
     "pages": {
         *("units", "strict_yaml", "resources", "entry", "scenario", "hardware", "memory", "report"),
         *("studies", "sweep", "search", "cost", "paper", "figures", "explanations"),
+        "sensitivity",
     },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},
@@ -91,6 +96,7 @@ ROOMS: dict[str, set[str]] = {
         *("errors", "extras", "output_folder", "strict_yaml", "resources", "scenario"),
         *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
         *("paper", "figures", "pages", "importing", "no_effect", "system", "explanations"),
+        "sensitivity",
     },
     "cli": {"version", "errors", "commands"},
 }

@@ -83,6 +83,17 @@ class Result:
         return breakdown_by_name(self.breakdown)
 
     @property
+    def critical_path_s(self) -> dict[str, float]:
+        """Seconds of the critical path by kind of task: forward, backward, transfer, ...
+
+        They add up to the iteration time.
+        """
+        kinds: dict[str, list[float]] = {}
+        for span in self.timeline.critical_path():
+            kinds.setdefault(span.kind, []).append(span.duration_s)
+        return {kind: math.fsum(seconds) for kind, seconds in kinds.items()}
+
+    @property
     def mfu(self) -> float:
         """Model FLOPs utilization (paper, Section 6.3)."""
         return self.model_flops / self._peak_flops

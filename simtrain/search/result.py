@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.report.breakdown import CAUSE_LABELS
+from simtrain.report.difference import causes_in_words, time_in_words
 from simtrain.scenario import Scenario
 from simtrain.search.legality import Legal
 from simtrain.search.looker import Found, Seen
@@ -16,8 +16,6 @@ from simtrain.search.words import num_gpus_in_words
 from simtrain.units import Price, format_bytes, format_seconds
 
 _HOUR_S = 3600
-_WORTH_SAYING = 0.005
-"""The least change of a part to mention, as a share of the other's iteration time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,24 +174,5 @@ def _memory(winner: Found, other: Found) -> str:
 
 
 def _time(winner: Found, other: Found) -> str:
-    run, other_run = winner.run, other.run
-    gain = 1 - run.iteration_time_s / other_run.iteration_time_s
-    differences = _differences(winner, other)
-    said = [one for one in differences if abs(one[0]) >= _WORTH_SAYING] or differences[:1]
-    parts = ", ".join(_words(share, label) for share, label in said)
-    return f"{_words(-gain, 'time')}: {parts}"
-
-
-def _differences(winner: Found, other: Found) -> list[tuple[float, str]]:
-    """By how much each part is longer, as a share of the other's iteration, the largest first."""
-    parts, other_parts = asdict(winner.breakdown), asdict(other.breakdown)
-    differences = [
-        ((seconds - other_parts[name]) / other.run.iteration_time_s, CAUSE_LABELS[name])
-        for name, seconds in parts.items()
-    ]
-    return sorted(differences, key=lambda one: -abs(one[0]))
-
-
-def _words(share: float, label: str) -> str:
-    percent = f"{100 * abs(share):.0f}" if abs(share) >= 0.095 else f"{100 * abs(share):.1f}"
-    return f"{percent} % {'less' if share < 0 else 'more'} {label}"
+    both = winner.breakdown, other.breakdown
+    return f"{time_in_words(*both)}: {causes_in_words(*both)}"

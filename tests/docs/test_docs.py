@@ -116,7 +116,7 @@ def test_every_command_is_shown() -> None:
     assert shown == {
         *("run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost", "search"),
         *("sweep", "sweeps", "query", "plot", "import", "init", "schema"),
-        "explain",
+        *("explain", "compare"),
     }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == {target.value for target in Target}

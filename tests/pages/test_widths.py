@@ -17,6 +17,7 @@ COMMANDS = (
     *("run table5_22b_present", "memory table5_22b_present", "reproduce table4"),
     *("run table5_22b_present --set parallelism.pipeline=4", "reproduce fig1"),
     *("cost table5_22b_present --tokens 1T", "profile show trn1", "explain E310", "explain"),
+    "compare table5_22b_full table5_22b_present",
     "run table5_175b_present --ops",
     "run mixtral_8x7b --ops",
     "explain table5_22b_present",

@@ -1,0 +1,201 @@
+"""Scenarios side by side, why they differ, and what a faster resource saves: a terminal's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import TypeVar
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simtrain.hardware.profile import NOT_CALIBRATED
+from simtrain.hardware.upgrades import RESOURCES
+from simtrain.pages.tables import Bar, FittedTable, notes, properties, table_of
+from simtrain.report.breakdown import CAUSE_LABELS
+from simtrain.report.difference import Difference
+from simtrain.report.result import Result
+from simtrain.sensitivity import FACTOR, Sensitivity
+from simtrain.strict_yaml import as_scalar
+from simtrain.units import format_bytes, format_seconds
+
+_MOST_COLUMNS = 3
+"""Scenarios beside the first in a table that fits 80 columns."""
+_ROUNDING = 1e-12
+"""A smaller share of the iteration time is a rounding error."""
+Cell = TypeVar("Cell")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A scenario of the page.
+
+    Args:
+        name: what the user called it.
+        result: its simulated iteration.
+        sensitivity: its times with more of each resource, if they were computed.
+    """
+
+    name: str
+    result: Result
+    sensitivity: Sensitivity | None = None
+
+
+def compare_page(scenarios: Sequence[Compared], differences: Sequence[Difference]) -> Group:
+    """The report of `simtrain compare`; each difference is one of the others from the first."""
+    named = {_letter(number): one for number, one in enumerate(scenarios)}
+    parts: list[RenderableType] = [properties((name, one.name) for name, one in named.items())]
+    for columns in _groups(named):
+        parts.append(_side_by_side(columns))
+        fields = _changed_fields(columns)
+        parts += [fields] if fields.row_count else []
+    for letter, difference in zip([*named][1:], differences, strict=True):
+        parts.append(Group(_causes(letter, difference), *_sentences(letter, difference)))
+    parts += [_critical_paths(columns) for columns in _groups(named)]
+    parts += [_resources(columns) for columns in _groups(named) if _sensitivities(columns)]
+    remarks = notes(_remarks(named))
+    return Group(*(item for part in parts for item in (part, "")), *remarks)
+
+
+def _letter(number: int) -> str:
+    """A to Z, then A1 and so on."""
+    return f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
+
+
+def _groups(named: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
+    """As many scenarios as fit a table; the first is in each."""
+    (first, *others), step = named, _MOST_COLUMNS
+    for start in range(0, len(others) or 1, step):
+        yield {name: named[name] for name in (first, *others[start : start + step])}
+
+
+def _side_by_side(columns: dict[str, Compared]) -> Table:
+    results = [one.result for one in columns.values()]
+    table = table_of("", *(f">{name}" for name in columns), title="Side by side")
+    for label, values in {
+        "iteration time": [format_seconds(one.iteration_time_s) for one in results],
+        "tokens per second": [f"{one.tokens_per_s:,.0f}" for one in results],
+        "MFU": [f"{one.mfu:.1%}" for one in results],
+        "peak memory": [format_bytes(one.memory.fullest.peak_bytes) for one in results],
+        "GPUs": [f"{one.scenario.num_gpus:,}" for one in results],
+    }.items():
+        table.add_row(label, *values)
+    return table
+
+
+def _changed_fields(columns: dict[str, Compared]) -> Table:
+    table = Table(title="Fields that differ", title_justify="left")
+    for heading in ("field", *columns):
+        table.add_column(heading, overflow="fold")
+    for name, values in _fields([one.result for one in columns.values()]).items():
+        table.add_row(name, *map(Text, values))
+    return table
+
+
+def _fields(results: Sequence[Result]) -> dict[str, list[str]]:
+    """The values of each field in which a scenario differs from the first."""
+    first, *others = results
+    changed = [Difference(first, other).changed_fields for other in others]
+    values_of_first = {name: both[0] for one in changed for name, both in one.items()}
+    return {
+        name: [_written(value), *(_written(one.get(name, (None, value))[1]) for one in changed)]
+        for name, value in values_of_first.items()
+    }
+
+
+def _written(value: object) -> str:
+    return "" if value is None else as_scalar(value)
+
+
+def _causes(letter: str, difference: Difference) -> Table:
+    base_s, other_s = difference.base.breakdown_s, difference.other.breakdown_s
+    total_s, other_total_s = difference.base.iteration_time_s, difference.other.iteration_time_s
+    headings = "part", ">A", f">{letter}", ">difference", ">of A"
+    table = table_of(*headings, title=f"Why {letter} differs from A, mean over the stages")
+    for name, cause_s in difference.causes_s.items():
+        shares = base_s[name] / total_s, other_s[name] / other_total_s
+        if max(shares) >= _ROUNDING:
+            cells = _time(base_s[name], total_s), _time(other_s[name], other_total_s)
+            table.add_row(CAUSE_LABELS[f"{name}_s"], *cells, *_change(cause_s, total_s))
+    table.add_section()
+    times = format_seconds(total_s), format_seconds(other_total_s)
+    table.add_row("iteration", *times, *_change(difference.difference_s, total_s))
+    return table
+
+
+def _time(seconds: float, total_s: float) -> str:
+    """A part of the total; a rounding error is 0."""
+    return format_seconds(seconds if seconds >= _ROUNDING * total_s else 0.0)
+
+
+def _change(seconds: float, total_s: float) -> tuple[str, str]:
+    """A change with its sign, and in percent of the total; rounding errors are no change."""
+    if abs(seconds) < _ROUNDING * total_s:
+        return "", ""
+    return ("+" if seconds > 0 else "") + format_seconds(seconds), f"{seconds / total_s:+.1%}"
+
+
+def _sentences(letter: str, difference: Difference) -> list[str]:
+    if not difference.changed_fields:
+        return [f"{letter} and A are the same scenario."]
+    said = [f"{letter} takes {difference.time} than A: {difference.causes} (percent of A's time)."]
+    if not difference.has_same_model:
+        said.append(f"{letter} and A are different models: their iterations do different work.")
+    if difference.tokens_ratio != 1:
+        speed = difference.other.tokens_per_s / difference.base.tokens_per_s
+        said.append(
+            f"An iteration of {letter} trains {difference.tokens_ratio:.4g} times the tokens of A, "
+            f"at {speed:.4g} times the tokens per second."
+        )
+    return said
+
+
+def _critical_paths(columns: dict[str, Compared]) -> Table:
+    """Seconds of each kind of task that the end of the iteration waits for."""
+    paths = [one.result.critical_path_s for one in columns.values()]
+    headings = "kind of task", *(f">{name}" for name in columns)
+    table = table_of(*headings, title="Critical path")
+    kinds = dict.fromkeys(kind for path in paths for kind in path)
+    for kind in sorted(kinds, key=lambda kind: -max(path.get(kind, 0.0) for path in paths)):
+        table.add_row(kind, *(format_seconds(path[kind]) if kind in path else "" for path in paths))
+    table.add_section()
+    totals = (format_seconds(one.result.iteration_time_s) for one in columns.values())
+    table.add_row("iteration", *totals)
+    return table
+
+
+def _sensitivities(columns: dict[str, Compared]) -> list[Sensitivity]:
+    return [one.sensitivity for one in columns.values() if one.sensitivity]
+
+
+def _resources(columns: dict[str, Compared]) -> FittedTable:
+    found = _sensitivities(columns)
+    largest = max(max(found[0].saved.values()), 1e-9)
+    rows: list[tuple[Sequence[RenderableType], None]] = []
+    for name, share in found[0].saved.items():
+        cells = [f"{one.saved[name]:.2%}" for one in found]
+        rows.append(((RESOURCES[name].label, *cells, Bar(max(share, 0.0) / largest)), None))
+    return FittedTable(
+        (f"{FACTOR - 1:.0%} better", *(f">{name} shorter" for name in columns), ""),
+        rows,
+        optional=("",),
+        title="What to buy first, one resource at a time",
+    )
+
+
+def _remarks(named: dict[str, Compared]) -> Iterable[str]:
+    if any(one.sensitivity for one in named.values()):
+        yield (
+            f"Better: bandwidths, rates and memory times {FACTOR}; latencies and the host's time "
+            f"per kernel divided by {FACTOR}. Each iteration is simulated again."
+        )
+    for name, one in named.items():
+        if one.sensitivity:
+            yield f"{name}: {one.sensitivity.memory_remark}"
+    for name, one in named.items():
+        if not one.result.memory.fits:
+            yield f"{name} does not fit in memory."
+        if not one.result.profile.calibrated:
+            yield f"{name}: {NOT_CALIBRATED}"

@@ -1,0 +1,81 @@
+"""`simtrain compare`: its page, its JSON, and its errors."""
+
+import json
+import math
+
+import pytest
+
+from tests.helpers.command_line import call
+
+FULL, PRESENT = "table4_full", "table4_selective_sequence"
+
+
+def test_the_page_says_why_and_what_to_buy() -> None:
+    page = call("compare", FULL, PRESENT).stdout
+    for text in (
+        "recompute.strategy",
+        "Why B differs from A",
+        " % less time than A: ",
+        "Critical path",
+        "tensor cores",
+        "With recompute: auto",
+    ):
+        assert text in page
+
+
+def test_json_adds_up_and_says_what_it_is_made_with() -> None:
+    data = json.loads(call("compare", FULL, PRESENT, "--no-sensitivity", "--json").stdout)
+    (found,), (base, other) = data["differences"], data["scenarios"]
+    assert (found["base"], found["other"]) == (FULL, PRESENT)
+    assert found["difference_s"] == other["iteration_time_s"] - base["iteration_time_s"]
+    assert math.isclose(math.fsum(found["causes_s"].values()), found["difference_s"], rel_tol=1e-12)
+    assert found["changed_fields"]["recompute.strategy"] == ["full", "selective"]
+    for one in data["scenarios"]:
+        path_s = math.fsum(one["critical_path_s"].values())
+        assert math.isclose(path_s, one["iteration_time_s"], rel_tol=1e-12)
+        assert one["with_more"] is None
+    assert [one["profile"] for one in data["made_with"]] == ["a100_sxm4_80gb"]
+
+
+def test_a_change_is_one_more_scenario() -> None:
+    data = call(*f"compare {PRESENT} --change recompute=full --no-sensitivity --json".split())
+    (found,) = json.loads(data.stdout)["differences"]
+    assert found["other"] == f"{PRESENT} recompute=full"
+    assert found["changed_fields"] == {"recompute.strategy": ["selective", "full"]}
+
+
+def test_one_scenario_shows_what_to_buy() -> None:
+    outcome = call("compare", PRESENT)
+    assert outcome.exit_code == 0
+    assert "memory bandwidth" in outcome.stdout and "differs" not in outcome.stdout
+
+
+def test_the_same_scenario_and_other_models_are_named() -> None:
+    command = f"compare {PRESENT} {PRESENT} gpt2_1_5b --no-sensitivity --set cluster=h100_sxm"
+    page = call(*command.split()).stdout
+    assert "B and A are the same scenario." in page
+    assert "C and A are different models" in page
+    assert "An iteration of C trains " in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "code"),
+    [
+        (f"{PRESENT} --no-sensitivity", 2, "E843"),
+        (f"{PRESENT} nowhere", 2, "E101"),
+        (f"{PRESENT} --change parallelism.tensr=2", 2, "E201"),
+        (f"{PRESENT} --change batch.micro=3", 2, "E306"),
+    ],
+)
+def test_mistakes_are_refused(arguments: str, exit_code: int, code: str) -> None:
+    outcome = call("compare", *arguments.split())
+    assert (outcome.exit_code, outcome.stdout) == (exit_code, "")
+    assert f"{code} " in outcome.stderr
+
+
+def test_a_scenario_that_does_not_fit_is_refused_unless_allowed() -> None:
+    small = "hardware.gpu.memory_capacity=5 GiB"
+    arguments = ("compare", FULL, PRESENT, "--no-sensitivity", "--set", small)
+    outcome = call(*arguments)
+    assert outcome.exit_code == 3 and "E601 " in outcome.stderr
+    assert "B does not fit in memory." in call(*arguments, "--allow-oom").stdout

@@ -1,0 +1,130 @@
+"""What more of a resource saves: the resources cover every profile, and the engine computes it."""
+
+import pathlib
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from simtrain.hardware.load import load_profile
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.upgrades import RESOURCES, with_more
+from simtrain.resources import list_profiles
+from simtrain.scenario import Scenario, load_scenario
+from simtrain.sensitivity import sensitivity_of
+from simtrain.simulation import simulate
+from simtrain.strict_yaml import data_of, leaves, load_document
+from tests.helpers.command_line import ROOT
+from tests.helpers.toys import a100, changed, small
+from tests.report.test_breakdown import scenarios
+
+_SPEEDS = re.compile(r"[\d.e+-]+ (s|ms|us|ns|[KMGT]?B/s|[KMGT]?b/s|[KMGT]?FLOP/s)")
+ON_ONE_NODE = small({"tensor": 8, "pipeline": 1})
+LATENCIES = ("kernel_latencies", "nvlink_latencies", "network_latencies")
+
+
+def values(model: Any) -> dict[tuple[Any, ...], Any]:
+    """Every value of a profile, those in lists too, by its path."""
+
+    def flat(path: tuple[Any, ...], data: Any) -> Any:
+        if isinstance(data, list):
+            for place, item in enumerate(data):
+                yield from flat((*path, place), item)
+        elif data is not None and isinstance(found := data_of(data), dict):
+            for inner, value in leaves(found):
+                yield from flat((*path, *inner), value)
+        else:
+            yield path, data
+
+    return dict(flat((), model))
+
+
+@pytest.mark.parametrize("name", list_profiles())
+def test_every_time_and_speed_of_a_profile_belongs_to_one_resource(name: str) -> None:
+    profile = load_profile(name)
+    now = values(profile)
+    scaled: dict[tuple[Any, ...], str] = {}
+    for resource_name, resource in RESOURCES.items():
+        for path, value in values(with_more(profile, [resource], 2)).items():
+            if value != now[path]:
+                assert path not in scaled, f"{scaled.get(path)} and {resource_name}: {path}"
+                assert value in (2 * now[path], now[path] / 2)
+                scaled[path] = resource_name
+    written = values(load_document(pathlib.Path(ROOT / f"hw_profiles/{name}.yaml")).data)
+    speeds = {path for path, text in written.items() if _SPEEDS.fullmatch(str(text))}
+    assert len(speeds) > 10
+    assert speeds - scaled.keys() - {path for path, value in now.items() if value == 0} == set()
+
+
+def with_all(profile: HardwareProfile) -> HardwareProfile:
+    return with_more(profile, RESOURCES.values(), 1.1)
+
+
+@given(scenario=scenarios())
+@settings(max_examples=8, deadline=None)
+def test_more_of_everything_divides_every_iteration(scenario: Scenario) -> None:
+    before, after = simulate(scenario, a100()), simulate(scenario, with_all(a100()))
+    assert after.iteration_time_s == pytest.approx(before.iteration_time_s / 1.1, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b"])
+def test_more_of_everything_divides_iterations_of_other_models(name: str) -> None:
+    scenario = load_scenario(name)
+    profile = load_profile(scenario.cluster)
+    before, after = simulate(scenario, profile), simulate(scenario, with_all(profile))
+    assert after.iteration_time_s == pytest.approx(before.iteration_time_s / 1.1, rel=1e-12)
+
+
+def test_compute_without_latencies_takes_nothing_else() -> None:
+    ideal = changed(
+        a100(),
+        host__issue=0.0,
+        gemm__tile_overhead=0.0,
+        gemm__accumulate_overhead=0.0,
+        memory_bound__kernel_latency=0.0,
+    )
+    alone = small({"tensor": 1, "pipeline": 1})
+    faster = with_more(ideal, [RESOURCES["tensor_cores"], RESOURCES["memory_bandwidth"]], 1.1)
+    before_s = simulate(alone, ideal).iteration_time_s
+    assert simulate(alone, faster).iteration_time_s == pytest.approx(before_s / 1.1, rel=1e-12)
+    saved = sensitivity_of(alone, ideal).saved
+    idle = {"nvlink_bandwidth", "network_bandwidth", "host", "host_link", *LATENCIES}
+    assert {name for name in saved if not saved[name]} == idle | {"memory_capacity"}
+
+
+def test_one_node_gains_nothing_from_the_network() -> None:
+    found = sensitivity_of(ON_ONE_NODE)
+    assert found.saved["network_bandwidth"] == found.saved["network_latencies"] == 0
+    assert found.saved["tensor_cores"] > found.saved["nvlink_bandwidth"] > 0
+    assert list(found.saved.values()) == sorted(found.saved.values(), reverse=True)
+
+
+def test_two_nodes_gain_from_the_network() -> None:
+    saved = sensitivity_of(small({"tensor": 8, "pipeline": 1, "data": 2})).saved
+    assert saved["network_bandwidth"] > saved["network_latencies"] > 0
+
+
+@pytest.mark.parametrize("software", [{}, {"stack": "megatron_2022", "host_issue": "300 us"}])
+def test_a_host_bound_iteration_gains_from_the_host(software: dict[str, str]) -> None:
+    scenario = small({"tensor": 8, "pipeline": 1}, software=software)
+    found = sensitivity_of(scenario, changed(a100(), host__issue=300e-6))
+    assert found.saved["host"] == max(found.saved.values()) > 0.05
+
+
+def test_memory_is_worth_something_only_where_recompute_is_chosen() -> None:
+    settled, is_open = (
+        small({"tensor": 2, "pipeline": 4}, recompute=recompute, model={"num_layers": 16})
+        for recompute in ("full", "auto")
+    )
+    need = simulate(small({"tensor": 2, "pipeline": 4}, model={"num_layers": 16}), a100()).memory
+    tight = changed(a100(), gpu__memory_capacity=int(0.95 * need.fullest.peak_bytes))
+    fixed, chosen = sensitivity_of(settled, tight), sensitivity_of(is_open, tight)
+    assert fixed.saved["memory_capacity"] == 0 < chosen.saved["memory_capacity"]
+    assert fixed.auto_recompute_s == (
+        chosen.iteration_time_s,
+        chosen.with_more_s["memory_capacity"],
+    )
+    assert "With recompute: auto" in fixed.memory_remark and chosen.auto_recompute_s is None
+    none = sensitivity_of(ON_ONE_NODE)
+    assert none.auto_recompute_s is None and "nothing is recomputed" in none.memory_remark
