@@ -226,9 +226,18 @@ Watts = Annotated[float, BeforeValidator(parse_watts)]
 PricePerHour = Annotated[Price, BeforeValidator(parse_price)]
 
 
+_ROUNDING_S = 1e-12
+
+
 def format_seconds(duration_s: float) -> str:
-    """Format a duration with four digits: "37.83 s", "2 us"."""
-    return _format(duration_s, (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)))
+    """Format a duration with four digits: "37.83 s", "2 us".
+
+    Less than a picosecond is the rounding of a difference of times, and gives "0 s".
+    """
+    return _format(
+        duration_s if abs(duration_s) >= _ROUNDING_S else 0.0,
+        (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)),
+    )
 
 
 def format_bytes(num_bytes: float) -> str:

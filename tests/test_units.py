@@ -184,6 +184,7 @@ def test_the_types_refuse_plain_numbers_in_a_model() -> None:
         (12345.6, "12346 s"),
         (5e-10, "0.5 ns"),
         (0.0, "0 s"),
+        (3.6e-15, "0 s"),
         (-0.25, "-250 ms"),
     ],
 )
