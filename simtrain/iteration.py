@@ -1,4 +1,4 @@
-"""Simulate one iteration: compute durations, lay out, run, replay memory, report."""
+"""Simulates one iteration: compute durations, lay out tasks, run them, replay memory, report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def simulate_iteration(plan: Plan, machine: Machine, engine: Engine = "auto") ->
 def run_iteration(
     plan: Plan, machine: Machine, engine: Engine
 ) -> tuple[IterationSeconds, IterationTimeline]:
-    """Lay out and run an iteration; return the durations of its parts and the timeline."""
+    """Lay out and run an iteration; return the durations of its parts and its timeline."""
     seconds = IterationSeconds.of(plan, machine)
     tasks = tasks_of(seconds.structure)
     program = tasks.program(seconds.of_part, seconds.adapter_load)

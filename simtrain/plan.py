@@ -1,7 +1,7 @@
-"""What an iteration does, before anything has a duration: its work, recorded from a scenario.
+"""The plan of an iteration: its passes, optimizer steps and schedule, without durations.
 
-A model is a list of blocks. Each stage runs slices of it (chunks), each preceded by getting a
-microbatch; what an action of the schedule runs is a pass of one of them.
+A model is a list of blocks. Each virtual stage runs a chunk of it, preceded by loading a
+microbatch. An action of the schedule runs a pass of a chunk.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class PipelineOrder:
-    """The order in which stages act, and what their actions run.
+    """The order of each stage's actions, and the passes that they run.
 
     Args:
-        schedule_name, num_stages, num_chunks, num_microbatches: as `schedules.build` takes them.
-        chunks: the number of each virtual stage's chunk among the different ones.
-        num_kept: of each stage's outstanding forward passes, how many keep everything.
+        schedule_name, num_stages, num_chunks, num_microbatches: as in `schedules.build`.
+        chunks: [virtual stages], the number of each one's chunk among the different ones.
+        num_saving_all: [stages], number of outstanding forward passes that save everything.
     """
 
     schedule_name: ScheduleName
@@ -67,22 +67,25 @@ class PipelineOrder:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Kinds of the actions; all schedules that have names run whole backward passes."""
+        """Kinds of the actions. No named schedule splits its backward passes."""
         return "F", "B"
 
     @property
     def saves_all(self) -> Flags:
-        """Whether each action belongs to a forward pass that keeps everything."""
+        """[actions], whether each action's microbatch saves everything on its chunk."""
         return save_all_actions(self.schedule, self.num_saving_all)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An iteration of a scenario on a mesh, with a model's blocks.
+    """An iteration of a scenario on a mesh.
 
-    The scenario's recompute is settled: neither strategy nor `keep_microbatches` is left to be
-    chosen. `num_saved_per_stage` gives each stage a number of outstanding forward passes that keep
-    everything; None gives all stages the scenario's.
+    Args:
+        scenario: its recompute strategy and `keep_microbatches` are not "auto".
+        mesh: the mesh of ranks.
+        model: all blocks of the model.
+        num_saved_per_stage: [stages], number of outstanding forward passes that save everything;
+            None for the scenario's `keep_microbatches` on all stages.
     """
 
     scenario: Scenario
@@ -98,12 +101,16 @@ class Plan:
         num_saved_per_stage: tuple[int, ...] | None = None,
         layers: Sequence[Block] | None = None,
     ) -> Plan:
-        """Record a scenario on a machine with these `domains` (`Cluster.domains`).
+        """Build the plan of a scenario.
 
-        `layers` stand in for those of its GPT.
+        Args:
+            scenario: the scenario.
+            domains: of the machine (`Cluster.domains`).
+            num_saved_per_stage: as in `Plan`.
+            layers: replace the layers of the scenario's model.
 
         Raises:
-            InputError: there are more or fewer `layers` than the scenario has.
+            InputError: the number of `layers` is not the scenario's (E505).
         """
         mesh, model = scenario.mesh(domains), gpt_blocks(scenario)
         if layers is not None:
@@ -118,7 +125,7 @@ class Plan:
 
     @cached_property
     def options(self) -> PassOptions:
-        """What all passes share."""
+        """Options shared by all passes."""
         scenario, mesh = self.scenario, self.mesh
         sharding = sharding_of(scenario, mesh) if scenario.memory.zero_stage >= 2 else None
         launch_s = 0.0 if scenario.facts.cuda_graphs else scenario.host_issue_s
@@ -127,12 +134,12 @@ class Plan:
 
     @property
     def microbatch(self) -> Microbatch:
-        """What flows from block to block."""
+        """The hidden states of a microbatch on one rank."""
         return self.options.microbatch
 
     @cached_property
     def model_chunks(self) -> ModelChunks:
-        """The model cut into chunks."""
+        """The chunks of the model."""
         split, scenario = self.scenario.parallelism, self.scenario
         last = split.pipeline - 1
         sizes = [scenario.layers_of_chunk(min(1, last))] * split.pipeline
@@ -153,19 +160,19 @@ class Plan:
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the whole model, those that blocks share counted once."""
+        """Parameters of the whole model; shared parameters count once."""
         return whole_parameters(self.model, self.microbatch).total
 
     @property
     def num_active_parameters(self) -> int:
-        """Parameters that a token meets: of the experts, those to which it goes."""
+        """Parameters that compute a token: of the experts, only the chosen ones."""
         whole, experts = whole_parameters(self.model, self.microbatch), self.scenario.model.experts
         idle = whole.experts * (experts.num - experts.top_k) // experts.num if experts else 0
         return whole.total - idle
 
     @cached_property
     def step_options(self) -> StepOptions:
-        """What the optimizer steps of all stages share."""
+        """Options shared by the optimizer steps of all stages."""
         return StepOptions.of(self.scenario, self.mesh)
 
     @cached_property
@@ -176,13 +183,13 @@ class Plan:
 
     @cached_property
     def order(self) -> PipelineOrder:
-        """The order in which stages act."""
+        """The order of each stage's actions."""
         split, scenario = self.scenario.parallelism, self.scenario
         num_saving_all = self.num_saved_per_stage
         if num_saving_all is None:
-            kept = scenario.recompute.keep_microbatches
-            assert isinstance(kept, int), "how many fit is found before"
-            num_saving_all = (kept,) * split.pipeline
+            number = scenario.recompute.keep_microbatches
+            assert isinstance(number, int), "keep_microbatches is chosen before a plan is made"
+            num_saving_all = (number,) * split.pipeline
         return PipelineOrder(
             scenario.schedule,
             split.pipeline,
@@ -198,68 +205,71 @@ class Plan:
         return self.order.schedule
 
     @cached_property
-    def kept(self) -> frozenset[tuple[int, int]]:
-        """Virtual stage and microbatch of the forward passes that keep everything."""
-        # Most plans keep none: without this, each would build its schedule.
+    def saving_all(self) -> frozenset[tuple[int, int]]:
+        """Pairs (virtual stage, microbatch) that save everything."""
+        # Most plans have none, and need not build their schedule here.
         if not any(self.order.num_saving_all):
             return frozenset()
-        schedule, kept = self.schedule, np.flatnonzero(self.order.saves_all)
-        pairs = schedule.virtual_stage[kept].tolist(), schedule.microbatch[kept].tolist()
+        schedule, saving_all = self.schedule, np.flatnonzero(self.order.saves_all)
+        pairs = (
+            schedule.virtual_stage[saving_all].tolist(),
+            schedule.microbatch[saving_all].tolist(),
+        )
         return frozenset(zip(*pairs, strict=True))
 
     @property
     def has_buckets(self) -> bool:
-        """Whether gradients are reduced in buckets beside the last backward pass."""
+        """Whether gradient buckets overlap the last backward pass."""
         return self.step_options.reduces_beside_backward
 
     @cached_property
     def buckets(self) -> tuple[GradientBuckets, ...]:
-        """The buckets of each different chunk."""
+        """Gradient buckets of each different chunk."""
         rule = self.scenario.overlap.gradient_buckets
         return buckets_of(self.model_chunks.different, self.microbatch, rule, self.mesh.dp)
 
     @property
     def sent_bytes(self) -> float:
-        """What a rank sends of a stage's output: its part, if the stage's ranks divide it."""
+        """Bytes that a rank sends of a stage's output: all, or 1/t if its ranks divide it."""
         split, batch = self.scenario.parallelism, self.microbatch
         divided = split.sequence_parallel or split.scatter_gather
         return batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
 
     @cached_property
     def receive_gather(self) -> Op | None:
-        """The all-gather of a tensor that each tensor-parallel rank received 1/t of, if any."""
+        """The all-gather of a scattered message (scatter_gather), or None."""
         batch = self.microbatch
         if not self.scenario.parallelism.scatter_gather or batch.tensor.num_ranks == 1:
             return None
         work = Collective(CollectiveKind.ALL_GATHER, batch.activation_bytes, batch.tensor)
-        return collective("gather on arrival", work)
+        return collective("gather on receive", work)
 
     def bucket_ops(
         self, chunk: int, bucket: int, held: Parameters | None, *, gathers: bool = False
     ) -> tuple[Op, ...]:
-        """As `buckets.bucket_ops`, for a chunk by its number among the different ones."""
+        """Return `buckets.bucket_ops` for a chunk, by its number among the different ones."""
         return bucket_ops(self.step_options, self.buckets[chunk], bucket, held, gathers=gathers)
 
     def pass_of(self, action: Action) -> Pass:
-        """The pass that an action runs."""
+        """Return the pass that an action runs."""
         chunk = self.model_chunks.different[self.model_chunks.numbers[action.virtual_stage]]
         return self.chunk_pass(chunk, action.kind, self.saves_all(action))
 
     def saves_all(self, action: Action) -> bool:
-        """Whether the action's microbatch keeps everything on its chunk."""
-        return (action.virtual_stage, action.microbatch) in self.kept
+        """Return whether the action's microbatch saves everything on its chunk."""
+        return (action.virtual_stage, action.microbatch) in self.saving_all
 
     def chunk_pass(self, chunk: Chunk, kind: Kind, saves_all: bool) -> Pass:
-        """A pass of a chunk, which follows the scenario's recompute or keeps everything."""
+        """Return a pass of a chunk, with the scenario's recompute or none."""
         return _pass(chunk, kind, self.policy(saves_all), self.options)
 
     def layers_pass(self, num_layers: int, kind: Kind) -> Pass:
-        """A pass of the model's first layer, so often repeated, without the model's ends."""
+        """Return a pass of `num_layers` copies of the first layer, without embedding and head."""
         layer = next(block for block in self.model.blocks if block.is_unit)
         return Pass(Chunk(((layer, num_layers),)), kind, self.scenario.recompute, self.options)
 
     def policy(self, saves_all: bool) -> RecomputePolicy:
-        """The scenario's recompute, or none for passes that keep everything."""
+        """Return the scenario's recompute, or none for passes that save everything."""
         return SAVE_ALL if saves_all else self._recompute
 
     @cached_property
@@ -268,7 +278,7 @@ class Plan:
 
     @cached_property
     def passes(self) -> dict[tuple[int, Kind, bool], Pass]:
-        """The different passes by chunk, kind, and whether they keep everything."""
+        """The different passes by chunk number, kind, and whether they save everything."""
         return {
             (number, kind, saves_all): self.chunk_pass(
                 self.model_chunks.different[number], kind, saves_all
@@ -279,10 +289,10 @@ class Plan:
 
     @cached_property
     def passes_skipping_sync(self) -> dict[tuple[int, Kind, bool], Pass]:
-        """Passes that exchange less with other replicas than their likes, as `passes`.
+        """Passes that skip communication with other replicas, by the keys of `passes`.
 
-        Backward passes that leave their gradients to the last microbatch's; in a pipeline, passes
-        that find their parameters gathered.
+        They are backward passes that do not reduce gradients or, in a pipeline, passes whose
+        parameters are already gathered.
         """
         sharding, in_pipeline = self.options.sharding, self.mesh.pp > 1
         if sharding is None or sharding.accumulates:
@@ -297,7 +307,7 @@ class Plan:
 
     @cached_property
     def reductions(self) -> dict[int, Pass]:
-        """What reduces the gradients of each different chunk after its passes in a pipeline."""
+        """Reductions of the gradients of each different chunk, after its passes in a pipeline."""
         sharding = self.options.sharding
         if sharding is None or self.mesh.pp == 1:
             return {}
@@ -306,18 +316,18 @@ class Plan:
         return {number: _pass(chunk, "R", SAVE_ALL, options) for number, chunk in chunks}
 
     def different_passes(self) -> Iterator[tuple[Pass, int]]:
-        """The different passes of a replica, and how many there are of each."""
+        """Yield the different passes of a replica, and the number of each."""
         for (number, _, saves_all), one in self.passes.items():
             yield one, self.num_passes[number, saves_all]
 
     @cached_property
     def num_passes(self) -> Counter[tuple[int, bool]]:
-        """Forward passes of each different chunk that keep everything (True), and the others.
+        """Number of forward passes by chunk number and whether they save everything.
 
-        There are as many backward passes.
+        The numbers of backward passes are equal.
         """
         numbers = self.model_chunks.numbers
-        keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.kept)
+        keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.saving_all)
         passes: Counter[tuple[int, bool]] = Counter()
         for number, chunks in Counter(numbers).items():
             passes[number, True] = keeping[number]
@@ -326,7 +336,7 @@ class Plan:
 
 
 def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
-    """A microbatch of a scenario as one rank of the mesh sees it."""
+    """Return the hidden states of a scenario's microbatch on one rank of the mesh."""
     return _microbatch(
         scenario.model.seq_length // mesh.cp,
         scenario.batch.micro,
@@ -346,7 +356,7 @@ def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
 
 
 def overlap_of(scenario: Scenario) -> OverlapPolicy:
-    """Which collectives of a scenario are asynchronous."""
+    """Return the overlap policy of a scenario."""
     axes: dict[Axis, bool] = {
         "tp": scenario.overlaps_tensor_parallel,
         "cp": True,
@@ -356,20 +366,20 @@ def overlap_of(scenario: Scenario) -> OverlapPolicy:
     return OverlapPolicy(frozenset(filter(axes.get, axes)), scenario.overlap.userbuffers)
 
 
-# Equal microbatches and passes are one object, which caches find by identity.
+# Equal microbatches and passes share one object, which caches find by identity.
 _microbatch = functools.lru_cache(maxsize=8192)(Microbatch)
 _pass = functools.lru_cache(maxsize=8192)(Pass)
 
 
 @functools.lru_cache(maxsize=64)
 def schedule_of(name: ScheduleName, p: int, m: int, n: int) -> Schedule:
-    """As `schedules.build`; the last few are remembered."""
+    """Return `schedules.build`, with a cache of recent schedules."""
     return build_schedule(name, p, m, n)
 
 
 def _check_number(scenario: Scenario, layers: Sequence[Block]) -> None:
     number, expected = sum(layer.is_unit for layer in layers), scenario.model.num_layers
     if number != expected:
-        message = f"{number} layers are given, but model.num_layers is {expected}"
-        fix = f"give {expected} layers, or set model.num_layers to {number}"
+        message = f"layers has {number} layers, but model.num_layers is {expected}"
+        fix = f"pass {expected} layers, or set model.num_layers to {number}"
         raise InputError([Problem("E505", message, fix=fix)])

@@ -277,7 +277,7 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         ("simtrain/errors.py", "self.problems"),
         ("simtrain/hardware/profile.py", "self.intra_node is not None"),
         ("simtrain/hardware/profile.py", "self.inter_node is not None"),
-        ("simtrain/plan.py", "isinstance(kept, int)"),
+        ("simtrain/plan.py", "isinstance(number, int)"),
         ("simtrain/search/looker.py", "self.evaluation.run is not None"),
         ("simtrain/search/looker.py", "self.run.breakdown is not None"),
         ("simtrain/search/problems.py", "seen.nearest is not None"),

@@ -236,7 +236,7 @@ def durations(result: Result, kind: str) -> set[float]:
     ],
 )
 def test_what_a_stage_sends(grid: dict[str, Any], num_bytes: float, gathers: bool) -> None:
-    """1/t of 2sbh that is gathered on arrival, all of it, or a rank's part of the sequence."""
+    """1/t of 2sbh that is gathered on receive, all of it, or a rank's part of the sequence."""
     result = run(small(TRANSFER | grid))
     link = a100().inter_node.point_to_point
     send_s = link.latency.value + num_bytes / (25e9 * link.efficiency.value)
@@ -244,7 +244,7 @@ def test_what_a_stage_sends(grid: dict[str, Any], num_bytes: float, gathers: boo
     gather_s = machine_of(a100()).model.seconds(gather)
     (transfer_s,) = durations(result, "transfer")
     assert transfer_s == pytest.approx(send_s)
-    assert durations(result, "arrival") == ({round(gather_s, 12)} if gathers else set())
+    assert durations(result, "receive gather") == ({round(gather_s, 12)} if gathers else set())
 
 
 def test_the_host_posts_each_message_of_an_exchange() -> None:

@@ -1,4 +1,4 @@
-"""Tasks, streams, links and what they wait for; when each task starts and ends."""
+"""Simulates programs of tasks on streams: finds when each task starts and ends."""
 
 from simtrain.engine.deadlock import DeadlockError
 from simtrain.engine.exposed import exposed_seconds

@@ -1,4 +1,4 @@
-"""Loops over arrays, written once: run as plain Python, or compiled by numba on demand."""
+"""Runs loops over arrays, as plain Python or compiled by numba."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 LARGE = 200_000
-"""Tasks for which plain Python takes as long as numba takes to load, some half a second."""
+"""Number of tasks for which plain Python takes as long as loading numba, about 0.5 s."""
 
 
 @functools.cache
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function over arrays, with the functions of its module that it calls.
+    """Compile a function over arrays, and the functions of its module that it calls.
 
-    The machine code is kept on disk. numba takes a third of a second to load, so it is imported
+    The machine code is cached on disk. numba takes a third of a second to load, so it is imported
     here.
     """
     from numba import njit
@@ -38,7 +38,7 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def runs_compiled(num_tasks: int) -> bool:
-    """Whether loops over so many tasks are faster compiled, loading included."""
+    """Return whether loops over `num_tasks` tasks are faster compiled, loading included."""
     return has_numba() and (num_tasks >= LARGE or "numba" in sys.modules)
 
 
@@ -55,9 +55,9 @@ def run_loop(
     *,
     is_compiled: bool,
 ) -> Any:
-    """Call a loop with arrays, and with the arrays that it writes its results to.
+    """Call a loop with its input arrays, and with arrays for its results.
 
-    Plain Python gets lists, whose elements it reads several times faster than those of arrays.
+    Plain Python gets lists, because it reads their elements several times faster.
     """
     if is_compiled:
         return compiled(loop)(*arrays, *results)

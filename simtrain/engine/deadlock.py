@@ -1,4 +1,4 @@
-"""Who waits for whom when a program can go no further."""
+"""Deadlocks: which streams wait for which, when no task can start."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _MAX_STREAMS_SHOWN = 16
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A stuck stream, its next task, and what that waits for: streams, and their tasks in words."""
+    """A stuck stream, its next task, and the streams that block it, each with a description."""
 
     stream: str
     head: str
@@ -24,10 +24,10 @@ class Wait:
 
 
 class DeadlockError(SimtrainError):
-    """Tasks are left that can never start.
+    """Some tasks can never start.
 
-    `waits` holds every stuck stream in the order of the program; `cycle` those of which each
-    waits for the next and the last for the first.
+    `waits` contains all stuck streams in the order of the program. `cycle` contains streams of
+    which each waits for the next, and the last for the first.
     """
 
     def __init__(self, waits: Sequence[Wait]) -> None:
@@ -38,7 +38,7 @@ class DeadlockError(SimtrainError):
     def __str__(self) -> str:
         circle = (f"{wait.head!r} on {wait.stream}" for wait in (*self.cycle, self.cycle[0]))
         lines = [
-            f"deadlock: {len(self.waits)} streams can never go on",
+            f"deadlock: {len(self.waits)} streams can never continue",
             f"  each waits for the next: {' -> '.join(circle)}",
             *(f"  {wait}" for wait in self.waits[:_MAX_STREAMS_SHOWN]),
         ]
@@ -48,7 +48,7 @@ class DeadlockError(SimtrainError):
 
 
 def find_waits(graph: TaskGraph, is_unfinished: Flags) -> Iterator[Wait]:
-    """List what the stuck streams wait for."""
+    """List the stuck streams with the tasks that they wait for."""
     left = {
         stream: [index for index in queue if is_unfinished[index]]
         for stream, queue in graph.queues().items()
@@ -69,9 +69,10 @@ def find_waits(graph: TaskGraph, is_unfinished: Flags) -> Iterator[Wait]:
 
 
 def _cycle(waits: Sequence[Wait]) -> tuple[Wait, ...]:
-    """Follow the waits until a stream comes again.
+    """Follow the waits until a stream repeats.
 
-    What a stuck stream waits for is unfinished, so its stream is stuck too: the walk cannot end.
+    A stuck stream waits for an unfinished task, on a stream that is stuck too. So the walk does not
+    end before it repeats.
     """
     by_stream = {wait.stream: wait for wait in waits}
     path = [waits[0]]

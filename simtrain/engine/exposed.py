@@ -1,4 +1,4 @@
-"""How long each task runs while the streams before its own are idle."""
+"""Exposed time of tasks: the time for which streams of higher priority are idle."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from simtrain.engine.timeline import Timeline
 
 
 def exposed_seconds(timeline: Timeline, streams: Iterable[int]) -> Floats:
-    """[tasks], seconds for which each task runs while all earlier `streams` are idle.
+    """Return [tasks], the time for which each task runs while all earlier `streams` are idle.
 
-    A task of the first stream is exposed for as long as it runs, a task of a stream that is not
-    listed for 0 s. `idle_seconds` finds the sums of these seconds.
+    A task of the first stream is always exposed. A task of a stream that is not listed has 0 s.
+    `idle_seconds` computes the sums of these times.
     """
     start_s, end_s = timeline.start_s, timeline.end_s
     exposed_s, busy = np.zeros(len(start_s)), np.zeros((0, 2))
@@ -28,7 +28,7 @@ def exposed_seconds(timeline: Timeline, streams: Iterable[int]) -> Floats:
 
 
 def _busy_until(moments_s: Floats, busy: Floats) -> Floats:
-    """Seconds before each moment that lie in intervals [n, 2], which are ordered and disjoint."""
+    """Return the part of the time before each moment that lies in sorted, disjoint intervals."""
     if not len(busy):
         return np.zeros_like(moments_s)
     so_far_s = np.cumsum(busy[:, 1] - busy[:, 0])
@@ -38,7 +38,7 @@ def _busy_until(moments_s: Floats, busy: Floats) -> Floats:
 
 
 def _union(intervals: Floats) -> Floats:
-    """The union of intervals [n, 2], as ordered and disjoint ones."""
+    """Return the union of intervals [n, 2] as sorted, disjoint intervals."""
     ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
     ends = np.maximum.accumulate(ordered[:, 1])
     first = np.append(True, ordered[1:, 0] > ends[:-1])[: len(ordered)]

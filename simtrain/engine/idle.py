@@ -1,4 +1,4 @@
-"""What other streams run while a stream is idle."""
+"""Idle time of streams, by the other streams that run at the same time."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from simtrain.engine.compiled import Floats, Ints
 def idle_seconds(
     own: Ints,
     others: Ints,
-    part_of: Ints,
+    category_of: Ints,
     queue_starts: Ints,
     queue: Ints,
     start_s: Floats,
     end_s: Floats,
     makespan_s: float,
 ) -> Floats:
-    """Seconds for which streams are idle while others run, by the part that the others count to.
+    """Return the time for which streams are idle while others run, by category of the others.
 
     Args:
-        own: [n], the streams that are idle at times.
-        others: [n, m], for each of them the streams that it may wait for, in the order of their
-            parts. A short row is filled up with the own stream, which never runs in its own gaps.
-        part_of: [n, m], the parts of `others`, from 0 to parts - 1.
+        own: [n], the streams whose idle time is measured.
+        others: [n, m], the streams that each of them may wait for, sorted by category. A short row
+            is padded with the own stream, which never runs in its own gaps.
+        category_of: [n, m], the categories of `others`, from 0 to categories - 1.
         queue_starts, queue: the tasks of each stream, as in `TaskGraph.queue`.
-        start_s, end_s: of each task.
+        start_s, end_s: [tasks].
         makespan_s: the end of the last gap.
 
-    Returns: [n, parts].
+    Returns:
+        [n, categories], in seconds.
 
-    Walks through the gaps between the tasks of each own stream. At each moment of a gap, the first
-    part that runs something is charged, until that ends or a task of an earlier part starts. Tasks
-    that take no time are passed over.
+    The loop walks through the gaps between the tasks of each own stream. At each moment of a gap it
+    charges the first category that runs a task, until the task ends or a task of an earlier
+    category starts. It skips tasks of zero duration.
     """
-    seconds = np.zeros((len(own), np.max(part_of) + 1))
+    seconds = np.zeros((len(own), np.max(category_of) + 1))
     for row in range(len(own)):
         heads = [queue_starts[other] for other in others[row]]
         now_s = 0.0
@@ -55,7 +56,7 @@ def idle_seconds(
                     if head < end:
                         if start_s[queue[head]] <= now_s:
                             until_s = min(until_s, end_s[queue[head]])
-                            charged = part_of[row][column]
+                            charged = category_of[row][column]
                             break
                         until_s = min(until_s, start_s[queue[head]])
                 if charged >= 0:

@@ -1,7 +1,7 @@
-"""When each task starts and ends where tasks share nothing: longest paths through their graph.
+"""Starts and ends of tasks that share no links: longest paths through the task graph.
 
-A stream is a FIFO and nothing is random, so a task starts at the latest end of what it waits for
-(or at 0) and ends its duration later.
+A task starts at the latest end of the task before it on its stream and of the tasks that it waits
+for (or at 0), and ends after its duration.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from simtrain.engine.compiled import Floats, Ints
 def find_order(
     queue_starts: Ints, queue: Ints, after_starts: Ints, after: Ints, order: Ints
 ) -> int:
-    """Write the tasks to `order`, each after all that it waits for, and return how many there are.
+    """Write the tasks to `order`, each after all tasks that it waits for; return their number.
 
-    `queue[queue_starts[s]:queue_starts[s + 1]]` are the tasks of stream s in their order, and
-    `after[after_starts[i]:after_starts[i + 1]]` what task i waits for. Tasks of a deadlock are left
-    out.
+    Args:
+        queue_starts, queue: the tasks of stream s are `queue[queue_starts[s]:queue_starts[s + 1]]`,
+            in order.
+        after_starts, after: task i waits for `after[after_starts[i]:after_starts[i + 1]]`.
+        order: [tasks], the result. Tasks of a deadlock are missing.
     """
     num_streams = len(queue_starts) - 1
     heads = [queue_starts[stream] for stream in range(num_streams)]
@@ -52,9 +54,14 @@ def find_longest_paths(
     start_s: Floats,
     end_s: Floats,
 ) -> None:
-    """Write the start and end of each task of `order`; the last three are [draws, tasks].
+    """Write the start and end of each task.
 
-    `previous[i]` is the task before task i on its stream, -1 for none.
+    Args:
+        order: as `find_order` writes it.
+        previous: [tasks], the task before each task on its stream; -1 for none.
+        after_starts, after: as in `find_order`.
+        duration_s: [draws, tasks].
+        start_s, end_s: [draws, tasks], the results.
     """
     for draw in range(len(duration_s)):
         durations, starts, ends = duration_s[draw], start_s[draw], end_s[draw]

@@ -1,6 +1,6 @@
-"""What the engine runs: tasks, the streams they queue on, what they wait for and what they share.
+"""Programs: tasks on streams, their dependencies, their durations and the links that they share.
 
-A program is a graph of tasks and their durations, all of them arrays.
+A program is a task graph with durations, as arrays.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ from simtrain.errors import InputError, Problem
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something that takes `duration_s` seconds of one stream.
+    """A task, which occupies one stream.
 
-    `after` holds the indices, in the program, of the tasks that must have ended before this one
-    starts. `kind` is a label for reports. `loads` says what the task takes of each link while it
-    runs at full speed; `weight` is its claim to a link that is full (see `sharing`).
+    Args:
+        name: name in reports.
+        stream: name of the stream.
+        duration_s: its time if it runs at full speed.
+        after: indices, in the program, of tasks that end before it starts.
+        kind: label in reports.
+        loads: what it takes of each link at full speed.
+        weight: its claim to a link that is full (`sharing`).
     """
 
     name: str
@@ -43,19 +48,19 @@ def _no_name(index: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TaskGraph:
-    """Tasks on streams and what they wait for: a program without its durations.
+    """Tasks on streams and their dependencies: a program without durations.
 
-    A stream takes its tasks in the order of their indices, one at a time.
+    A stream runs its tasks one at a time, in the order of their indices.
 
     Args:
-        streams: names of the streams, some of which may be without tasks.
-        stream_of: [tasks], the stream of each task by its place in `streams`.
+        streams: names of the streams; a stream may have no tasks.
+        stream_of: [tasks], the place of each task's stream in `streams`.
         after_starts, after: task i waits for `after[after_starts[i]:after_starts[i + 1]]`.
-        kinds, kind_of: task i is of the kind `kinds[kind_of[i]]`.
-        name_of: the name of a task, made when it is read.
+        kinds, kind_of: task i has the kind `kinds[kind_of[i]]`.
+        name_of: returns the name of a task; names are made only when needed.
 
     Raises:
-        InputError: a task waits for one that there is not, or for itself (E502).
+        InputError: a task waits for a task that does not exist, or for itself (E502).
     """
 
     streams: tuple[str, ...]
@@ -84,7 +89,7 @@ class TaskGraph:
 
     @property
     def used_streams(self) -> list[int]:
-        """Streams that have tasks, in the order of their first tasks."""
+        """Streams with tasks, in the order of their first tasks."""
         return [*dict.fromkeys(self.stream_of.tolist())]
 
     @cached_property
@@ -102,14 +107,14 @@ class TaskGraph:
 
     @cached_property
     def order(self) -> Ints:
-        """Tasks, each after all that it waits for; those of a deadlock are left out."""
+        """Tasks, each after all tasks that it waits for, without tasks of a deadlock."""
         order = np.empty(self.num_tasks, np.int32)
         arrays = *self.queue, self.after_starts, self.after
         is_compiled = runs_compiled(self.num_tasks)
         return order[: run_loop(find_order, arrays, (order,), is_compiled=is_compiled)].copy()
 
     def queues(self) -> dict[str, list[int]]:
-        """Stream to the indices of its tasks, streams in the order of their first tasks."""
+        """Indices of tasks by stream, in the order of the streams' first tasks."""
         starts, queue = self.queue
         tasks = np.split(queue, starts[1:-1])
         return {self.streams[number]: tasks[number].tolist() for number in self.used_streams}
@@ -123,7 +128,7 @@ class TaskGraph:
         return self.kinds[int(self.kind_of[index])]
 
     def waits(self, index: int) -> list[int]:
-        """The tasks that a task waits for, beside the one before it on its stream."""
+        """Tasks that a task waits for, besides the one before it on its stream."""
         waits: list[int] = self.after[slice(*self.after_starts[index : index + 2])].tolist()
         return waits
 
@@ -137,11 +142,12 @@ class TaskGraph:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A graph of tasks, and how long each takes alone.
+    """A task graph with the durations of its tasks.
 
     Args:
-        duration_s: [tasks], or [draws, tasks].
-        shares: what tasks take of links; None if they take nothing.
+        graph: the tasks.
+        duration_s: [tasks] or [draws, tasks], time at full speed.
+        link_loads: loads of tasks on links; None without shared links.
 
     Raises:
         InputError: a duration is not a finite number >= 0 (E501).
@@ -162,11 +168,11 @@ class Program:
 
     @classmethod
     def of(cls, tasks: Iterable[Task]) -> Program:
-        """A program of tasks that are written one by one.
+        """Build a program from single tasks.
 
         Raises:
-            InputError: as `TaskGraph` and `Program` do, and for a load or a weight that is none
-                (E503).
+            InputError: as `TaskGraph` and `Program`; a load or a weight is not a finite positive
+                number (E503).
         """
         tasks = tuple(tasks)
         graph = TaskGraph(
@@ -187,7 +193,7 @@ class Program:
 
     @property
     def draws_s(self) -> Floats:
-        """The durations with an axis of draws, of which there may be one."""
+        """Durations as [draws, tasks]."""
         return np.atleast_2d(self.duration_s)
 
     def _bad_duration(self, place: tuple[int, ...]) -> Problem:
@@ -200,17 +206,17 @@ class Program:
 
 
 def starts_of(counts: Any) -> Ints:
-    """Where each of some consecutive rows begins, and where the last ends."""
+    """Return the start of each row of a ragged array, and the end of the last row."""
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
 def rows_of(num_rows: int, row_of: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Where each row starts, and the values row after row, those of a row in the order given."""
+    """Group values by row: return the starts of the rows, and the values in row order (stable)."""
     by_row = np.argsort(row_of, kind="stable")
     return starts_of(np.bincount(row_of, minlength=num_rows)), values[by_row].astype(np.int32)
 
 
 def _numbered(names: list[str]) -> tuple[tuple[str, ...], Ints]:
-    """The different names, and for each name its place among them."""
+    """Return the different names, and the place of each name among them."""
     places = {name: place for place, name in enumerate(dict.fromkeys(names))}
     return tuple(places), np.array([places[name] for name in names], np.int32)

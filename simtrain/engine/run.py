@@ -1,4 +1,4 @@
-"""Runs a program with loops over arrays or with SimPy, which find the same times to the bit."""
+"""Runs a program with loops over arrays or with SimPy; both find the same times to the bit."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ Engine = Literal["auto", "simpy", "compiled"]
 
 
 def simulate(program: Program, engine: Engine = "auto") -> Timeline:
-    """Find when each task starts and ends, in each draw.
+    """Simulate a program: find when each task starts and ends, in each draw.
 
-    `compiled` runs loops over arrays that numba compiles, `simpy` is the reference. `auto` is
-    compiled for a large program; for a small one it runs the same loops as plain Python.
+    Args:
+        program: the tasks.
+        engine: `compiled` runs loops over arrays that numba compiles; `simpy` is the reference;
+            `auto` is `compiled` for large programs and the same loops as plain Python for small
+            ones.
 
     Raises:
-        DeadlockError: tasks are left that can never start.
-        InputError: there is no such engine, or numba is not installed for `compiled`.
+        DeadlockError: some tasks can never start.
+        InputError: the engine does not exist (E504), or `compiled` needs numba (E701).
     """
     start_s, end_s = np.full((2, *program.draws_s.shape), np.inf)
     if engine == "simpy":
@@ -46,12 +49,12 @@ def simulate(program: Program, engine: Engine = "auto") -> Timeline:
 
 
 def fastest_engine() -> Engine:
-    """What runs many programs fastest: compiled loops, or without numba the same uncompiled."""
+    """Return the fastest engine for many programs: `compiled`, or `auto` without numba."""
     return "compiled" if has_numba() else "auto"
 
 
 def runs_loops_compiled(engine: Engine, graph: TaskGraph) -> bool:
-    """Whether an engine compiles the loops that run a graph or look at its timeline.
+    """Return whether an engine compiles the loops over a graph or its timeline.
 
     Raises:
         InputError: as `simulate`.
@@ -66,18 +69,20 @@ def runs_loops_compiled(engine: Engine, graph: TaskGraph) -> bool:
 
 
 def find_idle_seconds(
-    timeline: Timeline, own: Ints, others: Ints, part_of: Ints, engine: Engine
+    timeline: Timeline, own: Ints, others: Ints, category_of: Ints, engine: Engine
 ) -> Floats:
-    """Seconds for which streams of a timeline are idle while others run, as `idle_seconds` does."""
+    """Return the time for which streams are idle while others run (`idle_seconds`)."""
     graph, makespan_s = timeline.program.graph, np.float64(timeline.makespan_s)
     times = timeline.start_s, timeline.end_s, makespan_s
     arrays, is_compiled = (*graph.queue, *times), runs_loops_compiled(engine, graph)
-    found: Floats = run_loop(idle_seconds, (own, others, part_of, *arrays), is_compiled=is_compiled)
+    found: Floats = run_loop(
+        idle_seconds, (own, others, category_of, *arrays), is_compiled=is_compiled
+    )
     return found
 
 
 def run_loops(program: Program, start_s: Floats, end_s: Floats, *, is_compiled: bool) -> None:
-    """Write the starts and ends of a program's tasks, [draws, tasks], over infinite ones."""
+    """Write the starts and ends of tasks to arrays [draws, tasks] that contain infinity."""
     graph, duration_s = program.graph, program.draws_s
     after = graph.after_starts, graph.after
     if program.link_loads is None:

@@ -1,14 +1,14 @@
-"""Links that tasks share: what runs at the same time takes no more of a link than there is.
+"""Shared links: concurrent tasks divide the capacity of a link.
 
-A task that runs at full speed takes its load of each of its links. Where the loads together exceed
-a capacity, tasks run slower: all speeds rise together, each in proportion to its task's weight,
-until a link is full, whose tasks then stay at their speeds, or a task has reached full speed
-(progressive filling). These speeds are max-min fair: none can rise without lowering one that is no
-higher for its weight (Bertsekas and Gallager, "Data Networks", Section 6.5.2).
+A task at full speed takes its load of each of its links. If the loads exceed a capacity, tasks run
+slower. Speeds are found by progressive filling: all speeds rise together, in proportion to the
+weights of the tasks, until a link is full or a task reaches full speed; the tasks of the full link
+then keep their speeds. These speeds are max-min fair: no speed can rise without lowering another
+that is not higher relative to its weight (Bertsekas and Gallager, "Data Networks", Section 6.5.2).
 
-Transfers over a network have loads and capacities in bytes/s, and weights of 1/load, so that they
-get equal bytes/s. Kernels that share a GPU have loads that are fractions of it, and weights of 1,
-so that all are slowed alike.
+Network transfers have loads and capacities in bytes/s and weights of 1/load, so they get equal
+bandwidth. Kernels that share a GPU have fractions of it as loads and weights of 1, so they slow
+down by the same factor.
 """
 
 from __future__ import annotations
@@ -27,21 +27,26 @@ from simtrain.errors import InputError, Problem
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Something that several tasks use at the same time, and how much of it there is."""
+    """A resource that concurrent tasks share, and its capacity."""
 
     name: str
     capacity: float
 
 
 Loads = tuple[tuple[Link, float], ...]
-"""What a task takes of its links while it runs at full speed."""
+"""What a task takes of each link at full speed."""
 
 
 class LinkLoads(NamedTuple):
-    """The loads of all tasks.
+    """The loads of all tasks on links.
 
-    Task i takes `load[j]` of the link `link[j]`, for j from `load_starts[i]` up to and without
-    `load_starts[i + 1]`.
+    Task i takes `load[j]` of link `link[j]`, for j in range(load_starts[i], load_starts[i + 1]).
+
+    Args:
+        capacity: [links].
+        load_starts: [tasks + 1].
+        link, load: [loads].
+        weight: [tasks].
     """
 
     capacity: Floats
@@ -52,7 +57,7 @@ class LinkLoads(NamedTuple):
 
     @classmethod
     def of(cls, loads: Sequence[Loads], weights: Sequence[float]) -> LinkLoads | None:
-        """The loads and the weight of each task; None if no task has any.
+        """Build from the loads and the weight of each task; None without loads.
 
         Raises:
             InputError: a capacity, a load or a weight is not finite and above 0 (E503).
@@ -87,14 +92,14 @@ def find_slowdowns(
     weight: Floats,
     tasks: Sequence[int],
 ) -> list[float]:
-    """By how much each of the running `tasks` is slowed, 1 for full speed."""
+    """Return the slowdown of each running task: 1 at full speed, 2 at half speed."""
     num_links = len(capacity)
     free = [capacity[number] for number in range(num_links)]
     slowdowns = [0.0] * len(tasks)
     num_open = len(tasks)
     while num_open > 0:
-        # The fullest link has the largest claims for what is free of it; a task is at full speed
-        # when the weight that it has left is as large.
+        # The next link to fill has the largest ratio of claims to free capacity. A task reaches
+        # full speed when its weight is as large as this ratio.
         claims = [0.0] * num_links
         level = 0.0
         for place, task in enumerate(tasks):
@@ -104,7 +109,7 @@ def find_slowdowns(
                     claims[link[j]] += load[j] * weight[task]
         fullest = -1
         for number in range(num_links):
-            # Rounding may leave a little less than nothing of a link that is full.
+            # Rounding may leave a slightly negative free capacity of a full link.
             claimed = claims[number] / max(free[number], 1e-12 * capacity[number])
             if claimed > level:
                 level, fullest = claimed, number
@@ -134,11 +139,17 @@ def run_sharing(
     start_s: Floats,
     end_s: Floats,
 ) -> None:
-    """Write the start and end of each task to the last two, where they are infinite.
+    """Write the start and end of each task with shared links.
 
-    The last three are [draws, tasks]. At each moment, everything that ends then ends and everything
-    that can starts, until nothing moves. If tasks with loads are among them, the speeds of all
-    tasks with loads are found anew. The next moment is the earliest end.
+    The loop steps from event to event. At each moment it ends and starts tasks until nothing
+    changes. If a task with loads started or ended, it computes all speeds again. The next moment is
+    the earliest end.
+
+    Args:
+        queue_starts, queue, after_starts, after: as in `TaskGraph`.
+        capacity, load_starts, link, load, weight: as in `LinkLoads`.
+        duration_s: [draws, tasks].
+        start_s, end_s: [draws, tasks], the results; infinite before the call.
     """
     streams = range(len(queue_starts) - 1)
     for draw in range(len(duration_s)):
@@ -146,7 +157,7 @@ def run_sharing(
         heads = [queue_starts[stream] for stream in streams]
         running = [-1 for _ in streams]
         finish_s = [math.inf for _ in streams]
-        # A task with loads had `left_s` of work left at `begun_s`, and is stretched since.
+        # A task with loads had `left_s` of work left at `begun_s`; its slowdown applies since then.
         left_s, begun_s = [0.0 for _ in streams], [0.0 for _ in streams]
         slowdown = [1.0 for _ in streams]
         now_s = 0.0
@@ -174,7 +185,7 @@ def run_sharing(
                         finish_s[stream] = now_s + durations[task]
                         moved = True
                         if load_starts[task] < load_starts[task + 1] and durations[task] > 0:
-                            # It does not end before its speed is found.
+                            # Its end is unknown until its speed is computed.
                             left_s[stream], begun_s[stream] = durations[task], now_s
                             finish_s[stream] = slowdown[stream] = math.inf
                             changed = True

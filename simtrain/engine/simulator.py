@@ -1,4 +1,4 @@
-"""Runs a program with SimPy: one process per stream. The reference for the loops over arrays."""
+"""Runs a program with SimPy, one process per stream: the reference for the loops over arrays."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from simtrain.engine.sharing import LinkLoads, find_slowdowns
 
 _Process = Generator[Event, None, None]
 _LAST = EventPriority(9)
-"""After everything else that happens at a moment."""
+"""Priority of events that run after all others of the same moment."""
 
 
 def simulate_events(program: Program, duration_s: list[float]) -> tuple[list[float], list[float]]:
-    """Find when each task starts and ends; infinite for one that can never start.
+    """Return the starts and ends of all tasks; infinite for a task that can never start.
 
-    A task starts when the task before it on its stream and all that it waits for have ended. Which
-    of several tasks with the same start SimPy wakes first follows from the order of the streams,
-    then from the order in which they were woken: it is the same in every run, and no time depends
-    on it.
+    A task starts when the task before it on its stream and all tasks that it waits for have ended.
+    The order in which SimPy wakes tasks of the same moment is deterministic and affects no time.
     """
     simulation = _Simulation(program, duration_s)
     simulation.env.run()
@@ -47,9 +45,9 @@ class _Simulation:
         self.end_s = [inf] * graph.num_tasks
         self.after_starts = graph.after_starts.tolist()
         self.after = graph.after.tolist()
-        # Only tasks that another stream is waiting for right now have an event.
+        # Only tasks for which another stream is waiting now have an event.
         self.awaited = defaultdict[int, Event](self.env.event)
-        # Running tasks with loads, and by how much each is slowed, by stream.
+        # Running tasks with loads, and their slowdowns, by stream.
         self.sharing: dict[int, int] = {}
         self.slowdowns: dict[int, float] = {}
         self.is_settling = False
@@ -60,7 +58,7 @@ class _Simulation:
         ]
 
     def run_stream(self, stream: int, queue: list[int]) -> _Process:
-        """Run the tasks of a stream one after another, each when what it waits for has ended."""
+        """Run the tasks of a stream in order, each after the tasks that it waits for."""
         for task in queue:
             for other in self.after[self.after_starts[task] : self.after_starts[task + 1]]:
                 if self.end_s[other] == inf:
@@ -75,7 +73,7 @@ class _Simulation:
                 self.awaited.pop(task).succeed()
 
     def share(self, stream: int, task: int) -> _Process:
-        """Run a task with loads; it is interrupted with by how much it is slowed from then on."""
+        """Run a task with loads. An interrupt tells it its new slowdown."""
         left_s, begun_s, slowdown = self.duration_s[task], self.env.now, inf
         self.sharing[stream], self.slowdowns[stream] = task, slowdown
         self.change_speeds()
@@ -91,7 +89,7 @@ class _Simulation:
         self.change_speeds()
 
     def change_speeds(self) -> None:
-        """Find the speeds anew when all that starts and ends at this moment has done so."""
+        """Schedule new speeds after all starts and ends of this moment."""
         if not self.is_settling:
             self.is_settling = True
             settling = self.env.event()
@@ -100,7 +98,7 @@ class _Simulation:
             self.env.schedule(settling, _LAST)
 
     def settle(self, settling: Event) -> None:
-        """Let tasks whose speed has changed go on at the new one."""
+        """Compute all speeds, and interrupt tasks whose speed has changed."""
         self.is_settling = False
         streams = sorted(self.sharing)
         tasks = [self.sharing[stream] for stream in streams]

@@ -1,4 +1,4 @@
-"""The result of a simulation: when each task started and ended."""
+"""The result of a simulation: start and end of each task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simtrain.engine.program import Program
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One task in time, in seconds from the start of the program."""
+    """A task with its start and end, in seconds from the start of the program."""
 
     name: str
     stream: str
@@ -23,7 +23,7 @@ class Span:
 
     @property
     def duration_s(self) -> float:
-        """How long the task held its stream, the time lost to what shares its links included."""
+        """Time on the stream, including the slowdown by shared links."""
         return self.end_s - self.start_s
 
 
@@ -31,8 +31,8 @@ class Span:
 class Timeline:
     """Start and end of each task, in the order of the program's tasks.
 
-    Arrays are [tasks], or [draws, tasks] where the program's durations are draws; `draw` gives the
-    timeline of one of these, as which alone it can be read span by span.
+    Arrays are [tasks], or [draws, tasks] if the program has several draws. Spans exist only for a
+    single draw (`draw`).
     """
 
     program: Program
@@ -46,13 +46,13 @@ class Timeline:
 
     @property
     def makespans_s(self) -> Floats:
-        """End of the last task of each draw; 0 for a program without tasks."""
+        """[draws], end of the last task; 0 for a program without tasks."""
         makespans: Floats = np.atleast_2d(self.end_s).max(axis=1, initial=0.0)
         return makespans
 
     @property
     def makespan_s(self) -> float:
-        """End of the last task, of all draws."""
+        """End of the last task over all draws."""
         return float(self.makespans_s.max())
 
     def draw(self, number: int) -> Timeline:
@@ -61,19 +61,19 @@ class Timeline:
         return Timeline(program, self.start_s[number], self.end_s[number])
 
     def span(self, index: int) -> Span:
-        """Return the span of the task with that index in the program."""
+        """Return the span of a task."""
         graph, ends = self.program.graph, (float(self.start_s[index]), float(self.end_s[index]))
         return Span(graph.name_of(index), graph.stream(index), graph.kind(index), *ends)
 
     def spans(self) -> Iterator[Span]:
-        """All spans by start; of those that start together, the earlier task first."""
+        """Yield all spans by start, then by index."""
         return map(self.span, np.argsort(self.start_s, kind="stable").tolist())
 
     def critical_path(self) -> list[Span]:
-        """Spans from 0 to the end of the last task, each of which starts as the one before ends.
+        """Return spans from 0 to the end of the last task, each of which starts when the last ends.
 
-        Of several tasks that a span waits for to the last, it is the one before it on its stream,
-        or else the first in its list.
+        If a task waits for several tasks with the same end, the path takes the one before it on its
+        stream, or else the first in its list.
         """
         graph, path = self.program.graph, list[int]()
         task = int(np.argmax(self.end_s)) if graph.num_tasks else -1
@@ -86,15 +86,15 @@ class Timeline:
         return [self.span(task) for task in reversed(path)]
 
     def busy_s(self) -> dict[str, float]:
-        """Seconds in which each stream runs a task."""
+        """Return the busy time of each stream."""
         graph = self.program.graph
         seconds = np.bincount(graph.stream_of, self.end_s - self.start_s).tolist()
         return {graph.streams[number]: seconds[number] for number in graph.used_streams}
 
     def to_tsv(self) -> str:
-        """A header and one line a span (start_s, end_s, stream, kind, name), tab-separated.
+        """Write a header and one line per span: start_s, end_s, stream, kind, name.
 
-        Seconds are written in full precision.
+        Columns are separated by tabs. Seconds have full precision.
         """
         rows = (
             f"{span.start_s!r}\t{span.end_s!r}\t{span.stream}\t{span.kind}\t{span.name}\n"

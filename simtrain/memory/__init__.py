@@ -1,1 +1,1 @@
-"""What each rank holds, when, and whether it fits."""
+"""Memory of each rank over time, and whether it fits."""

@@ -1,12 +1,13 @@
-"""Buffers that a rank holds beside model states and activations, by name.
+"""Buffers of a rank, besides model states and activations, by name.
 
-Of every iteration: Megatron-LM's global memory buffer, as large as the largest request of the ops
-that share it (`get_global_memory_buffer().get_tensor(..., "mpu")`); Transformer Engine's
-userbuffers, registered once; and what ZeRO needs whole for a moment.
-Of the optimizer step: the fp32 copy of 16-bit gradients (Megatron-LM's
-`Float16OptimizerWithFloat16Params`; the flattened fp32 buffer of ZeRO, Section 3.2). Reducing
-gradients needs none: they lie in one contiguous buffer and are reduced in place. An Adam that is
-not fused has an array more, for the roots of the variances (torch.optim's `_multi_tensor_adamw`).
+During passes: Megatron-LM's global memory buffer, as large as the largest request of the ops that
+share it (`get_global_memory_buffer().get_tensor(..., "mpu")`); Transformer Engine's userbuffers,
+registered once; and unsharded parameters and gradients of ZeRO.
+
+During the optimizer step: the fp32 copy of 16-bit gradients (Megatron-LM's
+`Float16OptimizerWithFloat16Params`; the flattened fp32 buffer of ZeRO, Section 3.2), and for an
+unfused Adam an array of the roots of the variances (torch.optim's `_multi_tensor_adamw`). The
+gradient reduction needs no buffer: gradients are contiguous and reduced in place.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ GATHERED_PARAMETERS, GRADIENT_BUCKET = "gathered parameters", "gradient bucket"
 def buffers_of(
     plan: Plan, held: Parameters, global_bytes: int, chunks: Sequence[int] = (0,)
 ) -> tuple[Buffers, Buffers]:
-    """Bytes of a rank's buffers while passes run, at most at the same time, and in the step.
+    """Return a rank's buffers during passes (at their peak) and during the optimizer step.
 
-    `held` are its parameters, `chunks` the numbers of its chunks, and `global_bytes` is what ops
-    need of the global buffer.
+    Args:
+        plan: the iteration.
+        held: parameters of the rank.
+        global_bytes: bytes that ops need of the global buffer.
+        chunks: numbers of its chunks among the different ones.
     """
     options = plan.step_options
     gathered, bucket = _exchanged_bytes(plan, chunks)
@@ -62,34 +66,36 @@ def buffers_of(
 
 
 def _exchanged_bytes(plan: Plan, chunks: Sequence[int]) -> tuple[int, int]:
-    """Gathered parameters, and gradients to be reduced, at most at the same time.
+    """Return the peaks of gathered parameters and of unreduced gradients.
 
-    In a pipeline all parameters are whole when each chunk has run a backward pass, until gradients
-    are reduced; a forward pass has the buffers that it copies from beside its chunk's.
+    In a pipeline, all parameters are unsharded from the first backward pass of each chunk until the
+    reduction of gradients. A forward pass adds the buffers from which it copies parameters.
     """
     if not plan.options.sharding:
         return 0, 0
     passes = [
-        (chunk, *_whole_bytes(_of_one_sequence(one)))
+        (chunk, *_unsharded_bytes(_of_one_sequence(one)))
         for (chunk, *_), one in plan.passes.items()
         if chunk in chunks
     ]
     if not plan.reductions:
         return max(gathered for _, gathered, _ in passes), max(bucket for *_, bucket in passes)
-    ends = {chunk: _whole_bytes(_of_one_sequence(plan.reductions[chunk])) for chunk in {*chunks}}
+    ends = {
+        chunk: _unsharded_bytes(_of_one_sequence(plan.reductions[chunk])) for chunk in {*chunks}
+    }
     beside = max(gathered - ends[chunk][0] for chunk, gathered, _ in passes)
     whole = sum(ends[chunk][0] for chunk in chunks)
     return whole + max(0, beside), max(bucket for _, bucket in ends.values())
 
 
 def _of_one_sequence(one: Pass) -> Pass:
-    """The pass without what its parameters do not depend on, so that many passes share it."""
+    """Return the pass with the sizes that do not affect parameters removed, to share the cache."""
     batch = replace(one.options.microbatch, sequences=1, sequence_parallel=False)
     return replace(one, options=replace(one.options, microbatch=batch))
 
 
 @functools.lru_cache(maxsize=4096)
-def _whole_bytes(one: Pass) -> tuple[int, int]:
-    """Gathered parameters and gradients to be reduced that a pass holds at most."""
+def _unsharded_bytes(one: Pass) -> tuple[int, int]:
+    """Return the peaks of gathered parameters and of unreduced gradients in a pass."""
     record = record_pass(one)
     return record.gathered_bytes, record.bucket_bytes

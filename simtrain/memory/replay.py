@@ -1,7 +1,7 @@
-"""What each stage holds, action by action: its schedule replayed.
+"""Activations of each stage, action by action: replays the schedule.
 
-A stage runs its actions one after another, so that their order alone settles how much it holds; the
-timeline says when.
+A stage runs its actions one after another, so their order determines its memory. The timeline only
+adds the times.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ Bytes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryReplay:
-    """Bytes of activations beside each action of the stages, stage after stage.
+    """Activations during each action, in the order of the schedule (stage by stage).
 
-    While action i runs, `running_bytes[i]` are kept (its own, if it is a forward pass, included)
-    and it holds `extra_bytes[i]` more: the buffers of `memory`. When it has ended `after_bytes[i]`
-    are kept. `passes` are the passes that actions run, as in `Plan.passes`.
+    Args:
+        order: order of each stage's actions.
+        passes: memory of the passes, by the keys of `Plan.passes`.
+        running_bytes: [actions], saved tensors during an action; a forward pass includes its own.
+        extra_bytes: [actions], memory above `running_bytes` at the peak of the action.
+        after_bytes: [actions], saved tensors after the action.
     """
 
     order: PipelineOrder
@@ -39,13 +42,13 @@ class MemoryReplay:
 
     @classmethod
     def of(cls, plan: Plan) -> MemoryReplay:
-        """Keep what forward passes leave until their backward passes; weight gradients may wait."""
+        """Replay a plan."""
         order, most = plan.order, 0
         passes = {key: pass_memory(one) for key, one in plan.passes.items()}
         change, beyond = np.zeros((2, max(order.chunks) + 1, 2, len(KINDS)), object)
         for (chunk, kind, saves_all), memory in passes.items():
             place, output = (chunk, int(saves_all), KINDS.index(kind)), _output_bytes(plan, chunk)
-            # I leaves what W needs, which leaves nothing, as B.
+            # I leaves the tensors that W reads. W and B leave nothing.
             changes = {
                 "F": memory.remaining_bytes + output,
                 "B": -memory.saved_bytes - output,
@@ -54,39 +57,38 @@ class MemoryReplay:
             }
             change[place], beyond[place] = changes[kind], memory.extra_bytes
             most = max(most, memory.saved_bytes + output + memory.extra_bytes)
-        # Sums of absurd sizes are exact too, if slow.
+        # Sums above 64 bits use Python integers, which are exact and slow.
         if most * len(order.schedule.kind) < np.iinfo(np.int64).max:
             change, beyond = change.astype(np.int64), beyond.astype(np.int64)
         places, is_forward = _places(order)
         own = change.ravel()[places]
-        # Each stage ends as it begins, with nothing.
+        # Each stage ends with 0 bytes, so one cumulative sum covers all stages.
         after = np.cumsum(own)
         running = after - np.where(is_forward, 0, own)
         return cls(order, passes, running, beyond.ravel()[places], after)
 
     @property
     def dynamic_bytes(self) -> Bytes:
-        """All that comes and goes, while each action runs."""
+        """[actions], all activations and working tensors at the peak of each action."""
         return self.running_bytes + self.extra_bytes
 
     def fullest_actions(self) -> list[int]:
-        """The first of each stage's actions at which most comes and goes."""
+        """Return the place of the first action with the highest peak, for each stage."""
         starts = self.order.schedule.rank_starts
         stages = np.split(self.dynamic_bytes, starts[1:-1])
         return [int(start + stage.argmax()) for start, stage in zip(starts, stages, strict=False)]
 
     def memory(self, place: int) -> PassMemory:
-        """What the pass of an action holds."""
+        """Return the memory of the pass that an action runs."""
         schedule = self.order.schedule
         chunk = self.order.chunks[schedule.virtual_stage[place]]
         return self.passes[chunk, KINDS[schedule.kind[place]], bool(self.order.saves_all[place])]
 
 
 def _output_bytes(plan: Plan, chunk: int) -> int:
-    """Bytes of the output that a chunk sends on, where it is held: 2sbh, or this rank's part.
+    """Return the bytes of a chunk's output if it stays allocated: 2sbh, or this rank's part.
 
-    Without `deallocate_outputs` it waits for the backward pass, as the input of the next stage
-    that it is does there (paper, Appendix B).
+    Without `deallocate_outputs` it stays until the backward pass (paper, Appendix B).
     """
     is_last = chunk == plan.model_chunks.numbers[-1]
     if plan.scenario.memory.deallocate_outputs or plan.mesh.pp == 1 or is_last:
@@ -96,27 +98,27 @@ def _output_bytes(plan: Plan, chunk: int) -> int:
 
 @functools.lru_cache(maxsize=512)
 def _places(order: PipelineOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The pass of each action as its place in [chunk, keeps, kind], and which are forward."""
+    """Return each action's flat index in [chunk, saves_all, kind], and whether it is forward."""
     kinds, chunks = order.schedule.kind, np.array(order.chunks)[order.schedule.virtual_stage]
     return len(KINDS) * (2 * chunks + order.saves_all) + kinds, kinds == KINDS.index("F")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IterationTimeline:
-    """The timeline of an iteration, and which of its tasks are whose."""
+    """The timeline of an iteration, with its tasks by stage and action."""
 
     timeline: Timeline
     tasks: IterationTasks = field(repr=False)
 
     def intervals_s(self, places: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Starts and ends of the actions at some places of the schedule."""
+        """Return starts and ends of the actions at some places of the schedule."""
         first, last = self.tasks.first[places], self.tasks.last[places]
         return self.timeline.start_s[first], self.timeline.end_s[last]
 
     def start_s(self, place: int) -> float:
-        """The start of the action at a place of the schedule."""
+        """Return the start of the action at a place of the schedule."""
         return float(self.timeline.start_s[self.tasks.first[place]])
 
     def optimizer_start_s(self, stage: int) -> float:
-        """The moment at which a stage begins with the norm of its reduced gradients."""
+        """Return the start of a stage's optimizer, with the gradient norm."""
         return float(self.timeline.start_s[self.tasks.norms[stage]])

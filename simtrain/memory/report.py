@@ -1,4 +1,4 @@
-"""The memory of an iteration: the peak of each stage, what it is made of, and whether it fits."""
+"""The memory of an iteration: the peak of each stage, its components, and whether it fits."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ COMPONENTS = ("parameters", "gradients", "optimizer", "activations", "buffers", 
 
 @dataclass(frozen=True, slots=True)
 class StageMemory:
-    """What a rank of a stage holds at its fullest moment.
+    """Peak memory of a stage's rank.
 
-    `peak_action` is what it then runs (an action such as 0F3, or None for the optimizer step),
-    `peak_op` the op of it, and `peak_time_s` when that starts, if the iteration was run.
-    `buffers_bytes` are the buffers by name, `allocator_bytes` the allowance for what is held beside
-    tensors.
+    Args:
+        stage: number of the stage.
+        states: model states.
+        activations_bytes: activations that wait for their backward passes.
+        buffers_bytes: buffers by name.
+        allocator_bytes: allowance for memory outside tensors.
+        peak_action: action at the peak, such as 0F3; None for the optimizer step.
+        peak_op: op at the peak.
+        peak_time_s: start of the action; None if the iteration was not simulated.
     """
 
     stage: int
@@ -41,7 +46,7 @@ class StageMemory:
 
     @property
     def components_bytes(self) -> dict[str, int]:
-        """The peak by component."""
+        """Components of the peak."""
         states, buffers_bytes = self.states, sum(self.buffers_bytes.values())
         parts = (
             *(states.parameters_bytes, states.gradients_bytes, states.optimizer_bytes),
@@ -51,18 +56,18 @@ class StageMemory:
 
     @property
     def peak_bytes(self) -> int:
-        """All components."""
+        """Sum of all components."""
         return sum(self.components_bytes.values())
 
     @property
     def peak_name(self) -> str:
-        """What runs at the peak, in words."""
+        """Name of the action at the peak."""
         return str(self.peak_action or OPTIMIZER_STEP)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Peaks of all stages against the memory of a GPU."""
+    """Peaks of all stages, compared with the memory of a GPU."""
 
     capacity_bytes: int
     stages: tuple[StageMemory, ...]
@@ -74,21 +79,21 @@ class MemoryReport:
 
     @property
     def fullest(self) -> StageMemory:
-        """The stage with the highest peak, the first of several."""
+        """The first stage with the highest peak."""
         return max(self.stages, key=lambda stage: stage.peak_bytes)
 
     @property
     def fits(self) -> bool:
-        """Whether every stage stays within the capacity."""
+        """Whether all stages fit."""
         return self.missing_bytes <= 0
 
     @property
     def missing_bytes(self) -> int:
-        """By how much the fullest stage exceeds the capacity; negative is what is free."""
+        """Bytes by which the fullest stage exceeds the capacity; negative if it fits."""
         return self.fullest.peak_bytes - self.capacity_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in bytes."""
+        """Return plain data, in bytes."""
         return {
             "capacity_bytes": self.capacity_bytes,
             "fits": self.fits,
@@ -110,30 +115,30 @@ class MemoryReport:
 def memory_report(
     plan: Plan, profile: HardwareProfile, iteration: IterationTimeline | None = None
 ) -> MemoryReport:
-    """The peaks of a plan's stages, with their times if it was run."""
+    """Return the peaks of a plan's stages, with their times if `iteration` is given."""
     replay = MemoryReplay.of(plan)
     stages = tuple(
-        _Rank.of(plan, profile, replay, stage).fullest(plan, replay, place, iteration)
+        _StageRank.of(plan, profile, replay, stage).fullest(plan, replay, place, iteration)
         for stage, place in enumerate(replay.fullest_actions())
     )
     return MemoryReport(profile.gpu.memory_capacity.value, stages)
 
 
 def peak_bytes(plan: Plan, profile: HardwareProfile) -> int:
-    """The peak of the fullest stage, which is all that many questions need."""
+    """Return the peak of the fullest stage, faster than `memory_report`."""
     replay, steps = MemoryReplay.of(plan), number_distinct(plan.stage_parameters)
     dynamic = np.maximum.reduceat(replay.dynamic_bytes, plan.schedule.rank_starts[:-1]).tolist()
     peak = 0
-    # Of the stages with equal parameters, the one at which most comes and goes is the last here.
+    # Of stages with equal parameters, `dict` keeps the last one, with the highest dynamic memory.
     for step, fullest in dict(sorted(zip(steps, dynamic, strict=True))).items():
-        rank = _Rank.of(plan, profile, replay, steps.index(step))
+        rank = _StageRank.of(plan, profile, replay, steps.index(step))
         peak = max(peak, rank.held_bytes(rank.buffers, fullest), rank.held_bytes(rank.step_buffers))
     return peak
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurve:
-    """Bytes of a stage's rank over time: from `times_s[i]` on it holds `held_bytes[i]`."""
+    """Memory of a stage's rank over time: `held_bytes[i]` from `times_s[i]` onwards."""
 
     times_s: tuple[float, ...]
     held_bytes: tuple[int, ...]
@@ -142,9 +147,9 @@ class MemoryCurve:
 def memory_curve(
     plan: Plan, profile: HardwareProfile, iteration: IterationTimeline, stage: int
 ) -> MemoryCurve:
-    """What a rank of a stage holds, allocator included, while each action runs and after it."""
+    """Return the memory of a stage's rank, with the allocator, during and after each action."""
     replay = MemoryReplay.of(plan)
-    rank = _Rank.of(plan, profile, replay, stage)
+    rank = _StageRank.of(plan, profile, replay, stage)
     actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
     times = np.stack(iteration.intervals_s(actions), axis=1)
@@ -156,8 +161,8 @@ def memory_curve(
 
 
 @dataclass(frozen=True, slots=True)
-class _Rank:
-    """What a rank of a stage holds whatever it runs, and its buffers while the optimizer steps."""
+class _StageRank:
+    """Constant memory of a stage's rank, with its buffers in passes and in the optimizer step."""
 
     profile: HardwareProfile
     stage: int
@@ -166,7 +171,9 @@ class _Rank:
     step_buffers: Buffers
 
     @classmethod
-    def of(cls, plan: Plan, profile: HardwareProfile, replay: MemoryReplay, stage: int) -> _Rank:
+    def of(
+        cls, plan: Plan, profile: HardwareProfile, replay: MemoryReplay, stage: int
+    ) -> _StageRank:
         held, chunks = (
             plan.stage_parameters[stage],
             plan.model_chunks.numbers[stage :: plan.mesh.pp],
@@ -179,14 +186,14 @@ class _Rank:
         return cls(profile, stage, states, *buffers)
 
     def held_bytes(self, buffers: Buffers, dynamic_bytes: int = 0) -> int:
-        """All that it holds, allocator included, when `dynamic_bytes` come and go."""
+        """Return its memory, with the allocator, at a moment with `dynamic_bytes`."""
         tensors = self.states.total_bytes + sum(buffers.values()) + dynamic_bytes
         return tensors + allocator_bytes(self.profile, tensors)
 
     def fullest(
         self, plan: Plan, replay: MemoryReplay, place: int, iteration: IterationTimeline | None
     ) -> StageMemory:
-        """The fuller of two moments: the fullest action, at a place, and the optimizer step."""
+        """Return the higher peak of the action at `place` and the optimizer step."""
         memory, activations = replay.memory(place), int(replay.running_bytes[place])
         working = memory.extra_bytes - memory.recomputed_bytes
         buffers = self.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working}
@@ -200,7 +207,7 @@ class _Rank:
         return max(running, stepping, key=lambda moment: moment.peak_bytes)
 
     def _memory(self, activations: int, buffers: Buffers, *peak: Any) -> StageMemory:
-        """What it holds at a moment that the last fields of `StageMemory` describe."""
+        """Return its memory at a moment; `peak` are the last fields of `StageMemory`."""
         named = {name: size for name, size in buffers.items() if size}
         tensors = self.states.total_bytes + activations + sum(named.values())
         allocator = allocator_bytes(self.profile, tensors)
@@ -208,6 +215,6 @@ class _Rank:
 
 
 def allocator_bytes(profile: HardwareProfile, tensor_bytes: int) -> int:
-    """What is held beside tensors: CUDA, NCCL and the driver, and blocks that no tensor fills."""
+    """Return memory outside tensors: CUDA, NCCL, the driver, and fragmentation."""
     memory = profile.memory
     return memory.allocator_reserve.value + round(memory.fragmentation.value * tensor_bytes)

@@ -1,8 +1,8 @@
-"""Model states: parameters, their gradients, and what Adam keeps of each parameter.
+"""Model states: parameters, gradients, and the optimizer states of Adam.
 
 Sources: Rajbhandari et al., "ZeRO" (2020), Section 3.1: 2Ψ + 2Ψ + 12Ψ bytes of mixed-precision
 Adam, sharded over the replicas from the optimizer states (stage 1) over the gradients (2) to the
-parameters (3). Megatron-LM accumulates gradients in fp32: 18 bytes a parameter.
+parameters (3). Megatron-LM accumulates gradients in fp32: 18 bytes per parameter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simtrain.workload.step_options import StepOptions
 
 @dataclass(frozen=True, slots=True)
 class ModelStates:
-    """Bytes that a rank holds from the first iteration to the last."""
+    """Bytes of model states on a rank, which stay for the whole training."""
 
     parameters_bytes: int
     gradients_bytes: int
@@ -22,16 +22,20 @@ class ModelStates:
 
     @property
     def total_bytes(self) -> int:
-        """All three."""
+        """Sum of all three."""
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
 def model_states(
     options: StepOptions, num_parameters: int, num_expert: int = 0, num_fp8: int = 0
 ) -> ModelStates:
-    """States of `num_parameters` on each rank of a stage, as ZeRO and offload leave them there.
+    """Return the model states of a rank under ZeRO and offload.
 
-    `num_expert` of the parameters belong to experts, `num_fp8` are weights of fp8 products.
+    Args:
+        options: options of the optimizer step.
+        num_parameters: parameters of the rank before ZeRO.
+        num_expert: parameters that belong to experts.
+        num_fp8: parameters that are weights of fp8 products.
     """
 
     def held(from_stage: int) -> int:

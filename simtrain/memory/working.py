@@ -1,9 +1,8 @@
-"""What a pass holds: its ops replayed one after another.
+"""Memory of a pass: replays its ops one after another.
 
-Tensors appear with the op that saves them (dropped ones with the op that computes them again) and
-go after the op that frees them; beside them stand the activations and gradients that the op reads
-and writes. A segment is replayed once for each different set of tensors that it starts with, so
-that equal layers cost nothing more.
+A tensor is allocated by the op that saves or recomputes it, and freed after the last op that reads
+it. Each op adds the activations and gradients that it reads and writes. A segment is replayed once
+for each different set of tensors at its start, so equal layers take no further time.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from simtrain.workload.record import record_pass
 
 Tensors = frozenset[Tensor]
 Live = Mapping[int, Tensors]
-"""Saved tensors by the place of their block in the chunk."""
+"""Saved tensors, by the place of their block in the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassMemory:
-    """Bytes of a pass of one microbatch on one chunk.
+    """Memory of a pass of one microbatch on one chunk.
 
     Args:
-        saved_bytes: saved tensors that are there after a forward pass, or before any other pass.
-        left_bytes: saved tensors that are there after the pass.
-        beyond_bytes: what it holds more than `saved_bytes` at its fullest moment.
-        recomputed_bytes: how much of that it has computed again.
-        op: what it then runs.
-        buffer_bytes: what its ops need of the framework's global buffer.
+        saved_bytes: saved tensors after a forward pass, or before any other pass.
+        remaining_bytes: saved tensors after the pass.
+        extra_bytes: memory above `saved_bytes` at the peak of the pass.
+        recomputed_bytes: recomputed tensors in `extra_bytes`.
+        op: name of the op at the peak.
+        buffer_bytes: bytes that its ops need of the framework's global buffer.
     """
 
     saved_bytes: int
@@ -44,9 +43,9 @@ class PassMemory:
 
 
 def pass_memory(one: Pass) -> PassMemory:
-    """What a pass holds; a backward pass starts with what its forward pass leaves.
+    """Return the memory of a pass. A backward pass starts with the tensors of its forward pass.
 
-    What ZeRO gathers and reduces within a pass are no activations (`memory.buffers` has them).
+    Tensors that ZeRO gathers and reduces count as buffers (`memory.buffers`).
     """
     options = one.options
     if options.sharding:
@@ -56,7 +55,7 @@ def pass_memory(one: Pass) -> PassMemory:
 
 @functools.lru_cache(maxsize=16384)
 def _replayed(one: Pass) -> tuple[PassMemory, Live]:
-    """What a pass holds, and the saved tensors that it leaves."""
+    """Return the memory of a pass, and the tensors that remain after it."""
     live: Live = {}
     if one.kind != "F":
         before: PassKind = "I" if one.kind == "W" else "F"
@@ -67,24 +66,27 @@ def _replayed(one: Pass) -> tuple[PassMemory, Live]:
 def replay(
     record: PassRecord, live: Live, *, counts_left: bool
 ) -> tuple[PassMemory, dict[int, Tensors]]:
-    """Run through the ops of a pass; also returns the tensors that are there at its end.
+    """Replay the ops of a pass; return its memory and the tensors at its end.
 
-    `counts_left` measures against the tensors at the end rather than those at the start.
+    Args:
+        record: the pass.
+        live: tensors at its start.
+        counts_left: `saved_bytes` counts the tensors at the end instead of the start.
     """
     saved = dict(live)
-    again: dict[int, Tensors] = {}
+    recomputed: dict[int, Tensors] = {}
     start_bytes = held_bytes = sum(map(_total_bytes, saved.values()))
-    again_bytes = buffer_bytes = 0
-    peak_bytes, peak_again_bytes, peak_op = -1, 0, ""
+    recomputed_bytes = buffer_bytes = 0
+    peak_bytes, peak_recomputed_bytes, peak_op = -1, 0, ""
     nothing: Tensors = frozenset()
     for segment, owner in zip(record.segments, record.owners, strict=True):
-        effect = _replay_segment(segment, saved.get(owner, nothing), again.get(owner, nothing))
+        effect = _replay_segment(segment, saved.get(owner, nothing), recomputed.get(owner, nothing))
         if held_bytes + effect.peak_bytes > peak_bytes:
             peak_bytes, peak_op = held_bytes + effect.peak_bytes, effect.op
-            peak_again_bytes = again_bytes + effect.peak_again_bytes
-        saved[owner], again[owner] = effect.saved, effect.again
+            peak_recomputed_bytes = recomputed_bytes + effect.peak_recomputed_bytes
+        saved[owner], recomputed[owner] = effect.saved, effect.recomputed
         held_bytes += effect.change_bytes
-        again_bytes += effect.again_change_bytes
+        recomputed_bytes += effect.recomputed_change_bytes
         buffer_bytes = max(buffer_bytes, effect.buffer_bytes)
     saved_bytes = held_bytes if counts_left else start_bytes
     beyond = max(0, peak_bytes - saved_bytes)
@@ -92,7 +94,7 @@ def replay(
         saved_bytes,
         held_bytes,
         beyond,
-        min(beyond, peak_again_bytes),
+        min(beyond, peak_recomputed_bytes),
         peak_op if beyond else "",
         buffer_bytes,
     )
@@ -101,27 +103,27 @@ def replay(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Effect:
-    """What a segment does to the tensors of its block.
+    """The effect of a segment on the memory of its block.
 
-    `peak_bytes` is the most that exists beyond the tensors that it starts with, `peak_again_bytes`
-    what has then been computed again beyond what had been before.
+    `peak_bytes` is its peak relative to its start. `peak_recomputed_bytes` is the change of
+    recomputed tensors at this peak.
     """
 
     saved: Tensors
-    again: Tensors
+    recomputed: Tensors
     change_bytes: int
-    again_change_bytes: int
+    recomputed_change_bytes: int
     peak_bytes: int
-    peak_again_bytes: int
+    peak_recomputed_bytes: int
     op: str
     buffer_bytes: int
 
 
 @functools.lru_cache(maxsize=8192)
-def _replay_segment(segment: Segment, saved: Tensors, again: Tensors) -> _Effect:
-    live, repeated = set(saved), set(again)
-    live_bytes = again_bytes = 0
-    peak_bytes, peak_again_bytes, peak_op = -1, 0, ""
+def _replay_segment(segment: Segment, saved: Tensors, recomputed: Tensors) -> _Effect:
+    live, recomputed_tensors = set(saved), set(recomputed)
+    live_bytes = recomputed_bytes = 0
+    peak_bytes, peak_recomputed_bytes, peak_op = -1, 0, ""
     freed_by_op = segment.frees or ((),) * len(segment.ops)
     ops = zip(segment.ops, segment.waiting_bytes, freed_by_op, strict=True)
     for op, waiting_bytes, frees in ops:
@@ -129,23 +131,23 @@ def _replay_segment(segment: Segment, saved: Tensors, again: Tensors) -> _Effect
         live |= new
         live_bytes += _total_bytes(new)
         if op.phase is Phase.RECOMPUTE:
-            repeated |= new
-            again_bytes += _total_bytes(new)
+            recomputed_tensors |= new
+            recomputed_bytes += _total_bytes(new)
         own_bytes = _total_bytes({*op.saves, *frees})
         held = live_bytes + op.working_bytes(own_bytes) + waiting_bytes
         if held > peak_bytes:
-            peak_bytes, peak_again_bytes, peak_op = held, again_bytes, op.name
+            peak_bytes, peak_recomputed_bytes, peak_op = held, recomputed_bytes, op.name
         live_bytes -= _total_bytes(live.intersection(frees))
-        again_bytes -= _total_bytes(repeated.intersection(frees))
+        recomputed_bytes -= _total_bytes(recomputed_tensors.intersection(frees))
         live.difference_update(frees)
-        repeated.difference_update(frees)
+        recomputed_tensors.difference_update(frees)
     return _Effect(
         frozenset(live),
-        frozenset(repeated),
+        frozenset(recomputed_tensors),
         live_bytes,
-        again_bytes,
+        recomputed_bytes,
         peak_bytes,
-        peak_again_bytes,
+        peak_recomputed_bytes,
         peak_op,
         max((op.buffer_bytes for op in segment.ops), default=0),
     )

@@ -1,1 +1,1 @@
-"""Programs for the engine: what a chunk or a pipeline does, put on streams."""
+"""Builds programs for the engine: the tasks of a pass, a pipeline or an iteration on streams."""

@@ -1,7 +1,7 @@
-"""When buckets are reduced and gathered: what they wait for among a pipeline's tasks.
+"""Dependencies of gradient and parameter buckets on the tasks of a pipeline.
 
-The last backward pass on a chunk is cut into spans, one for each bucket of its gradients, and the
-first forward pass into spans that need a bucket of parameters each.
+The last backward pass of a chunk is cut into spans, one per gradient bucket. The first forward pass
+is cut into spans, one per parameter bucket.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from simtrain.programs.pipeline import PipelineTasks
 from simtrain.schedules import KINDS, Schedule
 
 Dependencies = list[tuple[Ints, Ints]]
-"""Tasks that wait, and as many tasks that they wait for."""
+"""Pairs of arrays of equal length: waiting tasks, and the tasks that they wait for."""
 _FORWARD = KINDS.index("F")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BucketSpans:
-    """Spans of the actions `cut`, action by action.
+    """Spans of actions that are cut into buckets, action by action.
 
     Args:
-        cut: [cut actions], by stage and in the order in which each stage runs them.
-        actions: [spans], the action of each span.
-        numbers: [spans], its number in the order in which the action runs them.
-        tasks: [spans], its task.
+        schedule: the schedule of the actions.
+        cut: [cut actions], sorted by stage and then in the order of the stage.
+        actions: [spans], action of each span.
+        numbers: [spans], number of each span in its action.
+        tasks: [spans], task of each span.
     """
 
     schedule: Schedule
@@ -41,7 +42,7 @@ class BucketSpans:
     def of(
         cls, schedule: Schedule, pipeline: PipelineTasks, cut: Ints, *, is_reversed: bool = False
     ) -> Self:
-        """All spans, each action's in their order or the last of them first."""
+        """Return all spans of the cut actions; `is_reversed` puts each action's last span first."""
         counts = pipeline.last[cut] - pipeline.first[cut] + 1
         actions, numbers = spread(cut, counts)
         if is_reversed:
@@ -50,21 +51,21 @@ class BucketSpans:
 
     @property
     def stages(self) -> Ints:
-        """[spans], the stage of each."""
+        """[spans], stage of each span."""
         return self.schedule.rank[self.actions]
 
 
 def gather_waits(pipeline: PipelineTasks, spans: BucketSpans, gathers: Ints) -> Dependencies:
-    """What gathers wait for if each stage starts them when it comes to them.
+    """Return the dependencies of gathers if each stage starts them when it needs them.
 
-    Megatron-LM waits for a module's bucket before the module's forward pass, and then starts to
-    gather the next bucket of the chunk (`finish_param_sync`). It starts the chunk's first bucket
-    there too, which nothing hides.
+    Megatron-LM waits for a module's bucket before the module's forward pass, and then starts the
+    gather of the chunk's next bucket (`finish_param_sync`). It starts the chunk's first bucket
+    there too, which is exposed.
     """
     first = pipeline.first[spans.cut]
     of_first = gathers[spans.numbers == 0]
     has_before = first > pipeline.own_starts[spans.schedule.rank[spans.cut]]
-    # The first gather waits for all that the first span waits for.
+    # The first gather waits for the same tasks as the first span.
     by_task = np.argsort(first)
     is_of_first = np.isin(pipeline.waiting, first)
     places = np.searchsorted(first[by_task], pipeline.waiting[is_of_first])
@@ -80,12 +81,12 @@ def gather_waits(pipeline: PipelineTasks, spans: BucketSpans, gathers: Ints) -> 
 def aligned_gather_waits(
     pipeline: PipelineTasks, spans: BucketSpans, gathers: Ints
 ) -> Dependencies:
-    """What gathers wait for if all stages start them at about the same time.
+    """Return the dependencies of gathers if all stages start them at about the same time.
 
-    The buckets of the first two chunks start at once. Those of a later chunk start when the first
-    stage comes to the chunk before it; another stage counts that in its own forward passes, as many
-    passes earlier as its number (`forward_step_helper_preprocess`). A chunk's buckets start
-    together, in the order of their gradients (`start_param_sync`).
+    Buckets of the first two chunks start at time 0. Buckets of a later chunk start when the first
+    stage reaches the previous chunk. Stage s starts them s of its own forward passes earlier
+    (`forward_step_helper_preprocess`). The buckets of a chunk start together, in the order of their
+    gradients (`start_param_sync`).
     """
     schedule, starters = spans.schedule, np.full(len(spans.cut), -1, np.int32)
     for stage in range(schedule.num_stages):
@@ -101,11 +102,11 @@ def aligned_gather_waits(
 
 
 def aligned_reduction_starts(pipeline: PipelineTasks, spans: BucketSpans) -> Ints:
-    """The task after which each bucket is reduced if all stages start at about the same time.
+    """Return [spans], the task after which each bucket is reduced if stages start together.
 
-    Without interleaving, the first stage reduces beside its last backward pass, and the others when
-    they have nothing else to do. With it, a stage starts to reduce a chunk as many backward passes
-    after the chunk's last one as the stage's number (`backward_step_helper_postprocess`).
+    Without interleaving, the first stage overlaps its reductions with its last backward pass, and
+    the other stages reduce after all their passes. With interleaving, stage s starts to reduce a
+    chunk s backward passes after the chunk's last one (`backward_step_helper_postprocess`).
     """
     schedule, stages = spans.schedule, spans.stages
     ends = pipeline.own_starts[1:] - 1
@@ -123,7 +124,7 @@ def aligned_reduction_starts(pipeline: PipelineTasks, spans: BucketSpans) -> Int
 
 
 def spread(values: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Each value as often as its count says, and with it 0, 1, 2, ..."""
+    """Repeat each value by its count; also return the number of each repetition: 0, 1, 2, ..."""
     ends = np.cumsum(counts)
     number = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
     return np.repeat(values, counts), number

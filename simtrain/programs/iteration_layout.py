@@ -1,11 +1,10 @@
-"""Lays out a whole training iteration: the pipeline, reducing gradients, the optimizer step.
+"""Lays out a training iteration: the pipeline, the gradient reduction, the optimizer step.
 
-The order after the pipeline is that of Megatron-LM's `finalize_model_grads` and optimizer: reduce
-over data parallelism, then layer norms over tensor parallelism, then the tied embedding over
-first and last stage; then the gradient norm, for which every stage waits; then Adam, and, if its
-work was divided over the replicas, the all-gather of the new parameters. If that all-gather is
-hidden behind the forward passes of the next iteration, every iteration begins with the gathers that
-the one before it has left, and so do its tasks.
+After the pipeline, the order is that of Megatron-LM's `finalize_model_grads` and optimizer: reduce
+gradients over data parallelism, of layer norms over tensor parallelism, and of the tied embedding
+over the first and last stage; all-reduce the gradient norm over all stages; run Adam; and, with
+ZeRO, all-gather the new parameters. If this all-gather overlaps the forward passes of the next
+iteration, the iteration starts with the gathers of the previous one.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ from simtrain.programs.sync_skips import actions_skipping_sync
 from simtrain.schedules import KINDS, Messages
 
 _REMEMBERED = 3_000_000
-"""Tasks, at some sixty bytes each, that are remembered for further scenarios."""
+"""Total tasks of cached layouts, at about 60 bytes each."""
 
 _LABELS = {
-    # What a task is: its name, and its kind.
+    # Name and kind of each type of task.
     "transfer": ("{message}", "transfer"),
     "forward": ("{action}", "forward"),
     "backward": ("{action}", "backward"),
     "synchronize": ("synchronize", "synchronize"),
-    "arrival": ("{message} arrives", "arrival"),
+    "receive_gather": ("gather {message}", "receive gather"),
     "gather": ("parameters of {action}", "data bucket"),
     "bucket": ("gradients of {action}", "data bucket"),
     "average": ("gradient average", "optimizer"),
@@ -73,9 +72,10 @@ _FORWARD = KINDS.index("F")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Names:
-    """The names of tasks, which are made when they are read.
+    """Makes the names of tasks when they are read.
 
-    `subject_of[i]` is the message or the action that the name of task i speaks of, if any.
+    Task i has the type at place `label_of[i]` of `_LABELS`. Its name contains the message or action
+    `subject_of[i]`; -1 for none.
     """
 
     messages: Messages
@@ -96,13 +96,15 @@ class _Names:
 class IterationTasks:
     """The tasks of an iteration.
 
-    Each stage computes on a stream of its own, the first of all streams. Beside it, `data 3` has
-    the buckets of a stage, `embedding` and `model` the all-reduces for which stages meet.
+    The compute streams of the stages are the first streams. Stream `data 3` has the buckets of
+    stage 3; `embedding` and `model` have all-reduces over several stages.
 
     Args:
-        parts, part_of: task i lasts as long as `parts[part_of[i]]`.
-        first, last: [actions], the tasks of each action of the schedule.
-        norms: [stages], the tasks with which the stages' optimizers begin.
+        graph: tasks, streams and dependencies.
+        num_stages: pipeline stages.
+        parts, part_of: task i belongs to part `parts[part_of[i]]`, which determines its duration.
+        first, last: [actions], first and last task of each action of the schedule.
+        norms: [stages], first task of each stage's optimizer.
     """
 
     graph: TaskGraph
@@ -118,10 +120,10 @@ class IterationTasks:
         seconds: Callable[[IterationPart], float],
         adapter_load: Callable[[IterationPart], float] = lambda part: 0.0,
     ) -> Program:
-        """The program in which every part takes so many seconds, and so much of the adapters.
+        """Return the program, given the duration and the adapter load of each part.
 
-        The ranks of each stage have a share of their nodes' adapters, out and in. Only buckets
-        are there beside transfers: without them nothing has to share.
+        The ranks of a stage share their nodes' adapters, in each direction. Transfers only share
+        them with buckets; without buckets there are no shared links.
         """
         duration_s, link_loads = np.array([*map(seconds, self.parts)])[self.part_of], None
         if any(isinstance(part, BucketPart) and adapter_load(part) > 0 for part in self.parts):
@@ -129,7 +131,7 @@ class IterationTasks:
         return Program(self.graph, duration_s, link_loads)
 
     def _link_loads(self, load: Floats) -> LinkLoads:
-        """What tasks take of the adapters: first those that go out of each stage, then those in."""
+        """Return the loads on adapters: outgoing links of all stages, then incoming links."""
         loaded = np.flatnonzero(load > 0)
         group, sender = np.divmod(self.graph.stream_of[loaded], self.num_stages)
         receiver = (sender + np.array([0, 1, -1, 0])[group]) % self.num_stages
@@ -141,29 +143,30 @@ class IterationTasks:
 
     @cached_property
     def num_parts(self) -> NDArray[np.int64]:
-        """[stages, parts], how many tasks of each part a stage's own stream has."""
+        """[stages, parts], number of tasks of each part on the compute stream of each stage."""
         shape = self.num_stages, len(self.parts)
         own = np.flatnonzero(self.graph.stream_of < self.num_stages)
         numbers = self.graph.stream_of[own] * shape[1] + self.part_of[own]
         return np.bincount(numbers, minlength=shape[0] * shape[1]).reshape(shape)
 
     def idle_seconds(self, timeline: Timeline, engine: Engine) -> Floats:
-        """[stages, 3], seconds for which each stage is idle while something else runs.
+        """Return [stages, 3], idle seconds of each stage while other streams run.
 
-        First come transfers and the embedding's all-reduce, then the stage's buckets, then
-        the gradient norm.
+        Columns: transfers and the embedding's all-reduce; the stage's buckets; the gradient norm.
         """
         return find_idle_seconds(timeline, *self._waits, engine)
 
-    def streams_beside(self, stage: int) -> tuple[int, ...]:
-        """The streams that `idle_seconds` charges a stage's idle time to, the first of them first:
-        transfers forward out and in, backward out and in, the embedding, buckets, the norm."""
+    def concurrent_streams(self, stage: int) -> tuple[int, ...]:
+        """Return the streams to which `idle_seconds` charges a stage's idle time, in its order.
+
+        Transfers forward (out, in), transfers backward (out, in), embedding, buckets, norm.
+        """
         own, others, _ = self._waits
         return tuple(dict.fromkeys(one for one in others[stage].tolist() if one != own[stage]))
 
     @cached_property
     def _waits(self) -> tuple[Ints, Ints, Ints]:
-        """Each stage's own stream, those that it may wait for, and the parts of these."""
+        """Compute streams, streams that each stage may wait for, and their categories."""
         stages = np.arange(self.num_stages, dtype=np.int32)
         forward, backward, data, embedding = (number * self.num_stages for number in (1, 2, 3, 4))
         others = (
@@ -182,12 +185,12 @@ _LAID_OUT = RecentCache[IterationStructure, IterationTasks](
 
 
 def tasks_of(structure: IterationStructure) -> IterationTasks:
-    """The tasks of all iterations of a structure."""
+    """Return the tasks of a structure."""
     return _LAID_OUT.get(structure, lambda structure: _Layout(structure).lay_out())
 
 
 class _Layout:
-    """The tasks that were added so far, in blocks of arrays."""
+    """Builds the tasks of an iteration, as lists of arrays."""
 
     def __init__(self, structure: IterationStructure) -> None:
         order, schedule = structure.order, structure.order.schedule
@@ -196,7 +199,7 @@ class _Layout:
         self.chunk, self.saves_all = np.array(order.chunks)[schedule.virtual_stage], order.saves_all
         self.is_forward = schedule.kind == _FORWARD
         self.is_last = schedule.microbatch == schedule.num_microbatches - 1
-        # Passes that are cut into spans, because of what goes on beside them.
+        # Passes that are cut into spans, because buckets overlap them.
         reduces = self.is_last & (schedule.kind == KINDS.index("B"))
         gathers = (schedule.microbatch == 0) & self.is_forward & structure.gathers
         self.last_backwards = np.flatnonzero(reduces & (structure.num_buckets is not None))
@@ -209,7 +212,8 @@ class _Layout:
     def lay_out(self) -> IterationTasks:
         """Add all tasks."""
         num_stages, pipeline = len(self.stages), self.add_pipeline()
-        # Each stage's last task, and one elsewhere that it also has to wait for (-1 for none).
+        # Each stage's last task, and a task on another stream that its next task waits for (-1:
+        # none).
         self.last, self.awaited_elsewhere = pipeline.own_starts[1:] - 1, np.full(num_stages, -1)
         self.add_gathers(pipeline)
         self.add_reductions(pipeline)
@@ -222,7 +226,7 @@ class _Layout:
             self.add_barrier_all_reduce("embedding", holders, 4 * num_stages)
         self.add_step("to_host")
         norms = self.add_step("norm")
-        # Every rank needs the norm of all: nobody steps before the last stage has its gradients.
+        # All ranks wait for the norm over all stages.
         self.add_barrier_all_reduce("norm_reduction", self.stages, 4 * num_stages + 1)
         self.add_step("update")
         self.add_step("parameter_gather")
@@ -248,14 +252,14 @@ class _Layout:
         return IterationTasks(graph, num_stages, tuple(self.numbers), parts, first, last, norms)
 
     def add(self, stream: Any, label: Any, subject: Any, part: Any) -> Ints:
-        """Add tasks with these columns, of which one at least is an array; their numbers."""
+        """Add tasks with these columns, at least one of them an array; return their numbers."""
         columns = np.broadcast_arrays(stream, label, subject, part)
         self.columns.append(tuple(column.astype(np.int32) for column in columns))  # type: ignore[arg-type]
         first, self.num_tasks = self.num_tasks, self.num_tasks + len(columns[0])
         return np.arange(first, self.num_tasks, dtype=np.int32)
 
     def parts(self, make: Callable[..., IterationPart], *columns: NDArray[Any]) -> Ints:
-        """The number of each row's part. Each different row is made into a part once, in order."""
+        """Return the number of each row's part; `make` makes a part from each different row."""
         shape = [int(column.max(initial=0)) + 1 for column in columns]
         codes = np.ravel_multi_index([column.astype(np.intp) for column in columns], shape)
         count = np.bincount(codes)
@@ -267,7 +271,7 @@ class _Layout:
         return found
 
     def add_pipeline(self) -> PipelineTasks:
-        """Messages and actions, and what hosts and receivers do between them."""
+        """Add messages, actions, synchronizations of hosts and gathers of receivers."""
         structure, schedule, num_stages = self.structure, self.schedule, len(self.stages)
         cut = np.concatenate([self.last_backwards, self.first_forwards])
         num_parts = np.ones(len(schedule.kind), np.int32)
@@ -297,21 +301,21 @@ class _Layout:
         is_cut, is_forward = np.isin(actions, cut), self.is_forward[actions]
         sync_skips = actions_skipping_sync(schedule, structure.sync_skips)
         passes = (one[actions] for one in (self.chunk, schedule.kind, self.saves_all, sync_skips))
-        # The first parts are whole forward passes, then whole backward passes and their spans.
+        # Order of the parts: whole forward passes, whole backward passes, then spans.
         parts = self.parts(_pass_part, is_cut, is_forward == is_cut, numbers, *passes)
         label = np.where(is_forward, _PLACES["forward"], _PLACES["backward"])
         put(tasks.first[actions] + numbers, label, actions, parts)
 
         synchronizing = self.parts(SynchronizationPart, tasks.num_messages)
         put(tasks.synchronizing, _PLACES["synchronize"], -1, synchronizing)
-        arrived = messages[: len(tasks.receive_gathers)]
-        arrivals = self.parts(lambda _: ReceiveGatherPart(), np.zeros_like(arrived))
-        put(tasks.receive_gathers, _PLACES["arrival"], arrived, arrivals)
+        received = messages[: len(tasks.receive_gathers)]
+        gathers = self.parts(lambda _: ReceiveGatherPart(), np.zeros_like(received))
+        put(tasks.receive_gathers, _PLACES["receive_gather"], received, gathers)
         self.add(*columns)
         return tasks
 
     def add_gathers(self, pipeline: PipelineTasks) -> None:
-        """Gather the parameters of each bucket before the first forward pass that needs them."""
+        """Add the gather of each parameter bucket, before the span that needs it."""
         if not len(self.first_forwards):
             return
         is_aligned = self.structure.aligns_gather
@@ -325,7 +329,7 @@ class _Layout:
         self.waits += waits_of(pipeline, spans, gathers)
 
     def add_reductions(self, pipeline: PipelineTasks) -> None:
-        """Reduce the gradients of each bucket when the last microbatch's are complete."""
+        """Add the reduction of each gradient bucket, after the last microbatch's gradients."""
         if not len(self.last_backwards):
             return
         spans = BucketSpans.of(self.schedule, pipeline, self.last_backwards)
@@ -340,7 +344,7 @@ class _Layout:
     def add_bucket_tasks(
         self, label: str, spans: BucketSpans, numbers: Ints, is_last: NDArray[np.bool_]
     ) -> Ints:
-        """Add what stages exchange with other replicas for the buckets of some spans."""
+        """Add one task per span for its bucket, on the `data` stream of its stage."""
 
         def bucket(chunk: int, number: int, step: int, is_last: int) -> BucketPart:
             return BucketPart(chunk, number, step, bool(is_last), gathers=label == "gather")
@@ -350,20 +354,20 @@ class _Layout:
         return self.add(3 * len(self.stages) + stages, _PLACES[label], spans.actions, parts)
 
     def add_reductions_of_chunks(self) -> None:
-        """Reduce the gradients of each chunk of a stage after all passes of the stage."""
+        """Add the reduction of each chunk's gradients, after all passes of its stage."""
         order = self.structure.order
         for chunks in np.array(order.chunks).reshape(order.num_chunks, -1):
             parts = self.parts(_reduction, chunks)
             self.last = self.add(self.stages, _PLACES["data_reduction"], -1, parts)
 
     def has(self, field: str) -> NDArray[np.bool_]:
-        """Whether each stage's optimizer step has a field."""
+        """Return [stages], whether each stage's optimizer step has a field."""
         fields = self.structure.step_fields
         present: NDArray[np.bool_] = np.array([field in one for one in fields])[self.steps]
         return present
 
     def add_step(self, field: str) -> Ints:
-        """Add a field of the optimizer step, on the stages that have it."""
+        """Add a field of the optimizer step on the stages that have it; return their tasks."""
         stages = self.stages[self.has(field)]
         parts = self.parts(lambda step: OptimizerPart(field, step), self.steps[stages])
         tasks = self.add(stages, _PLACES[field], -1, parts)
@@ -375,7 +379,7 @@ class _Layout:
         return tasks
 
     def add_barrier_all_reduce(self, field: str, stages: Ints, stream: int) -> None:
-        """Some stages meet for an all-reduce, and go on together."""
+        """Add an all-reduce over some stages, which all of them wait for."""
         part = self.numbers.setdefault(OptimizerPart(field), len(self.numbers))
         (task,) = self.add([stream], _PLACES[field], -1, part)
         awaited = np.concatenate([self.last[stages], self.awaited_elsewhere[stages]])

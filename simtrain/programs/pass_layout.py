@@ -1,10 +1,9 @@
-"""From the ops of a pass to tasks on streams, and to where the seconds of its simulation go.
+"""Lays out the ops of a pass as tasks on streams, simulates them, and breaks down the time.
 
-Five streams: the host, which launches one kernel after another and runs ahead of the device;
-compute; and communication, over data parallelism, between equal shards, and over others. A kernel
-starts when it has been launched, when its stream is free, and when what it waits for has ended.
-Kernels and collectives that run side by side share the device: its multiprocessors, memory
-bandwidth and power.
+There are five streams: the host, which launches kernels and runs ahead of the GPU; compute; and
+three for data-parallel collectives, collectives between equal shards, and other collectives. A
+kernel starts when it is launched, its stream is free, and the tasks that it waits for have ended.
+Concurrent kernels and collectives share the GPU: its multiprocessors, memory bandwidth and power.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ STREAMS = HOST, COMPUTE, COMMUNICATION, DATA, SHARDS
 
 _KINDS = ("launch", *Phase)
 
-# What `idle_seconds` finds for a pass: collectives that run while no kernel does, first those over
-# other groups than data parallelism (part 0), then those over data parallelism (part 1).
+# Arguments of `idle_seconds` for exposed communication: category 0 are collectives that are not
+# data-parallel, category 1 are data-parallel ones.
 _OWN = np.array([STREAMS.index(COMPUTE)], np.int32)
 _OTHERS = np.array([[STREAMS.index(one) for one in (COMMUNICATION, DATA, SHARDS)]], np.int32)
 _PART_OF = np.array([[0, 1, 1]], np.int32)
@@ -48,11 +47,11 @@ _PART_OF = np.array([[0, 1, 1]], np.int32)
 
 @dataclass(frozen=True, slots=True)
 class PassTime:
-    """Where the seconds of one forward or backward pass of a chunk go; the parts add up.
+    """Time of a pass of a chunk by cause; the causes add up to the duration.
 
     Communication fields count exposed time only. When a data-parallel and another collective are
-    exposed at the same time, the time is charged to the other one. `layer_ends_s` are the moments
-    at which each layer's work has ended.
+    exposed at the same time, the time is charged to the other one. `layer_ends_s` are the ends of
+    the layers' work.
     """
 
     compute_s: float
@@ -71,12 +70,12 @@ class PassTime:
 
 @dataclass(frozen=True, slots=True)
 class PassMachine:
-    """What decides how long a pass takes on a machine.
+    """The properties of a machine that determine the time of a pass.
 
     Args:
-        seconds: of an op's work run alone.
-        launch_s: seconds in which the host launches one kernel.
-        load: what an op's work takes of the device while it runs at full speed, 1 for all of it.
+        seconds: returns the time of an op's work that runs alone.
+        launch_s: time in which the host launches a kernel.
+        load: returns the fraction of the GPU that an op's work uses at full speed.
     """
 
     seconds: Callable[[Work], float]
@@ -85,7 +84,7 @@ class PassMachine:
 
 
 def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
-    """Run a pass and say where its time goes; all engines find the same to the last bit."""
+    """Simulate a pass and break down its time; all engines agree to the last bit."""
     timeline, (graph, _) = simulate(pass_program(record, machine), engine), _layout(record)
     ends_s, makespan_s = timeline.end_s[1::2], timeline.makespan_s
     is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
@@ -107,11 +106,11 @@ def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "au
 def simulate_ops(
     record: PassRecord, machine: PassMachine, engine: Engine = "auto"
 ) -> tuple[Floats, Floats]:
-    """Run a pass: [ops], seconds for which each op runs, and those that the pass is longer for it.
+    """Simulate a pass; return [ops], the time of each op and its exposed time.
 
-    A kernel is exposed for as long as it runs, a collective while no kernel runs. When collectives
-    on several streams are exposed at the same time, the time is charged as in `PassTime`. So the
-    exposed seconds add up to the pass, except for those in which nothing runs (launches).
+    Kernels are always exposed; a collective is exposed while no kernel runs. When collectives on
+    several streams are exposed at the same time, the time is charged as in `PassTime`. So exposed
+    times add up to the duration of the pass, except for times in which nothing runs (launches).
     """
     timeline = simulate(pass_program(record, machine), engine)
     exposed_s = exposed_seconds(timeline, range(STREAMS.index(COMPUTE), len(STREAMS)))
@@ -119,13 +118,13 @@ def simulate_ops(
 
 
 def pass_program(record: PassRecord, machine: PassMachine) -> Program:
-    """The program of a pass: task 2i launches op i, which is task 2i + 1."""
+    """Return the program of a pass: task 2i launches op i, which is task 2i + 1."""
     graph, runs_side_by_side = _layout(record)
     duration_s = np.full(graph.num_tasks, machine.launch_s)
     duration_s[1::2] = _of_ops(record, machine.seconds)
     if not runs_side_by_side:
         return Program(graph, duration_s)
-    # Launches take nothing of the device, nor do copy engines.
+    # Launches and copy engines put no load on the GPU.
     load = np.zeros(len(duration_s))
     load[1::2] = _of_ops(record, machine.load)
     loaded = load[load > 0]
@@ -135,7 +134,7 @@ def pass_program(record: PassRecord, machine: PassMachine) -> Program:
 
 
 def _of_ops(record: PassRecord, value: Callable[[Work], float]) -> Floats:
-    """A value of each op's work."""
+    """Return [ops], a value of each op's work."""
     different = dict.fromkeys(record.segments)
     found = {one: np.array([value(op.work) for op in one.ops], float) for one in different}
     return np.concatenate([found[segment] for segment in record.segments])
@@ -143,7 +142,7 @@ def _of_ops(record: PassRecord, value: Callable[[Work], float]) -> Floats:
 
 @functools.lru_cache(maxsize=4096)
 def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints]:
-    """Stream and phase of each op, and pairs of an op and a collective that it waits for."""
+    """Return stream and phase of each op, and pairs of an op and a collective that it waits for."""
     waits = [(i, other) for i, others in enumerate(segment.waits) for other in others]
     return (
         np.array([stream_of(op) for op in segment.ops], np.int8),
@@ -154,9 +153,9 @@ def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints]:
 
 @functools.lru_cache(maxsize=1024)
 def _layout(record: PassRecord) -> tuple[TaskGraph, bool]:
-    """The tasks of a pass, and whether something can run while a collective does.
+    """Return the tasks of a pass, and whether a collective can overlap another op.
 
-    An op waits for its launch and awaited collectives, a collective for the kernel before it.
+    An op waits for its launch and awaited collectives. A collective waits for the previous kernel.
     """
     of_segments = zip(*map(_arrays, record.segments), strict=True)
     streams, phases, waits = map(np.concatenate, of_segments)
@@ -173,7 +172,7 @@ def _layout(record: PassRecord) -> tuple[TaskGraph, bool]:
         2 * np.concatenate([ops, waiting, led]) + 1,
         np.concatenate([2 * ops, 2 * np.concatenate([awaited, last_kernel[led]]) + 1]),
     )
-    # A collective runs alone if the next op waits for it, or there is none.
+    # A collective runs alone if the next op waits for it, or if it is the last op.
     runs_alone = ops == len(ops) - 1
     runs_alone[awaited[waiting == awaited + 1]] = True
     stream_of_task, kind_of = np.zeros((2, 2 * len(ops)), np.int32)

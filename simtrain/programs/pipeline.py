@@ -1,9 +1,9 @@
 """The tasks of a pipeline: the actions of every stage, and the messages between them.
 
-Every stage computes on one stream; every neighbour has a directed link to the next. A blocking
-exchange is a rendezvous: its messages start when both stages have got to it, and a stage goes on
-when all messages of its exchange have arrived and its host has synchronized with them. With overlap
-a message leaves when its producer has ended, and only its consumer waits for it.
+Each stage computes on one stream, and each pair of neighbours has a directed link. A blocking
+exchange is a rendezvous: its messages start when both stages have reached it, and a stage continues
+when all messages of its exchange are received and its host has synchronized. With overlap, a
+message starts when its producer has ended, and only its consumer waits for it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from simtrain.schedules import Messages, Schedule, asynchronous_slots, blocking_
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PipelineTasks:
-    """The tasks of a pipeline: first one a message, then each stage's own in their order.
+    """The tasks of a pipeline: one per message, then the tasks of each stage in order.
 
     Args:
         messages: message i is task i.
-        num_sends: [messages], how many messages a sender sends in the same exchange.
-        own_starts: [stages + 1], where each stage's own tasks begin.
-        first, last: [actions], the tasks of each action of the schedule: one, or its parts.
-        synchronizing, num_messages: the tasks in which a host goes through an exchange, and the
-            messages of each.
-        arriving: [messages], the tasks in which receivers gather them; empty if none has to.
+        num_sends: [messages], number of messages that the sender sends in the same exchange.
+        own_starts: [stages + 1], first task of each stage.
+        first, last: [actions], first and last task of each action; an action may have several.
+        synchronizing: [exchanges], tasks in which a host synchronizes with an exchange.
+        num_messages: [exchanges], messages of each of these exchanges.
+        receive_gathers: [messages], all-gathers of messages on their receivers; empty without.
         waiting, awaited: task `waiting[i]` waits for task `awaited[i]`.
     """
 
@@ -46,20 +46,26 @@ class PipelineTasks:
     def of(
         cls, schedule: Schedule, num_parts: Ints, *, overlaps: bool, gathers_on_receive: bool
     ) -> PipelineTasks:
-        """Lay out a schedule whose actions have so many parts each.
+        """Lay out a schedule.
+
+        Args:
+            schedule: the actions of each stage.
+            num_parts: [actions], number of tasks of each action.
+            overlaps: messages are asynchronous.
+            gathers_on_receive: receivers all-gather each message.
 
         Raises:
-            InputError: communication blocks, and the schedule splits its backward passes (E421).
+            InputError: messages block, and the schedule splits its backward passes (E421).
         """
         messages = Messages.of(schedule)
         slots = asynchronous_slots(messages) if overlaps else blocking_slots(messages)
         by_consumer = _inverse(messages.consumer, len(num_parts))
         send, receive = slots.send, slots.receive
-        # Tasks at each moment of each stage: actions, or an exchange and the arrivals after it.
+        # Tasks in each slot of each stage: an action, or an exchange and the gathers after it.
         num_slots = slots.starts[-1]
-        meeting = np.bincount(np.concatenate([send, receive]), minlength=num_slots)
+        num_in_slot = np.bincount(np.concatenate([send, receive]), minlength=num_slots)
         sizes = np.bincount(slots.action, num_parts, num_slots).astype(np.int32)
-        sizes += (meeting > 0) * (not overlaps)
+        sizes += (num_in_slot > 0) * (not overlaps)
         sizes += np.bincount(receive, minlength=num_slots) * gathers_on_receive
         begins = (len(messages) + np.cumsum(sizes) - sizes).astype(np.int32)
 
@@ -72,9 +78,9 @@ class PipelineTasks:
             at = receive[by_consumer]
             receive_gathers[by_consumer] = begins[at] + (not overlaps)
             receive_gathers[by_consumer[1:][at[1:] == at[:-1]]] += 1
-        exchanges = np.flatnonzero(meeting)[: 0 if overlaps else None]
+        exchanges = np.flatnonzero(num_in_slot)[: 0 if overlaps else None]
 
-        # What a receiver runs next waits for the message: its host, the arrival, or the action.
+        # The receiver's next task waits for the message: synchronization, gather, or action.
         numbers = np.arange(len(messages), dtype=np.int32)
         waits = [(begins[receive][by_consumer], numbers[by_consumer])]
         if overlaps:
@@ -92,7 +98,7 @@ class PipelineTasks:
             first,
             last,
             begins[exchanges],
-            meeting[exchanges],
+            num_in_slot[exchanges],
             receive_gathers,
             waiting,
             awaited,
@@ -100,20 +106,20 @@ class PipelineTasks:
 
     @property
     def num_tasks(self) -> int:
-        """Messages and all stages' own tasks."""
+        """Number of all tasks."""
         return int(self.own_starts[-1])
 
 
 def stage_streams(num_stages: int) -> list[str]:
-    """The names of the streams on which stages compute."""
+    """Return the names of the stages' compute streams."""
     return [f"stage {stage}" for stage in range(num_stages)]
 
 
 def link_streams(num_stages: int, step: int) -> list[str]:
-    """The names of the links on which each stage sends forward (step 1) or backward (-1).
+    """Return the names of the links on which each stage sends forward (step 1) or backward (-1).
 
-    The wrap-around is a link of its own also between two stages, where both directions of the
-    pipeline join the same two ranks: Megatron gives one of them another communicator.
+    The wrap-around is a separate link, even between two stages: Megatron-LM gives it another
+    communicator.
     """
     ends = [(stage, stage + step) for stage in range(num_stages)]
     return [
@@ -123,7 +129,7 @@ def link_streams(num_stages: int, step: int) -> list[str]:
 
 
 def _inverse(numbers: Ints, size: int) -> Ints:
-    """The places of different numbers below `size`, the place of the smallest number first."""
+    """Return the places of distinct numbers below `size`, in increasing order of the numbers."""
     places = np.full(size, -1, np.int32)
     places[numbers] = np.arange(len(numbers))
     found: Ints = places[places >= 0]

@@ -1,4 +1,4 @@
-"""Remembers what was computed for the keys that were asked for most recently."""
+"""A cache of the most recently used values, with a limit on their total size."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ Value = TypeVar("Value")
 
 
 class RecentCache(Generic[Key, Value]):
-    """Values by key. Above a total size, values unused for the longest time are dropped.
+    """A least-recently-used cache.
 
-    `size` is the size of a value, 1 by default, and `limit` that of all together.
+    Args:
+        limit: total size of all values; above it, the least recently used values are dropped.
+        size: returns the size of a value; 1 by default.
     """
 
     def __init__(self, limit: int, size: Callable[[Value], int] = lambda value: 1) -> None:
@@ -21,7 +23,7 @@ class RecentCache(Generic[Key, Value]):
         self._values: OrderedDict[Key, Value] = OrderedDict()
 
     def get(self, key: Key, make: Callable[[Key], Value]) -> Value:
-        """The value of a key, made if it is not remembered."""
+        """Return the value of a key; make it if it is not cached."""
         try:
             value = self._values[key]
         except KeyError:

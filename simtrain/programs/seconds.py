@@ -1,4 +1,4 @@
-"""How long the parts of an iteration take on a machine: passes, transfers, optimizer steps."""
+"""Durations of the parts of an iteration on a machine: passes, transfers, optimizer steps."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective
 
 _REMEMBERED = 8192
-"""Passes and steps whose seconds a machine remembers."""
+"""Number of passes, and of optimizer steps, whose times a machine caches."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A profile, and the seconds of all passes that were run on it by `engine`."""
+    """A hardware profile with a cache of the times of passes, which `engine` simulates."""
 
     model: DurationModel
     engine: Engine = "auto"
@@ -54,28 +54,28 @@ class Machine:
     )
 
     def time(self, one: Pass) -> PassTime:
-        """Where the seconds of a pass go; equal passes are simulated once."""
+        """Return the time of a pass by cause; equal passes are simulated once."""
         return self._times.get(one, self._run)
 
     def time_ops(self, one: Pass) -> tuple[Floats, Floats]:
-        """[ops] of a pass: seconds for which each runs, and exposed ones (`simulate_ops`)."""
+        """Return [ops], the time and the exposed time of each op of a pass (`simulate_ops`)."""
         return simulate_ops(record_pass(one), self._machine_of(one), self.engine)
 
     def op_seconds(self, ops: Iterable[Op]) -> float:
-        """Seconds of ops run one after another."""
+        """Return the time of ops that run one after another."""
         return math.fsum(self.model.seconds(op.work) for op in ops)
 
     def step_seconds(self, options: StepOptions, parameters: Parameters) -> dict[str, float]:
-        """Seconds of each field of an optimizer step."""
+        """Return the time of each field of an optimizer step."""
         return self._steps.get((options, parameters), self._run_step)
 
     def host_issue_s(self, of_stack: float | None = None) -> float:
-        """Host time to issue a kernel or a message: the software stack's, or else the profile's."""
+        """Return the host's time per kernel or message: the software stack's, or the profile's."""
         return self.model.profile.host.issue.value if of_stack is None else of_stack
 
     @property
     def pass_machine(self) -> PassMachine:
-        """What decides how long a pass takes; its options may have another launch time."""
+        """Properties that determine the time of a pass, with the profile's launch time."""
         return PassMachine(self.model.seconds, self.host_issue_s(), self.model.device_load)
 
     def _run(self, one: Pass) -> PassTime:
@@ -90,12 +90,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class IterationSeconds:
-    """Seconds of all that an iteration consists of.
+    """Durations of all parts of an iteration.
 
     Args:
-        structure: which tasks the iteration has.
-        passes: where the seconds of each different pass go.
-        steps: seconds of the fields of each different optimizer step.
+        plan: the iteration.
+        machine: the hardware.
+        structure: determines the tasks of the iteration.
+        passes: time of each different pass by cause.
+        steps: time of each field of the different optimizer steps.
     """
 
     plan: Plan
@@ -106,24 +108,24 @@ class IterationSeconds:
 
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
-        """Run each different pass of a plan once."""
+        """Simulate each different pass of a plan once."""
         passes = {part: machine.time(one) for part, one in _passes(plan)}
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
         return cls(plan, machine, structure_of(plan), passes, steps)
 
     def of_part(self, part: IterationPart) -> float:
-        """How long the tasks of a part last."""
+        """Return the duration of the tasks of a part."""
         match part:
             case PassPart():
                 return self._pass_s(part)
             case TransferPart(levels_crossed=crossed, num_sends=sends):
-                # One rank's part of a stage's output, over the link that the two stages share.
+                # One rank's part of a stage's output, over the link between the two stages.
                 return self.machine.model.transfer_s(self.plan.sent_bytes, crossed, sends)
             case ReceiveGatherPart() | BucketPart():
                 return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart(num_messages=number):
-                # The host posts each message as it launches a kernel, while the device waits.
+                # Posting a message takes the host the time of a kernel launch; the GPU waits.
                 return number * self.machine.host_issue_s(self.plan.scenario.host_issue_s)
             case OptimizerPart():
                 if part.step is None:
@@ -131,12 +133,12 @@ class IterationSeconds:
                 return self.steps[part.step][part.name]
 
     def ops_of_pass(self, part: PassPart) -> tuple[tuple[Op, ...], Floats, Floats]:
-        """The ops of a whole pass, and their seconds as `Machine.time_ops` finds them."""
+        """Return the ops of a whole pass, with their times and exposed times."""
         one = dict(_passes(self.plan))[part]
         return (*record_pass(one).ops,), *self.machine.time_ops(one)
 
     def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
-        """The ops of a part that run one after another; without a step, those of the slowest."""
+        """Return the ops of a part in order, without a step those of the slowest stage."""
         match part:
             case ReceiveGatherPart():
                 return (self.plan.receive_gather,) if self.plan.receive_gather else ()
@@ -149,8 +151,10 @@ class IterationSeconds:
                 return self.plan.steps[step].get(name, ())
 
     def adapter_load(self, part: IterationPart) -> float:
-        """What a part takes of a GPU's share of its node's adapters, in each direction, while it
-        runs at full speed; 1 for all of it."""
+        """Return the fraction of a GPU's share of adapters that a part uses, per direction.
+
+        The part runs at full speed. 1 is the whole share.
+        """
         match part:
             case TransferPart(levels_crossed=crossed) if crossed:
                 num_bytes = self.plan.sent_bytes
@@ -163,9 +167,10 @@ class IterationSeconds:
         return num_bytes / self.of_part(part) / self.machine.model.profile.adapter_share_bytes_per_s
 
     def flops(self, *, recompute: bool) -> int:
-        """FLOPs of all GPUs in an iteration: all that run, or the paper's count of the model's.
+        """Return the FLOPs of all GPUs in an iteration.
 
-        They differ by what is computed twice, and by what fused attention leaves out.
+        With `recompute`, FLOPs that run: recomputed ones count, and scores that fused attention
+        skips do not. Otherwise FLOPs of the model (paper, Appendix A).
         """
         per_replica = sum(
             times * pass_flops(one)[int(recompute)] for one, times in self.plan.different_passes()
@@ -173,15 +178,15 @@ class IterationSeconds:
         return per_replica * self.plan.mesh.size("tp", "cp", "dp")
 
     def extrapolated(self) -> tuple[str, ...]:
-        """Names of the ops that lie outside what the profile was fitted on."""
+        """Return the names of ops outside the range that the profile was fitted on."""
         works = {(op.name, op.work) for op in self._all_ops()}
         is_extrapolated = self.machine.model.is_extrapolated
         return tuple(sorted({name for name, work in works if is_extrapolated(work)}))
 
     def extrapolated_compute(self) -> float:
-        """Share of the kernels' time, each run alone, that uses shapes outside the fitted range.
+        """Return the fraction of kernel time with shapes outside the fitted range.
 
-        Of all forward and backward passes of a replica, 0 to 1.
+        The time is that of all passes of a replica, with each kernel alone.
         """
         total_s = extrapolated_s = 0.0
         for one, times in self.plan.different_passes():
@@ -208,7 +213,7 @@ class IterationSeconds:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False, gathers=True))
 
     def _pass_s(self, part: PassPart) -> float:
-        """A whole pass, or a span of it; the last span takes what follows its layers too."""
+        """Return the time of a pass or a span; the last span includes the ops after its layers."""
         if part.span is None:
             return self.passes[part].duration_s
         time = self.passes[PassPart(part.chunk, part.kind, part.saves_all)]
@@ -226,7 +231,7 @@ class IterationSeconds:
 
 
 def _passes(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
-    """The different passes of a plan, by the parts of its iteration that they are."""
+    """Yield the different passes of a plan, with the parts of the iteration."""
     for of, one in plan.passes.items():
         yield PassPart(*of), one
     for of, one in plan.passes_skipping_sync.items():
@@ -236,9 +241,9 @@ def _passes(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
 
 
 def _bytes_out_of_a_node(op: Op) -> float:
-    """What a rank's share of its node's adapters sends of a collective over several nodes.
+    """Return the bytes of a collective that pass a rank's share of its node's adapters.
 
-    A ring leaves each node once, through the shares of all its ranks there.
+    A ring leaves each node once, through the shares of all its ranks on the node.
     """
     if not isinstance(op.work, Collective) or op.work.group.inside_one_node:
         return 0.0
@@ -247,7 +252,7 @@ def _bytes_out_of_a_node(op: Op) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def pass_flops(one: Pass) -> tuple[int, int]:
-    """FLOPs of a pass's matrix products: the paper's count of the model's, and all that run."""
+    """Return the FLOPs of a pass: of the model (paper, Appendix A), and those that run."""
     numbers = Counter(record_pass(one).segments)
     counts = [(number, *_segment_flops(segment)) for segment, number in numbers.items()]
     return (

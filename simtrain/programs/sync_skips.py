@@ -1,9 +1,10 @@
-"""Which passes of stages 2 and 3 of ZeRO exchange less with other replicas than their likes.
+"""Passes of ZeRO stages 2 and 3 that skip communication with other replicas.
 
-Without a pipeline, backward passes may leave their gradients to the last microbatch's. In a
-pipeline of PyTorch's fully_shard, a pass finds parameters that an earlier pass of its chunk has
-left whole. torch/distributed/pipelining/stage.py turns resharding after backward passes off until
-gradients are reduced; `reshard_after_forward` says what forward passes do.
+Without a pipeline, only the last microbatch's backward pass may reduce gradients. In a pipeline
+with PyTorch's fully_shard, a pass needs no gather if an earlier pass of its chunk has left the
+parameters
+unsharded: torch/distributed/pipelining/stage.py does not reshard after backward passes until
+gradients are reduced; `reshard_after_forward` decides about forward passes.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from simtrain.plan import Plan
 from simtrain.schedules import KINDS, Schedule
 
 SyncSkipRule: TypeAlias = Literal["none", "before_last", "after_first", "after_backward"]
-"""No passes; backward passes before the last microbatch's; all passes of a chunk after its first;
-or all that follow a backward pass of their chunk."""
+"""Passes that skip communication: none; backward passes before the last microbatch; all passes of a
+chunk after its first; or passes that follow a backward pass of their chunk."""
 
 
 def sync_skip_rule(plan: Plan) -> SyncSkipRule:
-    """Which passes of a plan are quiet."""
+    """Return the rule of a plan."""
     if not plan.passes_skipping_sync:
         return "none"
     if plan.mesh.pp == 1:
@@ -31,13 +32,13 @@ def sync_skip_rule(plan: Plan) -> SyncSkipRule:
 
 
 def actions_skipping_sync(schedule: Schedule, rule: SyncSkipRule) -> NDArray[np.bool_]:
-    """[actions], whether each action runs a quiet pass."""
+    """Return [actions], whether each action runs a pass that skips communication."""
     is_backward: NDArray[np.bool_] = schedule.kind == KINDS.index("B")
     if rule == "none":
         return np.zeros_like(is_backward)
     if rule == "before_last":
         return is_backward & (schedule.microbatch < schedule.num_microbatches - 1)
-    # The actions of each chunk one after another, in the order in which its stage runs them.
+    # Actions grouped by chunk, in the order in which the stage runs them.
     order = np.argsort(schedule.virtual_stage, kind="stable")
     chunk, follows_backward = schedule.virtual_stage[order], is_backward[order][:-1]
     quiet = np.zeros_like(is_backward)

@@ -1,1 +1,1 @@
-"""What a timeline means: seconds by cause, utilization, tables."""
+"""Reports of a simulated iteration: time by cause, utilization, tables."""

@@ -1,4 +1,4 @@
-"""Where a stage's seconds go. Each stage's parts add up to the iteration time."""
+"""Breakdown of each stage's time by cause. The causes add up to the iteration time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Seconds by cause; communication is what is exposed, hidden communication costs nothing.
+    """Time by cause. Communication fields count exposed time only.
 
-    `tensor_communication_s` is that of collectives of passes, except those over data parallelism.
-    `launch_s` is the time in which a device waits for its host; `bubble_s` is what remains idle.
+    `tensor_communication_s` is the time of all collectives in passes, except data-parallel ones. In
+    `launch_s`, the GPU waits for kernel launches. `bubble_s` is the remaining idle time.
     """
 
     compute_s: float = 0.0
@@ -41,7 +41,7 @@ class Breakdown:
 
     @property
     def total_s(self) -> float:
-        """All parts."""
+        """Sum of all causes."""
         return math.fsum(_parts(self))
 
 
@@ -55,11 +55,11 @@ CAUSE_LABELS = {
     "bubble_s": "bubble",
     "optimizer_s": "optimizer",
 }
-"""What pages call the parts, in their order."""
+"""Labels of the causes in reports, in order."""
 
 
 def breakdown_by_name(breakdown: Breakdown) -> dict[str, float]:
-    """Seconds by cause: compute, recompute, ..., bubble, optimizer."""
+    """Return the time by name: compute, recompute, ..., bubble, optimizer."""
     return {name.removesuffix("_s"): seconds for name, seconds in asdict(breakdown).items()}
 
 
@@ -67,7 +67,7 @@ _NAMES = [*CAUSE_LABELS]
 _parts = attrgetter(*_NAMES)
 
 _IDLE = [
-    # What runs while a stage is idle, as `IterationTasks.idle_seconds` finds it.
+    # Causes of idle time, in the order of the columns of `IterationTasks.idle_seconds`.
     _parts(Breakdown(pipeline_communication_s=1)),
     _parts(Breakdown(data_communication_s=1)),
     _parts(Breakdown(optimizer_s=1)),
@@ -75,7 +75,7 @@ _IDLE = [
 
 
 def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
-    """The average over the stages."""
+    """Return the average over the stages."""
     parts = zip(*map(_parts, stages), strict=True)
     return Breakdown(*(math.fsum(part) / len(stages) for part in parts))
 
@@ -83,10 +83,10 @@ def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
 def stage_breakdowns(
     seconds: IterationSeconds, iteration: IterationTimeline, engine: Engine
 ) -> tuple[Breakdown, ...]:
-    """One breakdown per stage of an iteration that was run.
+    """Return one breakdown per stage.
 
-    While a stage is idle, its time is charged to the first of `_IDLE` that runs elsewhere. The
-    rest is bubble.
+    Idle time is charged to the first cause of `_IDLE` that runs on another stream. The rest is
+    bubble.
     """
     tasks, timeline = iteration.tasks, iteration.timeline
     of_parts = [_parts(_of_part(part, seconds)) for part in tasks.parts]
@@ -97,9 +97,9 @@ def stage_breakdowns(
 
 
 def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
-    """Where the seconds of a task on a stage's own stream go; nothing for another task.
+    """Return the time of a part on a stage's compute stream by cause; zero for other streams.
 
-    A pass that is cut into spans counts with the first of them.
+    A pass that is cut into spans counts with its first span.
     """
     match part:
         case PassPart(span=None):

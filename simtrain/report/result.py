@@ -1,4 +1,4 @@
-"""The answer to a scenario: iteration time, utilization, and where the time goes."""
+"""The result of a simulation: iteration time, utilization, breakdown and memory."""
 
 from __future__ import annotations
 
@@ -25,12 +25,20 @@ _ALIGNED_CHANNELS = 8
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One simulated iteration; `stages` holds one breakdown a pipeline stage.
+    """One simulated iteration.
 
-    `seconds` are those of the parts of the iteration. `memory` says what each stage holds and
-    whether it fits; `recompute_choice` what was chosen and why, where the scenario left it open.
-    `extrapolated` names the ops that lie outside what the profile was fitted on;
-    `extrapolated_compute` is the share of the kernels' time with such shapes, 0 to 1.
+    Args:
+        plan: the simulated plan.
+        profile: the hardware profile.
+        seconds: durations of the parts of the iteration.
+        iteration: the timeline with its tasks.
+        memory: peak memory of each stage.
+        stages: [stages], breakdown of each stage's time.
+        model_flops: FLOPs of the model in an iteration, on all GPUs.
+        hardware_flops: FLOPs that run in an iteration, on all GPUs.
+        extrapolated: names of ops outside the range that the profile was fitted on.
+        extrapolated_compute: fraction of kernel time with such shapes.
+        recompute_choice: with `recompute: auto`, the chosen recompute and the reason.
     """
 
     plan: Plan
@@ -47,20 +55,20 @@ class Result:
 
     @property
     def scenario(self) -> Scenario:
-        """The question, with the recompute that was chosen where it was open."""
+        """The scenario, with the chosen recompute."""
         return self.plan.scenario
 
     @property
     def timeline(self) -> Timeline:
-        """When each task ran."""
+        """Start and end of each task."""
         return self.iteration.timeline
 
     def memory_curve(self, stage: int) -> MemoryCurve:
-        """What a rank of a stage holds over time."""
+        """Return the memory of a stage's rank over time."""
         return memory_curve(self.plan, self.profile, self.iteration, stage)
 
     def operators(self, stage: int | None = None) -> Operators:
-        """The operators of a stage, by default of the slowest: `simtrain run --ops`.
+        """Return the operators of a stage, by default of the slowest one (`simtrain run --ops`).
 
         Raises:
             InputError: the pipeline has no such stage.
@@ -74,12 +82,12 @@ class Result:
 
     @property
     def breakdown(self) -> Breakdown:
-        """The average over the stages; its parts add up to the iteration time."""
+        """Breakdown averaged over the stages; the causes add up to the iteration time."""
         return mean_breakdown(self.stages)
 
     @property
     def breakdown_s(self) -> dict[str, float]:
-        """The same by name, as in the JSON: compute, recompute, bubble, ..."""
+        """The breakdown by name, as in the JSON: compute, recompute, bubble, ..."""
         return breakdown_by_name(self.breakdown)
 
     @property
@@ -100,15 +108,15 @@ class Result:
 
     @property
     def hfu(self) -> float:
-        """Hardware FLOPs utilization: recomputed FLOPs count too."""
+        """Hardware FLOPs utilization, which includes recomputed FLOPs."""
         return self.hardware_flops / self._peak_flops
 
     @property
     def mfu_by_peak(self) -> dict[str, float]:
-        """Model FLOPs utilization against the peak of bf16 products, and of what linear layers run.
+        """Model FLOPs utilization relative to the peak of bf16 and of the linear layers' type.
 
-        `mfu` is the first, whatever is trained: the throughput that Megatron-LM prints (TFLOP/s a
-        GPU) is read against the bf16 peak too, so that runs in fp8 and in bf16 compare by speed.
+        `mfu` is always relative to the bf16 peak, like the TFLOP/s per GPU that Megatron-LM prints.
+        So runs in fp8 and in bf16 compare by speed.
         """
         precision, whole_s = self.scenario.precision, self.scenario.num_gpus * self.iteration_time_s
         name = "fp8" if precision.compute == "fp8" else precision.product_type
@@ -126,41 +134,38 @@ class Result:
 
     @property
     def host_bound(self) -> float:
-        """Share of the iteration in which GPUs wait for the host to launch kernels, 0 to 1.
-
-        The mean over the stages.
-        """
+        """Fraction of the iteration in which GPUs wait for kernel launches (mean over stages)."""
         return self.breakdown.launch_s / self.iteration_time_s
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the whole model, not divided over any ranks."""
+        """Parameters of the whole model."""
         return self.plan.num_parameters
 
     @property
     def num_active_parameters(self) -> int:
-        """Parameters that a token meets: of the experts of a layer, those to which it goes."""
+        """Parameters that compute a token: of the experts, only the chosen ones."""
         return self.plan.num_active_parameters
 
     @property
     def parameters_in_words(self) -> str:
-        """Both numbers of parameters, if they differ."""
+        """Number of parameters and, with experts, of active ones."""
         active = f", {self.num_active_parameters:,} of them active"
         return f"{self.num_parameters:,}" + (active if self.scenario.model.experts else "")
 
     @property
     def num_simulated_ranks(self) -> int:
-        """Ranks with a stream of their own; their tensor and data peers do the same."""
+        """Number of simulated ranks: one per stage. Its other ranks are identical."""
         return self.scenario.parallelism.pipeline
 
     @property
     def _peak_flops(self) -> float:
-        """FLOPs that all GPUs could do in the iteration."""
+        """FLOPs of all GPUs at peak rate during the iteration."""
         return self.profile.gpu.peak_flops.value * self.scenario.num_gpus * self.iteration_time_s
 
     @property
     def summary(self) -> dict[str, str]:
-        """The figures that most people look for, in words."""
+        """The main figures as text."""
         peak, capacity = self.memory.fullest.peak_bytes, self.memory.capacity_bytes
         return {
             "scenario": self.scenario.name or "unnamed",
@@ -177,7 +182,7 @@ class Result:
         return f"<Result {name}: {time}, " + ", ".join(f"{k} {v}" for k, v in others) + ">"
 
     def _repr_html_(self) -> str:
-        """The summary and the breakdown as a table, for notebooks."""
+        """Return the summary and the breakdown as an HTML table, for notebooks."""
         figures = self.summary
         for name, seconds in self.breakdown_s.items():
             share = seconds / self.iteration_time_s
@@ -189,12 +194,15 @@ class Result:
         return f"<table>{''.join(rows)}</table>"
 
     def frame(self, table: Literal["breakdown", "memory", "timeline"]) -> Any:
-        """A pandas.DataFrame: each stage's seconds by cause or peak by component, or each task.
+        """Return a table as a pandas.DataFrame.
+
+        Args:
+            table: each stage's time by cause, each stage's peak memory by component, or all tasks.
 
         Raises:
-            InputError: pandas is not installed.
+            InputError: pandas is not installed (E701).
         """
-        require("a frame", "pandas", instead=", or take the same numbers from Result.to_dict()")
+        require("Result.frame", "pandas", instead=", or use Result.to_dict()")
         import pandas
 
         match table:
@@ -207,23 +215,23 @@ class Result:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the real iteration slower than the simulated one, a sentence each.
+        """Reasons why the real iteration is slower than the simulated one, a sentence each.
 
-        Tensor Cores are efficient only where rows of 16-bit operands are multiples of 16 bytes
-        (NVIDIA, Matrix Multiplication Background User's Guide). A head's channels are such rows in
-        the unfused core of attention; the fused kernels refuse them (rule E330).
+        Tensor cores are efficient only if rows of 16-bit operands are multiples of 16 bytes
+        (NVIDIA, Matrix Multiplication Background User's Guide). In the unfused core of attention, a
+        head's channels are such a row. Fused kernels refuse other sizes (E330).
         """
         model, channels = self.scenario.model, self.scenario.model.kv_channels
         is_fused = self.scenario.attention_backend == "fused"
         if is_fused or model.latent_attention or channels % _ALIGNED_CHANNELS == 0:
             return ()
         return (
-            f"Heads have {channels} channels, no multiple of {_ALIGNED_CHANNELS}: on the GPU the "
-            "batched products of attention are slower than simulated. How much is not modelled.",
+            f"Heads have {channels} channels, which is not a multiple of {_ALIGNED_CHANNELS}. On a "
+            "GPU, the matrix products of attention are slower than simulated (not modelled).",
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, in full precision."""
+        """Return plain data, in full precision."""
         return {
             "scenario": self.scenario.name,
             "strategy": self.scenario.strategy,

@@ -1,4 +1,4 @@
-"""Tables of a result as rows."""
+"""Tables of a result, as lists of rows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Rows = list[dict[str, Any]]
 
 
 def breakdown_rows(stages: tuple[Breakdown, ...]) -> Rows:
-    """Seconds by cause, one row per pipeline stage."""
+    """Return the time by cause, one row per pipeline stage."""
     return [{"stage": stage} | breakdown_by_name(one) for stage, one in enumerate(stages)]
 
 
 def memory_rows(report: MemoryReport) -> Rows:
-    """Bytes by component at each stage's peak, one row per pipeline stage."""
+    """Return the peak memory by component, one row per pipeline stage."""
     return [
         {"stage": stage.stage, "peak_action": stage.peak_name, "peak_op": stage.peak_op}
         | {f"{name}_bytes": size for name, size in stage.components_bytes.items()}
@@ -29,6 +29,6 @@ def memory_rows(report: MemoryReport) -> Rows:
 
 
 def timeline_rows(timeline: Timeline) -> Rows:
-    """One row per task, by start: stream, kind, name, start and end in seconds."""
+    """Return one row per task, by start: stream, kind, name, start and end in seconds."""
     names = "stream", "kind", "name", "start_s", "end_s"
     return [{name: getattr(span, name) for name in names} for span in timeline.spans()]

@@ -31,7 +31,7 @@ from simtrain.workload.work import Work
 
 OpWork: TypeAlias = Work | TransferPart | SynchronizationPart
 _MESSAGES = (
-    # By the streams of `IterationTasks.streams_beside`: out and in, forward and backward.
+    # By the streams of `IterationTasks.concurrent_streams`: out and in, forward and backward.
     ("activations sent", Phase.FORWARD),
     ("activations received", Phase.FORWARD),
     ("gradients sent", Phase.INPUT_GRADIENT),
@@ -88,7 +88,7 @@ def stage_ops(
     for part, number in zip(tasks.parts, tasks.num_parts[stage].tolist(), strict=True):
         if number:
             found.add_own(part, number)
-    found.add_beside(iteration, stage)
+    found.add_concurrent(iteration, stage)
     return found.rows
 
 
@@ -142,10 +142,10 @@ class _StageOps:
             key = OpKey(op.name, op.phase, op.work, field)
             self.add(key, number, share * total_s, share * exposed_s)
 
-    def add_beside(self, iteration: IterationTimeline, stage: int) -> None:
+    def add_concurrent(self, iteration: IterationTimeline, stage: int) -> None:
         """Add what other streams run for the stage, by the seconds for which it waits."""
         tasks, timeline = iteration.tasks, iteration.timeline
-        streams, total_s = tasks.streams_beside(stage), timeline.end_s - timeline.start_s
+        streams, total_s = tasks.concurrent_streams(stage), timeline.end_s - timeline.start_s
         exposed_s = exposed_seconds(timeline, (stage, *streams))
         for place, stream in enumerate(streams):
             own = np.flatnonzero(tasks.graph.stream_of == stream)

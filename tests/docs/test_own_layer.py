@@ -170,7 +170,7 @@ def test_layers_need_not_be_alike() -> None:
 
 
 def test_another_number_of_layers_is_refused() -> None:
-    with pytest.raises(InputError, match=r"3 layers are given, but model.num_layers is 8"):
+    with pytest.raises(InputError, match=r"layers has 3 layers, but model.num_layers is 8"):
         simtrain.simulate(scenario(), a100(), layers=[LAYER] * 3)
 
 

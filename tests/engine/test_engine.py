@@ -238,7 +238,7 @@ def test_a_deadlock_says_who_waits_for_whom() -> None:
     with pytest.raises(DeadlockError) as error:
         run(*tasks)
     assert str(error.value).splitlines() == [
-        "deadlock: 3 streams can never go on",
+        "deadlock: 3 streams can never continue",
         "  each waits for the next: 'send' on a -> 'first' on b -> 'send' on a",
         "  'send' on a waits for 'reply' on b, queued behind 'first' and 1 more",
         "  'first' on b waits for 'send' on a",

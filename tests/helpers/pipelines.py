@@ -17,7 +17,7 @@ class PipelineSeconds:
 
     Args:
         transfer: of a message, and how many its sender sends in the same exchange.
-        arrival: of a message, at its receiver; None if receivers gather nothing.
+        receive_gather: all-gather of a message at its receiver; None if receivers do not gather.
         synchronize: of the number of messages in an exchange.
     """
 
@@ -51,7 +51,7 @@ def pipeline_program(
         duration_s = seconds.transfer(message, int(tasks.num_sends[number]))
         found[number] = str(message), "transfer", duration_s
         if seconds.receive_gather:
-            receive_gather = f"{message} arrives", "arrival", seconds.receive_gather(message)
+            receive_gather = f"gather {message}", "receive gather", seconds.receive_gather(message)
             found[int(tasks.receive_gathers[number])] = receive_gather
     for place, task in enumerate(tasks.first.tolist()):
         action = schedule.action(place)

@@ -82,7 +82,7 @@ def test_overlapped_1f1b_by_hand() -> None:
     }  # fmt: skip
 
 
-def test_an_arrival_by_hand() -> None:
+def test_a_receive_gather_by_hand() -> None:
     seconds = PipelineSeconds(
         action_s,
         transfer=lambda message, num_concurrent_sends: 0.5,
@@ -97,18 +97,18 @@ def test_an_arrival_by_hand() -> None:
         (1.0, "link 0->1", "transfer", "0F0 to 1F0"),
         (1.5, "stage 0", "synchronize", "synchronize"),
         (1.5, "stage 1", "synchronize", "synchronize"),
-        (1.75, "stage 1", "arrival", "0F0 to 1F0 arrives"),
+        (1.75, "stage 1", "receive gather", "gather 0F0 to 1F0"),
         (1.875, "stage 1", "forward", "1F0"),
         (2.875, "stage 1", "backward", "1B0"),
         (4.875, "link 1->0", "transfer", "1B0 to 0B0"),
         (5.375, "stage 0", "synchronize", "synchronize"),
         (5.375, "stage 1", "synchronize", "synchronize"),
-        (5.625, "stage 0", "arrival", "1B0 to 0B0 arrives"),
+        (5.625, "stage 0", "receive gather", "gather 1B0 to 0B0"),
         (5.75, "stage 0", "backward", "0B0"),
     ]
 
 
-def test_an_overlapped_arrival_holds_up_the_compute_stream() -> None:
+def test_an_overlapped_receive_gather_delays_the_compute_stream() -> None:
     seconds = PipelineSeconds(action_s, lambda *_: 0.5, receive_gather=lambda message: 0.125)
     program, tasks = pipeline_program(one_f_one_b(2, 1), seconds, overlap=True)
     timeline = simulate(program)
