@@ -220,7 +220,7 @@ class Plan:
     @property
     def has_buckets(self) -> bool:
         """Whether gradient buckets overlap the last backward pass."""
-        return self.step_options.reduces_beside_backward
+        return self.step_options.reduces_during_backward
 
     @cached_property
     def buckets(self) -> tuple[GradientBuckets, ...]:

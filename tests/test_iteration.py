@@ -85,7 +85,7 @@ def test_sequence_parallelism_is_faster_on_table_4s_layer() -> None:
 
 @pytest.mark.parametrize("data", [2, 4])
 @pytest.mark.parametrize("interleave", [1, 2])
-def test_reducing_gradients_beside_the_backward_pass_is_never_slower(
+def test_reducing_gradients_during_the_backward_pass_is_never_slower(
     data: int, interleave: int
 ) -> None:
     grid = {"tensor": 8, "data": data, "interleave": interleave}
@@ -126,7 +126,7 @@ def test_buckets_reduce_every_gradient_once(first_stage_layers: int | None) -> N
         assert hidden.timeline.busy_s()[f"data {stage}"] == pytest.approx(at_once_s)
 
 
-def test_nobody_steps_before_all_know_the_norm() -> None:
+def test_no_stage_updates_before_the_norm_is_reduced() -> None:
     """The gradient norm is that of the whole model: a barrier for every stage."""
     spans = list(run(small()).timeline.spans())
     norms = [span.end_s for span in spans if span.name == "gradient norm"]
@@ -235,7 +235,7 @@ def durations(result: Result, kind: str) -> set[float]:
         ({"sequence_parallel": True}, SBH2 / 8, False),
     ],
 )
-def test_what_a_stage_sends(grid: dict[str, Any], num_bytes: float, gathers: bool) -> None:
+def test_bytes_that_a_stage_sends(grid: dict[str, Any], num_bytes: float, gathers: bool) -> None:
     """1/t of 2sbh that is gathered on receive, all of it, or a rank's part of the sequence."""
     result = run(small(TRANSFER | grid))
     link = a100().inter_node.point_to_point

@@ -148,7 +148,7 @@ def structure_of(plan: Plan) -> IterationStructure:
         overlap=overlap.pipeline,
         gathers_on_receive=plan.receive_gather is not None,
         num_buckets=num_buckets,
-        gathers=plan.step_options.gathers_beside_forward,
+        gathers=plan.step_options.gathers_during_forward,
         aligns_reduction=plan.has_buckets and overlap.align_gradient_reduction,
         aligns_gather=overlap.align_parameter_gather,
         sync_skips=sync_skip_rule(plan),

@@ -209,7 +209,7 @@ class IterationSeconds:
             yield self.plan.receive_gather
         if self.plan.has_buckets:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False))
-        if self.plan.step_options.gathers_beside_forward:
+        if self.plan.step_options.gathers_during_forward:
             yield from self._bucket_ops(BucketPart(0, 0, 0, is_last=False, gathers=True))
 
     def _pass_s(self, part: PassPart) -> float:

@@ -73,11 +73,11 @@ StepOps = dict[str, tuple[Op, ...]]
 @functools.lru_cache(maxsize=4096)
 def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
     """Return the optimizer step of a rank. Groups of one rank reduce nothing."""
-    beside = options.zero_stage >= 2 or options.reduces_beside_backward
+    reduced_in_passes = options.zero_stage >= 2 or options.reduces_during_backward
     numbers = number, _ = parameters.total, parameters.experts
     fields = (
-        () if beside else average(options, number),
-        () if beside else data_reduction(options, *numbers),
+        () if reduced_in_passes else average(options, number),
+        () if reduced_in_passes else data_reduction(options, *numbers),
         _reduction_of_partial_sums(options, parameters),
         _embedding_reduction(options, parameters),
         _to_host(options, parameters),
@@ -85,7 +85,7 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
         _norm_reduction(options, parameters),
         _update(options, parameters),
         ()
-        if options.gathers_beside_forward
+        if options.gathers_during_forward
         else parameter_gather(options, *numbers, num_fp8=parameters.in_fp8),
         _weight_cast(options, parameters.in_fp8),
     )

@@ -32,8 +32,8 @@ class StepOptions:
             added to fp32 shards.
         element_bytes, gradient_bytes: of parameters and of the gradient buffer.
         fused_adam: Adam is one kernel; PyTorch's foreach Adam has one kernel per step.
-        reduces_beside_backward: gradient buckets overlap the last backward pass.
-        gathers_beside_forward: parameter buckets overlap the first forward pass.
+        reduces_during_backward: gradient buckets overlap the last backward pass.
+        gathers_during_forward: parameter buckets overlap the first forward pass.
         fp8_recipe: name of the recipe that casts weights to fp8; "" without fp8.
         keeps_fp8: weights of fp8 products are stored and gathered in fp8; with fully_shard they are
             only gathered in fp8.
@@ -55,8 +55,8 @@ class StepOptions:
     element_bytes: int
     gradient_bytes: int
     unscales: bool
-    reduces_beside_backward: bool
-    gathers_beside_forward: bool
+    reduces_during_backward: bool
+    gathers_during_forward: bool
     state_bytes: tuple[int, int, int] = (4, 4, 4)
     fp8_recipe: str = ""
     keeps_fp8: bool = False
@@ -91,8 +91,8 @@ class StepOptions:
                 element_bytes=scenario.compute_bytes,
                 gradient_bytes=scenario.gradient_bytes,
                 unscales=precision.compute == "fp16",
-                reduces_beside_backward=buckets,
-                gathers_beside_forward=buckets and scenario.overlap.parameter_gather,
+                reduces_during_backward=buckets,
+                gathers_during_forward=buckets and scenario.overlap.parameter_gather,
                 fused_adam=scenario.facts.fused_optimizer,
                 fully_shards=scenario.fully_shards,
                 state_bytes=(0, 4, 4) if scenario.fully_shards else precision.state_bytes,

@@ -118,7 +118,7 @@ def assert_evaluated(scenario: Scenario, evaluator: Evaluator | None = None) -> 
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_an_evaluation_is_what_simpy_finds(name: str) -> None:
+def test_compiled_equals_simpy_in_an_evaluation(name: str) -> None:
     assert_evaluated(VARIANTS[name])
 
 
@@ -185,7 +185,7 @@ REMEMBERING = Evaluator(allow_oom=True)
 
 @given(any_scenarios())
 @settings(max_examples=30)
-def test_any_scenario_is_what_simpy_finds(scenario: Scenario) -> None:
+def test_compiled_equals_simpy_on_any_scenario(scenario: Scenario) -> None:
     """With one evaluator for all, so that what it remembers of one serves the next."""
     assume(not any(rule.check(scenario) for rule in RULES))
     assert_evaluated(scenario, REMEMBERING)
@@ -195,13 +195,13 @@ LARGE = [name for name in list_scenarios() if "1t_" in name or "530b" in name]
 
 
 @pytest.mark.parametrize("name", sorted({*list_scenarios()} - {*LARGE}))
-def test_a_shipped_scenario_is_what_simpy_finds(name: str) -> None:
+def test_compiled_equals_simpy_on_a_shipped_scenario(name: str) -> None:
     assert_evaluated(load_scenario(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_scenario_is_what_simpy_finds(name: str) -> None:
+def test_compiled_equals_simpy_on_a_large_scenario(name: str) -> None:
     """Task by task."""
     seconds = IterationSeconds.of(plan_of(load_scenario(name)), Machine(DurationModel(a100())))
     program = tasks_of(seconds.structure).program(seconds.of_part, seconds.adapter_load)
@@ -210,7 +210,7 @@ def test_a_large_scenario_is_what_simpy_finds(name: str) -> None:
         assert all(map(np.array_equal, found, times["simpy"]))
 
 
-def test_what_an_evaluator_remembers_changes_nothing() -> None:
+def test_an_evaluators_caches_change_nothing() -> None:
     """The same answers fresh, and after everything else was evaluated."""
     used = Evaluator(allow_oom=True)
     first = {name: used.evaluate(scenario) for name, scenario in VARIANTS.items()}
@@ -219,7 +219,7 @@ def test_what_an_evaluator_remembers_changes_nothing() -> None:
         assert Evaluator(allow_oom=True).evaluate(scenario) == first[name]
 
 
-def test_what_does_not_fit_is_not_run() -> None:
+def test_a_scenario_that_does_not_fit_is_not_simulated() -> None:
     large = small(model={"hidden_size": 32768, "num_attention_heads": 32})
     evaluation = Evaluator().evaluate(large)
     assert not evaluation.fits and evaluation.run is None
@@ -267,7 +267,7 @@ def assert_passes(scenario: Scenario, machine: PassMachine) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_compiled_pass_is_what_simpy_finds(name: str) -> None:
+def test_a_compiled_pass_equals_simpys(name: str) -> None:
     """One width runs after the other: the arrays of one must not serve the other."""
     for wide in (1, 3):
         model = VARIANTS[name].model
@@ -283,7 +283,7 @@ def test_a_compiled_pass_is_what_simpy_finds(name: str) -> None:
     st.sampled_from([0.0, 0.1, 0.5]),
 )
 @settings(max_examples=30)
-def test_any_compiled_pass_is_what_simpy_finds(
+def test_any_compiled_pass_equals_simpys(
     scenario: Scenario, launch_s: float, slowdown: float
 ) -> None:
     """On hosts that launch kernels at once, quickly and slowly."""

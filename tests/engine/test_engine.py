@@ -52,7 +52,7 @@ def test_a_task_may_wait_for_a_later_one() -> None:
     assert starts(Task("first", "a", 1.0, after=(1,)), Task("later", "b", 2.0)) == [2.0, 0.0]
 
 
-def test_a_blocked_head_holds_up_the_whole_stream() -> None:
+def test_a_blocked_first_task_blocks_the_whole_stream() -> None:
     tasks = (Task("slow", "a", 5.0), Task("head", "b", 1.0, after=(0,)), Task("free", "b", 1.0))
     assert starts(*tasks) == [0.0, 5.0, 6.0]
 
@@ -141,7 +141,7 @@ def test_a_kernel_and_a_collective_slow_each_other_while_both_run() -> None:
     assert end == pytest.approx([2.5, 1.5], rel=1e-15)
 
 
-def test_a_kernel_that_is_shorter_than_the_collective_is_stretched_throughout() -> None:
+def test_a_kernel_shorter_than_the_collective_is_slowed_throughout() -> None:
     # 2 s take 3 s. Of the collective's 8 s, 6 s are left then; 4 s beside the next kernel take 6 s.
     end = ends(
         kernel("gemm", "compute", 2.0),
@@ -151,7 +151,7 @@ def test_a_kernel_that_is_shorter_than_the_collective_is_stretched_throughout() 
     assert end == pytest.approx([3.0, 11.0, 9.0], rel=1e-15)
 
 
-def test_a_collective_that_starts_in_the_middle() -> None:
+def test_a_collective_that_starts_during_a_kernel() -> None:
     # Starts at 1 s; its 2 s take 3 s, in which the kernel does 2 s of the 3 s that it has left.
     end = ends(
         kernel("gemm", "compute", 4.0),
@@ -189,7 +189,7 @@ def test_loads_of_collectives_add_up() -> None:
     assert end == pytest.approx([6.5, 5.5, 4.0], rel=1e-15)
 
 
-def test_collectives_that_fit_beside_each_other_do_not_slow_each_other() -> None:
+def test_collectives_below_the_capacity_do_not_slow_each_other() -> None:
     # 0.4 + 0.6 is all of the device; a kernel that comes at 1 s makes it 2.
     tasks = [collective("reduce", "network", 2.0, 0.4), collective("gather", "fabric", 2.0, 0.6)]
     assert ends(*tasks) == [2.0, 2.0]
@@ -205,7 +205,7 @@ def test_collectives_that_fit_beside_each_other_do_not_slow_each_other() -> None
     load=st.floats(0.01, 2.0),
 )
 @settings(max_examples=100)
-def test_work_is_conserved_beside_collectives(
+def test_work_of_kernels_is_conserved_during_collectives(
     durations_s: list[float], others: list[tuple[float, bool]], load: float
 ) -> None:
     """Side by side with a collective, a kernel loses all but 1/(1 + load) of its seconds."""
@@ -226,7 +226,7 @@ def test_work_is_conserved_beside_collectives(
         assert span.duration_s - lost_s == pytest.approx(duration_s, rel=1e-9)
 
 
-def test_a_deadlock_says_who_waits_for_whom() -> None:
+def test_a_deadlock_error_lists_all_waits() -> None:
     tasks = (
         Task("done", "c", 1.0),
         Task("send", "a", 1.0, after=(0, 4)),
@@ -254,7 +254,7 @@ def test_a_task_that_waits_for_its_own_queue_is_a_deadlock() -> None:
         run(*tasks)
 
 
-def test_a_large_deadlock_is_shown_in_part_and_known_in_full() -> None:
+def test_the_message_of_a_large_deadlock_is_cut_and_its_data_is_not() -> None:
     ring = tuple(Task(f"t{i}", f"s{i}", 1.0, after=((i + 1) % 40,)) for i in range(40))
     with pytest.raises(DeadlockError) as error:
         run(*ring)
@@ -263,7 +263,7 @@ def test_a_large_deadlock_is_shown_in_part_and_known_in_full() -> None:
 
 
 @pytest.mark.parametrize("duration_s", [-1.0, -1e-300, math.nan, math.inf, -math.inf])
-def test_a_duration_that_is_none(duration_s: float) -> None:
+def test_an_invalid_duration_is_refused(duration_s: float) -> None:
     with pytest.raises(InputError) as error:
         Program.of([Task("gemm", "compute", duration_s)])
     assert f"E501 task 'gemm' on 'compute' lasts {duration_s!r} s" in str(error.value)
@@ -284,7 +284,7 @@ def test_a_wait_that_no_task_can_satisfy(other: int, reason: str) -> None:
     assert reason in str(error.value)
 
 
-def test_all_problems_of_a_program_are_told() -> None:
+def test_all_problems_of_a_program_are_reported() -> None:
     """First those of its graph, then those of its durations."""
     for tasks, code in (
         ([Task("x", "a", 1.0, after=(7,)), Task("y", "a", 1.0, after=(0, 1))], "E502"),

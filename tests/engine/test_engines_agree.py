@@ -57,7 +57,7 @@ def test_all_engines_agree_on_programs_of_the_benchmark() -> None:
         assert_same(random_program(number))
 
 
-def test_all_agree_where_much_is_side_by_side() -> None:
+def test_all_engines_agree_on_programs_with_much_concurrency() -> None:
     """Long programs, in which roundings would add up."""
     number, device = random.Random(7), Link("device", 1.0)
     for _ in range(20):
@@ -74,7 +74,7 @@ def test_all_agree_where_much_is_side_by_side() -> None:
         assert_same(Program.of(tasks))
 
 
-def test_a_deadlock_is_told_as_simpy_tells_it() -> None:
+def test_both_engines_report_the_same_deadlock() -> None:
     tasks = (Task("early", "a", 1.0, after=(1,)), Task("late", "a", 1.0), Task("on", "b", 1.0))
     errors = []
     for engine in ("simpy", "compiled"):
@@ -84,6 +84,6 @@ def test_a_deadlock_is_told_as_simpy_tells_it() -> None:
     assert errors[0] == errors[1]
 
 
-def test_an_engine_that_there_is_not_is_refused() -> None:
+def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(InputError, match="E504 engine is 'simpi'\n  fix: write one of auto, simpy"):
         simulate(Program.of(()), "simpi")  # type: ignore[arg-type]

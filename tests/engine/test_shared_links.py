@@ -206,7 +206,7 @@ def test_work_is_conserved_and_no_link_is_above_its_capacity(tasks: list[Task]) 
 
 @given(loaded_tasks())
 @settings(max_examples=100)
-def test_no_task_is_faster_beside_others_than_alone(tasks: list[Task]) -> None:
+def test_no_task_is_faster_with_concurrent_tasks_than_alone(tasks: list[Task]) -> None:
     timeline = simulate(Program.of(tasks))
     alone_s = np.array([task.duration_s for task in tasks])
     assert (timeline.end_s - timeline.start_s >= alone_s * (1 - CLOSE)).all()
@@ -257,7 +257,7 @@ NO_AMOUNTS = [0.0, -1.0, math.nan, math.inf, -math.inf]
 
 
 @pytest.mark.parametrize("value", NO_AMOUNTS)
-def test_a_load_a_capacity_or_a_weight_that_is_none(value: float) -> None:
+def test_invalid_loads_capacities_and_weights_are_refused(value: float) -> None:
     good, bad = Link("link", 1.0), Link("bad", value)
     for task, words in (
         (Task("t", "a", 1.0, loads=((good, value),)), "a task's load of 'link' is"),
@@ -269,7 +269,7 @@ def test_a_load_a_capacity_or_a_weight_that_is_none(value: float) -> None:
         assert f"E503 {words} {value!r}" in str(error.value)
 
 
-def test_all_amounts_that_are_none_are_told() -> None:
+def test_all_invalid_amounts_are_reported() -> None:
     tasks = [Task("t", "a", 1.0, loads=((Link("link", -1.0), 0.0),), weight=math.nan)]
     with pytest.raises(InputError) as error:
         Program.of(tasks)
@@ -350,6 +350,6 @@ def test_a_timeline_of_draws_says_how_many_it_has() -> None:
     assert repr(timeline) == "<Timeline: <Program: 1 tasks on 1 streams>, 2 draws>"
 
 
-def test_a_duration_that_is_none_names_its_draw() -> None:
+def test_an_invalid_duration_names_its_draw() -> None:
     with pytest.raises(InputError, match="E501 task 't' on 'a' lasts nan s in draw 1"):
         drawn([Task("t", "a", 0.0)], [[1.0], [math.nan]])

@@ -197,7 +197,7 @@ def test_bytes_a_parameter(options: dict[str, Any], expected: tuple[float, ...])
 
 
 @given(st.integers(1, 10**12), st.integers(2, 100))
-def test_what_replicas_divide_is_all_there(number: int, replicas: int) -> None:
+def test_shards_of_all_replicas_add_up_to_all_states(number: int, replicas: int) -> None:
     scenario = small({"tensor": 1, "pipeline": 1, "data": replicas}, memory={"zero_stage": 3})
     optimizer = model_states(plan_of(scenario).step_options, number).optimizer_bytes
     assert 12 * number <= optimizer * replicas < 12 * (number + replicas)

@@ -60,7 +60,7 @@ def memory_of(
 
 
 @given(layer_scenarios(), CHUNKS, POLICIES, st.booleans())
-def test_all_that_is_kept_is_released(
+def test_all_saved_tensors_are_freed(
     scenario: Scenario, blocks: Blocks, policy: RecomputePolicy, distribute: bool
 ) -> None:
     """A whole backward pass releases it, and so do its two halves together."""
@@ -142,7 +142,7 @@ def test_a_chunk_of_equal_layers_holds_what_its_ops_hold_one_by_one(
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("overlaps", [False, True])
-def test_what_zero_exchanges_within_a_pass_holds_no_activations(
+def test_collectives_of_zero_hold_no_activations(
     stage: int, recompute: str, overlaps: bool
 ) -> None:
     """Parameters and gradients that are whole for a moment are buffers of their own."""
@@ -161,7 +161,7 @@ def test_what_zero_exchanges_within_a_pass_holds_no_activations(
 
 
 @given(layer_scenarios(), CHUNKS, POLICIES)
-def test_a_pass_holds_at_least_what_is_kept(
+def test_a_pass_holds_at_least_its_saved_tensors(
     scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
 ) -> None:
     forward, backward = memory_of(scenario, blocks, policy)
@@ -209,7 +209,7 @@ def test_the_fullest_moment_of_the_head_by_hand(
 
 
 @given(layer_scenarios(), st.integers(1, 5))
-def test_a_longer_unit_holds_its_layers_again(scenario: Scenario, num_layers: int) -> None:
+def test_a_longer_unit_holds_all_its_recomputed_layers(scenario: Scenario, num_layers: int) -> None:
     """Each layer more of a unit is a whole layer more that has been computed again."""
     layer = pass_with(scenario, chunk_with(scenario, 1), "F", recompute=SAVE_ALL)
 
@@ -221,7 +221,7 @@ def test_a_longer_unit_holds_its_layers_again(scenario: Scenario, num_layers: in
 
 
 @given(layer_scenarios())
-def test_a_gradient_waits_beside_what_is_run_again(scenario: Scenario) -> None:
+def test_a_gradient_exists_during_the_recompute(scenario: Scenario) -> None:
     """Full recompute holds the gradient of the layer's output, selective that of attention's."""
     shape = shape_of(scenario)
     layer_output = 2 * shape.local_tokens * shape.hidden
@@ -236,7 +236,7 @@ def test_a_gradient_waits_beside_what_is_run_again(scenario: Scenario) -> None:
 
 
 @given(layer_scenarios())
-def test_a_layer_run_again_holds_its_forward_pass_and_a_gradient(scenario: Scenario) -> None:
+def test_a_recomputed_layer_holds_its_forward_pass_and_a_gradient(scenario: Scenario) -> None:
     """The gradient is that of the layer's output."""
     chunk, shape = chunk_with(scenario, 1), shape_of(scenario)
     whole = pass_memory(pass_with(scenario, chunk, "F", recompute=SAVE_ALL))

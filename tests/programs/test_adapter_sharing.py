@@ -34,7 +34,7 @@ def test_without_buckets_between_nodes_nothing_is_shared() -> None:
     assert laid_out(overlapping(tensor=4))[1].link_loads is None  # two replicas on a node
 
 
-def test_a_task_takes_what_its_ends_have() -> None:
+def test_a_transfer_is_limited_by_both_its_links() -> None:
     """A message what its sender sends and its receiver receives, a bucket both of its stage."""
     tasks, program = laid_out(overlapping())
     link_loads, num_stages = program.link_loads, tasks.num_stages

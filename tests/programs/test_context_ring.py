@@ -102,7 +102,7 @@ def test_both_engines_run_a_ring_alike() -> None:
         assert len({*both}) == 1
 
 
-def test_attention_that_is_not_fused_cannot_be_divided() -> None:
+def test_unfused_attention_is_refused_under_context_parallelism() -> None:
     group = Group(("cp",), 2, 2)
     context = Context(group, Group(("cp",), 1, 1), group)
     batch = Microbatch(16, 1, 48, Group(("tp",), 1, 1), context=context)

@@ -104,7 +104,7 @@ def test_blocks_are_gathered_with_their_scales() -> None:
 # ------------------------------------------------------------------------------------ torchao
 
 
-def test_torchao_saves_what_bf16_saves_and_casts_inputs_twice() -> None:
+def test_torchao_saves_inputs_in_bf16_and_casts_them_twice() -> None:
     """By rows for the forward product, by columns for the weight gradient."""
     scenario = torchao()
     (there, back), bf16 = layer_ops(scenario), layer_ops(torchao().replace({"precision": {}}))
@@ -189,7 +189,7 @@ def test_gathers_in_fp8_hold_less() -> None:
         ),
     ],
 )
-def test_what_is_not_simulated_is_refused(sections: dict[str, Any], code: str) -> None:
+def test_unsupported_combinations_are_refused(sections: dict[str, Any], code: str) -> None:
     with pytest.raises(InputError) as caught:
         check_scenario(torchao().replace(sections))
     assert code in {one.code for one in caught.value.problems}

@@ -88,7 +88,7 @@ def test_copies_by_hand(narrow: bool, overlap: bool) -> None:
     assert not any("weight gradient sum" in op.name for op in ops)
 
 
-def test_the_only_reduction_copies_the_sum() -> None:
+def test_a_single_reduction_copies_the_sum() -> None:
     one = titan(memory={"reduce_every_microbatch": False})
     number, ops = num_parameters(one), pass_ops(one, "B")
     assert bytes_of(ops, "gradient copy in") == (4 * number, 4 * number)
@@ -98,7 +98,7 @@ def test_the_only_reduction_copies_the_sum() -> None:
     assert buffers["gradient bucket"] == 4 * max(layer_parameters(one), rest)
 
 
-def test_an_entry_about_sums_is_refused_where_nothing_is_added_up() -> None:
+def test_fused_accumulation_is_refused_if_gradients_are_not_added() -> None:
     stack = TITAN | {"fused_gradient_accumulation": False}
     with pytest.raises(InputError, match=r"E380.*fully_shard adds no gradients up"):
         zero(3, software=stack)
@@ -112,7 +112,7 @@ def test_parameters_gathered_from_fewer_ranks_are_copied_from_bf16() -> None:
     assert (read, written) == (4 * number // 2, 4 * number // 2)
 
 
-def test_buffers_are_held_beside_what_is_copied() -> None:
+def test_buffers_exist_in_addition_to_copied_parameters() -> None:
     """Forward a layer, its buffer and the next one's; gradients in bf16, buffers in fp32."""
     one = titan()
     layer = layer_parameters(one)

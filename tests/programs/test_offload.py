@@ -42,7 +42,7 @@ def test_offload_by_hand(stage: int, precision: dict[str, str]) -> None:
 
 @given(data=st.integers(2, 9), stage=st.integers(1, 3))
 @settings(max_examples=20)
-def test_every_parameter_goes_to_a_host_and_comes_back(data: int, stage: int) -> None:
+def test_offload_moves_every_parameter_to_a_host_and_back(data: int, stage: int) -> None:
     """Each once, but for parts of equal size that divide what does not divide evenly."""
     scenario = zero(stage, {"data": data}, memory={"offload_optimizer": True})
     (step,) = plan_of(scenario).steps

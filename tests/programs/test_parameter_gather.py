@@ -82,7 +82,7 @@ def test_each_parameter_is_in_one_bucket(rule: Any, interleave: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "layers"), [(1, 1), (1.01, 2), (2, 2), (3, 3), (9, 8)])
-def test_a_bucket_closes_with_the_layer_that_fills_it(size: float, layers: int) -> None:
+def test_a_bucket_ends_with_the_layer_that_fills_it(size: float, layers: int) -> None:
     plan = plan_of(zero(1, overlap=BESIDE))
     held = unit_parameters(plan.chunks[0], plan.microbatch)
     rule = int(size * held[0])
@@ -111,7 +111,7 @@ def test_one_replica_exchanges_nothing() -> None:
 
 @pytest.mark.parametrize("rule", BUCKETS)
 @pytest.mark.parametrize("adapter_bytes_per_s", [25e9, 5e8])
-def test_a_bucket_comes_while_the_one_before_it_is_used(
+def test_a_bucket_is_gathered_while_the_previous_one_is_used(
     rule: Any, adapter_bytes_per_s: float
 ) -> None:
     """The first is exposed; the next starts when it has come and the layers before it have run."""
@@ -201,7 +201,7 @@ def test_aligned_stages_gather_ahead() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_aligned_stages_reduce_when_they_have_nothing_else_to_do(schedule: str) -> None:
+def test_aligned_stages_reduce_after_all_their_passes(schedule: str) -> None:
     scenario = pipeline(4, align_gradient_reduction=True).replace({"schedule": schedule})
     result, freely = (
         run(scenario),

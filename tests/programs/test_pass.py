@@ -126,7 +126,7 @@ def test_without_overlap_a_backward_pass_is_the_sum_of_its_ops() -> None:
     assert run(TOY, backward).duration_s == pytest.approx(total)
 
 
-def test_recompute_is_told_from_compute() -> None:
+def test_recompute_time_is_separate_from_compute() -> None:
     full, none = (paper_scenario("22B", recompute=name) for name in ("full", "none"))
     forward = run(TOY, layers_pass(none, backward=False))
     again = run(TOY, layers_pass(full, backward=True))
@@ -151,7 +151,7 @@ def test_a_slow_host_bounds_the_device() -> None:
     assert time.launch_s == pytest.approx(time.duration_s - math.fsum(seconds.values()))
 
 
-def test_a_host_that_runs_ahead_is_waited_for_once() -> None:
+def test_only_the_first_launch_of_a_fast_host_is_exposed() -> None:
     """Every kernel takes longer than a launch, so that only the first launch is seen."""
     profile = changed(TOY, host__issue=1e-6)
     forward = layers_pass(paper_scenario("22B"), backward=False)
@@ -194,7 +194,7 @@ def test_hiding_is_never_slower(scenario: Scenario) -> None:
 
 
 @given(layer_scenarios(max_tensor=1), st.booleans())
-def test_one_rank_communicates_with_nobody(scenario: Scenario, backward: bool) -> None:
+def test_one_rank_has_no_communication(scenario: Scenario, backward: bool) -> None:
     one = layers_pass(scenario, backward=backward)
     program = pass_program(record_pass(one), machine_of(a100()).pass_machine)
     assert COMMUNICATION not in program.graph.queues()

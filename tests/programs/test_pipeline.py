@@ -116,7 +116,7 @@ def test_an_overlapped_receive_gather_delays_the_compute_stream() -> None:
     assert starts == [0.0, 5.25, 1.625, 2.625]  # 0F0 0B0 1F0 1B0
 
 
-def test_concurrent_sends_are_told_to_the_price() -> None:
+def test_the_duration_of_a_message_depends_on_concurrent_sends() -> None:
     asked: list[tuple[str, int]] = []
 
     def transfer_s(message: Message, num_concurrent_sends: int) -> float:
@@ -245,7 +245,7 @@ def test_ranks_whose_orders_contradict_each_other_are_named(
     assert f"'{head}' on stage 1 waits for '0F1 to 1F1' on link 0->1" in str(error.value)
 
 
-def test_a_price_that_is_not_a_time_is_refused() -> None:
+def test_a_duration_that_is_not_a_time_is_refused() -> None:
     seconds = PipelineSeconds(action_s, lambda *_: float("nan"))
     with pytest.raises(InputError, match="E501 task '0F0 to 1F0' on 'link 0->1' lasts nan s"):
         pipeline_program(one_f_one_b(2, 1), seconds, overlap=True)

@@ -3,7 +3,7 @@
 from simtrain.programs.recent_cache import RecentCache
 
 
-def test_what_was_unused_for_the_longest_time_is_dropped() -> None:
+def test_the_least_recently_used_value_is_dropped() -> None:
     made: list[int] = []
 
     def double(number: int) -> int:
@@ -21,7 +21,7 @@ def test_what_was_unused_for_the_longest_time_is_dropped() -> None:
     assert made == [3]
 
 
-def test_what_is_larger_than_the_limit_is_not_remembered() -> None:
+def test_a_value_larger_than_the_limit_is_not_cached() -> None:
     memory = RecentCache[str, int](limit=3, size=lambda value: value)
     assert memory.get("large", len) == 5
     assert memory.get("large", lambda key: 2) == 2

@@ -183,7 +183,7 @@ def test_prefetching_more_is_never_slower(bandwidth: float) -> None:
     assert times_s == sorted(times_s, reverse=True)
 
 
-def test_parameters_that_stay_are_gathered_once() -> None:
+def test_parameters_that_stay_unsharded_are_gathered_once() -> None:
     """2Ψ instead of 3Ψ, for all of them whole at the end of the forward pass."""
     scenario = zero(3, overlap=BESIDE, memory={"reshard_after_forward": False})
     again = zero(3, overlap=BESIDE)

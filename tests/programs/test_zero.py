@@ -142,7 +142,7 @@ def test_every_unit_is_reduced_and_gathered_once_a_pass() -> None:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_part_of_the_averaged_gradients_is_added_when_it_is_there(overlap: bool) -> None:
+def test_a_reduced_shard_is_added_after_its_reduction(overlap: bool) -> None:
     """4 bytes read and written of all, then twice read and once written of a quarter."""
     scenario = zero(2, overlap={"data_parallel": overlap})
     record = record_pass(plan_of(scenario).pass_of(Action(0, "B", 0)))
@@ -188,7 +188,7 @@ def test_reduce_scatter_and_gather_by_hand() -> None:
 
 
 @pytest.mark.parametrize("data", [2, 4, 8])
-def test_a_replica_steps_its_part(data: int) -> None:
+def test_a_replica_updates_its_shard(data: int) -> None:
     """Norm, clip, Adam and cast pass over 1/d; average and zero over the whole buffer."""
     free = {"memory_bound__kernel_latency": 0.0, "inter_node__step_latency": 0.0}
     scenario, bandwidth = zero(1, {"data": data}), a100().memory_bound.stream_bandwidth.value
@@ -216,7 +216,7 @@ def test_every_rank_has_a_part_of_the_norm() -> None:
 
 
 @pytest.mark.parametrize("interleave", [1, 2])
-def test_buckets_of_stage_1_scatter_beside_the_backward_pass(interleave: int) -> None:
+def test_buckets_of_zero_1_reduce_scatter_during_the_backward_pass(interleave: int) -> None:
     grid = {"tensor": 8, "pipeline": 4, "data": 2, "interleave": interleave}
     free = {"inter_node__step_latency": 0.0, "memory_bound__kernel_latency": 0.0}
     exposed, hidden = (
@@ -308,7 +308,7 @@ def test_a_layer_has_its_parameters_before_it_runs(
                 assert later >= timeline.start_s[first[layer]]
 
 
-def test_compute_is_slowed_beside_the_other_replicas_too() -> None:
+def test_data_parallel_collectives_slow_compute_too() -> None:
     fast, slow = (
         run(zero(3, overlap={"data_parallel": True}), overlap__slowdown=slowdown)
         for slowdown in (0.0, 0.5)
@@ -356,7 +356,9 @@ def test_layers_that_are_whole_at_a_time(
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("overlaps", [False, True])
 @pytest.mark.parametrize("num_layers", [1, 2, 5])
-def test_what_exists_whole_for_a_moment(stage: int, overlaps: bool, num_layers: int) -> None:
+def test_peaks_of_unsharded_parameters_and_gradients(
+    stage: int, overlaps: bool, num_layers: int
+) -> None:
     """The root unit, a layer, and the next one if it is there and its gather is hidden."""
     scenario = zero(stage, model={"num_layers": num_layers}, overlap={"data_parallel": overlaps})
     (parameters,) = plan_of(scenario).stage_parameters
@@ -367,7 +369,7 @@ def test_what_exists_whole_for_a_moment(stage: int, overlaps: bool, num_layers: 
     assert buffers.get("gathered parameters", 0) == (2 * elements if stage == 3 else 0)
 
 
-def test_a_unit_of_layers_that_is_run_again_stays_gathered() -> None:
+def test_a_recomputed_unit_stays_gathered() -> None:
     """Three layers of full recompute stay until their backward passes; the next comes with them."""
     policy = {"strategy": "full", "num_layers": 3}
     scenario = zero(3, recompute=policy, overlap={"data_parallel": True})

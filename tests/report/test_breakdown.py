@@ -104,7 +104,7 @@ def test_recompute_trades_time_for_memory() -> None:
 
 
 @pytest.mark.parametrize("model", ["175B"])
-def test_what_lies_outside_the_fit_is_named(model: str) -> None:
+def test_extrapolated_ops_are_named(model: str) -> None:
     result = simulate(paper_scenario(model, sequence=True, recompute="selective"), a100())
     assert "logits" not in result.extrapolated
     assert "gradient norm all-reduce" in result.extrapolated

@@ -78,7 +78,7 @@ def test_without_pandas_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         RESULT.frame("breakdown")
 
 
-def test_heads_that_are_no_multiple_of_8_are_warned_of() -> None:
+def test_head_sizes_that_are_not_a_multiple_of_8_give_a_warning() -> None:
     """On the page and in the data; a fused kernel refuses them."""
     odd, even = (run(small(model={"kv_channels": channels})) for channels in (108, 144))
     (said,) = odd.to_dict()["warnings"]

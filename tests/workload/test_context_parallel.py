@@ -110,7 +110,7 @@ def test_flops_are_those_of_one_rank(way: str, num_ranks: int) -> None:
 
 
 @pytest.mark.parametrize("way", ["p2p", "a2a+p2p"])
-def test_latent_attention_divides_likewise(way: str) -> None:
+def test_context_parallelism_divides_latent_attention_too(way: str) -> None:
     """Heads of 192 channels and of 128: a block has 320 for each token and head."""
     latent = {"num_query_groups": 32, "latent_attention": {"kv_lora_rank": 512}}
     one, each = (both_ways(divided(ranks, way, model=latent)) for ranks in (1, 4))
@@ -161,7 +161,7 @@ def test_published_kernels_without_a_mask(
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
-def test_the_last_kernel_of_a_ring_reads_what_is_saved(num_ranks: int) -> None:
+def test_the_last_kernel_of_a_ring_reads_the_saved_tensors(num_ranks: int) -> None:
     """Backward the rank's own keys come last; what other steps see travels."""
     backward = layer_ops(divided(num_ranks))[1]
     reads = [{one.name for one in op.reads} for op in backward if "attention gradient" in op.name]
@@ -270,7 +270,7 @@ def test_parts_of_an_axis(tp: int, inner: int, outer: int, dp: int, per_node: in
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_a_rank_keeps_its_part(way: str, recompute: str) -> None:
+def test_a_rank_holds_its_shard(way: str, recompute: str) -> None:
     """As a rank alone with shorter sequences; with some ways a second copy of the output."""
     scenario = divided(4, way, recompute=recompute)
     alone = divided(1, recompute=recompute, model={"seq_length": 512})
@@ -288,7 +288,7 @@ def test_a_rank_keeps_its_part(way: str, recompute: str) -> None:
     assert backward.remaining_bytes == 0
 
 
-def test_what_a_ring_holds() -> None:
+def test_memory_of_a_ring() -> None:
     """Forward all blocks, and an output and a log-sum-exp for each step; backward four blocks."""
     ops = {op.name: op for op in both_ways(divided(4))}
     query, block, rows = 2 * 512 * 4096, 2 * 2 * 512 * 1024, 4 * 32 * 512

@@ -343,7 +343,7 @@ def test_names_of_megatron_and_hugging_face_are_answered(
         ("hidden_dropout: 1", "", "E204 model.hidden_dropout is 1", "less than 1"),
     ],
 )
-def test_what_no_framework_runs_is_refused(
+def test_combinations_that_no_framework_runs_are_refused(
     model: str, more: str, says: str, fix: str, tmp_path: pathlib.Path
 ) -> None:
     message = told(edited("  num_layers", f"  {model}\n  num_layers") + more, tmp_path)

@@ -51,7 +51,7 @@ def one_pass(plan: Plan, kind: Any, block: Exchanged) -> list[Op]:
         (blocks.send, CollectiveKind.SEND, CollectiveKind.SEND, ROWS),
     ],
 )
-def test_as_many_bytes_come_back_as_go_there(
+def test_the_backward_exchange_sends_as_many_bytes(
     exchange: Exchange, there: CollectiveKind, back: CollectiveKind, rows: int
 ) -> None:
     plan, block = plan_of(small()), Exchanged(exchange)
@@ -63,13 +63,13 @@ def test_as_many_bytes_come_back_as_go_there(
     assert wire_bytes(forward.work) == wire_bytes(backward.work)
 
 
-def test_an_all_reduce_has_nothing_to_do_backward() -> None:
+def test_an_all_reduce_has_no_backward_op() -> None:
     plan, block = plan_of(small()), Exchanged(blocks.all_reduce)
     assert [op.name for op in one_pass(plan, "F", block)] == ["exchange"]
     assert one_pass(plan, "B", block) == []
 
 
-def test_a_rank_alone_exchanges_nothing() -> None:
+def test_a_group_of_one_rank_exchanges_nothing() -> None:
     plan = plan_of(small())
     for exchange in (blocks.all_gather, blocks.all_to_all, blocks.send):
         block = Exchanged(exchange, Group(("cp",), 1, 1))

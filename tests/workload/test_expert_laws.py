@@ -130,7 +130,7 @@ def test_layers_with_and_without_experts() -> None:
     assert own.experts == 2 * 2 * 3 * HIDDEN * FFN
 
 
-def test_experts_have_a_mesh_of_their_own() -> None:
+def test_experts_have_a_separate_mesh() -> None:
     """Megatron-LM's etp-ep-edp-pp over the same ranks."""
     mesh = Mesh(tp=4, cp=2, dp=8, pp=2).of_experts(expert=8, expert_tensor=2)
     assert (mesh.tp, mesh.cp, mesh.ep, mesh.dp, mesh.pp, mesh.num_ranks) == (2, 1, 8, 4, 2, 128)
@@ -167,7 +167,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("code", "experts", "grid", "more"), BAD)
-def test_what_the_framework_refuses(
+def test_combinations_that_the_framework_refuses(
     code: str, experts: dict[str, Any], grid: dict[str, Any], more: dict[str, Any]
 ) -> None:
     """Each with a value to write that mends it, but for a size that nothing reads."""
@@ -177,7 +177,7 @@ def test_what_the_framework_refuses(
     assert problem.fix
 
 
-def test_replicas_of_experts_are_counted_where_there_are_whole_ones() -> None:
+def test_an_impossible_expert_mesh_is_one_error() -> None:
     """ZeRO over experts on more ranks than a stage has: that is what is wrong, and all of it."""
     with pytest.raises(InputError) as caught:
         moe(grid={"expert": 8, "data": 4}, memory={"zero_stage": 2})

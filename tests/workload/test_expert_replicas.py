@@ -51,7 +51,7 @@ def sent(ops: tuple[Op, ...]) -> list[tuple[CollectiveKind, int, int]]:
     return [(one.kind, one.array_bytes, one.group.num_ranks) for one in collectives]
 
 
-def test_a_layer_knows_which_of_its_parameters_belong_to_experts() -> None:
+def test_parameters_of_a_layer_that_belong_to_experts_are_counted() -> None:
     chunk, batch = Chunk(((Layer(), 3),)), plan_of(small()).microbatch
     held = parameters((chunk,), batch)
     assert (held.total, held.experts, held.layers) == (3 * 1603, 3 * 603, 3 * 1603)
@@ -78,7 +78,7 @@ def test_the_optimizer_shards_each_kind_over_its_own_replicas() -> None:
     assert sent(step["parameter_gather"]) == gathers
 
 
-def test_experts_have_a_norm_of_their_own() -> None:
+def test_experts_have_a_separate_gradient_norm() -> None:
     """Of the parameters that a rank's group holds: over 4 ranks of experts, or over all ranks."""
     held = parameters((Chunk(((Layer(), 1),)),), plan_of(small()).microbatch)
     norms = {stage: step_ops(options(stage), held)["norm_reduction"] for stage in (0, 1)}
@@ -93,7 +93,7 @@ def test_experts_have_a_norm_of_their_own() -> None:
     shards=st.sampled_from([2, 4, 8]),
     context=st.sampled_from([1, 2]),
 )
-def test_copies_of_the_states_are_whole(
+def test_states_of_experts_have_as_many_replicas_as_other_states(
     tensor: int, expert: int, shards: int, context: int
 ) -> None:
     """torchtitan's efsdp is fsdp x tp / (ep x etp), with as many replicas as all other states."""
@@ -138,7 +138,7 @@ def test_shards_of_experts_are_summed_over_their_own_replicas() -> None:
     assert sent(data_reduction(alone, 1603, 603))[1:] == [(whole, 1000, 2), (whole, 2412, 2)]
 
 
-def test_one_copy_of_the_states_is_no_part_of_the_replicas() -> None:
+def test_sharding_over_all_replicas_equals_the_default() -> None:
     grid = {"tensor": 2, "data": 8, "expert": 4, "expert_tensor": 1}
     parts, whole = (
         simulate(moe(grid=grid, memory={"zero_stage": 1} | more))

@@ -171,7 +171,7 @@ def test_weights_of_experts_are_cast_once_and_gathered_over_their_replicas() -> 
             assert kernels([*step["update"]])["weights to fp8"] == (2 * shard, shard)
 
 
-def test_buckets_gather_what_one_gather_does() -> None:
+def test_buckets_gather_as_many_bytes_as_one_gather() -> None:
     """Bytes of the buckets' gathers add up to those of the gather after the step."""
     options = plan_of(experts_in(fp8(fp8_parameters=True), memory={"zero_stage": 1})).step_options
     whole = parameter_gather(options, 1000, 600, 800)
@@ -185,7 +185,7 @@ def step_of(scenario: Scenario) -> StepOps:
     return step
 
 
-def test_a_shared_expert_beside_the_all_to_alls_casts_what_was_gathered() -> None:
+def test_an_overlapped_shared_expert_casts_gathered_tokens() -> None:
     scenario = experts_in(
         fp8(),
         grid={"tensor": 2, "data": 4, "expert_tensor": 1},
@@ -268,7 +268,7 @@ def test_latent_attention_in_fp8_changes_no_flops(recipe: str) -> None:
         assert total_flops(layer(ours, kind)) == total_flops(layer(plain, kind)) > 0
 
 
-def test_weights_that_ranks_hold_whole_are_cast_too() -> None:
+def test_replicated_weights_are_cast_too() -> None:
     weights = H * 128 + H * 288 + (128 * HEADS * 96 + 256 * HEADS * 112) // 2
     weights += HEADS * 48 * H // 2 + 3 * H * 4 * H // 2
     casts = kernels([*step_of(latent("delayed"))["weight_cast"]])

@@ -75,7 +75,7 @@ def kept_by_hand(scenario: Scenario) -> Fraction:
 
 
 @given(layer_scenarios())
-def test_scores_are_not_kept(scenario: Scenario) -> None:
+def test_fused_attention_saves_no_scores(scenario: Scenario) -> None:
     forward, backward = (record_pass(fused_pass(scenario, kind)) for kind in ("F", "B"))
     assert kept_bytes(forward) == kept_by_hand(scenario)
     assert saved_bytes(backward.ops) == 0
@@ -92,13 +92,13 @@ def test_a_layer_of_the_papers_models(model: str, kept_mib: float) -> None:
 
 
 @given(layer_scenarios())
-def test_all_that_is_kept_goes_and_nothing_else(scenario: Scenario) -> None:
+def test_fused_attention_saves_its_tensors_by_hand_and_frees_all(scenario: Scenario) -> None:
     forward, backward = (pass_memory(fused_pass(scenario, kind)) for kind in ("F", "B"))
     assert forward.remaining_bytes == backward.saved_bytes == kept_by_hand(scenario)
     assert backward.remaining_bytes == 0
 
 
-def test_selective_recompute_runs_the_kernel_again_for_its_log_sum_exp_alone() -> None:
+def test_selective_recompute_of_fused_attention_saves_only_the_log_sum_exp() -> None:
     plain, selective = (paper_scenario("22B", recompute=what) for what in ("none", "selective"))
     (forward,) = (op for op in ops(plain) if op.name == "fused attention")
     again = [op for op in ops(selective) if op.phase is Phase.RECOMPUTE]
@@ -107,7 +107,7 @@ def test_selective_recompute_runs_the_kernel_again_for_its_log_sum_exp_alone() -
     assert kept[0] - kept[1] == 4 * 2048 * 4 * 64 // 8
 
 
-def test_what_the_backward_kernel_holds() -> None:
+def test_memory_of_the_backward_kernel() -> None:
     """Q, K, V, output, their gradients; the gradient of Q in fp32; two numbers a row."""
     model = {"num_layers": 1, "hidden_size": 24, "num_attention_heads": 3, "seq_length": 10}
     named = {op.name: op for op in ops(scenario_with(model))}
@@ -214,7 +214,7 @@ def test_a_wider_head_never_takes_less_time_and_never_more_for_each_flop(
     ("heads", "length", "size", "outside"),
     [(8, 1024, 128, False), (64, 16384, 128, False), (7, 1024, 128, True), (8, 1024, 96, True)],
 )
-def test_what_the_fit_has_not_seen_is_said(
+def test_sizes_outside_the_fit_are_extrapolated(
     heads: int, length: int, size: int, outside: bool
 ) -> None:
     kernel = a100().fused_attention

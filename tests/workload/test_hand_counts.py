@@ -149,7 +149,7 @@ def test_the_wrap_around_is_inside_a_node_only_if_the_pipeline_is(
 
 @pytest.mark.parametrize("sequence", [False, True])
 @pytest.mark.parametrize("tensor", [2, 8])
-def test_a_message_around_is_as_large_as_any_other(tensor: int, sequence: bool) -> None:
+def test_a_wrap_around_message_is_as_large_as_any_other(tensor: int, sequence: bool) -> None:
     """2sbh bytes, of which each tensor-parallel rank sends its part, alone on its link."""
     scenario = ring(tensor, 4).replace(
         {"parallelism.sequence_parallel": sequence, "overlap.pipeline": True}

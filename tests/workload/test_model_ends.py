@@ -49,7 +49,7 @@ def moved(ops: tuple[Op, ...]) -> dict[str, int]:
 
 
 @given(layer_scenarios())
-def test_what_the_ends_keep_and_compute(scenario: Scenario) -> None:
+def test_saved_bytes_and_flops_of_embedding_and_head(scenario: Scenario) -> None:
     """Section 4.3 (with p = 1): a mask of sbh/t, and 4sbh/t (1 + v/h); 6sbhv/t FLOPs."""
     shape = shape_of(scenario)
     s, b, h, v, t = shape.seq_length, shape.microbatch, shape.hidden, shape.vocab, shape.tensor
@@ -211,7 +211,7 @@ def test_collectives_of_the_optimizer_step() -> None:
     assert collectives(tuple(others)) == []
 
 
-def test_what_has_no_peers_reduces_nothing() -> None:
+def test_groups_of_one_rank_reduce_nothing() -> None:
     """One replica, no sequence parallelism, no embedding on the stage."""
     parameters = Parameters(total=700, root=0, tied=0, partial_sums=60)
     ops = step_of(paper_scenario("175B"), parameters)

@@ -167,7 +167,7 @@ def test_casts_of_blockwise_scaling_write_both_copies_with_their_scales() -> Non
     assert moved(backward)["down gradient transpose"] == (TOKENS * H, TOKENS * H)
 
 
-def test_a_rank_alone_gathers_nothing_and_casts_both_copies() -> None:
+def test_a_single_rank_gathers_nothing_and_casts_both_copies() -> None:
     forward, backward = layer_ops(modern(fp8(), tensor=1))
     elements = TOKENS * H
     assert moved(forward)["MLP RMS norm output transpose"] == (elements, elements)
@@ -193,7 +193,7 @@ def test_a_layer_saves_inputs_of_products_in_one_byte(recipe: str, scales: float
     assert bf16 == (2 * (in_fp8 - TOKENS * CONTEXT) + 2 * sum(in_bf16)) / T
 
 
-def test_what_backward_passes_read_is_what_forward_passes_saved() -> None:
+def test_backward_passes_read_exactly_the_saved_tensors() -> None:
     forward, backward = layer_ops(modern(fp8("blockwise")))
     (weight,) = (op for op in backward if op.name == "down weight gradient")
     assert set(weight.reads) <= {tensor for op in forward for tensor in op.saves}
@@ -204,7 +204,7 @@ def test_what_backward_passes_read_is_what_forward_passes_saved() -> None:
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_copies_of_weights_and_what_is_gathered(keeps: bool) -> None:
+def test_memory_of_weights_and_their_fp8_copies(keeps: bool) -> None:
     """Both copies beside bf16, or the transposed one beside weights that are kept in fp8."""
     scenario = modern(
         fp8(fp8_parameters=keeps),

@@ -84,27 +84,31 @@ WHOLE_INPUTS = layer_scenarios().filter(
 
 
 @given(layer_scenarios(), LAYERS)
-def test_layers_keep_what_each_keeps_alone(scenario: Scenario, num_layers: int) -> None:
+def test_layers_save_the_sum_of_what_each_saves_alone(scenario: Scenario, num_layers: int) -> None:
     whole, core = whole_layer(shape_of(scenario)), scores(shape_of(scenario))
     assert kept(scenario, num_layers, SAVE_ALL) == num_layers * whole
     assert kept(scenario, num_layers, SELECTIVE) == num_layers * (whole - core)
 
 
 @given(layer_scenarios(), LAYERS, LAYERS)
-def test_uniform_keeps_one_input_a_unit(scenario: Scenario, num_layers: int, unit: int) -> None:
+def test_the_uniform_method_saves_one_input_per_unit(
+    scenario: Scenario, num_layers: int, unit: int
+) -> None:
     expected = -(-num_layers // unit) * layer_input(shape_of(scenario))
     assert kept(scenario, num_layers, full(num_layers=unit)) == expected
 
 
 @given(layer_scenarios(), LAYERS, LAYERS)
-def test_block_keeps_the_other_layers_whole(scenario: Scenario, first: int, others: int) -> None:
+def test_the_block_method_saves_everything_in_the_other_layers(
+    scenario: Scenario, first: int, others: int
+) -> None:
     shape, policy = shape_of(scenario), full(method="block", num_layers=first)
     expected = first * layer_input(shape) + others * whole_layer(shape)
     assert kept(scenario, first + others, policy) == expected
 
 
 @given(WHOLE_INPUTS, LAYERS, LAYERS)
-def test_distribute_keeps_a_part_of_each_input(
+def test_distribute_saves_a_part_of_each_input(
     scenario: Scenario, num_layers: int, unit: int
 ) -> None:
     part = layer_input(shape_of(scenario)) // scenario.parallelism.tensor
@@ -147,7 +151,7 @@ def story(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_unit_is_run_again_just_before_its_backward(
+def test_a_unit_is_recomputed_just_before_its_backward_pass(
     policy: RecomputePolicy, expected: str
 ) -> None:
     """Backward goes from the last unit, which may be shorter, to the first."""
@@ -208,7 +212,7 @@ def test_the_windows_of_appendix_c(stage: int, expected: list[int]) -> None:
         assert kept_microbatches(plan, stage, kind) == expected
 
 
-def test_a_kept_microbatch_runs_what_no_recompute_runs() -> None:
+def test_a_microbatch_that_saves_everything_recomputes_nothing() -> None:
     mixed, none, everything = (
         IterationSeconds.of(nine_microbatches(**recompute), machine_of(a100()))
         for recompute in (
@@ -224,7 +228,7 @@ def test_a_kept_microbatch_runs_what_no_recompute_runs() -> None:
             assert times[0] == times[1]
 
 
-def test_each_stage_can_keep_another_number() -> None:
+def test_each_stage_can_save_another_number() -> None:
     scenario = nine_microbatches(strategy="selective").scenario
     plan = plan_of(scenario, num_saved_per_stage=(0, 2, 1, 0))
     found = [kept_microbatches(plan, stage, "F") for stage in range(4)]
@@ -254,7 +258,7 @@ def test_outstanding_is_the_warm_up_and_one_more(schedule: Schedule) -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 20), st.integers(0, 6))
-def test_as_many_are_kept_at_a_time_as_asked(p: int, n: int, num_kept: int) -> None:
+def test_at_most_the_given_number_saves_everything_at_a_time(p: int, n: int, num_kept: int) -> None:
     """With one chunk a stage, the window moves: never more, and as many whenever there can be."""
     schedule = one_f_one_b(p, n)
     keeps = iter(save_all_actions(schedule, [num_kept] * p))
@@ -265,7 +269,7 @@ def test_as_many_are_kept_at_a_time_as_asked(p: int, n: int, num_kept: int) -> N
 
 
 @given(schedules(), st.integers(0, 8))
-def test_keeping_more_keeps_all_that_was_kept(schedule: Schedule, num_kept: int) -> None:
+def test_saving_more_includes_all_saved_before(schedule: Schedule, num_kept: int) -> None:
     fewer, more = (
         save_all_actions(schedule, [number] * schedule.num_stages)
         for number in (num_kept, num_kept + 1)
@@ -280,7 +284,7 @@ def seconds(**recompute: Any) -> float:
     return run(small(recompute=recompute)).iteration_time_s
 
 
-def test_the_less_is_kept_the_longer_it_takes() -> None:
+def test_saving_less_takes_longer() -> None:
     from_all_to_nothing = [
         seconds(strategy="none"),
         *(seconds(strategy="selective", keep_microbatches=number) for number in (3, 2, 1, 0)),
@@ -293,7 +297,7 @@ def test_the_less_is_kept_the_longer_it_takes() -> None:
     assert none < selective < block < whole < from_all_to_nothing[-1]
 
 
-def test_a_window_that_keeps_everything_is_no_recompute() -> None:
+def test_a_window_that_saves_everything_recomputes_nothing() -> None:
     assert seconds(strategy="full", keep_microbatches=4) == seconds(strategy="none")
 
 
@@ -303,7 +307,7 @@ def test_every_layer_in_a_block_is_full_recompute() -> None:
 
 @given(st.integers(0, 3), st.sampled_from(["selective", "full"]), st.booleans())
 @settings(max_examples=20)
-def test_keeping_more_is_never_slower(number: int, strategy: str, interleave: bool) -> None:
+def test_saving_more_is_never_slower(number: int, strategy: str, interleave: bool) -> None:
     def time_s(keep: int) -> float:
         grid = {"interleave": 2 if interleave else 1}
         recompute = {"strategy": strategy, "keep_microbatches": keep}
@@ -313,7 +317,7 @@ def test_keeping_more_is_never_slower(number: int, strategy: str, interleave: bo
 
 
 @pytest.mark.parametrize("unit", [1, 2])
-def test_gradients_still_come_layer_by_layer(unit: int) -> None:
+def test_gradients_are_still_reduced_layer_by_layer(unit: int) -> None:
     """Reduced beside the backward pass, each layer of a unit has a bucket of its own."""
     overlap = {"data_parallel": True}
     grid = {"tensor": 4, "data": 2}

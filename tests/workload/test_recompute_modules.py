@@ -87,14 +87,14 @@ def test_a_gpt_layer_by_hand(modules: list[str], dropped: int, ops: list[str]) -
     assert again(with_modules(gpt(), *modules)) == ops
 
 
-def test_a_norm_in_a_linear_layer_goes_with_the_mlp() -> None:
+def test_a_norm_in_a_linear_layer_is_recomputed_with_the_mlp() -> None:
     """As with Transformer Engine: the MLP's checkpoint then keeps what is before the norm."""
     fused = gpt(software="megatron_core")
     assert dropped_bytes(fused, "mlp") == (2 + 16) * SBH
     assert again(with_modules(fused, "mlp")) == [MLP_NORM, *MLP]
 
 
-def test_a_norm_runs_again_when_the_gradient_of_its_branch_is_there() -> None:
+def test_a_norm_is_recomputed_when_the_gradient_of_its_branch_is_complete() -> None:
     """Before the projection's backward pass, not just before that of QKV: it is kept meanwhile."""
     names = [op.name for op in ops_of(with_modules(gpt(), "layernorm"), "B")]
     for norm, before in ((ATTENTION_NORM, "attention ḡ"), (MLP_NORM, "MLP ḡ")):
@@ -103,7 +103,7 @@ def test_a_norm_runs_again_when_the_gradient_of_its_branch_is_there() -> None:
     assert memory.recomputed_bytes == 2 * SBH
 
 
-def test_what_is_discarded_is_there_until_its_branch_has_run() -> None:
+def test_discarded_outputs_stay_until_their_branch_has_run() -> None:
     """Forward, the peak is that of no recompute: one branch's norm is gone when the next begins."""
     some, none = (
         pass_memory(plan_of(with_modules(gpt(), *modules)).layers_pass(1, "F"))
@@ -149,7 +149,7 @@ def collectives(ops: Sequence[Op]) -> list[Collective]:
     return [op.work for op in ops if isinstance(op.work, Collective)]
 
 
-def test_experts_are_sent_their_tokens_again() -> None:
+def test_recompute_of_experts_dispatches_tokens_again() -> None:
     one = with_modules(moe({"shared_ffn_hidden_size": 64}), "moe")
     forward, backward = ops_of(one, "F"), ops_of(one, "B")
     first = next(i for i, op in enumerate(forward) if op.name == "router")
@@ -159,7 +159,7 @@ def test_experts_are_sent_their_tokens_again() -> None:
     assert len(collectives(repeated)) == 4
 
 
-def test_modules_in_a_module_are_run_again_within_that() -> None:
+def test_modules_inside_a_recomputed_module_are_recomputed_too() -> None:
     """Megatron-LM checkpoints within a checkpoint: the activation is computed three times."""
     one = moe({"shared_ffn_hidden_size": 64})
     outer, both = (
@@ -240,7 +240,7 @@ def test_laws(scenario: Scenario, data: st.DataObject) -> None:
     assert saved >= {tensor for op in backward for tensor in op.reads}
 
 
-def test_seconds_and_bytes_follow() -> None:
+def test_more_modules_take_more_time_and_less_memory() -> None:
     model = {"num_layers": 8, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024}
     one = scenario_with(model, parallelism={"pipeline": 2}, batch={"micro": 1, "global": 8})
     runs = [
@@ -300,7 +300,7 @@ def test_what_is_refused(sections: dict[str, Any], code: str, fix: str) -> None:
     assert fix in str(problem.fix)
 
 
-def test_a_shared_expert_beside_all_to_alls_is_not_run_again() -> None:
+def test_an_overlapped_shared_expert_is_not_recomputed() -> None:
     one = moe({"shared_ffn_hidden_size": 64}, overlap={"shared_expert": True})
     with pytest.raises(InputError, match="E348"):
         check_scenario(with_modules(one, "moe", "shared_experts"))

@@ -93,7 +93,7 @@ def test_kernels_of_the_halves_add_up_and_overlap_only_shortens_the_whole(
 
 @settings(max_examples=40)
 @given(SCENARIOS)
-def test_memory_is_handed_on_from_pass_to_pass(scenario: Scenario) -> None:
+def test_each_pass_starts_with_the_tensors_that_the_last_one_leaves(scenario: Scenario) -> None:
     """F leaves what B or I starts with, I what W starts with, and B and W leave nothing."""
     forward, whole, inputs, weights = (
         pass_memory(chunk_pass(scenario, kind)) for kind in ("F", *BACKWARD)
@@ -103,7 +103,7 @@ def test_memory_is_handed_on_from_pass_to_pass(scenario: Scenario) -> None:
     assert whole.remaining_bytes == weights.remaining_bytes == 0
 
 
-def test_what_waits_for_the_weight_gradients_of_a_layer_by_hand() -> None:
+def test_tensors_saved_for_the_weight_gradients_of_a_layer_by_hand() -> None:
     """Inputs of four products and gradients of their outputs, and of what two bias sums read.
 
     Of one layer without tensor parallelism, in units of sbh bytes: inputs 2 + 2 + 2 + 8; gradients

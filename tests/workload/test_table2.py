@@ -72,7 +72,7 @@ def test_every_legal_layer(scenario: Scenario) -> None:
     assert_is_table2(scenario)
 
 
-def test_gpt3_keeps_eighty_and_thirty_four() -> None:
+def test_layers_of_gpt3_save_80_and_34_bytes_per_element() -> None:
     """Section 5: 5as/h is 80 for GPT-3, beside the 34 of the rest of the layer."""
     sbh = 2048 * 12288
     everything, _ = layer_ops(paper_scenario("175B", sequence=True))
@@ -162,7 +162,7 @@ def test_backward_goes_from_last_to_first() -> None:
 
 
 @pytest.mark.parametrize(("sequence", "recompute"), STRATEGIES)
-def test_what_is_computed_again(sequence: bool, recompute: str) -> None:
+def test_ops_of_selective_recompute(sequence: bool, recompute: str) -> None:
     """Full recompute runs the forward pass first, selective the core just before its gradient."""
     scenario = paper_scenario("22B", sequence=sequence, recompute=recompute)
     forward, backward = layer_ops(scenario)

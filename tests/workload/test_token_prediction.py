@@ -146,7 +146,7 @@ def test_halves_of_the_backward_pass_are_the_whole() -> None:
     assert sorted(op.name for op in whole) == sorted(op.name for op in halves)
 
 
-def test_a_module_runs_again_with_full_recompute() -> None:
+def test_full_recompute_recomputes_a_prediction_module() -> None:
     """Its layer and projection and no output layer, once for each module."""
     plan = plan_of(predicting(2, "full"))
     again = total_flops(last_ops(plan, "B")) - total_flops(last_ops(plan_of(predicting(2)), "B"))
@@ -154,7 +154,7 @@ def test_a_module_runs_again_with_full_recompute() -> None:
     assert again == (4 + 2) * (2 * TOKENS * LAYER + scores) + 2 * 2 * TOKENS * 2 * H * H
 
 
-def test_only_the_last_stage_takes_longer_and_the_embedding_is_reduced() -> None:
+def test_multi_token_prediction_slows_the_last_stage_and_reduces_the_embedding() -> None:
     grid = split(2, 2, interleave=2)
     sections: dict[str, Any] = {"parallelism": grid, "overlap": {"pipeline": True}}
     plain, more = (simulate(predicting(number, **sections)) for number in (0, 1))

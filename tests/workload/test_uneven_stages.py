@@ -48,7 +48,7 @@ def differences(one: list[int], other: list[int]) -> list[int]:
     return [b - a for a, b in zip(one, other, strict=True)]
 
 
-def test_where_the_layers_are() -> None:
+def test_layers_of_stages_and_chunks_by_hand() -> None:
     """Twenty-four layers over three chunks each of four stages; chunk c of stage r is 4c + r."""
     grid = {"interleave": 3, "first_stage_layers": 3, "last_stage_layers": 9}
     scenario = small(grid, model={"num_layers": 24})
@@ -81,7 +81,7 @@ def test_a_moved_layer_takes_its_parameters_and_its_flops_along(interleave: int)
     assert differences(stage_flops(even), stage_flops(moved)) == [-flops, 0, 0, flops]
 
 
-def test_the_first_stage_keeps_a_moved_layer_for_all_its_microbatches() -> None:
+def test_the_first_stage_saves_a_moved_layer_for_all_its_microbatches() -> None:
     """18 bytes a parameter, and 2sbh bytes of input for the four microbatches outstanding."""
     even, moved = (
         memory_report(
@@ -152,14 +152,14 @@ def test_an_even_share_written_out_changes_nothing(own: dict[str, int], interlea
     assert written.to_dict() | {"scenario": None} == even.to_dict() | {"scenario": None}
 
 
-def test_null_takes_an_own_number_back() -> None:
+def test_null_resets_a_stages_number_of_layers() -> None:
     name, field = "table5_175b_present", "parallelism.last_stage_layers"
     uneven = [f"{field}=6", "parallelism.first_stage_layers=18"]
     assert load_scenario(name, uneven).stage_sizes == (6, 12, 18)
     assert load_scenario(name, [*uneven[:1], f"{field}=null"]).stage_sizes == (12,)
 
 
-def test_fewer_layers_beside_the_head_balance_the_pipeline() -> None:
+def test_fewer_layers_on_the_stage_of_the_head_balance_the_pipeline() -> None:
     """With v = 51200 and h = 1024 the head has the FLOPs of v / 12h = 4.2 layers."""
     model = {"num_layers": 32, "hidden_size": 1024, "num_attention_heads": 16}
     even, balanced, beyond = (
@@ -190,7 +190,7 @@ def work(scenario: Scenario) -> list[tuple[tuple[str, Phase], ...]]:
         ({}, "keep_microbatches", "E324"),
     ],
 )
-def test_a_number_is_refused_where_one_less_is_the_same_work(
+def test_a_number_is_refused_if_a_smaller_one_has_the_same_effect(
     interleave: int, own: dict[str, int], policy: dict[str, Any], field: str, code: str
 ) -> None:
     grid = {"interleave": interleave, **own}

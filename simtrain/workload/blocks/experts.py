@@ -149,12 +149,12 @@ def _overlapping_shared(
         down = "shared expert down"
         return (grouped_linear(tape, hidden, x.width, one, down, is_expert=False),)
 
-    name = "dispatch beside shared expert"
+    name = "dispatch and shared expert"
     (*received, hidden) = overlap_exchange(
         tape, lambda: _dispatch(tape, routed, load, groups), begin, name
     )
     y = _run_received(tape, (received[0], received[1]), load, mlp, groups)
-    name = "combination beside shared expert"
+    name = "combination and shared expert"
     combined, shared = overlap_exchange(
         tape, lambda: (_combine(tape, y, routed[0], groups),), end, name
     )

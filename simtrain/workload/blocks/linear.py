@@ -109,10 +109,12 @@ class LinearProducts:
             return (product,)
         number = self.inputs * self.outputs
         once, buffer = number * size, number * batch.gradient_bytes
-        sizes, beside = (once + buffer, buffer), size * rows * self.inputs
+        sizes, other_bytes = (once + buffer, buffer), size * rows * self.inputs
         return (
             product.replace(holds_bytes=held + once),
-            elementwise(f"{name} sum", *sizes, phase, holds_bytes=beside + once, family=_STREAM),
+            elementwise(
+                f"{name} sum", *sizes, phase, holds_bytes=other_bytes + once, family=_STREAM
+            ),
         )
 
     def cast_weight(self, order: IssueOrder, phase: Phase = Phase.FORWARD) -> None:
