@@ -169,7 +169,7 @@ def fit_dtypes(
 def _in_proportion(products: DtypeProducts, peak_flops: float, gemm: Data) -> Data:
     """Rates of 16-bit products, scaled by the peaks: nobody published others."""
     peak = products.peak_flops
-    source = "taken over from 16-bit products, in proportion to the peaks: no published products"
+    source = "scaled from 16-bit products by the ratio of the peaks: no published products"
 
     def rate(name: str) -> Data:
         sixteen_bits = float(gemm[name]["value"].split()[0]) * 1e12
@@ -199,7 +199,7 @@ def _fit_dtype(
     longest = _cast_rates(f"sustained {dtype} products", limited, long)
     clock = median(tflops(BlasGemm(m, n, k), machine) / rate for m, n, k, _, rate in points)
     slower = (
-        f"times {clock:.3f}, the speed of this profile's 16-bit products against the same run's"
+        f"times {clock:.3f}, the ratio of this profile's 16-bit products to those of the same run"
     )
     fitted = published(source, shapes)
     scaled = published(f"{source}; {slower}", shapes)

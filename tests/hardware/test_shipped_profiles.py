@@ -181,7 +181,7 @@ def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
         assert shown[path].source.startswith("taken over from the A100's fit: ")
         assert shown[path].value == entries("a100_sxm4_80gb")[path].value
     for path in ("gemm.in_situ_speed", "intra_node.in_situ_speed"):
-        assert shown[path].source.startswith("an assumption, no published whole layer")
+        assert shown[path].source.startswith("an assumption (no published whole layer)")
         assert shown[path].value == 1.0
     assert "never on whole layers or iterations" in load_profile(name).description
 
