@@ -224,7 +224,7 @@ def validate(
     validation = validate_profile(load_profile(profile), *read_records(measurements), limits)
     if out is not None:
         make_picture_folder(out)
-        write_validation_picture(validation, limits, out)
+        write_validation_picture(validation, limits, out, profile)
     for warning in validation.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if as_json:

@@ -83,6 +83,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "figures": {
         *("errors", "extras", "units", "output_folder", "strict_yaml", "memory", "report", "paper"),
+        *("provenance", "version"),
     },
     "pages": {
         *("units", "strict_yaml", "resources", "entry", "scenario", "hardware", "memory", "report"),

@@ -11,21 +11,25 @@ from simtrain.commands.shared import JsonOption, OutOption, show, status
 
 
 def plot(
-    folder: Annotated[Path, typer.Argument(help="Folder that a sweep was written to.")],
+    folder: Annotated[Path, typer.Argument(help="Results folder of a sweep.")],
     out: OutOption = None,
     x: Annotated[str | None, typer.Option("--x", help="Horizontal axis of the heat map.")] = None,
     y: Annotated[str | None, typer.Option("--y", help="Vertical axis of the heat map.")] = None,
-    value: Annotated[str | None, typer.Option("--value", help="Column to compare.")] = None,
+    value: Annotated[
+        str | None,
+        typer.Option("--value", help="Column to compare; by default the sweep's objective."),
+    ] = None,
     panels: Annotated[
-        str | None, typer.Option("--panels", help="Axis whose values have a panel each.")
+        str | None, typer.Option("--panels", help="Axis with a panel for each value.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw a sweep: a heat map, time against memory, and scaling with the ideal line.
+    """Draw a sweep: a heat map, the Pareto front of time and memory, and scaling curves.
 
-    By default the heat map shows the two axes that change the result most. Each cell holds the best
-    result over the other axes. Each model has its own panel. Figures go to FOLDER/pictures unless
-    --out names another folder.
+    By default the heat map shows the sweep's objective over its named axis and the axes that change
+    the result most. Each cell has the best result over the other axes, and names the values that
+    won. Each model has its own panel. Figures go to FOLDER/pictures unless --out names another
+    folder.
 
     Example: simtrain plot results --x model.seq_length --y batch.micro --value mfu
     """

@@ -1,4 +1,4 @@
-"""The memory of an iteration as a picture: by stage and component, and over time."""
+"""Memory of one iteration: peak by stage and component, and use over time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Neighbours in a stack differ in lightness and in hatch: they stay distinct in greyscale.
+_FILLS = (
+    (style.BLUE, ""),
+    (style.SKY, "//"),
+    (style.PURPLE, "\\\\"),
+    (style.ORANGE, ""),
+    (style.GREEN, "xx"),
+    (style.GREY, ".."),
+)
+_LINES = (style.BLUE, "-"), (style.ORANGE, "--"), (style.BLACK, ":")
+
 
 def write_memory_figure(result: Result, folder: Path) -> tuple[Path, ...]:
     """Write `folder/memory.png` and `.svg`.
@@ -21,12 +32,19 @@ def write_memory_figure(result: Result, folder: Path) -> tuple[Path, ...]:
     Raises:
         InputError: the folder cannot be written to.
     """
-    return style.write_figure(lambda: _draw(result), folder / "memory")
+    scenario = result.scenario
+    origin = style.footer_of(_name(result), scenario.cluster)
+    return style.write_figure(lambda: draw_memory(result), folder / "memory", origin)
 
 
-def _draw(result: Result) -> Figure:
+def _name(result: Result) -> str:
+    return f"scenario {result.scenario.name}" if result.scenario.name else "the scenario"
+
+
+def draw_memory(result: Result) -> Figure:
+    """Draw the peaks of all stages beside the curves of three of them."""
     figure = style.new_figure(7.5, 4.0)
-    figure.suptitle(f"Memory of {result.scenario.name or 'the scenario'}", fontsize=10)
+    figure.suptitle(f"Memory per GPU of {_name(result)}", fontsize=10)
     peaks, curves = figure.subplots(1, 2, sharey=True)
     _draw_peaks(peaks, result)
     _draw_curves(curves, result)
@@ -35,35 +53,36 @@ def _draw(result: Result) -> Figure:
 
 
 def _draw_peaks(axes: Axes, result: Result) -> None:
-    """A bar a stage: its components, from those that stay to those that come and go."""
+    """Draw one bar per stage; persistent components are below temporary ones."""
     from matplotlib.ticker import MaxNLocator
 
-    # Light beside dark where two components meet, so that greys tell them apart too.
-    fills = (style.BLUE, style.SKY, style.PURPLE, style.ORANGE, style.GREEN, style.GREY)
     stages = [stage.stage for stage in result.memory.stages]
     bottom = [0.0] * len(stages)
-    for name, fill in zip(COMPONENTS, fills, strict=True):
+    for name, (fill, hatch) in zip(COMPONENTS, _FILLS, strict=True):
         heights = [stage.components_bytes[name] / GIB for stage in result.memory.stages]
-        axes.bar(stages, heights, 0.85, bottom, color=fill, label=name)
+        axes.bar(
+            stages, heights, 0.85, bottom, color=fill, hatch=hatch, label=name, **style.OUTLINE
+        )
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
-    axes.set_title("peak of each stage", fontsize=9)
-    axes.set(xlabel="pipeline stage", ylabel="memory of a GPU, GiB")
+    axes.set_title("peak per stage", fontsize=9)
+    axes.set(xlabel="pipeline stage", ylabel="memory per GPU, GiB")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _draw_capacity(axes, result)
 
 
 def _draw_curves(axes: Axes, result: Result) -> None:
-    """First, middle and last stage over the iteration."""
+    """Draw memory over time on the first, middle and last stage."""
     last = len(result.memory.stages) - 1
-    colours = (style.BLUE, style.ORANGE, style.BLACK)
-    for stage, colour in zip(sorted({0, last // 2, last}), colours, strict=False):
+    stages = sorted({0, last // 2, last})
+    for stage, (colour, line) in zip(stages, _LINES, strict=False):
         curve = result.memory_curve(stage)
         held = [num_bytes / GIB for num_bytes in (*curve.held_bytes, curve.held_bytes[-1])]
         times_s = (*curve.times_s, result.iteration_time_s)
         name = f"stage {stage}"
-        axes.step(times_s, held, where="post", color=colour, linewidth=0.8, label=name)
-    axes.legend(loc="lower center", ncols=3)
-    axes.set_title("over the iteration", fontsize=9)
+        axes.step(times_s, held, line, where="post", color=colour, linewidth=0.9, label=name)
+    axes.legend(loc="lower center", ncols=3, frameon=True, framealpha=0.9, edgecolor="none")
+    which = "first, middle and last stage" if last > 1 else "each stage" if last else "one stage"
+    axes.set_title(f"over the iteration ({which})", fontsize=9)
     axes.set_xlabel("time, s")
     _draw_capacity(axes, result)
 
@@ -71,5 +90,5 @@ def _draw_curves(axes: Axes, result: Result) -> None:
 def _draw_capacity(axes: Axes, result: Result) -> None:
     capacity = result.memory.capacity_bytes / GIB
     label = f"capacity, {capacity:.4g} GiB"
-    axes.axhline(capacity, color=style.VERMILLION, linestyle="--", linewidth=1.2, label=label)
+    axes.axhline(capacity, color=style.VERMILLION, linestyle="-.", linewidth=1.2, label=label)
     style.rule_lines(axes)

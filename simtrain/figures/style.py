@@ -1,22 +1,24 @@
-"""How all pictures look, and how they are written."""
+"""Style of all figures, their footer, and how they are written to files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from simtrain.extras import require
 from simtrain.output_folder import writing_to
+from simtrain.provenance import provenance
+from simtrain.version import VERSION
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.text import Annotation
 
-# Okabe and Ito's palette: told apart by readers with any colour vision (jfly.uni-koeln.de/color).
+# Okabe and Ito's palette: distinct for any colour vision (jfly.uni-koeln.de/color).
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#BBBBBB"
@@ -38,11 +40,16 @@ _STYLE: dict[Any, Any] = {
 }
 _NO_DATE = {"png": {"Software": None}, "svg": {"Date": None}}
 _DOTS_PER_INCH = 200
+_FOOTER_IN, _NOTE_IN, _LEFT_IN = 0.2, 0.14, 0.06
+_FOOTER_SIZE = 6
+_DIGEST_DIGITS = 8
+OUTLINE: dict[str, Any] = {"edgecolor": BLACK, "linewidth": 0.4}
+"""Outline of bars that touch, to separate them in greyscale."""
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Within, pictures are drawn in our style, whatever the user's matplotlibrc says."""
+    """Draw figures in our style within this context; the user's matplotlibrc has no effect."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -51,15 +58,27 @@ def styled() -> Iterator[None]:
         yield
 
 
-def new_figure(width_in: float = 7.5, height_in: float = 4.2) -> Figure:
-    """An empty picture, as wide as a printed page's text unless told otherwise."""
+def new_figure(width_in: float = 7.5, height_in: float = 4.2, notes: str = "") -> Figure:
+    """Create a figure with a strip at the bottom for notes and the footer.
+
+    Args:
+        width_in: width in inches; by default the text width of a printed page.
+        height_in: height in inches without the strip.
+        notes: lines of small text below the axes.
+    """
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width_in, height_in), layout="constrained")
+    strip_in = _FOOTER_IN + _NOTE_IN * len(notes.splitlines())
+    figure = Figure(figsize=(width_in, height_in + strip_in), layout="constrained")
+    _reserve_strip(figure, strip_in / (height_in + strip_in))
+    if notes:
+        x, y = _LEFT_IN / width_in, _FOOTER_IN / (height_in + strip_in)
+        figure.text(x, y, notes, fontsize=SMALL, linespacing=1.3, va="bottom")
+    return figure
 
 
 def new_axes(width_in: float = 7.5, height_in: float = 4.2) -> tuple[Figure, Axes]:
-    """An empty picture, and its only axes."""
+    """Create a figure with one axes."""
     figure = new_figure(width_in, height_in)
     return figure, figure.subplots()
 
@@ -67,47 +86,88 @@ def new_axes(width_in: float = 7.5, height_in: float = 4.2) -> tuple[Figure, Axe
 def annotate(
     axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **how: Any
 ) -> Annotation:
-    """Write small text at a place of the axes, moved by an offset in points."""
+    """Write small text at a point of the axes, moved by an offset in points."""
     how.setdefault("ha", "center")
     return axes.annotate(text, at, offset, textcoords="offset points", fontsize=SMALL, **how)
 
 
-def plain_numbers(*axes: Axis) -> None:
-    """Label logarithmic axes with numbers: their own labels are formulas, which are not drawn."""
-    from matplotlib.ticker import LogFormatter
-
-    for axis in axes:
-        axis.set_major_formatter("{x:,.7g}")
-        axis.set_minor_formatter(LogFormatter())
-
-
 def rule_lines(axes: Axes, axis: Literal["x", "y", "both"] = "y") -> None:
-    """Faint lines behind the data, horizontal unless told otherwise."""
+    """Draw faint grid lines behind the data, by default horizontal ones."""
     axes.grid(axis=axis, color=GREY, linewidth=0.5, alpha=0.6)
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    """The legend under the picture, where it hides nothing."""
+    """Put the legend of an axes below all axes."""
     from matplotlib.lines import Line2D
 
     handles, _ = axes.get_legend_handles_labels()
     handles.sort(key=lambda handle: isinstance(handle, Line2D))  # bars first, then marks
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    legend_of(figure, handles, columns)
 
 
-def write_figure(draw: Callable[[], Figure], path: Path) -> tuple[Path, ...]:
+def legend_of(figure: Figure, handles: list[Artist], columns: int) -> None:
+    """Put a legend of these handles below all axes, above the notes."""
+    # A legend "outside" the axes would lie on the notes: matplotlib puts it at the figure's edge.
+    engine = figure.get_layout_engine()
+    _, strip, _, height = engine.get()["rect"] if engine else (0, 0, 1, 1)
+    box = 0, strip, 1, height
+    legend = figure.legend(handles=handles, loc="lower center", bbox_to_anchor=box, ncols=columns)
+    _reserve_strip(figure, strip + legend.get_window_extent().height / figure.bbox.height)
+
+
+def _reserve_strip(figure: Figure, share: float) -> None:
+    """Keep this share of the figure's height, at the bottom, free of axes."""
+    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))  # type: ignore[union-attr, call-arg]
+
+
+def footer(subject: str, profiles: Mapping[str, str], version: str = VERSION) -> str:
+    """Name what a figure shows and what computed it.
+
+    Args:
+        subject: the scenario, sweep or table.
+        profiles: SHA-256 of each hardware profile's file, by name.
+        version: the version of simtrain that computed the numbers.
+    """
+    named = [f"{name} (SHA-256 {sha[:_DIGEST_DIGITS]})" for name, sha in profiles.items()]
+    profile = [f"profile {', '.join(named)}"] if named else []
+    return " · ".join([subject, *profile, f"simtrain {version}"])
+
+
+def footer_of(subject: str, cluster: str) -> str:
+    """The footer of results on one cluster, named or given as a profile's path."""
+    made = provenance(cluster)
+    return footer(subject, {Path(cluster).name: made["profile_sha256"]})
+
+
+def write_figure(draw: Callable[[], Figure], path: Path, footer: str) -> tuple[Path, ...]:
     """Write `path.png` and `path.svg` in our style; equal numbers give equal bytes.
+
+    Args:
+        draw: creates the figure by `new_figure` or `new_axes`.
+        path: the files without their endings.
+        footer: small text at the bottom that names the figure's origin.
 
     Raises:
         InputError: matplotlib is not installed; the folder cannot be written to.
     """
     require("drawing pictures", "matplotlib")
     with styled(), writing_to(path.parent, "pictures"):
-        return save(draw(), path)
+        figure = draw()
+        add_footer(figure, footer)
+        return save(figure, path)
+
+
+def add_footer(figure: Figure, text: str) -> None:
+    """Write the footer into the strip that `new_figure` leaves free, cut to the figure's width."""
+    width_in, height_in = figure.get_size_inches()
+    most = int((width_in - 2 * _LEFT_IN) * 72 / (0.56 * _FOOTER_SIZE))
+    line = text if len(text) <= most else f"{text[: most - 1]}…"
+    x, y = _LEFT_IN / width_in, 0.05 / height_in
+    figure.text(x, y, line, fontsize=_FOOTER_SIZE, color="#555555", va="bottom")
 
 
 def save(figure: Figure, path: Path) -> tuple[Path, ...]:
-    """Write PNG and SVG without date or version, so that equal figures are equal files."""
+    """Write PNG and SVG without metadata, because equal figures must give equal files."""
     written = []
     for kind, metadata in _NO_DATE.items():
         target = path.with_name(f"{path.name}.{kind}")

@@ -1,4 +1,4 @@
-"""What was drawn of a sweep, for a terminal."""
+"""Terminal page of `simtrain plot`: the Pareto fronts and the files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simtrain.units import gib
 
 
 def plots_page(plots: Plots) -> RenderableType:
-    """The files, and each model's front as a table, numbered as in its picture."""
+    """List each panel's front, numbered as in its figure, and the files."""
     return Group(*_parts(plots))
 
 
@@ -33,7 +33,7 @@ def _parts(plots: Plots) -> Iterator[RenderableType]:
 
 
 def _front_table(pareto: Pareto, panel: Cell) -> Table:
-    title = "Time against memory" + (f", {as_scalar(panel)}" if panel != "" else "")
+    title = "Pareto front of time and memory" + (f", {as_scalar(panel)}" if panel != "" else "")
     table = table_of(">", ">GiB", f">{pareto.unit}", "where", title=Text(title))
     axes = pareto.results.varying()
     for number, row in enumerate(pareto.front(panel), start=1):

@@ -102,7 +102,7 @@ def test_the_page_says_what_its_sweep_found(name: str) -> None:
 def test_the_picture_has_the_figures_of_the_table(sweep: str) -> None:
     (name,) = re.findall(r"\((\w+\.svg)\)", section_of(sweep))
     picture = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    assert len(picture) < 60_000
+    assert len(picture) < 80_000
     for one in rows_of(sweep):
         assert one["status"] != "ok" or f"<!-- {one['mfu']:.1%} -->" in picture
 
@@ -127,7 +127,7 @@ def test_selective_recompute_frees_more_than_half_for_less_than_half() -> None:
 
 def test_the_picture_of_context_parallelism_has_the_best_of_each() -> None:
     picture = (ROOT / "docs/context_parallel.svg").read_text(encoding="utf-8")
-    assert len(picture) < 60_000
+    assert len(picture) < 80_000
     best = winners(rows_of("context_parallel"), "mfu", "parallelism.context", "recompute")
     assert all(f"<!-- {one['mfu']:.1%} -->" in picture for one in best)
 

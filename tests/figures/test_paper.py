@@ -20,6 +20,7 @@ from simtrain.paper.kept_microbatches import AppendixC
 from simtrain.paper.kept_microbatches import _example as example
 from simtrain.paper.kept_microbatches import _passes as passes
 from simtrain.simulation import simulate
+from tests.figures.test_labels import check
 from tests.helpers.command_line import call
 
 pytestmark = pytest.mark.slow
@@ -180,3 +181,29 @@ def test_a_picture_that_cannot_be_written_is_told(tmp_path: pathlib.Path) -> Non
     outcome = call("reproduce", "table2", "--out", str(tmp_path))
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert "E113 cannot write pictures here: Is a directory" in outcome.stderr
+
+
+# ------------------------------------------------------------------------------------- labels
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_two_texts_overlap(target: str, figures: dict[str, Figure]) -> None:
+    check(figures[target])
+
+
+def test_tables_of_errors_have_no_overlapping_text() -> None:
+    """Two errors at their limits."""
+    rows = [Entry(("22B", "full"), 1.42 * (1 + error), 1.42) for error in (-0.02, 0.0195, 0.0)]
+    with styled():
+        check(draw("dp530b", Comparison("made", rows, 0.01, 0.02)))
+
+
+def test_the_panels_of_figure_9_have_one_scale(figures: dict[str, Figure]) -> None:
+    left, right = figures["fig9"].axes
+    assert left.get_ylim() == right.get_ylim()
+
+
+def test_the_last_bar_of_appendix_c_ends_within_the_frame(figures: dict[str, Figure]) -> None:
+    (axes,) = figures["appendix-c"].axes
+    ends = [patch.get_x() + patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
+    assert max(ends) < axes.get_xlim()[1]

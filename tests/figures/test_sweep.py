@@ -1,5 +1,6 @@
 """`simtrain plot`: what is drawn of results, that it is drawn, and always the same."""
 
+import itertools
 import json
 import pathlib
 from xml.etree import ElementTree
@@ -16,8 +17,11 @@ from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
 from simtrain.figures.sweep.pareto import draw_pareto, pareto
 from simtrain.figures.sweep.quantities import shown
 from simtrain.figures.sweep.scaling import draw_scaling, scaling
+from simtrain.sweep import load_plan
+from simtrain.version import VERSION
+from tests.figures.test_labels import check
 from tests.helpers.command_line import call
-from tests.helpers.made_results import GIB, nothing, ran, row, write_results
+from tests.helpers.made_results import GIB, nothing, ran, row, write_plan, write_results
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +70,85 @@ def test_the_heat_map_has_the_axes_that_matter_and_the_best_of_the_rest(results:
     assert (picture.x, picture.y) == ("batch.micro", "recompute")
     assert picture.cells("") == {(micro, name): rate for (name, micro), rate in RATES.items()}
     assert picture.reasons("")[(4, "none")] == "too big"
-    assert picture.reasons("")[(4, "full")] == "E314"
+    assert picture.reasons("")[(4, "full")] == "illegal"
+
+
+def test_a_cell_names_the_folded_value_that_won(tmp_path: pathlib.Path) -> None:
+    """Of c the first value always wins; b differs by cell."""
+    rows = [
+        row(at, {"a": a, "b": b, "c": c, "d": d}, **ran(100 + 50 * (a == b) - c + 10 * d, 10))
+        for at, (a, b, c, d) in enumerate(itertools.product((1, 2), (1, 2), (1, 2), (1, 2)))
+    ]
+    picture = heat_map(load_results(write_results(tmp_path, rows)), "tokens_per_s", "a", "d")
+    assert picture is not None and picture.folded == ["b", "c"]
+    assert picture.winners("")[(2, 1)] == {"b": 2, "c": 1}
+    with styled():
+        figure = draw_heat_map(picture)
+    assert sorted(words_in(figure)).count("b 2") == 2
+    (note,) = (text.get_text() for text in figure.texts if text.get_text().startswith("Each"))
+    assert note == "Each cell has the best over b (named), c (always 1)."
+
+
+def test_the_sweeps_own_axis_and_objective_are_the_defaults(tmp_path: pathlib.Path) -> None:
+    plan = load_plan("recompute_strategies")
+    rows = [
+        row(at, plan.cells(at), **ran(9e3 / plan.cells(at)["model.seq_length"] + at / 1e4, 10))
+        for at in range(plan.num_points)
+    ]
+    write_plan(tmp_path, plan)
+    results = load_results(write_results(tmp_path, rows, 100))
+    picture = heat_map(results, "mfu", None, None)
+    assert picture is not None and "strategy" in (picture.x, picture.y)
+    assert results.header.objective == "mfu" and results.name == plan.name
+
+
+def test_an_axis_that_another_determines_is_not_drawn_across_it(tmp_path: pathlib.Path) -> None:
+    rows = [
+        row(at, {"tensor": t, "pipeline": 8 // t, "c": c}, **ran(100 * t + c, 10))
+        for at, (t, c) in enumerate(itertools.product((1, 2, 4, 8), (1, 2)))
+    ]
+    picture = heat_map(load_results(write_results(tmp_path, rows)), "mfu", None, None)
+    assert picture is not None and {picture.x, picture.y} in ({"tensor", "c"}, {"pipeline", "c"})
+    assert picture.folded == []
+
+
+def test_a_front_of_one_size_says_so_and_its_axis_begins_at_zero(tmp_path: pathlib.Path) -> None:
+    rows = [row(at, {"a": at}, **ran(10 + at, 60), capacity_bytes=80 * GIB) for at in range(3)]
+    picture = pareto(load_results(write_results(tmp_path, rows)))
+    assert picture is not None
+    with styled():
+        figure = draw_pareto(picture)
+    low, high = figure.axes[0].get_xlim()
+    assert low == 0 and high > 80
+    assert "capacity, 80 GiB" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert any("All points need the same memory" in text.get_text() for text in figure.texts)
+
+
+def test_percentages_of_curves_that_meet_do_not_overlap(tmp_path: pathlib.Path) -> None:
+    """Two clusters within a percent of each other, at three sizes."""
+    rows = [
+        row(at, {"cluster": name, "n": n}, **ran(1000 * n**0.9 * (1 + 0.01 * at), 10, num_gpus=n))
+        for at, (name, n) in enumerate(itertools.product("ab", (8, 16, 32)))
+    ]
+    picture = scaling(load_results(write_results(tmp_path, rows), panels="cluster"))
+    assert picture is not None
+    with styled():
+        figure = draw_scaling(picture)
+    check(figure)
+    assert len(words_in(figure)) == 4
+
+
+def test_every_figure_names_sweep_profile_and_version(tmp_path: pathlib.Path) -> None:
+    plan = load_plan("interleave")
+    rows = [row(at, plan.cells(at), **ran(10 + at, 5)) for at in range(plan.num_points)]
+    write_plan(tmp_path, plan)
+    assert call("plot", str(write_results(tmp_path, rows))).exit_code == 0
+    (digest,) = plan.profiles.values()
+    profile = f"profile a100_sxm4_80gb (SHA-256 {digest[:8]})"
+    origin = f"sweep interleave · {profile} · simtrain {VERSION}"
+    for name in ("heat_map", "pareto"):
+        picture = (tmp_path / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+        assert f"<!-- {origin} -->" in picture
 
 
 def test_less_is_better_of_times(results: Results) -> None:
@@ -94,7 +176,7 @@ def test_the_heat_map_says_each_value_once(results: Results) -> None:
     assert picture is not None
     with styled():
         words = words_in(draw_heat_map(picture))
-    assert sorted(words) == sorted(["300", "400", "100", "120", "too big", "E314"])
+    assert sorted(words) == sorted(["300", "400", "100", "120", "too big", "illegal"])
 
 
 def test_models_are_drawn_apart(tmp_path: pathlib.Path) -> None:
@@ -124,7 +206,7 @@ def test_models_are_drawn_apart(tmp_path: pathlib.Path) -> None:
 def test_the_front_has_what_nothing_beats(results: Results) -> None:
     """Red paint of none: 10 GiB at 300, 20 GiB at 400 tokens a second on twice the GPUs."""
     picture = pareto(results)
-    assert picture is not None and picture.unit == "GPU-seconds of a million tokens"
+    assert picture is not None and picture.unit == "GPU-seconds per million tokens"
     (row,) = picture.front("")
     found = {"index": 0, "peak_bytes": 10 * GIB, "time": 8e6 / 300}
     assert row == found | {"recompute": "none", "batch.micro": 1, "paint": "red"}
@@ -206,7 +288,7 @@ def test_pictures_are_written_twice_the_same(folder: pathlib.Path, tmp_path: pat
 
 def test_the_page_has_the_front_and_json_has_all(folder: pathlib.Path) -> None:
     page = call("plot", str(folder)).stdout
-    assert "GPU-seconds of a million tokens" in page
+    assert "GPU-seconds per million tokens" in page
     assert "recompute: none, batch.micro: 1, paint: red" in page
     data = json.loads(call("plot", str(folder), "--json").stdout)
     assert data["fronts"][""][0]["index"] == 0
@@ -272,7 +354,7 @@ def test_without_a_figure_to_compare_it_is_said(tmp_path: pathlib.Path) -> None:
     rows = [row(at, {"a": at}, num_gpus=8) for at in range(3)]
     outcome = call("plot", str(write_results(tmp_path, rows)))
     assert outcome.exit_code == 2
-    assert "E864 nothing was reported of which more, or less, is better" in outcome.stderr
+    assert "E864 no column that can be compared was reported" in outcome.stderr
 
 
 @pytest.mark.parametrize(

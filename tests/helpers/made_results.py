@@ -1,11 +1,14 @@
 """Results of sweeps that nobody ran, made so that one can see what has to come out."""
 
+import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
+
+from simtrain.sweep import Plan
 
 Row = dict[str, Any]
 GIB = 2**30
@@ -44,3 +47,9 @@ def write_results(folder: pathlib.Path, rows: Sequence[Row], part_size: int = 4)
             whole.slice(start, part_size), parts / f"part-{number:06d}.parquet"
         )
     return folder
+
+
+def write_plan(folder: pathlib.Path, plan: Plan) -> None:
+    """The sweep.json of a sweep's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "sweep.json").write_text(json.dumps(plan.to_json()), encoding="utf-8")

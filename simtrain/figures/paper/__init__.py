@@ -10,8 +10,9 @@ from simtrain.figures.paper.errors import draw_errors
 from simtrain.figures.paper.layer import draw_fig7, draw_fig8, draw_table2
 from simtrain.figures.paper.memory import draw_fig1, draw_fig9, draw_zero
 from simtrain.figures.paper.window import draw_window
-from simtrain.figures.style import write_figure
+from simtrain.figures.style import footer, footer_of, write_figure
 from simtrain.paper import Comparison, Reproduced
+from simtrain.paper.models import PRESENT, paper_scenario
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,8 +28,12 @@ _DRAWINGS: dict[str, Callable[[Any], Figure]] = {
 }
 
 
+_WITHOUT_PROFILE = {"table2", "fig7", "zero"}
+"""Targets that are counted from the model alone."""
+
+
 def draw(target: str, reproduced: Reproduced) -> Figure:
-    """The figure of a target."""
+    """Draw the figure of a target."""
     if isinstance(reproduced, Comparison):
         return draw_errors(reproduced)
     return _DRAWINGS[target](reproduced)
@@ -40,4 +45,9 @@ def write_paper_figure(target: str, reproduced: Reproduced, folder: Path) -> tup
     Raises:
         InputError: the folder cannot be written to.
     """
-    return write_figure(lambda: draw(target, reproduced), folder / target)
+    subject = f"simtrain reproduce {target}"
+    if target in _WITHOUT_PROFILE:
+        origin = footer(subject, {})
+    else:
+        origin = footer_of(subject, paper_scenario("22B", PRESENT).cluster)
+    return write_figure(lambda: draw(target, reproduced), folder / target, origin)

@@ -1,4 +1,4 @@
-"""Groups of bars, each of one part or of several on top of each other."""
+"""Groups of bars; each bar is a stack of one or more parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ _DIAMOND: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar: heights by part, from below; its text above, its name below, the paper's height."""
+    """A stacked bar.
+
+    Args:
+        parts: height of each part, from the bottom.
+        text: text above the bar.
+        name: name below the bar.
+        paper: the paper's height, drawn as a diamond.
+    """
 
     parts: Mapping[str, float]
     text: str
@@ -34,13 +41,13 @@ class Bar:
 
     @property
     def height(self) -> float:
-        """All parts."""
+        """Height of all parts together."""
         return sum(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Colour and hatch of a part: told apart on a grey print too."""
+    """Colour and hatch of a part; hatches distinguish parts in greyscale."""
 
     colour: str
     hatch: str = ""
@@ -52,7 +59,7 @@ def draw_bars(
     fills: Mapping[str, Fill],
     paper_label: str = "paper",
 ) -> None:
-    """Draw the groups side by side, a diamond where the paper has its figure."""
+    """Draw groups side by side, with a diamond at each of the paper's heights."""
     for place, bars in enumerate(groups.values()):
         width = _GROUP_WIDTH / len(bars)
         for number, bar in enumerate(bars):
@@ -77,5 +84,6 @@ def _draw_bar(axes: Axes, bar: Bar, x: float, width: float, fills: Mapping[str, 
     if bar.paper is not None:
         axes.plot(x, bar.paper, **_DIAMOND)
     top = max(bottom, bar.paper or 0)
-    annotate(axes, bar.text, (x, top), (0, 5))
+    white = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+    annotate(axes, bar.text, (x, top), (0, 5), bbox=white)
     annotate(axes, bar.name, (x, 0), (0, -4), xycoords=("data", "axes fraction"), va="top")

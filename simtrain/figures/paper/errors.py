@@ -1,4 +1,4 @@
-"""Tables of times: how far off each is, against the thresholds."""
+"""Tables of times: the error of each row, with the thresholds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def draw_errors(comparison: Comparison) -> Figure:
-    """A bar a row: its error in percent, and both times beside it."""
+    """Draw one bar per row: its error in percent, with both times on the left."""
     rows = comparison.rows[::-1]
     figure, axes = new_axes(7.5, 1.5 + 0.3 * len(rows))
     errors = [100 * error for error in comparison.errors[::-1]]
@@ -22,19 +22,12 @@ def draw_errors(comparison: Comparison) -> Figure:
         axes.axvline(side, color=VERMILLION, linestyle="--", linewidth=1)
     axes.axvline(0, color=BLACK, linewidth=0.8)
     for place, error in enumerate(errors):
-        left = error < 0
-        annotate(
-            axes,
-            f"{error:+.2f} %".replace("-", "−"),
-            (error, place),
-            (-4 if left else 4, 0),
-            ha="right" if left else "left",
-            va="center",
-            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
-        )
+        text = f"{error:+.2f} %".replace("-", "−")
+        right = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center"}
+        annotate(axes, text, (1, place), (32, 0), **right)
     widest = 1.25 * max(limit, *map(abs, errors))
     axes.set(xlim=(-widest, widest), ylim=(-0.7, len(rows) - 0.3), title=comparison.title)
-    axes.set_xlabel(f"simulated against published time, % (dashed: ±{limit:g} %)")
+    axes.set_xlabel(f"error of the simulated time, % of the published time (dashed: ±{limit:g} %)")
     axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
     axes.tick_params(axis="y", length=0)
     rule_lines(axes, "x")

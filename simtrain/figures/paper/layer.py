@@ -1,4 +1,4 @@
-"""Pictures of one layer: what it keeps (Table 2, Figure 7) and how long it takes (Figure 8)."""
+"""Figures of one layer: saved activations (Table 2, Figure 7) and its time (Figure 8)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MIB = 2**20
 
 
 def draw_table2(table: Reproduction) -> Figure:
-    """Bytes that a layer keeps, on a logarithmic scale: a row a strategy, a marker a model."""
+    """Draw saved bytes on a logarithmic scale: a row per strategy, a marker per model."""
     section = table.section("activations")
     figure, axes = new_axes(7.5, 5.2)
     strategies = section.names("strategy")
@@ -51,18 +51,18 @@ def draw_table2(table: Reproduction) -> Figure:
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_yticks(range(len(strategies), 0, -1), [_two_lines(NAMES[name]) for name in strategies])
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("activations memory of a layer on each GPU, MiB (logarithmic)")
-    axes.set_title("Table 2: what one transformer layer keeps for its backward pass")
+    axes.set_xlabel("activations memory of a layer per GPU, MiB (logarithmic)")
+    axes.set_title("Table 2: activations that one transformer layer saves for its backward pass")
     rule_lines(axes, "x")
     legend_below(figure, axes, 5)
     return figure
 
 
 def draw_fig7(shares: Reproduction) -> Figure:
-    """Percentages of the baseline, four techniques a model."""
+    """Draw percentages of the baseline, four techniques per model."""
     section = shares.section("shares")
     fills = {
-        NAMES["sequence"]: Fill(SKY),
+        NAMES["sequence"]: Fill(BLUE),
         NAMES["selective"]: Fill(ORANGE, "//"),
         NAMES["selective+sequence"]: Fill(GREEN, "xx"),
         NAMES["full"]: Fill(GREY, ".."),
@@ -87,9 +87,13 @@ def draw_fig7(shares: Reproduction) -> Figure:
 
 
 def draw_fig8(times: Reproduction) -> Figure:
-    """Forward, backward and recompute, three strategies a model; the overhead above each bar."""
+    """Draw forward, backward and recompute, three strategies per model, with the overhead."""
     section, overheads = times.section("times"), times.section("overheads")
-    fills = {"forward": Fill(SKY), "backward": Fill(BLUE), "recompute": Fill(VERMILLION, "//")}
+    fills = {
+        "forward": Fill(SKY, ".."),
+        "backward": Fill(BLUE),
+        "recompute": Fill(VERMILLION, "//"),
+    }
     strategies = section.names("strategy")
     groups = {
         model: [_bar(section, overheads, model, strategy) for strategy in strategies]
@@ -99,13 +103,13 @@ def draw_fig8(times: Reproduction) -> Figure:
     draw_bars(axes, groups, fills, "baseline and the overhead of the paper's text")
     axes.set_ylim(0, 1.12 * max(bar.height for bars in groups.values() for bar in bars))
     axes.set_ylabel("time of a layer, ms")
-    axes.set_title("Figure 8: one transformer layer, and its overhead over the baseline")
+    axes.set_title("Figure 8: time of one transformer layer, and overhead over the baseline")
     legend_below(figure, axes, 4)
     return figure
 
 
 def _bar(times: Section, overheads: Section, model: str, strategy: str) -> Bar:
-    """A bar of Figure 8, its overhead in its text and the paper's as its mark."""
+    """Build a bar of Figure 8; its diamond is the paper's overhead."""
     parts = {part: 1e3 * times.value(model, strategy, part) for part in times.names("part")}
     text = f"{sum(parts.values()):.1f}"
     if strategy == BASELINE:

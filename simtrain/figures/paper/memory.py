@@ -1,4 +1,4 @@
-"""Pictures of a GPU's memory: Figure 1, Figure 9, and ZeRO's division of model states."""
+"""Figures of memory per GPU: Figure 1, Figure 9, and sharded model states of ZeRO."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from simtrain.figures.style import (
     GREEN,
     ORANGE,
     SKY,
-    SMALL,
     VERMILLION,
     annotate,
     legend_below,
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 
 _FILLS = {
     "parameters, gradients, optimizer states": Fill(BLUE),
-    "the same of the embedding": Fill(SKY, "//"),
-    "activations of the first stage": Fill(ORANGE),
+    "the embedding's parameters, gradients and states": Fill(SKY, "//"),
+    "activations of the first stage": Fill(ORANGE, ".."),
 }
 
 
 def draw_fig1(bars: Reproduction) -> Figure:
-    """Model states and activations, baseline and present work, against the GPU's memory."""
+    """Draw model states and activations, baseline and present work, with the GPU's capacity."""
     states, ends = bars.section("states"), bars.section("embeddings")
     activations, totals = bars.section("activations"), bars.section("totals")
     groups: dict[str, list[Bar]] = {}
@@ -48,21 +47,22 @@ def draw_fig1(bars: Reproduction) -> Figure:
         text = f"{sum(parts.values()):.1f}"
         groups.setdefault(model, []).append(Bar(parts, text, SHORT[strategy], read / GIB))
     figure, axes = new_axes()
-    draw_bars(axes, groups, _FILLS, "the figure, as others read it")
+    draw_bars(axes, groups, _FILLS, "the paper's figure, as read from its bars")
     limit = totals.entries[0].limit
     capacity = (limit.lowest if limit else 0) / GIB
     axes.axhline(capacity, color=VERMILLION, linestyle="--", label=f"A100: {capacity:g} GiB")
-    axes.set_ylabel("memory of a GPU, GiB")
+    axes.set_ylabel("memory per GPU, GiB")
     axes.set_title("Figure 1: model states and activations of each model")
     legend_below(figure, axes, 3)
     return figure
 
 
 def draw_fig9(curves: Reproduction) -> Figure:
-    """Activations by stage under both layouts, outputs kept and deallocated."""
+    """Draw activations per stage under both layouts, with outputs kept and deallocated."""
     section = curves.section("curves")
     figure = new_figure(7.5, 3.6)
-    panels = figure.subplots(1, 2)
+    panels = figure.subplots(1, 2, sharey=True)
+    top = max(entry.simulated for entry in section.entries) / GIB
     stages = [int(stage) for stage in section.names("stage")]
     for axes, layout in zip(panels, (WHOLE, SPLIT), strict=True):
         for outputs, colour, marker in ((KEPT, VERMILLION, "s"), (DEALLOCATED, BLUE, "o")):
@@ -70,17 +70,9 @@ def draw_fig9(curves: Reproduction) -> Figure:
             label = f"outputs {outputs}"
             axes.plot(stages, held, marker, ls="-", color=colour, ms=3, lw=1, label=label)
         first = [section.value(layout, outputs, "0") / GIB for outputs in (KEPT, DEALLOCATED)]
-        axes.text(
-            0.97,
-            0.95,
-            f"stage 0: {first[0]:.2f} and {first[1]:.2f} GiB,\n{first[0] - first[1]:.2f} GiB saved",
-            transform=axes.transAxes,
-            ha="right",
-            va="top",
-            fontsize=SMALL + 1,
-        )
-        axes.set(ylim=(0, 1.1 * first[0]), xlabel="pipeline stage")
-        axes.set_title(layout, fontsize=9)
+        saved = f"{first[0]:.2f} and {first[1]:.2f} GiB, {first[0] - first[1]:.2f} GiB saved"
+        axes.set(ylim=(0, 1.05 * top), xlabel="pipeline stage")
+        axes.set_title(f"{layout}\nstage 0: {saved}", fontsize=9)
         rule_lines(axes)
     panels[0].set_ylabel("activations memory, GiB")
     figure.suptitle("Figure 9: activations memory of the 530B model by stage", fontsize=10)
@@ -89,7 +81,7 @@ def draw_fig9(curves: Reproduction) -> Figure:
 
 
 def draw_zero(example: Reproduction) -> Figure:
-    """Bytes of model states on each GPU, by stage and number of replicas."""
+    """Draw model states per GPU by ZeRO stage and number of replicas."""
     section = example.section("divided")
     figure, axes = new_axes(7.5, 4.0)
     styles = {
@@ -104,14 +96,14 @@ def draw_zero(example: Reproduction) -> Figure:
         held = [entry.simulated / 1e9 for entry in entries]
         axes.plot(replicas, held, marker, ls="-", color=colour, ms=5, lw=1.2, label=label)
         annotate(axes, f"{held[-1]:.2f}", (replicas[-1], held[-1]), (0, 6))
-    axes.axhline(SMALL_GPU_GB, color=VERMILLION, ls="--", label=f"a GPU of {SMALL_GPU_GB} GB")
+    axes.axhline(SMALL_GPU_GB, color=VERMILLION, ls="--", label=f"GPU with {SMALL_GPU_GB} GB")
     paper = example.section("parts").entry(ALL_STATES).paper or 0
-    axes.plot(1, paper / 1e9, "D", ms=6, mfc="white", mec=BLACK, label="the text's 24 GB")
+    axes.plot(1, paper / 1e9, "D", ms=6, mfc="white", mec=BLACK, label="24 GB in the paper's text")
     axes.set_xscale("log", base=2)
     replicas = [int(number) for number in section.names("replicas")]
     axes.set_xticks(replicas, [str(number) for number in replicas])
-    axes.set(ylim=(0, 35), xlabel="replicas", ylabel="model states of a GPU, GB")
-    axes.set_title("ZeRO: model states of GPT-2 1.5B, 16 bytes a parameter")
+    axes.set(ylim=(0, 35), xlabel="replicas", ylabel="model states per GPU, GB")
+    axes.set_title("ZeRO: model states of GPT-2 1.5B, 16 bytes per parameter")
     rule_lines(axes, "both")
     legend_below(figure, axes, 3)
     return figure

@@ -1,4 +1,4 @@
-"""What pictures call the strategies."""
+"""Names of the strategies in figures."""
 
 from simtrain.paper.layer_work import ALONE
 from simtrain.paper.models import BASELINE, PRESENT

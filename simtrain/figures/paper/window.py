@@ -1,25 +1,26 @@
-"""Appendix C: which microbatches of which stage keep everything, over time (its Figure 10)."""
+"""Appendix C: microbatches that save everything, by stage and time (the paper's Figure 10)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simtrain.figures.style import BLACK, GREEN, ORANGE, SKY, SMALL, YELLOW, new_axes
+from simtrain.figures.style import BLACK, GREEN, ORANGE, SKY, SMALL, YELLOW, legend_of, new_axes
 from simtrain.paper.kept_microbatches import AppendixC
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FILLS = {
-    ("F", False): (SKY, "", "forward, keeps its input only"),
-    ("F", True): (GREEN, "//", "forward, keeps everything"),
+    ("F", False): (SKY, "", "forward, saves its input only"),
+    ("F", True): (GREEN, "//", "forward, saves everything"),
     ("B", False): (ORANGE, "", "recompute and backward"),
     ("B", True): (YELLOW, "//", "backward without recompute"),
 }
 
 
 def draw_window(appendix: AppendixC) -> Figure:
-    """The timeline of the example, a row a stage, microbatches numbered from 1."""
+    """Draw the example's timeline, a row per stage; microbatches are numbered from 1."""
+    from matplotlib.artist import Artist
     from matplotlib.patches import Patch
 
     figure, axes = new_axes(7.5, 2.9)
@@ -40,12 +41,12 @@ def draw_window(appendix: AppendixC) -> Figure:
     axes.set_yticks(stages, [f"stage {stage}" for stage in stages])
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
-    axes.set_xlim(0, 1e3 * max(one.end_s for one in appendix.example))
+    axes.set_xlim(0, 1.01e3 * max(one.end_s for one in appendix.example))
     axes.set_xlabel("time, ms (microbatches are numbered from 1)")
-    axes.set_title("Appendix C: one of each stage's outstanding microbatches keeps everything")
-    handles = [
+    axes.set_title("Appendix C: one outstanding microbatch per stage saves everything")
+    handles: list[Artist] = [
         Patch(facecolor=colour, hatch=hatch, edgecolor=BLACK, label=label)
         for colour, hatch, label in _FILLS.values()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    legend_of(figure, handles, columns=2)
     return figure

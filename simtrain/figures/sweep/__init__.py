@@ -1,4 +1,4 @@
-"""Figures of a sweep's results: heat maps, the front of time against memory, scaling curves."""
+"""Figures of a sweep's results: heat map, Pareto front of time and memory, scaling curves."""
 
 from simtrain.figures.sweep.draw import Plots, write_plots
 from simtrain.figures.sweep.results import Results, load_results

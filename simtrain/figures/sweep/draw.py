@@ -1,4 +1,4 @@
-"""Draws what there is to draw of a sweep, and says what there is not."""
+"""Draw all figures of a sweep."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simtrain.figures.style import write_figure
+from simtrain.figures.style import footer, write_figure
 from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
 from simtrain.figures.sweep.pareto import Pareto, draw_pareto, pareto
 from simtrain.figures.sweep.results import Results, check_name
@@ -15,14 +15,14 @@ from simtrain.figures.sweep.scaling import Scaling, draw_scaling, scaling
 _WHY_NOT = {
     "heat_map": "fewer than two axes vary",
     "pareto": "peak_bytes, iteration_time_s, tokens_per_s or num_gpus was not reported",
-    "scaling": "everything that ran has as many GPUs, or their number was not reported",
+    "scaling": "all points use the same number of GPUs, or it was not reported",
 }
 _DEFAULTS = ("tokens_per_s", "mfu", "iteration_time_s")
 
 
 @dataclass(frozen=True, slots=True)
 class Plots:
-    """The pictures that were written, what they show, and why others were not."""
+    """The files that were written, the figures' data, and why others were left out."""
 
     files: tuple[Path, ...]
     value: str
@@ -51,23 +51,32 @@ def write_plots(
     x: str | None = None,
     y: str | None = None,
 ) -> Plots:
-    """Write `heat_map`, `pareto` and `scaling` into a folder, PNG and SVG, where there is one.
+    """Write `heat_map`, `pareto` and `scaling` as PNG and SVG, if the results have their data.
+
+    Args:
+        results: the sweep's results.
+        folder: an existing folder.
+        value: the heat map's column; by default the sweep's objective.
+        x: the heat map's horizontal axis.
+        y: the heat map's vertical axis.
 
     Raises:
-        InputError: a column or an axis that the results do not have, a folder that cannot be
-            written to.
+        InputError: the results do not have the column or axis, or the folder cannot be written to.
     """
-    column = next((name for name in (*_DEFAULTS, *results.judged) if results.has(name)), "")
+    header = results.header
+    wanted = header.objective or "", *_DEFAULTS, *results.judged
+    column = next((name for name in wanted if name in results.judged), "")
     column = column if value is None else value
     check_name(results, column, results.judged, "--value")
     heat, front, curves = heat_map(results, column, x, y), pareto(results), scaling(results)
+    origin = footer(f"sweep {header.name}", header.profiles, header.version)
     files: list[Path] = []
     if heat:
-        files += write_figure(lambda: draw_heat_map(heat), folder / "heat_map")
+        files += write_figure(lambda: draw_heat_map(heat), folder / "heat_map", origin)
     if front:
-        files += write_figure(lambda: draw_pareto(front), folder / "pareto")
+        files += write_figure(lambda: draw_pareto(front), folder / "pareto", origin)
     if curves:
-        files += write_figure(lambda: draw_scaling(curves), folder / "scaling")
+        files += write_figure(lambda: draw_scaling(curves), folder / "scaling", origin)
     pictures = {"heat_map": heat, "pareto": front, "scaling": curves}
     left_out = {name: _WHY_NOT[name] for name, picture in pictures.items() if picture is None}
     return Plots(tuple(files), column, front, curves, left_out)

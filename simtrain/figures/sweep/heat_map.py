@@ -1,13 +1,15 @@
-"""A heat map: the best over everything else, for each combination of two axes."""
+"""Heat map: the best result at each combination of two axes, and the choice that gives it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from simtrain.figures import style
-from simtrain.figures.sweep.panels import panels_of
+from simtrain.figures.labels import wrap
+from simtrain.figures.sweep.cells import draw_cells, label_height_in, wrapped
+from simtrain.figures.sweep.panels import COLUMNS, panels_of
 from simtrain.figures.sweep.quantities import label_of, shown, title_of
 from simtrain.figures.sweep.results import (
     DOES_NOT_FIT,
@@ -21,15 +23,14 @@ from simtrain.figures.sweep.results import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_WORDS = 160
-"""Cells of a panel up to which each is written into."""
-_ROW_IN, _PANEL_IN = 0.32, 1.0
+Place = tuple[Cell, Cell]
+ILLEGAL, TOO_BIG = "illegal", "too big"
+_MOST_RULES, _NOTE_CHARACTERS = 4, 125
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HeatMap:
     """Two axes of a sweep and the column that is compared."""
 
@@ -38,32 +39,61 @@ class HeatMap:
     y: str
     value: str
 
-    def cells(self, panel: Cell) -> dict[tuple[Cell, Cell], float]:
-        """The best of a panel at each (x, y) where something ran."""
+    @cached_property
+    def folded(self) -> list[str]:
+        """The other axes that vary freely: each cell has the best over them."""
+        taken, found = [self.x, self.y], []
+        for name in self.results.varying():
+            if name not in taken:
+                before = self.results.combinations(*taken)
+                if self.results.combinations(*taken, name) > before:
+                    found.append(name)
+                    taken.append(name)
+        return found
+
+    def cells(self, panel: Cell) -> dict[Place, float]:
+        """The best value of a panel at each (x, y) with a point that ran."""
         rows = self.results.of_panel(panel, self.results.ran)
         return {(x, y): value for (x, y), value in best(rows, [self.x, self.y], self.value).items()}
 
-    def reasons(self, panel: Cell) -> dict[tuple[Cell, Cell], str]:
-        """Why nothing ran at an (x, y): too big for memory, or else the first rule broken."""
+    def winners(self, panel: Cell) -> dict[Place, dict[str, Cell]]:
+        """Values of the folded axes at the best point of each (x, y)."""
+        order = "descending" if self.value in LARGER_IS_BETTER else "ascending"
+        rows = self.results.of_panel(panel, self.results.ran)
+        rows = rows.sort_by([(self.value, order), ("index", "ascending")])
+        grouped = rows.group_by([self.x, self.y], use_threads=False)
+        first = grouped.aggregate([(name, "first") for name in self.folded])
+        return {
+            (row[self.x], row[self.y]): {name: row[f"{name}_first"] for name in self.folded}
+            for row in first.to_pylist()
+        }
+
+    def reasons(self, panel: Cell) -> dict[Place, str]:
+        """Why no point ran at an (x, y): too big for memory, or else illegal."""
         rows = self.results.of_panel(panel, self.results.table)
-        found = rows.group_by([self.x, self.y, "status"]).aggregate([("rule", "min")])
-        words: dict[tuple[Cell, Cell], str] = {}
+        found = rows.group_by([self.x, self.y, "status"]).aggregate([])
+        words: dict[Place, str] = {}
         for row in found.to_pylist():
             place = row[self.x], row[self.y]
-            if row["status"] == DOES_NOT_FIT:
-                words[place] = "too big"
-            elif place not in words:
-                words[place] = row["rule_min"] or ""
+            if row["status"] == DOES_NOT_FIT or place not in words:
+                words[place] = TOO_BIG if row["status"] == DOES_NOT_FIT else ILLEGAL
         return words
+
+    def rules(self) -> list[str]:
+        """Codes of the rules that illegal points break."""
+        return sorted({rule for rule in self.results.table["rule"].unique().to_pylist() if rule})
 
 
 def heat_map(results: Results, value: str, x: str | None, y: str | None) -> HeatMap | None:
-    """The heat map of two axes; those not named are the axes that change the best most.
+    """Choose the axes of a heat map.
 
-    None where fewer than two axes vary.
+    An axis with named values comes first, because the sweep defines it for its question. Then come
+    the axes that change the best result most. An axis that the first one determines is not chosen.
+
+    Returns None if fewer than two axes vary.
 
     Raises:
-        InputError: E864, an axis that the results do not have, or that does not vary.
+        InputError: E864, an axis does not exist or does not vary.
     """
     names = results.varying()
     if x is not None:
@@ -71,87 +101,144 @@ def heat_map(results: Results, value: str, x: str | None, y: str | None) -> Heat
     if y is not None:
         check_name(results, y, [name for name in names if name != x], "--y")
     others = [name for name in names if name not in (x, y)]
-    others.sort(key=lambda name: -effect(results, name, value))
+    named = results.header.named_axes
+    others.sort(key=lambda name: (name not in named, -effect(results, name, value)))
     wanted = [name for name in (x, y) if name is not None]
-    chosen = [*wanted, *others][:2]
+    chosen = wanted or others[:1]
+    others = [name for name in others if name not in chosen]
+    others.sort(key=lambda name: _is_determined(results, chosen, name))
+    chosen = [*chosen, *others][:2]
     if len(chosen) < 2:
         return None
     if x is None and y is None:
-        # The longer axis lies down, where there is more room.
-        chosen.sort(key=lambda name: -len(results.values(name)))
+        # The axis with more values is horizontal, unless its labels take more room there.
+        columns = min(len(results.panels), COLUMNS)
+        first, second = (results.values(name) for name in chosen)
+        heights = {
+            chosen[0]: label_height_in((first, second), columns),
+            chosen[1]: label_height_in((second, first), columns),
+        }
+        chosen.sort(key=lambda name: (heights[name], -len(results.values(name))))
     across, up = (chosen[1], chosen[0]) if x is None and y is not None else chosen
     return HeatMap(results, across, up, value)
 
 
+def _is_determined(results: Results, chosen: Sequence[str], name: str) -> bool:
+    """Whether the chosen axis fixes the value of this one, or the other way round."""
+    most = max(len(results.values(axis)) for axis in (*chosen, name))
+    return len(chosen) == 1 and results.combinations(*chosen, name) <= most
+
+
 def draw_heat_map(picture: HeatMap) -> Figure:
-    """Colours are shares of the best of the panel."""
+    """Draw all panels; a colour is the share of the panel's best result."""
     results = picture.results
-    rows = len(results.values(picture.y))
-    figure, all_axes = panels_of(results, _PANEL_IN + _ROW_IN * rows)
-    shares = {panel: _shares(picture, panel) for panel in results.panels}
+    values = {panel: picture.cells(panel) for panel in results.panels}
+    shares = {panel: _shares(picture.value, cells) for panel, cells in values.items()}
+    reasons = {panel: picture.reasons(panel) for panel in results.panels}
     least = min(share for one in shares.values() for share in one.values())
+    choices, described = _choices(picture)
+    across, up = results.values(picture.x), results.values(picture.y)
+    columns = min(len(results.panels), COLUMNS)
+    notes = "\n".join([*_fold_notes(described), *_reason_notes(picture, values, reasons)])
+    row_in = 0.45 if choices else 0.32
+    height_in = 0.8 + row_in * len(up) + label_height_in((across, up), columns)
+    figure, all_axes = panels_of(results, height_in, notes)
     image: Any = None
     for axes, panel in zip(all_axes, results.panels, strict=True):
-        image = _draw_panel(axes, picture, panel, shares[panel], min(least, 0.99))
-    figure.suptitle(f"{title_of(picture.value)}, best over everything else", fontsize=10)
-    figure.colorbar(image, ax=list(all_axes), label="share of the best", shrink=0.9, aspect=30)
+        texts = {
+            place: (shown(picture.value, value), choices.get((panel, *place), ""))
+            for place, value in values[panel].items()
+        }
+        texts |= {
+            place: (reason, "") for place, reason in reasons[panel].items() if place not in texts
+        }
+        image = draw_cells(axes, (across, up), shares[panel], texts, min(least, 0.99), columns)
+        axes.set(xlabel=label_of(picture.x), ylabel=label_of(picture.y))
+        axes.set_title(short_words(panel), fontsize=9)
+    better = "higher" if picture.value in LARGER_IS_BETTER else "lower"
+    title = f"{results.name}: {title_of(picture.value)} ({better} is better)"
+    figure.suptitle(title, fontsize=10)
+    figure.colorbar(
+        image, ax=list(all_axes), label="share of the panel's best", shrink=0.9, aspect=30
+    )
     return figure
 
 
-def _shares(picture: HeatMap, panel: Cell) -> dict[tuple[Cell, Cell], float]:
-    """How near to the best of the panel each cell is: 1 is the best."""
-    cells = picture.cells(panel)
+def _shares(value: str, cells: Mapping[Place, float]) -> dict[Place, float]:
+    """Ratio of each cell to the best cell of the panel, at most 1."""
     if not cells:
         return {}
-    if picture.value in LARGER_IS_BETTER:
+    if value in LARGER_IS_BETTER:
         top = max(cells.values())
-        return {place: value / top for place, value in cells.items()}
+        return {place: one / top for place, one in cells.items()}
     top = min(cells.values())
-    return {place: top / value if value else 1.0 for place, value in cells.items()}
+    return {place: top / one if one else 1.0 for place, one in cells.items()}
 
 
-def _draw_panel(
-    axes: Axes,
+def _choices(picture: HeatMap) -> tuple[dict[tuple[Cell, Cell, Cell], str], dict[str, str]]:
+    """Name what won each cell.
+
+    Returns the text by (panel, x, y), and for each folded axis how the note describes it: the axes
+    that always have the same value are in the note instead of the cells.
+    """
+    winners = {panel: picture.winners(panel) for panel in picture.results.panels}
+    chosen = {(panel, *at): one for panel, cells in winners.items() for at, one in cells.items()}
+    values = {name: {short_words(one[name]) for one in chosen.values()} for name in picture.folded}
+    described = {
+        name: f"always {next(iter(found))}" if len(found) == 1 else "value not shown"
+        for name, found in values.items()
+    }
+    differing = [name for name, found in values.items() if len(found) > 1]
+    axes = picture.results.values(picture.x), picture.results.values(picture.y)
+    columns = min(len(picture.results.panels), COLUMNS)
+    while differing:
+        details = [
+            ", ".join(_choice(name, one[name]) for name in differing) for one in chosen.values()
+        ]
+        if lines := wrapped(details, axes, columns):
+            described |= dict.fromkeys(differing, "named")
+            return dict(zip(chosen, lines, strict=True)), described
+        differing.pop()
+    return {}, described
+
+
+def _choice(axis: str, value: Cell) -> str:
+    words = short_words(value)
+    if isinstance(value, str):
+        return words
+    return f"{axis.rpartition('.')[2].replace('_', ' ')} {words}"
+
+
+def _fold_notes(described: Mapping[str, str]) -> list[str]:
+    """Describe the axes over which each cell has the best result."""
+    if not described:
+        return []
+    axes = ", ".join(f"{name} ({how})" for name, how in described.items())
+    return wrap(f"Each cell has the best over {axes}.", _NOTE_CHARACTERS).splitlines()
+
+
+def _reason_notes(
     picture: HeatMap,
-    panel: Cell,
-    shares: Mapping[tuple[Cell, Cell], float],
-    least: float,
-) -> Any:
-    across, up = picture.results.values(picture.x), picture.results.values(picture.y)
-    grid = [[shares.get((x, y), float("nan")) for x in across] for y in up]
-    image = axes.imshow(grid, cmap="cividis", vmin=least, vmax=1, aspect="auto", origin="lower")
-    _label(axes, picture, across, up)
-    axes.set_title(short_words(panel), fontsize=9)
-    if len(across) * len(up) <= _MOST_WORDS:
-        _write(axes, picture, panel, shares, (least + 1) / 2)
-    return image
-
-
-def _label(axes: Axes, picture: HeatMap, across: Sequence[Cell], up: Sequence[Cell]) -> None:
-    axes.set_xticks(range(len(across)), [short_words(value) for value in across])
-    axes.set_yticks(range(len(up)), [short_words(value) for value in up])
-    axes.tick_params(length=0, labelsize=8)
-    axes.set(xlabel=label_of(picture.x), ylabel=label_of(picture.y))
-    axes.spines[:].set_visible(False)
-
-
-def _write(
-    axes: Axes,
-    picture: HeatMap,
-    panel: Cell,
-    shares: Mapping[tuple[Cell, Cell], float],
-    middle: float,
-) -> None:
-    """The value into each cell, or why there is none."""
-    cells, reasons = picture.cells(panel), picture.reasons(panel)
-    across, up = picture.results.values(picture.x), picture.results.values(picture.y)
-    for column, x in enumerate(across):
-        for row, y in enumerate(up):
-            if (place := (x, y)) in cells:
-                words = shown(picture.value, cells[place])
-                colour = "black" if shares[place] > middle else "white"
-            else:
-                words, colour = reasons.get(place, ""), "#666666"
-            weight = "bold" if shares.get(place) == 1 else "normal"
-            text = axes.text(column, row, words, color=colour, fontsize=style.SMALL, weight=weight)
-            text.set(ha="center", va="center")
+    values: Mapping[Cell, Mapping[Place, float]],
+    reasons: Mapping[Cell, Mapping[Place, str]],
+) -> list[str]:
+    """Explain the words in cells without a value, and empty cells."""
+    results = picture.results
+    words = {
+        reason
+        for panel in results.panels
+        for place, reason in reasons[panel].items()
+        if place not in values[panel]
+    }
+    found = []
+    if ILLEGAL in words:
+        rules = picture.rules()
+        codes = ", ".join(rules[:_MOST_RULES]) + (", …" if len(rules) > _MOST_RULES else "")
+        broken = f"breaks {'rule' if len(rules) == 1 else 'rules'} {codes}" if codes else "illegal"
+        found.append(f"{ILLEGAL}: {broken} (simtrain explain CODE)")
+    if TOO_BIG in words:
+        found.append(f"{TOO_BIG}: does not fit in the GPU's memory")
+    size = len(results.values(picture.x)) * len(results.values(picture.y))
+    if any(len(reasons[panel]) < size for panel in results.panels):
+        found.append("empty: not in the sweep")
+    return ["; ".join(found)] if found else []

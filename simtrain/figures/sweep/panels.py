@@ -1,4 +1,4 @@
-"""A picture with several panels."""
+"""Figures with several panels."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLUMNS = 2
+COLUMNS = 2
+"""Most panels side by side."""
 
 
-def panels_of(results: Results, height_in: float) -> tuple[Figure, Sequence[Axes]]:
-    """An empty picture with axes for each panel, two beside each other, each `height_in` high."""
+def panels_of(results: Results, height_in: float, notes: str = "") -> tuple[Figure, Sequence[Axes]]:
+    """Create a figure with an axes per panel, at most two side by side.
+
+    Args:
+        results: the sweep's results.
+        height_in: height of a panel in inches.
+        notes: lines of small text below the panels.
+    """
     count = len(results.panels)
-    columns = min(count, _COLUMNS)
+    columns = min(count, COLUMNS)
     rows = -(-count // columns)
-    figure = style.new_figure(7.5, 0.5 + rows * max(height_in, 2.0))
+    figure = style.new_figure(7.5, 0.5 + rows * max(height_in, 2.0), notes)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for unused in axes[count:]:
         unused.remove()

@@ -1,4 +1,4 @@
-"""The results of a sweep as they lie in its folder, and questions that pictures ask of them."""
+"""Results of a sweep, read from its folder, and the values that figures need."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.figures.sweep.header import SweepHeader, read_header
 from simtrain.strict_yaml import as_scalar
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ Cell = str | int | float | bool | None
 OK, DOES_NOT_FIT = "ok", "does_not_fit"
 MODELS_AXIS = "base"
 LARGER_IS_BETTER = frozenset({"tokens_per_s", "mfu", "hfu"})
-# What a sweep writes; not the copies that people and programs put beside it.
+# Files that a sweep writes; copies under other names are ignored.
 _PART = re.compile(r"part-[0-9]{6,}\.parquet")
 _LONGEST_WORDS = 32
 _NEVER_JUDGED = frozenset({"num_gpus", "capacity_bytes"})
@@ -27,31 +28,41 @@ _NEVER_JUDGED = frozenset({"num_gpus", "capacity_bytes"})
 
 @dataclass(frozen=True)
 class Results:
-    """A sweep's rows; its axes are the columns between `index` and `status`.
+    """Rows of a sweep; its axes are the columns between `index` and `status`.
 
-    Each value of `panel_axis` is drawn by itself: the figures of different models say nothing of
-    each other.
+    Args:
+        folder: the sweep's results folder.
+        table: all rows.
+        header: the sweep's name, objective and profiles.
+        panel_axis: each value of this axis has a panel, because different models are not
+            comparable.
     """
 
     folder: Path
     table: pyarrow.Table
+    header: SweepHeader
     panel_axis: str | None = None
 
     @property
+    def name(self) -> str:
+        """The sweep's name."""
+        return self.header.name
+
+    @property
     def axes(self) -> tuple[str, ...]:
-        """The names of the axes, in the file's order."""
+        """Names of the axes in the sweep file's order."""
         names = self.table.column_names
         return tuple(names[names.index("index") + 1 : names.index("status")])
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """The reported columns of which more, or less, is better."""
+        """Reported columns that can be compared: more, or less, is better."""
         names = self.table.column_names
         return tuple(name for name in names[names.index("rule") + 1 :] if name not in _NEVER_JUDGED)
 
     @cached_property
     def ran(self) -> pyarrow.Table:
-        """The rows of what was legal and fitted."""
+        """Rows of the points that are legal and fit in memory."""
         import pyarrow.compute
 
         return self.table.filter(pyarrow.compute.equal(self.table["status"], OK))
@@ -61,7 +72,7 @@ class Results:
         return set(names) <= set(self.table.column_names)
 
     def values(self, axis: str) -> list[Cell]:
-        """The values of an axis: null, then numbers from the least on; words as in the grid."""
+        """Values of an axis: null first, numbers ascending, text in the grid's order."""
         first = self.table.group_by(axis).aggregate([("index", "min")]).to_pylist()
         ordered = sorted(first, key=lambda row: row["index_min"])
         found = [row[axis] for row in ordered]
@@ -71,11 +82,11 @@ class Results:
 
     @property
     def panels(self) -> list[Cell]:
-        """What is drawn by itself, or one empty name."""
+        """Values that have a panel each; one empty name if there is a single panel."""
         return self.values(self.panel_axis) if self.panel_axis else [""]
 
     def of_panel(self, panel: Cell, rows: pyarrow.Table) -> pyarrow.Table:
-        """Those of the rows that belong to one panel."""
+        """Select the rows of one panel."""
         import pyarrow.compute
 
         if self.panel_axis is None:
@@ -86,37 +97,45 @@ class Results:
         return rows.filter(pyarrow.compute.equal(column, panel))
 
     def varying(self) -> list[str]:
-        """The axes that have several values and are not the panels, in the file's order."""
+        """Axes with several values, without the panels' axis, in the sweep file's order."""
         names = (name for name in self.axes if name != self.panel_axis)
         return [name for name in names if len(self.values(name)) > 1]
 
+    def combinations(self, *axes: str) -> int:
+        """Number of combinations of these axes' values that the sweep has."""
+        return int(self.table.group_by(list(axes)).aggregate([]).num_rows)
+
 
 def best(rows: pyarrow.Table, by: list[str], value: str) -> dict[tuple[Cell, ...], float]:
-    """The best of a column for each combination of `by` that has one."""
+    """Best value of a column for each combination of the axes `by` that ran."""
     how = "max" if value in LARGER_IS_BETTER else "min"
     found = rows.group_by(by).aggregate([(value, how)]).to_pylist()
     return {tuple(row[name] for name in by): row[f"{value}_{how}"] for row in found}
 
 
 def effect(results: Results, axis: str, value: str) -> float:
-    """How many times better the best at one value of an axis is than that at another, at most."""
+    """Largest ratio between the best results at two values of an axis."""
     ran = results.ran
     of_panels = (best(results.of_panel(panel, ran), [axis], value) for panel in results.panels)
     return max(_ratio(list(found.values())) for found in of_panels if found)
 
 
 def _ratio(values: list[float]) -> float:
-    """The largest over the smallest; nothing is infinitely less than something."""
+    """Ratio of the largest to the smallest; infinite if only the smallest is zero."""
     least, most = min(values), max(values)
     return 1.0 if least == most else most / least if least > 0 else float("inf")
 
 
 def load_results(folder: Path, panels: str | None = None) -> Results:
-    """The results of a sweep, also while it runs; `panels` is an axis, by default the models'.
+    """Load the results of a finished or running sweep.
+
+    Args:
+        folder: the sweep's results folder.
+        panels: the axis whose values have a panel each; by default the base scenarios'.
 
     Raises:
-        InputError: E861 there are none, E862 a part cannot be read, E863 none of the points ran,
-            E864 there is no such axis.
+        InputError: E861 the folder has no results, E862 a part cannot be read, E863 no point ran,
+            E864 the axis does not exist.
     """
     import pyarrow
 
@@ -127,18 +146,18 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
             "E861",
             "there are no results of a sweep here",
             Location(str(folder)),
-            "they are Parquet files in its folder parts",
-            "give the folder that `simtrain sweep FILE --out FOLDER` wrote to",
+            "a results folder has Parquet files in its folder parts",
+            "name the folder that `simtrain sweep FILE --out FOLDER` wrote to",
         )
         raise InputError([problem])
-    results = Results(folder, pyarrow.concat_tables(_read_alike(files)))
+    results = Results(folder, pyarrow.concat_tables(_read_alike(files)), read_header(folder))
     if results.ran.num_rows == 0:
         problem = Problem(
             "E863",
             "no point of this sweep ran, so there is nothing to draw",
             Location(str(folder)),
-            f"of {results.table.num_rows} points each is illegal or does not fit in memory",
-            "give the axes values that are legal and fit; the column rule says what was broken",
+            f"each of its {results.table.num_rows} points is illegal or does not fit in memory",
+            "choose axis values that are legal and fit; the column rule names the broken rules",
         )
         raise InputError([problem])
     if panels is not None:
@@ -149,13 +168,13 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
 
 
 def _read_alike(files: Sequence[Path]) -> Iterator[pyarrow.Table]:
-    """The parts; one with other columns than the first is another sweep's."""
+    """Read the parts; a part with other columns than the first belongs to another sweep."""
     import pyarrow.parquet
 
     schema: pyarrow.Schema | None = None
     for file in files:
         try:
-            # As a file of its own: folders named a=b around it would become columns.
+            # Read as a single file, because parent folders named a=b would become columns.
             table = pyarrow.parquet.ParquetFile(file).read().replace_schema_metadata(None)
         except (pyarrow.ArrowException, OSError) as error:
             raise InputError([_bad_part(file, str(error))]) from error
@@ -163,20 +182,20 @@ def _read_alike(files: Sequence[Path]) -> Iterator[pyarrow.Table]:
             raise InputError([_bad_part(file, "it lacks the columns index, status or rule")])
         schema = table.schema if schema is None else schema
         if table.schema != schema:
-            raise InputError([_bad_part(file, f"its columns are not those of {files[0].name}")])
+            raise InputError([_bad_part(file, f"its columns differ from those of {files[0].name}")])
         yield table
 
 
 def _bad_part(file: Path, reason: str) -> Problem:
-    fix = "run the sweep again with the same folder: it does such a part again"
+    fix = "run the sweep again with the same folder to compute this part again"
     return Problem("E862", "this part cannot be read", Location(str(file)), reason, fix)
 
 
 def check_name(results: Results, name: str, known: Iterable[str], option: str) -> None:
-    """Refuse a name that the results do not have.
+    """Check that a name given for an option can be drawn.
 
     Raises:
-        InputError: E864, with the nearest that they have.
+        InputError: E864, with the nearest name that can be drawn.
     """
     names = list(known)
     if name in names:
@@ -184,15 +203,15 @@ def check_name(results: Results, name: str, known: Iterable[str], option: str) -
     fix = f"{did_you_mean(name, names)}There are: {', '.join(names)}"
     message = f'{option}: the results have no "{name}" that could be drawn'
     if not names and option == "--value":
-        message = "nothing was reported of which more, or less, is better"
+        message = "no column that can be compared was reported"
         fix = "sweep with `report: [mfu, iteration_time_s]`, or without report, into another folder"
     elif not names:
-        message = "no axis varies that could be drawn"
+        message = "no axis has several values"
         fix = "give an axis of the sweep several values"
     raise InputError([Problem("E864", message, Location(str(results.folder)), fix=fix)])
 
 
 def short_words(value: Any) -> str:
-    """What of a value can be written beside a picture."""
+    """Write a value on one line, cut to a length that fits a figure."""
     words = " ".join(as_scalar(value).split())
     return words if len(words) <= _LONGEST_WORDS else f"{words[: _LONGEST_WORDS - 1]}…"

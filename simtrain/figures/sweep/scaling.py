@@ -1,23 +1,39 @@
-"""Scaling curves: the best throughput with so many GPUs, and what it would be if it were ideal."""
+"""Scaling curves: the best throughput at each number of GPUs, compared with linear scaling."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from simtrain.figures import style
+from simtrain.figures.labels import logarithmic, separate
 from simtrain.figures.sweep.results import Cell, Results, best, short_words
 from simtrain.strict_yaml import as_scalar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+
+_CURVES = (
+    (style.BLUE, "o"),
+    (style.VERMILLION, "s"),
+    (style.GREEN, "^"),
+    (style.PURPLE, "D"),
+    (style.ORANGE, "v"),
+    (style.SKY, "P"),
+)
+_AXIS_POINTS, _DIGIT_POINTS = 440, 7
+"""Width of the horizontal axis and of a digit of its labels, in points; both are estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """For each panel the best tokens per second by number of GPUs, ascending."""
+    """The best tokens per second by number of GPUs, in ascending order, for each panel."""
 
+    results: Results
     curves: dict[Cell, dict[int, float]]
 
     def to_json(self) -> dict[str, Any]:
@@ -29,14 +45,17 @@ class Scaling:
 
     @staticmethod
     def efficiency(curve: dict[int, float]) -> dict[int, float]:
-        """Throughput against that of the fewest GPUs times how many more there are."""
+        """Throughput as a share of linear scaling from the smallest number of GPUs."""
         fewest = next(iter(curve))
         alone = curve[fewest] / fewest
         return {count: rate / (alone * count) for count, rate in curve.items()}
 
 
 def scaling(results: Results) -> Scaling | None:
-    """The curves; None where all of a panel's points have as many GPUs, or none were reported."""
+    """Build the curves.
+
+    Returns None if every panel has only one number of GPUs, or if it was not reported.
+    """
     if not results.has("num_gpus", "tokens_per_s"):
         return None
     ran = results.ran
@@ -47,34 +66,60 @@ def scaling(results: Results) -> Scaling | None:
         curve = dict(counts)
         if len(curve) > 1:
             curves[panel] = curve
-    return Scaling(curves) if curves else None
+    return Scaling(results, curves) if curves else None
 
 
 def draw_scaling(picture: Scaling) -> Figure:
-    """All panels in one picture, both axes logarithmic; percentages are of the ideal line."""
+    """Draw all panels in one axes, log-log; percentages are efficiencies."""
     figure, axes = style.new_axes(7.5, 4.6)
-    colours = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
-    for at, (panel, curve) in enumerate(picture.curves.items()):
-        _draw_curve(axes, short_words(panel), curve, colours[at % 6])
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    style.plain_numbers(axes.yaxis)
-    counts = sorted({count for curve in picture.curves.values() for count in curve})
-    axes.set_xticks(counts, [f"{count:,}" for count in counts], minor=False)
+    curves = picture.curves
+    efficiencies: list[Annotation] = []
+    for at, (panel, curve) in enumerate(curves.items()):
+        efficiencies += _draw_curve(axes, short_words(panel), curve, *_CURVES[at % len(_CURVES)])
+    counts = sorted({count for curve in curves.values() for count in curve})
+    ideals = [rate for curve in curves.values() for rate in _ideal(curve)]
+    logarithmic(axes.yaxis, [*ideals, *(rate for one in curves.values() for rate in one.values())])
+    logarithmic(axes.xaxis, counts)
+    if _has_room(counts):
+        axes.set_xticks(counts, [f"{count:,}" for count in counts])
     axes.set(xlabel="GPUs", ylabel="tokens per second")
-    axes.set_title("Best throughput, and what is left of the ideal")
+    axes.set_title(f"{picture.results.name}: best throughput, and its share of linear scaling")
     style.rule_lines(axes)
-    style.legend_below(figure, axes, columns=3)
+    style.legend_below(figure, axes, columns=2 if len(curves) > 1 else 3)
+    separate(figure, efficiencies)
     return figure
 
 
-def _draw_curve(axes: Axes, name: str, curve: dict[int, float], colour: str) -> None:
-    counts = list(curve)
-    alone = curve[counts[0]] / counts[0]
-    ideal = [alone * count for count in counts]
-    axes.plot(
-        counts, ideal, "--", color=colour, alpha=0.5, linewidth=1, label=f"{name} ideal".strip()
+def _has_room(counts: list[int]) -> bool:
+    """Whether each number of GPUs can have a tick label of its own."""
+    points = _AXIS_POINTS / math.log(counts[-1] / counts[0])
+    return all(
+        points * math.log(right / left) > _DIGIT_POINTS * (len(f"{right:,}") + 1)
+        for left, right in pairwise(counts)
     )
-    axes.plot(counts, list(curve.values()), "o-", color=colour, markersize=4, label=name or "best")
-    for count, share in list(Scaling.efficiency(curve).items())[1:]:
-        style.annotate(axes, f"{share:.0%}", (count, curve[count]), (0, -11), color=colour)
+
+
+def _ideal(curve: dict[int, float]) -> list[float]:
+    """Tokens per second of linear scaling from the smallest number of GPUs."""
+    fewest = next(iter(curve))
+    return [curve[fewest] / fewest * count for count in curve]
+
+
+def _draw_curve(
+    axes: Axes, name: str, curve: dict[int, float], colour: str, marker: str
+) -> list[Annotation]:
+    """Draw a curve and its ideal line; return the labels of its efficiencies."""
+    counts, ideal = list(curve), _ideal(curve)
+    label = f"{name}: linear scaling" if name else "linear scaling"
+    axes.plot(counts, ideal, "--", color=colour, alpha=0.5, linewidth=1, label=label)
+    axes.plot(
+        *(counts, list(curve.values())),
+        *(f"{marker}-",),
+        color=colour,
+        markersize=4,
+        label=name or "best",
+    )
+    return [
+        style.annotate(axes, f"{share:.0%}", (count, curve[count]), (0, -12), color=colour)
+        for count, share in list(Scaling.efficiency(curve).items())[1:]
+    ]

@@ -210,14 +210,14 @@ def test_the_picture_is_the_same_every_time_and_shows_every_time(tmp_path: pathl
         written.append([(tmp_path / name / f"validation.{kind}").read_bytes() for kind in KINDS])
     assert written[0] == written[1]
     svg = written[0][1].decode()
-    for text in ("measured, ms", "predicted, ms", "±3 %", "±8 %", "forward", "iteration"):
+    for text in ("measured, ms", "layers: ±3 %", "layers: ±8 %", "forward", "iteration"):
         assert f"<!-- {text} -->" in svg
 
 
 KINDS = "png", "svg"
 
 
-def test_a_mark_for_each_time_at_what_was_measured() -> None:
+def test_a_mark_for_each_time_at_its_error() -> None:
     from calibrate.validation.picture import draw_validation
     from simtrain.figures.style import styled
 
@@ -225,17 +225,14 @@ def test_a_mark_for_each_time_at_what_was_measured() -> None:
     with styled():
         (axes,) = draw_validation(found, Limits()).axes
     lines = {str(line.get_label()): line for line in axes.get_lines()}
-    assert {name: len(line.get_xdata()) for name, line in lines.items()} == {  # type: ignore[arg-type]
-        "equal": 2,
-        "forward": 2,
-        "backward": 2,
-        "iteration": 2,
-    }
+    for name in ("forward", "backward", "iteration"):
+        assert len(lines[name].get_xdata()) == 2  # type: ignore[arg-type]
     times = [row.measured for row in found.parts[1].rows]
     assert list(lines["iteration"].get_xdata()) == pytest.approx([1e3 * each for each in times])  # type: ignore[arg-type]
-    (low, high), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    errors = [100 * row.error for row in found.parts[1].rows]
+    assert list(lines["iteration"].get_ydata()) == pytest.approx(errors)  # type: ignore[arg-type]
+    low, high = axes.get_xlim()
     assert low < min(lines["forward"].get_xdata()) and max(times) * 1e3 < high  # type: ignore[arg-type]
-    assert bottom < min(lines["forward"].get_ydata()) and max(times) * 1e3 < top  # type: ignore[arg-type]
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,44 @@
+"""What sweep.json says about a sweep: its name, question, objective and origin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simtrain.version import VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class SweepHeader:
+    """Facts about a sweep that its table does not contain.
+
+    Args:
+        name: the sweep's name; the folder's name if sweep.json is missing.
+        objective: the column by which the sweep compares points.
+        named_axes: axes with named values, which the sweep defines itself.
+        profiles: SHA-256 of each hardware profile's file, by name.
+        version: the version of simtrain that computed the results.
+    """
+
+    name: str
+    objective: str | None = None
+    named_axes: frozenset[str] = frozenset()
+    profiles: Mapping[str, str] = field(default_factory=dict)
+    version: str = VERSION
+
+
+def read_header(folder: Path) -> SweepHeader:
+    """Read sweep.json; a missing or damaged file gives a header with the folder's name only."""
+    try:
+        plan = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+        return SweepHeader(
+            str(plan["name"]),
+            plan["objective"],
+            frozenset(name for name, values in plan["axes"].items() if isinstance(values, dict)),
+            {str(name): str(digest) for name, digest in plan["profiles"].items()},
+            str(plan["versions"]["simtrain"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return SweepHeader(folder.resolve().name)
