@@ -15,28 +15,28 @@ from simtrain.strict_yaml import load_document
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Another profile, and its plain data."""
+    """A profile with links to borrow, and the plain data of its file."""
 
     profile: HardwareProfile
     data: dict[str, Any]
 
     @classmethod
     def load(cls, name_or_path: Path) -> Links:
-        """Load the profile of a name or path.
+        """Load the links of the profile with this name or path.
 
         Raises:
             InputError: the profile is invalid; E722, it has no links.
         """
         profile = load_profile(name_or_path)
         if profile.intra_node is None and profile.inter_node is None:
-            reason = "it is one GPU's, which has none"
-            fix = "give a profile of a node or of a cluster"
+            reason = "it is the profile of one GPU"
+            fix = "name the profile of a node or of a cluster"
             where = Location(str(name_or_path))
             raise InputError([Problem("E722", "the profile has no links", where, reason, fix)])
         return cls(profile, load_document(find_profile(name_or_path)).data)
 
     def laid_into(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The data of a profile with the links that it lacks, each with its source.
+        """Return a profile's data, completed with the links that it lacks and their sources.
 
         Measured links stay; the slowdown of overlap comes with the links inside the node.
         """

@@ -225,6 +225,7 @@ def _suffixed(text: str) -> str | None:
 
 
 def _bool_hint(value: Any) -> str | None:
+    """The boolean that YAML 1.1 reads in a word such as "yes", with an explanation."""
     meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}
     word = meant.get(str(value).lower())
     return f"{word} (in YAML 1.2, {value} is text)" if word else None

@@ -51,7 +51,7 @@ class Axis:
 
     @property
     def paths(self) -> set[Path]:
-        """All fields that the axis sets."""
+        """All fields that the axis sets; the positions of a range all set the same field."""
         positions = (0,) if isinstance(self.values, range) else range(len(self.values))
         return {path for position in positions for path, _ in self.assignments(position)}
 
