@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,7 +69,8 @@ def compare(
     loaded = [(name, load_scenario(name, shared)) for name in scenarios]
     if changes:
         name = " ".join([scenarios[0], *changes])
-        loaded.append((name, load_scenario(scenarios[0], [*shared, *changes])))
+        with _errors_of_changes(changes):
+            loaded.append((name, load_scenario(scenarios[0], [*shared, *changes])))
     if len(loaded) == 1 and not sensitivity:
         message = "a single scenario with --no-sensitivity leaves nothing to show"
         fix = "give two scenarios, or --change, or leave out --no-sensitivity"
@@ -87,6 +91,21 @@ def compare(
         }
 
     show(as_json, data, lambda: compare_page(found, differences), clusters)
+
+
+@contextmanager
+def _errors_of_changes(changes: list[str]) -> Iterator[None]:
+    """Name `--change` instead of `--set` as the place of an error in one of the changes."""
+    places: dict[Location | None, Location] = {
+        Location(f"--set {one}"): Location(f"--change {one}") for one in changes
+    }
+    try:
+        yield
+    except InputError as error:
+        moved = [
+            replace(one, location=places.get(one.location, one.location)) for one in error.problems
+        ]
+        raise InputError(moved) from None
 
 
 def _compared(name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool) -> Compared:
