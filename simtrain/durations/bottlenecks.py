@@ -1,6 +1,6 @@
 """What limits work, and which entries of the hardware profile its time comes from.
 
-No formula is repeated here. One entry after another is changed by a millionth, and the duration
+No formula is repeated here. One entry after another is lowered by a millionth, and the duration
 model computes the time again. The relative change of the time, a million times larger, is the share
 of the time in proportion to that entry: 0.9 of a product's time may depend on the speed of its main
 loop, and 0.1 on the overhead of its tiles. The entry with the largest share names the limit.
@@ -26,7 +26,8 @@ from simtrain.hardware.entries import entries_of, with_value
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.profile import Tile
 
-_CHANGE = 1e-6
+_CHANGE = -1e-6
+"""Of two equal bounds, a slower one lengthens the time; a faster one does not shorten it."""
 _LEAST_SHARE = 1e-6
 """Smaller shares are rounding."""
 _EQUAL = 1e-3
@@ -54,8 +55,8 @@ class Limit(StrEnum):
 
 _LIMITS = (
     ("gemm.by_dtype.fp32.*", Limit.CUDA_CORES),
-    ("gemm*.sustained_flops", Limit.POWER),
     ("gemm*.mainloop_flops", Limit.TENSOR_CORES),
+    ("gemm*.sustained_flops", Limit.POWER),
     ("gemm.operand_bandwidth", Limit.MEMORY),
     ("gemm.*", Limit.TENSOR_CORES),
     ("fused_attention.*", Limit.TENSOR_CORES),
@@ -118,7 +119,7 @@ class BottleneckFinder:
             return None
         found: list[tuple[float, str, Limit]] = []
         for name, limit, changed in self._changed:
-            share = abs(math.log(seconds(changed) / now_s)) / math.log1p(_CHANGE)
+            share = abs(math.log(seconds(changed) / now_s) / math.log1p(_CHANGE))
             if share > _LEAST_SHARE:
                 found.append((share, name, limit))
         if not found:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from simtrain.pages.tables import FittedTable, notes, properties
 from simtrain.report.breakdown import CAUSE_LABELS
-from simtrain.report.operators import Operator, Operators
+from simtrain.report.operators import HOST_ISSUE, Operator, Operators
 from simtrain.units import format_bytes, format_seconds
 
 LEAST_SHARE = 1e-3
@@ -23,6 +23,7 @@ _HEADINGS = (
     *("<limit", "<profile entry", "basis"),
 )
 _OPTIONAL = (">bytes", ">FLOPs", "basis", "<profile entry", "shape", ">count", "pass", ">hidden")
+_ROUNDING = 1e-9
 _PASSES = {"forward": "F", "input_gradient": "I", "weight_gradient": "W", "recompute": "R"}
 _Row = tuple[Sequence[RenderableType], str | None]
 
@@ -31,15 +32,17 @@ def operators_page(table: Operators, name: str) -> RenderableType:
     """All operators of a stage, cause by cause, the longest first."""
     title = (
         ("scenario", name),
-        ("stage", f"{table.stage} of 0 to {table.num_stages - 1}{_why(table)}"),
+        ("stage", _stage(table)),
         ("iteration time", f"{table.iteration_time_s:.4g} s"),
     )
     rows: list[_Row] = []
     for field, label in CAUSE_LABELS.items():
         cause_s = getattr(table.breakdown, field)
         operators = table.of_cause(field.removesuffix("_s"))
-        if cause_s or operators:
-            rows.append((_cells(op=label, time=cause_s, of=table), "bold"))
+        if operators or cause_s > _ROUNDING * table.iteration_time_s:
+            limit, entry = ("host", HOST_ISSUE) if field == "launch_s" else ("", "")
+            cells = _cells(op=label, time=cause_s, of=table, limit=limit, entry=entry)
+            rows.append((cells, "bold"))
             rows += [(cells, None) for cells in _of_cause(operators, table)]
     fitted = FittedTable(
         _HEADINGS,
@@ -68,8 +71,11 @@ def _limits(table: Operators) -> FittedTable:
     return FittedTable(headings, rows, optional=(">%",), title="What limits the ops")
 
 
-def _why(table: Operators) -> str:
-    return ", the slowest: the others wait for it" if table.is_slowest else ""
+def _stage(table: Operators) -> str:
+    if table.num_stages == 1:
+        return "0, the only one"
+    why = ", the slowest: the others wait for it" if table.is_slowest else ""
+    return f"{table.stage} of 0 to {table.num_stages - 1}{why}"
 
 
 def _of_cause(operators: Sequence[Operator], table: Operators) -> list[Sequence[RenderableType]]:

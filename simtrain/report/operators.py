@@ -191,6 +191,7 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
         fix = f"write a number from 0 to {num_stages - 1}" if num_stages > 1 else "write 0"
         raise InputError.of("E506", message, Location("--stage"), fix)
     seconds, model = result.seconds, result.seconds.machine.model
+    rounding_s = 1e-13 * result.iteration_time_s
     sent_bytes, find = result.plan.sent_bytes, BottleneckFinder(model)
     host = host_issue(result.scenario, result.profile)
     sources = {HOST_ISSUE: host, SLOWDOWN: source_of(SLOWDOWN, result.profile)}
@@ -217,7 +218,7 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
             num_bytes=found.count * _num_bytes(work, sent_bytes),
             alone_s=found.total_s if on_host else found.count * alone_s(model),
             total_s=found.total_s,
-            exposed_s=found.exposed_s,
+            exposed_s=found.exposed_s if found.exposed_s > rounding_s else 0.0,
             bottleneck=bottleneck,
             basis=_basis(work, model, sources[bottleneck.entry] if bottleneck else None),
         )

@@ -126,6 +126,17 @@ def test_a_transfer_names_the_link_that_it_crosses() -> None:
     assert (across.limit, across.entry) == (Limit.NETWORK, "inter_node.point_to_point.efficiency")
 
 
+def test_of_two_equal_bounds_both_are_found() -> None:
+    """As in a datasheet's profile, whose products all reach the peak."""
+    work, flops = Gemm(8192, 8192, 8192), 2.0e14
+    slow = changed(A100, gemm__sustained_flops=flops)
+    work_s = DurationModel(slow).seconds(work)
+    tiled_s = DurationModel(changed(A100, gemm__sustained_flops=1e18)).seconds(work)
+    equal = changed(A100, gemm__sustained_flops=flops * work_s / tiled_s)
+    found = bottleneck(work, BottleneckFinder(DurationModel(equal)))
+    assert {"gemm.sustained_flops", "gemm.mainloop_flops"} <= found.shares.keys()
+
+
 def test_nothing_has_no_bottleneck() -> None:
     assert FIND.of(lambda model: 0.0) is None
     assert FIND.of(lambda model: 1.0) is None
