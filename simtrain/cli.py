@@ -21,6 +21,7 @@ from simtrain.commands.cost import cost
 from simtrain.commands.explain import explain
 from simtrain.commands.importing import import_app
 from simtrain.commands.memory import memory
+from simtrain.commands.plan import plan
 from simtrain.commands.plot import plot
 from simtrain.commands.profile import profile_app
 from simtrain.commands.reproduce import reproduce
@@ -38,7 +39,7 @@ app = App(add_completion=True)
 # Groups and commands in the order of `simtrain --help`.
 GROUPS = {
     "Simulate": (run, memory, schedule, cost),
-    "Compare": (compare, search, sweep, sweeps, query, plot),
+    "Compare": (compare, search, plan, sweep, sweeps, query, plot),
     "Look up": (explain, scenarios, reproduce),
     "Write": (init, schema),
 }

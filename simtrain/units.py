@@ -86,6 +86,10 @@ _COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 _TOKENS = Dimension(
     "tokens", {unit: Fraction(scale) for unit, scale in _COUNTS.items()} | {"tokens": Fraction(1)}
 )
+_MONEY = re.compile(r"(.*?)\s*([A-Z]{3})")
+_MONEY_AMOUNT = Dimension(
+    "money", {unit: Fraction(scale) for unit, scale in _COUNTS.items()} | {"money": Fraction(1)}
+)
 _TOKENS_REMEDY = 'write a number, plain or with K, M, B or T: "450e9", "300B", "1.5T"'
 # The last three have no fields; they are listed to name a wrong unit in errors.
 _DIMENSIONS = (
@@ -214,6 +218,27 @@ def parse_tokens(value: object) -> int:
     if tokens.denominator != 1:
         raise UnitError(f'"{text}" is not a whole number of tokens', _TOKENS_REMEDY)
     return int(tokens)
+
+
+def parse_money(value: str) -> tuple[float, str | None]:
+    """Parse an amount of money such as "2M", "2M USD" or "1.5e6 EUR": the amount and its currency,
+    None without one.
+
+    Raises:
+        UnitError: as `_parse`.
+    """
+    text = value.strip()
+    sign = next((name for sign, name in _CURRENCY_SIGNS.items() if sign in text), "USD")
+    match = _MONEY.fullmatch(text)
+    number = text if match is None else match[1]
+    if re.fullmatch(_QUANTITY, number) and not re.search("[A-Za-z]$", number):
+        number = f"{number} money"
+    try:
+        amount = float(_parse(number, _MONEY_AMOUNT))
+    except UnitError as error:
+        remedy = f'write an amount, plain or with K, M, B or T: "2M", "1.5e6", "2M {sign}"'
+        raise UnitError(f'"{text}" is not an amount of money: {error}', remedy) from error
+    return amount, match[2] if match else None
 
 
 # Pydantic fields: text with a unit in the file, a plain number in the model.

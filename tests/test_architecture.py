@@ -77,6 +77,10 @@ ROOMS: dict[str, set[str]] = {
         *("evaluation", "sweep"),
     },
     "cost": {"errors", "units", "entry", "scenario", "hardware"},
+    "planning": {
+        *("errors", "units", "resources", "scenario", "hardware", "evaluation", "sweep"),
+        *("search", "cost"),
+    },
     "paper": {
         *("comparison", "strict_yaml", "scenario", "hardware", "workload", "durations"),
         *("schedules", "plan", "memory", "report", "simulation"),
@@ -87,7 +91,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "pages": {
         *("units", "strict_yaml", "resources", "entry", "scenario", "hardware", "memory", "report"),
-        *("studies", "sweep", "search", "cost", "paper", "figures", "explanations"),
+        *("studies", "sweep", "search", "cost", "planning", "paper", "figures", "explanations"),
         "sensitivity",
     },
     "models": {"errors", "resources", "scenario"},
@@ -96,6 +100,7 @@ ROOMS: dict[str, set[str]] = {
         "provenance",
         *("errors", "extras", "output_folder", "strict_yaml", "resources", "scenario"),
         *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
+        "planning",
         *("paper", "figures", "pages", "importing", "no_effect", "system", "explanations"),
         "sensitivity",
     },

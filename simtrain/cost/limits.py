@@ -2,8 +2,75 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simtrain.cost.times import DAY_S
 from simtrain.errors import InputError, Location
-from simtrain.units import UnitError, parse_tokens
+from simtrain.units import Price, UnitError, parse_money, parse_price, parse_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An amount of money; `currency` is None if it is that of the prices."""
+
+    amount: float
+    currency: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a training run may not exceed; None is no limit.
+
+    Raises:
+        InputError: days that are not finite and above zero.
+    """
+
+    days: float | None = None
+    budget: Budget | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of days."""
+        if self.days is not None and not 0 < self.days < math.inf:
+            fix = "write a finite number above 0, such as 30"
+            raise InputError.of("E849", f"{self.days:g} days", Location("--days"), fix)
+
+    @property
+    def time_s(self) -> float | None:
+        """The longest training time."""
+        return None if self.days is None else self.days * DAY_S
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"days": self.days, "budget": asdict(self.budget) if self.budget else None}
+
+
+NO_LIMITS = Limits()
+
+
+def read_budget(written: str) -> Budget:
+    """Read a budget such as "2M" or "2M USD".
+
+    Raises:
+        InputError: not an amount of money above zero.
+    """
+    try:
+        return Budget(*parse_money(written))
+    except UnitError as error:
+        raise InputError.of("E844", str(error), Location("--budget"), error.fix) from error
+
+
+def read_price(written: str) -> Price:
+    """Read a price of a GPU such as "2.5 USD/h".
+
+    Raises:
+        InputError: not a price per hour above zero.
+    """
+    try:
+        return parse_price(written)
+    except UnitError as error:
+        raise InputError.of("E848", str(error), Location("--price"), error.fix) from error
 
 
 def read_tokens(written: str) -> int:

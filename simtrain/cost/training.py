@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from simtrain.cost.limits import check_goodput
+from simtrain.cost.times import HOUR_S
 from simtrain.entry import Entry
 from simtrain.hardware.profile import HardwareProfile, RunningCosts
 from simtrain.scenario import Scenario
 from simtrain.units import Price
-
-HOUR_S = 3600
-DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)

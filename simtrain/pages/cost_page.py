@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from simtrain.cost.training import DAY_S, HOUR_S, TrainingCost, assumptions
+from simtrain.cost.times import DAY_S, HOUR_S
+from simtrain.cost.training import TrainingCost, assumptions
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.tables import ColumnGroups, notes, properties
 from simtrain.units import format_energy, format_seconds

@@ -38,11 +38,19 @@ _TELL_EVERY = 64
 
 
 def exhaustive(
-    looker: Looker, workers: Workers, points: Sequence[Point], top: int, tell: Tell, stop: Stop
+    looker: Looker,
+    workers: Workers,
+    points: Sequence[Point],
+    top: int,
+    tell: Tell,
+    stop: Stop,
+    *,
+    counts: bool = True,
 ) -> Seen:
     """Look at every point, and find the `top` best, exactly, unless it is stopped.
 
-    The first point is looked at in any case: one that is likely to fit.
+    The first point is looked at in any case: one that is likely to fit. Without `counts`, points
+    that cannot be among the best are not looked at.
     """
     search = _Search(looker, workers, points, top, tell, stop)
     search.bound()
@@ -50,7 +58,8 @@ def exhaustive(
     stopped: Stopped | None = None
     try:
         search.rank()
-        search.count()
+        if counts:
+            search.count()
     except StopRequestedError as request:
         stopped = request.why
     if search.best or stopped:

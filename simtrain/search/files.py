@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,33 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     """Write a scenario for each of the ranked, named after the base and its rank.
 
     Raises:
-        InputError: the folder cannot be written to, or has the base under such a name.
+        InputError: as `write_files`.
     """
     name = re.sub(r"[^\w.-]+", "_", result.base.name or "scenario")
-    paths = [folder / f"{name}_{rank:02d}.yaml" for rank in range(1, len(result.ranked) + 1)]
-    places = result.base.positions.values.values()
+    files = [
+        FoundFile(f"{name}_{rank:02d}", _description(result, rank, found), found)
+        for rank, found in enumerate(result.ranked, start=1)
+    ]
+    return write_files(result.base, folder, files)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A scenario file to write: its name without ".yaml", a description, and the scenario."""
+
+    name: str
+    description: str
+    found: Found
+
+
+def write_files(base: Scenario, folder: Path, files: Sequence[FoundFile]) -> list[Path]:
+    """Write scenarios that were found from a base.
+
+    Raises:
+        InputError: the folder cannot be written to, or has the base under such a name.
+    """
+    paths = [folder / f"{file.name}.yaml" for file in files]
+    places = base.positions.values.values()
     base_files = {Path(place.file).resolve() for place in places if place.line is not None}
     for path in paths:
         if path.resolve() in base_files:
@@ -38,11 +62,11 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     yaml = YAML()
     make_folder(folder, _WHAT)
     with writing_to(folder, _WHAT):
-        for rank, (path, found) in enumerate(zip(paths, result.ranked, strict=True), start=1):
-            description = _description(result, rank, found)
-            with path.open("w", encoding="utf-8") as file:
-                file.write(_head(found.scenario.cluster))
-                yaml.dump(_data(found.scenario, path.stem, description), file)
+        for path, file in zip(paths, files, strict=True):
+            scenario = file.found.scenario
+            with path.open("w", encoding="utf-8") as opened:
+                opened.write(_head(scenario.cluster))
+                yaml.dump(_data(scenario, file.name, file.description), opened)
     return paths
 
 

@@ -20,6 +20,10 @@ _NEAR = 16
 """Numbers of GPUs to try on either side for one with a legal configuration."""
 
 
+class SearchStoppedError(DoesNotFitError):
+    """A search was stopped before it found a configuration that fits."""
+
+
 def objective_of(written: Objective | str) -> Objective:
     """The objective with a name.
 
@@ -203,7 +207,8 @@ def none_fits(
     message = f"none of {seen.num_seen} legal configurations"
     message += "" if seen.exact else " that were looked at"
     unseen = f"; {num_legal - seen.num_seen} were not looked at before the search was stopped"
-    return DoesNotFitError.of(
+    kind = SearchStoppedError if seen.stopped else DoesNotFitError
+    return kind.of(
         "E830",
         f"{message} fits{unseen if seen.stopped else ''}",
         reason=f"the least that is missing is {format_bytes(peak_bytes - limit_bytes)}: "

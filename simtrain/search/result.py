@@ -92,7 +92,7 @@ class SearchResult:
         The `recompute` of a ranked one is what was chosen, where its configuration leaves it open.
         """
         ranked = [
-            _as_json(found) | {"price_of_million_tokens": self.price_of_tokens(found)}
+            found_json(found) | {"price_of_million_tokens": self.price_of_tokens(found)}
             for found in self.ranked
         ]
         return {
@@ -129,7 +129,8 @@ class SearchResult:
         return {f"lower_bound_{field}": bound}
 
 
-def _as_json(found: Found) -> dict[str, Any]:
+def found_json(found: Found) -> dict[str, Any]:
+    """A configuration and its results as plain data, in full precision."""
     evaluation, run = found.evaluation, found.run
     breakdown, chosen = asdict(found.breakdown), evaluation.scenario.recompute
     return {

@@ -33,6 +33,8 @@ def search(
     seconds: float | None = None,
     interrupted: Callable[[], bool] = lambda: False,
     tell: Tell = lambda what, done, total, best: None,
+    only_best: bool = False,
+    evaluator: Evaluator | None = None,
 ) -> SearchResult:
     """The `top` best ways to train a scenario's model and global batch on any of some numbers of
     GPUs.
@@ -62,11 +64,15 @@ def search(
             configurations are always found.
         interrupted: asked again and again; True ends the search as a spent budget does.
         tell: told the phase, how much of it is done, of how much, and the best so far.
+        only_best: skip what only describes the space: the runner-up, and how many of the points
+            that cannot be among the best fit.
+        evaluator: one that has timed kernels of the cluster before makes the search faster.
 
     Raises:
         InputError: a base with a wrong value or that no split makes legal, too many GPUs for the
             cluster, no legal configuration, no amount of memory, or what is no number or objective.
-        DoesNotFitError: no configuration fits, or none was found before the search was stopped.
+        DoesNotFitError: no configuration fits.
+        SearchStoppedError: none that fits was found before the search was stopped.
     """
     start_s = time.monotonic()
     check_values(base)
@@ -74,7 +80,7 @@ def search(
     degrees = {"context": context, "expert": expert}
     problems.check_counts(tuple(gpus), top, max_trials, workers, degrees)
     problems.check_budget(seconds)
-    evaluator = Evaluator()
+    evaluator = evaluator or Evaluator()
     profile = evaluator.profile_of(base)
     problems.check_gpus(gpus, profile)
     limit_bytes = problems.memory_limit(max_memory, profile)
@@ -95,10 +101,12 @@ def search(
         return "budget" if is_spent else None
 
     # The runner-up is found even where only the best is asked for: to say why it is not the best.
-    at_least = max(top, 2)
+    at_least = top if only_best else max(top, 2)
     if max_trials is None or len(legal.points) <= max_trials:
         with _workers(looker, workers) as crew:
-            seen = exhaustive(looker, crew, legal.points, at_least, tell, stop)
+            seen = exhaustive(
+                looker, crew, legal.points, at_least, tell, stop, counts=not only_best
+            )
     else:
         problems.check_alone(workers)
         seen = sampled(looker, legal.points, max_trials, at_least, tell, stop)

@@ -83,7 +83,7 @@ class Processes(Workers):
         except BrokenExecutor as error:
             # Ctrl-C ends the workers too.
             _check(stop)
-            raise _worker_died() from error
+            raise worker_died() from error
 
     def _looks(self, points: Sequence[Point], stop: Stop, bounded: bool) -> Iterator[Look]:
         windows = _windows(points)
@@ -128,7 +128,8 @@ def _check(stop: Stop) -> None:
         raise StopRequestedError(why)
 
 
-def _worker_died() -> InputError:
+def worker_died() -> InputError:
+    """A worker process ended, and was not told to."""
     reason = "the system ends processes when memory runs out, and libraries can crash"
     fix = "search with fewer --workers; with 1 this process shows what happens"
     return InputError.of("E836", "a worker died", Location("--workers"), fix, reason)

@@ -265,7 +265,7 @@ OF_SWEEPS = {"sweep", "sweeps", "query", "plot"}
 def test_the_commands() -> None:
     of_profiles = {f"profile {name}" for name in ("list", "show", "check")}
     imports = {f"import {source}" for source in ("megatron", "hf", "torchtitan")}
-    others = {"run", "memory", "reproduce", "schedule", "cost", "search"} | OF_SWEEPS
+    others = {"run", "memory", "reproduce", "schedule", "cost", "search", "plan"} | OF_SWEEPS
     others |= {"scenarios", "init", "schema", "explain", "compare"}
     parts = ("measure", "nccl-tests", "fit", "validate", "memory")
     calibration = {f"calibrate {part}" for part in parts}

@@ -114,7 +114,17 @@ def test_the_readme_is_short() -> None:
 def test_every_command_is_shown() -> None:
     shown = {command.split()[1] for command in commands("simtrain ")}
     assert shown == {
-        *("run", "memory", "reproduce", "schedule", "scenarios", "profile", "cost", "search"),
+        *(
+            "run",
+            "memory",
+            "reproduce",
+            "schedule",
+            "scenarios",
+            "profile",
+            "cost",
+            "search",
+            "plan",
+        ),
         *("sweep", "sweeps", "query", "plot", "import", "init", "schema"),
         *("explain", "compare"),
     }

@@ -1,0 +1,326 @@
+"""A plan finds what `search` and `cost` find one by one, and marks rows by its limits."""
+
+import functools
+import itertools
+import json
+import pathlib
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Future
+from typing import Any
+
+import pytest
+
+from simtrain.commands import shared
+from simtrain.cost import Budget, Limits, read_budget, training_cost
+from simtrain.errors import DoesNotFitError, InputError
+from simtrain.planning import PlanRow, TrainingPlan, plan_training, processes, read_gpus
+from simtrain.resources import find_profile
+from simtrain.scenario import Scenario, load_scenario, load_unchecked
+from simtrain.search import search
+from simtrain.simulation import simulate
+from simtrain.sweep.executors import SerialExecutor
+from simtrain.units import Price
+from tests.helpers.command_line import Outcome, call
+from tests.helpers.search_spaces import base, holding
+
+CLUSTERS = ("a100_sxm4_80gb", "h100_sxm")
+GPUS = (2, 4)
+TOKENS = 10**9
+FILE = """\
+model: {num_layers: 4, hidden_size: 512, num_attention_heads: 8, seq_length: 512}
+batch: {micro: 1, global: 4}
+"""
+HELD = ("--set", "batch.micro=1", "--set", "memory.zero_stage=0", "--set", "recompute=none")
+
+
+def held(**sections: Any) -> Scenario:
+    """A small model with few layouts."""
+    fields = ("batch", "micro"), ("memory", "zero_stage"), ("recompute",)
+    return holding(base(**sections), *fields)
+
+
+def plan(**settings: Any) -> TrainingPlan:
+    return plan_training(held(), TOKENS, CLUSTERS, GPUS, **settings)
+
+
+@functools.cache
+def unlimited() -> TrainingPlan:
+    return plan(goodput=0.8)
+
+
+def by_place(found: TrainingPlan) -> dict[tuple[str, int], PlanRow]:
+    return {(row.cluster, row.num_gpus): row for row in found.rows}
+
+
+# ------------------------------------------------------------------------- the rows
+
+
+@pytest.mark.parametrize(("cluster", "num_gpus"), [*itertools.product(CLUSTERS, GPUS)])
+def test_a_row_is_what_search_and_cost_find(cluster: str, num_gpus: int) -> None:
+    result = search(held(cluster=cluster), (num_gpus,))
+    best, row = result.ranked[0], by_place(unlimited())[cluster, num_gpus]
+    time_s = best.run.iteration_time_s
+    assert row.found is not None and row.layout.exact and row.layout.gap == 0
+    assert row.found.scenario == best.scenario
+    assert row.found.run.iteration_time_s == time_s
+    assert row.cost == training_cost(best.scenario, result.profile, time_s, TOKENS, goodput=0.8)
+
+
+def test_days_price_and_energy_by_hand() -> None:
+    """2,048 tokens an iteration; an A100 costs 3.43 USD/h and draws 400 W at most."""
+    row = by_place(unlimited())["a100_sxm4_80gb", 4]
+    assert row.found is not None and row.cost is not None
+    time_s = 488_282 * row.found.run.iteration_time_s / 0.8
+    assert row.cost.num_iterations == 488_282
+    assert row.cost.time_s == pytest.approx(time_s, rel=1e-12)
+    assert row.cost.gpu_hours == pytest.approx(4 * time_s / 3600, rel=1e-12)
+    assert row.cost.price == pytest.approx(3.43 * 4 * time_s / 3600, rel=1e-12)
+    assert row.cost.gpu_energy_j == pytest.approx(4 * 400 * time_s, rel=1e-12)
+    assert row.cost.node_energy_j == pytest.approx(6500 / 2 * time_s, rel=1e-12)
+
+
+def test_rows_are_sorted_by_time_or_price() -> None:
+    times = [cost.time_s for cost in plan().costs]
+    prices = [cost.price for cost in plan(objective="cost").costs]
+    assert len(times) == 4 and times == sorted(times)
+    assert all(prices) and prices == sorted(prices, key=float)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_limit_at_a_row_admits_it_and_no_worse_row(number: int) -> None:
+    by_time = unlimited().costs
+    by_price = sorted(by_time, key=lambda cost: cost.price or 0)
+    days, price = by_time[number].time_s / 86_400 * (1 + 1e-9), by_price[number].price
+    assert price is not None
+    for row in plan(goodput=0.8, limits=Limits(days=days)).rows:
+        assert row.cost is not None
+        assert ("days" in row.misses) == (by_time.index(row.cost) > number)
+    found = plan(goodput=0.8, limits=Limits(days, Budget(price)))
+    for row in found.rows:
+        assert row.cost is not None
+        assert ("budget" in row.misses) == (by_price.index(row.cost) > number)
+    met = [row for row in found.rows if not row.misses]
+    if met:
+        assert found.fastest is min(met, key=lambda row: row.cost.time_s)  # type: ignore[union-attr]
+        assert found.cheapest is min(met, key=lambda row: row.cost.price)  # type: ignore
+    else:
+        assert found.fastest is None and found.cheapest is None
+
+
+def without_price(folder: pathlib.Path) -> str:
+    text = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
+    before, _, after = text.partition("running_costs:\n")
+    path = folder / "mine.yaml"
+    path.write_text(f"{before}running_costs:\n  gpu{after.partition('  gpu')[2]}", encoding="utf-8")
+    return str(path)
+
+
+def test_a_row_without_a_price_meets_no_budget_unless_a_price_is_given(
+    tmp_path: pathlib.Path,
+) -> None:
+    mine = without_price(tmp_path)
+    limits = Limits(budget=Budget(1e9))
+    (row,) = plan_training(held(), TOKENS, [mine], [2], limits=limits).rows
+    assert row.misses == ("no price",) and row.cost is not None
+    assert row.cost.price is None and row.cost.missing == ("price",)
+    price = Price(per_hour=2.5, currency="EUR")
+    found = plan_training(held(), TOKENS, [mine], [2], limits=limits, price=price)
+    assert found.cheapest is found.rows[0]
+    cost = found.rows[0].cost
+    assert cost is not None and cost.price == pytest.approx(2.5 * cost.gpu_hours, rel=1e-12)
+    page = call("plan", small(tmp_path), "--tokens", "1B", "--gpus", "2", "--cluster", mine, *HELD)
+    assert "running_costs.price" in page.stdout and "Without a price" in page.stdout
+
+
+def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -> None:
+    text = find_profile("h100_sxm").read_text(encoding="utf-8")
+    euros = tmp_path / "euros.yaml"
+    euros.write_text(text.replace("6.88 USD/h", "6.88 EUR/h"), encoding="utf-8")
+    clusters = ["a100_sxm4_80gb", str(euros)]
+    with pytest.raises(InputError, match=r"--cluster: E846 .* in EUR"):
+        plan_training(held(), TOKENS, clusters, [2])
+    with pytest.raises(InputError, match=r"--budget: E846 .*--budget in CHF"):
+        plan(limits=Limits(budget=Budget(1.0, "CHF")))
+    price = Price(per_hour=2.5, currency="USD")
+    assert len(plan_training(held(), TOKENS, clusters, [2], price=price).costs) == 2
+
+
+# ------------------------------------------------------------------------- what is not found
+
+
+def test_a_row_that_does_not_fit_or_is_illegal_says_why() -> None:
+    changes = "batch.micro=1", "parallelism.pipeline=1", "recompute=full", "memory.zero_stage=0"
+    large = load_unchecked("table5_22b_present", changes)
+    rows = {row.num_gpus: row for row in plan_training(large, TOKENS, CLUSTERS[:1], (1, 7, 8)).rows}
+    one, seven, eight = (rows[number].layout for number in (1, 7, 8))
+    assert (one.status, one.problems[0].code) == ("does not fit", "E830")
+    assert (seven.status, seven.problems[0].code) == ("illegal", "E831")
+    assert eight.status == "found"
+    with pytest.raises(DoesNotFitError, match=r"E847 no layout .*: 1 does not fit, 1 illegal"):
+        plan_training(large, TOKENS, CLUSTERS[:1], (1, 7))
+    with pytest.raises(InputError, match=r"E847 no layout .*: 1 illegal") as caught:
+        plan_training(large, TOKENS, CLUSTERS[:1], (7,))
+    assert caught.value.exit_code == 2
+
+
+def test_a_cluster_gets_the_nodes_that_the_gpus_need() -> None:
+    one_node = held(hardware={"cluster": {"num_nodes": 1}}, batch={"global": 16})
+    found = plan_training(one_node, TOKENS, ["a100_sxm4_80gb"], [8, 16])
+    assert found.added_nodes == {"a100_sxm4_80gb": 2}
+    large = held(hardware={"cluster": {"num_nodes": 2}}, batch={"global": 16})
+    (best,) = search(large, (16,), top=1).ranked
+    row = by_place(found)["a100_sxm4_80gb", 16]
+    assert row.found is not None
+    assert row.found.run.iteration_time_s == best.run.iteration_time_s
+
+
+# ------------------------------------------------------------------------- stopping, workers
+
+
+def after(number: int) -> Callable[[], bool]:
+    """Interrupt at the call with this number."""
+    count = itertools.count()
+    return lambda: next(count) >= number
+
+
+def test_an_interrupt_keeps_what_is_found() -> None:
+    found = plan(interrupted=after(8))
+    statuses = [row.layout.status for row in found.rows]
+    assert found.stopped and "found" in statuses and statuses[-1] == "not searched"
+    exact, best = by_place(plan()), by_place(found)
+    for place, row in best.items():
+        if row.cost:
+            whole = exact[place].cost
+            assert row.layout.gap is not None and whole is not None
+            assert row.cost.time_s <= whole.time_s * (1 + row.layout.gap) * (1 + 1e-9)
+            assert row.cost.time_s == whole.time_s or not row.layout.exact
+
+
+def test_a_spent_budget_of_seconds_ends_after_the_first_search() -> None:
+    found = plan(seconds=1e-9)
+    assert [row.layout.status for row in found.rows] == ["found", *["not searched"] * 3]
+    assert found.stopped and not found.rows[0].layout.exact
+
+
+class BrokenPool(SerialExecutor):
+    """Its workers die after some searches."""
+
+    def __init__(self, num_searches: int) -> None:
+        self.left = num_searches
+
+    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+        self.left -= 1
+        future: Future[Any] = Future()
+        if self.left >= 0:
+            return super().submit(*arguments, **named)
+        future.set_exception(BrokenExecutor())
+        return future
+
+
+def test_workers_find_the_same_until_they_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the test are this process itself, which takes a second less to start."""
+    monkeypatch.setattr(processes, "local_executor", lambda number: SerialExecutor())
+    assert json.dumps(plan(workers=2).to_json()) == json.dumps(plan().to_json())
+    monkeypatch.setattr(processes, "local_executor", lambda number: BrokenPool(2))
+    with pytest.raises(InputError, match="--workers: E836 a worker died"):
+        plan(workers=2)
+    monkeypatch.setattr(processes, "local_executor", lambda number: BrokenPool(2))
+    found = plan(workers=2, interrupted=after(4))
+    assert found.stopped and 1 <= len(found.costs) < 4
+
+
+# ------------------------------------------------------------------------- the command
+
+
+def small(folder: pathlib.Path) -> str:
+    path = folder / "small.yaml"
+    path.write_text(FILE, encoding="utf-8")
+    return str(path)
+
+
+def called(folder: pathlib.Path, *options: str) -> Outcome:
+    fixed = "--tokens", "1B", "--cluster", ",".join(CLUSTERS), "--workers", "1"
+    return call("plan", small(folder), *fixed, *HELD, *options)
+
+
+def test_the_command_writes_scenarios_that_run_as_planned(tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "planned"
+    done = called(tmp_path, "--gpus", "2..4", "--out", str(out), "--json")
+    data = json.loads(done.stdout)
+    assert done.exit_code == 0 and len(data["rows"]) == 4 == len(list(out.iterdir()))
+    assert [one["profile"] for one in data["made_with"]] == list(CLUSTERS)
+    for row in data["rows"]:
+        assert f"{row['cluster']}_{row['num_gpus']}gpus.yaml" in row["file"]
+        scenario = load_scenario(row["file"])
+        assert scenario.cluster == row["cluster"]
+        assert simulate(scenario).iteration_time_s == row["cost"]["iteration_time_s"]
+        assert row["layout"]["iteration_time_s"] == row["cost"]["iteration_time_s"]
+
+
+def test_the_page_fits_and_the_exit_code_says_whether_limits_are_met(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "_PLAIN_WIDTH", 80)
+    met = called(tmp_path, "--gpus", "2,4", "--days", "100", "--budget", "1M USD")
+    assert met.exit_code == 0
+    assert max(map(len, met.stdout.splitlines())) <= 80 and "…" not in met.stdout
+    assert "fastest" in met.stdout and "cheapest" in met.stdout
+    assert met.stdout.rstrip().endswith("OK: 4 of 4 combinations meet 100 days and 1,000,000 USD")
+    missed = called(tmp_path, "--gpus", "2", "--days", "0.001", "--objective", "cost")
+    assert missed.exit_code == 4 and missed.stdout.count("too long") == 2
+    assert "MISSED: 0 of 2 combinations meet 0.001 days" in missed.stdout
+
+
+@pytest.mark.parametrize(
+    ("written", "numbers"),
+    [
+        ("128", (128,)),
+        ("8, 12,8", (8, 12)),
+        ("128..1024", (128, 256, 512, 1024)),
+        ("100..300,6", (128, 256, 6)),
+        ("1..1", (1,)),
+    ],
+)
+def test_numbers_of_gpus_are_read(written: str, numbers: tuple[int, ...]) -> None:
+    assert read_gpus(written) == numbers
+
+
+@pytest.mark.parametrize("written", ["", "0", "many", "8..", "..8", "64..32", "5..7", "1e3", "-8"])
+def test_other_numbers_of_gpus_are_refused(written: str) -> None:
+    with pytest.raises(InputError, match=r"--gpus: E845 "):
+        read_gpus(written)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--days", "nan"), "--days: E849 nan days"),
+        (("--days=-1",), "--days: E849 -1 days"),
+        (("--budget", "2 GB"), "--budget: E844 "),
+        (("--budget", "0"), "must be above zero"),
+        (("--budget", "$2M"), 'write an amount, plain or with K, M, B or T: "2M"'),
+        (("--goodput", "0"), "--goodput: E842 "),
+        (("--price", "3 USD"), "--price: E848 "),
+        (("--tokens", "many"), "--tokens: E841 "),
+        (("--cluster", "h100"), "--cluster: E101 "),
+        (("--cluster", "h100_sxm,"), "--cluster: E101 "),
+        (("--seconds", "0"), "E834 seconds is 0"),
+    ],
+)
+def test_a_bad_option_is_refused(
+    options: tuple[str, ...], says: str, tmp_path: pathlib.Path
+) -> None:
+    done = called(tmp_path, "--gpus", "2", *options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert says in done.stderr and "fix: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "amount", "currency"),
+    [("2M", 2e6, None), ("2M USD", 2e6, "USD"), ("1.5e6 EUR", 1.5e6, "EUR"), ("500", 500, None)],
+)
+def test_a_budget_is_read(written: str, amount: float, currency: str | None) -> None:
+    assert read_budget(written) == Budget(amount, currency)
