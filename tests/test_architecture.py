@@ -66,9 +66,10 @@ ROOMS: dict[str, set[str]] = {
         *("programs", "iteration", "simulation", "studies"),
     },
     "no_effect": {"errors", "scenario", "strict_yaml", "studies", "evaluation"},
+    "cost": {"errors", "units", "entry", "scenario", "hardware"},
     "sweep": {
         *("version", "errors", "extras", "strict_yaml", "resources", "scenario", "hardware"),
-        *("report", "evaluation", "system"),
+        *("report", "evaluation", "system", "cost"),
     },
     "search": {
         "provenance",
@@ -76,7 +77,6 @@ ROOMS: dict[str, set[str]] = {
         *("hardware", "workload", "schedules", "plan", "programs", "memory", "report", "studies"),
         *("evaluation", "sweep"),
     },
-    "cost": {"errors", "units", "entry", "scenario", "hardware"},
     "planning": {
         *("errors", "units", "resources", "scenario", "hardware", "evaluation", "sweep"),
         *("search", "cost"),

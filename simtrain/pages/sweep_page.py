@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from simtrain.cost.of_tokens import COST_COLUMNS
 from simtrain.pages.tables import table_of
 from simtrain.scenario import REASONS
 from simtrain.strict_yaml import as_scalar
@@ -102,6 +103,8 @@ def _figure(column: str, value: float) -> str:
         return format_bytes(value)
     if column.endswith("_s"):
         return format_seconds(value)
+    if column in COST_COLUMNS:
+        return f"{value:.4g}"
     return f"{value:.1%}" if column == "hfu" else f"{value:,}"
 
 

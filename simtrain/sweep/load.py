@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pathlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from simtrain.errors import InputError, Location, Problem
 from simtrain.extras import require
+from simtrain.hardware.load import load_profile
 from simtrain.resources import find_profile, find_sweep
 from simtrain.strict_yaml import Positions, load_document, validate
 from simtrain.sweep.axes import Axis
@@ -21,7 +22,14 @@ from simtrain.sweep.bases import base_documents, refuse_overridden_axes
 from simtrain.sweep.constraints import ConstraintError, is_field, read_constraint
 from simtrain.sweep.load_axes import load_axes
 from simtrain.sweep.part import first_unsatisfied
-from simtrain.sweep.plan import OBJECTIVES, REPORTABLE, Plan, default_part_size, versions
+from simtrain.sweep.plan import (
+    OBJECTIVES,
+    REPORTABLE,
+    REPORTED_BY_DEFAULT,
+    Plan,
+    default_part_size,
+    versions,
+)
 from simtrain.sweep.value_checks import check_values
 
 _MAX_POINTS = 10**9
@@ -81,7 +89,7 @@ def load_plan(
         constants=document.data.get("constants", {}),
         axes=axes,
         constraints=tuple(file.constraints),
-        report=REPORTABLE if file.report is None else tuple(file.report),
+        report=REPORTED_BY_DEFAULT if file.report is None else tuple(file.report),
         objective=file.objective,
         profiles={},
         versions=versions(),
@@ -99,6 +107,8 @@ def load_plan(
     files = {name: find_profile(name, place) for name, place in clusters.items()}
     digests = {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     plan = replace(plan, profiles=digests)
+    if plan.objective == "price_per_1e9_tokens":
+        _refuse(*_several_currencies(clusters, document.positions))
     _check_that_some_point_is_left(plan, document.positions)
     return plan
 
@@ -168,6 +178,19 @@ def _bad_columns(plan: Plan, positions: Positions) -> Iterator[Problem]:
         message = f'"{plan.objective}" is not an objective'
         fix = f"write one of {', '.join(OBJECTIVES)}"
         yield Problem("E809", message, positions.of_value(("objective",)), fix=fix)
+
+
+def _several_currencies(
+    clusters: Mapping[str, Location | None], positions: Positions
+) -> Iterator[Problem]:
+    costs = {name: load_profile(name).running_costs for name in clusters}
+    prices = {name: one.price.value for name, one in costs.items() if one and one.price}
+    if len({price.currency for price in prices.values()}) > 1:
+        listed = ", ".join(f"{name} in {price.currency}" for name, price in prices.items())
+        message = f"the objective compares prices in several currencies: {listed}"
+        fix = "write another objective, such as gpu_hours_per_1e9_tokens"
+        reason = "simtrain knows no exchange rates"
+        yield Problem("E809", message, positions.of_value(("objective",)), reason, fix)
 
 
 def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:

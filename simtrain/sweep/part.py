@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from simtrain.cost.of_tokens import cost_of_tokens
 from simtrain.errors import InputError, Problem
 from simtrain.evaluation import Evaluation, Evaluator
 from simtrain.scenario import RULES, Scenario
@@ -85,7 +86,7 @@ def _part(plan: Plan, number: int) -> Part:
             kept.append((index, scenario))
         else:
             excluded[removed_by] += 1
-    found = {index: _row(scenario) for index, scenario in sorted(kept, key=_alike)}
+    found = {index: _row(scenario, plan.has_costs) for index, scenario in sorted(kept, key=_alike)}
     rows = [{"index": index} | plan.cells(index) | found[index] for index, _ in kept]
     counts = _counts(rows, excluded, plan.objective)
     return Part(number, _encoded(plan, number, rows, counts), counts)
@@ -124,8 +125,8 @@ def _evaluator() -> Evaluator:
     return Evaluator()
 
 
-def _row(scenario: Scenario) -> Row:
-    """The result columns of one point, without the axes."""
+def _row(scenario: Scenario, has_costs: bool = False) -> Row:
+    """The result columns of one point, without the axes; costs only if they are needed."""
     start: Row = {"num_gpus": scenario.num_gpus}
     # Check the rules first: building an error with remedies takes far longer than a code.
     broken = next((rule.code for rule in RULES if rule.check(scenario)), None)
@@ -135,7 +136,11 @@ def _row(scenario: Scenario) -> Row:
         evaluation = _evaluator().evaluate(scenario)
     except InputError as error:
         return start | {"status": ILLEGAL, "rule": error.problems[0].code}
-    return start | _results(evaluation)
+    row = start | _results(evaluation)
+    if has_costs and (run := evaluation.run):
+        profile = _evaluator().profile_of(scenario)
+        row |= cost_of_tokens(scenario.num_gpus, run.tokens_per_s, profile)
+    return row
 
 
 def _results(evaluation: Evaluation) -> Row:
@@ -166,7 +171,8 @@ def _counts(rows: Sequence[Row], excluded: Counter[int], objective: str) -> Coun
 def _bests(rows: Sequence[Row], objective: str) -> Iterator[BestPoint]:
     names = ("tokens_per_s", "iteration_time_s", "mfu")
     for row in rows:
-        if row["status"] == OK:
+        # A profile may lack the entry that an objective needs.
+        if row["status"] == OK and row[objective] is not None:
             yield BestPoint(row["index"], objective, row[objective], *(row[name] for name in names))
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from importlib import metadata
 from typing import Any
 
+from simtrain.cost.of_tokens import COST_COLUMNS
 from simtrain.errors import Location
 from simtrain.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
@@ -26,10 +27,11 @@ from simtrain.version import VERSION
 # Columns of every table, and columns that a sweep file may select.
 FIXED_COLUMNS = ("index", "status", "rule")
 BREAKDOWN = tuple(f"breakdown_{field.name}" for field in fields(Breakdown))
-REPORTABLE = (
+REPORTED_BY_DEFAULT = (
     *("iteration_time_s", "tokens_per_s", "mfu", "hfu"),
     *("peak_bytes", "capacity_bytes", "num_gpus", *BREAKDOWN),
 )
+REPORTABLE = (*REPORTED_BY_DEFAULT, *COST_COLUMNS)
 OBJECTIVES = tuple(name for name in REPORTABLE if name != "capacity_bytes")
 # Parts are small enough to share and to lose, and large enough to be worth a file.
 _FEWEST_POINTS, _MOST_POINTS, _PARTS_WANTED = 16, 1000, 100
@@ -64,6 +66,11 @@ class Plan:
     versions: Mapping[str, str]
     part_size: int
     places: tuple[Location | None, ...] = ()
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether a column or the objective is a cost."""
+        return any(name in COST_COLUMNS for name in (*self.report, self.objective))
 
     @property
     def num_points(self) -> int:
