@@ -187,6 +187,20 @@ def _constant(value: Any) -> Evaluate:
     return lambda scenario: value
 
 
+def _field(name: str, path: str) -> Evaluate:
+    read = operator.attrgetter(path)
+
+    def evaluate(scenario: Scenario) -> Value:
+        try:
+            value: Value = read(scenario)
+        except AttributeError as error:
+            # A section such as model.experts is None in a scenario that does not have it.
+            raise TypeError(f"{name} is in a section that the scenario does not have") from error
+        return value
+
+    return evaluate
+
+
 @dataclass
 class _Reader:
     """Compiles a syntax tree into a function of a scenario."""
@@ -240,7 +254,7 @@ class _Reader:
         if name in _WORDS:
             return _constant(_WORDS[name])
         if name in _attributes():
-            return operator.attrgetter(_attributes()[name])
+            return _field(name, _attributes()[name])
         fix = f"the names here are {', '.join(known_names(self.constants))}"
         raise self.refuse(
             node, f'names "{name}", which is neither a constant nor a field', fix, "E812"

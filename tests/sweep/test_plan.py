@@ -198,6 +198,7 @@ def test_what_is_no_constraint_is_refused_where_it_is_wrong(
         ("not tensor", "8 is neither true nor false"),
         ("tensor == 8 and micro", "1 is neither true nor false"),
         ("last_stage_layers < 4", "null is not a number"),
+        ("imbalance < 2", "imbalance is in a section that the scenario does not have"),
     ],
 )
 def test_what_cannot_be_computed_is_told(text: str, says: str) -> None:
