@@ -1,4 +1,4 @@
-"""The operators of a stage: shape, work, seconds, what limits them, and the entries behind them."""
+"""The operators of a stage: shape, work, time, bottleneck, and the profile entries behind them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOST_ISSUE, SLOWDOWN = "host.issue", "overlap.slowdown"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A number that a time comes from: an entry of a profile or of a software stack."""
+    """An entry of a profile or of a software stack that a time depends on."""
 
     entry: str
     value: Any
@@ -47,21 +47,21 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Equal ops of an iteration, on one rank of a stage; sums are over all of them.
+    """Equal ops of an iteration on one rank of a stage, with sums over all of them.
 
     Args:
-        name, phase: of the ops.
-        cause: what the breakdown counts their exposed seconds to, such as "compute".
-        shape: what one op computes or sends, in words.
-        count: how often the rank runs the op.
-        flops, model_flops: FLOPs that run, and those that count for MFU.
-        num_bytes: bytes that cross the GPU's memory, or that the rank sends.
-        alone_s: seconds if nothing else ran at the same time.
-        total_s: seconds for which they run.
-        exposed_s: seconds by which the iteration is longer for them. They add up to the breakdown.
-        bottleneck: what limits them, and the entries that their time is in proportion to.
-        basis: whether the main entry is fitted to measurements or published, or whether the op is
-            outside the range that the profile was fitted on (extrapolated).
+        name, phase: name and phase of the ops.
+        cause: cause in the breakdown that includes their exposed time, such as "compute".
+        shape: shape of the work of one op, as text.
+        count: number of times that the rank runs the op.
+        flops, model_flops: FLOPs that run, and FLOPs of the model (MFU).
+        num_bytes: bytes that cross HBM, or that the rank sends.
+        alone_s: time without concurrent ops.
+        total_s: time for which they run.
+        exposed_s: exposed time. The exposed times of a cause add up to the breakdown.
+        bottleneck: the limit, and the entries that their time is proportional to.
+        basis: source of the main entry: fitted to measurements, or published; or extrapolated,
+            outside the range that the profile was fitted on.
     """
 
     name: str
@@ -80,17 +80,17 @@ class Operator:
 
     @property
     def hidden_s(self) -> float:
-        """Seconds for which they run beside something that counts instead."""
+        """Time for which they are hidden behind other ops."""
         return self.total_s - self.exposed_s
 
     @property
     def flops_per_s(self) -> float:
-        """FLOPs that they reach while they run."""
+        """Achieved FLOP/s."""
         return self.flops / self.total_s if self.total_s else 0.0
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes that they move or send while they run."""
+        """Achieved bytes/s."""
         return self.num_bytes / self.total_s if self.total_s else 0.0
 
     def to_dict(self, iteration_time_s: float) -> dict[str, Any]:
@@ -121,10 +121,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """All operators of a stage, the longest first.
+    """All operators of a stage, sorted by exposed time.
 
-    Their exposed seconds, the time spent waiting for kernel launches and the bubble add up to the
-    iteration time; those of a cause add up to that of the stage's breakdown.
+    Their exposed times, the wait for kernel launches and the bubble add up to the iteration time.
+    The exposed times of a cause add up to this cause in the stage's breakdown.
     """
 
     stage: int
@@ -136,11 +136,11 @@ class Operators:
     sources: dict[str, Source]
 
     def of_cause(self, cause: str) -> tuple[Operator, ...]:
-        """The operators that count to a cause of the breakdown."""
+        """Return the operators of a cause of the breakdown."""
         return tuple(row for row in self.rows if row.cause == cause)
 
     def by_limit(self) -> list[tuple[Limit, tuple[Operator, ...]]]:
-        """The operators that each limit has, the limit with the most exposed seconds first."""
+        """Return the operators by limit, the limit with the most exposed time first."""
         found: dict[Limit, list[Operator]] = {}
         for row in self.rows:
             if row.bottleneck and row.exposed_s:
@@ -150,7 +150,7 @@ class Operators:
 
     @property
     def slowed_s(self) -> float:
-        """Seconds by which kernels take longer because collectives run beside them."""
+        """Time by which concurrent collectives slow down kernels."""
         kernels = self.of_cause("compute") + self.of_cause("recompute")
         slowed_s = math.fsum(row.total_s - row.alone_s for row in kernels)
         return slowed_s if slowed_s > 1e-9 * self.iteration_time_s else 0.0
@@ -168,17 +168,17 @@ class Operators:
         }
 
     def records(self) -> list[dict[str, Any]]:
-        """A dictionary for each operator."""
+        """Return a dictionary per operator."""
         return [row.to_dict(self.iteration_time_s) for row in self.rows]
 
 
 def slowest_stage(result: Result) -> int:
-    """The stage with the least bubble, the first of several: the others wait for it."""
+    """Return the first stage with the smallest bubble; other stages wait for it."""
     return min(range(len(result.stages)), key=lambda stage: result.stages[stage].bubble_s)
 
 
 def operators_of(result: Result, stage: int | None = None) -> Operators:
-    """The operators of a stage of a result, by default of the slowest.
+    """Return the operators of a stage of a result, by default of the slowest one.
 
     Raises:
         InputError: the pipeline has no such stage.
@@ -238,7 +238,7 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
 
 
 def host_issue(scenario: Scenario, profile: HardwareProfile) -> Source:
-    """Where the host's time for a kernel or a message comes from."""
+    """Return the source of the host's time per kernel or message."""
     own, stack = scenario.host_issue_s, load_stack(scenario.software.stack)
     if own is None:
         return source_of(HOST_ISSUE, profile)
@@ -248,7 +248,7 @@ def host_issue(scenario: Scenario, profile: HardwareProfile) -> Source:
 
 
 def source_of(name: str, profile: HardwareProfile) -> Source:
-    """An entry of a profile."""
+    """Return the source of a profile entry."""
     entry = entry_of(profile, name)
     dumped = entry.model_dump(mode="json")
     return Source(name, dumped["value"], entry.source, entry.fitted_on)
@@ -287,7 +287,7 @@ def _num_bytes(work: OpWork, sent_bytes: float) -> float:
 
 
 def shape_of(work: OpWork) -> str:
-    """What an op computes or sends, in a few words."""
+    """Return the shape of an op's work as text."""
     match work:
         case Gemm() | GroupedGemm():
             product = work.product if isinstance(work, GroupedGemm) else work

@@ -1,4 +1,4 @@
-"""Walks from a figure of a result to the numbers that it comes from: `simtrain explain X mfu`."""
+"""Traces a figure of a result back to the numbers behind it: `simtrain explain X mfu`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FigureName = Literal["iteration_time", "mfu", "hfu", "peak_memory"]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 _LARGEST = 5
-"""Operators of a cause that are listed one by one, unless they are below a share."""
+"""Operators that are listed per cause, if their share is not below `_LEAST_SHARE`."""
 _LEAST_SHARE = 0.01
 
 
@@ -34,14 +34,14 @@ class Origin:
     """A number, and the numbers that it is computed from.
 
     Args:
-        name: what the number is.
+        name: name of the number.
         value: in base units.
         unit: s, B, FLOP, FLOP/s, or none.
-        remark: how it follows from its parts, or what it stands for.
+        remark: its formula or meaning.
         parts: the numbers that it is computed from.
-        entries: for each profile entry that it comes from, the share of the number in proportion
-            to it, 0 to 1.
-        operator: the operator whose seconds it is.
+        entries: for each profile entry behind it, the fraction of the number that is proportional
+            to the entry.
+        operator: the operator, if the number is an operator's time.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Explained:
 
 
 def explain_figure(result: Result, figure: FigureName) -> Explained:
-    """Walk from a figure of a result to profile entries, each with its source."""
+    """Trace a figure of a result back to profile entries and their sources."""
     walk: dict[FigureName, Callable[[Result], tuple[Origin, dict[str, Source]]]] = {
         "iteration_time": _iteration_time,
         "mfu": _mfu,
@@ -128,7 +128,7 @@ def _slowed_s(rows: Sequence[Operator]) -> float:
 
 
 def _largest(rows: Sequence[Operator], iteration_time_s: float) -> tuple[Origin, ...]:
-    """The largest operators, and one origin for all others."""
+    """Return the largest operators, and one origin for all others."""
     shown = [row for row in rows if row.exposed_s >= _LEAST_SHARE * iteration_time_s][:_LARGEST]
     shown = shown or [*rows[:1]]
     origins = [

@@ -1,6 +1,6 @@
-"""The ops that a stage runs in an iteration: how often, how long, and how long nothing hides them.
+"""The ops of a stage in an iteration: their number, time and exposed time.
 
-Exposed seconds add up to the stage's `Breakdown`, field by field, except for waiting for launches
+Exposed times add up to the stage's `Breakdown`, field by field, except for the wait for launches
 and the bubble, in which the stage runs nothing.
 """
 
@@ -31,7 +31,7 @@ from simtrain.workload.work import Work
 
 OpWork: TypeAlias = Work | TransferPart | SynchronizationPart
 _MESSAGES = (
-    # By the streams of `IterationTasks.concurrent_streams`: out and in, forward and backward.
+    # In the order of `IterationTasks.concurrent_streams`: forward out and in, backward out and in.
     ("activations sent", Phase.FORWARD),
     ("activations received", Phase.FORWARD),
     ("gradients sent", Phase.INPUT_GRADIENT),
@@ -41,7 +41,7 @@ _MESSAGES = (
 
 @dataclass(frozen=True, slots=True)
 class OpKey:
-    """Ops that are one row: the same name, phase, work and field of `Breakdown`."""
+    """The key of a row: ops with the same name, phase, work and field of `Breakdown`."""
 
     name: str
     phase: Phase
@@ -49,7 +49,7 @@ class OpKey:
     field: str
 
     def alone_s(self, model: DurationModel, sent_bytes: float) -> float:
-        """Seconds of one such op run alone; 0 for work of the host."""
+        """Return the time of one op without concurrent ops; 0 for work of the host."""
         match self.work:
             case TransferPart(num_sends, levels_crossed):
                 return model.transfer_s(sent_bytes, levels_crossed, num_sends)
@@ -61,12 +61,12 @@ class OpKey:
 
 @dataclass(slots=True)
 class OpSeconds:
-    """Seconds of equal ops in an iteration.
+    """The time of equal ops in an iteration.
 
     Args:
-        count: how often a rank of the stage runs the op.
-        total_s: seconds for which they run, longer where others run beside them.
-        exposed_s: seconds by which the stage's iteration is longer for them.
+        count: number of times that a rank of the stage runs the op.
+        total_s: time for which they run, including the slowdown by concurrent ops.
+        exposed_s: exposed time.
     """
 
     count: int = 0
@@ -83,7 +83,7 @@ class OpSeconds:
 def stage_ops(
     seconds: IterationSeconds, iteration: IterationTimeline, stage: int, engine: Engine
 ) -> dict[OpKey, OpSeconds]:
-    """The ops of an iteration that was run, on a rank of a stage."""
+    """Return the ops of a simulated iteration on a rank of a stage."""
     found, tasks = _StageOps(seconds), iteration.tasks
     for part, number in zip(tasks.parts, tasks.num_parts[stage].tolist(), strict=True):
         if number:
@@ -101,7 +101,7 @@ class _StageOps:
         self.rows.setdefault(key, OpSeconds()).add(count, total_s, exposed_s)
 
     def add_own(self, part: IterationPart, number: int) -> None:
-        """Add what the stage's own stream runs; a pass that is cut counts with its first span."""
+        """Add a part on the stage's compute stream; a cut pass counts with its first span."""
         match part:
             case PassPart(span=None):
                 self.add_pass(part, number)
@@ -120,7 +120,7 @@ class _StageOps:
                 self.add_ops(part, field_of_step(name), number, part_s, part_s)
 
     def add_pass(self, part: PassPart, number: int) -> None:
-        """Add the ops of a pass that runs so many times."""
+        """Add the ops of a pass that runs `number` times."""
         ops, total_s, exposed_s = self.seconds.ops_of_pass(part)
         for op, op_s, op_exposed_s in zip(ops, total_s.tolist(), exposed_s.tolist(), strict=True):
             key = OpKey(op.name, op.phase, op.work, _field_of(op))
@@ -134,7 +134,7 @@ class _StageOps:
         total_s: float,
         exposed_s: float,
     ) -> None:
-        """Share the seconds of a part out to its ops, which run one after another."""
+        """Divide the time of a part among its ops, which run one after another."""
         part_s = self.seconds.of_part(part)
         for op in self.seconds.ops_of(part):
             op_s = self.seconds.machine.model.seconds(op.work)
@@ -143,7 +143,7 @@ class _StageOps:
             self.add(key, number, share * total_s, share * exposed_s)
 
     def add_concurrent(self, iteration: IterationTimeline, stage: int) -> None:
-        """Add what other streams run for the stage, by the seconds for which it waits."""
+        """Add the stage's transfers, buckets and all-reduces on other streams."""
         tasks, timeline = iteration.tasks, iteration.timeline
         streams, total_s = tasks.concurrent_streams(stage), timeline.end_s - timeline.start_s
         exposed_s = exposed_seconds(timeline, (stage, *streams))
@@ -164,7 +164,7 @@ class _StageOps:
 
 
 def _field_of(op: Op) -> str:
-    """The field of `Breakdown` to which an op of a pass counts."""
+    """Return the field of `Breakdown` that includes an op of a pass."""
     match stream_of(op):
         case Stream.COMPUTE:
             return "recompute_s" if op.phase is Phase.RECOMPUTE else "compute_s"

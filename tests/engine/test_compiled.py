@@ -186,7 +186,7 @@ REMEMBERING = Evaluator(allow_oom=True)
 @given(any_scenarios())
 @settings(max_examples=30)
 def test_compiled_equals_simpy_on_any_scenario(scenario: Scenario) -> None:
-    """With one evaluator for all, so that what it remembers of one serves the next."""
+    """One evaluator runs all scenarios, with its caches."""
     assume(not any(rule.check(scenario) for rule in RULES))
     assert_evaluated(scenario, REMEMBERING)
 

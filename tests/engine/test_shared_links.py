@@ -15,7 +15,7 @@ from simtrain.engine.sharing import find_slowdowns
 from simtrain.errors import InputError
 
 CLOSE = 1e-9
-"""Relative; what is left of a full link is a difference."""
+"""Relative tolerance: the free capacity of a full link is a difference."""
 
 
 def transfer(name: str, num_bytes: float, rate: float, *links: Link) -> Task:

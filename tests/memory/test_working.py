@@ -1,4 +1,4 @@
-"""What a forward or backward pass holds beyond what is kept, from replaying its ops."""
+"""Memory of a forward or backward pass, replayed op by op."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Rings of keys and values on the engine: what hides behind attention, and what is exposed."""
+"""Rings of keys and values on the engine: hidden and exposed time."""
 
 from dataclasses import dataclass
 

@@ -48,7 +48,7 @@ def bytes_of(ops: tuple[Op, ...], name: str) -> tuple[int, int]:
 
 
 def test_a_shard_of_parameters_is_its_master_weights() -> None:
-    """4Ψ/s, 4Ψ/s and 8Ψ/s: two bytes less than with a 16-bit copy beside the master weights."""
+    """4Ψ/s, 4Ψ/s and 8Ψ/s: two bytes less than with a 16-bit copy of the master weights."""
     for precision in ({}, NARROW):
         one = titan(precision=precision)
         shard = num_parameters(one) // 4

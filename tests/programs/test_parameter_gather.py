@@ -1,4 +1,4 @@
-"""Buckets of the distributed optimizer: reduced and gathered beside the passes."""
+"""Buckets of the distributed optimizer, reduced and gathered during the passes."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is remembered, and what is dropped first."""
+"""The least-recently-used cache: which values it returns, and which it drops."""
 
 from simtrain.programs.recent_cache import RecentCache
 

@@ -1,4 +1,4 @@
-"""fully_shard in pipelines: what is gathered when, reduced once, and held whole, by hand."""
+"""fully_shard in pipelines: gathers, reductions and unsharded bytes, by hand."""
 
 import math
 from typing import Any

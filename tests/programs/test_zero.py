@@ -279,7 +279,7 @@ def test_hiding_is_never_slower(
 def test_a_layer_has_its_parameters_before_it_runs(
     recompute: Any, hide_tensor: bool, overlap: bool
 ) -> None:
-    """And of those that come, the next one's are under way where that is hidden, and no others."""
+    """With overlap, only the parameters of the next unit are prefetched."""
     hidden = {"data_parallel": overlap, "tensor_parallel": hide_tensor}
     scenario = zero(3, {"tensor": 2}, recompute=recompute, overlap=hidden)
     plan = plan_of(scenario)

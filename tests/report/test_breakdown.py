@@ -67,7 +67,7 @@ def streams_of(result: Result, stage: int) -> set[str]:
 @settings(max_examples=40)
 @given(scenarios())
 def test_parts_of_every_stage_add_up(scenario: Scenario) -> None:
-    """And what is left as bubble is the time in which nothing of the stage's runs."""
+    """The bubble is the time in which no stream of the stage runs a task."""
     result = run(scenario)
     assert len(result.stages) == scenario.parallelism.pipeline
     assert result.breakdown.total_s == pytest.approx(result.iteration_time_s)

@@ -1,4 +1,4 @@
-"""Context parallelism against counts by hand: what is computed, sent, kept, hidden and exposed."""
+"""Context parallelism against counts by hand: FLOPs, sent bytes, saved bytes, exposed time."""
 
 import itertools
 import math

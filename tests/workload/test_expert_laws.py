@@ -178,7 +178,7 @@ def test_combinations_that_the_framework_refuses(
 
 
 def test_an_impossible_expert_mesh_is_one_error() -> None:
-    """ZeRO over experts on more ranks than a stage has: that is what is wrong, and all of it."""
+    """More expert-parallel ranks than a stage has: one error, even with ZeRO."""
     with pytest.raises(InputError) as caught:
         moe(grid={"expert": 8, "data": 4}, memory={"zero_stage": 2})
     assert [problem.code for problem in caught.value.problems] == ["E472"]

@@ -40,7 +40,7 @@ PUBLISHED = {
     # With the module of multi-token prediction; counted below.
     "deepseek_v3": (682_636_472_320, 38_240_382_976),
 }
-"""Parameters, and those that a token meets: of the experts, top_k."""
+"""Parameters, and active parameters: top_k of the experts."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -130,7 +130,7 @@ def test_casts_of_experts_write_both_copies_of_each_input_and_gradient(recipe: s
 
 
 def test_the_norm_before_experts_stays_in_bf16() -> None:
-    """The router reads it, and what is sent to experts: no product does."""
+    """The router and the dispatch read its output, not a product."""
     there = kernels(layer(experts_in(fp8())))
     assert there["MLP RMS norm"] == (2 * TOKENS * H, 2 * TOKENS * H)
     assert there["attention RMS norm"] == (2 * TOKENS * H, TOKENS * H)
@@ -138,7 +138,7 @@ def test_the_norm_before_experts_stays_in_bf16() -> None:
 
 @pytest.mark.parametrize(("recipe", "scales"), [("delayed", 0), ("blockwise", 4 / 128)])
 def test_experts_save_their_inputs_in_one_byte(recipe: str, scales: float) -> None:
-    """The activation saves what it reads in bf16, padding too."""
+    """The activation saves its input in bf16, with padding."""
     found, rows = saves(experts_in(fp8(recipe))), ROWS + OWN * 15 // 2
     for name, width in (("up", H), ("down", F)):
         saved = f"experts {name} input in fp8"

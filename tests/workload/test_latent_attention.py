@@ -55,7 +55,7 @@ def latent(draw: st.DrawFn) -> Scenario:
 
 
 def weights(scenario: Scenario) -> tuple[int, int]:
-    """Elements of the layer's matrices that ranks hold whole, and of those that they divide."""
+    """Elements of the layer's replicated matrices, and of its tensor-parallel matrices."""
     m = scenario.model
     sizes = m.latent_attention
     assert sizes

@@ -205,7 +205,7 @@ def test_backward_passes_read_exactly_the_saved_tensors() -> None:
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_memory_of_weights_and_their_fp8_copies(keeps: bool) -> None:
-    """Both copies beside bf16, or the transposed one beside weights that are kept in fp8."""
+    """bf16 weights with both fp8 copies, or fp8 weights with the transposed copy."""
     scenario = modern(
         fp8(fp8_parameters=keeps),
         parallelism={"data": 2},

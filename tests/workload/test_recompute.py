@@ -1,4 +1,4 @@
-"""Recompute by units, blocks and microbatches: what is kept, what is run again, what it costs."""
+"""Recompute by units, blocks and microbatches: saved bytes, recomputed ops and time."""
 
 import itertools
 from fractions import Fraction
@@ -66,7 +66,7 @@ def layer_input(shape: LayerShape) -> int:
 
 
 def scores(shape: LayerShape) -> int:
-    """5as²b/t: what selective recompute drops and one layer holds while it is run again."""
+    """5as²b/t: bytes that selective recompute frees, and that one layer holds in its recompute."""
     return 5 * shape.heads * shape.seq_length**2 * shape.microbatch // shape.tensor
 
 
@@ -131,7 +131,7 @@ def test_distribute_gathers_each_input_again(scenario: Scenario, num_layers: int
 
 
 def story(scenario: Scenario, num_layers: int, policy: RecomputePolicy) -> str:
-    """R for each layer that is run again, B for each that goes backward, in order."""
+    """R for each recomputed layer, B for each backward pass of a layer, in order."""
     letters = {"QKV": "R", "QKV weight gradient": "B"}
     ops = backward_ops(scenario, num_layers, policy)
     return "".join(letters[op.name] for op in ops if op.name in letters)
@@ -318,7 +318,7 @@ def test_saving_more_is_never_slower(number: int, strategy: str, interleave: boo
 
 @pytest.mark.parametrize("unit", [1, 2])
 def test_gradients_are_still_reduced_layer_by_layer(unit: int) -> None:
-    """Reduced beside the backward pass, each layer of a unit has a bucket of its own."""
+    """With gradient buckets per layer, each layer of a unit has its own bucket."""
     overlap = {"data_parallel": True}
     grid = {"tensor": 4, "data": 2}
     result: Result = run(small(grid, recompute=full(num_layers=unit), overlap=overlap))

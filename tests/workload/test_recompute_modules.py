@@ -1,4 +1,4 @@
-"""Selective recompute of modules: what each drops, and which ops run again, counted by hand."""
+"""Selective recompute of modules: freed tensors and recomputed ops, counted by hand."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -88,7 +88,7 @@ def test_a_gpt_layer_by_hand(modules: list[str], dropped: int, ops: list[str]) -
 
 
 def test_a_norm_in_a_linear_layer_is_recomputed_with_the_mlp() -> None:
-    """As with Transformer Engine: the MLP's checkpoint then keeps what is before the norm."""
+    """As with Transformer Engine: the MLP's checkpoint then saves the input of the norm."""
     fused = gpt(software="megatron_core")
     assert dropped_bytes(fused, "mlp") == (2 + 16) * SBH
     assert again(with_modules(fused, "mlp")) == [MLP_NORM, *MLP]

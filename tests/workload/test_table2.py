@@ -73,7 +73,7 @@ def test_every_legal_layer(scenario: Scenario) -> None:
 
 
 def test_layers_of_gpt3_save_80_and_34_bytes_per_element() -> None:
-    """Section 5: 5as/h is 80 for GPT-3, beside the 34 of the rest of the layer."""
+    """Section 5: 5as/h is 80 for GPT-3; the rest of the layer has 34."""
     sbh = 2048 * 12288
     everything, _ = layer_ops(paper_scenario("175B", sequence=True))
     selective, _ = layer_ops(paper_scenario("175B", sequence=True, recompute="selective"))

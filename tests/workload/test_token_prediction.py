@@ -36,7 +36,7 @@ MODEL = {
 
 
 def predicting(modules: int, recompute: Any = "none", **sections: Any) -> Scenario:
-    """Four layers, and so many modules after them."""
+    """Four layers, and `num_modules` prediction modules after them."""
     model = MODEL | sections.pop("model", {}) | {"mtp_num_layers": modules}
     return scenario_with(
         model,

@@ -100,7 +100,7 @@ def seconds_of(
 @pytest.mark.parametrize("num_ranks", [2, 3, 4])
 @pytest.mark.parametrize("link_s", [0.0, 0.5, 1.0, 3.0])
 def test_a_column_parallel_layer_hides_chunks_that_travel(num_ranks: int, link_s: float) -> None:
-    """t = 2: half a product beside half of the rows, then half a product alone."""
+    """t = 2: half a product overlaps half of the rows, then half a product runs alone."""
     chunk_s, sent_s = 1 / num_ranks, link_s / num_ranks
     forward_s = (num_ranks - 1) * max(chunk_s, sent_s) + chunk_s
     assert seconds_of(Column(), "F", num_ranks, link_s=link_s) == pytest.approx(forward_s)
