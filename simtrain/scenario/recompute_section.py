@@ -41,9 +41,9 @@ class RecomputePolicy(Section):
     `recompute: full` is short for `recompute: {strategy: full}`. Names and meaning follow
     Megatron-LM (core/recompute.py; paper, Sections 4 and 5 and Appendix C):
 
-    strategy: none (default) recomputes nothing, selective some modules of each layer, full whole
-        layers; auto takes the fastest strategy that fits in memory. If modules are set, the default
-        is selective.
+    strategy: what to recompute: nothing (none, default), some modules of each layer (selective),
+        or whole layers (full); auto chooses the fastest of these that fits in memory. If modules
+        are set, the default is selective.
     modules: modules of each layer that selective recomputes (recompute_modules); core_attention by
         default. core_attention, mlp, moe and shared_experts save their inputs. Norms (layernorm),
         activations of experts (moe_act) and up projections of latent attention (mla_up_proj) also

@@ -66,8 +66,8 @@ class Scenario(Section):
     attention_backend: how core attention runs. unfused runs five ops that save the scores, as in
         the paper; fused runs one kernel that recomputes them in the backward pass (FlashAttention).
         The software stack sets the default (Megatron-LM's transformer_config.py).
-    schedule: order of forward and backward passes; by default interleaved with several chunks per
-        stage, otherwise 1f1b.
+    schedule: order of forward and backward passes: gpipe, 1f1b or interleaved. The default is
+        interleaved with several chunks per stage, otherwise 1f1b.
     cluster: name or path of the hardware profile; a100_sxm4_80gb by default.
     hardware: entries of the hardware profile to override, such as inter_node.adapter_bandwidth: 400
         Gb/s.
