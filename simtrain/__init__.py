@@ -16,6 +16,7 @@ from simtrain.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from simtrain.evaluation import Evaluation, Evaluator
+    from simtrain.figures.plots import plot_breakdown, plot_memory, plot_timeline
     from simtrain.hardware.load import load_profile
     from simtrain.report.difference import Difference, compare
     from simtrain.report.result import Result
@@ -35,6 +36,9 @@ __all__ = [
     "compare",
     "load_profile",
     "load_scenario",
+    "plot_breakdown",
+    "plot_memory",
+    "plot_timeline",
     "simulate",
 ]
 
@@ -47,6 +51,9 @@ _MODULES = {
     "compare": "simtrain.report.difference",
     "load_profile": "simtrain.hardware.load",
     "load_scenario": "simtrain.scenario",
+    "plot_breakdown": "simtrain.figures.plots",
+    "plot_memory": "simtrain.figures.plots",
+    "plot_timeline": "simtrain.figures.plots",
     "simulate": "simtrain.simulation",
 }
 

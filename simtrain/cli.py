@@ -31,6 +31,7 @@ from simtrain.commands.schedule import schedule
 from simtrain.commands.search import search
 from simtrain.commands.shared import emit
 from simtrain.commands.sweep import query, sweep, sweeps
+from simtrain.commands.timeline import timeline
 from simtrain.errors import InputError, SimtrainError
 from simtrain.version import VERSION
 
@@ -38,7 +39,7 @@ _LONGEST_NAME = 80
 app = App(add_completion=True)
 # Groups and commands in the order of `simtrain --help`.
 GROUPS = {
-    "Simulate": (run, memory, schedule, cost),
+    "Simulate": (run, memory, timeline, schedule, cost),
     "Compare": (compare, search, plan, sweep, sweeps, query, plot),
     "Look up": (explain, scenarios, reproduce),
     "Write": (init, schema),

@@ -17,8 +17,6 @@ def simulate_iteration(plan: Plan, machine: Machine, engine: Engine = "auto") ->
     seconds, iteration = run_iteration(plan, machine, engine)
     profile = machine.model.profile
     return Result(
-        plan=plan,
-        profile=profile,
         seconds=seconds,
         iteration=iteration,
         memory=memory_report(plan, profile, iteration),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,6 +40,19 @@ def writing_to(folder: Path, what: str) -> Iterator[None]:
         message = f"cannot write {what} here: {error.strerror}"
         fix = "choose a writable folder with --out"
         raise InputError([Problem("E113", message, place, fix=fix)]) from error
+
+
+def check_suffix(file: Path, known: Sequence[str], what: str) -> None:
+    """Check that the name of a file ends with one of the `known` suffixes; `what` is written to it.
+
+    Raises:
+        InputError: it does not (E117).
+    """
+    name = file.name.lower()
+    if not any(name.endswith(suffix) and name != suffix for suffix in known):
+        message = f"the name does not say which format {what} have"
+        fix = f"end it with {', '.join(known[:-1])} or {known[-1]}"
+        raise InputError.of("E117", message, Location(str(file)), fix)
 
 
 def write_new(file: Path, text: str) -> None:

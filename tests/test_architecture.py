@@ -86,8 +86,8 @@ ROOMS: dict[str, set[str]] = {
         *("schedules", "plan", "memory", "report", "simulation"),
     },
     "figures": {
-        *("errors", "extras", "units", "output_folder", "strict_yaml", "memory", "report", "paper"),
-        *("provenance", "version"),
+        *("errors", "extras", "units", "output_folder", "strict_yaml", "engine", "memory"),
+        *("report", "paper", "provenance", "version"),
     },
     "pages": {
         *("units", "strict_yaml", "resources", "entry", "scenario", "hardware", "memory", "report"),
@@ -98,7 +98,7 @@ ROOMS: dict[str, set[str]] = {
     "importing": {"errors", "strict_yaml", "scenario", "models"},
     "commands": {
         "provenance",
-        *("errors", "extras", "output_folder", "strict_yaml", "resources", "scenario"),
+        *("errors", "extras", "units", "output_folder", "strict_yaml", "resources", "scenario"),
         *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
         "planning",
         *("paper", "figures", "pages", "importing", "no_effect", "system", "explanations"),

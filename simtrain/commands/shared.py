@@ -15,6 +15,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from simtrain.errors import InputError, Location
+
 if TYPE_CHECKING:
     from simtrain.engine import Engine
     from simtrain.report.result import Result
@@ -48,6 +50,51 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full pre
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="Write pictures into this folder, PNG and SVG.")
 ]
+
+StagesOption = Annotated[
+    str | None, typer.Option("--stages", help="Stages to show, such as 0,1,63. Default: all.")
+]
+WindowOption = Annotated[
+    str | None,
+    typer.Option("--window", help="Time to show, such as 0s:2s or 500ms:1s. Default: all."),
+]
+
+
+def parse_stages(text: str | None) -> list[int] | None:
+    """Read a list of stages such as "0,1,63"; None is all of them.
+
+    Raises:
+        InputError: it is no list of whole numbers (E118).
+    """
+    if text is None:
+        return None
+    try:
+        return [int(one) for one in text.split(",")]
+    except ValueError:
+        fix = "write whole numbers with commas between them, such as 0,1,63"
+        message = "is not a list of numbers"
+        raise InputError.of("E118", message, Location(f"--stages {text}"), fix) from None
+
+
+def parse_window_s(text: str | None) -> tuple[float, float] | None:
+    """Read the start and the end of a window such as "0s:2s", in seconds; None is all time.
+
+    Raises:
+        InputError: it is not two times (E118).
+    """
+    from simtrain.units import UnitError, parse_non_negative_seconds
+
+    if text is None:
+        return None
+    start, colon, end = text.partition(":")
+    try:
+        if colon:
+            return parse_non_negative_seconds(start), parse_non_negative_seconds(end)
+        message = 'has no ":" between a start and an end'
+    except UnitError as error:
+        message = str(error)
+    fix = "write a start and an end with units, such as 0s:2s or 500ms:1s"
+    raise InputError.of("E118", message, Location(f"--window {text}"), fix)
 
 
 def show(

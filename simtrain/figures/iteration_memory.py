@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,18 +34,19 @@ def write_memory_figure(result: Result, folder: Path) -> tuple[Path, ...]:
         InputError: the folder cannot be written to.
     """
     scenario = result.scenario
-    origin = style.footer_of(_name(result), scenario.cluster)
+    origin = style.footer_of(subject_of(result), scenario.cluster)
     return style.write_figure(lambda: draw_memory(result), folder / "memory", origin)
 
 
-def _name(result: Result) -> str:
+def subject_of(result: Result) -> str:
+    """Name the scenario of a result, in titles and footers."""
     return f"scenario {result.scenario.name}" if result.scenario.name else "the scenario"
 
 
 def draw_memory(result: Result) -> Figure:
     """Draw the peaks of all stages beside the curves of three of them."""
     figure = style.new_figure(7.5, 4.0)
-    figure.suptitle(f"Memory per GPU of {_name(result)}", fontsize=10)
+    figure.suptitle(f"Memory per GPU of {subject_of(result)}", fontsize=10)
     peaks, curves = figure.subplots(1, 2, sharey=True)
     _draw_peaks(peaks, result)
     _draw_curves(curves, result)
@@ -67,27 +69,35 @@ def _draw_peaks(axes: Axes, result: Result) -> None:
     axes.set_title("peak per stage", fontsize=9)
     axes.set(xlabel="pipeline stage", ylabel="memory per GPU, GiB")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _draw_capacity(axes, result)
+    draw_capacity(axes, result)
 
 
 def _draw_curves(axes: Axes, result: Result) -> None:
     """Draw memory over time on the first, middle and last stage."""
-    last = len(result.memory.stages) - 1
-    stages = sorted({0, last // 2, last})
-    for stage, (colour, line) in zip(stages, _LINES, strict=False):
+    draw_curves(axes, result, range(result.num_stages))
+    axes.legend(loc="lower center", ncols=3, frameon=True, framealpha=0.9, edgecolor="none")
+    last = result.num_stages - 1
+    which = "first, middle and last stage" if last > 1 else "each stage" if last else "one stage"
+    axes.set_title(f"over the iteration ({which})", fontsize=9)
+    axes.set_xlabel("time, s")
+    draw_capacity(axes, result)
+
+
+def draw_curves(axes: Axes, result: Result, stages: Sequence[int]) -> None:
+    """Draw memory over time on the first, the middle and the last of some stages."""
+    last = len(stages) - 1
+    places = sorted({0, last // 2, last})
+    for place, (colour, line) in zip(places, _LINES, strict=False):
+        stage = stages[place]
         curve = result.memory_curve(stage)
         held = [num_bytes / GIB for num_bytes in (*curve.held_bytes, curve.held_bytes[-1])]
         times_s = (*curve.times_s, result.iteration_time_s)
         name = f"stage {stage}"
         axes.step(times_s, held, line, where="post", color=colour, linewidth=0.9, label=name)
-    axes.legend(loc="lower center", ncols=3, frameon=True, framealpha=0.9, edgecolor="none")
-    which = "first, middle and last stage" if last > 1 else "each stage" if last else "one stage"
-    axes.set_title(f"over the iteration ({which})", fontsize=9)
-    axes.set_xlabel("time, s")
-    _draw_capacity(axes, result)
 
 
-def _draw_capacity(axes: Axes, result: Result) -> None:
+def draw_capacity(axes: Axes, result: Result) -> None:
+    """A dashed line at the memory of a GPU."""
     capacity = result.memory.capacity_bytes / GIB
     label = f"capacity, {capacity:.4g} GiB"
     axes.axhline(capacity, color=style.VERMILLION, linestyle="-.", linewidth=1.2, label=label)

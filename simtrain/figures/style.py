@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from simtrain.extras import require
-from simtrain.output_folder import writing_to
+from simtrain.output_folder import check_suffix, writing_to
 from simtrain.provenance import provenance
 from simtrain.version import VERSION
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette: distinct for any colour vision (jfly.uni-koeln.de/color).
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-GREY = "#BBBBBB"
+GREY, WHITE = "#BBBBBB", "#FFFFFF"
 
 SMALL = 7
 _STYLE: dict[Any, Any] = {
@@ -38,7 +38,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "simtrain",
     "text.parse_math": False,  # a $ in a name is a $
 }
-_NO_DATE = {"png": {"Software": None}, "svg": {"Date": None}}
+_NO_DATE = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 _DOTS_PER_INCH = 200
 _FOOTER_IN, _NOTE_IN, _LEFT_IN = 0.2, 0.14, 0.06
 _FOOTER_SIZE = 6
@@ -168,9 +168,37 @@ def add_footer(figure: Figure, text: str) -> None:
 
 def save(figure: Figure, path: Path) -> tuple[Path, ...]:
     """Write PNG and SVG without metadata, because equal figures must give equal files."""
-    written = []
-    for kind, metadata in _NO_DATE.items():
-        target = path.with_name(f"{path.name}.{kind}")
-        figure.savefig(target, dpi=_DOTS_PER_INCH, metadata=metadata)
-        written.append(target)
-    return tuple(written)
+    written = tuple(path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg"))
+    for target in written:
+        _save_file(figure, target)
+    return written
+
+
+def check_picture_file(file: Path) -> None:
+    """Check that pictures can be drawn and that a file's suffix names a known format.
+
+    Raises:
+        InputError: matplotlib is not installed (E701), or the suffix is unknown (E117).
+    """
+    require("drawing pictures", "matplotlib")
+    check_suffix(file, [f".{kind}" for kind in _NO_DATE], "pictures")
+
+
+def write_picture(draw: Callable[[], Figure], file: Path, footer: str) -> None:
+    """Write a picture to a file in the format that its suffix names; replace an older file.
+
+    `draw` and `footer` are as for `write_figure`.
+
+    Raises:
+        InputError: as `check_picture_file`, or the file cannot be written (E113).
+    """
+    check_picture_file(file)
+    with styled(), writing_to(file, "a picture"):
+        figure = draw()
+        add_footer(figure, footer)
+        _save_file(figure, file)
+
+
+def _save_file(figure: Figure, file: Path) -> None:
+    metadata = _NO_DATE[file.suffix.removeprefix(".").lower()]
+    figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)

@@ -28,9 +28,7 @@ class Result:
     """One simulated iteration.
 
     Args:
-        plan: the simulated plan.
-        profile: the hardware profile.
-        seconds: durations of the parts of the iteration.
+        seconds: the plan, the machine, and the durations of the iteration's parts.
         iteration: the timeline with its tasks.
         memory: peak memory of each stage.
         stages: [stages], breakdown of each stage's time.
@@ -41,8 +39,6 @@ class Result:
         recompute_choice: with `recompute: auto`, the chosen recompute and the reason.
     """
 
-    plan: Plan
-    profile: HardwareProfile
     seconds: IterationSeconds
     iteration: IterationTimeline
     memory: MemoryReport
@@ -52,6 +48,16 @@ class Result:
     extrapolated: tuple[str, ...]
     extrapolated_compute: float
     recompute_choice: str | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """What the iteration does."""
+        return self.seconds.plan
+
+    @property
+    def profile(self) -> HardwareProfile:
+        """The hardware that it runs on."""
+        return self.seconds.machine.model.profile
 
     @property
     def scenario(self) -> Scenario:
@@ -154,9 +160,14 @@ class Result:
         return f"{self.num_parameters:,}" + (active if self.scenario.model.experts else "")
 
     @property
+    def num_stages(self) -> int:
+        """Stages of the pipeline."""
+        return self.scenario.parallelism.pipeline
+
+    @property
     def num_simulated_ranks(self) -> int:
         """Number of simulated ranks: one per stage. Its other ranks are identical."""
-        return self.scenario.parallelism.pipeline
+        return self.num_stages
 
     @property
     def _peak_flops(self) -> float:

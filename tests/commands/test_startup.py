@@ -26,7 +26,7 @@ HELP = [
     *("import", "import hf", "import megatron", "import torchtitan"),
     *("cost", "memory", "plot", "profile", "profile check", "profile list", "profile show"),
     *("explain", "init", "query", "reproduce", "run", "scenarios", "schedule", "schema", "search"),
-    *("compare", "sweep", "sweeps"),
+    *("compare", "sweep", "sweeps", "timeline"),
 ]
 # Commands in groups, and the slow modules that each group adds to those of the groups before it.
 GROUPS: dict[str, tuple[list[str], set[str]]] = {

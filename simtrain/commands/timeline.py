@@ -1,0 +1,50 @@
+"""`simtrain timeline`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simtrain.commands.shared import (
+    ScenarioArgument,
+    SetOption,
+    StagesOption,
+    WindowOption,
+    emit,
+    parse_stages,
+    parse_window_s,
+    status,
+)
+
+
+def timeline(
+    scenario: ScenarioArgument,
+    out: Annotated[Path, typer.Option("--out", help="Picture to write: .png, .svg or .pdf.")],
+    overrides: SetOption = None,
+    stages: StagesOption = None,
+    window: WindowOption = None,
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Draw the memory of stages beneath.")
+    ] = True,
+) -> None:
+    """Draw when each pipeline stage does what: passes, communication, optimizer and idle time.
+
+    Below each stage's own row are its transfers to other stages and, if they overlap with passes,
+    its gradient and parameter buckets. Passes have the number of their microbatch if it fits.
+    A backward pass with recompute shows its seconds of recompute first.
+
+    Example: simtrain timeline table5_175b_present --out timeline.svg --window 0s:4s
+    """
+    from simtrain.figures.style import check_picture_file
+    from simtrain.figures.timeline import write_timeline
+    from simtrain.scenario import load_scenario
+    from simtrain.simulation import simulate
+
+    loaded = load_scenario(scenario, overrides or ())
+    chosen, window_s = parse_stages(stages), parse_window_s(window)
+    check_picture_file(out)
+    with status(f"drawing {loaded.name}"):
+        write_timeline(simulate(loaded), out, chosen, window_s, memory=memory)
+    emit(f"{out}\n")

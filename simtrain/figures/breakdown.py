@@ -1,0 +1,41 @@
+"""Where the time of each stage goes, as a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simtrain.figures import style
+from simtrain.figures.iteration_memory import subject_of
+from simtrain.report.breakdown import CAUSE_LABELS
+from simtrain.report.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FILLS = (
+    *(style.SKY, style.YELLOW, style.GREY, style.BLUE),
+    *(style.PURPLE, style.VERMILLION, style.WHITE, style.GREEN),
+)
+
+_MOST_OUTLINED = 32
+"""Stages up to which bars have an outline."""
+
+
+def draw_breakdown(result: Result) -> Figure:
+    """Draw a bar for each stage: its seconds by cause, which add up to the iteration time."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = style.new_axes(7.5, 4.2)
+    stages = range(result.num_stages)
+    bottom = [0.0] * len(stages)
+    for (name, label), fill in zip(CAUSE_LABELS.items(), _FILLS, strict=True):
+        heights = [getattr(stage, name) for stage in result.stages]
+        line = 0.4 if len(stages) <= _MOST_OUTLINED else 0.0
+        axes.bar(stages, heights, 0.85, bottom, fc=fill, ec=style.BLACK, lw=line, label=label)
+        bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
+    axes.set_title(f"Time of each stage of {subject_of(result)}")
+    axes.set(xlabel="pipeline stage", ylabel="time, s")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    style.rule_lines(axes)
+    style.legend_below(figure, axes, columns=2)
+    return figure

@@ -1,0 +1,93 @@
+"""Pictures of an iteration: what they show, which files they are, and which inputs are refused."""
+
+import pathlib
+
+import pytest
+
+import simtrain
+from simtrain.errors import InputError
+from tests.helpers.command_line import call
+from tests.helpers.toys import run, small
+
+pytestmark = pytest.mark.slow
+
+RESULT = run(small())
+
+
+def test_a_timeline_numbers_the_microbatches_that_fit() -> None:
+    """One stage alone has room for all of its passes; 64 stages have none for any."""
+    figure = simtrain.plot_timeline(RESULT, stages=[1])
+    rows, memory = figure.axes
+    numbers = sorted({text.get_text() for text in rows.texts})
+    assert numbers == sorted(map(str, range(RESULT.scenario.num_microbatches)))
+    assert [label.get_text() for label in rows.get_yticklabels()] == ["stage 1"]
+    assert memory.get_ylabel() == "memory, GiB"
+    assert rows.get_xlim() == (0.0, RESULT.iteration_time_s)
+    (legend,) = figure.legends
+    words = [text.get_text() for text in legend.get_texts()]
+    assert words[:2] == ["forward", "backward"] and words[-2:] == ["optimizer", "idle"]
+
+    many = run(small({"pipeline": 64}, model={"num_layers": 64}))
+    axes = simtrain.plot_timeline(many, memory=False).axes
+    assert len(axes) == 1 and not axes[0].texts
+
+
+def test_a_window_shows_its_seconds() -> None:
+    end_s = RESULT.iteration_time_s
+    axes = simtrain.plot_timeline(RESULT, window_s=(end_s / 4, 9 * end_s)).axes
+    assert axes[0].get_xlim() == (end_s / 4, end_s)
+
+
+@pytest.mark.parametrize(
+    ("stages", "window_s", "message"),
+    [
+        ([4], None, "there is no stage 4\n  fix: choose stages from 0 to 3"),
+        ([-1], None, "there is no stage -1"),
+        ([], None, "no stage is chosen"),
+        (None, (1.0, 1.0), "the window 1 s to 1 s shows nothing of the iteration"),
+        (None, (900.0, 901.0), "the window 900 s to 901 s shows nothing of the iteration"),
+    ],
+)
+def test_a_selection_that_shows_nothing_is_refused(
+    stages: list[int] | None, window_s: tuple[float, float] | None, message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        simtrain.plot_timeline(RESULT, stages, window_s)
+    assert str(caught.value).startswith(f"E118 {message}")
+
+
+def test_the_other_pictures_of_a_result_have_every_stage() -> None:
+    assert len(simtrain.plot_breakdown(RESULT).axes[0].containers) == 8
+    peaks, _ = simtrain.plot_memory(RESULT).axes
+    assert len(peaks.containers[0].patches) == RESULT.num_stages
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "t.jpeg"], "t.jpeg: E117 the name does not say which format pictures have\n"
+         "  fix: end it with .png, .svg or .pdf"),
+        (["--out", "nowhere/t.png"], "nowhere/t.png: E113 cannot write a picture here: No such"),
+        (["--out", "t.png", "--stages", "0-1"], "--stages 0-1: E118 is not a list of numbers"),
+        (["--out", "t.png", "--window", "2s"], '--window 2s: E118 has no ":" between a start and'),
+        (["--out", "t.png", "--window", "0:2s"], '--window 0:2s: E118 "0" has no unit'),
+    ],
+)  # fmt: skip
+def test_the_command_refuses_what_it_cannot_draw(
+    arguments: list[str], message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = call("timeline", "gpt2_1_5b", *arguments)
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith(message)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_equal_timelines_are_equal_files(tmp_path: pathlib.Path) -> None:
+    written = []
+    for name in ("a.SVG", "b.svg"):
+        file = tmp_path / name
+        outcome = call("timeline", "gpt2_1_5b", "--no-memory", "--out", str(file))
+        assert (outcome.exit_code, outcome.stdout) == (0, f"{file}\n")
+        written.append(file.read_bytes())
+    assert written[0] == written[1]
