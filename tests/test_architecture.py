@@ -91,7 +91,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "pages": {
         *("units", "strict_yaml", "resources", "entry", "scenario", "hardware", "memory", "report"),
-        *("studies", "sweep", "search", "cost", "planning", "paper", "figures", "explanations"),
+        *("schedules", "studies", "sweep", "search", "cost", "planning", "paper"),
+        *("figures", "explanations"),
         "sensitivity",
     },
     "models": {"errors", "resources", "scenario"},

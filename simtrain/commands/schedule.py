@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from simtrain.commands.shared import ScenarioArgument, SetOption, emit
+from typing import Annotated
+
+import typer
+
+from simtrain.commands.shared import ScenarioArgument, SetOption, emit, print_page
 
 
-def schedule(scenario: ScenarioArgument, overrides: SetOption = None) -> None:
-    """Print each stage's pipeline schedule, one row per stage.
+def schedule(
+    scenario: ScenarioArgument,
+    overrides: SetOption = None,
+    as_csv: Annotated[
+        bool,
+        typer.Option("--csv", help="Print every pass as CSV, the format of PyTorch's pipelining."),
+    ] = False,
+) -> None:
+    """Print each stage's pipeline schedule: stages down, time slots across.
 
-    2F0 is the forward pass of microbatch 0 on virtual stage 2.
+    2F0 is the forward pass of microbatch 0 on virtual stage 2, 2B0 its backward pass. Every pass
+    takes one slot. The grid shows as many slots as fit the terminal; --csv prints all passes.
 
     Example: simtrain schedule table5_175b_present
     """
+    from simtrain.pages.schedule_page import schedule_page
     from simtrain.scenario import load_scenario
     from simtrain.schedules import build
 
@@ -22,4 +35,7 @@ def schedule(scenario: ScenarioArgument, overrides: SetOption = None) -> None:
         loaded.parallelism.interleave,
         loaded.num_microbatches,
     )
-    emit(order.to_csv())
+    if as_csv:
+        emit(order.to_csv())
+    else:
+        print_page(schedule_page(order))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from simtrain.errors import InputError, Location
@@ -118,9 +118,14 @@ def show(
             made_with = {"made_with": [provenance(one) for one in dict.fromkeys(cluster)]}
         emit(json.dumps(data() | made_with, indent=2, allow_nan=False) + "\n")
         return
+    print_page(page())
+
+
+def print_page(page: RenderableType) -> None:
+    """Print a page at the terminal's width."""
     console = Console(width=text_width())
     with console.capture() as capture:
-        console.print(page())
+        console.print(page)
     emit(capture.get())
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_FILLS = {
+FILLS = {
     FORWARD: (style.SKY, ""),
     RECOMPUTE: (style.YELLOW, "...."),
     BACKWARD: (style.ORANGE, ""),
@@ -38,6 +38,7 @@ _FILLS = {
     REDUCTION: (style.VERMILLION, "xxxx"),
     OPTIMIZER: (style.GREEN, "\\\\\\\\"),
 }
+"""The colour and the hatch of each activity."""
 _IDLE, _LINE_POINTS = "#E2E2E2", 0.3
 _WIDTH_IN, _MEMORY_IN, _REST_IN = 10.0, 1.6, 1.1
 # The rows of stages are this high together, and each is between the limits.
@@ -150,7 +151,7 @@ def _draw_bars(
     has_outline = is_detailed & (bars.row == OWN) & ((right - left) * points_per_s > 1)
     last_chunk = max(int(bars.chunk.max(initial=0)), 1)
     handles: list[Artist] = []
-    for number, (activity, (colour, hatch)) in enumerate(_FILLS.items()):
+    for number, (activity, (colour, hatch)) in enumerate(FILLS.items()):
         own = bars.activity == number
         white = _CHUNK_WHITE * np.maximum(bars.chunk[own], 0)[:, np.newaxis] / last_chunk
         fills = np.array(to_rgb(colour)) * (1 - white) + white

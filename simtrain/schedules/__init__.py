@@ -19,6 +19,7 @@ from simtrain.schedules.orders import (
     one_f_one_b,
 )
 from simtrain.schedules.schedule import Schedule, ScheduleName
+from simtrain.schedules.slots import time_slots
 from simtrain.schedules.window import most_outstanding, save_all_actions
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "num_warmup_forwards",
     "one_f_one_b",
     "save_all_actions",
+    "time_slots",
 ]

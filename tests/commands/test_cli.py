@@ -133,7 +133,7 @@ def test_output_is_the_same_bytes_in_every_process(options: list[str]) -> None:
     ],
 )
 def test_schedule_prints_csv_that_reads_back(arguments: tuple[str, ...]) -> None:
-    outcome = call("schedule", *arguments)
+    outcome = call("schedule", *arguments, "--csv")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     scenario = load_scenario(arguments[0], overrides_of(arguments))
     parallelism = scenario.parallelism
