@@ -91,7 +91,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "pages": {
         *("units", "strict_yaml", "resources", "entry", "scenario", "hardware", "memory", "report"),
-        *("schedules", "studies", "sweep", "search", "cost", "planning", "paper"),
+        *("engine", "schedules", "studies", "sweep", "search", "cost", "planning", "paper"),
         *("figures", "explanations"),
         "sensitivity",
     },

@@ -6,4 +6,3 @@ from simtrain.figures.style import BLACK
 from simtrain.figures.timeline import FILLS
 
 STYLES = {name: f"{BLACK} on {colour}" for name, (colour, _) in FILLS.items()}
-IDLE_STYLE = "dim"

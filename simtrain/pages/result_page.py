@@ -10,6 +10,7 @@ from rich.table import Table
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.memory_page import memory_verdict, peaks_table
 from simtrain.pages.tables import Bar, FittedTable, notes, properties
+from simtrain.pages.timeline_strip import TimelineStrip
 from simtrain.report.breakdown import CAUSE_LABELS
 from simtrain.report.result import Result
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
@@ -23,7 +24,12 @@ def result_page(result: Result, idle: Iterable[str] = ()) -> RenderableType:
     """The report of `simtrain run`; `idle` are remarks on settings without effect."""
     parts = (_headline(result), _breakdown_table(result), peaks_table(result.memory))
     spaced = (item for part in parts for item in (part, ""))
-    return Group(*spaced, *notes([*_remarks(result), *idle]), memory_verdict(result.memory))
+    return Group(
+        *spaced,
+        TimelineStrip(result),
+        *notes([*_remarks(result), *idle]),
+        memory_verdict(result.memory),
+    )
 
 
 def _headline(result: Result) -> Table:
