@@ -45,8 +45,8 @@ ROOMS: dict[str, set[str]] = {
     "programs": {"workload", "durations", "schedules", "plan", "engine"},
     "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},
     "report": {
-        *("errors", "extras", "units", "strict_yaml", "software", "scenario", "hardware"),
-        *("workload", "durations", "plan", "engine", "programs", "memory"),
+        *("errors", "extras", "units", "output_folder", "strict_yaml", "software", "scenario"),
+        *("hardware", "workload", "durations", "schedules", "plan", "engine", "programs", "memory"),
     },
     "iteration": {"plan", "engine", "programs", "memory", "report"},
     "studies": {

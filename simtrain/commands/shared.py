@@ -60,8 +60,8 @@ WindowOption = Annotated[
 ]
 
 
-def parse_stages(text: str | None) -> list[int] | None:
-    """Read a list of stages such as "0,1,63"; None is all of them.
+def parse_numbers(text: str | None, option: str) -> list[int] | None:
+    """Read an option's list of numbers such as "0,1,63"; None stays None.
 
     Raises:
         InputError: it is no list of whole numbers (E118).
@@ -73,11 +73,11 @@ def parse_stages(text: str | None) -> list[int] | None:
     except ValueError:
         fix = "write whole numbers with commas between them, such as 0,1,63"
         message = "is not a list of numbers"
-        raise InputError.of("E118", message, Location(f"--stages {text}"), fix) from None
+        raise InputError.of("E118", message, Location(f"{option} {text}"), fix) from None
 
 
-def parse_window_s(text: str | None) -> tuple[float, float] | None:
-    """Read the start and the end of a window such as "0s:2s", in seconds; None is all time.
+def parse_window_s(text: str | None, option: str = "--window") -> tuple[float, float] | None:
+    """Read the start and the end of a window such as "0s:2s", in seconds; None stays None.
 
     Raises:
         InputError: it is not two times (E118).
@@ -94,7 +94,7 @@ def parse_window_s(text: str | None) -> tuple[float, float] | None:
     except UnitError as error:
         message = str(error)
     fix = "write a start and an end with units, such as 0s:2s or 500ms:1s"
-    raise InputError.of("E118", message, Location(f"--window {text}"), fix)
+    raise InputError.of("E118", message, Location(f"{option} {text}"), fix)
 
 
 def show(

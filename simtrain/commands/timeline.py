@@ -13,7 +13,7 @@ from simtrain.commands.shared import (
     StagesOption,
     WindowOption,
     emit,
-    parse_stages,
+    parse_numbers,
     parse_window_s,
     status,
 )
@@ -43,7 +43,7 @@ def timeline(
     from simtrain.simulation import simulate
 
     loaded = load_scenario(scenario, overrides or ())
-    chosen, window_s = parse_stages(stages), parse_window_s(window)
+    chosen, window_s = parse_numbers(stages, "--stages"), parse_window_s(window)
     check_picture_file(out)
     with status(f"drawing {loaded.name}"):
         write_timeline(simulate(loaded), out, chosen, window_s, memory=memory)

@@ -66,7 +66,8 @@ _LABELS = {
     "weight_cast": ("weights to fp8", "optimizer"),
 }
 _PLACES = {label: place for place, label in enumerate(_LABELS)}
-_TASK_KINDS = tuple(kind for _, kind in _LABELS.values())
+_LABEL_VALUES = tuple(_LABELS.values())
+_TASK_KINDS = tuple(kind for _, kind in _LABEL_VALUES)
 _FORWARD = KINDS.index("F")
 
 
@@ -83,7 +84,7 @@ class _Names:
     subject_of: Ints
 
     def __call__(self, task: int) -> str:
-        name, _ = [*_LABELS.values()][int(self.label_of[task])]
+        name, _ = _LABEL_VALUES[int(self.label_of[task])]
         subject = int(self.subject_of[task])
         if "{message}" in name:
             return name.format(message=self.messages[subject])

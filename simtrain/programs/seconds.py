@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
-from simtrain.engine import Engine
+from simtrain.engine import Engine, Timeline, simulate
 from simtrain.engine.compiled import Floats
 from simtrain.plan import Plan
 from simtrain.programs.parts import (
@@ -25,7 +25,13 @@ from simtrain.programs.parts import (
     TransferPart,
     structure_of,
 )
-from simtrain.programs.pass_layout import PassMachine, PassTime, simulate_ops, simulate_pass
+from simtrain.programs.pass_layout import (
+    PassMachine,
+    PassTime,
+    pass_program,
+    simulate_ops,
+    simulate_pass,
+)
 from simtrain.programs.recent_cache import RecentCache
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment, Stream, stream_of
@@ -60,6 +66,11 @@ class Machine:
     def time_ops(self, one: Pass) -> tuple[Floats, Floats]:
         """Return [ops], the time and the exposed time of each op of a pass (`simulate_ops`)."""
         return simulate_ops(record_pass(one), self._machine_of(one), self.engine)
+
+    def timeline(self, one: Pass) -> Timeline:
+        """When each op of a pass runs and is launched: task 2i launches op i, task 2i + 1."""
+        program = pass_program(record_pass(one), self._machine_of(one))
+        return simulate(program, self.engine)
 
     def op_seconds(self, ops: Iterable[Op]) -> float:
         """Return the time of ops that run one after another."""
@@ -136,6 +147,10 @@ class IterationSeconds:
         """Return the ops of a whole pass, with their times and exposed times."""
         one = dict(_passes(self.plan))[part]
         return (*record_pass(one).ops,), *self.machine.time_ops(one)
+
+    def timeline_of_pass(self, part: PassPart) -> Timeline:
+        """When each op of a whole pass runs and is launched, as `Machine.timeline`."""
+        return self.machine.timeline(dict(_passes(self.plan))[part])
 
     def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""

@@ -67,7 +67,7 @@ class Bars:
     def of(cls, result: Result) -> Bars:
         """All bars of a result's timeline."""
         tasks, timeline = result.iteration.tasks, result.timeline
-        places = [ACTIVITIES.index(_activity(part)) for part in tasks.parts]
+        places = [ACTIVITIES.index(activity_of(part)) for part in tasks.parts]
         shares = np.array([_recompute_share(part, result.seconds) for part in tasks.parts])
         task, stage, row = _placed(result)
         chunk, microbatch = _passes(result)[:, task]
@@ -173,7 +173,8 @@ def shared_stages(result: Result, stream: str) -> list[int]:
     return [stage for stage, names in enumerate(fields_of) if "embedding" in names]
 
 
-def _activity(part: IterationPart) -> str:
+def activity_of(part: IterationPart) -> str:
+    """What the tasks of a part do, one of `ACTIVITIES`."""
     match part:
         case PassPart(kind="R") | BucketPart():
             return REDUCTION

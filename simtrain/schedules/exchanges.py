@@ -88,10 +88,10 @@ class Messages:
         return len(self.producer)
 
     def __getitem__(self, number: int) -> Message:
-        schedule, sender, receiver = self.schedule, self.sender[number], self.receiver[number]
-        producer, consumer = self.producer[number], self.consumer[number]
-        ends = schedule.action(int(producer)), schedule.action(int(consumer))
-        return Message(*ends, int(sender), int(receiver))
+        schedule, rank = self.schedule, self.schedule.rank
+        producer, consumer = int(self.producer[number]), int(self.consumer[number])
+        ends = schedule.action(producer), schedule.action(consumer)
+        return Message(*ends, int(rank[producer]), int(rank[consumer]))
 
     @property
     def sender(self) -> Ints:
