@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import simtrain
 from simtrain.evaluation import Evaluator
 from simtrain.search import search
+from simtrain.search.explorer import Explorer
 from simtrain.search.legality import legal_points
-from simtrain.search.looker import Looker
 from simtrain.search.objective import Objective
 from simtrain.search.space import Space
 
@@ -57,11 +57,11 @@ def simulate_all_that_fit(scenario: simtrain.Scenario) -> tuple[int, list[float]
     space = Space(scenario, (GPUS,))
     evaluator = Evaluator()
     capacity_bytes = evaluator.profile_of(space.base).gpu.memory_capacity.value
-    looker = Looker(space, evaluator, Objective.TIME, capacity_bytes)
+    explorer = Explorer(space, evaluator, Objective.TIME, capacity_bytes)
     gaps = []
     for point in legal_points(space).points:
-        if run := looker.evaluation(point).run:
-            bound_s = looker.bounds.iteration_s(space.scenario(point))
+        if run := explorer.evaluation(point).run:
+            bound_s = explorer.bounds.iteration_s(space.scenario(point))
             gaps.append(run.iteration_time_s / bound_s - 1)
     return len(gaps), gaps
 

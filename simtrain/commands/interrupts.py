@@ -1,4 +1,4 @@
-"""Ctrl-C that ends a command with what it has, and a second one that ends it at once."""
+"""Ctrl-C: the first ends a command with its results so far, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 @contextmanager
 def first_interrupt() -> Iterator[Callable[[], bool]]:
-    """Yield whether Ctrl-C was pressed. The second one raises KeyboardInterrupt."""
+    """Yield a function that returns whether Ctrl-C was pressed; a second one raises."""
     was_pressed = False
 
     def press(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The bar that shows on stderr how far a command has come."""
+"""Progress bar of commands, on stderr."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from rich.text import Text
 
 
 class Bar(Progress):
-    """A bar, and under it a note on what has been found."""
+    """A progress bar with a note below it."""
 
     note = ""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """The lines that are drawn."""
+        """The lines of the bar."""
         yield self.make_tasks_table(self.tasks)
         if self.note:
             yield Text(self.note)
 
 
 def stderr_bar(*columns: ProgressColumn) -> Bar:
-    """A bar on stderr if that is a terminal; it disappears at its end."""
+    """Create a bar on stderr, shown only on a terminal and removed at its end."""
     console = Console(stderr=True)
     return Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[..., None]]:
-    """Yield what is to be told what is being done, how much of it is done, of how much, and,
-    where there is one, the best so far."""
+    """Yield a function that reports the phase, the steps done, the total, and the best so far."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with stderr_bar(*columns, TimeElapsedColumn()) as bar:
         task = bar.add_task("")

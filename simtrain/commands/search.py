@@ -130,11 +130,11 @@ def search(
 
 
 def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:
-    """The numbers of an option that has one, or several between commas."""
+    """Parse an option with one number, or with several separated by commas."""
     parts = [part.strip() for text in written for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         what = "GPUs" if option == "--gpus" else "ranks"
-        message = f'"{", ".join(written)}" is no number of {what}'
+        message = f'"{", ".join(written)}" is not a number of {what}'
         fix = f"write whole numbers of at least 1: {option} {example}"
         raise InputError.of("E834", message, Location(option), fix)
     return tuple(int(part) for part in parts)

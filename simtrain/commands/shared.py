@@ -1,4 +1,4 @@
-"""What commands share: options, and printing. Data to stdout, everything else to stderr."""
+"""Shared options and printing of commands. Data goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLAIN_WIDTH = 120
 
 
 def shipped_scenarios(typed: str) -> list[str]:
-    """Names of shipped scenarios that begin with what was typed, for the shell's completion."""
+    """Names of shipped scenarios that begin with the typed text, for shell completion."""
     from simtrain.resources import list_scenarios
 
     return [name for name in list_scenarios() if name.startswith(typed)]
@@ -103,10 +103,13 @@ def show(
     page: Callable[[], Any],
     cluster: str | Sequence[str] | None = None,
 ) -> None:
-    """Print the data as JSON, or else the page.
+    """Print the data as JSON, or the page as text.
 
-    JSON says with which version and profile the data is made: a list of profiles if `cluster` is a
-    sequence.
+    Args:
+        as_json: whether to print JSON.
+        data: returns the data.
+        page: returns the page.
+        cluster: profiles that made the data; JSON names them with their hash and the version.
     """
     if as_json:
         from simtrain.provenance import provenance
@@ -130,7 +133,7 @@ def print_page(page: RenderableType) -> None:
 
 
 def listing(rows: Iterable[tuple[str, ...]]) -> None:
-    """Print rows of names and a text, which a terminal wraps and a pipe gets on one line."""
+    """Print rows of names and a text; a terminal wraps the text, a pipe gets one line."""
     table = list(rows)
     widths = [max(map(len, column), default=0) for column in list(zip(*table, strict=True))[:-1]]
     is_terminal = Console().is_terminal
@@ -150,23 +153,23 @@ def listing(rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def text_width() -> int:
-    """Columns of the terminal; a fixed number for a file or a pipe."""
+    """Width of the terminal in columns; a constant for a file or a pipe."""
     console = Console()
     return console.width if console.is_terminal else _PLAIN_WIDTH
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:
-    """Write to stdout or another stream; that its reader has gone (`| head`) is no error."""
+    """Write to stdout or another stream; a closed pipe (`| head`) is not an error."""
     stream = stream or sys.stdout
     try:
         print(text, end="", file=stream, flush=True)
     except BrokenPipeError:
-        # So that nothing fails again when Python flushes the stream at its end.
+        # Prevents a second error when Python flushes the stream at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def simulated(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> Result:
-    """Simulate a scenario, and show what is done.
+    """Simulate a scenario and show the status.
 
     Raises:
         DoesNotFitError: it needs more memory than a GPU has, unless `allow_oom` is given.
@@ -181,6 +184,6 @@ def simulated(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> R
 
 @contextmanager
 def status(what: str) -> Iterator[Callable[[str], None]]:
-    """Show what is done; what is yielded shows what is done next."""
+    """Show a status line; the yielded function changes it."""
     with Console(stderr=True).status(Text(what)) as shown:
         yield lambda words: shown.update(Text(words))

@@ -1,4 +1,4 @@
 """Figures, drawn with matplotlib and written as PNG and SVG.
 
-matplotlib takes longer to import than most commands take to run: only functions import it.
+matplotlib takes longer to import than most commands run, so only functions import it.
 """

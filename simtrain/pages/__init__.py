@@ -1,1 +1,1 @@
-"""What commands print: results as tables and text for a terminal."""
+"""Terminal pages of commands: results as tables and text."""

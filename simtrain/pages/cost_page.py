@@ -1,4 +1,4 @@
-"""What training costs as a page for a terminal."""
+"""Terminal page of `simtrain cost`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simtrain.units import format_energy, format_seconds
 
 
 def cost_page(cost: TrainingCost) -> RenderableType:
-    """The page of `simtrain cost`."""
+    """Show time, GPU-hours, price and energy of one training run."""
     return Group(properties(_rows(cost)), "", *notes(_notes(cost)))
 
 
@@ -24,7 +24,7 @@ def _rows(cost: TrainingCost) -> Iterator[tuple[str, str]]:
     yield "cluster", f"{cost.cluster}, GPUs used: {cost.num_gpus}"
     yield "tokens", f"{cost.num_tokens:,}"
     each = format_seconds(cost.iteration_time_s)
-    yield "iterations", f"{cost.num_iterations:,} of {each}"
+    yield "iterations", f"{cost.num_iterations:,} × {each}"
     yield "time", _duration(cost.time_s)
     yield "GPU-hours", amount(cost.gpu_hours)
     if cost.price is not None:
@@ -55,7 +55,7 @@ def _notes(cost: TrainingCost) -> Iterator[str]:
         yield f"{name}: {source}"
     if cost.missing:
         names = ", ".join(f"running_costs.{name}" for name in cost.missing)
-        yield f"Not in the profile {cost.cluster}, so not said: {names}. Add it to a copy of it."
+        yield f"Missing in the profile {cost.cluster}: {names}. Add it to a copy of the profile."
 
 
 def _tokens_note(cost: TrainingCost) -> Iterator[str]:
@@ -65,21 +65,21 @@ def _tokens_note(cost: TrainingCost) -> Iterator[str]:
 
 
 def comparison_page(costs: Sequence[TrainingCost]) -> RenderableType:
-    """The page of `simtrain cost` for several scenarios, which train on the same tokens."""
+    """Compare the costs of several scenarios that train on the same tokens."""
     columns = {_heading(number, costs): _column(cost) for number, cost in enumerate(costs)}
     title = f"{costs[0].num_tokens:,} tokens"
     return Group(Text(title, style="bold"), ColumnGroups(columns), "", *notes(_notes_of_all(costs)))
 
 
 def _heading(number: int, costs: Sequence[TrainingCost]) -> str:
-    """The scenario's name, numbered if another one has the same name."""
+    """The scenario's name; scenarios with equal names are numbered."""
     name = str(costs[number].scenario)
     is_alone = sum(one.scenario == name for one in costs) == 1
     return name if is_alone else f"{name} ({number + 1})"
 
 
 def _column(cost: TrainingCost) -> dict[str, str]:
-    """The cells of a scenario, by row; "-" for what its profile lacks."""
+    """A scenario's cells, by row; "-" if its profile lacks the value."""
     gpu, node = cost.gpu_energy_j, cost.node_energy_j
     return {
         "cluster": cost.cluster,
@@ -101,13 +101,12 @@ def _notes_of_all(costs: Sequence[TrainingCost]) -> Iterator[str]:
 
 
 def source_notes(costs: Iterable[TrainingCost]) -> Iterator[str]:
-    """For each cluster the sources of its price and power, what is missing, and a warning if its
-    profile is not calibrated."""
+    """For each cluster: sources of price and power, missing entries, and a calibration warning."""
     for cost in {cost.cluster: cost for cost in costs}.values():
         for name, source in cost.sources.items():
             yield f"{cost.cluster}, {name}: {source}"
         if cost.missing:
             names = ", ".join(f"running_costs.{name}" for name in cost.missing)
-            yield f"Not in the profile {cost.cluster}: {names}."
+            yield f"Missing in the profile {cost.cluster}: {names}."
         if not cost.calibrated:
             yield f"{cost.cluster}: {NOT_CALIBRATED}"

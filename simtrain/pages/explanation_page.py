@@ -1,4 +1,4 @@
-"""What `simtrain explain` prints, and the page of documentation that lists all error codes."""
+"""Text of `simtrain explain`, and the reference page of all error codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sequences of 2048 tokens, microbatches of 4 and a global batch of 64.
 
 
 def explanation_page(one: Explanation, width: int) -> str:
-    """The text of one entry, wrapped to `width` columns."""
+    """Format one entry, wrapped to `width` columns."""
     parts = [
         textwrap.fill(f"{one.code}  {one.what}", width, subsequent_indent=" " * 6),
         *(
@@ -33,7 +33,7 @@ def explanation_page(one: Explanation, width: int) -> str:
 
 
 def code_list(every: Iterable[Explanation], width: int) -> str:
-    """One line or more per code: what it means."""
+    """List all codes with their meaning, wrapped to `width` columns."""
     lines = (
         textwrap.fill(f"{one.code}  {one.what}", width, subsequent_indent=" " * 6) for one in every
     )
@@ -41,7 +41,7 @@ def code_list(every: Iterable[Explanation], width: int) -> str:
 
 
 def errors_document(every: Iterable[Explanation]) -> str:
-    """The page of all entries, in Markdown."""
+    """Build the reference page of all entries in Markdown."""
     parts = [_HEAD]
     title = ""
     for one in every:

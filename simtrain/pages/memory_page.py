@@ -1,4 +1,4 @@
-"""The memory of an iteration as tables for a terminal, in GiB."""
+"""Terminal page of `simtrain memory`, in GiB."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from simtrain.units import format_seconds, gib
 
 MEANINGS = {
     RECOMPUTED: "dropped in the forward pass and computed again for the backward pass",
-    WORKING: "activations and gradients that come and go, here in {op}",
-    GLOBAL: "Megatron's: for the inputs that sequence parallelism gathers, and for QKᵀ",
-    GATHERED_PARAMETERS: "parameters that ZeRO has gathered for a layer",
-    GRADIENT_BUCKET: "a layer's gradients before ZeRO has divided them",
-    FP32_GRADIENTS: "the copy of 16-bit gradients that the optimizer steps with",
-    OPTIMIZER_ARRAY: "what the unfused optimizer's kernels leave for one another",
-    USERBUFFERS: "where chunks of pipelined products and collectives arrive",
-    FP8_WEIGHTS: "weights as fp8 products read them, by rows and by columns",
+    WORKING: "temporary activations and gradients, here in {op}",
+    GLOBAL: "Megatron-LM's: inputs gathered by sequence parallelism, and QKᵀ",
+    GATHERED_PARAMETERS: "parameters of a layer that ZeRO gathers",
+    GRADIENT_BUCKET: "a layer's unsharded gradients before ZeRO reduces them",
+    FP32_GRADIENTS: "fp32 copy of 16-bit gradients for the optimizer step",
+    OPTIMIZER_ARRAY: "temporary arrays of the unfused optimizer's kernels",
+    USERBUFFERS: "receive buffers of pipelined GEMMs and collectives",
+    FP8_WEIGHTS: "weights in fp8 for GEMMs, by rows and by columns",
 }
-"""What each buffer is, by its name."""
+"""Description of each buffer, by name."""
 _MANY_STAGES, _ROWS = 16, 8
 _MOMENT, _TIME = "at the\nstart\nof", ">at"
 _HYPHENATED = {
@@ -47,7 +47,7 @@ _HYPHENATED = {
 
 
 def memory_page(report: MemoryReport) -> RenderableType:
-    """The page of `simtrain memory`: every stage by component, and the buffers of the fullest."""
+    """Show every stage's peak by component, and the buffers of the fullest stage."""
     parts: list[RenderableType] = [_components_table(report), ""]
     if report.fullest.buffers_bytes:
         parts += [_buffers_table(report.fullest), ""]
@@ -55,9 +55,9 @@ def memory_page(report: MemoryReport) -> RenderableType:
 
 
 def peaks_table(report: MemoryReport) -> Table:
-    """Peak against capacity, by stage; of many stages only some."""
+    """Peak and capacity per stage; a long pipeline shows a selection of stages."""
     capacity = report.capacity_bytes
-    title = f"Peak memory of a GPU of {gib(capacity)} GiB"
+    title = f"Peak memory per GPU, of {gib(capacity)} GiB"
     table = table_of(">stage", ">peak\nGiB", ">%", "in", "", title=title)
     for stage in _some(report.stages):
         share = stage.peak_bytes / capacity
@@ -73,7 +73,7 @@ def peaks_table(report: MemoryReport) -> Table:
 
 
 def memory_verdict(report: MemoryReport) -> Text:
-    """The closing line: whether it fits, and how much is free or missing."""
+    """The closing line: whether it fits, and the free or missing memory."""
     fullest, free = report.fullest, -report.missing_bytes
     needs = f"stage {fullest.stage} needs {gib(fullest.peak_bytes)} GiB"
     rest = f"{gib(free)} GiB free" if report.fits else f"{gib(-free)} GiB too much"
@@ -82,7 +82,7 @@ def memory_verdict(report: MemoryReport) -> Text:
 
 
 def _components_table(report: MemoryReport) -> FittedTable:
-    """Components by stage, and the pass at whose start each stage holds most, and when."""
+    """Components per stage, with the pass and the time of the peak."""
     rows = [
         (
             (
@@ -115,7 +115,7 @@ def _buffers_table(stage: StageMemory) -> Table:
 
 
 def _some(stages: Sequence[StageMemory]) -> Sequence[StageMemory]:
-    """All stages, or of many the first, the last, and some at equal distances between them."""
+    """All stages; of a long pipeline the first, the last, and stages at equal distances."""
     if len(stages) <= _MANY_STAGES:
         return stages
     last = len(stages) - 1

@@ -1,4 +1,4 @@
-"""Reproduced tables and figures as tables for a terminal, with a closing OK or FAILED."""
+"""Terminal page of `simtrain reproduce`: tables, and a closing OK or FAILED."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from simtrain.paper.entries import (
 )
 
 Column = tuple[str, Callable[[Entry], str]]
-"""The heading of a column (see `table_of`), and its cell for an entry."""
+"""Heading of a column (see `table_of`), and the function that returns an entry's cell."""
 
 
 def paper_page(reproduced: Reproduced | Everything) -> RenderableType:
-    """The page of `simtrain reproduce`."""
+    """Show a reproduced table or figure, or all of them."""
     if isinstance(reproduced, Everything):
         return _everything(reproduced)
     if isinstance(reproduced, Comparison):
@@ -35,7 +35,7 @@ def paper_page(reproduced: Reproduced | Everything) -> RenderableType:
 
 
 def _everything(everything: Everything) -> Group:
-    """The pages of all targets, and a verdict on them."""
+    """The pages of all targets, and the overall verdict."""
     pages: list[RenderableType] = []
     for name, result in everything.targets.items():
         pages += [Rule(name, align="left", style="dim"), paper_page(result), ""]
@@ -47,7 +47,7 @@ def _everything(everything: Everything) -> Group:
 
 
 def _comparison(comparison: Comparison) -> Group:
-    """The times with their further facts, the gains, and the verdict."""
+    """Times with their other figures, gains, and the verdict."""
     facts = sorted({name for row in comparison.rows for name in row.facts}, key=_fact_order)
     columns = [(_heading(name), partial(_fact, name)) for name in facts]
     parts = [_table(comparison.times, *columns, title=comparison.title)]
@@ -63,7 +63,7 @@ def _gain_remark(points: float, gain: Entry) -> str:
 
 
 def times_verdict(comparison: Comparison) -> Text:
-    """The closing line, one even where it is FAILED."""
+    """The closing line."""
     mean, largest = comparison.mean_abs_error, comparison.max_abs_error
     words = (
         f"mean |error| {mean:.2%} (at most {comparison.mean_threshold:.1%}), "
@@ -73,7 +73,7 @@ def times_verdict(comparison: Comparison) -> Text:
 
 
 def _fact_order(name: str) -> tuple[str, bool]:
-    """Ours after the paper's of the same name."""
+    """Sort key: a simulated figure follows the paper's figure of the same name."""
     return name.removeprefix("paper_"), not name.startswith("paper_")
 
 
@@ -92,7 +92,7 @@ def _fact(name: str, row: Entry) -> str:
 
 
 def _reproduction(reproduction: Reproduction) -> Group:
-    """Every section with its note, the misses, and the verdict."""
+    """Every section with its note, the values beyond their limits, and the verdict."""
     parts: list[RenderableType] = [Text(f"{reproduction.title}\n", style="bold")]
     for section in reproduction.sections:
         is_judged = any(entry.limit for entry in section.entries)
@@ -102,7 +102,7 @@ def _reproduction(reproduction: Reproduction) -> Group:
         parts.append(Text(f"{section.note}\n" if section.note else "", style="dim"))
     parts += [Text(f"beyond its limit: {miss}", style="red") for miss in reproduction.misses]
     judged, missed = reproduction.num_judged, len(reproduction.misses)
-    words = f"all {judged} figures that are judged within their limits"
+    words = f"all {judged} figures with limits are within them"
     if missed:
         words = f"{missed} of {judged} figures beyond their limits"
     return Group(*parts, verdict(not missed, words))
@@ -114,7 +114,7 @@ def _allowed(unit: Unit, entry: Entry) -> str:
 
 
 def _table(section: Section, *further: Column, title: str | None = None) -> FittedTable:
-    """A row for each entry, with further columns to the right."""
+    """One row per entry, with the further columns on the right."""
     unit = section.unit
     columns: list[Column] = [(_with_unit("simulated", unit), lambda one: unit.text(one.simulated))]
     if any(entry.paper is not None for entry in section.entries):
@@ -142,7 +142,7 @@ def _signed(error: float | None) -> str:
 
 
 def _wide_table(section: Section) -> Table:
-    """The labels `across` side by side, the others down."""
+    """A table with the labels `across` as columns and the others as rows."""
     across = [section.labels.index(label) for label in section.across]
     down = [place for place in range(len(section.labels)) if place not in across]
     rows: dict[tuple[str, ...], dict[str, str]] = {}

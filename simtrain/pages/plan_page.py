@@ -13,7 +13,7 @@ from simtrain.pages.cost_page import amount, source_notes
 from simtrain.pages.tables import FittedTable, notes, verdict
 from simtrain.planning.layout import Status
 from simtrain.planning.result import Miss, PlanRow, TrainingPlan
-from simtrain.search.looker import Found
+from simtrain.search.explorer import Candidate
 from simtrain.search.space import Point
 from simtrain.search.words import in_short
 from simtrain.units import format_bytes, format_seconds
@@ -131,7 +131,7 @@ def _reasons(plan: TrainingPlan) -> Iterator[str]:
         yield f"{', '.join(names)}: {problem}."
 
 
-def _layout(found: Found) -> str:
+def _layout(found: Candidate) -> str:
     return f"tensor x pipeline x data {in_short(Point.of(found.evaluation.scenario))}"
 
 

@@ -1,4 +1,4 @@
-"""A hardware profile as a page: each number, where it is from, and what it was fitted on."""
+"""Terminal page of `simtrain profile show`: each entry with its source and fitted range."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simtrain.strict_yaml import load_document
 
 @dataclass(frozen=True, slots=True)
 class ShownEntry:
-    """One entry, with its value in base units; `written` is its value as the file has it."""
+    """One entry; `written` is its value as written in the file."""
 
     section: str
     name: str
@@ -33,14 +33,14 @@ class ShownEntry:
     entry: Entry[Any]
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`: bytes, seconds, FLOP/s and their quotients."""
+        """JSON in base units: bytes, seconds, FLOP/s and their quotients."""
         shown = self.entry.model_dump(mode="json", exclude_none=True)
         return {"value": shown.pop("value"), "written": self.written, **shown}
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilePage:
-    """A profile that was read, and its entries in the file's order of sections."""
+    """A profile and its entries, in the file's order of sections."""
 
     profile: HardwareProfile
     entries: tuple[ShownEntry, ...]
@@ -53,7 +53,7 @@ class ProfilePage:
 
 
 def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
-    """The page of a shipped profile or of a file.
+    """Load the page of a profile, by name or path.
 
     Raises:
         InputError: as `load_profile` does.
@@ -76,9 +76,9 @@ def _entries(
 
 
 def profile_page(page: ProfilePage) -> RenderableType:
-    """The page of `simtrain profile show`: a table for each section."""
+    """Show one table per section."""
     profile = page.profile
-    calibrated = "calibrated" if profile.calibrated else "not calibrated: a datasheet's numbers"
+    calibrated = "calibrated" if profile.calibrated else "not calibrated: numbers of datasheets"
     parts: list[RenderableType] = [
         Text(f"{profile.name}, {calibrated}", style="bold"),
         Text(profile.description),
@@ -101,7 +101,7 @@ def _section_table(section: str, entries: list[ShownEntry]) -> Table:
 
 
 def _shown(shown: ShownEntry) -> str:
-    """The value as it was written; lists and ranges a line each."""
+    """The value as written; lists and ranges have one line per item."""
     match shown.entry.value:
         case Ranges() as seen:
             return "\n".join(f"{name} {low} to {high}" for name, (low, high) in seen)
@@ -118,9 +118,12 @@ def _shown_item(item: Tile | CollectiveCurve | Level | Protocol | Rule) -> str:
         case Level():
             return f"{item.name}: {item.nodes} nodes, uplinks {item.oversubscription:g}:1"
         case Protocol():
-            steps = [f"{item.base_latency * 1e6:g} us", f"{item.node_step * 1e6:g} us a node step"]
+            steps = [
+                f"{item.base_latency * 1e6:g} us",
+                f"{item.node_step * 1e6:g} us per step within a node",
+            ]
             if item.network_step is not None:
-                steps.append(f"{item.network_step * 1e6:g} us a network step")
+                steps.append(f"{item.network_step * 1e6:g} us per network step")
             return f"{item.name}: {', '.join(steps)}, {item.efficiency:.0%}"
         case Rule():
             limit = "" if item.up_to is None else f" up to {item.up_to / 2**20:g} MiB"

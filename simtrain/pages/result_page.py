@@ -1,4 +1,4 @@
-"""A result as a page for a terminal."""
+"""Terminal page of `simtrain run`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.units import format_seconds
 
 HOST_BOUND = 0.05
-"""The share of an iteration spent waiting for launches from which a page says so."""
+"""Share of an iteration spent waiting for launches above which the page mentions it."""
 
 
 def result_page(result: Result, idle: Iterable[str] = ()) -> RenderableType:
-    """The report of `simtrain run`; `idle` are remarks on settings without effect."""
+    """Show time, breakdown and memory; `idle` has remarks on settings without effect."""
     parts = (_headline(result), _breakdown_table(result), peaks_table(result.memory))
     spaced = (item for part in parts for item in (part, ""))
     return Group(
@@ -51,14 +51,14 @@ def _headline(result: Result) -> Table:
 
 
 def _stack(result: Result) -> str:
-    """The software stack that was assumed, and what the scenario sets of it."""
+    """The assumed software stack, and the scenario's own settings of it."""
     software = result.scenario.software
     own = ", ".join(software.overridden)
     return f"{software.stack} ({own}: the scenario's)" if own else software.stack
 
 
 def _breakdown_table(result: Result) -> FittedTable:
-    """Mean over the stages, and the range between them where they differ."""
+    """Time by cause: mean over the stages, and the range between stages."""
     span = ">min to max\nover stages"
     mean, total_s = result.breakdown, result.iteration_time_s
     rows: list[tuple[Sequence[RenderableType], None]] = []

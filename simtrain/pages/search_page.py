@@ -1,4 +1,4 @@
-"""What a search found, as a page for a terminal."""
+"""Terminal page of `simtrain search`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.tables import table_of
 from simtrain.scenario import Scenario
-from simtrain.search.looker import Found
+from simtrain.search.explorer import Candidate
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
 from simtrain.search.words import num_gpus_in_words
@@ -25,7 +25,7 @@ _TEXTS = (_RECOMPUTE, _SEQUENCE)
 
 
 def search_page(result: SearchResult) -> RenderableType:
-    """The report of `simtrain search`."""
+    """Rank the best configurations and say how good they are proved to be."""
     found = _without_idle_columns([_row(one, result) for one in result.ranked])
     headings = (">", *(name if name in _TEXTS else f">{name}" for name in found[0]))
     rows = [[Text(str(rank)), *map(Text, row.values())] for rank, row in enumerate(found, start=1)]
@@ -39,15 +39,15 @@ def search_page(result: SearchResult) -> RenderableType:
 def _title(result: SearchResult) -> str:
     return (
         f"{result.base.name} on {num_gpus_in_words(result.gpus)} of {result.base.cluster}, "
-        f"by {result.objective.value}, within {format_bytes(result.limit_bytes)} a GPU"
+        f"by {result.objective.value}, within {format_bytes(result.limit_bytes)} per GPU"
     )
 
 
-def _row(found: Found, result: SearchResult) -> dict[str, str]:
-    """What the table says of a configuration, by column."""
-    scenario, split, run = found.scenario, found.scenario.parallelism, found.run
+def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
+    """A configuration's cells, by column."""
+    scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
     objectives = {
-        Objective.COST: _cost(found, result),
+        Objective.COST: _cost(candidate, result),
         Objective.TOKENS_PER_S: {"tokens/s": f"{run.tokens_per_s:,.0f}"},
     }
     return {
@@ -58,18 +58,18 @@ def _row(found: Found, result: SearchResult) -> dict[str, str]:
         **_expert_columns(scenario),
         "inter-\nleave": str(split.interleave),
         _MICRO: str(scenario.batch.micro),
-        _RECOMPUTE: found.evaluation.scenario.recompute.strategy,
+        _RECOMPUTE: candidate.evaluation.scenario.recompute.strategy,
         _SEQUENCE: "yes" if split.sequence_parallel else "",
         "ZeRO": str(scenario.memory.zero_stage),
         "time": format_seconds(run.iteration_time_s),
         **objectives.get(result.objective, {}),
         "MFU": f"{run.mfu:.1%}",
-        "peak": format_bytes(found.evaluation.peak_bytes),
+        "peak": format_bytes(candidate.evaluation.peak_bytes),
     }
 
 
 def _expert_columns(scenario: Scenario) -> dict[str, str]:
-    """Ranks that hold different experts, and ranks that share one."""
+    """Numbers of expert-parallel ranks, and of ranks that share an expert."""
     if scenario.model.experts is None:
         return {}
     split = scenario.parallelism
@@ -77,10 +77,10 @@ def _expert_columns(scenario: Scenario) -> dict[str, str]:
 
 
 def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The rows without columns that say nothing, and narrower if there are more than usual."""
+    """Remove columns without information; narrow the others if there are many."""
     has_context = any(row[_CONTEXT] != "1" for row in rows)
     has_experts = "ex-\npert" in rows[0]
-    # With experts, tensor parallelism goes with sequence parallelism: the legal points say so.
+    # With experts, tensor parallelism requires sequence parallelism: the column is redundant.
     left_out = {_CONTEXT: not has_context, _SEQUENCE: has_experts, "MFU": has_context & has_experts}
     narrower = {_TENSOR: "ten-\nsor", _MICRO: "mi-\ncro"} if has_context or has_experts else {}
     return [
@@ -89,51 +89,52 @@ def _without_idle_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     ]
 
 
-def _cost(found: Found, result: SearchResult) -> dict[str, str]:
-    """What a million tokens cost, or where the profile has no price, what an iteration takes."""
-    price = result.price_of_tokens(found)
+def _cost(candidate: Candidate, result: SearchResult) -> dict[str, str]:
+    """Price of a million tokens; GPU-seconds per iteration if the profile has no price."""
+    price = result.price_of_tokens(candidate)
     if result.price is None or price is None:
-        return {"GPU-\nseconds": f"{found.gpu_seconds:.4g}"}
+        return {"GPU-\nseconds": f"{candidate.gpu_seconds:.4g}"}
     return {f"{result.price.currency}/\nM tok.": f"{price:.4g}"}
 
 
 def _notes(result: SearchResult) -> list[str]:
-    legal, seen = len(result.legal.points), result.seen
+    legal, outcome = len(result.legal.points), result.outcome
     recompute = [
         f"Recompute of number {', '.join(numbers)}: {words}."
         for words, numbers in _recompute_in_detail(result.ranked).items()
     ]
-    why = [f"Number 1 against number 2: {result.reason}."] if result.reason else []
+    why = [f"Number 1 compared with number 2: {result.reason}."] if result.reason else []
     counted = (
         f"Of {result.legal.num_configurations:,} configurations {legal:,} are legal; "
-        f"{seen.num_fitting:,} of the {seen.num_seen:,} that were looked at fit; "
-        f"{seen.num_simulated:,} had to be simulated."
+        f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "
+        f"{outcome.num_simulated:,} were simulated."
     )
-    without = [f"Left out where it cannot apply: {', '.join(result.left_out)}."]
+    without = [f"Turned off where it cannot apply: {', '.join(result.left_out)}."]
     source = [] if result.profile.calibrated else [NOT_CALIBRATED]
     left_out = without if result.left_out else []
     return [*recompute, *why, counted, *left_out, *source, _certainty(result)]
 
 
 def _certainty(result: SearchResult) -> str:
-    """What is proved of the ranking."""
-    seen, legal = result.seen, len(result.legal.points)
+    """State what is proved about the ranking."""
+    outcome, legal = result.outcome, len(result.legal.points)
     why = {"budget": "The search stopped after --seconds. ", "interrupt": "Interrupted. "}
-    stopped = why[seen.stopped] if seen.stopped else ""
+    stopped = why[outcome.stopped] if outcome.stopped else ""
     if result.exact:
-        return f"{stopped}None of the others is better."
-    if seen.bound is None or result.gap is None:
-        return f"{stopped}Not exact: {seen.num_seen / legal:.1%} of the legal ones were looked at."
-    said = f"{stopped}Looked at {seen.num_seen:,} of {legal:,}; "
-    if seen.num_proved:
-        numbers = "number 1" if seen.num_proved == 1 else f"numbers 1 to {seen.num_proved}"
+        return f"{stopped}Exact: no other legal configuration is better."
+    if outcome.bound is None or result.gap is None:
+        share = f"{outcome.num_seen / legal:.1%}"
+        return f"{stopped}Not exact: {share} of the legal configurations were evaluated."
+    said = f"{stopped}Evaluated {outcome.num_seen:,} of {legal:,}; "
+    if outcome.num_proved:
+        numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"
         return f"{said}no other is better than {numbers}."
     best = result.ranked[0]
     limit = {
-        Objective.TIME: "faster than " + format_seconds(seen.bound),
-        Objective.COST: f"cheaper than {seen.bound:.4g} GPU-seconds",
-        Objective.MEMORY: "smaller than " + format_bytes(round(seen.bound)),
-        Objective.TOKENS_PER_S: f"faster than {-seen.bound:,.0f} tokens/s",
+        Objective.TIME: "faster than " + format_seconds(outcome.bound),
+        Objective.COST: f"cheaper than {outcome.bound:.4g} GPU-seconds",
+        Objective.MEMORY: "smaller than " + format_bytes(round(outcome.bound)),
+        Objective.TOKENS_PER_S: f"faster than {-outcome.bound:,.0f} tokens/s",
     }[result.objective]
     found = {
         Objective.TIME: format_seconds(best.run.iteration_time_s),
@@ -146,11 +147,11 @@ def _certainty(result: SearchResult) -> str:
     return f"{said}no other can be {limit} (best found {found}: {gap})."
 
 
-def _recompute_in_detail(ranked: Sequence[Found]) -> dict[str, list[str]]:
-    """What the table has no room for, and the ranks of those that recompute so."""
+def _recompute_in_detail(ranked: Sequence[Candidate]) -> dict[str, list[str]]:
+    """Recompute policies that do not fit the table, with the ranks that use them."""
     ranks: dict[str, list[str]] = {}
-    for rank, found in enumerate(ranked, start=1):
-        policy = found.evaluation.scenario.recompute
+    for rank, candidate in enumerate(ranked, start=1):
+        policy = candidate.evaluation.scenario.recompute
         words = policy_words(policy) + _kept(policy.keep_microbatches)
         if words != policy.strategy:
             ranks.setdefault(words, []).append(str(rank))

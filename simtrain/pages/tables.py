@@ -1,4 +1,4 @@
-"""Tables, bars and notes for the pages of a terminal."""
+"""Tables, bars and notes for terminal pages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 _BAR_WIDTH, _LEAST_BAR = 30, 8
-# A column has a blank on either side, and a line.
+# Padding on both sides of a column, and a line.
 _FRAME = 3
 _WHOLE = (">", "<")
-"""How the headings of columns begin that are not wrapped."""
+"""Prefixes of the headings of columns that are not wrapped."""
 
 
 def table_of(
@@ -26,10 +26,10 @@ def table_of(
     no_wrap: bool = False,
     **settings: Any,
 ) -> Table:
-    """A table; the column of a heading that begins with ">" is aligned to the right.
+    """Build a table; a column is right-aligned if its heading begins with ">".
 
-    Such a column holds numbers, which no line break parts from their units. The column of a heading
-    that begins with "<" holds text that is not wrapped either.
+    Right-aligned columns contain numbers and are not wrapped, to keep numbers with their units. A
+    column is not wrapped either if its heading begins with "<".
     """
     table = Table(title=title, title_justify="left", **settings)
     for heading in headings:
@@ -43,14 +43,14 @@ def table_of(
 
 @dataclass(frozen=True)
 class FittedTable:
-    """A table that fits the terminal by leaving columns out.
+    """A table that omits columns to fit the terminal.
 
     Args:
         headings: as in `table_of`.
-        rows: the cells of each row, and the row's style.
-        optional: headings of the columns to leave out, the least important first.
-        title: stands above the table.
-        end: the cells of a row below a line, if there is one.
+        rows: cells and style of each row.
+        optional: headings of the columns that can be omitted, the least important first.
+        title: text above the table.
+        end: cells of a closing row, separated by a line.
     """
 
     headings: tuple[str, ...]
@@ -60,7 +60,7 @@ class FittedTable:
     end: Sequence[RenderableType] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The table with as many columns as fit."""
+        """Render the table with as many columns as fit."""
         left_out: tuple[str, ...] = ()
         for number in range(len(self.optional) + 1):
             left_out = self.optional[:number]
@@ -69,7 +69,7 @@ class FittedTable:
         yield self._table(left_out)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """All that there is."""
+        """Use the full width."""
         return Measurement(1, options.max_width)
 
     def _table(self, left_out: tuple[str, ...]) -> Table:
@@ -83,7 +83,7 @@ class FittedTable:
         return table
 
     def _width(self, left_out: tuple[str, ...]) -> int:
-        """Columns of a terminal that the table needs if only text is wrapped, between words."""
+        """Width that the table needs if only text is wrapped, between words."""
         widths = [
             max(
                 _longest_line(heading.lstrip("<>")),
@@ -100,16 +100,16 @@ class FittedTable:
 
 @dataclass(frozen=True)
 class ColumnGroups:
-    """Columns of texts by heading, in as many tables below each other as the terminal needs.
+    """Columns of text, split into several tables if the terminal is narrow.
 
     Args:
-        columns: for each heading its cells by the name of their row, the same rows in all columns.
+        columns: cells by row name, for each heading; all columns have the same rows.
     """
 
     columns: Mapping[str, Mapping[str, str]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As many columns in each table as fit, at least one."""
+        """Render tables with as many columns as fit, at least one each."""
         rows = list(next(iter(self.columns.values())))
         names_width = max(map(cell_len, rows)) + 2
         group: list[str] = []
@@ -148,34 +148,34 @@ def _least_width(cell: RenderableType, heading: str) -> int:
 
 
 def properties(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names in bold, and their values."""
+    """Build a table of names in bold and their values."""
     table = Table.grid(padding=(0, 2))
     for name, value in rows:
-        # Users choose some values: as Text, brackets in them are no markup.
+        # Users choose some values; as Text, brackets in them are not markup.
         table.add_row(Text(name, style="bold"), Text(value))
     return table
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar whose length shows a share of 1, all bars of a column to the same scale."""
+    """A bar with a length proportional to a share of 1; all bars of a column have one scale."""
 
     share: float
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As much of the column's width as the share says."""
+        """Fill the share of the column's width."""
         yield Text("█" * round(options.max_width * self.share), no_wrap=True)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """A narrow column scales all its bars alike."""
+        """Allow a narrow column; all its bars are scaled alike."""
         return Measurement(_LEAST_BAR, _BAR_WIDTH)
 
 
 def verdict(is_ok: bool, words: str, failure: str = "FAILED") -> Text:
-    """The closing line of a page: OK or a failure, and words on it."""
+    """Build the closing line of a page: OK or a failure, with an explanation."""
     return Text(f"OK: {words}", "bold green") if is_ok else Text(f"{failure}: {words}", "bold red")
 
 
 def notes(texts: Iterable[str]) -> list[Text]:
-    """Remarks below the tables."""
+    """Format remarks below the tables."""
     return [Text(text, style="dim") for text in texts]

@@ -1,4 +1,4 @@
-"""The published tables and figures, and ours beside them.
+"""Reproduce published tables and figures.
 
 Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), and the
 example of Rajbhandari et al., "ZeRO" (2020).
@@ -36,6 +36,6 @@ __all__ = [
 
 
 def reproduce(target: str, progress: Progress | None = None) -> Reproduced:
-    """Simulate what a table or figure needs and put the published figures beside it."""
+    """Simulate a table or figure and compare it with the published values."""
     result: Reproduced = globals()[target.replace("-", "_")](progress)
     return result

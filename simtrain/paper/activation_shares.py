@@ -17,7 +17,7 @@ TECHNIQUES = ("sequence", "selective", PRESENT, "full")
 
 
 def fig7(progress: Progress | None = None) -> Reproduction:
-    """The bars of Figure 7 and the figures that the text draws from them."""
+    """Reproduce the bars of Figure 7 and the figures in the text about them."""
     shares = {}
     for model in MODELS:
         baseline = paper_scenario(model, BASELINE)
@@ -43,7 +43,7 @@ def fig7(progress: Progress | None = None) -> Reproduction:
 
 
 def _crossover() -> int:
-    """The shortest sequence for which the attention core of GPT-3 keeps more than the rest."""
+    """Shortest sequence for which GPT-3's attention core saves more than the rest of the layer."""
     everything, selective = (
         paper_plan(paper_scenario("175B", strategy, "parallelism.tensor=1")).layers_pass(1, "F")
         for strategy in (BASELINE, "selective")
@@ -56,7 +56,7 @@ def _crossover() -> int:
 
 
 def _kept_bytes(one: Pass, seq_length: int) -> int:
-    """What a pass keeps of sequences of another length."""
+    """Bytes that a pass saves for sequences of another length."""
     microbatch = replace(one.options.microbatch, seq_length=seq_length)
     options = replace(one.options, microbatch=microbatch)
     return pass_memory(replace(one, options=options)).remaining_bytes

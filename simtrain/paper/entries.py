@@ -1,4 +1,4 @@
-"""Published figures, the simulated ones, and the limits within which they count as reproduced."""
+"""Published and simulated figures, and the limits within which they count as reproduced."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from simtrain.comparison import ErrorStatistics
 
 Item = TypeVar("Item")
 Progress = Callable[[str, int, int], None]
-"""Called with the name of the next simulation, how many are done, and how many there are."""
+"""Receives the name of the next simulation, the number done, and the total."""
 
 
 def reported(
     items: Sequence[Item], progress: Progress | None, name: Callable[[Item], str] = str
 ) -> Iterator[Item]:
-    """Yield the items, and report each one as the next simulation."""
+    """Yield the items and report each as the next simulation."""
     for number, item in enumerate(items):
         if progress:
             progress(name(item), number, len(items))
@@ -26,7 +26,7 @@ def reported(
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How a quantity is written: `name` in JSON, and on the page in `heading`, `scale` of it."""
+    """Unit of a quantity: `name` in JSON, and `heading` on the page, which is `scale` units."""
 
     name: str
     heading: str
@@ -34,7 +34,7 @@ class Unit:
     format: str
 
     def text(self, value: float | None) -> str:
-        """The value as the page prints it; nothing for None."""
+        """Format a value for the page; None is empty."""
         return "" if value is None else format(value / self.scale, self.format)
 
 
@@ -55,32 +55,32 @@ UNITS = {unit.heading: unit for unit in _OF_SECTIONS}
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The lowest and the highest value of ours that agrees with the paper's."""
+    """Lowest and highest simulated value that agrees with the paper's."""
 
     lowest: float = float("-inf")
     highest: float = float("inf")
 
     @classmethod
     def exactly(cls, paper: float) -> Limit:
-        """Ours must be equal."""
+        """The simulated value must be equal."""
         return cls(paper, paper)
 
     @classmethod
     def within(cls, paper: float, tolerance: float) -> Limit:
-        """Ours may differ by `tolerance`, in the same unit."""
+        """The simulated value may differ by `tolerance`, in the same unit."""
         return cls(paper - tolerance, paper + tolerance)
 
     @classmethod
     def near(cls, paper: float, relative: float) -> Limit:
-        """Ours may differ by a fraction of the paper's value."""
+        """The simulated value may differ by a fraction of the paper's."""
         return cls.within(paper, relative * paper)
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies within."""
+        """Whether a value is within the limit."""
         return self.lowest <= value <= self.highest
 
     def text(self, unit: Unit) -> str:
-        """The limit as the page prints it."""
+        """Format the limit for the page."""
         if self.lowest == self.highest:
             return "exact"
         lowest, highest = unit.text(self.lowest), unit.text(self.highest)
@@ -89,17 +89,21 @@ class Limit:
         return f"at least {lowest}" if self.highest == float("inf") else f"{lowest} to {highest}"
 
     def to_json(self) -> dict[str, float]:
-        """Its ends, as far as it has them."""
+        """The finite ends."""
         ends = {"lowest": self.lowest, "highest": self.highest}
         return {name: value for name, value in ends.items() if abs(value) != float("inf")}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One figure: what it is of, by the labels of its section, the paper's value, and ours.
+    """One figure.
 
-    `paper` is None where the paper gives none, `limit` where ours is shown and not judged.
-    `facts` are further figures of the same simulation, by JSON name.
+    Args:
+        labels: values of the section's labels.
+        paper: the paper's value; None if the paper has none.
+        simulated: the simulated value.
+        limit: allowed values; None if the figure is not judged.
+        facts: other figures of the same simulation, by JSON name.
     """
 
     labels: tuple[str, ...]
@@ -110,16 +114,22 @@ class Entry:
 
     @property
     def is_within(self) -> bool:
-        """Whether ours keeps its limit; what has none always does."""
+        """Whether the simulated value is within its limit, or has none."""
         return self.limit is None or self.limit.holds(self.simulated)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Entries of one quantity; `note` gives the source of the paper's values and of the limits.
+    """Entries of one quantity.
 
-    Where nothing is compared, the page can show the values of the labels `across` side by side.
-    `name` finds the section in its Reproduction.
+    Args:
+        title: the quantity.
+        unit: its unit.
+        labels: names of the entries' labels.
+        entries: the figures.
+        note: sources of the paper's values and of the limits.
+        across: labels that the page shows as columns, for a section without comparison.
+        name: identifies the section in its `Reproduction`.
     """
 
     title: str
@@ -131,13 +141,13 @@ class Section:
     name: str = ""
 
     def error(self, entry: Entry) -> float | None:
-        """Relative error; for fractions, and where the paper has zero, the difference."""
+        """Relative error; the difference for fractions and if the paper's value is zero."""
         if entry.paper is None:
             return None
         difference = entry.simulated - entry.paper
         if self.unit.name == "fraction" or not entry.paper:
             return difference
-        # The same error, rounded differently: each kind of table keeps the digits of its JSON.
+        # Equal but for rounding; each kind of table keeps the digits of its JSON.
         return (
             entry.simulated / entry.paper - 1
             if self.unit in (SECONDS, SHORT_SECONDS)
@@ -145,11 +155,11 @@ class Section:
         )
 
     def named(self, entry: Entry) -> dict[str, str]:
-        """The labels of an entry by their names."""
+        """Labels of an entry, by name."""
         return dict(zip(self.labels, entry.labels, strict=True))
 
     def value(self, *labels: str) -> float:
-        """Our value of the entry with these labels."""
+        """Simulated value of the entry with these labels."""
         return self.entry(*labels).simulated
 
     def entry(self, *labels: str) -> Entry:
@@ -162,7 +172,7 @@ class Section:
         return tuple(dict.fromkeys(entry.labels[place] for entry in self.entries))
 
     def misses(self) -> Iterator[str]:
-        """What lies beyond its limit, in words."""
+        """Describe the entries beyond their limits."""
         for entry in self.entries:
             if entry.limit and not entry.is_within:
                 ours, limit = self.unit.text(entry.simulated), entry.limit.text(self.unit)
@@ -170,7 +180,7 @@ class Section:
                 yield f"{what}: {ours} {self.unit.heading} (allowed: {limit})"
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The entries in full precision, in the unit that JSON names."""
+        """The entries in full precision, with the unit of JSON."""
         for entry in self.entries:
             yield {
                 "quantity": self.title,
@@ -185,12 +195,12 @@ class Section:
 
 
 class Verdict(ABC):
-    """A result that is either within all of its limits, or says what is beyond them."""
+    """A result with limits: whether all hold, and which figures miss them."""
 
     @property
     @abstractmethod
     def misses(self) -> tuple[str, ...]:
-        """What lies beyond a limit, in words; empty when everything is reproduced."""
+        """Describes the figures beyond their limits; empty if everything is reproduced."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -198,7 +208,7 @@ class Verdict(ABC):
 
     @property
     def ok(self) -> bool:
-        """Whether everything is within its limit."""
+        """Whether every figure is within its limit."""
         return not self.misses
 
     def to_json(self) -> dict[str, Any]:
@@ -208,27 +218,27 @@ class Verdict(ABC):
 
 @dataclass(frozen=True)
 class Reproduction(Verdict):
-    """A table or figure of the paper beside ours, section by section."""
+    """A reproduced table or figure of the paper, by section."""
 
     title: str
     sections: Sequence[Section]
 
     def section(self, name: str) -> Section:
-        """The section of a name."""
+        """Look up a section by name."""
         return next(section for section in self.sections if section.name == name)
 
     @property
     def num_judged(self) -> int:
-        """Entries that have a limit."""
+        """Number of entries with a limit."""
         return sum(entry.limit is not None for s in self.sections for entry in s.entries)
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """The figures beyond their limits."""
+        """Describes the figures beyond their limits."""
         return tuple(miss for section in self.sections for miss in section.misses())
 
     def facts(self) -> dict[str, Any]:
-        """The entries, and the notes on where they come from."""
+        """The entries, and the notes on their sources."""
         return {
             "title": self.title,
             "rows": [row for section in self.sections for row in section.rows()],
@@ -239,11 +249,17 @@ class Reproduction(Verdict):
 
 @dataclass(frozen=True)
 class Comparison(ErrorStatistics, Verdict):
-    """A table of times, judged by the mean and the largest of their errors.
+    """A table of times, judged by the mean and the largest error.
 
-    `rows` are labelled by model and strategy, `gains` (of throughput, as fractions) by model. A
-    gain is a difference of two times of nearly the same size, which magnifies their errors: it
-    has a threshold of its own and does not decide the verdict.
+    A gain is a difference of two similar times, which magnifies their errors: it has its own
+    threshold and does not affect the verdict.
+
+    Args:
+        title: the table.
+        rows: times in seconds, labelled by model and strategy.
+        mean_threshold, max_threshold: limits of the mean and of the largest |relative error|.
+        gains: throughput gains as fractions, labelled by model.
+        gain_threshold: limit of a gain's difference.
     """
 
     title: str
@@ -267,7 +283,7 @@ class Comparison(ErrorStatistics, Verdict):
 
     @property
     def errors(self) -> list[float]:
-        """The relative error of each row."""
+        """Relative error of each row."""
         return [self.times.error(row) or 0.0 for row in self.rows]
 
     def facts(self) -> dict[str, Any]:
@@ -303,11 +319,11 @@ class Everything(Verdict):
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """The misses of every target, after its name."""
+        """Misses of all targets, prefixed by the target's name."""
         return tuple(
             f"{name}: {miss}" for name, result in self.targets.items() for miss in result.misses
         )
 
     def facts(self) -> dict[str, Any]:
-        """The results of every target."""
+        """Results of all targets."""
         return {"targets": {name: result.to_json() for name, result in self.targets.items()}}

@@ -1,7 +1,7 @@
-"""The paper's formulas, as a second opinion on what follows from ops and schedules.
+"""The paper's formulas, an independent check of values that follow from ops and schedules.
 
-Nothing else of simtrain uses them. Names are the paper's (Table 1); m is the number of interleaving
-stages. Bytes are Fractions, so that equal means equal.
+Only reproductions use them. Names are the paper's (Table 1); m is the number of interleaved stages.
+Bytes are Fractions, so equality is exact.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simtrain.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Formulas:
-    """The variables of Table 1 for a scenario, and what the paper computes from them."""
+    """The variables of Table 1 for a scenario, and the paper's formulas."""
 
     a: int
     b: int
@@ -31,7 +31,7 @@ class Formulas:
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
-        """The variables of a scenario."""
+        """Read the variables from a scenario."""
         model, split = scenario.model, scenario.parallelism
         return cls(
             a=model.num_attention_heads,
@@ -54,7 +54,7 @@ class Formulas:
 
     @property
     def attention_factor(self) -> Fraction:
-        """5as/h: what the attention core keeps, in units of sbh bytes."""
+        """5as/h: activations of the attention core, in units of sbh bytes."""
         return Fraction(5 * self.a * self.s, self.h)
 
     @property
@@ -93,6 +93,6 @@ class Formulas:
 
     @property
     def ends_bytes(self) -> Fraction:
-        """What Section 4.3 adds to the first stage under sequence parallelism."""
+        """Activations that Section 4.3 adds to the first stage under sequence parallelism."""
         head = 4 * self.sbh * (1 + Fraction(self.v, self.h)) / self.t if self.p == 1 else 0
         return self.embedding_dropout_bytes + head

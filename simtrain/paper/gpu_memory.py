@@ -1,4 +1,4 @@
-"""Figure 1: parameters, optimizer states and activations against the memory of a GPU."""
+"""Figure 1: parameters, optimizer states and activations, compared with a GPU's memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simtrain.schedules import most_outstanding
 
 
 def fig1(progress: Progress | None = None) -> Reproduction:
-    """The bars of Figure 1, the equations they come from, and the replayed first stage."""
+    """Reproduce the bars of Figure 1, their equations, and the replayed first stage."""
     states, embeddings, equations, activations, totals = {}, {}, {}, {}, {}
     for model in reported(MODELS, progress):
         layers, ends, capacity = _states_bytes(paper_scenario(model, BASELINE))
@@ -40,13 +40,13 @@ def fig1(progress: Progress | None = None) -> Reproduction:
 
 
 def replayed_bytes(plan: Plan, stage: int) -> int:
-    """The most activations that a stage holds at any time."""
+    """Peak of a stage's activations, in bytes."""
     actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
     return int(MemoryReplay.of(plan).running_bytes[actions].max())
 
 
 def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:
-    """States of the first stage's layers, of the rest of it, and the memory of a GPU."""
+    """Model states of the first stage's layers and of its rest, and the memory of a GPU."""
     plan = paper_plan(scenario)
     parameters = plan.stage_parameters[0]
     layers = model_states(plan.step_options, parameters.layers).total_bytes
@@ -55,6 +55,6 @@ def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:
 
 
 def _layers_bytes(plan: Plan) -> int:
-    """What the layers of all forward passes keep that the first stage has outstanding at most."""
+    """Activations of the layers for all forward passes outstanding on the first stage."""
     layers = plan.layers_pass(plan.scenario.layers_of_chunk(0), "F")
     return int(most_outstanding(plan.schedule)[0]) * pass_memory(layers).remaining_bytes

@@ -1,4 +1,4 @@
-"""Appendix C: as many microbatches as fit keep everything, the others are recomputed."""
+"""Appendix C: as many microbatches as fit save all activations; the others are recomputed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEEP_AUTO = "recompute={strategy: selective, keep_microbatches: auto}"
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One forward or backward pass of the example, and whether its microbatch keeps everything."""
+    """One pass of the example, and whether its microbatch saves all activations."""
 
     action: Action
     stage: int
@@ -33,13 +33,13 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class AppendixC(Reproduction):
-    """With the passes of the example of Figure 10."""
+    """The reproduction, with the passes of Figure 10's example."""
 
     example: tuple[Pass, ...]
 
 
 def appendix_c(progress: Progress | None = None) -> AppendixC:
-    """Simulate the 175B and 530B models with and without it, and the example of Figure 10."""
+    """Simulate the 175B and 530B models with and without Appendix C, and Figure 10's example."""
     results: dict[tuple[str, str], Result] = {}
     for case in reported(list(product(MODELS, (PRESENT_WORK, KEEPING))), progress, ", ".join):
         model, variant = case
@@ -66,7 +66,7 @@ def appendix_c(progress: Progress | None = None) -> AppendixC:
 
 
 def _kept(plan: Plan) -> Iterator[tuple[str, int]]:
-    """Microbatches that keep everything, of all that are outstanding."""
+    """Count outstanding microbatches, and those without recompute."""
     outstanding = most_outstanding(plan.schedule).tolist()
     kept = plan.num_saved_per_stage or ()
     yield "forward passes outstanding on the first stage", outstanding[0]
@@ -77,7 +77,7 @@ def _kept(plan: Plan) -> Iterator[tuple[str, int]]:
 
 
 def _example() -> Scenario:
-    """Four stages and nine microbatches, one outstanding one of each stage kept."""
+    """Four stages and nine microbatches; each stage keeps one outstanding microbatch."""
     return paper_scenario(
         "22B",
         "full",

@@ -22,13 +22,13 @@ ALONE = "no parallelism"
 
 
 def table2(progress: Progress | None = None) -> Reproduction:
-    """The rows of Table 2 for the four models of Table 3, and the ends of Section 4.3."""
+    """Reproduce Table 2 for the models of Table 3, and Section 4.3's embedding and output layer."""
     activations, flops, sent = {}, {}, {}
     for model in MODELS:
         for strategy, scenario in _configured(model):
             labels, formulas = (model, strategy), Formulas.of(scenario)
             ops = list(_both_passes(scenario))
-            # Without what the table leaves out: the gathers that sequence parallelism repeats.
+            # Without the gathers that sequence parallelism repeats, which the table omits.
             sent_bytes = total_wire_bytes(ops, include_extra=False)
             activations[labels] = float(formulas.layer_bytes), saved_bytes(scenario)
             flops[labels] = float(formulas.layer_flops), total_flops(ops)
@@ -56,7 +56,7 @@ def table2(progress: Progress | None = None) -> Reproduction:
 
 
 def saved_bytes(scenario: Scenario, num_layers: int = 1) -> int:
-    """Bytes that layers keep for their backward pass, by their ops."""
+    """Bytes that layers save for their backward pass, from their ops."""
     return pass_memory(paper_plan(scenario).layers_pass(num_layers, "F")).remaining_bytes
 
 
@@ -73,7 +73,7 @@ def _both_passes(scenario: Scenario) -> Iterator[Op]:
 
 
 def _kept(plan: Plan) -> tuple[int, int, int]:
-    """What the layers keep, the same with the embedding, and with the head too."""
+    """Bytes saved by the layers; with the embedding; with embedding and head."""
     (chunk,) = plan.chunks
     blocks = [(block, times) for block, times in chunk.runs if not isinstance(block, GetBatch)]
     embedding, layers, head = blocks

@@ -9,11 +9,11 @@ from simtrain.scenario import Scenario, load_scenario
 MODELS = ("22B", "175B", "530B", "1T")
 BASELINE, PRESENT = "baseline", "selective+sequence"
 STRATEGIES = (BASELINE, "sequence", "selective", PRESENT, "full")
-"""Those with tensor parallelism, in the order of Table 2; named as `Scenario.strategy`."""
+"""Strategies with tensor parallelism, in the order of Table 2; names as in `Scenario.strategy`."""
 
 
 def paper_scenario(model: str, strategy: str, *overrides: str) -> Scenario:
-    """A model of Table 3 under a strategy, with further fields set."""
+    """Load a model of Table 3 with a strategy and further overrides."""
     recompute, plus, _ = strategy.partition("+")
     sequence = bool(plus) or recompute == "sequence"
     return load_scenario(
@@ -27,5 +27,5 @@ def paper_scenario(model: str, strategy: str, *overrides: str) -> Scenario:
 
 
 def paper_plan(scenario: Scenario) -> Plan:
-    """What an iteration of a scenario does on its cluster."""
+    """Build the plan of a scenario on its cluster."""
     return Plan.of(scenario, profile_of(scenario).cluster.domains)

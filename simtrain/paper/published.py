@@ -1,4 +1,4 @@
-"""Puts simulated values beside the values, titles, units and limits of published.yaml."""
+"""Combine simulated values with the published values and limits of published.yaml."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from simtrain.paper.entries import UNITS, Entry, Limit, Reproduction, Section
 from simtrain.strict_yaml import load_document
 
 Ours = Mapping[Any, float | tuple[float, float] | Entry]
-"""Simulated values by label, or by a tuple of labels. A pair has the paper's computed value first.
+"""Simulated values by label or tuple of labels. The first of a pair is the paper's formula's value.
 
-An Entry brings a limit that is known only to the simulation.
+An `Entry` has a limit that only the simulation can determine.
 """
 
 
 @functools.cache
 def published(target: str) -> dict[str, Any]:
-    """What published.yaml holds of a target: its title, and its sections by name."""
+    """Title and sections of a target in published.yaml."""
     found: dict[str, Any] = _file()[target]
     return found
 
@@ -30,7 +30,7 @@ def _file() -> dict[str, Any]:
 
 
 def reproduction(target: str, **ours: Ours) -> Reproduction:
-    """A target with our values by section; sections and entries keep their order."""
+    """Build a reproduction from simulated values by section; the order is kept."""
     about = published(target)
     sections = [_section(name, about["sections"][name], values) for name, values in ours.items()]
     return Reproduction(about["title"], sections)

@@ -13,7 +13,7 @@ PARTS = ("forward", "backward", "recompute")
 
 
 def fig8(progress: Progress | None = None) -> Reproduction:
-    """Simulate one layer of each model as the baseline, with full recompute, and as proposed."""
+    """Simulate one layer per model: baseline, full recompute, and present work."""
     times, overheads = {}, {}
     for model in reported(MODELS, progress):
         parts = {strategy: _parts_s(model, strategy) for strategy in BARS}
@@ -26,7 +26,7 @@ def fig8(progress: Progress | None = None) -> Reproduction:
 
 
 def _parts_s(model: str, strategy: str) -> tuple[float, float, float]:
-    """Forward pass, backward pass without recompute, and what recompute adds to it."""
+    """Times of the forward pass, of the backward pass without recompute, and of recompute."""
     forward_s, backward_s = _passes_s(model, strategy)
     kept = "sequence" if strategy == PRESENT else BASELINE
     _, kept_s = _passes_s(model, kept)

@@ -31,7 +31,7 @@ def fig9(progress: Progress | None = None) -> Reproduction:
     savings = {
         layout: curves[layout, KEPT, "0"] - curves[layout, DEALLOCATED, "0"] for layout in LAYOUTS
     }
-    # The line from stage to stage under 1F1B, and the spike on the first.
+    # The step between stages under 1F1B, and the spike on the first stage.
     formulas = Formulas.of(_plan(WHOLE, True).scenario)
     held = [curves[WHOLE, DEALLOCATED, str(stage)] for stage in range(formulas.p - 1)]
     steps = [before - after for before, after in itertools.pairwise(held[1:])]

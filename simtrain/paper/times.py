@@ -1,4 +1,4 @@
-"""The tables of times: Table 4, Table 5, and 8-way data parallelism (Section 6.3)."""
+"""Tables of times: Table 4, Table 5, and 8-way data parallelism (Section 6.3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE4_MS = {
     "selective": (7.7, 13.2),
     "selective+sequence": (7.2, 13.1),
 }
-"""Milliseconds forward and backward, recompute included."""
+"""Forward and backward time in ms, including recompute."""
 PASSES = ("forward", "backward")
 TABLE5 = {
     "22B": (1.42, 1.10, 0.290, 0.415, 0.422),
@@ -24,9 +24,9 @@ TABLE5 = {
     "530B": (49.05, 37.83, 0.297, 0.560, 0.564),
     "1T": (94.42, 71.49, 0.321, 0.563, 0.565),
 }
-"""Seconds with full recompute and of present work; gain, MFU and HFU of present work."""
+"""Times in s of full recompute and present work; gain, MFU and HFU of present work."""
 DATA_PARALLEL_530B_S = 39.15
-"""Section 6.3: 8-way data parallelism, gradient all-reduces not overlapped."""
+"""Section 6.3: 8-way data parallelism with exposed gradient all-reduces."""
 
 TABLE4_MEAN, TABLE4_MAX = 0.02, 0.04
 TABLE5_MEAN, TABLE5_MAX, GAIN_POINTS = 0.015, 0.03, 0.015
@@ -62,7 +62,7 @@ def table5(progress: Progress | None = None) -> Comparison:
 
 
 def dp530b(progress: Progress | None = None) -> Comparison:
-    """Simulate the 530B model on 2240 GPUs, and beside it with the all-reduce overlapped."""
+    """Simulate the 530B model on 2240 GPUs with exposed and with overlapped all-reduces."""
     cases = ((), ("overlap.data_parallel=true",))
     exposed, hidden = (
         simulate(load_scenario("dp530b", overrides))

@@ -1,7 +1,7 @@
-"""The example of ZeRO: where the memory of GPT-2 1.5B goes.
+"""The example of ZeRO: memory of GPT-2 1.5B.
 
 Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (2020),
-Section 3, and the division of model states by stages over replicas (its Section 5).
+Section 3, and model states sharded over replicas by ZeRO stage (its Section 5).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ STAGES = (0, 1, 2, 3)
 REPLICAS = (1, 2, 4, 8, 16, 32, 64)
 ALL_STATES = "weights, gradients and optimizer states"
 SMALL_GPU_GB = 32
-"""The GPU on which the text says that the model cannot be trained."""
+"""Memory of the GPU on which, by the text, the model cannot be trained."""
 LINEAR_OUTPUTS = ("query and key", "value", "attention output", "GeLU input", "GeLU output")
-"""What the text's 12 · hidden · batch · sequence · layers elements are: 3 + 1 + 4 + 4."""
+"""Tensors of the text's 12 · hidden · batch · sequence · layers elements: 3 + 1 + 4 + 4."""
 UNIT_LAYERS = 6
-"""48 layers cut into about as many units as each has layers (√48 is 6.9): 8 units of 6."""
+"""Layers per unit, about √48 = 6.9: 8 units of 6 layers."""
 
 
 def zero(progress: Progress | None = None) -> Reproduction:
-    """The figures of Section 3, and the model states under every stage of ZeRO."""
+    """Reproduce the figures of Section 3, and the model states of every ZeRO stage."""
     scenario = load_scenario(GPT2)
     plan, num_parameters = paper_plan(scenario), _num_parameters(scenario)
     states = model_states(plan.step_options, num_parameters)
@@ -85,10 +85,10 @@ def _checkpointing() -> Ours:
 
 
 def _divided(num_parameters: int) -> Ours:
-    """Weights, gradients and optimizer states, each divided from its stage on."""
+    """Weights, gradients and optimizer states, each sharded from its ZeRO stage on."""
     divided: dict[tuple[str, str], tuple[float, float]] = {}
     for stage in STAGES:
-        # With one replica there is nothing to divide over.
+        # One replica has nothing to shard over.
         for replicas in REPLICAS[1:] if stage else REPLICAS:
             options = paper_plan(_replicated(stage, replicas)).step_options
             parts = zip((12, 2, 2), (1, 2, 3), strict=True)
@@ -113,7 +113,7 @@ def _num_parameters(scenario: Scenario) -> int:
 
 
 def _inputs_bytes(scenario: Scenario) -> int:
-    """What the forward pass keeps of checkpointed layers."""
+    """Bytes that the forward pass saves for checkpointed layers."""
     return saved_bytes(scenario, scenario.model.num_layers)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simtrain.planning.result import TrainingPlan
 from simtrain.scenario import Scenario
-from simtrain.search.files import FoundFile, write_files
+from simtrain.search.files import CandidateFile, write_files
 from simtrain.units import format_bytes, format_seconds
 
 
@@ -28,5 +28,5 @@ def write_plan(plan: TrainingPlan, base: Scenario, folder: Path) -> list[Path]:
             f"fastest layout on {row.num_gpus} GPUs: {format_seconds(time)}, "
             f"{format_bytes(peak)} at its peak"
         )
-        files.append(FoundFile(name, description, row.found))
+        files.append(CandidateFile(name, description, row.found))
     return write_files(base, folder, files)

@@ -11,7 +11,7 @@ from simtrain.errors import DoesNotFitError, InputError, Problem
 from simtrain.evaluation import Evaluator
 from simtrain.scenario import Scenario
 from simtrain.search import search
-from simtrain.search.looker import Found, Tell
+from simtrain.search.explorer import Candidate, Tell
 from simtrain.search.problems import SearchStoppedError
 
 
@@ -38,7 +38,7 @@ class Layout:
     """
 
     status: Status
-    found: Found | None = None
+    found: Candidate | None = None
     exact: bool = False
     gap: float | None = None
     problems: tuple[Problem, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from simtrain.cost import Limits, TrainingCost
 from simtrain.errors import Problem
 from simtrain.planning.layout import Layout
-from simtrain.search.looker import Found
+from simtrain.search.explorer import Candidate
 from simtrain.search.result import found_json
 
 PlanObjective = Literal["time", "cost"]
@@ -35,7 +35,7 @@ class PlanRow:
     misses: tuple[Miss, ...] = ()
 
     @property
-    def found(self) -> Found | None:
+    def found(self) -> Candidate | None:
         """The best layout."""
         return self.layout.found
 

@@ -18,7 +18,7 @@ from simtrain.planning.processes import layouts_in_processes
 from simtrain.planning.result import Miss, PlanObjective, PlanRow, TrainingPlan
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario, check_values
-from simtrain.search.looker import Tell
+from simtrain.search.explorer import Tell
 from simtrain.units import Price, format_seconds
 
 Combination = tuple[str, int]

@@ -1,4 +1,4 @@
-"""The best configuration of a model on some number of GPUs."""
+"""Search for the best configuration of a model on a given number of GPUs."""
 
 from simtrain.search.files import write_scenarios
 from simtrain.search.objective import Objective

@@ -1,6 +1,6 @@
-"""Lower bounds of a configuration's peak and of its iteration time, without simulating it.
+"""Lower bounds of a configuration's peak memory and iteration time, without simulation.
 
-None is ever above what is simulated, so a configuration that a bound rules out cannot win.
+A bound never exceeds the simulated value, so a configuration that a bound excludes cannot win.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from simtrain.workload.tape import Block, Microbatch
 from simtrain.workload.work import Collective
 
 _ROUNDING = 1 - 1e-9
-"""Sums in another order differ in their last digits."""
+"""Margin for sums in another order, which differ in their last digits."""
 
 
 class Bounds:
-    """Lower bounds of legal scenarios that differ from a base as the points of a space do.
+    """Lower bounds for legal scenarios of a space.
 
     Args:
-        base: the scenario around which the space lies.
+        base: the base scenario of the space.
         machine: times passes and optimizer steps.
     """
 
@@ -57,26 +57,25 @@ class Bounds:
         self._kept_bytes = functools.cache(self._kept_bytes_of_layer)
 
     def peak_bytes(self, scenario: Scenario) -> int:
-        """A lower bound of the peak of the fullest stage.
+        """Lower bound of the peak of the fullest stage.
 
-        At every moment a rank holds its parameters, gradients and optimizer states. The first
-        stage also keeps the activations of its layers, for as many microbatches and chunks as its
-        schedule warms up with and one more. Whatever else it holds adds to them; what the allocator
-        holds beside tensors grows with these.
+        A rank always holds its parameters, gradients and optimizer states. The first stage also
+        saves the activations of its layers for its warm-up passes and one more. All other tensors
+        add to these, and the allocator's overhead grows with the tensors.
         """
         fullest, first = self._rank(scenario).states_bytes
         tensors = max(fullest, first + self._activations_bytes(scenario))
         return tensors + allocator_bytes(self.machine.model.profile, tensors)
 
     def _activations_bytes(self, scenario: Scenario) -> int:
-        """A lower bound of the activations that the first stage keeps at its fullest moment."""
+        """Lower bound of the saved activations at the first stage's peak."""
         split, policy = scenario.parallelism, scenario.recompute
         if is_open(scenario):
             return 0
         sizes = split.pipeline, split.interleave, scenario.num_microbatches
         num_warmup = num_warmup_forwards(scenario.schedule, 0, *sizes)
         num_outstanding = min(num_warmup + 1, split.interleave * scenario.num_microbatches)
-        # Units of full recompute keep one input for several layers.
+        # A unit of full recompute saves one input for several layers.
         per_unit = policy.num_layers if policy.strategy == "full" else 1
         num_units = -(-scenario.layers_of_chunk(0) // per_unit)
         return num_outstanding * num_units * self._kept_bytes(*self._layer_of(scenario), policy)
@@ -89,8 +88,8 @@ class Bounds:
         return min(pass_memory(one).remaining_bytes for one in passes)
 
     def _layer_of(self, scenario: Scenario) -> tuple[Chunk, OverlapPolicy, Microbatch]:
-        """What a pass of a layer depends on beside its recompute."""
-        # Most points have these sections of the base itself.
+        """Inputs of a layer's pass, except its recompute policy."""
+        # Most points share these sections with the base.
         overlap = self._overlap if self._has_base("overlap", scenario) else overlap_of(scenario)
         return self._model_of(scenario), overlap, microbatch_of(scenario, self._mesh(scenario))
 
@@ -104,21 +103,21 @@ class Bounds:
         return scenario.mesh(self._domains)
 
     def kernels_s(self, scenario: Scenario) -> float:
-        """A lower bound of the iteration time: kernels alone, in a pipeline, then the optimizer.
+        """Quick lower bound of the iteration time: kernels in a pipeline, then the optimizer.
 
-        A stage runs the passes of its m microbatches one after another, and each pass takes at
-        least the kernels of its layers and head, which share a stream: collectives, launches and
-        what slows kernels down only add to that. Before the first of them, its microbatch has
-        passed forward through the first chunks of all earlier stages, and after the last of them
-        its microbatch passes backward through these: whatever the schedule, each chunk needs the
-        one before it forward and the one after it backward. The last of these passes is the first
-        stage's, which then has its gradients' norm and its parameters' update before it. So an
-        iteration takes at least, for every stage i, with both passes of one microbatch taking c_j
-        through the first chunk of stage j and w_i through all chunks of stage i,
+        A stage runs the passes of its m microbatches one after another. Each pass takes at least
+        the time of its kernels, which share a stream; collectives, launches and slowdown only add
+        to it. Before the stage's first pass, its microbatch passes forward through the first chunk
+        of every earlier stage. After the stage's last pass, its microbatch passes backward through
+        the same chunks. This holds for every schedule, because each chunk needs the previous chunk
+        forward and the next chunk backward. The last pass is the first stage's, and is followed by
+        the gradient norm and the parameter update. Let both passes of one microbatch take c_j
+        through the first chunk of stage j, and w_i through all chunks of stage i. For every stage i
+        the iteration takes at least
 
             sum over j < i of c_j + m w_i + the first stage's kernels of the optimizer step.
 
-        Where v chunks of p stages are equal, the first two are m w (1 + (p - 1) / (m v)): the
+        If v chunks of p stages are equal, the first two terms are m w (1 + (p - 1) / (m v)): the
         bubble of the interleaved schedule (Narayanan et al. 2021, Section 2.2.2).
         """
         key = scenario.parallelism, scenario.batch, scenario.recompute, scenario.memory
@@ -128,10 +127,10 @@ class Bounds:
         return _ROUNDING * (passes_s + self._rank(scenario).step_s)
 
     def iteration_s(self, scenario: Scenario) -> float:
-        """A lower bound of the iteration time that is close to it: see `iteration_bound_s`.
+        """Close lower bound of the iteration time: see `iteration_bound_s`.
 
-        It times the passes of the scenario. Recompute that is open has the bound of its kernels,
-        because which passes it runs follows from what fits.
+        It times the scenario's passes. With `recompute: auto` the quick bound is returned, because
+        the passes depend on the chosen policy.
         """
         kernels_s = self.kernels_s(scenario)
         if is_open(scenario):
@@ -144,7 +143,7 @@ class Bounds:
         return self.machine.model.profile.cluster.domains
 
     def _rank(self, scenario: Scenario) -> _Rank:
-        """What follows from the stages' parameters, and so from the split alone."""
+        """Values that depend on the stages' parameters, and so only on the split."""
         key = scenario.parallelism, scenario.memory, scenario.reduces_every_microbatch
         found = self._ranks.get(key)
         if found is None:
@@ -164,20 +163,20 @@ class Bounds:
         return found
 
     def _kernels_of_pipeline_s(self, scenario: Scenario) -> float:
-        policy, num_microbatches = _certainly_again(scenario.recompute), scenario.num_microbatches
+        policy, num_microbatches = _certain_recompute(scenario.recompute), scenario.num_microbatches
         layer_s, head_s = self._passes_s(*self._layer_of(scenario), policy)
         stages = _stage_layers(scenario.model.num_layers, scenario.parallelism)
         passes_s = max(
             passed * layer_s + num_microbatches * own * layer_s for passed, own in stages
         )
-        # The head is on the last stage, which has the most stages before it.
+        # The head is on the last stage.
         passed, own = stages[-1]
         return max(passes_s, passed * layer_s + num_microbatches * (own * layer_s + head_s))
 
     def _kernels_of_passes_s(
         self, model: Chunk, overlap: OverlapPolicy, batch: Microbatch, recompute: RecomputePolicy
     ) -> tuple[float, float]:
-        """Seconds of the kernels of a layer, and of the head, for a microbatch both ways."""
+        """Kernel time of a layer and of the head, forward and backward, for one microbatch."""
         options = PassOptions(batch, overlap)
         *layers_s, head_s = (
             math.fsum(
@@ -201,27 +200,31 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """Bytes of the fullest and the first stage's model states, seconds of the first's kernels of
-    the optimizer step."""
+    """Model states and optimizer step.
+
+    Args:
+        states_bytes: model states of the fullest and of the first stage.
+        step_s: kernel time of the first stage's optimizer step.
+    """
 
     states_bytes: tuple[int, int]
     step_s: float
 
 
 def _layers(model: Chunk) -> list[Block]:
-    """The different layers; each layer of the model takes as much as the least of them, or more."""
+    """The different layers; every layer of the model takes at least the minimum of them."""
     return [*dict.fromkeys(block for block, _ in model.runs if block.is_unit)]
 
 
 @functools.lru_cache(maxsize=4096)
 def _stage_layers(num_layers: int, split: Parallelism) -> tuple[tuple[int, int], ...]:
-    """For each stage: layers of the first chunks of the stages before it, and its own."""
+    """Per stage: layers in the first chunks of all earlier stages, and its own layers."""
     stages = [split.layers_of_stage(stage, num_layers) for stage in range(split.pipeline)]
     passed = itertools.accumulate((own // split.interleave for own in stages), initial=0)
     return tuple(zip(passed, stages, strict=False))
 
 
-def _certainly_again(policy: RecomputePolicy) -> RecomputePolicy:
-    """The policy where every layer of every microbatch follows it, else none: at least that."""
+def _certain_recompute(policy: RecomputePolicy) -> RecomputePolicy:
+    """The policy if every layer of every microbatch follows it; otherwise no recompute."""
     for_all = policy.method == "uniform" and policy.keep_microbatches == 0
     return policy if for_all and policy.strategy != "auto" else SAVE_ALL

@@ -1,7 +1,7 @@
-"""Settings of a scenario that only some points of a space can have; the others go without them.
+"""Settings of a scenario that only some points of a space can have; other points turn them off.
 
-An imported scenario has the flags of its run. At a point without interleaving, for example,
-`overlap.pipeline` would break a rule, so that a search would never look at such points.
+An imported scenario has the flags of its training run. `overlap.pipeline`, for example, breaks a
+rule without interleaving, so a search would otherwise never evaluate points without interleaving.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Follows = Callable[[Any], Any]
 
 
 def _reduces_in_buckets(point: Any) -> bool:
-    """Whether several ranks hold the same parameters, and reduce their gradients at once."""
+    """Whether replicas reduce the gradients of the same parameters in buckets."""
     ranks, expert_tensor = point.data * point.context, point.expert_tensor or point.tensor
     has_replicas = ranks > 1 or point.tensor > point.expert * expert_tensor
     return bool(has_replicas and point.zero_stage < 2)
@@ -46,14 +46,14 @@ _CONDITIONS: dict[str, tuple[object, Follows]] = {
     "parallelism.context_communication": ("p2p", lambda point: point.context > 1),
     "parallelism.context_a2a": (None, lambda point: point.context > 1),
 }
-"""For each setting the value that turns it off, and whether a point can have it.
+"""For each setting its off value, and whether a point can have it.
 
-The rules of `simtrain.scenario` say why, and tests hold these conditions against them.
+The rules of `simtrain.scenario` give the reasons; tests compare these conditions with the rules.
 """
 
 
 def conditional_values(base: Scenario) -> dict[str, Follows]:
-    """The settings of a scenario that some points of a space around it may have to go without."""
+    """Settings of a scenario that some points of its space cannot have, by field."""
     written = {field: attrgetter(field)(base) for field in _CONDITIONS}
     values = {
         field: _if(can_have, written[field], off)
@@ -71,7 +71,7 @@ def _if(can_have: Follows, value: object, off: object) -> Follows:
 
 
 def _by_imbalance(experts: Experts) -> Follows:
-    """The section of experts, whose fullest rank has no more tokens than all ranks together."""
+    """The experts section; the imbalance is at most the number of expert-parallel ranks."""
 
     def follows(point: Any) -> Experts:
         most = min(experts.imbalance, float(point.expert))

@@ -1,16 +1,16 @@
-"""The best points of a whole space, with no more simulated than certainty needs.
+"""Finds the best points of a space exactly, and simulates only the points that a proof needs.
 
 The search is best-first, in three stages:
 
-1. Bounds from kernels and model states, found for all points in some 50 µs each, set the order.
-2. A point that comes to the head of that order is looked at: its exact peak says whether it fits.
-   If it does, a close bound of its time puts it into a queue.
-3. A point that comes to the head of the queue is simulated, if no point that has not been looked
-   at has a lower bound. When the head's bound is above the last of the best, these are the best.
+1. Quick bounds from kernels and model states (about 50 µs per point) order all points.
+2. The first point of that order is assessed: its exact peak decides whether it fits. If it fits, a
+   close bound of its time puts it into a queue.
+3. The first point of the queue is simulated if its bound is below the bounds of all points that are
+   not assessed yet. The search ends when this bound is above the last of the best.
 
-Peaks come before close bounds, because the number of points that fit is part of the answer: no peak
-is found in vain. Peaks that cannot change the ranking come last. To have an answer early, a point
-that fits is simulated at once if its bound is below the best so far.
+Peaks are computed before close bounds, because the answer includes the number of points that fit.
+Peaks that cannot change the ranking are computed last. A point that fits is simulated immediately
+if its bound is below the best so far, to have an answer early.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simtrain.search.looker import Looker, Seen, Stop, Stopped, Tell
+from simtrain.search.explorer import Explorer, SearchOutcome, Stop, Stopped, Tell
 from simtrain.search.objective import Key
 from simtrain.search.space import Point
 from simtrain.search.words import in_short
@@ -28,17 +28,17 @@ from simtrain.search.workers import StopRequestedError, Workers
 from simtrain.units import format_seconds
 
 Place = tuple[Key, int]
-"""The key of a point or a lower bound of it, and the point's number, which ranks equals."""
+"""Key of a point, or a lower bound of it, and the point's number, which breaks ties."""
 
 _MOST_SAVED_FIRST = {"full": 0, "selective": 1, "none": 2}
-"""Strategies of recompute in the order of the memory that they need."""
+"""Recompute strategies in ascending order of memory."""
 
 _TELL_EVERY = 64
-"""Points between two updates of the progress bar, unless there is a new best."""
+"""Points between two updates of the progress bar; a new best updates it at once."""
 
 
-def exhaustive(
-    looker: Looker,
+def search_all(
+    explorer: Explorer,
     workers: Workers,
     points: Sequence[Point],
     top: int,
@@ -46,13 +46,13 @@ def exhaustive(
     stop: Stop,
     *,
     counts: bool = True,
-) -> Seen:
-    """Look at every point, and find the `top` best, exactly, unless it is stopped.
+) -> SearchOutcome:
+    """Find the `top` best points, exactly unless the search is stopped.
 
-    The first point is looked at in any case: one that is likely to fit. Without `counts`, points
-    that cannot be among the best are not looked at.
+    A first point that is likely to fit is evaluated in any case. Without `counts`, points that
+    cannot be among the best are not evaluated.
     """
-    search = _Search(looker, workers, points, top, tell, stop)
+    search = _Search(explorer, workers, points, top, tell, stop)
     search.bound()
     search.begin()
     stopped: Stopped | None = None
@@ -63,22 +63,22 @@ def exhaustive(
     except StopRequestedError as request:
         stopped = request.why
     if search.best or stopped:
-        return search.seen(stopped)
-    return Seen((), len(points), 0, 0, _nearest(looker, points), exact=True)
+        return search.outcome(stopped)
+    return SearchOutcome((), len(points), 0, 0, _nearest(explorer, points), exact=True)
 
 
 @dataclass
 class _Search:
-    """A search under way.
+    """State of a search.
 
     Args:
-        ordered: bounds of the points that may fit, the least first. Of those from `next` on it is
-            not known whether they fit, but for `num_counted` that were only counted.
-        queue: close bounds of points that fit and were not simulated, as a heap.
-        best: keys of the best points that were simulated, the best first.
+        ordered: bounds of the points that may fit, in ascending order. Points from `next` on are
+            not assessed for the ranking; `num_counted` of them have a known peak.
+        queue: heap of close bounds of points that fit and are not simulated.
+        best: keys of the best simulated points, in order.
     """
 
-    looker: Looker
+    explorer: Explorer
     workers: Workers
     points: Sequence[Point]
     top: int
@@ -96,19 +96,19 @@ class _Search:
     is_news: bool = False
 
     def bound(self) -> None:
-        """Put the points that may fit in the order of their bounds."""
+        """Order the points that may fit by their bounds."""
         for number, point in enumerate(self.points):
             if number % _TELL_EVERY == 0:
                 self.tell("bounding", number, len(self.points), "")
-            if (key := self.looker.least_key(point)) is not None:
+            if (key := self.explorer.least_key(point)) is not None:
                 self.ordered.append((key, number))
         self.ordered.sort()
 
     def begin(self) -> None:
-        """Look at a point that is likely to fit, so that there is an answer whenever it stops.
+        """Evaluate a point that is likely to fit, to have an answer if the search is stopped.
 
-        Nothing is proved of this choice: the most recompute, the smallest microbatch and, of
-        these, the smallest model states.
+        The choice is a heuristic: most recompute, then the smallest microbatch, then the smallest
+        model states.
         """
 
         def savings(place: Place) -> tuple[int, int]:
@@ -116,29 +116,29 @@ class _Search:
             return _MOST_SAVED_FIRST.get(point.recompute.strategy, 0), point.micro
 
         def states_bytes(place: Place) -> tuple[int, int]:
-            scenario = self.looker.space.scenario(self.points[place[1]])
-            return self.looker.bounds.peak_bytes(scenario), place[1]
+            scenario = self.explorer.space.scenario(self.points[place[1]])
+            return self.explorer.bounds.peak_bytes(scenario), place[1]
 
         if not self.ordered:
             return
         most = min(map(savings, self.ordered))
         smallest = min((one for one in self.ordered if savings(one) == most), key=states_bytes)
         self.ordered.remove(smallest)
-        if self.looker.fits(self.points[smallest[1]]):
+        if self.explorer.fits(self.points[smallest[1]]):
             self.num_fitting += 1
             self.simulate(smallest[1])
 
     def rank(self) -> None:
-        """Look at points and simulate them until no other can be among the best."""
+        """Assess and simulate points until no other point can be among the best."""
         unseen = [self.points[number] for _, number in self.ordered]
-        looks = self.workers.looks(unseen, self.stop, bounded=True)
+        assessments = self.workers.assessments(unseen, self.stop, bounded=True)
         while (head := self.head()) is not None and not self.is_beaten(head):
-            self.say("searching", self.next)
+            self.report("searching", self.next)
             if self.queue and head is self.queue[0]:
                 heapq.heappop(self.queue)
                 self.simulate(head[1])
                 continue
-            least_key = next(looks).least_key
+            least_key = next(assessments).least_key
             self.next += 1
             if least_key is None:
                 continue
@@ -150,50 +150,52 @@ class _Search:
                 heapq.heappush(self.queue, (least_key, head[1]))
 
     def count(self) -> None:
-        """Find out how many of the other points fit."""
-        # In the order of the space, in which neighbours share most of their work.
+        """Count how many of the other points fit."""
+        # Neighbours in the order of the space share most of their work.
         others = [self.points[number] for number in sorted(place[1] for place in self.unseen)]
-        for look in self.workers.looks(others, self.stop, bounded=False):
+        for one in self.workers.assessments(others, self.stop, bounded=False):
             self.num_counted += 1
-            self.num_fitting += look.peak_bytes <= self.looker.limit_bytes
-            self.say("counting what fits", self.next + self.num_counted)
+            self.num_fitting += one.peak_bytes <= self.explorer.limit_bytes
+            self.report("counting what fits", self.next + self.num_counted)
 
     @property
     def unseen(self) -> list[Place]:
-        """The points that had not been looked at when the ranking ended."""
+        """Points that were not assessed when the ranking ended."""
         return self.ordered[self.next :]
 
     def head(self) -> Place | None:
-        """The least bound of all points that were not simulated."""
+        """Smallest bound of all points that are not simulated."""
         heads = [*self.ordered[self.next : self.next + 1], *self.queue[:1]]
         return min(heads, default=None)
 
     def is_beaten(self, place: Place) -> bool:
-        """Whether no point with this bound can be among the best."""
+        """Whether a point with this bound cannot be among the best."""
         return len(self.best) == self.top and place > self.best[-1]
 
     def simulate(self, number: int) -> None:
-        """Simulate a point that fits, and put it among the best if it belongs there."""
+        """Simulate a point that fits and insert it into the best."""
         point = self.points[number]
         self.num_simulated += 1
-        insort(self.best, (self.looker.key(point), number))
+        insort(self.best, (self.explorer.key(point), number))
         del self.best[self.top :]
         if self.best[0][1] == number:
-            (found,) = self.looker.found([point])
-            self.best_in_short = f"{format_seconds(found.run.iteration_time_s)}: {in_short(point)}"
+            (candidate,) = self.explorer.candidates([point])
+            self.best_in_short = (
+                f"{format_seconds(candidate.run.iteration_time_s)}: {in_short(point)}"
+            )
             self.is_news = True
 
-    def seen(self, stopped: Stopped | None) -> Seen:
-        """What was seen until now."""
+    def outcome(self, stopped: Stopped | None) -> SearchOutcome:
+        """The best points and the counts until now."""
         num_seen = len(self.points) - len(self.unseen) + self.num_counted
         if not self.best:
-            peaks_bytes = self.looker.peaks_bytes
+            peaks_bytes = self.explorer.peaks_bytes
             nearest = min(peaks_bytes, key=peaks_bytes.__getitem__, default=self.points[0])
-            return Seen((), num_seen, 0, 0, nearest, stopped)
+            return SearchOutcome((), num_seen, 0, 0, nearest, stopped)
         head = self.head()
         bounds = [place[0][0] for place in (self.best[0], head) if place]
-        return Seen(
-            self.looker.found([self.points[number] for _, number in self.best]),
+        return SearchOutcome(
+            self.explorer.candidates([self.points[number] for _, number in self.best]),
             num_seen,
             self.num_fitting,
             self.num_simulated,
@@ -204,8 +206,12 @@ class _Search:
             num_proved=sum(head is None or place <= head for place in self.best),
         )
 
-    def say(self, phase: str, done: int) -> None:
-        """Stop if that is asked for, and say how far the search is."""
+    def report(self, phase: str, done: int) -> None:
+        """Report progress; stop if requested.
+
+        Raises:
+            StopRequestedError: the budget is spent, or the search was interrupted.
+        """
         if why := self.stop():
             raise StopRequestedError(why)
         if done % _TELL_EVERY == 0 or self.is_news:
@@ -213,15 +219,15 @@ class _Search:
             self.is_news = False
 
 
-def _nearest(looker: Looker, points: Sequence[Point]) -> Point:
-    """The point with the smallest peak: only where a lower bound is below it need be looked."""
+def _nearest(explorer: Explorer, points: Sequence[Point]) -> Point:
+    """Find the point with the smallest peak; bounds exclude most points."""
     bounded = sorted(
-        (looker.bounds.peak_bytes(looker.space.scenario(point)), place)
+        (explorer.bounds.peak_bytes(explorer.space.scenario(point)), place)
         for place, point in enumerate(points)
     )
     nearest = points[bounded[0][1]]
     for bound, place in bounded:
-        if bound >= looker.peak_bytes(nearest):
+        if bound >= explorer.peak_bytes(nearest):
             break
-        nearest = min(nearest, points[place], key=looker.peak_bytes)
+        nearest = min(nearest, points[place], key=explorer.peak_bytes)
     return nearest

@@ -1,4 +1,4 @@
-"""The scenarios that a search ranked, as files to run."""
+"""Write the ranked scenarios of a search as files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simtrain.errors import InputError, Location
 from simtrain.output_folder import make_folder, writing_to
 from simtrain.provenance import provenance
 from simtrain.scenario import Scenario
-from simtrain.search.looker import Found
+from simtrain.search.explorer import Candidate
 from simtrain.search.result import SearchResult
 from simtrain.search.words import num_gpus_in_words
 from simtrain.units import format_bytes, format_seconds
@@ -23,29 +23,29 @@ _WHAT = "scenarios"
 
 
 def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
-    """Write a scenario for each of the ranked, named after the base and its rank.
+    """Write one scenario per ranked configuration, named by the base and the rank.
 
     Raises:
         InputError: as `write_files`.
     """
     name = re.sub(r"[^\w.-]+", "_", result.base.name or "scenario")
     files = [
-        FoundFile(f"{name}_{rank:02d}", _description(result, rank, found), found)
+        CandidateFile(f"{name}_{rank:02d}", _description(result, rank, found), found)
         for rank, found in enumerate(result.ranked, start=1)
     ]
     return write_files(result.base, folder, files)
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFile:
+class CandidateFile:
     """A scenario file to write: its name without ".yaml", a description, and the scenario."""
 
     name: str
     description: str
-    found: Found
+    found: Candidate
 
 
-def write_files(base: Scenario, folder: Path, files: Sequence[FoundFile]) -> list[Path]:
+def write_files(base: Scenario, folder: Path, files: Sequence[CandidateFile]) -> list[Path]:
     """Write scenarios that were found from a base.
 
     Raises:
@@ -56,8 +56,8 @@ def write_files(base: Scenario, folder: Path, files: Sequence[FoundFile]) -> lis
     base_files = {Path(place.file).resolve() for place in places if place.line is not None}
     for path in paths:
         if path.resolve() in base_files:
-            message = f"cannot write {_WHAT} here: this is the one that was searched"
-            fix = "give --out another folder, or the scenario another name"
+            message = f"cannot write {_WHAT} here: it would replace the scenario that was searched"
+            fix = "choose another folder for --out, or rename the scenario"
             raise InputError.of("E113", message, Location(str(path)), fix)
     yaml = YAML()
     make_folder(folder, _WHAT)
@@ -76,7 +76,7 @@ def _head(cluster: str) -> str:
     return f"# Found by simtrain {version} with the profile {cluster} (SHA-256 {digest}).\n"
 
 
-def _description(result: SearchResult, rank: int, found: Found) -> str:
+def _description(result: SearchResult, rank: int, found: Candidate) -> str:
     return (
         f"number {rank} by {result.objective.value} on "
         f"{num_gpus_in_words([found.scenario.num_gpus])}: "

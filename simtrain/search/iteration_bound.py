@@ -1,8 +1,8 @@
-"""A lower bound of an iteration's time that is close to it, without laying the iteration out.
+"""Close lower bound of the iteration time, without building the iteration's timeline.
 
-Every task starts after the tasks that it waits for and after the task before it on its stream. So
-the durations along any chain of such tasks add up to no more than the iteration time. The bound is
-the longest of some chains, one through each stage.
+A task starts after its dependencies and after the previous task on its stream. So the durations
+along any chain of such tasks add up to at most the iteration time. The bound is the longest of
+several chains, one per stage.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ from simtrain.workload.passes import Pass
 
 
 def iteration_bound_s(plan: Plan, machine: Machine) -> float:
-    """A lower bound of a plan's iteration time, but for rounding.
+    """Lower bound of a plan's iteration time, up to rounding.
 
     The chain through a stage has four parts:
 
     - Into the stage: its first action needs a microbatch that has passed forward through the first
-      chunk of every earlier stage. Between two stages come the message and what its receiver does
-      before it goes on.
-    - On the stage: all that its own stream runs, from its first action to its last. If messages
-      block, the slowest message of each exchange too: none starts before the stage has come to
-      the exchange, and the stage goes on when all have ended.
+      chunk of every earlier stage. Between two stages are the message and the receiver's work.
+    - On the stage: everything that its compute stream runs, from the first to the last action. If
+      messages block, also the slowest message of each exchange: messages start when the stage
+      reaches the exchange, and the stage continues when all of them have ended.
     - Out of the stage: its last action is the backward pass of its first chunk, because that pass
-      comes after all other passes of its microbatch on the stage. Its result goes on through the
-      first chunk of every earlier stage.
-    - After the pipeline: gradients are reduced, stages with tied embeddings meet, all stages meet
-      for the norm of the gradients, and then each updates its parameters.
+      follows all other passes of its microbatch on the stage. Its result passes through the first
+      chunk of every earlier stage.
+    - After the pipeline: gradients are reduced, stages with tied embeddings synchronise, all
+      stages synchronise for the gradient norm, and each stage updates its parameters.
 
     Args:
-        plan: the iteration. Its recompute may leave nothing open. Of passes that keep everything
-            and passes that recompute, each counts as the shorter; so it is with passes that
-            exchange less with other replicas than their likes.
+        plan: the iteration, with a resolved recompute policy. If a chunk has passes that save all
+            activations and passes that recompute, the shorter time counts for both. The same holds
+            for passes that skip the gradient reduction.
         machine: runs each different pass once.
     """
     pipeline = _Pipeline.of(plan, machine)
@@ -47,14 +46,14 @@ def iteration_bound_s(plan: Plan, machine: Machine) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Pipeline:
-    """Seconds of a pipeline's parts.
+    """Durations of a pipeline's passes and messages.
 
     Args:
-        forward_s, backward: for each virtual stage.
-        message_s, shared_message_s: of a message from each stage to the next (after the last, the
-            first) or back: alone, and if its sender sends another one at once.
-        post_s: the host's work for each message while the device waits.
-        gather_s: what a stage does with each message that it has received.
+        forward_s, backward: per virtual stage.
+        message_s, shared_message_s: a message between each stage and the next (the last stage's
+            next is the first): alone, and if its sender sends a second one at the same time.
+        post_s: host time per message while the device waits.
+        gather_s: the receiver's work per message.
         blocks: whether stages wait for their messages.
     """
 
@@ -105,7 +104,7 @@ class _Pipeline:
         )
 
     def ends_s(self) -> tuple[list[float], list[float]]:
-        """For each stage, when its last backward pass ends, and when it is done with messages."""
+        """Per stage: the end of its last backward pass, and of its last message."""
         last_s, start_s = [], 0.0
         for stage in range(self.num_stages):
             last_s.append(start_s + self.own_s(stage))
@@ -113,69 +112,70 @@ class _Pipeline:
         for stage in reversed(range(self.num_stages - 1)):
             out_s = last_s[stage + 1] + self.hop_s(stage) + self.backward[stage].duration_s
             last_s[stage] = max(last_s[stage], out_s)
-        # With exchanges that block, the stage's last one sends the result of that pass.
+        # If exchanges block, the stage's last exchange sends the result of that pass.
         sends_s = [0.0, *self.message_s[:-1]] if self.blocks else [0.0] * self.num_stages
         posts_s = [0.0] + [self.post_s] * (self.num_stages - 1)
         return last_s, [sum(parts) for parts in zip(last_s, sends_s, posts_s, strict=True)]
 
     def hop_s(self, stage: int) -> float:
-        """From the end of a pass to the start of the next, between a stage and the one after it."""
+        """Time between a pass on a stage and the pass that uses its result on the next stage."""
         return self.message_s[stage] + self.post_s + self.gather_s
 
     def own_s(self, stage: int) -> float:
-        """From the start of a stage's first action to the end of its last."""
+        """Time from the start of a stage's first action to the end of its last."""
         p, n = self.num_stages, self.num_microbatches
         chunks = range(stage, p * self.num_chunks, p)
         passes_s = n * sum(self.forward_s[one] + self.backward[one].duration_s for one in chunks)
         if p == 1:
             return passes_s
         ends = (stage == 0) + (stage == p - 1)
-        # Forward and backward through every chunk, but for the model's input and output.
+        # Forward and backward through every chunk, except the model's input and output.
         num_received = n * (2 * self.num_chunks - ends)
         is_first = stage == 0
-        # All but the receive before the first action, and the send after the last.
+        # Except the receive before the first action and the send after the last.
         own_s = passes_s + self.gather_s * (num_received - (not is_first))
         own_s += self.post_s * 2 * (num_received - (not is_first))
         return own_s + (self.blocked_s(stage) if self.blocks else 0.0)
 
     def blocked_s(self, stage: int) -> float:
-        """The slowest messages of a stage's exchanges between its first action and its last.
+        """Sum of the slowest message of each exchange between a stage's first and last action.
 
-        See `schedules.exchanges.blocking_steps` for which messages share an exchange.
+        `schedules.exchanges.blocking_steps` defines which messages share an exchange.
         """
         sizes = self.num_stages, self.num_chunks, self.num_microbatches
         warmup = num_warmup_forwards(self.schedule, stage, *sizes)
         pairs = self.num_chunks * self.num_microbatches - warmup
         if self.schedule == "interleaved":
             return self.interleaved_s(stage, warmup, pairs)
-        # While warming up and cooling down every message is an exchange of its own. In between,
-        # each forward pass is followed by an exchange with the next stage, each backward pass by
-        # one with the stage before: there, the first only receives and the last only sends.
+        # In warm-up and cool-down every message is a separate exchange. In the steady phase each
+        # forward pass is followed by an exchange with the next stage, and each backward pass by an
+        # exchange with the previous stage, of which the first only receives and the last only
+        # sends.
         before_s = self.message_s[stage - 1] if stage > 0 else 0.0
         after_s = self.message_s[stage] if stage < self.num_stages - 1 else 0.0
         num_before = 2 * warmup + (pairs + 1 if pairs else 0)
         return (num_before - 2) * before_s + (2 * warmup + pairs) * after_s
 
     def interleaved_s(self, stage: int, warmup: int, pairs: int) -> float:
-        """The slowest messages of exchanges of the interleaved schedule.
+        """`blocked_s` of the interleaved schedule.
 
-        An exchange follows every forward pass that warms up, every pair of a forward and a
-        backward pass, and every backward pass that cools down. A stage in the middle sends the
-        results of all and receives what the next ones need; a pair sends two messages at once.
+        An exchange follows every warm-up forward pass, every pair of a forward and a backward pass,
+        and every cool-down backward pass. A middle stage sends the results of all passes and
+        receives the inputs of the next ones; a pair sends two messages at the same time.
         """
         before_s, after_s = self.message_s[stage - 1], self.message_s[stage]
         two_s = max(self.shared_message_s[stage - 1], self.shared_message_s[stage])
         num_passes = warmup + pairs
         if stage == 0:
-            # The backward passes of its first chunk send nothing: then a pair sends one message.
+            # Backward passes of its first chunk send nothing, so their pairs send one message.
             both = pairs - self.last_in_turn(pairs)
-            # The last backward pass is followed by no exchange.
+            # No exchange follows the last backward pass.
             return both * two_s + (pairs - both + warmup + max(warmup - 1, 0)) * after_s
         if stage == self.num_stages - 1:
-            # Nor do the forward passes of its last chunk, and the last of them receives nothing.
+            # Forward passes of its last chunk send nothing, and the last pass receives nothing.
             both = pairs - self.last_in_turn(num_passes) + self.last_in_turn(warmup)
             receives = warmup if pairs else warmup - 1
-            # Between the first action and the last: the last exchange is after them.
+            # The last exchange comes after the last action.
             one_s = (pairs - both + receives + warmup) * before_s
             return both * two_s + one_s - before_s
         one_s = max(before_s, after_s)
@@ -184,9 +184,9 @@ class _Pipeline:
         return pairs * two_s + (2 * warmup - 1) * one_s
 
     def last_in_turn(self, num_passes: int) -> int:
-        """Of a stage's first passes in one direction, those of the chunk that comes last in turn.
+        """Count the last chunk's passes among a stage's first `num_passes` in one direction.
 
-        Each chunk in turn takes as many microbatches as there are stages.
+        The chunks take turns; each turn has one microbatch per stage.
         """
         turns, rest = divmod(num_passes, self.num_stages * self.num_chunks)
         return turns * self.num_stages + max(0, rest - (self.num_chunks - 1) * self.num_stages)
@@ -195,7 +195,7 @@ class _Pipeline:
 def _with_step_s(
     plan: Plan, machine: Machine, pipeline: _Pipeline, last_s: list[float], ready_s: list[float]
 ) -> float:
-    """The bound, from when each stage's last backward pass ends and its messages have ended."""
+    """Add the optimizer step to the ends of each stage's passes and messages."""
     steps = [machine.step_seconds(plan.step_options, one) for one in plan.stage_parameters]
     if plan.has_buckets:
         buckets_s = _buckets_s(plan, machine, pipeline)
@@ -216,21 +216,21 @@ def _with_step_s(
     ]
     holders = [stage for stage, step in enumerate(steps) if "embedding" in step]
     if holders:
-        meeting_s = max(ready_s[stage] for stage in holders) + _longest_s(steps, "embedding")
+        joined_s = max(ready_s[stage] for stage in holders) + _longest_s(steps, "embedding")
         for stage in holders:
-            ready_s[stage] = meeting_s
-    agreed_s = max(
+            ready_s[stage] = joined_s
+    norm_ready_s = max(
         ready + _sum_s(step, "to_host", "norm") for ready, step in zip(ready_s, steps, strict=True)
     )
     updates_s = max(_sum_s(step, "update", "parameter_gather", "weight_cast") for step in steps)
-    return agreed_s + _longest_s(steps, "norm_reduction") + updates_s
+    return norm_ready_s + _longest_s(steps, "norm_reduction") + updates_s
 
 
 def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]:
-    """For each stage, by how much its gradients' buckets end after its last backward pass.
+    """Per stage: time from the end of its last backward pass to the end of its last bucket.
 
-    The buckets of that pass follow one another, each after its layers. The stage's parameters that
-    belong to no layer are in its last one.
+    The buckets run one after another, each after the backward pass of its layers. Parameters
+    outside layers are in the last bucket.
     """
     found: dict[tuple[object, ...], float] = {}
     stages = []
@@ -251,7 +251,7 @@ def _buckets_s(plan: Plan, machine: Machine, pipeline: _Pipeline) -> list[float]
 
 
 def _passes(plan: Plan, number: int, kind: Kind, saves_all: Sequence[bool]) -> Iterator[Pass]:
-    """The passes of a kind that the chunk with a number may run."""
+    """All passes of this kind that a chunk can run."""
     for keeping in saves_all:
         yield plan.chunk_pass(plan.model_chunks.different[number], kind, keeping)
         if quiet := plan.passes_skipping_sync.get((number, kind, keeping)):

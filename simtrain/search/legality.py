@@ -1,4 +1,4 @@
-"""Which points of a space are legal, found by cutting the tree of all of them early.
+"""Find the legal points of a space, and prune the tree of all points early.
 
 The rules are those of `simtrain.scenario`. A rule is checked as soon as the coordinates that it
 reads are chosen, and once for each different combination of their values.
@@ -20,10 +20,10 @@ from simtrain.search.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True)
-class Legal:
-    """The legal points of a space, in its order, and how many of the others each rule removed.
+class LegalPoints:
+    """The legal points of a space in its order, and the number of points that each rule removed.
 
-    A point that breaks several rules counts to the first that was asked.
+    A point that breaks several rules counts for the first rule that was checked.
     """
 
     points: tuple[Point, ...]
@@ -32,28 +32,28 @@ class Legal:
 
 
 def rules_of_base(space: Space) -> list[Rule]:
-    """The rules that read no coordinate: every point of a space breaks one of them, or none."""
+    """Select the rules that read no coordinate: all points of a space break them, or none does."""
     tracer = Tracer(space)
     return [rule for rule in RULES if not tracer.run(rule)[1]]
 
 
 def rules_on(profile: HardwareProfile) -> tuple[Rule, ...]:
-    """The rules of a cluster that some points of a space break and others keep.
+    """Return the rules of a cluster that only some points of a space break.
 
-    Its other rules are about the base, and about numbers of GPUs.
+    The cluster's other rules concern the base and the number of GPUs.
     """
     return (userbuffer_node_rule(profile.cluster.nvlink_gpus),)
 
 
-def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> Legal:
-    """All points of a space that break no rule of the framework, nor of a cluster."""
+def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> LegalPoints:
+    """Find all points of a space that break no rule of the framework and of the cluster."""
     levels = space.levels()
     sizes = [len(choices) for choices in levels]
     below = [math.prod(sizes[level + 1 :]) for level in range(len(sizes))]
     points: list[Point] = []
     removed: Counter[str] = Counter()
 
-    def walk(prefix: Prefix, level: int, open_rules: list[tuple[_DecisionTree, _Step]]) -> None:
+    def walk(prefix: Prefix, level: int, open_rules: list[tuple[_DecisionTree, _Node]]) -> None:
         if level == len(levels):
             points.append(Point(*prefix))
             return
@@ -74,26 +74,25 @@ def legal_points(space: Space, of_cluster: Sequence[Rule] = ()) -> Legal:
     tracer = Tracer(space)
     trees = [_DecisionTree(rule, tracer) for rule in (*RULES, *of_cluster)]
     walk((), 0, [(tree, tree.root) for tree in trees])
-    return Legal(tuple(points), removed, math.prod(sizes))
+    return LegalPoints(tuple(points), removed, math.prod(sizes))
 
 
 @dataclass(slots=True)
-class _Step:
-    """A rule reads a coordinate; what it does next depends on the value."""
+class _Node:
+    """Node of a decision tree: a read coordinate, and the next node for each of its values."""
 
     coordinate: int
-    next: dict[Any, _Step] = field(default_factory=dict)
+    next: dict[Any, _Node] = field(default_factory=dict)
 
 
-_BROKEN, _KEPT = _Step(len(Point._fields)), _Step(len(Point._fields))
-"""The last steps of a rule, which read nothing."""
+_BROKEN, _KEPT = _Node(len(Point._fields)), _Node(len(Point._fields))
+"""Leaves: the rule's outcome."""
 
 
 class _DecisionTree:
-    """What a rule reads and then returns. Each run of the rule adds a branch.
+    """Coordinates that a rule reads, as a decision tree. Each evaluation of the rule adds a branch.
 
-    A rule is a pure function: what it reads next depends on the values it has read and on nothing
-    else.
+    A rule is a pure function: its next read depends only on the values that it has read.
     """
 
     def __init__(self, rule: Rule, tracer: Tracer) -> None:
@@ -101,8 +100,8 @@ class _DecisionTree:
         self._tracer = tracer
         self.root = self._run(())[0]
 
-    def follow(self, step: _Step, prefix: Prefix) -> _Step:
-        """The step after all reads that the prefix of a point answers."""
+    def follow(self, step: _Node, prefix: Prefix) -> _Node:
+        """Return the node after all reads that a prefix of a point determines."""
         while step.coordinate < len(prefix):
             following = step.next.get(prefix[step.coordinate])
             if following is None:
@@ -110,17 +109,17 @@ class _DecisionTree:
             step = following
         return step
 
-    def _add_branch(self, step: _Step, prefix: Prefix) -> _Step:
+    def _add_branch(self, step: _Node, prefix: Prefix) -> _Node:
         steps = self._run(prefix)
         place = [one.coordinate for one in steps].index(step.coordinate)
         for following in steps[place + 1 :]:
             step.next[prefix[step.coordinate]] = following
             step = following
-            # The values beyond the prefix are the base's: what follows from them is not known.
+            # Values beyond the prefix are the base's, so their branches do not hold for the point.
             if step.coordinate >= len(prefix):
                 break
         return steps[place + 1]
 
-    def _run(self, prefix: Prefix) -> list[_Step]:
+    def _run(self, prefix: Prefix) -> list[_Node]:
         is_broken, reads = self._tracer.run(self.rule, prefix)
-        return [*map(_Step, reads), _BROKEN if is_broken else _KEPT]
+        return [*map(_Node, reads), _BROKEN if is_broken else _KEPT]

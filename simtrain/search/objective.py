@@ -1,4 +1,4 @@
-"""What a search looks for, as a number of which less is better."""
+"""Objectives of a search, as numbers to minimise."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from simtrain.evaluation import Evaluation
 from simtrain.scenario import Scenario
 
 Key = tuple[float, float]
-"""What points are ranked by, the least first: the objective, and what decides between equals."""
+"""Ranking key, smallest first: the objective and a tie-breaker."""
 
 
 class Objective(StrEnum):
-    """Seconds of an iteration, GPU-seconds of it, bytes of its highest peak, or tokens a second.
+    """Iteration time, GPU-seconds per iteration, largest peak in bytes, or tokens per second.
 
-    The batch is given, and with it the tokens: on one number of GPUs all but memory rank alike. A
-    GPU's price is the same for all, so that GPU-seconds rank as what they cost.
+    The batch and so the tokens are fixed: on one number of GPUs all objectives but memory give the
+    same ranking. All GPUs have the same price, so GPU-seconds rank as costs do.
     """
 
     TIME = "time"
@@ -24,7 +24,7 @@ class Objective(StrEnum):
     TOKENS_PER_S = "tokens_per_s"
 
     def of_time(self, scenario: Scenario, time_s: float) -> float:
-        """What an iteration of so many seconds is worth; grows with them. Not for memory."""
+        """Objective of an iteration that takes `time_s`; grows with it. Not for memory."""
         match self:
             case Objective.COST:
                 return scenario.num_gpus * time_s
@@ -34,22 +34,22 @@ class Objective(StrEnum):
                 return time_s
 
     def key(self, evaluation: Evaluation) -> Key:
-        """What to rank by: the objective, and between equals peak bytes (of memory: seconds).
+        """Ranking key: the objective, then peak bytes (for memory: seconds).
 
-        What was not run for want of memory ranks behind all others.
+        Scenarios that do not fit rank last.
         """
         time_s = evaluation.run.iteration_time_s if evaluation.run else float("inf")
         return self.key_of(evaluation.scenario, time_s, evaluation.peak_bytes)
 
     def key_of(self, scenario: Scenario, time_s: float, peak_bytes: int) -> Key:
-        """The key of an iteration of so many seconds with this peak; grows with both."""
+        """Ranking key of an iteration with this time and peak; grows with both."""
         if self is Objective.MEMORY:
             return peak_bytes, time_s
         return self.of_time(scenario, time_s), peak_bytes
 
     @property
     def field(self) -> str:
-        """The objective's field in results."""
+        """Name of the objective's field in results."""
         return {
             Objective.TIME: "iteration_time_s",
             Objective.COST: "gpu_seconds",

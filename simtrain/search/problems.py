@@ -1,4 +1,4 @@
-"""The errors of a search: why it has no answer, and what to search instead."""
+"""Errors of a search: wrong arguments, and why there is no result."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.scenario import REASONS
-from simtrain.search.legality import Legal, legal_points, rules_on
-from simtrain.search.looker import Looker, Seen
+from simtrain.search.explorer import Explorer, SearchOutcome
+from simtrain.search.legality import LegalPoints, legal_points, rules_on
 from simtrain.search.objective import Objective
 from simtrain.search.space import FIELDS, Point, Space
 from simtrain.search.words import as_options, num_gpus_in_words
@@ -17,7 +17,7 @@ from simtrain.units import UnitError, format_bytes, parse_bytes
 
 _MIB = 2**20
 _NEAR = 16
-"""Numbers of GPUs to try on either side for one with a legal configuration."""
+"""Numbers of GPUs to try below and above, to suggest one with a legal configuration."""
 
 
 class SearchStoppedError(DoesNotFitError):
@@ -25,10 +25,10 @@ class SearchStoppedError(DoesNotFitError):
 
 
 def objective_of(written: Objective | str) -> Objective:
-    """The objective with a name.
+    """Look up an objective by name.
 
     Raises:
-        InputError: there is no such objective.
+        InputError: the name is unknown.
     """
     if written not in list(Objective):
         fix = f"write one of {', '.join(Objective)}"
@@ -37,16 +37,16 @@ def objective_of(written: Objective | str) -> Objective:
 
 
 Degrees = Mapping[str, Sequence[int] | None]
-"""Numbers of ranks that were asked for, by the name of their coordinate."""
+"""Requested numbers of ranks, by coordinate."""
 
 
 def check_counts(
     gpus: tuple[int, ...], top: int, max_trials: int | None, workers: int, degrees: Degrees
 ) -> None:
-    """Refuse numbers that count nothing, and no number of GPUs.
+    """Check that counts are positive integers and that there is a number of GPUs.
 
     Raises:
-        InputError: with every number that is not an integer of at least 1.
+        InputError: lists every invalid count.
     """
     trials = () if max_trials is None else (max_trials,)
     counts: dict[str, Sequence[object]] = {"gpus": gpus or ((),), "top": (top,)}
@@ -63,17 +63,17 @@ def check_counts(
 
 
 def check_degrees(space: Space, degrees: Degrees) -> None:
-    """Refuse to choose a number of ranks that is held.
+    """Check that no number of ranks is set twice.
 
     Raises:
-        InputError: a field of the scenario was given by --set and by an option of its own.
+        InputError: a field was set both by --set and by its own option.
     """
     problems = [
         Problem(
             "E834",
-            f"{FIELDS[name]} is given by --set and by --{name}",
+            f"{FIELDS[name]} is set by --set and by --{name}",
             Location(f"--{name}"),
-            fix=f"leave out one of them: --{name} 4 alone searches 4, --{name} 1,2,4 all three",
+            fix=f"remove one of them: --{name} 4 alone searches 4, --{name} 1,2,4 all three",
         )
         for name, given in degrees.items()
         if given is not None and name in space.held
@@ -83,7 +83,7 @@ def check_degrees(space: Space, degrees: Degrees) -> None:
 
 
 def check_budget(seconds: float | None) -> None:
-    """Refuse a budget that is no time.
+    """Check the time budget.
 
     Raises:
         InputError: it is not a finite number above 0.
@@ -91,31 +91,31 @@ def check_budget(seconds: float | None) -> None:
     is_number = type(seconds) in (int, float)
     if seconds is None or (is_number and 0 < seconds < math.inf):
         return
-    fix = "write a number of seconds above 0, or leave it out to search to the end"
+    fix = "write a number of seconds above 0, or remove it to search to the end"
     raise InputError.of("E834", f"seconds is {seconds!r}", fix=fix)
 
 
 def check_alone(workers: int) -> None:
-    """Refuse workers for proposals, each of which follows from the results of those before it.
+    """Check that a search by proposals has one worker.
 
     Raises:
-        InputError: there is more than one worker.
+        InputError: there are several workers.
     """
     if workers > 1:
         raise InputError.of(
             "E835",
-            f"{workers} workers cannot share proposals",
+            f"a search with --trials cannot have {workers} workers",
             Location("--workers"),
-            "leave out --workers, or leave out --trials to look at every configuration",
-            "each proposal of --trials follows from the results of those before it",
+            "remove --workers, or remove --trials to search every configuration",
+            "each proposal of --trials depends on the results of the proposals before it",
         )
 
 
 def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile) -> None:
-    """Refuse more GPUs than the cluster has.
+    """Check that the cluster has enough GPUs.
 
     Raises:
-        InputError: with the cluster's size.
+        InputError: a number is larger than the cluster.
     """
     cluster = profile.cluster
     problems = [
@@ -124,7 +124,7 @@ def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile) -> None:
             f"{number} GPUs are more than the {cluster.num_gpus} of {profile.name} "
             f"({cluster.num_nodes.value} nodes of {cluster.gpus_per_node.value})",
             Location("--gpus"),
-            reason="every rank of the job runs on a GPU of its own",
+            reason="every rank of the job needs its own GPU",
             fix=f"write at most {cluster.num_gpus}, or name another cluster: --set cluster=NAME",
         )
         for number in gpus
@@ -135,10 +135,10 @@ def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile) -> None:
 
 
 def memory_limit(written: str | None, profile: HardwareProfile) -> int:
-    """The bytes that a peak may not exceed: the written amount, else the capacity of a GPU.
+    """Return the limit of the peak in bytes; by default the GPU's capacity.
 
     Raises:
-        InputError: it is no amount of memory, or more than a GPU has.
+        InputError: the text is not an amount of memory, or exceeds the GPU's capacity.
     """
     capacity_bytes, place = profile.gpu.memory_capacity.value, Location("--max-memory")
     if written is None:
@@ -154,15 +154,18 @@ def memory_limit(written: str | None, profile: HardwareProfile) -> int:
         "E833",
         f"{written} is more than the {capacity} of a GPU of {profile.name}",
         place,
-        reason="nothing may exceed what a GPU has, with this option or without it",
-        fix=f"write at most {capacity}, leave it out, or name another cluster: --set cluster=NAME",
+        reason="a configuration that needs more cannot run on this GPU",
+        fix=f"write at most {capacity}, remove it, or name another cluster: --set cluster=NAME",
     )
 
 
-def none_legal(space: Space, legal: Legal, profile: HardwareProfile) -> InputError:
-    """No configuration is legal: how many each rule removed, and where some are legal."""
+def none_legal(space: Space, legal: LegalPoints, profile: HardwareProfile) -> InputError:
+    """Build the error for a space without legal configurations.
+
+    It counts the configurations that each rule removed and suggests numbers of GPUs.
+    """
     gpus = num_gpus_in_words(space.gpus)
-    reason = f"no tensor x pipeline x data x context is {gpus} with what is held"
+    reason = f"no tensor x pipeline x data x context with the fixed fields uses {gpus}"
     if legal.removed:
         reason = "rules removed" + "".join(
             f"\n    {code}, {number}: {REASONS[code]}"
@@ -176,7 +179,7 @@ def none_legal(space: Space, legal: Legal, profile: HardwareProfile) -> InputErr
 
 
 def _other_gpus(space: Space, profile: HardwareProfile) -> str:
-    """The numbers of GPUs below and above those of the space on which something is legal."""
+    """Nearest numbers of GPUs, below and above, with a legal configuration."""
     least, most = space.gpus[0], space.gpus[-1]
     below = range(least - 1, max(least - _NEAR, 1) - 1, -1)
     above = range(most + 1, min(most + _NEAR, profile.cluster.num_gpus) + 1)
@@ -190,13 +193,13 @@ def _other_gpus(space: Space, profile: HardwareProfile) -> str:
 
 
 def none_fits(
-    looker: Looker, seen: Seen, profile: HardwareProfile, num_legal: int
+    explorer: Explorer, outcome: SearchOutcome, profile: HardwareProfile, num_legal: int
 ) -> DoesNotFitError:
-    """No configuration fits: the one that misses least, and what would leave it more memory."""
-    assert seen.nearest is not None, "if nothing fits, something misses least"
-    space, limit_bytes = looker.space, looker.limit_bytes
-    peak_bytes = looker.peak_bytes(seen.nearest)
-    ways = ["for longer"] if seen.stopped else []
+    """Build the error for a space in which nothing fits: the smallest peak, and remedies."""
+    assert outcome.nearest is not None, "if nothing fits, one point has the smallest peak"
+    space, limit_bytes = explorer.space, explorer.limit_bytes
+    peak_bytes = explorer.peak_bytes(outcome.nearest)
+    ways = ["for longer"] if outcome.stopped else []
     ways += ["on more GPUs"] if max(space.gpus) < profile.cluster.num_gpus else []
     if profile.host_link is not None and not space.base.memory.offload_optimizer:
         ways.append("with --set memory.offload_optimizer=true")
@@ -204,15 +207,15 @@ def none_fits(
     if limit_bytes < needed * _MIB <= profile.gpu.memory_capacity.value:
         ways.append(f"with --max-memory {needed}MiB")
     ways.append("on a cluster whose GPUs have more memory")
-    message = f"none of {seen.num_seen} legal configurations"
-    message += "" if seen.exact else " that were looked at"
-    unseen = f"; {num_legal - seen.num_seen} were not looked at before the search was stopped"
-    kind = SearchStoppedError if seen.stopped else DoesNotFitError
+    message = f"none of {outcome.num_seen} legal configurations"
+    message += "" if outcome.exact else " that were evaluated"
+    unseen = f"; {num_legal - outcome.num_seen} were not evaluated before the search stopped"
+    kind = SearchStoppedError if outcome.stopped else DoesNotFitError
     return kind.of(
         "E830",
-        f"{message} fits{unseen if seen.stopped else ''}",
-        reason=f"the least that is missing is {format_bytes(peak_bytes - limit_bytes)}: "
-        f"{' '.join(as_options(seen.nearest, space.axes))} needs {format_bytes(peak_bytes)} of "
+        f"{message} fits{unseen if outcome.stopped else ''}",
+        reason=f"the smallest excess is {format_bytes(peak_bytes - limit_bytes)}: "
+        f"{' '.join(as_options(outcome.nearest, space.axes))} needs {format_bytes(peak_bytes)} of "
         f"{format_bytes(limit_bytes)}",
         fix="search " + ", or ".join(ways),
     )

@@ -1,4 +1,4 @@
-"""What a search found, as data."""
+"""Result of a search."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.report.difference import causes_in_words, time_in_words
 from simtrain.scenario import Scenario
-from simtrain.search.legality import Legal
-from simtrain.search.looker import Found, Seen
+from simtrain.search.explorer import Candidate, SearchOutcome
+from simtrain.search.legality import LegalPoints
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point
 from simtrain.search.words import num_gpus_in_words
@@ -20,48 +20,56 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The best configurations of a space: `ranked`, the best first, as many as were asked for.
+    """The best configurations of a space, and how much is proved of them.
 
-    Of the legal ones `seen.num_seen` were looked at, and `seen.num_fitting` counts among these.
-    `reason` says why the first is better than the second. `profile` is the cluster's. `left_out`
-    are settings of the base that some of the legal ones cannot have, and go without.
+    Args:
+        base: the scenario that was searched.
+        gpus: the numbers of GPUs that were searched.
+        objective: what the configurations are ranked by.
+        limit_bytes: the largest peak that fits.
+        legal: the legal configurations.
+        outcome: counts and bounds of the search.
+        ranked: the best configurations, in order.
+        profile: the cluster's hardware profile.
+        left_out: settings of the base that do not apply to some legal configurations.
     """
 
     base: Scenario
     gpus: tuple[int, ...]
     objective: Objective
     limit_bytes: int
-    legal: Legal
-    seen: Seen
-    ranked: tuple[Found, ...]
+    legal: LegalPoints
+    outcome: SearchOutcome
+    ranked: tuple[Candidate, ...]
     profile: HardwareProfile
     left_out: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
-        """Whether no legal configuration that is not ranked is better than one that is."""
-        return self.seen.exact or 0 < len(self.ranked) <= self.seen.num_proved
+        """Whether no other legal configuration is better than a ranked one."""
+        return self.outcome.exact or 0 < len(self.ranked) <= self.outcome.num_proved
 
     @property
     def num_unseen(self) -> int:
-        """Legal configurations of which it is not known whether they fit."""
-        return len(self.legal.points) - self.seen.num_seen
+        """Number of legal configurations with an unknown peak."""
+        return len(self.legal.points) - self.outcome.num_seen
 
     @property
     def gap(self) -> float | None:
-        """By how much the best may miss the optimum, as a share of it; None if it is not bounded.
+        """Largest possible distance of the best from the optimum, as a share of the optimum.
 
-        With tokens per second, by how much the optimum may exceed the best.
+        For tokens per second: by how much the optimum may exceed the best, as a share of the best.
+        None if there is no bound.
         """
-        if self.seen.bound is None:
+        if self.outcome.bound is None:
             return None
         best = self.objective.key(self.ranked[0].evaluation)[0]
-        ratio = self.seen.bound / best if best < 0 else best / self.seen.bound
+        ratio = self.outcome.bound / best if best < 0 else best / self.outcome.bound
         return ratio - 1
 
     @property
     def price(self) -> Price | None:
-        """The price of a GPU, if the profile has it."""
+        """Price of a GPU, if the profile has one."""
         costs = self.profile.running_costs
         return costs.price.value if costs and costs.price else None
 
@@ -70,8 +78,8 @@ class SearchResult:
         time = format_seconds(best.run.iteration_time_s)
         return f"<SearchResult {self.base.name or 'unnamed'}: best {time}, of {counts}>"
 
-    def price_of_tokens(self, found: Found) -> float | None:
-        """What a million tokens cost, in the price's currency."""
+    def price_of_tokens(self, found: Candidate) -> float | None:
+        """Price of a million tokens, in the price's currency."""
         if self.price is None:
             return None
         scenario = found.scenario
@@ -81,15 +89,15 @@ class SearchResult:
 
     @property
     def reason(self) -> str | None:
-        """Why the best is better than the runner-up; None where there is none."""
-        if len(self.seen.best) < 2:
+        """Why the best is better than the runner-up; None if there is no runner-up."""
+        if len(self.outcome.best) < 2:
             return None
-        return reason(self.seen.best[0], self.seen.best[1], self.objective)
+        return reason(self.outcome.best[0], self.outcome.best[1], self.objective)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, in full precision; `best` is the first of `ranked`.
 
-        The `recompute` of a ranked one is what was chosen, where its configuration leaves it open.
+        `recompute` of a ranked configuration is the chosen policy if the configuration has `auto`.
         """
         ranked = [
             found_json(found) | {"price_of_million_tokens": self.price_of_tokens(found)}
@@ -107,12 +115,12 @@ class SearchResult:
             "num_legal": len(self.legal.points),
             "num_illegal_by_rule": dict(sorted(self.legal.removed.items())),
             "left_out_where_illegal": list(self.left_out),
-            "num_seen": self.seen.num_seen,
-            "num_fitting": self.seen.num_fitting,
-            "num_bounded": self.seen.num_bounded,
-            "num_simulated": self.seen.num_simulated,
+            "num_seen": self.outcome.num_seen,
+            "num_fitting": self.outcome.num_fitting,
+            "num_bounded": self.outcome.num_bounded,
+            "num_simulated": self.outcome.num_simulated,
             "exact": self.exact,
-            "stopped": self.seen.stopped,
+            "stopped": self.outcome.stopped,
             "num_unseen": self.num_unseen,
             **self._bound_json(),
             "gap": self.gap,
@@ -122,14 +130,14 @@ class SearchResult:
         }
 
     def _bound_json(self) -> dict[str, float | None]:
-        """What no configuration can be better than, named after the objective's field."""
-        bound, field = self.seen.bound, self.objective.field
+        """The proved bound, named after the objective's field."""
+        bound, field = self.outcome.bound, self.objective.field
         if self.objective is Objective.TOKENS_PER_S:
             return {f"upper_bound_{field}": None if bound is None else -bound}
         return {f"lower_bound_{field}": bound}
 
 
-def found_json(found: Found) -> dict[str, Any]:
+def found_json(found: Candidate) -> dict[str, Any]:
     """A configuration and its results as plain data, in full precision."""
     evaluation, run = found.evaluation, found.run
     breakdown, chosen = asdict(found.breakdown), evaluation.scenario.recompute
@@ -151,15 +159,15 @@ def found_json(found: Found) -> dict[str, Any]:
     }
 
 
-def reason(winner: Found, other: Found, objective: Objective) -> str:
-    """In what the winner is better, and which parts of the iteration make the difference.
+def reason(winner: Candidate, other: Candidate, objective: Objective) -> str:
+    """Describe the winner's advantage, and the causes that make the difference.
 
-    Percentages are of the other's iteration time.
+    Percentages are shares of the other's iteration time.
     """
     key, other_key = objective.key(winner.evaluation), objective.key(other.evaluation)
     memory = _memory(winner, other)
     if key == other_key:
-        return "as good in all that counts"
+        return "equal in every ranked figure"
     if objective is Objective.MEMORY:
         return memory if key[0] < other_key[0] else f"as small, and {_time(winner, other)}"
     if key[0] == other_key[0]:
@@ -169,11 +177,11 @@ def reason(winner: Found, other: Found, objective: Objective) -> str:
     return instead + _time(winner, other)
 
 
-def _memory(winner: Found, other: Found) -> str:
+def _memory(winner: Candidate, other: Candidate) -> str:
     saved = other.evaluation.peak_bytes - winner.evaluation.peak_bytes
     return f"{format_bytes(abs(saved))} {'less' if saved >= 0 else 'more'} at the peak"
 
 
-def _time(winner: Found, other: Found) -> str:
+def _time(winner: Candidate, other: Candidate) -> str:
     both = winner.breakdown, other.breakdown
     return f"{time_in_words(*both)}: {causes_in_words(*both)}"

@@ -1,4 +1,4 @@
-"""A search from a scenario to its result."""
+"""Run a search: from a scenario to its result."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from simtrain.evaluation import Evaluator
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.search import problems
-from simtrain.search.exhaustive import exhaustive
+from simtrain.search.exhaustive import search_all
+from simtrain.search.explorer import Explorer, Stopped, Tell
 from simtrain.search.legality import legal_points, rules_of_base, rules_on
-from simtrain.search.looker import Looker, Stopped, Tell
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
-from simtrain.search.sampling import sampled
+from simtrain.search.sampling import search_samples
 from simtrain.search.space import Space
 from simtrain.search.workers import Processes, Workers
 
@@ -36,43 +36,41 @@ def search(
     only_best: bool = False,
     evaluator: Evaluator | None = None,
 ) -> SearchResult:
-    """The `top` best ways to train a scenario's model and global batch on any of some numbers of
-    GPUs.
+    """Find the `top` best configurations for a scenario's model and global batch.
 
-    Fields that were changed since the base was loaded or built (`load_unchecked` with overrides,
-    `Scenario.replace`) keep their values. Recompute that stays and is open is chosen to fit in
-    `max_memory`.
+    Fields that were changed after the base was loaded or built (`load_unchecked` with overrides,
+    `Scenario.replace`) keep their values. If one of these leaves recompute open (`auto`), it is
+    chosen to fit in `max_memory`.
 
     Args:
         base: model, global batch and cluster.
-        gpus: the numbers of GPUs.
-        objective: what is to be least (tokens per second: most).
-        context: numbers of context-parallel ranks. By default all that leave a rank 4,096 tokens if
-            sequences have 32,768 tokens or more, or if the scenario has several; else 1.
-        expert: numbers of ranks that hold different experts. By default all that divide the model's
-            experts. Each expert is shared by all tensor-parallel ranks, or by none, or as in the
-            scenario.
-        max_memory: what the peak of a GPU may not exceed ("40 GiB"), no more than it has.
-        top: how many to rank.
-        max_trials: if more configurations than this are legal, so many are proposed by an
-            optimizer and looked at; the result is then not exact.
-        workers: processes that find peaks and bounds of configurations; 1 is this process alone.
-            The result is the same with any number of them. A script that asks for several needs
-            `if __name__ == "__main__":`, because they import it.
-        seconds: a budget. When it has been spent, the search ends with the best so far and says
-            what is proved of it. What is under way is finished first, and bounds of all legal
-            configurations are always found.
-        interrupted: asked again and again; True ends the search as a spent budget does.
-        tell: told the phase, how much of it is done, of how much, and the best so far.
-        only_best: skip what only describes the space: the runner-up, and how many of the points
-            that cannot be among the best fit.
-        evaluator: one that has timed kernels of the cluster before makes the search faster.
+        gpus: numbers of GPUs to search.
+        objective: the quantity to minimise (tokens per second: to maximise).
+        context: numbers of context-parallel ranks. By default 1; for sequences of 32,768 tokens or
+            more, or if the scenario has several ranks, all that leave 4,096 tokens per rank.
+        expert: numbers of expert-parallel ranks. By default all that divide the model's experts.
+            Each expert is sharded over all tensor-parallel ranks, over none, or as in the scenario.
+        max_memory: limit of the peak per GPU ("40 GiB"), at most the GPU's capacity.
+        top: length of the ranking.
+        max_trials: if more configurations than this are legal, an optimizer proposes this many; the
+            result is then not exact.
+        workers: processes that compute peaks and bounds; with 1 this process computes them. Their
+            number does not change the result. A script with several workers needs
+            `if __name__ == "__main__":`, because workers import it.
+        seconds: time budget. After it the search returns the best so far and how much is proved of
+            it. Evaluations in progress are finished, and bounds of all legal configurations are
+            always computed.
+        interrupted: called repeatedly; True ends the search like a spent budget.
+        tell: receives the phase, the steps done, the total steps, and the best so far.
+        only_best: skip results that only describe the space: the runner-up, and the number of
+            other points that fit.
+        evaluator: an evaluator with cached kernel times of the cluster makes the search faster.
 
     Raises:
-        InputError: a base with a wrong value or that no split makes legal, too many GPUs for the
-            cluster, no legal configuration, no amount of memory, or what is no number or objective.
+        InputError: the base has a wrong value or is illegal for every split, the cluster has too
+            few GPUs, no configuration is legal, or an argument is invalid.
         DoesNotFitError: no configuration fits.
-        SearchStoppedError: none that fits was found before the search was stopped.
+        SearchStoppedError: the search was stopped before it found a configuration that fits.
     """
     start_s = time.monotonic()
     check_values(base)
@@ -92,7 +90,7 @@ def search(
     legal = legal_points(space, rules_on(profile))
     if not legal.points:
         raise problems.none_legal(space, legal, profile)
-    looker = Looker(space, evaluator, objective, limit_bytes)
+    explorer = Explorer(space, evaluator, objective, limit_bytes)
 
     def stop() -> Stopped | None:
         if interrupted():
@@ -100,34 +98,34 @@ def search(
         is_spent = seconds is not None and time.monotonic() - start_s >= seconds
         return "budget" if is_spent else None
 
-    # The runner-up is found even where only the best is asked for: to say why it is not the best.
+    # The runner-up is needed because the result says why the best is better.
     at_least = top if only_best else max(top, 2)
     if max_trials is None or len(legal.points) <= max_trials:
-        with _workers(looker, workers) as crew:
-            seen = exhaustive(
-                looker, crew, legal.points, at_least, tell, stop, counts=not only_best
+        with _workers(explorer, workers) as crew:
+            outcome = search_all(
+                explorer, crew, legal.points, at_least, tell, stop, counts=not only_best
             )
     else:
         problems.check_alone(workers)
-        seen = sampled(looker, legal.points, max_trials, at_least, tell, stop)
-    if not seen.best:
-        raise problems.none_fits(looker, seen, profile, len(legal.points))
-    ranked = seen.best[:top]
+        outcome = search_samples(explorer, legal.points, max_trials, at_least, tell, stop)
+    if not outcome.best:
+        raise problems.none_fits(explorer, outcome, profile, len(legal.points))
+    ranked = outcome.best[:top]
     left_out = space.left_out(legal.points)
     sizes = space.gpus, objective, limit_bytes
-    return SearchResult(base, *sizes, legal, seen, ranked, profile, left_out)
+    return SearchResult(base, *sizes, legal, outcome, ranked, profile, left_out)
 
 
 @contextmanager
-def _workers(looker: Looker, number: int) -> Iterator[Workers]:
-    """So many workers, of which none outlives the search."""
+def _workers(explorer: Explorer, number: int) -> Iterator[Workers]:
+    """Create workers that end with the search."""
     if number == 1:
-        yield Workers(looker)
+        yield Workers(explorer)
         return
     from simtrain.sweep.executors import local_executor
 
     executor = local_executor(number)
     try:
-        yield Processes(looker, executor)
+        yield Processes(explorer, executor)
     finally:
         executor.shutdown(cancel_futures=True)

@@ -1,10 +1,10 @@
-"""The best of what an optimizer proposes, where a space is too large to look at every point.
+"""Search of a space by an optimizer's proposals, for spaces that are too large to search fully.
 
-Optuna's tree-structured Parzen estimator asks and is told. It proposes a number between 0 and 1 for
-each coordinate, which stands for one of the values that are legal after those chosen before it: so
-that every proposal is legal, and near numbers are near values. Once it has found something good it
-proposes that again and again; a point at random then takes the place of one that has been seen, and
-the estimator is told of it too. Seeds are fixed: the same search finds the same.
+Optuna's tree-structured Parzen estimator proposes a number between 0 and 1 for each coordinate. The
+number selects one of the values that are legal after the coordinates before it, so every proposal
+is legal and close numbers select close values. The estimator repeats good proposals; a random point
+replaces a repeated one, and the estimator learns its result too. Seeds are fixed, so results are
+deterministic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simtrain.extras import require
-from simtrain.search.looker import Looker, Seen, Stop, Tell
+from simtrain.search.explorer import Explorer, SearchOutcome, Stop, Tell
 from simtrain.search.space import Point
 
 if TYPE_CHECKING:
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 _SEED = 0
 _TOO_LARGE = 1e30
-"""Above all that fits; the optimizer looks at nothing but the order of values."""
+"""Penalty above every value that fits; the optimizer only uses the order of values."""
 
 Tree = dict[Any, Any]
-"""The legal values of a coordinate, each with the tree of the next one's."""
+"""Legal values of a coordinate; each has the tree of the next coordinate's values."""
 
 
-def sampled(
-    looker: Looker, points: Sequence[Point], num_trials: int, top: int, tell: Tell, stop: Stop
-) -> Seen:
-    """Look at so many of the points, fewer than there are, and find the `top` best of these.
+def search_samples(
+    explorer: Explorer, points: Sequence[Point], num_trials: int, top: int, tell: Tell, stop: Stop
+) -> SearchOutcome:
+    """Evaluate `num_trials` of the points, fewer than all, and find the `top` best of them.
 
-    At least one is looked at before it stops.
+    At least one point is evaluated, even if the search is stopped.
 
     Raises:
         InputError: optuna is not installed.
@@ -52,20 +52,20 @@ def sampled(
         tell("trials", number, num_trials, "")
         if number and (stopped := stop()):
             break
-        trial, point = _ask(study, tree, looker.space.axes)
+        trial, point = _ask(study, tree, explorer.space.axes)
         if point not in unseen:
-            study.tell(trial, _told(looker, point))
+            study.tell(trial, _loss(explorer, point))
             study.enqueue_trial(_places(next(one for one in shuffled if one in unseen), tree))
-            trial, point = _ask(study, tree, looker.space.axes)
-        study.tell(trial, _told(looker, point))
+            trial, point = _ask(study, tree, explorer.space.axes)
+        study.tell(trial, _loss(explorer, point))
         del unseen[point]
     seen = [point for point in points if point not in unseen]
-    fitting = [point for point in seen if looker.fits(point)]
+    fitting = [point for point in seen if explorer.fits(point)]
     if not fitting:
-        nearest = min(seen, key=looker.peak_bytes)
-        return Seen((), len(seen), 0, len(looker.evaluations), nearest, stopped)
-    best = looker.found(sorted(fitting, key=looker.key)[:top])
-    return Seen(best, len(seen), len(fitting), len(looker.evaluations), stopped=stopped)
+        nearest = min(seen, key=explorer.peak_bytes)
+        return SearchOutcome((), len(seen), 0, len(explorer.evaluations), nearest, stopped)
+    best = explorer.candidates(sorted(fitting, key=explorer.key)[:top])
+    return SearchOutcome(best, len(seen), len(fitting), len(explorer.evaluations), stopped=stopped)
 
 
 def _tree(points: Sequence[Point]) -> Tree:
@@ -76,7 +76,7 @@ def _tree(points: Sequence[Point]) -> Tree:
 
 
 def _ask(study: Study, tree: Tree, names: Sequence[str]) -> tuple[Trial, Point]:
-    """A proposal of the coordinates with these names; the others have a single value."""
+    """Get a proposal for the coordinates with these names; the others have a single value."""
     trial, values = study.ask(), list[Any]()
     for name in Point._fields:
         choices = list(tree)
@@ -87,7 +87,7 @@ def _ask(study: Study, tree: Tree, names: Sequence[str]) -> tuple[Trial, Point]:
 
 
 def _places(point: Point, tree: Tree) -> dict[str, float]:
-    """The numbers that stand for a point."""
+    """The numbers that select a point."""
     places: dict[str, float] = {}
     for name, value in zip(Point._fields, point, strict=True):
         choices = list(tree)
@@ -96,8 +96,8 @@ def _places(point: Point, tree: Tree) -> dict[str, float]:
     return places
 
 
-def _told(looker: Looker, point: Point) -> float:
-    """The objective; for what does not fit more than that, and the more, the less it fits."""
-    if looker.fits(point):
-        return looker.key(point)[0]
-    return _TOO_LARGE * (looker.peak_bytes(point) / looker.limit_bytes)
+def _loss(explorer: Explorer, point: Point) -> float:
+    """The objective, or a penalty that grows with the memory overshoot."""
+    if explorer.fits(point):
+        return explorer.key(point)[0]
+    return _TOO_LARGE * (explorer.peak_bytes(point) / explorer.limit_bytes)

@@ -1,7 +1,7 @@
-"""The configurations that a search looks at: how the work is split, what trades time for memory.
+"""The space of a search: how work is split over ranks, and what trades time for memory.
 
-Model and global batch stay. Values are listed only where they can be legal: microbatches that
-divide the global batch, numbers of chunks that divide the layers.
+The model and the global batch are fixed. The space only lists values that can be legal:
+microbatches that divide the global batch, and numbers of chunks that divide the layers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from simtrain.studies.choose import is_open
 POLICIES = tuple(RecomputePolicy(strategy=name) for name in ("none", "selective", "full"))
 ZERO_STAGES = (0, 1, 2, 3)
 LONG_SEQUENCE = 32_768
-"""Tokens from which on sequences are divided over context-parallel ranks without being asked."""
+"""Sequence length from which context parallelism is searched by default."""
 LEAST_TOKENS = 4096
-"""Of a sequence so long each context-parallel rank has so many tokens, or more."""
+"""Fewest tokens per context-parallel rank by default."""
 
 Prefix = tuple[Any, ...]
 """The first coordinates of a point."""
@@ -53,19 +53,19 @@ _SECTIONS = {"micro": "batch.", "zero_stage": "memory.", "recompute": ""}
 FIELDS = {name: _SECTIONS.get(name, "parallelism.") + name for name in Point._fields}
 """The field of a scenario for each coordinate of a point."""
 _SPLIT = Point._fields[:6]
-"""The coordinates that are chosen together."""
+"""Coordinates that are chosen together."""
 
 
 class Space:
-    """What can be searched around a scenario, on any of some numbers of GPUs.
+    """Configurations around a base scenario for given numbers of GPUs.
 
-    A field that was overridden (`--set batch.micro=1`) keeps that value.
+    An overridden field (`--set batch.micro=1`) keeps its value.
 
     Args:
         base: the scenario.
         gpus: the numbers of GPUs.
-        context: numbers of context-parallel ranks. By default the base's 1 for short sequences;
-            for long ones, or if the base has several, all that leave a rank `LEAST_TOKENS`.
+        context: numbers of context-parallel ranks. By default 1 for short sequences; for long ones,
+            or if the base has several ranks, all that leave `LEAST_TOKENS` per rank.
         expert: numbers of expert-parallel ranks. By default all that divide the model's experts.
     """
 
@@ -84,14 +84,14 @@ class Space:
         self._contexts = self._choices("context", context, self._contexts_by_default)
         self._experts = self._choices("expert", expert, self._experts_by_default)
         self.axes = tuple(name for name in Point._fields if self._varies(name))
-        """The coordinates that are set in the scenarios of points; the base has the others."""
+        """Coordinates that points set; the base determines the others."""
         self._schedule_is_held = _is_overridden(base, "schedule")
         self._section = functools.cache(self._new_section)
         self.values: dict[str, Any] = {
             "schedule": self._schedule,
             "parallelism": {"scatter_gather": self._scatter_gather},
         }
-        """For each field that differs between points, its value as a function of the point."""
+        """Fields that differ between points, each as a function of the point."""
         for name in self.axes:
             self._enter(FIELDS[name], attrgetter(name))
         self.conditional = {
@@ -99,20 +99,20 @@ class Space:
             for field, follows in conditional_values(base).items()
             if not _is_overridden(base, field)
         }
-        """The same for settings of the base that some points cannot have, by their names."""
+        """Settings of the base that some points cannot have, as functions of the point."""
         for field, follows in self.conditional.items():
             self._enter(field, follows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What another process makes it again from."""
+        """Pickle by the constructor's arguments."""
         return Space, (self.base, self.gpus, *self._asked)
 
     def on(self, gpus: tuple[int, ...]) -> Space:
-        """The space on other numbers of GPUs."""
+        """Return the same space for other numbers of GPUs."""
         return Space(self.base, gpus, *self._asked)
 
     def within(self, memory: str) -> Space:
-        """The space on GPUs with no more memory than this, which open recompute then fits in."""
+        """Return the space for GPUs with this capacity, so that `recompute: auto` fits in it."""
         if "recompute" not in self.held or not is_open(self.base):
             return self
         gpu = self.base.hardware.get("gpu", {}) | {"memory_capacity": memory}
@@ -121,9 +121,9 @@ class Space:
         return Space(base, self.gpus, *self._asked)
 
     def levels(self) -> tuple[list[Prefix], ...]:
-        """What is chosen one after another: the split over ranks at once, then the rest.
+        """The choices per level: first the split over ranks, then one coordinate per level.
 
-        A point is one choice of each level, joined.
+        A point is the concatenation of one choice per level.
         """
         return (
             [split for num_gpus in self.gpus for split in self._splits(num_gpus)],
@@ -135,7 +135,7 @@ class Space:
         )
 
     def scenario(self, point: Point) -> Scenario:
-        """The base at a point, its defaults derived anew; whether it is legal is not asked."""
+        """Build the scenario at a point and derive its defaults again; legality is not checked."""
         changes = {
             name: self._section(name, *[value(point) for value in follows.values()])
             if isinstance(follows, dict)
@@ -145,7 +145,7 @@ class Space:
         return self.base.model_copy(update=changes)
 
     def left_out(self, points: Sequence[Point]) -> tuple[str, ...]:
-        """The settings of the base that some of these points go without."""
+        """Settings of the base that some of these points do not have."""
 
         def differs(field: str) -> bool:
             section, inner, *_ = field.split(".")
@@ -170,7 +170,7 @@ class Space:
                             yield split
 
     def _expert_splits(self, tensor: int) -> Iterator[tuple[int, int | None]]:
-        """Ranks that hold different experts, and ranks that share one: all of `tensor`, or 1."""
+        """Choices of expert-parallel ranks, and of ranks per expert: all of `tensor`, or 1."""
         given = self._now.expert_tensor
         shared = [given]
         if "expert_tensor" in self.axes and "expert_tensor" not in self.held:
@@ -200,7 +200,7 @@ class Space:
         return [self._now.expert] if experts is None else divisors(experts.num)
 
     def _varies(self, name: str) -> bool:
-        """Whether points differ from the base in a coordinate, or may."""
+        """Whether points can differ from the base in a coordinate."""
         match name:
             case "context":
                 return self._contexts != (self._now.context,)
@@ -212,7 +212,7 @@ class Space:
                 return True
 
     def _enter(self, field: str, follows: Any) -> None:
-        # A field further inside enters with the section that it is in.
+        # A nested field is set together with its section.
         section, *inner = field.split(".")
         inside = self.values.setdefault(section, {}) if inner else self.values
         inside[inner[0] if inner else section] = follows
@@ -226,13 +226,13 @@ class Space:
         return section.model_copy(update=dict(zip(self.values[name], values, strict=True)))
 
     def _scatter_gather(self, point: Point) -> bool:
-        """On, unless the file turns it off or sequence parallelism splits the output already."""
+        """On, unless the file turns it off or sequence parallelism already splits the output."""
         split = self.base.parallelism
         is_off = "scatter_gather" in split.model_fields_set and not split.scatter_gather
         return not (point.sequence_parallel or is_off)
 
     def _schedule(self, point: Point) -> ScheduleName:
-        """The schedule that runs the point's number of chunks, unless it was overridden."""
+        """The schedule for the point's number of chunks, unless it was overridden."""
         is_interleaved, given = point.interleave > 1, self.base.schedule
         if self._schedule_is_held:
             return given
@@ -242,6 +242,6 @@ class Space:
 
 
 def _is_overridden(scenario: Scenario, field: str) -> bool:
-    """Whether a field, or one within it, was set from outside its file."""
+    """Whether a field, or a field within it, was set outside the scenario's file."""
     path, written = tuple(field.split(".")), scenario.positions.values.items()
     return any(at.line is None for where, at in written if where[: len(path)] == path)

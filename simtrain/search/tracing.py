@@ -1,7 +1,7 @@
 """Run a rule on a point of a space and record which coordinates of the point it reads.
 
-A rule gets a view of the point's scenario instead of the scenario itself. No rule declares what it
-reads, so rules can be added and changed without a change here.
+A rule receives a view of the point's scenario instead of the scenario. Rules do not declare their
+reads, so new and changed rules need no change here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Tracer:
         self._view = _view(space, self._recorder)
 
     def run(self, rule: Rule, prefix: Prefix = ()) -> tuple[bool, list[int]]:
-        """Check a rule at the point that begins with a prefix and ends as the base does.
+        """Check a rule at the point with this prefix and the base's other coordinates.
 
         Returns:
             True if the point breaks the rule, and the coordinates that the rule read as places in
@@ -35,13 +35,13 @@ class Tracer:
         try:
             violation = rule.check(self._view)
         except Exception:
-            # The rule needs what only a real scenario has.
+            # The rule needs an attribute that only a real scenario has.
             violation = rule.check(self._view.model_copy())
         return violation is not None, [Point._fields.index(name) for name in self._recorder.reads]
 
 
 class _Recorder:
-    """Has the coordinates of a point as attributes; `reads` keeps the names that were read."""
+    """Has a point's coordinates as attributes; `reads` collects the names that are read."""
 
     point: Point
     reads: dict[str, None]
@@ -52,11 +52,11 @@ class _Recorder:
 
 
 def _view(space: Space, recorder: _Recorder, section: str = "") -> Any:
-    """A view of the scenario of the recorder's point, or of one of its sections.
+    """Create a view of the scenario at the recorder's point, or of one of its sections.
 
-    Its class has the fields, properties and methods of the section's own class. Fields that follow
-    from the point read the recorder, so properties and methods are recorded by what they read. All
-    else (pydantic's methods, ==, hash) is the real section's and reads every coordinate.
+    The view's class has the fields, properties and methods of the section's class. Fields that
+    depend on the point read the recorder, so properties and methods record their reads. Everything
+    else (pydantic's methods, ==, hash) uses the real section and reads every coordinate.
     """
     base: Section = getattr(space.base, section) if section else space.base
 

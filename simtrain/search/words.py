@@ -1,4 +1,4 @@
-"""Points and numbers of GPUs as they are written and read."""
+"""Text for points and numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from simtrain.strict_yaml import as_scalar
 
 
 def num_gpus_in_words(numbers: Sequence[int]) -> str:
-    """Numbers of GPUs: "1 GPU", "8 or 16 GPUs"."""
+    """Format numbers of GPUs: "1 GPU", "8 or 16 GPUs"."""
     return f"{' or '.join(map(str, numbers))} GPU{'' if list(numbers) == [1] else 's'}"
 
 
 def as_options(point: Point, names: Iterable[str]) -> list[str]:
-    """Coordinates of a point, each as `simtrain run --set` takes it in a shell."""
+    """Format coordinates of a point as arguments of `simtrain run --set`, quoted for a shell."""
     return [quote(f"{FIELDS[name]}={_written(getattr(point, name))}") for name in names]
 
 
 def in_short(point: Point) -> str:
-    """A point for the progress bar: "4 x 16 x 8, interleave 3, micro 2, ZeRO 1, selective"."""
+    """Format a point for the progress bar: "4 x 16 x 8, interleave 3, micro 2, selective"."""
     parts = [f"{point.tensor} x {point.pipeline} x {point.data}"]
     parts += [f"context {point.context}"] if point.context > 1 else []
     parts += [f"expert {point.expert}"] if point.expert > 1 else []

@@ -1,7 +1,7 @@
-"""Who looks at points: the process of the search, or several beside it.
+"""Assess points in the process of the search or in several worker processes.
 
-The search takes looks in the order of its points, whoever is first to finish, so that the number of
-workers cannot change what it finds. It simulates the few points that need it by itself.
+The search receives assessments in the order of its points, so the number of workers does not change
+the result. The search itself simulates the few points that need it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from itertools import islice
 
 from simtrain.errors import InputError, Location
 from simtrain.evaluation import Evaluator
-from simtrain.search.looker import Look, Looker, Stop, Stopped
+from simtrain.search.explorer import Assessment, Explorer, Stop, Stopped
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point, Space
 
-_Chunk = tuple[Sequence[Point], Future[list[Look]]]
+_Chunk = tuple[Sequence[Point], Future[list[Assessment]]]
 
 _CHUNK = 16
-"""Points that a worker looks at between two messages."""
+"""Points per message to a worker."""
 _FIRST_WINDOW, _LAST_WINDOW = 16, 512
-"""Points that are looked at in the order of the space: neighbours share most of their work. The
-first windows are smaller, to have an answer early."""
-_WINDOWS_IN_HAND = 2
-"""Windows that workers are given at a time: one to work on and one to go on with."""
+"""Points that are assessed in the order of the space, because neighbours share most of their work.
+The first windows are smaller, to have an answer early."""
+_MAX_WINDOWS = 2
+"""Windows that are submitted at a time, so workers do not wait for the search."""
 _POLL_S = 0.05
-"""How long the search waits for a worker before it asks again whether to stop."""
+"""Time between two checks for a stop request while the search waits for a worker."""
 
 
 class StopRequestedError(Exception):
-    """The search is to stop: its budget has been spent, or it was interrupted."""
+    """A search must stop, because its budget is spent or it was interrupted."""
 
     def __init__(self, why: Stopped) -> None:
         super().__init__(why)
@@ -42,25 +42,27 @@ class StopRequestedError(Exception):
 
 
 class Workers:
-    """This process alone."""
+    """Assesses points in this process."""
 
-    def __init__(self, looker: Looker) -> None:
-        self.looker = looker
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
 
-    def looks(self, points: Sequence[Point], stop: Stop, *, bounded: bool) -> Iterator[Look]:
-        """Look at points; the looks come in the order of the points. See `Looker.look`.
+    def assessments(
+        self, points: Sequence[Point], stop: Stop, *, bounded: bool
+    ) -> Iterator[Assessment]:
+        """Assess points and yield the results in their order. See `Explorer.assess`.
 
         Raises:
-            StopRequestedError: `stop` says so.
+            StopRequestedError: `stop` returns a reason.
         """
         for point in points:
             _check(stop)
-            yield self.looker.look(point, bounded=bounded)
+            yield self.explorer.assess(point, bounded=bounded)
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """All that a worker needs to make a looker of its own."""
+class _SearchInputs:
+    """Everything that a worker needs to create its own explorer."""
 
     space: Space
     objective: Objective
@@ -68,50 +70,54 @@ class _Question:
 
 
 class Processes(Workers):
-    """Several processes on this machine."""
+    """Assesses points in several processes on this machine."""
 
-    def __init__(self, looker: Looker, executor: Executor) -> None:
-        super().__init__(looker)
+    def __init__(self, explorer: Explorer, executor: Executor) -> None:
+        super().__init__(explorer)
         self._executor = executor
-        question = _Question(looker.space, looker.objective, looker.limit_bytes)
-        self._question = pickle.dumps(question)
+        inputs = _SearchInputs(explorer.space, explorer.objective, explorer.limit_bytes)
+        self._inputs = pickle.dumps(inputs)
 
-    def looks(self, points: Sequence[Point], stop: Stop, *, bounded: bool) -> Iterator[Look]:
-        """As `Workers.looks`."""
+    def assessments(
+        self, points: Sequence[Point], stop: Stop, *, bounded: bool
+    ) -> Iterator[Assessment]:
+        """Like `Workers.assessments`, in the worker processes."""
         try:
-            yield from self._looks(points, stop, bounded)
+            yield from self._assessments(points, stop, bounded)
         except BrokenExecutor as error:
-            # Ctrl-C ends the workers too.
+            # Ctrl-C also terminates the workers.
             _check(stop)
             raise worker_died() from error
 
-    def _looks(self, points: Sequence[Point], stop: Stop, bounded: bool) -> Iterator[Look]:
+    def _assessments(
+        self, points: Sequence[Point], stop: Stop, bounded: bool
+    ) -> Iterator[Assessment]:
         windows = _windows(points)
-        in_hand: deque[tuple[Sequence[Point], list[_Chunk]]] = deque()
+        submitted: deque[tuple[Sequence[Point], list[_Chunk]]] = deque()
         while True:
-            for window in islice(windows, _WINDOWS_IN_HAND - len(in_hand)):
-                in_hand.append((window, self._submit_window(window, bounded)))
-            if not in_hand:
+            for window in islice(windows, _MAX_WINDOWS - len(submitted)):
+                submitted.append((window, self._submit_window(window, bounded)))
+            if not submitted:
                 return
-            window, chunks = in_hand.popleft()
-            looks: dict[Point, Look] = {}
+            window, chunks = submitted.popleft()
+            found: dict[Point, Assessment] = {}
             for chunk, future in chunks:
                 while not wait([future], _POLL_S).done:
                     _check(stop)
-                looks |= zip(chunk, future.result(), strict=True)
+                found |= zip(chunk, future.result(), strict=True)
             for point in window:
-                self.looker.peaks_bytes[point] = looks[point].peak_bytes
-                yield looks[point]
+                self.explorer.peaks_bytes[point] = found[point].peak_bytes
+                yield found[point]
 
     def _submit_window(self, window: Sequence[Point], bounded: bool) -> list[_Chunk]:
         ordered = sorted(window, key=_neighbours)
         chunks = [ordered[first : first + _CHUNK] for first in range(0, len(ordered), _CHUNK)]
         submit = self._executor.submit
-        return [(chunk, submit(_look_at, self._question, chunk, bounded)) for chunk in chunks]
+        return [(chunk, submit(_assess, self._inputs, chunk, bounded)) for chunk in chunks]
 
 
 def _windows(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
-    """Cut points into windows, each twice as long as the one before it up to a limit."""
+    """Cut points into windows of doubling length, up to a limit."""
     first, size = 0, _FIRST_WINDOW
     while first < len(points):
         yield points[first : first + size]
@@ -119,7 +125,7 @@ def _windows(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
 
 
 def _neighbours(point: Point) -> tuple[int | None, ...]:
-    """The order of the space, but for recompute, which has none."""
+    """Sort key: the order of the space without recompute, which has no order."""
     return point[:-1]
 
 
@@ -136,12 +142,12 @@ def worker_died() -> InputError:
 
 
 @functools.lru_cache(maxsize=1)
-def _looker(question: bytes) -> Looker:
-    """The looker of this worker, which remembers what it has timed."""
-    asked: _Question = pickle.loads(question)
-    return Looker(asked.space, Evaluator(), asked.objective, asked.limit_bytes)
+def _explorer(pickled: bytes) -> Explorer:
+    """The explorer of this worker, cached with the times of its passes."""
+    inputs: _SearchInputs = pickle.loads(pickled)
+    return Explorer(inputs.space, Evaluator(), inputs.objective, inputs.limit_bytes)
 
 
-def _look_at(question: bytes, points: Sequence[Point], bounded: bool) -> list[Look]:
-    looker = _looker(question)
-    return [looker.look(point, bounded=bounded) for point in points]
+def _assess(inputs: bytes, points: Sequence[Point], bounded: bool) -> list[Assessment]:
+    explorer = _explorer(inputs)
+    return [explorer.assess(point, bounded=bounded) for point in points]

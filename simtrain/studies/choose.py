@@ -1,7 +1,7 @@
-"""The fastest recompute that fits in memory (`recompute: auto`, `keep_microbatches: auto`).
+"""Choose the fastest recompute that fits in memory (`recompute: auto`, `keep_microbatches: auto`).
 
-Memory is looked at first, and only what fits is simulated. Where a strategy comes in several
-sizes, the smallest that fits is looked for: recomputing more never needs more memory.
+Memory is computed first, and only variants that fit are simulated. If a strategy has several sizes,
+the smallest one that fits is searched: more recompute never needs more memory.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from simtrain.studies.most_that_fit import most_that_fit
 from simtrain.units import format_bytes, format_seconds
 
 FASTEST = "the fastest that fits"
-"""Why a choice was made, at the end of its words, in brackets."""
+"""The reason in a choice's description."""
 
 
 class Run(Protocol):
-    """What is asked of a simulated iteration."""
+    """A simulated iteration."""
 
     @property
     def iteration_time_s(self) -> float:
-        """Seconds of the iteration."""
+        """Iteration time."""
 
 
 R = TypeVar("R", bound=Run)
@@ -38,7 +38,7 @@ PlanOf = Callable[[Scenario, tuple[int, ...] | None], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Trial(Generic[R]):
-    """A way to recompute, its memory, and, if it was simulated, what came of it."""
+    """A recompute policy, its memory, and its run if it was simulated."""
 
     plan: Plan
     memory: MemoryReport
@@ -46,7 +46,7 @@ class Trial(Generic[R]):
 
     @property
     def words(self) -> str:
-        """How it recomputes."""
+        """Description of the policy."""
         kept = self.plan.num_saved_per_stage or ()
         words = policy_words(self.plan.scenario.recompute)
         if not any(kept):
@@ -72,7 +72,7 @@ class Trial(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[R]):
-    """What was chosen among the trials, and its run."""
+    """The chosen trial and its run."""
 
     chosen: Trial[R]
     run: R
@@ -80,14 +80,14 @@ class Choice(Generic[R]):
 
     @property
     def why(self) -> str:
-        """The choice, its reason, and a line for everything that was tried."""
+        """The choice, its reason, and one line per trial."""
         fits = self.chosen.memory.fits
-        reason = FASTEST if fits else "nothing fits, this needs least"
+        reason = FASTEST if fits else "nothing fits, this needs the least memory"
         return "\n  ".join([f"{self.chosen.words} ({reason})", *map(str, self.trials)])
 
 
 def is_open(scenario: Scenario) -> bool:
-    """Whether the scenario leaves something of its recompute to be chosen."""
+    """Whether part of the scenario's recompute is `auto`."""
     return "auto" in (scenario.recompute.strategy, scenario.recompute.keep_microbatches)
 
 
@@ -97,13 +97,16 @@ def choose(
     plan_of: PlanOf,
     simulate: Callable[[Plan], R],
 ) -> Choice[R]:
-    """Try what the scenario leaves open and choose the fastest that fits.
+    """Resolve `auto` in a scenario's recompute: choose the fastest policy that fits.
 
-    `plan_of` makes the plan of a scenario that leaves nothing open, or of one whose kept
-    microbatches are given by stage.
+    If none fits, the policy with the smallest peak is chosen, and its report says so.
 
-    Where nothing fits, what needs least memory is chosen; that it does not fit is the report's
-    to say.
+    Args:
+        scenario: the scenario.
+        profile: its cluster's hardware profile.
+        plan_of: builds the plan of a scenario without `auto`, or with the given number of kept
+            microbatches per stage.
+        simulate: runs a plan.
     """
     trials: tuple[Trial[R], ...] = tuple(_tried(_Search(scenario, profile, plan_of)))
     fitting = [trial for trial in trials if trial.memory.fits]
@@ -131,13 +134,13 @@ class _Search(Generic[R]):
     plan_of: PlanOf
 
     def trial(self, policy: RecomputePolicy, kept: tuple[int, ...] | None = None) -> Trial[R]:
-        """The scenario with another policy, with `kept` forward passes on each stage."""
+        """Try another policy, with `kept` forward passes without recompute per stage."""
         scenario = self.scenario.model_copy(update={"recompute": policy})
         plan = self.plan_of(scenario, kept)
         return Trial(plan, memory_report(plan, self.profile))
 
     def strategies(self) -> Iterator[Trial[R]]:
-        """What can be the fastest that fits; the last resorts only where nothing before does."""
+        """Try all candidates for the fastest; the last resorts only if none of them fits."""
         found = [self.trial(RecomputePolicy())]
         if not found[0].memory.fits:
             found += [self.keeping_most(RecomputePolicy(strategy="selective"))]
@@ -148,7 +151,7 @@ class _Search(Generic[R]):
             yield from map(self.trial, self.last_resorts())
 
     def keeping_most(self, policy: RecomputePolicy) -> Trial[R]:
-        """The policy with as many forward passes kept on each stage as fit there."""
+        """Try the policy with as many forward passes kept per stage as fit."""
         if self.scenario.parallelism.pipeline == 1:
             return self.trial(policy)
         policy = policy.model_copy(update={"keep_microbatches": "auto"})
@@ -159,7 +162,7 @@ class _Search(Generic[R]):
         return trial(most_that_fit(windows, lambda kept: trial(kept).memory.peaks_bytes, capacity))
 
     def smallest_block(self) -> list[Trial[R]]:
-        """The fewest layers of each chunk that make it fit, where fewer than all of them do."""
+        """Find the smallest number of recomputed layers per chunk that fits, if it is below all."""
         fitting: list[Trial[R]] = []
         low, high = 0, max(self.scenario.chunk_sizes)
         while high - low > 1:
@@ -171,14 +174,14 @@ class _Search(Generic[R]):
         return fitting
 
     def last_resorts(self) -> Iterator[RecomputePolicy]:
-        """What holds less than one input a layer, by communication or by longer units."""
+        """Policies that save less than one input per layer, by sharding or by longer units."""
         grid = self.scenario.parallelism
         if grid.tensor > 1 and not grid.sequence_parallel:
             yield RecomputePolicy(strategy="full", distribute=True)
         if self.scenario.model.mtp_num_layers:
             return  # Rule E345 refuses longer units.
         sizes = self.scenario.chunk_sizes
-        # Of the lengths that cut chunks into as many units, the shortest runs least again at once.
+        # Of lengths with equal numbers of units, the shortest recomputes the fewest layers at once.
         shortest = {
             tuple(-(-layers // length) for layers in sizes): length
             for length in range(max(sizes), 1, -1)
@@ -188,7 +191,7 @@ class _Search(Generic[R]):
 
 
 def policy_words(policy: RecomputePolicy) -> str:
-    """How a policy recomputes, but for the microbatches that it keeps."""
+    """Describe a policy, without the microbatches that it keeps."""
     layers = f"{policy.num_layers} layer{'s' * (policy.num_layers > 1)}"
     details = {
         f"modules {', '.join(policy.modules)}": policy.modules != DEFAULT_MODULES,

@@ -1,24 +1,29 @@
-"""How many of its forward passes each stage can keep whole in the memory that it has."""
+"""Number of forward passes per stage that can keep all activations within the memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-# Guesses by interpolation before halving: memory is nearly linear in what is kept.
+# Guesses by interpolation before bisection: memory is nearly linear in the kept passes.
 _INTERPOLATIONS = 3
 
 PeaksOf = Callable[[tuple[int, ...]], Sequence[int]]
-"""Peak bytes of each stage when each keeps so many."""
+"""Returns the peak bytes per stage for these numbers of kept passes per stage."""
 
 
 def most_that_fit(
     windows: Sequence[int], peaks_of: PeaksOf, capacity_bytes: int
 ) -> tuple[int, ...]:
-    """For each stage the most, up to its window, with which it fits; 0 where not even that does.
+    """Find the largest number of kept passes per stage that fits; 0 if even 0 does not fit.
 
-    What a stage keeps changes its own peak only, and never lowers it: all stages are searched at
-    the same time.
+    Kept passes of a stage change only its own peak and never lower it, so all stages are searched
+    at the same time.
+
+    Args:
+        windows: the largest number per stage.
+        peaks_of: peak bytes per stage.
+        capacity_bytes: memory of a GPU.
     """
     ends = peaks_of((0,) * len(windows)), peaks_of(tuple(windows))
     brackets = [
@@ -38,7 +43,7 @@ def most_that_fit(
 
 @dataclass(slots=True)
 class _Bracket:
-    """Between `low`, which fits, and `high`, which does not, unless both ends are on one side."""
+    """A bracket: `low` fits and `high` does not, unless both ends are on the same side."""
 
     capacity: int
     low: int

@@ -1,8 +1,8 @@
-"""What to change in a scenario that does not fit: the cheapest of the changes that make it fit.
+"""Find the cheapest change that makes a scenario fit in memory.
 
-Tried are single changes and pairs of those that need no more GPUs; only where none of them is
-enough, more GPUs, alone and with one of the others. The cheapest costs the fewest GPU-seconds an
-iteration.
+Single changes and pairs of changes on the same GPUs are tried first. If none of them is enough,
+more GPUs are tried, alone and with one other change. The cheapest change has the fewest GPU-seconds
+per iteration.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _AUTO: Change = ("recompute", "auto")
 
 
 class Run(choose.Run, Protocol):
-    """A simulated iteration, and what it holds."""
+    """A simulated iteration with its memory."""
 
     @property
     def memory(self) -> MemoryReport:
-        """What its stages hold."""
+        """Memory per stage."""
 
 
 R = TypeVar("R", bound=Run)
@@ -40,7 +40,7 @@ R = TypeVar("R", bound=Run)
 
 @dataclass(frozen=True, slots=True)
 class Remedy(Generic[R]):
-    """Changes with which a scenario fits, and the iteration that it then is."""
+    """Changes that make a scenario fit, and the changed scenario's iteration."""
 
     changes: tuple[Change, ...]
     scenario: Scenario
@@ -48,12 +48,12 @@ class Remedy(Generic[R]):
 
     @property
     def cost_gpu_s(self) -> float:
-        """GPU-seconds of an iteration."""
+        """GPU-seconds per iteration."""
         return self.scenario.num_gpus * self.run.iteration_time_s
 
     @property
     def options(self) -> str:
-        """The changes as a command line takes them."""
+        """The changes as options of the command line."""
         return _options(self.changes)
 
 
@@ -63,10 +63,13 @@ def cheapest_change(
     memory_of: Callable[[Scenario], MemoryReport],
     tell: Callable[[str], None],
 ) -> Remedy[R] | None:
-    """The cheapest change with which the scenario fits, or None if none of those tried does.
+    """Find the cheapest change that makes the scenario fit; None if none of the tried changes does.
 
-    `simulate` and `memory_of` raise InputError for a scenario that is illegal. `tell` is told what
-    is tried next, in words.
+    Args:
+        scenario: a scenario that does not fit.
+        simulate: runs a scenario; raises InputError if it is illegal.
+        memory_of: memory of a scenario; raises InputError if it is illegal.
+        tell: receives a description of the next attempt.
     """
 
     def outcome(changes: tuple[Change, ...]) -> Remedy[R] | None:
@@ -88,7 +91,7 @@ def _outcome(
 ) -> Remedy[R] | None:
     try:
         changed = scenario.replace(dict(changes))
-        # What `auto` leaves open is settled, and found to fit or not, by simulating.
+        # The memory of a scenario with `auto` is only known after its simulation.
         if not choose.is_open(changed) and not memory_of(changed).fits:
             return None
         run = simulate(changed)
@@ -106,7 +109,7 @@ def _without_more_gpus(scenario: Scenario) -> Iterator[tuple[Change, ...]]:
 
 
 def _with_more_gpus(scenario: Scenario) -> Iterator[list[tuple[Change, ...]]]:
-    """For each factor: the split over so many times as many GPUs, alone and with another change."""
+    """For each factor: that many times the GPUs, alone and with one other change."""
     split = scenario.parallelism
     for factor in _FACTORS:
         wider = [
@@ -119,7 +122,7 @@ def _with_more_gpus(scenario: Scenario) -> Iterator[list[tuple[Change, ...]]]:
 
 
 def _changes(scenario: Scenario) -> Iterator[Change]:
-    """Single changes that save memory and differ from what the scenario says."""
+    """Single changes that save memory and differ from the scenario."""
     memory, split = scenario.memory, scenario.parallelism
     if not split.sequence_parallel:
         yield "parallelism.sequence_parallel", True
@@ -142,7 +145,7 @@ def _options(changes: tuple[Change, ...]) -> str:
 def does_not_fit(
     scenario: Scenario, report: MemoryReport, remedy: Remedy[Result] | None
 ) -> DoesNotFitError:
-    """By how much it does not fit, where, what that is made of, and what would make it fit."""
+    """Build the error: the stage that does not fit, its components, and the remedy."""
     fullest = report.fullest
     parts = [f"{name} {gib(size)}" for name, size in fullest.components_bytes.items()]
     return DoesNotFitError(
@@ -152,8 +155,8 @@ def does_not_fit(
                 message=f"{scenario.name or 'the scenario'} does not fit: stage {fullest.stage} "
                 f"needs {gib(fullest.peak_bytes)} GiB of the {gib(report.capacity_bytes)} GiB of "
                 f"its GPU, {gib(report.missing_bytes)} GiB too much",
-                reason=f"at its fullest, in {fullest.peak_name}, it holds (GiB) {', '.join(parts)}",
-                fix=f"{_advice(remedy)}, or run --allow-oom to simulate it all the same",
+                reason=f"its peak, in {fullest.peak_name}, consists of (GiB) {', '.join(parts)}",
+                fix=f"{_advice(remedy)}, or run --allow-oom to simulate it anyway",
             )
         ]
     )
@@ -167,7 +170,7 @@ def _advice(remedy: Remedy[Result] | None) -> str:
     changes, chosen = remedy.changes, ""
     if found.recompute_choice:
         words = found.recompute_choice.splitlines()[0].removesuffix(f" ({choose.FASTEST})")
-        # A choice that is a strategy can be written; one that differs by stage cannot.
+        # A strategy can be written in the scenario; a choice that differs by stage cannot.
         if words in get_args(Strategy) and _AUTO in changes:
             changes = tuple(("recompute", words) if one == _AUTO else one for one in changes)
         else:

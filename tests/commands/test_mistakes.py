@@ -40,7 +40,7 @@ LONG = "a" * 300
         ("run sweep.yaml", "fix: run simtrain sweep sweep.yaml --out results"),
         ("sweep mine.yaml --out x", "mine.yaml:1:1: E116 this is a scenario, not a sweep"),
         ("sweep mine.yaml --out x", "base: mine.yaml"),
-        ("search gpt2_1_5b --gpus 8,two", 'E834 "8,two" is no number of GPUs'),
+        ("search gpt2_1_5b --gpus 8,two", 'E834 "8,two" is not a number of GPUs'),
         ("search gpt2_1_5b --gpus 0", "write whole numbers of at least 1: --gpus 256,512"),
     ],
 )

@@ -62,7 +62,7 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
         "leaf: 32 nodes, uplinks 2:1",
         "all_reduce up to 4 MiB: tree",
         "all_gather: auto",
-        "LL: 6.6 us, 0.6 us a",
+        "LL: 6.6 us, 0.6 us per",
     ):
         assert words in page
     assert "has 56 entries, each with a source" in call("profile", "check", str(path)).stdout
@@ -73,7 +73,7 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
 
 def test_show_says_that_a_datasheet_is_not_calibrated() -> None:
     done = call("profile", "show", "trn1")
-    assert done.stdout.startswith("trn1, not calibrated: a datasheet's numbers\n")
+    assert done.stdout.startswith("trn1, not calibrated: numbers of datasheets\n")
     assert "fitted on:" not in done.stdout
 
 

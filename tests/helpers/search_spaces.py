@@ -8,7 +8,7 @@ from simtrain.errors import Location
 from simtrain.evaluation import Evaluator
 from simtrain.scenario import RULES, Scenario
 from simtrain.scenario.section import Origin
-from simtrain.search.looker import Looker
+from simtrain.search.explorer import Explorer
 from simtrain.search.objective import Objective
 from simtrain.search.space import Point, Space
 from simtrain.strict_yaml import Positions
@@ -90,9 +90,9 @@ def point(*dense: Any, context: int = 1, expert: int = 1, shared: int | None = N
 
 
 @functools.cache
-def every(name: str) -> tuple[Looker, tuple[Point, ...]]:
+def every(name: str) -> tuple[Explorer, tuple[Point, ...]]:
     """All legal points of a space, each evaluated on its own."""
     searched = space(name)
-    looker = Looker(searched, EVALUATOR, Objective.TIME, limit_bytes=2**60)
+    explorer = Explorer(searched, EVALUATOR, Objective.TIME, limit_bytes=2**60)
     legal = [point for point in all_points(searched) if not broken(searched.scenario(point))]
-    return looker, tuple(legal)
+    return explorer, tuple(legal)

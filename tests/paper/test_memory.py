@@ -63,7 +63,7 @@ def test_page_and_json_of_a_target(
     monkeypatch.setattr(paper, target.replace("-", "_"), lambda progress: result)
     page, written = call("reproduce", target), call("reproduce", target, "--json")
     assert (page.exit_code, page.stderr, written.exit_code, written.stderr) == (0, "", 0, "")
-    closing = f"OK: all {result.num_judged} figures that are judged within their limits"
+    closing = f"OK: all {result.num_judged} figures with limits are within them"
     assert page.stdout.splitlines()[-1] == closing
     assert "nan" not in page.stdout.lower()
     for section in result.sections:

@@ -50,7 +50,7 @@ def test_recompute_that_is_open_is_chosen_within_the_limit(
     limit = without - 2**30
     result = search(scenario, (4,), max_memory=f"{limit} B")
     best = result.ranked[0]
-    assert result.seen.num_fitting == len(result.legal.points)
+    assert result.outcome.num_fitting == len(result.legal.points)
     assert best.evaluation.scenario.recompute.strategy != "none"
     assert best.evaluation.peak_bytes <= limit
     again = simtrain.load_scenario(write_scenarios(result, tmp_path)[0])
@@ -115,7 +115,7 @@ def test_the_remedy_is_one_that_helps(file: pathlib.Path) -> None:
     assert offload not in remedy(on_trn1, "64 MiB")
     said = remedy(BASES["narrow"], "1 GiB")
     limit = said.partition("--max-memory ")[2].partition(",")[0]
-    assert search(BASES["narrow"], (4,), max_memory=limit).seen.num_fitting == 1
+    assert search(BASES["narrow"], (4,), max_memory=limit).outcome.num_fitting == 1
     too_long = load_unchecked(file, ["model.seq_length=2000000"])
     assert "--max-memory" not in remedy(too_long, "1 GiB")
     assert remedy(too_long, "1 GiB").endswith(more)
@@ -137,7 +137,7 @@ def test_the_page_shows_how_experts_and_sequences_are_split() -> None:
     headings = [str(one.header) for one in search_page(result).renderables[0].columns]  # type: ignore[attr-defined]
     assert {"ex-\npert", "expert\ntensor"} <= {*headings} and "con-\ntext" not in headings
     left_out = "overlap.align_gradient_reduction"
-    assert f"Left out where it cannot apply: {left_out}." in notes(result)
+    assert f"Turned off where it cannot apply: {left_out}." in notes(result)
     result = search(BASES["long"], (4,), top=1, context=(2,))
     headings = [str(one.header) for one in search_page(result).renderables[0].columns]  # type: ignore[attr-defined]
     assert "con-\ntext" in headings and "ex-\npert" not in headings
@@ -147,8 +147,8 @@ def test_numbers_of_ranks_are_given_once(file: pathlib.Path) -> None:
     options = ("--gpus", "2", "--context", "2", "--set", "parallelism.context=1")
     said = call("search", str(file), *options)
     assert said.exit_code == 2
-    assert "E834 parallelism.context is given by --set and by --context" in said.stderr
-    assert '"x,2" is no number of ranks' in call("search", str(file), *options[:3], "x,2").stderr
+    assert "E834 parallelism.context is set by --set and by --context" in said.stderr
+    assert '"x,2" is not a number of ranks' in call("search", str(file), *options[:3], "x,2").stderr
 
 
 def test_one_gpu_is_one() -> None:
@@ -167,7 +167,7 @@ def test_the_searched_scenario_is_not_written_over(tmp_path: pathlib.Path) -> No
     path = tmp_path / "small_02.yaml"
     path.write_text(FILE + "name: small\n")
     result = search(load_unchecked(path), (2,), top=2)
-    with pytest.raises(InputError, match=r"small_02\.yaml: E113 .* the one that was searched"):
+    with pytest.raises(InputError, match=r"small_02\.yaml: E113 .* the scenario that was searched"):
         write_scenarios(result, tmp_path)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["small_02.yaml"]
     assert path.read_text().startswith("model:")

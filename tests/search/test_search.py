@@ -17,11 +17,11 @@ from simtrain.report.breakdown import Breakdown
 from simtrain.scenario import Scenario
 from simtrain.search import Objective, SearchResult, search, write_scenarios
 from simtrain.search.bounds import Bounds
-from simtrain.search.exhaustive import exhaustive
+from simtrain.search.exhaustive import search_all
+from simtrain.search.explorer import Candidate, Explorer, never
 from simtrain.search.legality import legal_points
-from simtrain.search.looker import Found, Looker, never
 from simtrain.search.result import reason
-from simtrain.search.sampling import sampled
+from simtrain.search.sampling import search_samples
 from simtrain.search.space import Point, Space
 from simtrain.search.workers import Workers
 from simtrain.units import format_bytes
@@ -34,10 +34,10 @@ GIB = 2**30
 @functools.cache
 def brute_force(name: str, objective: Objective) -> list[Scenario]:
     """All legal configurations, the best first, without a bound."""
-    looker, points = every(name)
+    explorer, points = every(name)
     key = objective.key
-    ranked = sorted(points, key=lambda point: key(looker.evaluation(point)))
-    return [looker.space.scenario(point) for point in ranked]
+    ranked = sorted(points, key=lambda point: key(explorer.evaluation(point)))
+    return [explorer.space.scenario(point) for point in ranked]
 
 
 def peaks_bytes(scenarios: list[Scenario]) -> list[int]:
@@ -62,8 +62,8 @@ def test_the_best_are_those_of_brute_force(name: str, objective: Objective) -> N
     result = search(BASES[name], (4,), objective, top=7)
     assert [found.scenario for found in result.ranked] == expected[:7]
     assert result.exact
-    assert result.seen.num_seen == result.seen.num_fitting == len(expected)
-    assert result.seen.num_simulated < len(expected)
+    assert result.outcome.num_seen == result.outcome.num_fitting == len(expected)
+    assert result.outcome.num_simulated < len(expected)
 
 
 class KernelBounds(Bounds):
@@ -92,13 +92,13 @@ class StandIn(Evaluator):
 
 def large(
     told: Callable[[float], float], limit_bytes: int = 80 * GIB
-) -> tuple[StandIn, Looker, tuple[Point, ...]]:
+) -> tuple[StandIn, Explorer, tuple[Point, ...]]:
     """A space of 3,042 points, none of them simulated."""
     searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
     bounds = KernelBounds(searched.base, EVALUATOR.machine_of(searched.base))
     stand_in = StandIn(bounds, told)
-    looker = Looker(searched, stand_in, Objective.TIME, limit_bytes, bounds)
-    return stand_in, looker, legal_points(searched).points
+    explorer = Explorer(searched, stand_in, Objective.TIME, limit_bytes, bounds)
+    return stand_in, explorer, legal_points(searched).points
 
 
 def silent(phase: str, done: int, total: int, best: str) -> None:
@@ -111,16 +111,16 @@ def test_in_a_large_space_too() -> None:
     def told(time_s: float) -> float:
         return time_s * (1 + random.Random(time_s).random() / 3)
 
-    stand_in, looker, points = large(told)
-    seen = exhaustive(looker, Workers(looker), points, 10, silent, never)
+    stand_in, explorer, points = large(told)
+    seen = search_all(explorer, Workers(explorer), points, 10, silent, never)
     fitting = [
         point
         for point in points
-        if stand_in.bounds.peak_bytes(looker.space.scenario(point)) <= looker.limit_bytes
+        if stand_in.bounds.peak_bytes(explorer.space.scenario(point)) <= explorer.limit_bytes
     ]
     assert seen.num_fitting == len(fitting)
     assert seen.num_simulated == len(stand_in.seen_s) < len(fitting) / 2
-    expected = sorted(fitting, key=looker.key)[:10]
+    expected = sorted(fitting, key=explorer.key)[:10]
     assert [Point.of(found.scenario) for found in seen.best] == expected
 
 
@@ -131,7 +131,7 @@ def test_less_memory_leaves_the_best_that_fit_it() -> None:
     fitting = [scenario for scenario, peak in zip(every_one, peaks, strict=True) if peak <= limit]
     result = search(BASES["narrow"], (4,), top=5, max_memory=f"{limit} B")
     assert [found.scenario for found in result.ranked] == fitting[:5]
-    assert result.seen.num_fitting == len(fitting) < len(every_one)
+    assert result.outcome.num_fitting == len(fitting) < len(every_one)
     assert result.limit_bytes == limit
 
 
@@ -160,7 +160,7 @@ def test_with_fewer_trials_than_configurations_it_is_not_exact() -> None:
     first, second = (search(BASES["narrow"], (4,), max_trials=30, top=3) for _ in range(2))
     assert first.to_json() == second.to_json()
     assert not first.exact
-    assert first.seen.num_simulated == first.seen.num_seen == 30 < len(first.legal.points)
+    assert first.outcome.num_simulated == first.outcome.num_seen == 30 < len(first.legal.points)
     places = [brute_force("narrow", Objective.TIME).index(one.scenario) for one in first.ranked]
     assert places == sorted(places)
 
@@ -174,22 +174,22 @@ def test_the_optimizer_goes_where_it_is_told_that_it_is_good() -> None:
 
 def _proposed_s(told: Callable[[float], float]) -> list[float]:
     """Seconds of what is proposed where each point's are its lower bound, and told otherwise."""
-    stand_in, looker, points = large(told, limit_bytes=2**60)
-    assert sampled(looker, points, 40, 1, silent, never).num_seen == 40
+    stand_in, explorer, points = large(told, limit_bytes=2**60)
+    assert search_samples(explorer, points, 40, 1, silent, never).num_seen == 40
     return stand_in.seen_s
 
 
 def test_with_trials_for_all_it_is_exact() -> None:
     result = search(BASES["narrow"], (1,), max_trials=1000, top=1)
-    assert result.exact and result.seen.num_seen == len(result.legal.points)
+    assert result.exact and result.outcome.num_seen == len(result.legal.points)
 
 
 def test_proposals_that_do_not_fit_are_no_results() -> None:
     limit = sorted(peaks_bytes(brute_force("narrow", Objective.MEMORY)))[40]
     result = search(BASES["narrow"], (4,), max_trials=40, max_memory=f"{limit} B")
-    assert 0 < result.seen.num_fitting < result.seen.num_seen
+    assert 0 < result.outcome.num_fitting < result.outcome.num_seen
     assert all(found.evaluation.peak_bytes <= limit for found in result.ranked)
-    with pytest.raises(DoesNotFitError, match="configurations that were looked at fits"):
+    with pytest.raises(DoesNotFitError, match="configurations that were evaluated fits"):
         search(BASES["narrow"], (4,), max_trials=5, max_memory="1 GiB")
 
 
@@ -205,7 +205,7 @@ def test_where_nothing_fits_it_is_said_what_misses_least() -> None:
     assert caught.value.exit_code == 3
     assert f"parallelism.tensor={least.parallelism.tensor} " in message
     assert f"recompute={least.recompute.strategy} needs {format_bytes(least_peak)}" in message
-    assert f"missing is {format_bytes(least_peak - GIB)}" in message
+    assert f"smallest excess is {format_bytes(least_peak - GIB)}" in message
 
 
 def test_where_nothing_is_legal_the_rules_say_so() -> None:
@@ -232,13 +232,13 @@ def test_no_amount_of_memory() -> None:
 # ------------------------------------------------------------------------- the reason
 
 
-def found(peak_bytes: int, num_gpus: int = 1, **parts: float) -> Found:
+def found(peak_bytes: int, num_gpus: int = 1, **parts: float) -> Candidate:
     scenario = BASES["plain"].model_copy(
         update={"parallelism": BASES["plain"].parallelism.model_copy(update={"data": num_gpus})}
     )
     breakdown = Breakdown(**parts)
     run = Run(breakdown.total_s, 1.0, 0.5, 0.5, breakdown)
-    return Found(scenario, Evaluation(scenario, peak_bytes, 80 * GIB, run))
+    return Candidate(scenario, Evaluation(scenario, peak_bytes, 80 * GIB, run))
 
 
 def test_the_reason_says_which_parts_differ() -> None:
@@ -260,7 +260,7 @@ def test_the_reason_of_equals_is_what_they_differ_in_otherwise() -> None:
     small, large = found(GIB, compute_s=1.0), found(3 * GIB, compute_s=1.0)
     assert reason(small, large, Objective.TIME) == "as fast, and 2 GiB less at the peak"
     assert reason(small, large, Objective.MEMORY) == "2 GiB less at the peak"
-    assert reason(small, small, Objective.COST) == "as good in all that counts"
+    assert reason(small, small, Objective.COST) == "equal in every ranked figure"
     fast = found(GIB, compute_s=0.5)
     assert reason(fast, small, Objective.MEMORY) == (
         "as small, and 50 % less time: 50 % less compute"
@@ -369,8 +369,8 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
     rows = [line.split() for line in lines if line.rstrip().endswith(" GiB")]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert "USD/" in "".join(lines[:4])
-    assert any(line.startswith("Number 1 against number 2: ") for line in lines)
-    assert lines[-1] == "None of the others is better."
+    assert any(line.startswith("Number 1 compared with number 2: ") for line in lines)
+    assert lines[-1] == "Exact: no other legal configuration is better."
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from simtrain.commands.interrupts import first_interrupt
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.pages.search_page import search_page
 from simtrain.search import Objective, SearchResult, search
-from simtrain.search.looker import never
+from simtrain.search.explorer import never
 from simtrain.search.workers import Processes, StopRequestedError
 from tests.helpers.command_line import call
 from tests.helpers.search_spaces import BASES, every
@@ -42,8 +42,8 @@ def stopped(number: int, objective: Objective = Objective.TIME, top: int = 3) ->
 
 def values(name: str, objective: Objective) -> list[float]:
     """The objective of every legal configuration, the best first."""
-    looker, points = every(name)
-    return sorted(objective.key(looker.evaluation(point))[0] for point in points)
+    explorer, points = every(name)
+    return sorted(objective.key(explorer.evaluation(point))[0] for point in points)
 
 
 @settings(max_examples=20)
@@ -51,7 +51,7 @@ def values(name: str, objective: Objective) -> list[float]:
 def test_what_is_proved_holds_whenever_it_stops(number: int, objective: Objective) -> None:
     result, all_values = stopped(number, objective), values("narrow", objective)
     found = [objective.key(one.evaluation)[0] for one in result.ranked]
-    bound, gap = result.seen.bound, result.gap
+    bound, gap = result.outcome.bound, result.gap
     assert found and bound is not None and gap is not None
     assert bound <= all_values[0] <= found[0]
     assert gap >= 0
@@ -59,12 +59,12 @@ def test_what_is_proved_holds_whenever_it_stops(number: int, objective: Objectiv
         assert -all_values[0] <= -found[0] * (1 + gap) * (1 + 1e-12)
     else:
         assert found[0] <= all_values[0] * (1 + gap) * (1 + 1e-12)
-    proved = min(result.seen.num_proved, len(found))
+    proved = min(result.outcome.num_proved, len(found))
     assert found[:proved] == all_values[:proved]
     if result.exact:
         assert found == all_values[: len(found)]
-    assert result.seen.num_fitting <= result.seen.num_seen <= len(all_values)
-    assert result.num_unseen == len(all_values) - result.seen.num_seen
+    assert result.outcome.num_fitting <= result.outcome.num_seen <= len(all_values)
+    assert result.num_unseen == len(all_values) - result.outcome.num_seen
 
 
 def test_stopping_later_never_ranks_worse() -> None:
@@ -74,7 +74,11 @@ def test_stopping_later_never_ranks_worse() -> None:
 
 def test_stopped_at_once_there_is_one_that_fits() -> None:
     result = stopped(0)
-    assert (result.seen.stopped, result.seen.num_simulated, result.exact) == ("interrupt", 1, False)
+    assert (result.outcome.stopped, result.outcome.num_simulated, result.exact) == (
+        "interrupt",
+        1,
+        False,
+    )
     data = result.to_json()
     assert data["stopped"] == "interrupt" and data["num_unseen"] > 0
     assert 0 < data["lower_bound_iteration_time_s"] < data["best"]["iteration_time_s"]
@@ -90,10 +94,10 @@ def test_stopped_while_counting_the_ranking_is_exact() -> None:
         result = search(BASES["narrow"], (4,), top=1, interrupted=after(number))
         if result.exact:
             break
-    assert result.seen.stopped == "interrupt" and result.num_unseen > 0
+    assert result.outcome.stopped == "interrupt" and result.num_unseen > 0
     assert result.ranked == whole.ranked
     last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
-    assert last == "Interrupted. None of the others is better."
+    assert last == "Interrupted. Exact: no other legal configuration is better."
 
 
 def test_a_search_to_its_end_is_not_stopped() -> None:
@@ -106,21 +110,21 @@ def test_a_search_to_its_end_is_not_stopped() -> None:
 
 def test_a_spent_budget_stops_too() -> None:
     result = search(BASES["narrow"], (4,), seconds=1e-9)
-    assert result.seen.stopped == "budget" and len(result.ranked) == 1
+    assert result.outcome.stopped == "budget" and len(result.ranked) == 1
 
 
 def test_where_nothing_fits_yet_it_is_said_how_much_is_unseen() -> None:
     with pytest.raises(DoesNotFitError) as caught:
         search(BASES["narrow"], (4,), max_memory="2430 MiB", seconds=1e-9)
     message = str(caught.value)
-    assert "that were looked at fits; " in message
-    assert "were not looked at before the search was stopped" in message
+    assert "that were evaluated fits; " in message
+    assert "were not evaluated before the search stopped" in message
     assert "fix: search for longer, or " in message
 
 
 def test_proposals_stop_too_and_prove_nothing() -> None:
     result = search(BASES["narrow"], (4,), max_trials=30, interrupted=after(4))
-    assert result.seen.num_seen == 5 and result.seen.stopped == "interrupt"
+    assert result.outcome.num_seen == 5 and result.outcome.stopped == "interrupt"
     data = result.to_json()
     assert data["lower_bound_iteration_time_s"] is None and data["gap"] is None
     last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
@@ -152,16 +156,16 @@ class BrokenPool(Executor):
 
 
 def test_a_worker_that_dies_is_an_error_unless_the_search_is_stopped() -> None:
-    looker, points = every("narrow")
-    workers = Processes(looker, BrokenPool())
+    explorer, points = every("narrow")
+    workers = Processes(explorer, BrokenPool())
     with pytest.raises(InputError, match="--workers: E836 a worker died"):
-        next(workers.looks(points, never, bounded=True))
+        next(workers.assessments(points, never, bounded=True))
     with pytest.raises(StopRequestedError, match="interrupt"):
-        next(workers.looks(points, lambda: "interrupt", bounded=True))
+        next(workers.assessments(points, lambda: "interrupt", bounded=True))
 
 
 def test_workers_do_not_share_proposals() -> None:
-    with pytest.raises(InputError, match="E835 2 workers cannot share proposals"):
+    with pytest.raises(InputError, match="E835 a search with --trials cannot have 2 workers"):
         search(BASES["narrow"], (4,), max_trials=30, workers=2)
     with pytest.raises(InputError, match="E834 workers is 0"):
         search(BASES["narrow"], (4,), workers=0)
@@ -193,7 +197,7 @@ def test_an_interrupted_command_prints_what_it_has(
     monkeypatch.setattr("simtrain.commands.interrupts.first_interrupt", lambda: pressed)
     outcome = call("search", str(file), "--gpus", "4")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert "Interrupted. Looked at 1 of" in outcome.stdout
+    assert "Interrupted. Evaluated 1 of" in outcome.stdout
 
 
 def test_the_first_interrupt_is_asked_for_and_the_second_one_raised() -> None:

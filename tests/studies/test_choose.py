@@ -153,7 +153,7 @@ def test_where_nothing_fits_the_least_is_chosen() -> None:
     assert not choice.chosen.memory.fits
     assert choice.chosen.peak_bytes == min(trial.peak_bytes for trial in choice.trials)
     assert "inputs distributed" in [trial.words.removeprefix("full, ") for trial in choice.trials]
-    assert "(nothing fits, this needs least)" in choice.why
+    assert "(nothing fits, this needs the least memory)" in choice.why
 
 
 def test_why_tells_what_was_tried() -> None:

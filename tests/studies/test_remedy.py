@@ -35,7 +35,7 @@ def test_what_does_not_fit_is_not_run() -> None:
     assert reason.startswith("  reason: ") and " 0F0, " in reason and "parameters 5.16" in reason
     assert all(f"{name} " in reason for name in COMPONENTS)
     assert fix.startswith("  fix: the cheapest change that fits is --set ")
-    assert fix.endswith(", or run --allow-oom to simulate it all the same")
+    assert fix.endswith(", or run --allow-oom to simulate it anyway")
 
 
 def test_nor_is_it_with_json(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Looking at points: how much memory each needs, and what its iteration comes to."""
+"""Evaluates points of a space: peak memory, bounds and simulated iterations, each at most once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from simtrain.search.space import Point, Space
 from simtrain.studies.choose import is_open
 
 Tell = Callable[[str, int, int, str], None]
-"""Is told the phase of a search, how much of it is done, of how much, and the best so far."""
+"""Reports progress: the phase of a search, steps done, total steps, and the best so far."""
 
 Stopped = Literal["budget", "interrupt"]
-"""Why a search ended before it had looked at everything."""
+"""Why a search ended early."""
 
 Stop = Callable[[], Stopped | None]
-"""Asked again and again whether to stop, and why."""
+"""Returns why to stop, or None to continue; called repeatedly."""
 
 
 def never() -> None:
@@ -29,49 +29,49 @@ def never() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The scenario that a point stands for, and what it comes to."""
+class Candidate:
+    """A point's scenario and its evaluation."""
 
     scenario: Scenario
     evaluation: Evaluation
 
     @property
     def run(self) -> Run:
-        """The iteration, which was simulated as it fits."""
-        assert self.evaluation.run is not None, "what does not fit is not among what was found"
+        """The simulated iteration; every candidate fits."""
+        assert self.evaluation.run is not None, "a candidate fits, so it was simulated"
         return self.evaluation.run
 
     @property
     def breakdown(self) -> Breakdown:
-        """Where its time goes, the average over the stages."""
-        assert self.run.breakdown is not None, "the evaluator of a search is asked for it"
+        """Time by cause, the mean over stages."""
+        assert self.run.breakdown is not None, "the evaluator of a search returns breakdowns"
         return self.run.breakdown
 
     @property
     def gpu_seconds(self) -> float:
-        """GPU-seconds of an iteration."""
+        """GPU-seconds per iteration."""
         return self.evaluation.scenario.num_gpus * self.run.iteration_time_s
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a search came to see.
+class SearchOutcome:
+    """The best candidates, the counts, and how much is proved of them.
 
     Args:
-        best: the best that fit, the best first.
-        num_seen: points of which it is known whether they fit.
-        num_fitting: how many of these fit.
-        num_bounded: of how many of these a close bound was found.
-        num_simulated: how many of these were simulated to rank them. To choose recompute that is
-            open, all that fit are simulated before.
-        nearest: the point that misses least, if nothing that was seen fits.
+        best: the best candidates, in order.
+        num_seen: points with a known peak.
+        num_fitting: number of these points that fit.
+        num_bounded: number of fitting points with a close bound.
+        num_simulated: number of fitting points that were simulated for the ranking. If recompute is
+            `auto`, every fitting point is simulated before, to choose it.
+        nearest: the point with the smallest peak, if no evaluated point fits.
         stopped: why the search ended early.
-        exact: no legal point that is not among the best is better than one of them.
-        bound: the objective of no legal point that fits is below this; None if nothing is proved.
-        num_proved: how many of the best are proved to be the best of all legal points.
+        exact: whether no other legal point is better than one of the best.
+        bound: lower bound of the objective over all legal points that fit; None if there is none.
+        num_proved: number of candidates that are proved to be the best of all legal points.
     """
 
-    best: tuple[Found, ...]
+    best: tuple[Candidate, ...]
     num_seen: int
     num_fitting: int
     num_simulated: int
@@ -83,17 +83,22 @@ class Seen:
     num_proved: int = 0
 
 
-class Look(NamedTuple):
-    """The peak of a point and, if it fits, a lower bound of its key."""
+class Assessment(NamedTuple):
+    """Peak of a point and, if it fits, a lower bound of its key."""
 
     peak_bytes: int
     least_key: Key | None
 
 
-class Looker:
-    """Looks at the points of a space, at each at most once.
+class Explorer:
+    """Evaluates points of a space, each at most once.
 
-    `limit_bytes` is what the peaks may not exceed.
+    Args:
+        space: the searched space.
+        evaluator: simulates scenarios and computes their memory.
+        objective: ranks the points.
+        limit_bytes: the largest peak that fits.
+        bounds: lower bounds; by default those of the space's base.
     """
 
     def __init__(
@@ -114,7 +119,7 @@ class Looker:
         self._is_open = is_open(space.base)
 
     def peak_bytes(self, point: Point) -> int:
-        """The point's peak."""
+        """Peak memory of a point."""
         known = self.peaks_bytes.get(point)
         if known is None:
             known = self.peaks_bytes[point] = self._peak_bytes(point)
@@ -122,12 +127,12 @@ class Looker:
 
     def _peak_bytes(self, point: Point) -> int:
         if self._is_open:
-            # To choose the recompute is to simulate what fits of it.
+            # Choosing the recompute simulates every variant that fits.
             return self.evaluation(point).peak_bytes
         return self._evaluator.peak_bytes(self.space.scenario(point))
 
     def evaluation(self, point: Point) -> Evaluation:
-        """The point simulated, if it fits."""
+        """Evaluate a point; it is simulated if it fits."""
         known = self.evaluations.get(point)
         if known is None:
             known = self._evaluator.evaluate(self.space.scenario(point))
@@ -135,32 +140,34 @@ class Looker:
         return known
 
     def fits(self, point: Point) -> bool:
-        """Whether the point's peak is within the limit."""
+        """Whether a point's peak is within the limit."""
         return self.peak_bytes(point) <= self.limit_bytes
 
     def key(self, point: Point) -> Key:
-        """What to rank a point that fits by: less is better."""
+        """Ranking key of a point that fits; smaller is better."""
         return self.objective.key(self.evaluation(point))
 
     def least_key(self, point: Point) -> Key | None:
-        """A lower bound of the point's key, quickly found; None if it certainly does not fit."""
+        """Quick lower bound of a point's key; None if the point cannot fit."""
         scenario = self.space.scenario(point)
         peak_bytes = self.bounds.peak_bytes(scenario)
         if peak_bytes > self.limit_bytes:
             return None
         return self.objective.key_of(scenario, self.bounds.kernels_s(scenario), peak_bytes)
 
-    def look(self, point: Point, *, bounded: bool) -> Look:
-        """The point's peak and, if it fits and is to be bounded, a close bound of its key."""
+    def assess(self, point: Point, *, bounded: bool) -> Assessment:
+        """Compute a point's peak and, if it fits and `bounded` is set, a close bound of its key."""
         peak_bytes = self.peak_bytes(point)
         if not bounded or peak_bytes > self.limit_bytes:
-            return Look(peak_bytes, None)
+            return Assessment(peak_bytes, None)
         if self._is_open:
-            return Look(peak_bytes, self.key(point))
+            return Assessment(peak_bytes, self.key(point))
         scenario = self.space.scenario(point)
         time_s = self.bounds.iteration_s(scenario)
-        return Look(peak_bytes, self.objective.key_of(scenario, time_s, peak_bytes))
+        return Assessment(peak_bytes, self.objective.key_of(scenario, time_s, peak_bytes))
 
-    def found(self, best: Sequence[Point]) -> tuple[Found, ...]:
-        """Points with their scenarios and evaluations."""
-        return tuple(Found(self.space.scenario(point), self.evaluation(point)) for point in best)
+    def candidates(self, points: Sequence[Point]) -> tuple[Candidate, ...]:
+        """Return points with their scenarios and evaluations."""
+        return tuple(
+            Candidate(self.space.scenario(point), self.evaluation(point)) for point in points
+        )
