@@ -128,4 +128,4 @@ def test_what_a_cluster_refuses_is_told_in_words(tmp_path: pathlib.Path) -> None
     (tmp_path / "s.yaml").write_text(text)
     outcome = call("sweep", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out"))
     assert outcome.exit_code == 0
-    assert "1  illegal, E331: its time follows from the section fused_attention" in outcome.stdout
+    assert "1  illegal, E331: the time of fused attention" in outcome.stdout

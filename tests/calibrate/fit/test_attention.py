@@ -180,5 +180,5 @@ def test_a_profile_without_the_section_judges_the_others_and_says_so() -> None:
 
 
 def test_where_nothing_else_is_there_to_judge_it_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"E331 .* has no fused_attention"):
+    with pytest.raises(InputError, match=r"E331 .* has no section fused_attention"):
         validate_profile(WITHOUT, HEADER, [FUSED], Limits())
