@@ -17,6 +17,8 @@ from simtrain.sweep.query import Answer
 from tests.helpers.command_line import call
 from tests.helpers.scenario_texts import MINIMAL
 
+pytestmark = pytest.mark.slow
+
 LONG = "a" * 300
 
 

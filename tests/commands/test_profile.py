@@ -9,6 +9,8 @@ import pytest
 from simtrain.resources import find_profile, list_profiles
 from tests.helpers.command_line import call
 
+pytestmark = pytest.mark.slow
+
 SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
 
 

@@ -20,6 +20,8 @@ from simtrain.sweep import Plan, load_plan
 from tests.helpers.command_line import ROOT, call
 from tests.helpers.made_results import ran, row, write_results
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs/what_ifs.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^simtrain (sweep|plot) (.*)$", PAGE, re.MULTILINE)
 TOLD = [shlex.split(words)[0] for name, words in COMMANDS if name == "sweep"]

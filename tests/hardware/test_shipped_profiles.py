@@ -24,6 +24,8 @@ from simtrain.simulation import simulate_layer
 from simtrain.workload.work import Gemm, ProductType
 from tests.helpers.command_line import ROOT, call
 
+pytestmark = pytest.mark.slow
+
 HOPPERS = ("h100_sxm", "h200_sxm")
 FITTED = (*HOPPERS, "b200_sxm")
 FIGURES = "calibrate/published/{}.yaml"

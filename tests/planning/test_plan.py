@@ -23,6 +23,8 @@ from simtrain.units import Price
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.search_spaces import base, holding
 
+pytestmark = pytest.mark.slow
+
 CLUSTERS = ("a100_sxm4_80gb", "h100_sxm")
 GPUS = (2, 4)
 TOKENS = 10**9

@@ -24,6 +24,8 @@ from simtrain.search.workers import Processes, StopRequestedError
 from tests.helpers.command_line import call
 from tests.helpers.search_spaces import BASES, every
 
+pytestmark = pytest.mark.slow
+
 FILE = """\
 model: {num_layers: 8, hidden_size: 512, num_attention_heads: 8, seq_length: 512}
 batch: {micro: 1, global: 8}

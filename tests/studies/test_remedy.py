@@ -18,6 +18,8 @@ from simtrain.studies.remedy import Remedy, cheapest_change
 from tests.helpers.command_line import Outcome, call
 from tests.helpers.toys import a100, changed, small
 
+pytestmark = pytest.mark.slow
+
 TOO_MUCH = ("table5_22b_full", "--set", "recompute=none")
 COMPONENTS = ["parameters", "gradients", "optimizer", "activations", "buffers", "allocator"]
 

@@ -30,6 +30,8 @@ from tests.helpers.fake_ray import (
 )
 from tests.helpers.sweep_files import NUM_PARTS, PART_SIZE, files_of, plan_of, run, with_axes
 
+pytestmark = pytest.mark.slow
+
 NEEDS = Needs(versions(), {})
 
 
