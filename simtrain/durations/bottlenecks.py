@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from simtrain.durations.model import DurationModel
 from simtrain.hardware.algorithms import Protocol
 from simtrain.hardware.cluster import Level
-from simtrain.hardware.entries import entries_of, with_value
+from simtrain.hardware.entries import entries_of, with_changed
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.profile import Tile
 
@@ -141,10 +141,14 @@ class BottleneckFinder:
             if (place := _place(name)) is not None
         ]
         return [
-            (name, limit, DurationModel(with_value(profile, name, changed)))
+            (name, limit, DurationModel(with_changed(profile, name, _constant(changed))))
             for place, name, value in sorted(ranked, key=lambda one: one[0])
             for changed, limit in _changes(value, _LIMITS[place][1])
         ]
+
+
+def _constant(value: Any) -> Callable[[Any], Any]:
+    return lambda _: value
 
 
 def _place(name: str) -> int | None:

@@ -78,13 +78,7 @@ def draw_timeline(
     *,
     memory: bool = True,
 ) -> Figure:
-    """Draw when each stage does what, and beneath it the memory of three of the stages.
-
-    Args:
-        result: the iteration.
-        stages: the stages to draw; all of them by default.
-        window_s: the seconds to draw, start and end; the whole iteration by default.
-        memory: whether memory is drawn.
+    """Draw the passes of each stage over time; see `plots.plot_timeline` for the arguments.
 
     Raises:
         InputError: a stage does not exist, or the window shows nothing of the iteration (E118).
@@ -104,7 +98,8 @@ def draw_timeline(
         axes[1].set_ylabel("memory, GiB")
         axes[1].set_ylim(bottom=0)
         axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    axes[-1].set_xlabel("time, s")
+    has_chunks = result.scenario.parallelism.interleave > 1
+    axes[-1].set_xlabel("time, s (later chunks are lighter)" if has_chunks else "time, s")
     axes[-1].set_xlim(*window_s)
     style.legend_of(figure, handles, columns=4)
     return figure

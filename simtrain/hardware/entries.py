@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -13,7 +13,7 @@ Section = TypeVar("Section", bound=BaseModel)
 
 
 def entries_of(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Entry[Any]]]:
-    """Names and entries of a profile or of one of its sections, in the order of the schema."""
+    """Yield the names and entries of a profile or section, in the order of the schema."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         if isinstance(value, Entry):
@@ -23,16 +23,36 @@ def entries_of(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Entr
 
 
 def entry_of(section: BaseModel, name: str) -> Entry[Any]:
-    """The entry with a dotted name, which the profile has."""
+    """Return the entry with a dotted name; the profile must have it."""
     found: Any = section
     for part in name.split("."):
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]
 
 
-def with_value(section: Section, name: str, value: object) -> Section:
-    """A copy of a profile in which one entry has another value, which is not checked."""
-    first, _, rest = name.partition(".")
-    old = getattr(section, first)
-    new = with_value(old, rest, value) if rest else old.model_copy(update={"value": value})
-    return section.model_copy(update={first: new})
+def with_changed(section: Section, name: str, change: Callable[[Any], Any]) -> Section:
+    """Return a copy of a profile in which the values with a dotted name are changed, unchecked.
+
+    Args:
+        section: a profile, or one of its sections.
+        name: such as "gemm.mainloop_flops". `*` stands for every entry of a section or every item
+            of a list. A missing entry stays missing.
+        change: maps an old value to the new one.
+    """
+    return _changed(section, name.split("."), change)  # type: ignore[no-any-return]
+
+
+def _changed(found: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
+    if found is None:
+        return None
+    if isinstance(found, Entry):
+        return found.model_copy(update={"value": _changed(found.value, path, change)})
+    if not path:
+        return change(found)
+    head, *rest = path
+    if isinstance(found, list):
+        return [_changed(item, rest, change) for item in found]
+    names = type(found).model_fields if head == "*" else [head]
+    return found.model_copy(
+        update={name: _changed(getattr(found, name), rest, change) for name in names}
+    )

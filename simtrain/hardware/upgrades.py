@@ -6,11 +6,10 @@ same factor more of all resources, every duration is divided by that factor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from simtrain.entry import Entry
+from simtrain.hardware.entries import with_changed
 from simtrain.hardware.profile import HardwareProfile
 
 _COLLECTIVES = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
@@ -23,9 +22,8 @@ class Resource:
 
     Args:
         label: what pages call it.
-        rates: dotted names of entries that "10 % more" multiplies by 1.1; `*` is every entry of a
-            section or every item of a list.
-        times: dotted names of entries that it divides by 1.1.
+        rates: entries that "10 % more" multiplies by 1.1; names as for `with_changed`.
+        times: entries that it divides by 1.1.
     """
 
     label: str
@@ -84,27 +82,10 @@ RESOURCES = {
 def with_more(
     profile: HardwareProfile, resources: Iterable[Resource], factor: float
 ) -> HardwareProfile:
-    """The profile with `factor` times as much of some resources; its source texts stay."""
+    """Return a profile with `factor` times as much of some resources; sources do not change."""
     for resource in resources:
         for name in resource.rates:
-            profile = _changed(profile, name.split("."), lambda rate: type(rate)(rate * factor))
+            profile = with_changed(profile, name, lambda rate: type(rate)(rate * factor))
         for name in resource.times:
-            profile = _changed(profile, name.split("."), lambda time_s: time_s / factor)
+            profile = with_changed(profile, name, lambda time_s: time_s / factor)
     return profile
-
-
-def _changed(found: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
-    """What was found, with the values at a path below it changed; None is no entry."""
-    if found is None:
-        return None
-    if isinstance(found, Entry):
-        return found.model_copy(update={"value": _changed(found.value, path, change)})
-    if not path:
-        return change(found)
-    head, *rest = path
-    if isinstance(found, list):
-        return [_changed(item, rest, change) for item in found]
-    names = type(found).model_fields if head == "*" else [head]
-    return found.model_copy(
-        update={name: _changed(getattr(found, name), rest, change) for name in names}
-    )

@@ -1,4 +1,4 @@
-"""From a scenario, clusters and numbers of GPUs to a plan of a training run."""
+"""Plan a training run: the best layout and its cost per cluster and number of GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simtrain.units import Price, format_seconds
 Combination = tuple[str, int]
 """A cluster and a number of GPUs."""
 _LEAST_S = 1e-6
-"""The least seconds that a search is given; there is an answer for the first combination anyhow."""
+"""Smallest budget of a search; the first combination is searched in any case."""
 
 
 def plan_training(
@@ -52,18 +52,18 @@ def plan_training(
         clusters: names or paths of hardware profiles. A cluster with fewer GPUs than the largest
             of `gpus` gets more nodes.
         gpus: the numbers of GPUs.
-        limits: days and price that a row may not exceed.
-        goodput: share of the training time that iterations take.
-        price: price of a GPU, instead of each profile's.
-        objective: what the rows are sorted by.
+        limits: maximum days and price of a row.
+        goodput: share of the training time spent in iterations.
+        price: price per GPU-hour, instead of each profile's.
+        objective: sorts the rows.
         workers: processes that search, each one combination at a time; the plan is the same with
             any number of them. A script that asks for several needs
             `if __name__ == "__main__":`, because they import it.
-        seconds: a budget, shared by the combinations. See `search` for how exact a row then is.
-        interrupted: asked again and again; True ends the plan with what is found. Workers finish
-            the searches that they have begun, unless Ctrl-C reaches them too.
-        tell: told what is searched, how many combinations are done, of how many, and the best row
-            so far.
+        seconds: time budget, shared by the combinations; `search` says how exact a row then is.
+        interrupted: polled; True ends the plan with the rows found so far. Workers finish the
+            searches that they have begun, unless Ctrl-C reaches them too.
+        tell: called with the current search, the numbers of finished and of all combinations, and
+            the best row so far.
 
     Raises:
         InputError: a wrong value, an unknown cluster, prices in several currencies, or no
@@ -119,7 +119,7 @@ def plan_training(
 
 
 def _added_nodes(base: Scenario, cluster: str, num_gpus: int) -> int | None:
-    """The number of nodes that a cluster needs, if its profile has fewer; else None."""
+    """Return the number of nodes that the plan needs; None if the profile has enough."""
     find_profile(cluster, Location("--cluster"))
     of_profile: HardwareProfile = profile_of(_on_cluster(base, cluster, None))
     if num_gpus <= of_profile.cluster.num_gpus:
@@ -178,7 +178,7 @@ class _Searches:
             self.take(combination, best_layout(base, num_gpus, share_s, self.interrupted, tell))
 
     def run_in(self, workers: int) -> None:
-        """Search several combinations at a time, each in a process of its own."""
+        """Search several combinations at a time, each in its own process."""
         left = list(self.combinations)
 
         def next_search() -> tuple[Combination, Scenario, int, float | None] | None:
@@ -201,13 +201,13 @@ class _Searches:
         return max(rest_s / max(num_left, 1), _LEAST_S)
 
     def is_over(self, share_s: float | None) -> bool:
-        """Whether no further combination is begun. The first one always is."""
+        """Whether to begin no further combination; the first one always begins."""
         if self.interrupted():
             return True
         return share_s is not None and share_s <= _LEAST_S and bool(self.layouts)
 
     def take(self, combination: Combination, layout: Layout) -> None:
-        """Keep what a search came to."""
+        """Store the result of a search and update the best row."""
         self.layouts[combination] = layout
         row = self.row_of(combination, layout)
         if not row.meets_limits or row.cost is None:
@@ -222,5 +222,5 @@ class _Searches:
             )
 
     def say(self, words: str) -> None:
-        """Say what is searched and what is found."""
+        """Report the progress of the searches."""
         self.tell(words, len(self.layouts), len(self.combinations), self.best_in_short)

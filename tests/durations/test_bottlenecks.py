@@ -8,7 +8,7 @@ import pytest
 from simtrain.durations.bottlenecks import Bottleneck, BottleneckFinder, Limit
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
-from simtrain.hardware.entries import entries_of, entry_of, with_value
+from simtrain.hardware.entries import entries_of, entry_of, with_changed
 from simtrain.hardware.load import load_profile
 from simtrain.mesh import Group
 from simtrain.plan import Plan
@@ -175,5 +175,5 @@ def test_an_entry_that_is_not_named_does_not_change_the_time() -> None:
         seconds, named = DurationModel(A100).seconds(one), bottleneck(one).shares
         for name, entry in entries_of(A100):
             if isinstance(entry.value, float) and not name.startswith(("memory.", "running_costs")):
-                faster = DurationModel(with_value(A100, name, entry.value * (1 + 1e-5)))
+                faster = DurationModel(with_changed(A100, name, lambda value: value * (1 + 1e-5)))
                 assert (faster.seconds(one) != seconds) == (name in named), name
