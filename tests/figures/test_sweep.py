@@ -5,6 +5,7 @@ import json
 import pathlib
 from xml.etree import ElementTree
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from simtrain.figures.sweep import Results, load_results
 from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
 from simtrain.figures.sweep.pareto import draw_pareto, pareto
 from simtrain.figures.sweep.quantities import shown
+from simtrain.figures.sweep.results import group
 from simtrain.figures.sweep.scaling import draw_scaling, scaling
 from simtrain.sweep import load_plan
 from simtrain.version import VERSION
@@ -294,6 +296,13 @@ def test_the_page_has_the_front_and_json_has_all(folder: pathlib.Path) -> None:
     assert data["fronts"][""][0]["index"] == 0
     assert data["scaling"] == {"": {"8": 300.0, "16": 400.0}}
     assert len(data["pictures"]) == 6 and data["left_out"] == {}
+
+
+def test_groups_are_in_the_order_of_their_first_rows() -> None:
+    """Arrow's threads, one per chunk of the table, would mix 1,000 chunks in most runs."""
+    chunks = [pyarrow.table({"a": [at, at + 1]}) for at in range(1000)]
+    rows = group(pyarrow.concat_tables(chunks), ["a"]).aggregate([]).to_pylist()
+    assert [row["a"] for row in rows] == list(range(1001))
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: pathlib.Path) -> None:

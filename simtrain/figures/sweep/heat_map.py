@@ -19,6 +19,7 @@ from simtrain.figures.sweep.results import (
     best,
     check_name,
     effect,
+    group,
     short_words,
 )
 
@@ -61,8 +62,7 @@ class HeatMap:
         order = "descending" if self.value in LARGER_IS_BETTER else "ascending"
         rows = self.results.of_panel(panel, self.results.ran)
         rows = rows.sort_by([(self.value, order), ("index", "ascending")])
-        grouped = rows.group_by([self.x, self.y], use_threads=False)
-        first = grouped.aggregate([(name, "first") for name in self.folded])
+        first = group(rows, [self.x, self.y]).aggregate([(name, "first") for name in self.folded])
         return {
             (row[self.x], row[self.y]): {name: row[f"{name}_first"] for name in self.folded}
             for row in first.to_pylist()
@@ -71,7 +71,7 @@ class HeatMap:
     def reasons(self, panel: Cell) -> dict[Place, str]:
         """Why no point ran at an (x, y): too big for memory, or else illegal."""
         rows = self.results.of_panel(panel, self.results.table)
-        found = rows.group_by([self.x, self.y, "status"]).aggregate([])
+        found = group(rows, [self.x, self.y, "status"]).aggregate([])
         words: dict[Place, str] = {}
         for row in found.to_pylist():
             place = row[self.x], row[self.y]

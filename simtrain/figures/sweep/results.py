@@ -73,7 +73,7 @@ class Results:
 
     def values(self, axis: str) -> list[Cell]:
         """Values of an axis: null first, numbers ascending, text in the grid's order."""
-        first = self.table.group_by(axis).aggregate([("index", "min")]).to_pylist()
+        first = group(self.table, [axis]).aggregate([("index", "min")]).to_pylist()
         ordered = sorted(first, key=lambda row: row["index_min"])
         found = [row[axis] for row in ordered]
         if any(isinstance(value, str) for value in found):
@@ -103,13 +103,22 @@ class Results:
 
     def combinations(self, *axes: str) -> int:
         """Number of combinations of these axes' values that the sweep has."""
-        return int(self.table.group_by(list(axes)).aggregate([]).num_rows)
+        return int(group(self.table, list(axes)).aggregate([]).num_rows)
+
+
+def group(rows: pyarrow.Table, by: list[str]) -> pyarrow.TableGroupBy:
+    """Group rows by their values of some columns; groups are in the order of their first rows.
+
+    With threads, Arrow returns the groups in the order in which its threads finish, and a picture
+    would have its labels in another order each time.
+    """
+    return rows.group_by(by, use_threads=False)
 
 
 def best(rows: pyarrow.Table, by: list[str], value: str) -> dict[tuple[Cell, ...], float]:
     """Best value of a column for each combination of the axes `by` that ran."""
     how = "max" if value in LARGER_IS_BETTER else "min"
-    found = rows.group_by(by).aggregate([(value, how)]).to_pylist()
+    found = group(rows, by).aggregate([(value, how)]).to_pylist()
     return {tuple(row[name] for name in by): row[f"{value}_{how}"] for row in found}
 
 
