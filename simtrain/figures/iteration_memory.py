@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from simtrain.figures import style
 from simtrain.memory.report import COMPONENTS
 from simtrain.report.result import Result
+from simtrain.strict_yaml import as_scalar
 from simtrain.units import GIB
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _FILLS = (
     (style.GREEN, "xx"),
     (style.GREY, ".."),
 )
+_MOST_CHANGES = 2
+"""Changed values that a footer lists; more would not fit its line."""
 _LINES = (style.BLUE, "-"), (style.ORANGE, "--"), (style.BLACK, ":")
 
 
@@ -34,13 +37,27 @@ def write_memory_figure(result: Result, folder: Path) -> tuple[Path, ...]:
         InputError: the folder cannot be written to.
     """
     scenario = result.scenario
-    origin = style.footer_of(subject_of(result), scenario.cluster)
+    origin = style.footer_of(subject_with_changes(result), scenario.cluster)
     return style.write_figure(lambda: draw_memory(result), folder / "memory", origin)
 
 
 def subject_of(result: Result) -> str:
-    """Name the scenario of a result, in titles and footers."""
+    """Name the scenario of a result, in titles."""
     return f"scenario {result.scenario.name}" if result.scenario.name else "the scenario"
+
+
+def subject_with_changes(result: Result) -> str:
+    """Name the scenario of a result and its changed values, in footers.
+
+    A footer has room for a few: "with parallelism.tensor=4, recompute=full and 2 more changes".
+    """
+    values = result.scenario.changed_values
+    changes = [f"{name}={as_scalar(value)}" for name, value in values.items()]
+    if not changes:
+        return subject_of(result)
+    num_more = len(changes) - _MOST_CHANGES
+    more = f" and {num_more} more change{'s' * (num_more > 1)}" if num_more > 0 else ""
+    return f"{subject_of(result)} with {', '.join(changes[:_MOST_CHANGES])}{more}"
 
 
 def draw_memory(result: Result) -> Figure:

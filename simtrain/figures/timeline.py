@@ -10,7 +10,12 @@ import numpy as np
 
 from simtrain.engine.compiled import Floats
 from simtrain.figures import style
-from simtrain.figures.iteration_memory import draw_capacity, draw_curves, subject_of
+from simtrain.figures.iteration_memory import (
+    draw_capacity,
+    draw_curves,
+    subject_of,
+    subject_with_changes,
+)
 from simtrain.report.activities import (
     BACKWARD,
     FORWARD,
@@ -65,7 +70,7 @@ def write_timeline(
     Raises:
         InputError: as `draw_timeline`; the suffix is unknown (E117); the file cannot be written.
     """
-    footer = style.footer_of(subject_of(result), result.scenario.cluster)
+    footer = style.footer_of(subject_with_changes(result), result.scenario.cluster)
     style.write_picture(
         lambda: draw_timeline(result, stages, window_s, memory=memory), file, footer
     )

@@ -18,7 +18,7 @@ from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.precision import Fp8Weights, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
-from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section
+from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section, is_change
 from simtrain.scenario.software_section import Software
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
 from simtrain.software import AttentionBackend, Facts
@@ -27,6 +27,7 @@ from simtrain.strict_yaml import (
     Positions,
     data_of,
     input_error,
+    leaves,
     paths_in,
     section,
     validate,
@@ -34,6 +35,7 @@ from simtrain.strict_yaml import (
 )
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
+_LABELS = "name", "description"
 
 
 class Batch(Section):
@@ -158,6 +160,20 @@ class Scenario(Section):
         A field changed by `replace` or `model_copy` has the position "changed in Python".
         """
         return self._origin.positions_of(self)
+
+    @property
+    def changed_values(self) -> dict[str, Any]:
+        """Values that were changed after the file was read, by their dotted names.
+
+        They were changed by `--set`, by `replace` or by `model_copy`. For a scenario built in
+        Python they are the values that `replace` changed. Name and description are left out.
+        """
+        values = self.positions.values
+        return {
+            ".".join(map(str, path)): value
+            for path, value in leaves(data_of(self, only_set=True))
+            if path in values and is_change(values[path]) and path[0] not in _LABELS
+        }
 
     @property
     def hardware_document(self) -> Document:

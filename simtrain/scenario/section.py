@@ -78,3 +78,8 @@ class Origin:
 
 
 BUILT_IN_PYTHON = Origin()
+
+
+def is_change(place: Location) -> bool:
+    """Whether the place of a value is `--set` or Python instead of a file."""
+    return place == IN_PYTHON or place.file.startswith("--set ")

@@ -6,6 +6,7 @@ import pytest
 
 import simtrain
 from simtrain.errors import InputError
+from simtrain.figures.iteration_memory import subject_with_changes
 from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
 
@@ -91,3 +92,16 @@ def test_equal_timelines_are_equal_files(tmp_path: pathlib.Path) -> None:
         assert (outcome.exit_code, outcome.stdout) == (0, f"{file}\n")
         written.append(file.read_bytes())
     assert written[0] == written[1]
+
+
+def test_a_footer_lists_the_values_that_differ_from_the_file() -> None:
+    result = run(simtrain.load_scenario("table5_22b_full", ["batch.micro=2", "name=mine"]))
+    assert subject_with_changes(result) == "scenario mine with batch.micro=2"
+    unchanged = run(simtrain.load_scenario("table5_22b_full"))
+    assert subject_with_changes(unchanged) == "scenario table5_22b_full"
+    changes = {"recompute": "none", "precision.gradients": "bf16", "overlap.tensor_parallel": False}
+    many = run(unchanged.scenario.replace(changes))
+    assert subject_with_changes(many) == (
+        "scenario table5_22b_full with recompute.strategy=none, precision.gradients=bf16 "
+        "and 1 more change"
+    )
