@@ -88,7 +88,7 @@ def whole(plan: Plan, folder: SweepFolder) -> Progress:
             )
 
     print(f"before: {rss_mib()} MiB")
-    progress = run_sweep(plan, folder, partial(local_executor, 1), 1, report_progress=tell)
+    progress = run_sweep(plan, folder, partial(local_executor, 1), 1, on_progress=tell)
     seconds, counts = time.perf_counter() - start, progress.counts
     rows = (progress.done - progress.found) * PART_SIZE
     print(f"{rows / seconds:,.0f} rows/s; of all {counts.num_points:,}: {counts.ok:,} ok, ", end="")

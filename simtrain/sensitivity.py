@@ -83,7 +83,7 @@ def sensitivity_of(
     profile: HardwareProfile | None = None,
     factor: float = FACTOR,
     engine: Engine = "auto",
-    tell: Callable[[str], None] = lambda words: None,
+    on_progress: Callable[[str], None] = lambda description: None,
 ) -> Sensitivity:
     """Simulate a scenario with more of each resource, one at a time.
 
@@ -92,7 +92,7 @@ def sensitivity_of(
         profile: as for `simulate`.
         factor: how many times as much of a resource there is.
         engine: as for `simulate`.
-        tell: called with the resource that is tried next, in words.
+        on_progress: called with the resource that is tried next, in words.
 
     Raises:
         InputError: as `simulate`.
@@ -103,7 +103,7 @@ def sensitivity_of(
     now_s = _time_s(plans, base, engine)
 
     def time_with_more_s(name: str, resource: Resource) -> float:
-        tell(f"more of: {resource.label}")
+        on_progress(f"more of: {resource.label}")
         if name == _MEMORY:
             # Memory decides nothing but the recompute that is open.
             is_decided = not is_open(scenario)
@@ -116,7 +116,7 @@ def sensitivity_of(
     times = {name: time_with_more_s(name, resource) for name, resource in RESOURCES.items()}
     strategy, auto_s = scenario.recompute.strategy, None
     if not is_open(scenario) and strategy != "none":
-        tell("recompute: auto")
+        on_progress("recompute: auto")
         auto_s = _auto_recompute_s(scenario, (base, larger), engine)
     strategy = "auto" if is_open(scenario) else strategy
     return Sensitivity(now_s, times, strategy, auto_s, factor)

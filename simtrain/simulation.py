@@ -59,14 +59,14 @@ def simulate(
 
 def simulate_fitting(
     scenario: Scenario,
-    report_trial: Callable[[str], None] = lambda trial: None,
+    on_trial: Callable[[str], None] = lambda trial: None,
     engine: Engine = "auto",
 ) -> Result:
     """Simulate a scenario, or suggest the cheapest change if it does not fit in memory.
 
     Args:
         scenario: as for `simulate`.
-        report_trial: called with each change that is tried.
+        on_trial: called with each change that is tried.
         engine: as for `simulate`.
 
     Raises:
@@ -75,26 +75,26 @@ def simulate_fitting(
     """
     check_values(scenario)
     if not is_open(scenario):
-        check_fits(scenario, simulate_memory(scenario), report_trial)
+        check_fits(scenario, simulate_memory(scenario), on_trial)
     result = simulate(scenario, engine=engine)
-    check_fits(scenario, result.memory, report_trial)
+    check_fits(scenario, result.memory, on_trial)
     return result
 
 
 def check_fits(
     scenario: Scenario,
     memory: MemoryReport,
-    report_trial: Callable[[str], None] = lambda words: None,
+    on_trial: Callable[[str], None] = lambda trial: None,
 ) -> None:
     """Refuse a scenario that needs more memory than a GPU has.
 
-    `report_trial` is called with each change that is tried.
+    `on_trial` is called with each change that is tried.
 
     Raises:
         DoesNotFitError: with the cheapest change that makes it fit.
     """
     if not memory.fits:
-        remedy = cheapest_change(scenario, simulate, simulate_memory, report_trial)
+        remedy = cheapest_change(scenario, simulate, simulate_memory, on_trial)
         raise does_not_fit(scenario, memory, remedy)
 
 

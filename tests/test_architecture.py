@@ -39,7 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "hardware": {"errors", "units", "strict_yaml", "resources", "entry", "scenario"},
     "workload": {"errors", "mesh", "software", "scenario"},
     "durations": {"mesh", "hardware", "workload"},
-    "schedules": {"errors"},
+    "schedules": {"errors", "scenario"},
     "plan": {"errors", "mesh", "scenario", "workload", "schedules"},
     "engine": {"errors", "extras"},
     "programs": {"workload", "durations", "schedules", "plan", "engine"},

@@ -115,9 +115,11 @@ def _compared(name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool)
     result = simulated(scenario, allow_oom)
     if not sensitivity:
         return Compared(name, result)
-    with status(f"simulating {name} on faster hardware") as tell:
+    with status(f"simulating {name} on faster hardware") as show_status:
         return Compared(
-            name, result, sensitivity_of(scenario, tell=lambda one: tell(f"{name}, {one}"))
+            name,
+            result,
+            sensitivity_of(scenario, on_progress=lambda one: show_status(f"{name}, {one}")),
         )
 
 

@@ -42,5 +42,5 @@ def memory(
     page = partial(memory_page, result.memory)
     show(as_json, result.memory.to_json, page, loaded.cluster)
     if not result.memory.fits:
-        with status("looking for a change with which it fits") as tell:
-            check_fits(loaded, result.memory, tell)
+        with status("looking for a change with which it fits") as show_status:
+            check_fits(loaded, result.memory, show_status)

@@ -98,7 +98,7 @@ def plan(
     names = [base.cluster] if clusters is None else [one.strip() for one in clusters.split(",")]
     if out:
         make_folder(out, "scenarios")
-    with progress_bar() as tell, first_interrupt() as interrupted:
+    with progress_bar() as on_progress, first_interrupt() as interrupted:
         found = plan_training(
             base,
             num_tokens,
@@ -111,7 +111,7 @@ def plan(
             workers=workers or _workers(len(names) * len(numbers)),
             seconds=seconds,
             interrupted=interrupted,
-            tell=tell,
+            on_progress=on_progress,
         )
     files = write_plan(found, base, out) if out else []
 

@@ -109,7 +109,7 @@ def search(
     loaded = load_unchecked(scenario, overrides or ())
     if out:
         make_folder(out, "scenarios")
-    with progress_bar() as tell, first_interrupt() as interrupted:
+    with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = find(
             loaded,
             _counts("--gpus", gpus, "256,512"),
@@ -122,7 +122,7 @@ def search(
             workers=workers,
             seconds=seconds,
             interrupted=interrupted,
-            tell=tell,
+            on_progress=on_progress,
         )
     files = write_scenarios(result, out) if out else []
     page = partial(search_page, result)

@@ -176,14 +176,14 @@ def simulated(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> R
     """
     from simtrain.simulation import simulate, simulate_fitting
 
-    with status(f"simulating {scenario.name}") as tell:
+    with status(f"simulating {scenario.name}") as show_status:
         if allow_oom:
             return simulate(scenario, engine=engine)
-        return simulate_fitting(scenario, tell, engine)
+        return simulate_fitting(scenario, show_status, engine)
 
 
 @contextmanager
-def status(what: str) -> Iterator[Callable[[str], None]]:
+def status(text: str) -> Iterator[Callable[[str], None]]:
     """Show a status line; the yielded function changes it."""
-    with Console(stderr=True).status(Text(what)) as shown:
-        yield lambda words: shown.update(Text(words))
+    with Console(stderr=True).status(Text(text)) as line:
+        yield lambda text: line.update(Text(text))

@@ -42,10 +42,13 @@ class MemoryReplay:
 
     @classmethod
     def of(cls, plan: Plan) -> MemoryReplay:
-        """Replay a plan."""
+        """Replay the schedule of a plan and add up the tensors that its passes save and free."""
         order, most = plan.order, 0
         passes = {key: pass_memory(one) for key, one in plan.passes.items()}
-        change, beyond = np.zeros((2, max(order.chunks) + 1, 2, len(KINDS)), object)
+        # Both arrays have the axes [chunk, saves_all, kind] and a value for each kind of pass:
+        # `change` is the growth of the saved tensors, `beyond` the memory above them at the peak.
+        shape = max(order.chunks) + 1, 2, len(KINDS)
+        change, beyond = np.zeros(shape, object), np.zeros(shape, object)
         for (chunk, kind, saves_all), memory in passes.items():
             place, output = (chunk, int(saves_all), KINDS.index(kind)), _output_bytes(plan, chunk)
             # I leaves the tensors that W reads. W and B leave nothing.

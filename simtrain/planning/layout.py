@@ -11,7 +11,7 @@ from simtrain.errors import DoesNotFitError, InputError, Problem
 from simtrain.evaluation import Evaluator
 from simtrain.scenario import Scenario
 from simtrain.search import search
-from simtrain.search.explorer import Candidate, Tell
+from simtrain.search.explorer import Candidate, ProgressCallback
 from simtrain.search.problems import SearchStoppedError
 
 
@@ -58,12 +58,12 @@ def best_layout(
     num_gpus: int,
     seconds: float | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-    tell: Tell = lambda what, done, total, best: None,
+    on_progress: ProgressCallback = lambda what, done, total, best: None,
 ) -> Layout:
     """Search the fastest layout, which for one number of GPUs is also the cheapest.
 
     Args:
-        seconds, interrupted, tell: as in `search`.
+        seconds, interrupted, on_progress: as in `search`.
     """
     try:
         result = search(
@@ -72,7 +72,7 @@ def best_layout(
             top=1,
             seconds=seconds,
             interrupted=interrupted,
-            tell=tell,
+            on_progress=on_progress,
             only_best=True,
             evaluator=_evaluator(),
         )

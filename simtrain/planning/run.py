@@ -18,7 +18,7 @@ from simtrain.planning.processes import layouts_in_processes
 from simtrain.planning.result import Miss, PlanObjective, PlanRow, TrainingPlan
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario, check_values
-from simtrain.search.explorer import Tell
+from simtrain.search.explorer import ProgressCallback
 from simtrain.units import Price, format_seconds
 
 Combination = tuple[str, int]
@@ -40,7 +40,7 @@ def plan_training(
     workers: int = 1,
     seconds: float | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-    tell: Tell = lambda what, done, total, best: None,
+    on_progress: ProgressCallback = lambda what, done, total, best: None,
 ) -> TrainingPlan:
     """Find the best layout for each cluster and number of GPUs, and the cost of training with it.
 
@@ -62,8 +62,8 @@ def plan_training(
         seconds: time budget, shared by the combinations; `search` says how exact a row then is.
         interrupted: polled; True ends the plan with the rows found so far. Workers finish the
             searches that they have begun, unless Ctrl-C reaches them too.
-        tell: called with the current search, the numbers of finished and of all combinations, and
-            the best row so far.
+        on_progress: called with the current search, the numbers of finished and of all
+            combinations, and the best row so far.
 
     Raises:
         InputError: a wrong value, an unknown cluster, prices in several currencies, or no
@@ -97,7 +97,7 @@ def plan_training(
         )
 
     combinations = [(name, number) for name in names for number in dict.fromkeys(gpus)]
-    searches = _Searches(bases, combinations, row_of, objective, seconds, interrupted, tell)
+    searches = _Searches(bases, combinations, row_of, objective, seconds, interrupted, on_progress)
     if workers == 1:
         searches.run_here()
     else:
@@ -156,7 +156,7 @@ class _Searches:
     objective: PlanObjective
     seconds: float | None
     interrupted: Callable[[], bool]
-    tell: Tell
+    on_progress: ProgressCallback
     layouts: dict[Combination, Layout] = field(default_factory=dict)
     start_s: float = field(default_factory=time.monotonic)
     best: PlanRow | None = None
@@ -171,11 +171,15 @@ class _Searches:
             cluster, num_gpus = combination
             words = f"{cluster}, {num_gpus} GPUs"
 
-            def tell(phase: str, done: int, total: int, best: str, words: str = words) -> None:
+            def on_progress(
+                phase: str, done: int, total: int, best: str, words: str = words
+            ) -> None:
                 self.say(f"{words}: {phase}")
 
             base = self.bases[cluster]
-            self.take(combination, best_layout(base, num_gpus, share_s, self.interrupted, tell))
+            self.take(
+                combination, best_layout(base, num_gpus, share_s, self.interrupted, on_progress)
+            )
 
     def run_in(self, workers: int) -> None:
         """Search several combinations at a time, each in its own process."""
@@ -223,4 +227,4 @@ class _Searches:
 
     def say(self, words: str) -> None:
         """Report the progress of the searches."""
-        self.tell(words, len(self.layouts), len(self.combinations), self.best_in_short)
+        self.on_progress(words, len(self.layouts), len(self.combinations), self.best_in_short)

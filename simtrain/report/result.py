@@ -166,7 +166,11 @@ class Result:
 
     @property
     def num_simulated_ranks(self) -> int:
-        """Number of simulated ranks: one per stage. Its other ranks are identical."""
+        """Number of ranks whose work is simulated: one per pipeline stage.
+
+        The other ranks of a stage (its tensor-, context-, expert- and data-parallel peers) do the
+        same work at the same time.
+        """
         return self.num_stages
 
     @property

@@ -8,6 +8,7 @@ Sources: Megatron-LM's arguments.py and optimizer_config.py; Transformer Engine'
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from simtrain.scenario.nearest import near_multiples
 from simtrain.scenario.schema import Scenario
@@ -175,61 +176,80 @@ def _torchao_for_dense_layers(scenario: Scenario) -> Violation | None:
 @_rule(
     "E390", "the sizes of fp8 products must be multiples of 16, or of the recipe's scaling block"
 )
-def _sizes_in_fp8(scenario: Scenario) -> Violation | None:
+def _fp8_gemm_sizes(scenario: Scenario) -> Violation | None:
+    """Return the first size of an fp8 matrix product that the recipe's divisor does not divide."""
     precision = scenario.precision
     if precision.compute != "fp8":
         return None
     recipe = precision.fp8_recipe
-    for field, own, size, parts, divisors in _sizes(scenario):
-        divisor = divisors[recipe]
-        if size % parts or size // parts % divisor == 0:
+    for size in _gemm_sizes(scenario):
+        divisor, local = size.divisors[recipe], size.total // size.shards
+        # Other rules refuse a size that its shards do not divide.
+        if size.total % size.shards or local % divisor == 0:
             continue
-        recipes = [name for name, other in divisors.items() if size // parts % other == 0]
+        recipes = [name for name, other in size.divisors.items() if local % other == 0]
         return Violation(
-            f"{field} is {own}, which gives each rank {size // parts} rows or columns of an fp8 "
-            f"product, not a multiple of {divisor} as the recipe {recipe} needs",
+            f"{size.field} is {size.value}, which gives each rank {local} rows or columns of an "
+            f"fp8 product, not a multiple of {divisor} as the recipe {recipe} needs",
             {
-                field: near_multiples(own, parts * divisor),
+                size.field: near_multiples(size.value, size.shards * divisor),
                 "precision.fp8_recipe": recipes,
                 "precision.compute": ["bf16"],
             },
-            (field,),
+            (size.field,),
         )
     return None
 
 
-_Size = tuple[str, int, int, int, dict[str, int]]
-"""A field, its value, the resulting size of a product, its number of shards, and its divisors."""
+class _GemmSize(NamedTuple):
+    """The number of rows or columns of an fp8 matrix product.
+
+    Args:
+        field: the field of the scenario that sets it.
+        value: that field's value.
+        total: rows or columns over all ranks.
+        shards: number of ranks that divide them.
+        divisors: the divisor that each fp8 recipe requires of a rank's rows or columns.
+    """
+
+    field: str
+    value: int
+    total: int
+    shards: int
+    divisors: dict[str, int]
 
 
-def _sizes(scenario: Scenario) -> Iterator[_Size]:
-    """Yield the columns and rows of the fp8 products."""
+def _gemm_sizes(scenario: Scenario) -> Iterator[_GemmSize]:
+    """Yield the rows and columns of all fp8 matrix products."""
     model, split = scenario.model, scenario.parallelism
     experts, tensor = model.experts, split.tensor
-    yield "model.hidden_size", model.hidden_size, model.hidden_size, 1, _DIVISORS
+    hidden = model.hidden_size
+    yield _GemmSize("model.hidden_size", hidden, hidden, 1, _DIVISORS)
     if model.has_dense_layers:
         size = model.ffn_hidden_size
-        yield "model.ffn_hidden_size", size, size, tensor, _DIVISORS
+        yield _GemmSize("model.ffn_hidden_size", size, size, tensor, _DIVISORS)
     if experts:
         ranks = split.expert_tensor or tensor
         size, shared = experts.ffn_hidden_size, experts.shared_ffn_hidden_size
-        yield "model.experts.ffn_hidden_size", size, size, ranks, _NOT_GATHERED
-        yield "model.experts.shared_ffn_hidden_size", shared, shared, tensor, _NOT_GATHERED
+        field = "model.experts.ffn_hidden_size"
+        yield _GemmSize(field, size, size, ranks, _NOT_GATHERED)
+        field = "model.experts.shared_ffn_hidden_size"
+        yield _GemmSize(field, shared, shared, tensor, _NOT_GATHERED)
     yield from _latent_sizes(scenario) if model.latent_attention else _head_sizes(scenario)
     tokens = model.seq_length * scenario.batch.micro
     ranks = split.context * (tensor if split.sequence_parallel else 1)
-    yield "model.seq_length", model.seq_length, tokens, ranks, _DIVISORS
+    yield _GemmSize("model.seq_length", model.seq_length, tokens, ranks, _DIVISORS)
 
 
-def _head_sizes(scenario: Scenario) -> Iterator[_Size]:
+def _head_sizes(scenario: Scenario) -> Iterator[_GemmSize]:
     """Yield the columns of queries, and of keys and values, over all ranks."""
     model, parts = scenario.model, scenario.parallelism.tensor
     own, field = model.kv_channels, "model.kv_channels"
-    yield field, own, model.num_attention_heads * own, parts, _DIVISORS
-    yield field, own, 2 * model.num_query_groups * own, parts, _DIVISORS
+    yield _GemmSize(field, own, model.num_attention_heads * own, parts, _DIVISORS)
+    yield _GemmSize(field, own, 2 * model.num_query_groups * own, parts, _DIVISORS)
 
 
-def _latent_sizes(scenario: Scenario) -> Iterator[_Size]:
+def _latent_sizes(scenario: Scenario) -> Iterator[_GemmSize]:
     """Yield the sizes of latents (gathered by sequence parallelism), and columns of all heads."""
     sizes, split = scenario.model.latent_attention, scenario.parallelism
     heads, parts, name = scenario.model.num_attention_heads, split.tensor, "model.latent_attention"
@@ -238,13 +258,13 @@ def _latent_sizes(scenario: Scenario) -> Iterator[_Size]:
     divisors = _DIVISORS if split.sequence_parallel else _NOT_GATHERED
     for field in ("q_lora_rank", "kv_lora_rank"):
         own = getattr(sizes, field) or 0
-        yield f"{name}.{field}", own, own, 1, divisors
+        yield _GemmSize(f"{name}.{field}", own, own, 1, divisors)
     rotated, plain, value = sizes.qk_pos_emb_head_dim, sizes.qk_head_dim, sizes.v_head_dim
     down = sizes.kv_lora_rank + rotated
-    yield f"{name}.qk_pos_emb_head_dim", rotated, down, 1, _NOT_GATHERED
-    yield f"{name}.v_head_dim", value, heads * value, parts, _NOT_GATHERED
+    yield _GemmSize(f"{name}.qk_pos_emb_head_dim", rotated, down, 1, _NOT_GATHERED)
+    yield _GemmSize(f"{name}.v_head_dim", value, heads * value, parts, _NOT_GATHERED)
     for columns in (sizes.query_size, plain + value):
-        yield f"{name}.qk_head_dim", plain, heads * columns, parts, _NOT_GATHERED
+        yield _GemmSize(f"{name}.qk_head_dim", plain, heads * columns, parts, _NOT_GATHERED)
 
 
 def products_rule(supported: Collection[str]) -> Rule:

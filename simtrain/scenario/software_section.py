@@ -93,9 +93,10 @@ class Software(Section):
     @property
     def facts(self) -> Facts:
         """Properties of the stack, with the overrides of this scenario."""
-        return _facts(self)
+        return _facts_with_overrides(self)
 
 
 @functools.lru_cache(maxsize=1024)
-def _facts(software: Software) -> Facts:
+def _facts_with_overrides(software: Software) -> Facts:
+    """Return `Software.facts`; cached, because rules and plans read them many times."""
     return facts_of(software.stack, software.overridden)

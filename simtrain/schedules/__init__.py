@@ -1,5 +1,6 @@
 """Pipeline schedules: the order of each rank's actions, and the messages between ranks."""
 
+from simtrain.scenario import ScheduleName
 from simtrain.schedules.actions import KINDS, Action, Kind
 from simtrain.schedules.exchanges import (
     Exchange,
@@ -18,7 +19,7 @@ from simtrain.schedules.orders import (
     num_warmup_forwards,
     one_f_one_b,
 )
-from simtrain.schedules.schedule import Schedule, ScheduleName
+from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.slots import time_slots
 from simtrain.schedules.window import most_outstanding, save_all_actions
 

@@ -11,8 +11,9 @@ from typing import assert_never
 import numpy as np
 
 from simtrain.errors import InputError, Problem
+from simtrain.scenario import ScheduleName
 from simtrain.schedules.actions import KINDS
-from simtrain.schedules.schedule import Ints, Schedule, ScheduleName
+from simtrain.schedules.schedule import Ints, Schedule
 
 
 def gpipe(p: int, n: int) -> Schedule:

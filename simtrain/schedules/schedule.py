@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.errors import InputError, Location, Problem
+from simtrain.scenario import ScheduleName
 from simtrain.schedules.actions import KINDS, Action
 
 Ints = NDArray[np.signedinteger[Any]]
-
-ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simtrain.search.explorer import Explorer, SearchOutcome, Stop, Stopped, Tell
+from simtrain.search.explorer import Explorer, ProgressCallback, SearchOutcome, Stop, Stopped
 from simtrain.search.objective import Key
 from simtrain.search.space import Point
 from simtrain.search.words import in_short
@@ -42,7 +42,7 @@ def search_all(
     workers: Workers,
     points: Sequence[Point],
     top: int,
-    tell: Tell,
+    on_progress: ProgressCallback,
     stop: Stop,
     *,
     counts: bool = True,
@@ -52,7 +52,7 @@ def search_all(
     A first point that is likely to fit is evaluated in any case. Without `counts`, points that
     cannot be among the best are not evaluated.
     """
-    search = _Search(explorer, workers, points, top, tell, stop)
+    search = _Search(explorer, workers, points, top, on_progress, stop)
     search.bound()
     search.begin()
     stopped: Stopped | None = None
@@ -82,7 +82,7 @@ class _Search:
     workers: Workers
     points: Sequence[Point]
     top: int
-    tell: Tell
+    on_progress: ProgressCallback
     stop: Stop
     ordered: list[Place] = field(default_factory=list)
     next: int = 0
@@ -99,7 +99,7 @@ class _Search:
         """Order the points that may fit by their bounds."""
         for number, point in enumerate(self.points):
             if number % _TELL_EVERY == 0:
-                self.tell("bounding", number, len(self.points), "")
+                self.on_progress("bounding", number, len(self.points), "")
             if (key := self.explorer.least_key(point)) is not None:
                 self.ordered.append((key, number))
         self.ordered.sort()
@@ -215,7 +215,7 @@ class _Search:
         if why := self.stop():
             raise StopRequestedError(why)
         if done % _TELL_EVERY == 0 or self.is_news:
-            self.tell(phase, done, len(self.ordered), self.best_in_short)
+            self.on_progress(phase, done, len(self.ordered), self.best_in_short)
             self.is_news = False
 
 

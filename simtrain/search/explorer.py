@@ -14,7 +14,7 @@ from simtrain.search.objective import Key, Objective
 from simtrain.search.space import Point, Space
 from simtrain.studies.choose import is_open
 
-Tell = Callable[[str, int, int, str], None]
+ProgressCallback = Callable[[str, int, int, str], None]
 """Reports progress: the phase of a search, steps done, total steps, and the best so far."""
 
 Stopped = Literal["budget", "interrupt"]

@@ -10,7 +10,7 @@ from simtrain.evaluation import Evaluator
 from simtrain.scenario import Scenario, check_scenario, check_values
 from simtrain.search import problems
 from simtrain.search.exhaustive import search_all
-from simtrain.search.explorer import Explorer, Stopped, Tell
+from simtrain.search.explorer import Explorer, ProgressCallback, Stopped
 from simtrain.search.legality import legal_points, rules_of_base, rules_on
 from simtrain.search.objective import Objective
 from simtrain.search.result import SearchResult
@@ -32,7 +32,7 @@ def search(
     workers: int = 1,
     seconds: float | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-    tell: Tell = lambda what, done, total, best: None,
+    on_progress: ProgressCallback = lambda what, done, total, best: None,
     only_best: bool = False,
     evaluator: Evaluator | None = None,
 ) -> SearchResult:
@@ -61,7 +61,7 @@ def search(
             it. Evaluations in progress are finished, and bounds of all legal configurations are
             always computed.
         interrupted: called repeatedly; True ends the search like a spent budget.
-        tell: receives the phase, the steps done, the total steps, and the best so far.
+        on_progress: receives the phase, the steps done, the total steps, and the best so far.
         only_best: skip results that only describe the space: the runner-up, and the number of
             other points that fit.
         evaluator: an evaluator with cached kernel times of the cluster makes the search faster.
@@ -103,11 +103,11 @@ def search(
     if max_trials is None or len(legal.points) <= max_trials:
         with _workers(explorer, workers) as crew:
             outcome = search_all(
-                explorer, crew, legal.points, at_least, tell, stop, counts=not only_best
+                explorer, crew, legal.points, at_least, on_progress, stop, counts=not only_best
             )
     else:
         problems.check_alone(workers)
-        outcome = search_samples(explorer, legal.points, max_trials, at_least, tell, stop)
+        outcome = search_samples(explorer, legal.points, max_trials, at_least, on_progress, stop)
     if not outcome.best:
         raise problems.none_fits(explorer, outcome, profile, len(legal.points))
     ranked = outcome.best[:top]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simtrain.extras import require
-from simtrain.search.explorer import Explorer, SearchOutcome, Stop, Tell
+from simtrain.search.explorer import Explorer, ProgressCallback, SearchOutcome, Stop
 from simtrain.search.space import Point
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ Tree = dict[Any, Any]
 
 
 def search_samples(
-    explorer: Explorer, points: Sequence[Point], num_trials: int, top: int, tell: Tell, stop: Stop
+    explorer: Explorer,
+    points: Sequence[Point],
+    num_trials: int,
+    top: int,
+    on_progress: ProgressCallback,
+    stop: Stop,
 ) -> SearchOutcome:
     """Evaluate `num_trials` of the points, fewer than all, and find the `top` best of them.
 
@@ -49,7 +54,7 @@ def search_samples(
     shuffled = random.Random(_SEED).sample(points, len(points))
     stopped = None
     for number in range(num_trials):
-        tell("trials", number, num_trials, "")
+        on_progress("trials", number, num_trials, "")
         if number and (stopped := stop()):
             break
         trial, point = _ask(study, tree, explorer.space.axes)

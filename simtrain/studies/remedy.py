@@ -61,7 +61,7 @@ def cheapest_change(
     scenario: Scenario,
     simulate: Callable[[Scenario], R],
     memory_of: Callable[[Scenario], MemoryReport],
-    tell: Callable[[str], None],
+    on_trial: Callable[[str], None],
 ) -> Remedy[R] | None:
     """Find the cheapest change that makes the scenario fit; None if none of the tried changes does.
 
@@ -69,11 +69,11 @@ def cheapest_change(
         scenario: a scenario that does not fit.
         simulate: runs a scenario; raises InputError if it is illegal.
         memory_of: memory of a scenario; raises InputError if it is illegal.
-        tell: receives a description of the next attempt.
+        on_trial: receives a description of the next attempt.
     """
 
     def outcome(changes: tuple[Change, ...]) -> Remedy[R] | None:
-        tell(f"it does not fit; trying {_options(changes)}")
+        on_trial(f"it does not fit; trying {_options(changes)}")
         return _outcome(scenario, changes, simulate, memory_of)
 
     for sets in (_without_more_gpus(scenario), *_with_more_gpus(scenario)):

@@ -72,7 +72,7 @@ class Progress:
         )
 
 
-ReportProgress = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
 def run_sweep(
@@ -81,7 +81,7 @@ def run_sweep(
     make_executor: Callable[[], Executor],
     num_in_flight: int,
     shard: Shard = Shard(),
-    report_progress: ReportProgress = lambda progress: None,
+    on_progress: ProgressCallback = lambda progress: None,
 ) -> Progress:
     """Compute the missing parts of a sweep.
 
@@ -91,7 +91,7 @@ def run_sweep(
         make_executor: creates an executor; called again when an executor breaks.
         num_in_flight: parts submitted at a time.
         shard: the share of the parts that this run computes.
-        report_progress: called after each part.
+        on_progress: called after each part.
 
     Raises:
         InputError: the folder cannot be written to, a constraint cannot be evaluated, or workers
@@ -99,8 +99,8 @@ def run_sweep(
     """
     with folder.locked(f"{shard.number}-of-{shard.count}"):
         folder.remove_leftovers(shard.parts(plan))
-        progress, missing = _scan(plan, folder, shard, report_progress)
-        work = _Dispatcher(plan, folder, report_progress, progress, deque(missing))
+        progress, missing = _scan(plan, folder, shard, on_progress)
+        work = _Dispatcher(plan, folder, on_progress, progress, deque(missing))
         while work.missing:
             executor = make_executor()
             try:
@@ -111,7 +111,7 @@ def run_sweep(
 
 
 def _scan(
-    plan: Plan, folder: SweepFolder, shard: Shard, report_progress: ReportProgress
+    plan: Plan, folder: SweepFolder, shard: Shard, on_progress: ProgressCallback
 ) -> tuple[Progress, Sequence[int]]:
     """Return the progress so far, and the numbers of missing or damaged parts."""
     progress = Progress(len(shard.parts(plan)), shard.num_points(plan))
@@ -126,7 +126,7 @@ def _scan(
             missing.append(number)
         else:
             progress = progress.and_part(counts, was_there=True)
-        report_progress(progress)
+        on_progress(progress)
     return progress, missing
 
 
@@ -136,7 +136,7 @@ class _Dispatcher:
 
     plan: Plan
     folder: SweepFolder
-    report_progress: ReportProgress
+    on_progress: ProgressCallback
     progress: Progress
     missing: deque[int]
     deaths: Counter[int] = field(default_factory=Counter)
@@ -177,7 +177,7 @@ class _Dispatcher:
             part = future.result()
             self.folder.write(part)
             self.progress = self.progress.and_part(part.counts)
-            self.report_progress(self.progress)
+            self.on_progress(self.progress)
         return sorted(lost)
 
     def put_back(self, lost: Sequence[int]) -> None:

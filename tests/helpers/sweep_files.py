@@ -55,11 +55,11 @@ def run(
     make_executor: Callable[[], Executor] = SerialExecutor,
     in_flight: int = 1,
     shard: Shard = Shard(),  # noqa: B008
-    report_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     folder = SweepFolder(out)
     plan = folder.open(plan)
-    return run_sweep(plan, folder, make_executor, in_flight, shard, report_progress)
+    return run_sweep(plan, folder, make_executor, in_flight, shard, on_progress)
 
 
 def files_of(out: pathlib.Path) -> dict[str, bytes]:

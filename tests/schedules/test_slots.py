@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from simtrain.scenario import ScheduleName
 from simtrain.schedules import Messages, Schedule, build, time_slots
-from simtrain.schedules.schedule import ScheduleName
 
 CASES: list[tuple[ScheduleName, int, int, int]] = [
     ("gpipe", 4, 1, 6),

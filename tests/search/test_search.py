@@ -102,7 +102,7 @@ def large(
 
 
 def silent(phase: str, done: int, total: int, best: str) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 def test_in_a_large_space_too() -> None:

@@ -25,7 +25,7 @@ def test_queries_answer_while_the_sweep_runs(plan: Plan, tmp_path: pathlib.Path)
             seen.append((rows, [{"n": progress.counts.num_rows}]))
 
     seen: list[tuple[Any, Any]] = []
-    run(plan, tmp_path / "out", report_progress=look)
+    run(plan, tmp_path / "out", on_progress=look)
     assert len(seen) == NUM_PARTS and all(found == said for found, said in seen)
 
 

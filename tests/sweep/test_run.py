@@ -115,7 +115,7 @@ def test_two_processes_write_the_same_bytes_though_one_is_killed(
             os.kill(killed[0].pid, signal.SIGKILL)
 
     killed: list[Any] = []
-    progress = run(plan, tmp_path / "out", partial(local_executor, 2), 2, report_progress=kill_one)
+    progress = run(plan, tmp_path / "out", partial(local_executor, 2), 2, on_progress=kill_one)
     assert killed and progress.done == NUM_PARTS
     assert files_of(tmp_path / "out") == files_of(whole)
 
