@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
-from simtrain.memory.working import pass_memory
 from simtrain.paper.entries import Progress, Reproduction
 from simtrain.paper.formulas import Formulas
+from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of
 from simtrain.paper.layer_work import saved_bytes
-from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_plan, paper_scenario
+from simtrain.paper.models import BASELINE, MODELS, PRESENT, paper_scenario
 from simtrain.paper.published import published, reproduction
-from simtrain.workload.passes import Pass
 
 TECHNIQUES = ("sequence", "selective", PRESENT, "full")
 
@@ -44,19 +42,6 @@ def fig7(progress: Progress | None = None) -> Reproduction:
 
 def _crossover() -> int:
     """Shortest sequence for which GPT-3's attention core saves more than the rest of the layer."""
-    everything, selective = (
-        paper_plan(paper_scenario("175B", strategy, "parallelism.tensor=1")).layers_pass(1, "F")
-        for strategy in (BASELINE, "selective")
-    )
-    length = kept = rest = 0
-    while kept <= 2 * rest:
-        length += 1
-        kept, rest = (_kept_bytes(one, length) for one in (everything, selective))
-    return length
-
-
-def _kept_bytes(one: Pass, seq_length: int) -> int:
-    """Bytes that a pass saves for sequences of another length."""
-    microbatch = replace(one.options.microbatch, seq_length=seq_length)
-    options = replace(one.options, microbatch=microbatch)
-    return pass_memory(replace(one, options=options)).remaining_bytes
+    terms = layer_terms(sequence_parallel=False, recompute="none")
+    sizes = sizes_of(paper_scenario("175B", BASELINE, "parallelism.tensor=1"))
+    return math.floor(crossing_length(terms, sizes)) + 1
