@@ -23,7 +23,7 @@ from calibrate.records.file import Point
 from calibrate.records.schema import KernelRecord, LaunchRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.layer import DROPOUT, bias_dropout_residual, causal_softmax, dropout
-from calibrate.torch_model.llama import rms_norm, rotated, swiglu
+from calibrate.torch_model.llama_kernels import rms_norm, rotated, swiglu
 
 _WIDTH = 1024
 """Width of norms and biases, below every measured number of elements."""

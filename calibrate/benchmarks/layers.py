@@ -128,7 +128,8 @@ def _passes(data: dict[str, Any], device: str) -> tuple[Run, Run]:
     group = TensorGroup(shape.tensor, shape.sequence_parallel)
     torch.manual_seed(1)  # the ranks' dropout masks must agree
     recompute = Recompute(data["recompute"])
-    layers = [TransformerLayer(shape, recompute, group, device=device) for _ in range(_NUM_LAYERS)]
+    with torch.device(device):
+        layers = [TransformerLayer(shape, recompute, group).bfloat16() for _ in range(_NUM_LAYERS)]
     optimizers = [MixedPrecisionAdam(layer.parameters(), 1e-4) for layer in layers]
     tokens = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
     hidden, gradient = (torch.randn(tokens, dtype=torch.bfloat16, device=device) for _ in range(2))

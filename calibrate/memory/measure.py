@@ -14,7 +14,7 @@ from calibrate.memory.allocator import CudaAllocator, LiveTensors, Memory
 from calibrate.memory.cases import Case, HeldBytes, case
 from calibrate.memory.comparison import MemoryComparison, Row
 from calibrate.torch_model.adam import MixedPrecisionAdam
-from calibrate.torch_model.gpt import GPT, LayerStack
+from calibrate.torch_model.gpt import LayerStack, Stage
 from calibrate.torch_model.shape import LayerShape
 
 
@@ -80,11 +80,11 @@ def _training(what: Case, device: str, memory: Memory) -> Callable[[], int]:
 
 def _model(what: Case, device: str) -> nn.Module:
     shape, model = LayerShape.of(what.scenario), what.scenario.model
-    if what.whole:
-        recompute, tied = what.scenario.recompute, model.tied_embeddings
-        return GPT(shape, model.num_layers, recompute, tied=tied, device=device)
-    layers = LayerStack(shape, model.num_layers, what.scenario.recompute, device=device)
-    return nn.Sequential(layers, _NextStage())
+    sizes = shape, model.num_layers, what.scenario.recompute
+    with torch.device(device):
+        if what.whole:
+            return Stage(*sizes, tied=model.tied_embeddings).bfloat16()
+        return nn.Sequential(LayerStack(*sizes), _NextStage()).bfloat16()
 
 
 def _inputs(what: Case, device: str) -> tuple[Tensor, ...]:

@@ -1,10 +1,10 @@
-"""Experts in torch in the place of a layer's MLP, each rank of the group with its share of them.
+"""Experts in torch instead of a layer's MLP; each rank of the group holds its share of them.
 
 Router, top-k, permutation, all-to-all to the ranks of the experts, their gated MLPs, and back, in
-the order of Megatron-LM's `MoELayer` with `MoEAlltoAllTokenDispatcher` and `TEGroupedMLP`; there is
-no auxiliary loss. Tokens are spread evenly over the experts whatever the router says (Megatron-LM's
---moe-router-force-load-balancing), which is the load of simtrain's `imbalance` of 1. Rows are
-tokens: n of a rank, or n · k with a copy for each chosen expert.
+the order of Megatron-LM's `MoELayer` with `MoEAlltoAllTokenDispatcher` and `TEGroupedMLP`, without
+auxiliary loss. Every expert gets as many tokens as the others, independent of the router
+(Megatron-LM's --moe-router-force-load-balancing): simtrain's `imbalance` of 1. Rows are tokens: n
+per rank, or n · k with a copy for each chosen expert.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from calibrate.torch_model.kernels import Tensors, differentiable
-from calibrate.torch_model.llama import RmsNorm
+from calibrate.torch_model.llama_kernels import RmsNorm, swiglu_backward, swiglu_forward
 from calibrate.torch_model.parallel import TensorGroup, column_parallel, weight, weight_gradient
 from calibrate.torch_model.shape import LayerShape
 
 _FAVOUR = 1e4
-"""Added to the logits of the experts that a token is to have; larger than any logit."""
+"""Added to the logits of the experts that a token is sent to; larger than any logit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Rows that this rank sends to and gets from each rank, and their chunks: [rank][expert]."""
+    """Rows that this rank sends to and receives from each rank; `received` is [rank][expert]."""
 
     group: TensorGroup
     sent: list[int]
@@ -49,7 +48,7 @@ class Splits:
 class ExpertsMLP(nn.Module):
     """RMS norm, the experts of each token, and residual.
 
-    A rank has its own tokens: all if the group has one rank, else those of sequence parallelism.
+    A rank holds all tokens if the group has one rank, else its tokens under sequence parallelism.
     """
 
     def __init__(self, shape: LayerShape, group: TensorGroup) -> None:
@@ -70,22 +69,22 @@ class ExpertsMLP(nn.Module):
         # A stable sort keeps the tokens of an expert in order, as Megatron-LM's permute does.
         order = experts.flatten().argsort(stable=True)
         rows = permuted(normed.flatten(0, 1), order, self.top_k)
-        chances = weights.flatten().gather(0, order)
+        probabilities = weights.flatten().gather(0, order)
         del normed, logits, weights
         splits = self._splits(experts)
-        rows, chances = (exchanged(each, splits) for each in (rows, chances))
-        rows, chances = (sorted_by_expert(each, splits) for each in (rows, chances))
+        rows, probabilities = (exchanged(each, splits) for each in (rows, probabilities))
+        rows, probabilities = (sorted_by_expert(each, splits) for each in (rows, probabilities))
         wide = grouped_linear(rows, self.experts_up_weight, splits.by_expert)
         del rows
-        activated = weighted_swiglu(wide, chances)
-        del wide, chances
+        activated = weighted_swiglu(wide, probabilities)
+        del wide, probabilities
         output = grouped_linear(activated, self.experts_down_weight, splits.by_expert)
         del activated
         output = exchanged(sorted_by_rank(output, splits), splits, back=True)
         return hidden + combined(output, order, self.top_k).view_as(hidden)
 
     def _route(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities and experts [n, k] of each token, all experts with as many tokens."""
+        """Probabilities and experts [n, k] of each token; each expert gets as many tokens."""
         num_tokens = logits.shape[0]
         tokens = torch.arange(num_tokens, device=logits.device) + self.group.rank * num_tokens
         choices = torch.arange(self.top_k, device=logits.device)
@@ -96,8 +95,8 @@ class ExpertsMLP(nn.Module):
         return torch.softmax(logits.float().gather(1, experts), -1).to(logits.dtype), experts
 
     def _splits(self, experts: Tensor) -> Splits:
-        """The ranks tell each other how many tokens each expert gets, and the host waits for it."""
-        if experts.is_meta:  # which has no numbers; all experts have as many tokens
+        """Exchange the number of tokens of each expert among the ranks; the host waits for it."""
+        if experts.is_meta:  # no numbers to count
             return Splits(self.group, [experts.numel()], [[experts.numel() // self.num] * self.num])
         counts = torch.bincount(experts.flatten(), minlength=self.num)
         if self.group.size == 1:
@@ -111,17 +110,17 @@ class ExpertsMLP(nn.Module):
 
 
 def permuted(tokens: Tensor, order: Tensor, top_k: int) -> Tensor:
-    """[n, h] to [n · k, h], a copy of each token for each of its experts."""
+    """Copy each token for each of its experts: [n, h] to [n · k, h]."""
     return differentiable(_copies, _sums, tokens, order, constants=(top_k,), keeps_first=False)
 
 
 def combined(rows: Tensor, order: Tensor, top_k: int) -> Tensor:
-    """[n · k, h] to [n, h], the sum over the experts of each token."""
+    """Sum over the experts of each token: [n · k, h] to [n, h]."""
     return differentiable(_sums, _copies, rows, order, constants=(top_k,), keeps_first=False)
 
 
 def exchanged(rows: Tensor, splits: Splits, *, back: bool = False) -> Tensor:
-    """Each rank's rows for each rank, there or `back`."""
+    """Send each rank's rows to the ranks of their experts, or `back`."""
     if splits.group.size == 1:
         return rows
     received: Tensor = _AllToAll.apply(rows, splits, back)
@@ -129,24 +128,24 @@ def exchanged(rows: Tensor, splits: Splits, *, back: bool = False) -> Tensor:
 
 
 def sorted_by_expert(rows: Tensor, splits: Splits) -> Tensor:
-    """Chunks [rank][expert] to chunks [expert][rank]."""
+    """Reorder chunks [rank][expert] to [expert][rank]."""
     return _reordered(rows, splits.received)
 
 
 def sorted_by_rank(rows: Tensor, splits: Splits) -> Tensor:
-    """Chunks [expert][rank] to chunks [rank][expert]."""
+    """Reorder chunks [expert][rank] to [rank][expert]."""
     return _reordered(rows, [list(chunks) for chunks in zip(*splits.received, strict=True)])
 
 
 def grouped_linear(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
-    """The rows of each expert, `sizes` of them, times its weight [m, h]."""
+    """Multiply the rows of each expert, `sizes` of them, by its weight [m, h]."""
     output: Tensor = _GroupedLinear.apply(rows, weights, sizes)
     return output
 
 
-def weighted_swiglu(rows: Tensor, chances: Tensor) -> Tensor:
-    """SwiGLU of each row times its probability; keeps both."""
-    return differentiable(_weighted, _weighted_gradients, rows, chances)
+def weighted_swiglu(rows: Tensor, probabilities: Tensor) -> Tensor:
+    """SwiGLU of each row times its probability; saves both."""
+    return differentiable(_weighted, _weighted_gradients, rows, probabilities)
 
 
 def _reordered(rows: Tensor, chunks: list[list[int]]) -> Tensor:
@@ -204,32 +203,28 @@ class _GroupedLinear(torch.autograd.Function):
         main = ctx.main_gradient
         of_rows = _products(gradient, weights, ctx.sizes)
         parts = zip(gradient.split(ctx.sizes), rows.split(ctx.sizes), strict=True)
-        found = [
+        products = [
             weight_gradient(left[:, None], right[:, None], None if main is None else main[expert])
             for expert, (left, right) in enumerate(parts)
         ]
-        of_weights = [each for each in found if each is not None]
+        of_weights = [product for product in products if product is not None]
         return of_rows, torch.stack(of_weights) if of_weights else None, None
 
 
 def _products(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
-    """Of each expert its rows times its weight [inputs, outputs], all into one tensor."""
+    """Multiply each expert's rows by its weight [inputs, outputs], into one tensor."""
     output = rows.new_empty(rows.shape[0], weights.shape[-1])
     for given, matrix, made in zip(rows.split(sizes), weights, output.split(sizes), strict=True):
         torch.mm(given, matrix, out=made)
     return output
 
 
-def _weighted(rows: Tensor, chances: Tensor) -> Tensors:
-    gate, value = rows.chunk(2, -1)
-    return (functional.silu(gate) * value * chances[:, None],)
+def _weighted(rows: Tensor, probabilities: Tensor) -> Tensors:
+    (activated,) = swiglu_forward(rows)
+    return (activated * probabilities[:, None],)
 
 
-def _weighted_gradients(gradient: Tensor, rows: Tensor, chances: Tensor) -> Tensors:
-    gate, value = rows.chunk(2, -1)
-    sigmoid = gate.sigmoid()
-    activated = gate * sigmoid
-    of_chances = (gradient * activated * value).sum(-1)
-    weighted = gradient * chances[:, None]
-    of_gate = weighted * value * sigmoid * (1 + gate * (1 - sigmoid))
-    return torch.cat((of_gate, weighted * activated), -1), of_chances
+def _weighted_gradients(gradient: Tensor, rows: Tensor, probabilities: Tensor) -> Tensors:
+    (activated,) = swiglu_forward(rows)
+    (of_rows,) = swiglu_backward(gradient * probabilities[:, None], rows)
+    return of_rows, (gradient * activated).sum(-1)

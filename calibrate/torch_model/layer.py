@@ -1,12 +1,13 @@
-"""The paper's transformer layer in torch, as Megatron-LM runs it (Figures 2 to 6).
+"""A transformer layer in torch, as Megatron-LM runs it: the paper's (Figures 2 to 6), or Llama's.
 
-Activations are [s, b, h], or [s/t, b, h] outside the parallel linears under sequence
-parallelism. The layer keeps the tensors that the paper counts for its backward pass, and the mean
-and reciprocal deviation of each token in layer norms. Biases and residuals are added in place, so
-that torch's separate kernels hold no more than Megatron-LM's fused ones.
+Activations are [s, b, h], or [s/t, b, h] outside the parallel linears under sequence parallelism.
+The paper's layer saves the tensors that the paper counts, and the mean and reciprocal deviation of
+each token in layer norms. Biases and residuals are added in place: torch's separate kernels then
+hold no more than Megatron-LM's fused ones. Llama's layer has no biases and no dropout; a norm saves
+its reciprocal deviation, an fp32 number per token, which simtrain does not count.
 
-All ranks of a tensor-parallel group must start from the same random seed: where they hold the
-same tokens their dropout masks must agree, and each rank draws as many numbers as the others.
+All ranks of a tensor-parallel group must start from the same random seed: the dropout masks of
+tokens that they share must agree, and each rank draws as many numbers as the others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,8 +28,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from calibrate.torch_model.context import Ring, ring_core
 from calibrate.torch_model.experts import ExpertsMLP
-from calibrate.torch_model.llama import LlamaAttention, LlamaMLP
+from calibrate.torch_model.kernels import Tensors
+from calibrate.torch_model.llama_kernels import RmsNorm, rotated, swiglu
 from calibrate.torch_model.parallel import TensorGroup, column_parallel, row_parallel, weight
 from calibrate.torch_model.shape import LayerShape
 
@@ -61,27 +65,17 @@ class TransformerLayer(nn.Module):
     """
 
     def __init__(
-        self,
-        shape: LayerShape,
-        recompute: Recompute,
-        group: TensorGroup | None = None,
-        *,
-        dtype: torch.dtype = torch.bfloat16,
-        device: torch.device | str = "cpu",
+        self, shape: LayerShape, recompute: Recompute, group: TensorGroup | None = None
     ) -> None:
         super().__init__()
         self.group = group or TensorGroup()
         _check_group(shape, self.group)
         self.recompute = recompute
-        selective = recompute is Recompute.SELECTIVE
-        with torch.device(device):
-            attention = LlamaAttention if shape.is_llama else Attention
-            self.attention = attention(shape, self.group, selective=selective)
-            self.mlp = _mlp(shape)(shape, self.group)
-        self.to(dtype=dtype)
+        self.attention = Attention(shape, self.group, selective=recompute is Recompute.SELECTIVE)
+        self.mlp = (ExpertsMLP if shape.experts else MLP)(shape, self.group)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """The layer's output; under full recompute only `hidden` is kept."""
+        """Return the layer's output; under full recompute only `hidden` is saved."""
         if self.recompute is Recompute.FULL:
             return checkpointed(self._blocks, hidden)
         return self._blocks(hidden)
@@ -92,62 +86,87 @@ class TransformerLayer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Layer norm, self-attention, projection, dropout and residual (Figure 2, left)."""
+    """Norm, self-attention, projection, dropout if any, and residual (Figure 2, left)."""
 
     def __init__(self, shape: LayerShape, group: TensorGroup, *, selective: bool) -> None:
         super().__init__()
-        inner = shape.hidden // shape.tensor
-        self.group, self.selective = group, selective
-        self.local_heads, self.head_size = shape.local_heads, shape.head_size
-        self.core = fused_core if shape.fused_attention else core
-        self.norm = nn.LayerNorm(shape.hidden)
-        self.query_key_value_weight = weight(3 * inner, shape.hidden)
-        self.query_key_value_bias = _bias(3 * inner)
-        self.projection_weight = weight(shape.hidden, inner)
-        self.projection_bias = _bias(shape.hidden)
+        self.group, self.selective, self.size = group, selective, shape.head_size
+        heads = shape.local_heads, shape.local_groups, shape.local_groups
+        self.widths = [number * self.size for number in heads]
+        self.ring = Ring(shape.context) if shape.context > 1 else None
+        self.core = _core_of(shape, self.ring)
+        self.norm = norm_of(shape)
+        self.query_key_value_weight = weight(sum(self.widths), shape.hidden)
+        self.query_key_value_bias = _bias_of(shape, sum(self.widths))
+        self.projection_weight = weight(shape.hidden, self.widths[0])
+        self.projection_bias = _bias_of(shape, shape.hidden)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[s or s/t, b, h] to the same; selective recompute keeps only Q, K and V of the core."""
+        """[s or s/t, b, h] to the same; selective recompute saves only Q, K and V of the core."""
         product = column_parallel(self.norm(hidden), self.query_key_value_weight, self.group)
-        projected = product.add_(self.query_key_value_bias)
-        heads = self._split_heads(projected)
+        heads = self._heads(product)
+        del product
         context = checkpointed(self.core, *heads) if self.selective else self.core(*heads)
-        merged = context.transpose(0, 1).reshape(*projected.shape[:2], -1)
+        del heads
+        merged = context.transpose(0, 1).reshape(context.shape[1], hidden.shape[1], -1)
         output = row_parallel(merged, self.projection_weight, self.group)
-        return bias_dropout_residual(output, self.projection_bias, hidden)
+        return _add_residual(output, self.projection_bias, hidden)
 
-    def _split_heads(self, projected: Tensor) -> tuple[Tensor, ...]:
-        """[s, b, 3h/t] to three views [b·a/t, s, h/a]."""
-        tokens, batch, _ = projected.shape
-        per_head = projected.view(tokens, batch * self.local_heads, 3, self.head_size)
-        return tuple(part.transpose(0, 1) for part in per_head.unbind(2))
+    def _heads(self, product: Tensor) -> Tensors:
+        """Split [s, b, width] into queries, keys and values, each [b · heads, s, channels].
+
+        The paper's are three views of one tensor. Llama's are new tensors: queries and keys are
+        rotated, and Transformer Engine copies values that lie apart.
+        """
+        if self.query_key_value_bias is not None:
+            biased = product.add_(self.query_key_value_bias)
+            parts = biased.view(len(biased), -1, 3, self.size).unbind(2)
+        else:
+            query, key, value = product.split(self.widths, dim=-1)
+            positions = self.ring.positions(len(query), query.device) if self.ring else None
+            turned = (rotated(part, self.size, positions) for part in (query, key))
+            whole = *turned, value.contiguous()
+            parts = tuple(part.view(len(part), -1, self.size) for part in whole)
+        return tuple(part.transpose(0, 1) for part in parts)
 
 
 class MLP(nn.Module):
-    """Layer norm, h → 4h, GeLU, 4h → h, dropout and residual (Figure 2, right)."""
+    """Norm, expansion, GeLU or SwiGLU, contraction, dropout if any, residual (Figure 2, right)."""
 
     def __init__(self, shape: LayerShape, group: TensorGroup) -> None:
         super().__init__()
         inner = shape.ffn // shape.tensor
+        wide = 2 * inner if shape.is_llama else inner
         self.group = group
-        self.norm = nn.LayerNorm(shape.hidden)
-        self.expansion_weight = weight(inner, shape.hidden)
-        self.expansion_bias = _bias(inner)
+        self.norm = norm_of(shape)
+        self.expansion_weight = weight(wide, shape.hidden)
+        self.expansion_bias = _bias_of(shape, wide)
         self.contraction_weight = weight(shape.hidden, inner)
-        self.contraction_bias = _bias(shape.hidden)
+        self.contraction_bias = _bias_of(shape, shape.hidden)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same."""
         wide = column_parallel(self.norm(hidden), self.expansion_weight, self.group)
-        activated = functional.gelu(wide.add_(self.expansion_bias), approximate="tanh")
+        if self.expansion_bias is None:
+            activated = swiglu(wide)
+        else:
+            activated = functional.gelu(wide.add_(self.expansion_bias), approximate="tanh")
+        del wide
         narrow = row_parallel(activated, self.contraction_weight, self.group)
-        return bias_dropout_residual(narrow, self.contraction_bias, hidden)
+        return _add_residual(narrow, self.contraction_bias, hidden)
 
 
-def _mlp(shape: LayerShape) -> Callable[[LayerShape, TensorGroup], nn.Module]:
-    if shape.experts is not None:
-        return ExpertsMLP
-    return LlamaMLP if shape.is_llama else MLP
+def norm_of(shape: LayerShape) -> nn.Module:
+    """Build the norm of a layer: RMS norm for Llama's, layer norm for the paper's."""
+    return RmsNorm(shape.hidden) if shape.is_llama else nn.LayerNorm(shape.hidden)
+
+
+def _core_of(shape: LayerShape, ring: Ring | None) -> Callable[..., Tensor]:
+    if ring is not None:
+        return partial(ring_core, ring=ring)
+    if shape.is_llama:
+        return partial(fused_core, drops=False)
+    return fused_core if shape.fused_attention else core
 
 
 def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -157,18 +176,50 @@ def core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.bmm(dropout(weights), value)
 
 
-def fused_core(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """The same in one kernel, which keeps a log-sum-exp per row and no scores (FlashAttention).
+def fused_core(query: Tensor, key: Tensor, value: Tensor, *, drops: bool = True) -> Tensor:
+    """Causal attention in one kernel, which saves a log-sum-exp per row and no scores.
 
-    All sequences' heads are heads of one, so that the output lies in memory as the projection reads
-    it. A CPU's kernel has no dropout: torch would run the unfused ops instead.
+    All are [b · heads, s, channels]; keys and values may have fewer heads. Heads of all sequences
+    count as heads of one, which puts the output in memory in the order that the projection reads. A
+    CPU's kernel (FlashAttention) has no dropout: torch would run the unfused ops instead.
     """
-    drops = 0.0 if query.is_cpu else DROPOUT
-    query, key, value = (part.unsqueeze(0) for part in (query, key, value))
+    if query.is_meta:
+        without_numbers: Tensor = _MetaCore.apply(query, key, value)
+        return without_numbers
     context = functional.scaled_dot_product_attention(
-        query, key, value, dropout_p=drops, is_causal=True
+        query.unsqueeze(0),
+        key.unsqueeze(0),
+        value.unsqueeze(0),
+        dropout_p=0.0 if query.is_cpu or not drops else DROPOUT,
+        is_causal=True,
+        enable_gqa=len(query) != len(key),
     )
     return context.squeeze(0)
+
+
+class _MetaCore(torch.autograd.Function):
+    """A fused kernel on the meta device, where torch has none.
+
+    It saves its operands, its output and the log-sum-exp of each row.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output = _empty_tokens_first(query)
+        log_sum_exp = query.new_empty(query.shape[:2], dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, output, log_sum_exp)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensors:
+        return tuple(_empty_tokens_first(part) for part in ctx.saved_tensors[:3])
+
+
+def _empty_tokens_first(heads: Tensor) -> Tensor:
+    """Make a [b · heads, s, channels] like `heads` that lies in memory with the tokens first."""
+    number, tokens, channels = heads.shape
+    return heads.new_empty(tokens, number, channels).transpose(0, 1)
 
 
 def causal_softmax(scores: Tensor, scale: float) -> Tensor:
@@ -177,24 +228,8 @@ def causal_softmax(scores: Tensor, scale: float) -> Tensor:
     return weights
 
 
-def dropout(values: Tensor) -> Tensor:
-    """Dropout that keeps a mask of one byte an element.
-
-    On a CPU `torch.nn.functional.dropout` would keep its input and a mask in the input's type.
-    """
-    return torch.native_dropout(values, DROPOUT, True)[0]
-
-
-def bias_dropout_residual(values: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
-    """residual + dropout(values + bias), [s or s/t, b, h]."""
-    return dropout(values.add_(bias)).add_(residual)
-
-
 class _CausalSoftmax(torch.autograd.Function):
-    """Softmax of the scaled scores [n, s, s] up to the diagonal; keeps its output only.
-
-    Torch's own functions would keep the mask of the upper triangle too.
-    """
+    """A softmax that saves its output only; torch's functions also save the triangular mask."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, scale: float) -> Tensor:
@@ -212,10 +247,34 @@ class _CausalSoftmax(torch.autograd.Function):
         return scores_gradient.mul_(ctx.scale), None
 
 
-def checkpointed(block: Any, *inputs: Tensor) -> Tensor:
-    """Run `block` keeping only its inputs; like Megatron-LM's, its recompute is never cut short."""
+def dropout(values: Tensor) -> Tensor:
+    """Dropout that saves a mask of one byte per element.
+
+    On a CPU `torch.nn.functional.dropout` would save its input and a mask of the input's type.
+    """
+    return torch.native_dropout(values, DROPOUT, True)[0]
+
+
+def bias_dropout_residual(values: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+    """residual + dropout(values + bias), [s or s/t, b, h]."""
+    return dropout(values.add_(bias)).add_(residual)
+
+
+def _add_residual(values: Tensor, bias: Tensor | None, residual: Tensor) -> Tensor:
+    """The end of a block: with bias and dropout (the paper's), or without both (Llama's)."""
+    if bias is None:
+        return values.add_(residual)
+    return bias_dropout_residual(values, bias, residual)
+
+
+def checkpointed(block: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """Run `block` and save only its inputs; it recomputes all of it, as Megatron-LM does."""
     output: Tensor = checkpoint(block, *inputs, use_reentrant=False, early_stop=False)
     return output
+
+
+def _bias_of(shape: LayerShape, width: int) -> nn.Parameter | None:
+    return None if shape.is_llama else nn.Parameter(torch.zeros(width))
 
 
 def _check_group(shape: LayerShape, group: TensorGroup) -> None:
@@ -225,7 +284,3 @@ def _check_group(shape: LayerShape, group: TensorGroup) -> None:
             f"the layer is divided for t={divided[0]}, sequence_parallel={divided[1]}, but its "
             f"group has t={group.size}, sequence_parallel={group.sequence_parallel}"
         )
-
-
-def _bias(width: int) -> nn.Parameter:
-    return nn.Parameter(torch.zeros(width))

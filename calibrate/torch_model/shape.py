@@ -11,12 +11,16 @@ from simtrain.scenario.model import Model
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """Sizes of one transformer layer on one rank; lengths in elements.
+    """Sizes of one transformer layer and its vocabulary.
 
-    `seq_length` counts this rank's tokens of a sequence, which `context` ranks divide; `groups` the
-    heads of keys and values (None: as many as of queries). `is_llama` replaces the paper's layer by
-    one with RMS norms, rotary embedding, SwiGLU, and no biases and dropout. It can have `experts`
-    instead of an MLP, divided over the tensor-parallel ranks.
+    Args:
+        seq_length: tokens per sequence on this rank; `context` ranks divide a sequence.
+        hidden, heads, ffn, vocab: sizes of the whole layer, which `tensor` ranks divide.
+        fused_attention: whether the paper's layer has fused attention; Llama's always has.
+        groups: heads of keys and values; None for as many as of queries.
+        is_llama: RMS norms, rotary embedding and SwiGLU without biases and dropout, instead of the
+            paper's layer.
+        experts: experts instead of a Llama layer's MLP, divided over the tensor-parallel ranks.
     """
 
     seq_length: int
@@ -27,8 +31,6 @@ class LayerShape:
     vocab: int
     tensor: int
     sequence_parallel: bool
-    element_bytes: int
-    gradient_bytes: int
     fused_attention: bool = False
     groups: int | None = None
     is_llama: bool = False
@@ -47,8 +49,6 @@ class LayerShape:
             vocab=scenario.model.vocab_size,
             tensor=scenario.parallelism.tensor,
             sequence_parallel=scenario.parallelism.sequence_parallel,
-            element_bytes=scenario.compute_bytes,
-            gradient_bytes=scenario.gradient_bytes,
             fused_attention=scenario.attention_backend == "fused",
             groups=scenario.model.num_query_groups,
             is_llama=_is_llama(scenario.model),

@@ -96,17 +96,16 @@ class Training:
         """Build the stage from one seed on every rank, so that shared weights start equal."""
         torch.manual_seed(_SEED)
         place, scenario = self.place, self.scenario
-        stage = Stage(
-            self.shape,
-            scenario.layers_of_stage(place.stage),
-            scenario.recompute,
-            place.tensor,
-            first=place.stage == 0,
-            last=place.stage == place.num_stages - 1,
-            tied=scenario.model.tied_embeddings,
-            dtype=self.dtype,
-            device=self.device,
-        )
+        with torch.device(self.device):
+            stage = Stage(
+                self.shape,
+                scenario.layers_of_stage(place.stage),
+                scenario.recompute,
+                place.tensor,
+                first=place.stage == 0,
+                last=place.stage == place.num_stages - 1,
+                tied=scenario.model.tied_embeddings,
+            ).to(self.dtype)
         if place.ends is not None and scenario.model.tied_embeddings:
             first_stage = place.peer(0)
             table = stage.words if stage.first else stage.output

@@ -60,8 +60,6 @@ def layer_errors(ring: Ring, own: Tensor) -> list[float]:
         vocab=8,
         tensor=1,
         sequence_parallel=False,
-        element_bytes=2,
-        gradient_bytes=4,
         groups=GROUPS,
         is_llama=True,
     )
@@ -71,7 +69,7 @@ def layer_errors(ring: Ring, own: Tensor) -> list[float]:
     found = []
     for shape, tokens in ((whole, slice(None)), (divided, own)):
         torch.manual_seed(2)
-        layer = TransformerLayer(shape, Recompute.FULL, dtype=torch.float32)
+        layer = TransformerLayer(shape, Recompute.FULL)
         given = hidden[tokens].clone().requires_grad_()
         output = layer(given)
         output.backward(gradient[tokens])

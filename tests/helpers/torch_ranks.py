@@ -89,7 +89,7 @@ def forward_pass(
     shape: LayerShape, recompute: Recompute, group: TensorGroup
 ) -> tuple[Tensor, list[Tensor]]:
     """The output of a bfloat16 layer for a random input, and the tensors that it keeps."""
-    layer = TransformerLayer(shape, recompute, group)
+    layer = TransformerLayer(shape, recompute, group).bfloat16()
     size = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
     hidden = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
     return tensors_kept(layer, hidden)
@@ -150,7 +150,7 @@ def drawn_once(shape: LayerShape) -> tuple[Tensors, Tensor, Tensor]:
     """Weights of the undivided layer, its input [s, b, h] and its output's gradient, all random."""
     torch.manual_seed(1)
     undivided = dataclasses.replace(shape, tensor=1, sequence_parallel=False)
-    layer = TransformerLayer(undivided, Recompute.NONE, dtype=torch.float64)
+    layer = TransformerLayer(undivided, Recompute.NONE).double()
     weights = {
         name: torch.randn_like(value).requires_grad_() for name, value in layer.named_parameters()
     }
@@ -168,7 +168,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 def layer_of(
     shape: LayerShape, recompute: Recompute, group: TensorGroup, weights: Tensors
 ) -> TransformerLayer:
-    layer = TransformerLayer(shape, recompute, group, dtype=torch.float64)
+    layer = TransformerLayer(shape, recompute, group).double()
     layer.load_state_dict(weights)
     return layer
 

@@ -18,7 +18,7 @@ from calibrate.memory.allocator import LiveTensors
 from calibrate.memory.cases import Case, HeldBytes, all_cases, case
 from calibrate.memory.comparison import MemoryComparison, Row
 from calibrate.memory.measure import measure
-from calibrate.torch_model.gpt import GPT
+from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.recompute import recompute_units
@@ -111,7 +111,8 @@ def test_nothing_need_be_computed_to_count(recompute: str) -> None:
     def count(device: str) -> list[int]:
         with LiveTensors() as memory:
             policy = RecomputePolicy.model_validate(recompute)
-            model = GPT(shape, 2, policy, device=device)
+            with torch.device(device):
+                model = Stage(shape, 2, policy).bfloat16()
             tokens = torch.zeros(32, 2, dtype=torch.int64, device=device)
             states = memory.held_bytes
             memory.reset_peak()

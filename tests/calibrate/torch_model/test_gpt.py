@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from calibrate.torch_model.adam import BETAS, EPSILON, MixedPrecisionAdam
-from calibrate.torch_model.gpt import GPT
+from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.layer import DROPOUT
 from calibrate.torch_model.shape import LayerShape
 from calibrate.torch_model.vocabulary import cross_entropy
@@ -27,8 +27,6 @@ SHAPE = LayerShape(
     vocab=11,
     tensor=1,
     sequence_parallel=False,
-    element_bytes=2,
-    gradient_bytes=4,
 )
 NUM_LAYERS = 3
 POLICIES: list[Any] = [
@@ -41,11 +39,11 @@ POLICIES: list[Any] = [
 SEED = 3
 
 
-def gpt(recompute: Any = "none", *, tied: bool = True, dtype: torch.dtype = torch.float64) -> GPT:
+def gpt(recompute: Any = "none", *, tied: bool = True, dtype: torch.dtype = torch.float64) -> Stage:
     """The same weights every time, large enough that all of them matter."""
     torch.manual_seed(1)
     policy = RecomputePolicy.model_validate(recompute)
-    model = GPT(SHAPE, NUM_LAYERS, policy, tied=tied, dtype=dtype)
+    model = Stage(SHAPE, NUM_LAYERS, policy, tied=tied).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) / 2)
@@ -58,14 +56,14 @@ def text(seed: int = 2) -> tuple[Tensor, Tensor]:
     return torch.randint(SHAPE.vocab, size), torch.randint(SHAPE.vocab, size)
 
 
-def loss_of(model: GPT, tokens: Tensor, labels: Tensor) -> Tensor:
+def loss_of(model: Stage, tokens: Tensor, labels: Tensor) -> Tensor:
     """With the masks that SEED draws."""
     torch.manual_seed(SEED)
     loss: Tensor = model(tokens, labels)
     return loss
 
 
-def plain_loss(model: GPT, tokens: Tensor, labels: Tensor) -> Tensor:
+def plain_loss(model: Stage, tokens: Tensor, labels: Tensor) -> Tensor:
     """In torch's own words, with the masks that SEED draws."""
     drawing = gpt(tied=model.output is model.words)
     torch.manual_seed(SEED)

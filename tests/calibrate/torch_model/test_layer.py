@@ -81,8 +81,6 @@ def shape(
         vocab=64,
         tensor=tensor,
         sequence_parallel=sequence,
-        element_bytes=2,
-        gradient_bytes=4,
         fused_attention=fused,
     )
 
@@ -107,8 +105,8 @@ def ops_of(layer_shape: LayerShape, recompute: Recompute, kind: PassKind) -> lis
         hidden=sizes.hidden,
         tensor=Group(("tp",), t, ranks_per_node=t),
         sequence_parallel=sizes.sequence_parallel,
-        element_bytes=sizes.element_bytes,
-        gradient_bytes=sizes.gradient_bytes,
+        element_bytes=2,
+        gradient_bytes=4,
     )
     options = PassOptions(microbatch, OverlapPolicy())
     policy = RecomputePolicy(strategy=recompute.value)

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from calibrate.memory.cases import Case
 from calibrate.memory.measure import measure
-from calibrate.torch_model.layer import Recompute, TransformerLayer
-from calibrate.torch_model.llama import grouped_core, rms_norm, rotated, swiglu
+from calibrate.torch_model.layer import Recompute, TransformerLayer, fused_core
+from calibrate.torch_model.llama_kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.plain_kernels import plain_norm, plain_rotation, plain_swiglu
 from tests.helpers.toys import scenario_with
@@ -75,7 +75,7 @@ def test_a_layer_is_its_blocks_in_plain_torch() -> None:
     sizes = LayerShape.of(llama().scenario)
     sizes = replace(sizes, seq_length=6, hidden=32, heads=4, groups=2, ffn=24)
     torch.manual_seed(0)
-    layer = TransformerLayer(sizes, Recompute.NONE, dtype=torch.float32)
+    layer = TransformerLayer(sizes, Recompute.NONE)
     weights = {name: 5 * torch.randn_like(each) / 32 for name, each in layer.named_parameters()}
     layer.load_state_dict(weights)
     x = torch.randn(6, 2, 32)
@@ -125,4 +125,4 @@ def test_a_kernel_computes_what_torch_does(
 def test_heads_of_a_group_share_keys_and_values() -> None:
     query, keys = torch.randn(8, 6, 16), [torch.randn(2, 6, 16) for _ in range(2)]
     repeated = [part.repeat_interleave(4, 0) for part in keys]
-    torch.testing.assert_close(grouped_core(query, *keys), grouped_core(query, *repeated))
+    torch.testing.assert_close(fused_core(query, *keys), fused_core(query, *repeated))

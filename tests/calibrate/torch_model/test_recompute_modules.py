@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from calibrate.memory.cases import Case
 from calibrate.memory.measure import measure
-from calibrate.torch_model.layer import TransformerLayer, checkpointed
-from calibrate.torch_model.llama import LlamaMLP, swiglu
+from calibrate.torch_model.layer import MLP, TransformerLayer, checkpointed
+from calibrate.torch_model.llama_kernels import swiglu
 from calibrate.torch_model.parallel import column_parallel, row_parallel
 from tests.helpers.toys import scenario_with
 
@@ -61,6 +61,7 @@ class Discarded(nn.Module):
     def pack(self, tensor: Tensor) -> Any:
         if tensor.untyped_storage()._cdata != self.storage:
             return tensor.detach()
+        self.storage = 0  # freed: the next tensor may have its address
         return tensor.size(), tensor.stride()
 
     def unpack(self, packed: Any) -> Tensor:
@@ -105,16 +106,16 @@ def discarding(self: TransformerLayer, hidden: Tensor) -> Tensor:
     return hidden
 
 
-def products(self: LlamaMLP, normed: Tensor) -> Tensor:
+def products(self: MLP, normed: Tensor) -> Tensor:
     wide = column_parallel(normed, self.expansion_weight, self.group)
     return row_parallel(swiglu(wide), self.contraction_weight, self.group)
 
 
-def without_norm(self: LlamaMLP, hidden: Tensor) -> Tensor:
+def without_norm(self: MLP, hidden: Tensor) -> Tensor:
     return checkpointed(lambda x: products(self, x), self.norm(hidden)).add_(hidden)
 
 
-def with_norm(self: LlamaMLP, hidden: Tensor) -> Tensor:
+def with_norm(self: MLP, hidden: Tensor) -> Tensor:
     return checkpointed(lambda x: products(self, self.norm(x)), hidden).add_(hidden)
 
 
@@ -122,8 +123,8 @@ def with_norm(self: LlamaMLP, hidden: Tensor) -> Tensor:
     ("stack", "module", "changed", "function", "norms"),
     [
         ("megatron_2022", "layernorm", TransformerLayer, discarding, 0),
-        ("megatron_2022", "mlp", LlamaMLP, without_norm, 4),
-        ("megatron_core", "mlp", LlamaMLP, with_norm, 2),
+        ("megatron_2022", "mlp", MLP, without_norm, 4),
+        ("megatron_core", "mlp", MLP, with_norm, 2),
     ],
 )
 def test_memory_is_that_of_torch(
