@@ -1,4 +1,4 @@
-"""Commands of the command line, a module each, and what they share.
+"""Commands of the command line, one module each, and their shared options.
 
-A command imports what it needs in its body: help and completion load typer and these modules only.
+A command imports the rest of simtrain in its body, so `--help` and completion stay fast.
 """

@@ -1,4 +1,4 @@
-"""Typer application of a group of commands: `-h`, and help text that is wrapped once."""
+"""Typer application of a group of commands, with `-h` and help wrapped to the terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class App(typer.Typer):
             context_settings={"help_option_names": ["-h", "--help"]},
         )
 
-    # Passes on all parameters of typer except `help`.
+    # `settings` are the parameters of typer, except `help`.
     def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
         """Register a function as a command; its docstring is the help."""
 
@@ -34,5 +34,5 @@ class App(typer.Typer):
 
 
 def unwrapped(text: str) -> str:
-    """Put each paragraph on one line; the terminal wraps it to its width."""
+    """Join the lines of each paragraph; typer wraps them to the width of the terminal."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))

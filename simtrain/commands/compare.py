@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,89 +15,96 @@ from simtrain.commands.shared import (
     SetOption,
     shipped_scenarios,
     show,
-    simulated,
+    simulate_with_status,
     status,
 )
 from simtrain.errors import InputError, Location
 
 if TYPE_CHECKING:
-    from simtrain.pages.compare_page import Compared
+    from simtrain.pages.compare_page import ScenarioColumn
+    from simtrain.report.difference import Difference
     from simtrain.scenario import Scenario
+
+ScenariosArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SCENARIO...",
+        help="Scenario files, or names of scenarios that come with simtrain. "
+        "The first is the base of the comparison.",
+        autocompletion=shipped_scenarios,
+    ),
+]
+ChangeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--change",
+        help="Add a copy of the first scenario with this field changed: recompute=full. "
+        "May be repeated; one copy gets all changes.",
+    ),
+]
+SensitivityOption = Annotated[
+    bool,
+    typer.Option(
+        "--sensitivity/--no-sensitivity",
+        help="Simulate each scenario again with 10 % more of each resource of the cluster.",
+    ),
+]
 
 
 def compare(
-    scenarios: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SCENARIO...",
-            help="Scenario files, or names of scenarios that come with simtrain. "
-            "The others are compared with the first.",
-            autocompletion=shipped_scenarios,
-        ),
-    ],
+    scenarios: ScenariosArgument,
     overrides: SetOption = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--change",
-            help="Compare the first scenario also with itself, this field changed: "
-            "recompute=full. May be repeated; all changes make one scenario.",
-        ),
-    ] = None,
+    changes: ChangeOption = None,
     as_json: JsonOption = False,
     allow_oom: AllowOomOption = False,
-    sensitivity: Annotated[
-        bool,
-        typer.Option(
-            "--sensitivity/--no-sensitivity",
-            help="Simulate each scenario again with 10 % more of each resource of the cluster.",
-        ),
-    ] = True,
+    sensitivity: SensitivityOption = True,
 ) -> None:
-    """Compare scenarios: why one is slower than another, and what hardware to buy first.
+    """Compare scenarios: why one is slower than another, and which hardware to improve first.
 
-    Each scenario is compared with the first one. The causes of the difference add up to it. A field
-    given by --set is set in all scenarios. For a single scenario, only what to buy is shown.
+    Each scenario is compared with the first one, and the difference is split into causes that add
+    up to it. --set applies to all scenarios. With a single scenario, only the effect of better
+    hardware is shown.
 
     Example: simtrain compare table5_175b_full table5_175b_present
     """
     from simtrain.pages.compare_page import compare_page
-    from simtrain.report.difference import compare as find
-    from simtrain.scenario import load_scenario
+    from simtrain.report.difference import compare as compare_with_first
 
-    shared = overrides or []
-    loaded = [(name, load_scenario(name, shared)) for name in scenarios]
-    if changes:
-        name = " ".join([scenarios[0], *changes])
-        with _errors_of_changes(changes):
-            loaded.append((name, load_scenario(scenarios[0], [*shared, *changes])))
+    loaded = _load(scenarios, overrides or [], changes or [])
     if len(loaded) == 1 and not sensitivity:
         message = "a single scenario with --no-sensitivity leaves nothing to show"
-        fix = "give two scenarios, or --change, or leave out --no-sensitivity"
+        fix = "add a scenario or --change, or remove --no-sensitivity"
         raise InputError.of("E843", message, Location("--no-sensitivity"), fix)
-    found = [_compared(name, one, allow_oom, sensitivity) for name, one in loaded]
-    results = [one.result for one in found]
-    clusters = [one.scenario.cluster for one in results]
-    differences = find(results) if len(results) > 1 else ()
+    columns = [_column(name, one, allow_oom, sensitivity) for name, one in loaded]
+    results = [column.result for column in columns]
+    differences = compare_with_first(results) if len(results) > 1 else ()
+    show(
+        as_json,
+        lambda: _as_json(columns, differences),
+        lambda: compare_page(columns, differences),
+        [result.scenario.cluster for result in results],
+    )
 
-    def data() -> dict[str, Any]:
-        others = zip(found[1:], differences, strict=True)
-        return {
-            "scenarios": [_as_json(one) for one in found],
-            "differences": [
-                {"base": found[0].name, "other": other.name} | difference.to_json()
-                for other, difference in others
-            ],
-        }
 
-    show(as_json, data, lambda: compare_page(found, differences), clusters)
+def _load(
+    scenarios: list[str], overrides: list[str], changes: list[str]
+) -> list[tuple[str, Scenario]]:
+    """Load the scenarios, and the changed copy of the first one; return them with their names."""
+    from simtrain.scenario import load_scenario
+
+    loaded = [(name, load_scenario(name, overrides)) for name in scenarios]
+    if changes:
+        name = " ".join([scenarios[0], *changes])
+        with _errors_at_change_option(changes):
+            loaded.append((name, load_scenario(scenarios[0], [*overrides, *changes])))
+    return loaded
 
 
 @contextmanager
-def _errors_of_changes(changes: list[str]) -> Iterator[None]:
-    """Name `--change` instead of `--set` as the place of an error in one of the changes."""
+def _errors_at_change_option(changes: list[str]) -> Iterator[None]:
+    """Report an error in a change at `--change`, although changes are applied like `--set`."""
     places: dict[Location | None, Location] = {
-        Location(f"--set {one}"): Location(f"--change {one}") for one in changes
+        Location(f"--set {change}"): Location(f"--change {change}") for change in changes
     }
     try:
         yield
@@ -108,25 +115,39 @@ def _errors_of_changes(changes: list[str]) -> Iterator[None]:
         raise InputError(moved) from None
 
 
-def _compared(name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool) -> Compared:
-    from simtrain.pages.compare_page import Compared
+def _column(name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool) -> ScenarioColumn:
+    """Simulate a scenario, and also with better hardware if `sensitivity` is true."""
+    from simtrain.pages.compare_page import ScenarioColumn
     from simtrain.sensitivity import sensitivity_of
 
-    result = simulated(scenario, allow_oom)
+    result = simulate_with_status(scenario, allow_oom)
     if not sensitivity:
-        return Compared(name, result)
-    with status(f"simulating {name} on faster hardware") as show_status:
-        return Compared(
+        return ScenarioColumn(name, result)
+    with status(f"simulating {name} on better hardware") as show_status:
+        return ScenarioColumn(
             name,
             result,
             sensitivity_of(scenario, on_progress=lambda one: show_status(f"{name}, {one}")),
         )
 
 
-def _as_json(compared: Compared) -> dict[str, Any]:
-    result, sensitivity = compared.result, compared.sensitivity
+def _as_json(
+    columns: Sequence[ScenarioColumn], differences: Sequence[Difference]
+) -> dict[str, Any]:
+    base, *others = columns
     return {
-        "name": compared.name,
+        "scenarios": [_scenario_json(column) for column in columns],
+        "differences": [
+            {"base": base.name, "other": other.name} | difference.to_json()
+            for other, difference in zip(others, differences, strict=True)
+        ],
+    }
+
+
+def _scenario_json(column: ScenarioColumn) -> dict[str, Any]:
+    result, sensitivity = column.result, column.sensitivity
+    return {
+        "name": column.name,
         "iteration_time_s": result.iteration_time_s,
         "tokens_per_s": result.tokens_per_s,
         "mfu": result.mfu,

@@ -12,17 +12,17 @@ from simtrain.commands.shared import (
     SetOption,
     shipped_scenarios,
     show,
-    simulated,
+    simulate_with_status,
 )
 
 TokensOption = Annotated[
-    str, typer.Option("--tokens", help="Tokens to train on: 300B, 1.5T, 450e9.")
+    str, typer.Option("--tokens", help="Number of training tokens: 300B, 1.5T, 450e9.")
 ]
 GoodputOption = Annotated[
     float,
     typer.Option(
         "--goodput",
-        help="Share of the training time that iterations take, such as 0.9; failures, checkpoints "
+        help="Share of the training time spent in iterations, such as 0.9. Failures, checkpoints "
         "and evaluations take the rest.",
     ),
 ]
@@ -33,7 +33,7 @@ def cost(
         list[str],
         typer.Argument(
             metavar="SCENARIO...",
-            help="Scenario files, or names of those that come with simtrain.",
+            help="Scenario files, or names of scenarios that come with simtrain.",
             autocompletion=shipped_scenarios,
         ),
     ],
@@ -45,10 +45,10 @@ def cost(
 ) -> None:
     """Estimate days, GPU-hours, price and energy of a training run.
 
-    Several scenarios are compared, in a column each. --set applies to all of them.
+    Several scenarios are compared in columns; --set applies to all of them.
 
-    Price and power come from the hardware profile, each with its source; a figure that the profile
-    lacks is named and left out.
+    Price and power come from the hardware profile, with their sources. A figure that the profile
+    lacks is listed as missing.
 
     Example: simtrain cost table5_175b_present --tokens 300B --goodput 0.9
     """
@@ -60,7 +60,7 @@ def cost(
     num_tokens = read_tokens(tokens)
     check_goodput(goodput)
     loaded = [load_scenario(scenario, overrides or ()) for scenario in scenarios]
-    results = [simulated(scenario, allow_oom) for scenario in loaded]
+    results = [simulate_with_status(scenario, allow_oom) for scenario in loaded]
     costs = [
         training_cost(
             result.scenario, result.profile, result.iteration_time_s, num_tokens, goodput=goodput
@@ -74,7 +74,7 @@ def cost(
         data = {"num_tokens": num_tokens, "goodput": goodput}
         show(
             as_json,
-            lambda: data | {"costs": [one.to_json() for one in costs]},
+            lambda: data | {"costs": [cost.to_json() for cost in costs]},
             lambda: comparison_page(costs),
             clusters,
         )

@@ -14,7 +14,7 @@ from simtrain.commands.shared import (
     emit,
     shipped_scenarios,
     show,
-    simulated,
+    simulate_with_status,
     text_width,
 )
 
@@ -25,32 +25,32 @@ def explain(
     subject: Annotated[
         str | None,
         typer.Argument(
-            help="Code of an error, such as E310, or a scenario. Without it, all codes.",
+            help="Error code, such as E310, or a scenario. Default: list all codes.",
             autocompletion=shipped_scenarios,
         ),
     ] = None,
     figure: Annotated[
         Literal["iteration_time", "mfu", "hfu", "peak_memory"],
-        typer.Argument(help="The figure of a scenario to explain."),
+        typer.Argument(help="Figure of the scenario to explain."),
     ] = "iteration_time",
     overrides: SetOption = None,
     as_json: JsonOption = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Print docs/reference/errors.md: every code in Markdown.")
+    all_codes: Annotated[
+        bool, typer.Option("--all", help="Print all codes in Markdown (docs/reference/errors.md).")
     ] = False,
 ) -> None:
     """Explain an error code, such as E310, or a figure of a scenario.
 
-    Of an error: what is wrong, why, how to fix it, and an example. Of a figure: the numbers that it
-    is computed from, down to entries of the hardware profile, each with its value, its source and
-    what it was fitted on.
+    For an error, print what is wrong, why, how to fix it, and an example. For a figure, print the
+    numbers that it is computed from, down to entries of the hardware profile with their values,
+    sources and measurements.
 
     Example: simtrain explain table5_175b_present iteration_time
     """
     from simtrain.explanations import explain, explanations
     from simtrain.pages.explanation_page import code_list, errors_document, explanation_page
 
-    if everything:
+    if all_codes:
         emit(errors_document(explanations().values()))
     elif subject is None:
         emit(code_list(explanations().values(), text_width()))
@@ -70,7 +70,7 @@ def _explain_figure(
     from simtrain.report.origins import explain_figure
     from simtrain.scenario import load_scenario
 
-    result = simulated(load_scenario(scenario, overrides), allow_oom=True)
+    result = simulate_with_status(load_scenario(scenario, overrides), allow_oom=True)
     explained = explain_figure(result, figure)
     page = partial(origins_page, explained, result.profile.name)
     show(as_json, explained.to_dict, page, result.scenario.cluster)

@@ -11,75 +11,78 @@ from simtrain.commands.app import App
 from simtrain.commands.shared import SetOption, emit
 
 import_app = App(
-    help="Write the scenario of a training script, a log or a model's config.",
+    help="Convert a training script, a log or a model's config to a scenario.",
 )
 OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Write this file instead of printing it.")
+    Path | None, typer.Option("--out", help="File to write. Default: print the scenario.")
 ]
 
 
-# Without this setting the arguments in one text, which begin with "--", are taken for options.
+# Without this setting typer would parse quoted Megatron-LM arguments ("--...") as options.
 @import_app.command("megatron", context_settings={"ignore_unknown_options": True})
-def import_the_arguments(
+def write_megatron_scenario(
     source: Annotated[
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A shell script that starts Megatron-LM, a file with its arguments, a log in "
-            "which it printed them, or the arguments themselves in quotes.",
+            help="Shell script that starts Megatron-LM, file with its arguments, log of a run, or "
+            "the arguments themselves in quotes.",
         ),
     ],
     out: OutOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Write the scenario of a run of Megatron-LM, each field with the argument that it comes from.
+    """Convert the arguments of Megatron-LM to a scenario.
 
-    Its first lines list the arguments that are not modelled, and what each would change. A script
-    is read and not run. An unknown argument is an error.
+    A comment on each field names the argument that it comes from. The first lines list the
+    arguments that are not modelled, with their effect. A script is parsed, not run. An unknown
+    argument is an error.
 
     Example: simtrain import megatron train.sh --out scenario.yaml --set cluster=h100_sxm
     """
     from simtrain.importing import import_megatron
 
-    _write(import_megatron(source, overrides or ())[1], out)
+    _print_or_write(import_megatron(source, overrides or ())[1], out)
 
 
 @import_app.command("hf")
-def import_the_config(
-    config: Annotated[str, typer.Argument(metavar="CONFIG", help="The config.json of a model.")],
+def write_hugging_face_scenario(
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="config.json of a model.")],
     out: OutOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Write the scenario of a model from Hugging Face, each field with the key that it comes from.
+    """Convert the config of a model on Hugging Face to a scenario.
 
-    A config has no batch, no split and no machine: they are defaults, unless --set gives them.
+    A comment on each field names the key that it comes from. A config does not contain the batch,
+    the parallelism or the cluster: they have default values unless --set sets them.
 
     Example: simtrain import hf config.json --set parallelism.tensor=8 --set batch.global=256
     """
     from simtrain.importing import import_hugging_face
 
-    _write(import_hugging_face(config, overrides or ())[1], out)
+    _print_or_write(import_hugging_face(config, overrides or ())[1], out)
 
 
 @import_app.command("torchtitan")
-def import_the_job(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The TOML file of a job.")],
+def write_torchtitan_scenario(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="TOML file of a torchtitan job.")],
     out: OutOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Write the scenario of a job of torchtitan, each field with the key that it comes from.
+    """Convert the job file of torchtitan to a scenario.
 
-    A job does not say how many GPUs it runs on: --set parallelism.data does, if its sharding degree
-    is -1. The sizes of a flavor are those of the shipped scenario of the model.
+    A comment on each field names the key that it comes from. A job does not contain its number of
+    GPUs: if its sharding degree is -1, add --set parallelism.data. The sizes of a model's flavor
+    come from the scenario of this model that comes with simtrain.
 
     Example: simtrain import torchtitan job.toml --set parallelism.data=16 --set cluster=h100_sxm
     """
     from simtrain.importing import import_torchtitan
 
-    _write(import_torchtitan(job, overrides or ())[1], out)
+    _print_or_write(import_torchtitan(job, overrides or ())[1], out)
 
 
-def _write(text: str, out: Path | None) -> None:
+def _print_or_write(text: str, out: Path | None) -> None:
     from simtrain.output_folder import writing_to
 
     if out is None:
@@ -87,5 +90,5 @@ def _write(text: str, out: Path | None) -> None:
         return
     with writing_to(out, "the scenario"):
         out.write_text(text, encoding="utf-8")
-    notes = sum(line.startswith("# - ") for line in text.splitlines())
-    emit(f"Wrote {out}; {notes} things are not modelled. Run it with: simtrain run {out}\n")
+    num_notes = sum(line.startswith("# - ") for line in text.splitlines())
+    emit(f"Wrote {out}; {num_notes} settings are not modelled. Run it with: simtrain run {out}\n")

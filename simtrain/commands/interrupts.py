@@ -1,4 +1,4 @@
-"""Ctrl-C: the first ends a command with its results so far, the second ends it at once."""
+"""Ctrl-C: the first ends a command with its results so far, the second ends it immediately."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from types import FrameType
 
 @contextmanager
 def first_interrupt() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether Ctrl-C was pressed; a second one raises."""
+    """Yield a function that returns whether Ctrl-C was pressed.
+
+    A second Ctrl-C raises KeyboardInterrupt.
+    """
     was_pressed = False
 
-    def press(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         nonlocal was_pressed
         if was_pressed:
             raise KeyboardInterrupt
         was_pressed = True
 
-    before = signal.signal(signal.SIGINT, press)
+    previous = signal.signal(signal.SIGINT, handle)
     try:
         yield lambda: was_pressed
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)

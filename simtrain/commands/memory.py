@@ -20,9 +20,9 @@ def memory(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Show peak memory per pipeline stage by component.
+    """Print the peak memory of each pipeline stage by component.
 
-    A scenario that does not fit exits with 3 and names the cheapest change that makes it fit.
+    If the scenario does not fit, exits with 3 and names the cheapest change that makes it fit.
 
     Example: simtrain memory table5_530b_present --set recompute=full --out pictures
     """
@@ -42,5 +42,5 @@ def memory(
     page = partial(memory_page, result.memory)
     show(as_json, result.memory.to_json, page, loaded.cluster)
     if not result.memory.fits:
-        with status("looking for a change with which it fits") as show_status:
+        with status("searching for a change that makes it fit") as show_status:
             check_fits(loaded, result.memory, show_status)

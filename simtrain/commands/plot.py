@@ -11,25 +11,24 @@ from simtrain.commands.shared import JsonOption, OutOption, show, status
 
 
 def plot(
-    folder: Annotated[Path, typer.Argument(help="Results folder of a sweep.")],
+    folder: Annotated[Path, typer.Argument(help="Folder with the results of a sweep.")],
     out: OutOption = None,
     x: Annotated[str | None, typer.Option("--x", help="Horizontal axis of the heat map.")] = None,
     y: Annotated[str | None, typer.Option("--y", help="Vertical axis of the heat map.")] = None,
     value: Annotated[
         str | None,
-        typer.Option("--value", help="Column to compare; by default the sweep's objective."),
+        typer.Option("--value", help="Column to draw. Default: the sweep's objective."),
     ] = None,
     panels: Annotated[
-        str | None, typer.Option("--panels", help="Axis with a panel for each value.")
+        str | None, typer.Option("--panels", help="Axis with one panel per value.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw a sweep: a heat map, the Pareto front of time and memory, and scaling curves.
 
     By default the heat map shows the sweep's objective over its named axis and the axes that change
-    the result most. Each cell has the best result over the other axes, and names the values that
-    won. Each model has its own panel. Figures go to FOLDER/pictures unless --out names another
-    folder.
+    the result most. Each cell shows the best result over the other axes, and their values. Each
+    model has its own panel. Pictures are written to FOLDER/pictures, or to the folder of --out.
 
     Example: simtrain plot results --x model.seq_length --y batch.micro --value mfu
     """

@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 
 from simtrain.commands.app import App
-from simtrain.commands.shared import JsonOption, emit, listing, show
+from simtrain.commands.shared import JsonOption, emit, print_list, show
 
-profile_app = App(help="List, show and check hardware profiles.")
+profile_app = App(help="List, print and check hardware profiles.")
 
 ProfileArgument = Annotated[
-    str, typer.Argument(help="A profile file, or the name of one that comes with simtrain.")
+    str, typer.Argument(help="Profile file, or name of a profile that comes with simtrain.")
 ]
 
 
 @profile_app.command("list")
-def list_the_profiles() -> None:
-    """List the hardware profiles that come with simtrain, and whether each is calibrated.
+def print_profiles() -> None:
+    """List the hardware profiles that come with simtrain, and which are calibrated.
 
     Example: simtrain profile list
     """
@@ -26,12 +26,12 @@ def list_the_profiles() -> None:
     from simtrain.resources import list_profiles
 
     profiles = [(name, load_profile(name)) for name in list_profiles()]
-    listing((name, one.calibration, one.description) for name, one in profiles)
+    print_list((name, profile.calibration, profile.description) for name, profile in profiles)
 
 
 @profile_app.command("show")
-def show_profile(profile: ProfileArgument, as_json: JsonOption = False) -> None:
-    """Print every entry of a profile with its unit, its source and what it was fitted on.
+def print_profile(profile: ProfileArgument, as_json: JsonOption = False) -> None:
+    """Print every entry of a profile with its unit, source and, if fitted, measurements.
 
     Example: simtrain profile show h100_sxm
     """
@@ -41,20 +41,20 @@ def show_profile(profile: ProfileArgument, as_json: JsonOption = False) -> None:
     show(as_json, page.to_json, lambda: profile_page(page))
 
 
-@profile_app.command()
-def check(profile: ProfileArgument) -> None:
-    """Check that a profile is complete and physically possible; exits with 2 if it is not.
+@profile_app.command("check")
+def check_profile(profile: ProfileArgument) -> None:
+    """Check that a profile is complete and physically possible. Exits with 2 if it is not.
 
-    It refuses an efficiency above 1, a latency below 0, a bandwidth above its link's, NaN, and a
-    number without a source, and says what to write instead.
+    Errors are an efficiency above 1, a negative latency, a bandwidth above that of its link, NaN,
+    and a number without a source. Each error says what to write instead.
 
     Example: simtrain profile check my_cluster.yaml
     """
     from simtrain.pages.profile_page import load_page
 
     page = load_page(profile)
-    fitted = sum(shown.entry.fitted_on is not None for shown in page.entries)
+    num_fitted = sum(entry.entry.fitted_on is not None for entry in page.entries)
     emit(
         f"OK: {page.profile.name} has {len(page.entries)} entries, each with a source, "
-        f"{fitted} of them fitted; {page.profile.calibration}\n"
+        f"{num_fitted} of them fitted; {page.profile.calibration}\n"
     )

@@ -1,4 +1,4 @@
-"""Progress bar of commands, on stderr."""
+"""Progress bars of commands, on stderr."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ class Bar(Progress):
     note = ""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """The lines of the bar."""
+        """Return the lines of the bar."""
         yield self.make_tasks_table(self.tasks)
         if self.note:
             yield Text(self.note)
 
 
 def stderr_bar(*columns: ProgressColumn) -> Bar:
-    """Create a bar on stderr, shown only on a terminal and removed at its end."""
+    """Create a bar on stderr. It is shown only on a terminal, and removed at its end."""
     console = Console(stderr=True)
     return Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[..., None]]:
-    """Yield a function that reports the phase, the steps done, the total, and the best so far."""
+    """Show a bar; the yielded function takes the phase, steps done, total, and best so far."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with stderr_bar(*columns, TimeElapsedColumn()) as bar:
         task = bar.add_task("")
 
-        def report(what: str, done: int, total: int, best: str = "") -> None:
+        def show_progress(phase: str, done: int, total: int, best: str = "") -> None:
             bar.note = f"best so far {best}" if best else ""
-            bar.update(task, description=what, completed=done, total=total)
+            bar.update(task, description=phase, completed=done, total=total)
 
-        yield report
+        yield show_progress

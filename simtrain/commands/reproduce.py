@@ -13,7 +13,7 @@ THRESHOLD_MISSED = 4
 
 
 class Target(StrEnum):
-    """What of the paper can be reproduced, in its order."""
+    """Results of the paper, in its order."""
 
     TABLE2 = "table2"
     TABLE4 = "table4"
@@ -29,11 +29,13 @@ class Target(StrEnum):
 
 
 def reproduce(
-    target: Annotated[Target, typer.Argument(help="Which of the paper's results.")],
+    target: Annotated[Target, typer.Argument(help="Table, figure or study of the paper.")],
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Reproduce the paper's tables and figures and compare; exits with 4 if a threshold is missed.
+    """Compute a table or figure of the paper and compare it with the published numbers.
+
+    Exits with 4 if an error is above its threshold.
 
     Example: simtrain reproduce fig7 --out pictures
     """

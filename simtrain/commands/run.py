@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,9 +17,43 @@ from simtrain.commands.shared import (
     parse_numbers,
     parse_window_s,
     show,
-    simulated,
+    simulate_with_status,
     status,
 )
+
+if TYPE_CHECKING:
+    from simtrain.report.result import Result
+    from simtrain.scenario import Scenario
+
+EngineOption = Annotated[
+    Literal["auto", "simpy", "compiled"],
+    typer.Option("--engine", help="Execution engine; all give bit-identical results."),
+]
+OpsOption = Annotated[
+    bool, typer.Option("--ops", help="List the operators of one stage instead of the report.")
+]
+StageOption = Annotated[
+    int | None, typer.Option("--stage", help="Stage of --ops. Default: the slowest.")
+]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print --ops as CSV.")]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        help="Write a Chrome trace: .json or .json.gz, or a folder with a file per rank. "
+        ".csv: the schedule in PyTorch's format.",
+    ),
+]
+TraceMicrobatchesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--trace-microbatches", help="Microbatches whose kernels --trace shows, such as 0,1."
+    ),
+]
+TraceWindowOption = Annotated[
+    str | None,
+    typer.Option("--trace-window", help="Time whose kernels --trace shows, such as 0s:2s."),
+]
 
 
 def run(
@@ -27,78 +61,78 @@ def run(
     overrides: SetOption = None,
     as_json: JsonOption = False,
     allow_oom: AllowOomOption = False,
-    engine: Annotated[
-        Literal["auto", "simpy", "compiled"],
-        typer.Option("--engine", help="Execution engine; all give bit-identical results."),
-    ] = "auto",
-    ops: Annotated[
-        bool, typer.Option("--ops", help="List the operators of a stage instead: where time goes.")
-    ] = False,
-    stage: Annotated[
-        int | None,
-        typer.Option("--stage", help="Stage whose operators --ops lists; default: the slowest."),
-    ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print --ops as CSV.")] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            help="Write a Chrome trace: .json or .json.gz, or a folder with a file per rank. "
-            ".csv: the schedule in PyTorch's format.",
-        ),
-    ] = None,
-    trace_microbatches: Annotated[
-        str | None,
-        typer.Option(
-            "--trace-microbatches", help="Microbatches whose kernels --trace shows, such as 0,1."
-        ),
-    ] = None,
-    trace_window: Annotated[
-        str | None,
-        typer.Option("--trace-window", help="Time whose kernels --trace shows, such as 0s:2s."),
-    ] = None,
+    engine: EngineOption = "auto",
+    ops: OpsOption = False,
+    stage: StageOption = None,
+    as_csv: CsvOption = False,
+    trace: TraceOption = None,
+    trace_microbatches: TraceMicrobatchesOption = None,
+    trace_window: TraceWindowOption = None,
 ) -> None:
-    """Simulate one iteration: its time, where the time goes, and the memory of each GPU.
+    """Simulate one training iteration: its time, where the time goes, and memory per GPU.
 
-    A scenario that does not fit exits with 3 and names the cheapest change that makes it fit.
+    If the scenario does not fit, exits with 3 and names the cheapest change that makes it fit.
 
-    With --ops: each operator's count, shape, FLOPs, bytes and seconds, what limits it, and the
-    entry of the hardware profile that its time comes from. Rows add up to the breakdown.
+    With --ops, prints each operator's count, shape, FLOPs, bytes, seconds and bottleneck, and the
+    entry of the hardware profile that its time comes from. The rows add up to the breakdown.
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
     """
-    from simtrain.no_effect import settings_without_effect
-    from simtrain.pages.operators_page import operators_csv, operators_page
-    from simtrain.pages.result_page import result_page
     from simtrain.report.trace import check_trace_file, write_trace
     from simtrain.scenario import load_scenario
 
+    _check_options(ops, stage, as_csv, trace, trace_microbatches, trace_window)
+    microbatches = parse_numbers(trace_microbatches, "--trace-microbatches")
+    window_s = parse_window_s(trace_window, "--trace-window")
+    if trace:
+        check_trace_file(trace)
+    loaded = load_scenario(scenario, overrides or ())
+    result = simulate_with_status(loaded, allow_oom, engine)
+    if trace:
+        with status(f"writing {trace}"):
+            write_trace(result, trace, microbatches, window_s)
+    if ops:
+        _show_operators(result, stage, as_json, as_csv)
+    else:
+        _show_result(loaded, result, as_json)
+
+
+def _check_options(
+    ops: bool,
+    stage: int | None,
+    as_csv: bool,
+    trace: Path | None,
+    trace_microbatches: str | None,
+    trace_window: str | None,
+) -> None:
+    """Refuse options that have no effect without --ops or --trace."""
     if not ops and (stage is not None or as_csv):
         option = "--csv" if as_csv else "--stage"
         raise typer.BadParameter("is only for --ops: add --ops", param_hint=option)
     if trace is None and (trace_microbatches or trace_window):
         option = "--trace-microbatches" if trace_microbatches else "--trace-window"
         raise typer.BadParameter("is only for --trace: add --trace FILE", param_hint=option)
-    microbatches = parse_numbers(trace_microbatches, "--trace-microbatches")
-    window_s = parse_window_s(trace_window, "--trace-window")
-    if trace:
-        check_trace_file(trace)
-    loaded = load_scenario(scenario, overrides or ())
-    result = simulated(loaded, allow_oom, engine)
-    if trace:
-        with status(f"writing {trace}"):
-            write_trace(result, trace, microbatches, window_s)
-    if ops:
-        table = result.operators(stage)
-        if as_csv:
-            emit(operators_csv(table))
-        else:
-            page = partial(operators_page, table, loaded.name or "unnamed")
-            show(as_json, table.to_dict, page, loaded.cluster)
-        return
-    idle = settings_without_effect(loaded)
 
-    def data() -> dict[str, Any]:
-        return result.to_dict() | {"without_effect": idle}
 
-    show(as_json, data, lambda: result_page(result, idle.values()), loaded.cluster)
+def _show_operators(result: Result, stage: int | None, as_json: bool, as_csv: bool) -> None:
+    from simtrain.pages.operators_page import operators_csv, operators_page
+
+    table, scenario = result.operators(stage), result.scenario
+    if as_csv:
+        emit(operators_csv(table))
+    else:
+        page = partial(operators_page, table, scenario.name or "unnamed")
+        show(as_json, table.to_dict, page, scenario.cluster)
+
+
+def _show_result(scenario: Scenario, result: Result, as_json: bool) -> None:
+    from simtrain.no_effect import settings_without_effect
+    from simtrain.pages.result_page import result_page
+
+    unused = settings_without_effect(scenario)
+    show(
+        as_json,
+        lambda: result.to_dict() | {"without_effect": unused},
+        lambda: result_page(result, unused.values()),
+        scenario.cluster,
+    )

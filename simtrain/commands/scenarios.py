@@ -8,19 +8,19 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import emit, listing, shipped_scenarios
+from simtrain.commands.shared import emit, print_list, shipped_scenarios
 
 
 def scenarios(
     name: Annotated[
         str | None,
-        typer.Argument(help="Print this scenario's file.", autocompletion=shipped_scenarios),
+        typer.Argument(help="Scenario to print.", autocompletion=shipped_scenarios),
     ] = None,
     copy: Annotated[
-        Path | None, typer.Option("--copy", help="Write the scenario's file here, to change it.")
+        Path | None, typer.Option("--copy", help="File to write the scenario to.")
     ] = None,
 ) -> None:
-    """List the scenarios that come with simtrain, or show the file of one.
+    """List the scenarios that come with simtrain, or print or copy one of them.
 
     Example: simtrain scenarios llama3_70b --copy my_llama.yaml
     """
@@ -28,27 +28,27 @@ def scenarios(
     from simtrain.scenario import load_scenario
 
     if name is not None:
-        _give(find_scenario(name).read_text(encoding="utf-8"), copy)
+        _print_or_write(find_scenario(name).read_text(encoding="utf-8"), copy)
         return
     if copy is not None:
-        raise typer.BadParameter("name the scenario to copy", param_hint="--copy")
-    listing((known, load_scenario(known).description or "") for known in list_scenarios())
+        raise typer.BadParameter("add the name of the scenario to copy", param_hint="--copy")
+    print_list((name, load_scenario(name).description or "") for name in list_scenarios())
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("scenario.yaml"),
+    file: Annotated[Path, typer.Argument(help="File to write.")] = Path("scenario.yaml"),
     source: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="Start from a scenario that comes with simtrain.",
+            help="Copy this scenario, which comes with simtrain.",
             autocompletion=shipped_scenarios,
         ),
     ] = None,
 ) -> None:
-    """Write a scenario to start from: every field, with what it means and its default.
+    """Write a scenario file that lists every field with its meaning and its default.
 
-    It never overwrites a file.
+    An existing file is an error.
 
     Example: simtrain init my_scenario.yaml
     """
@@ -56,14 +56,14 @@ def init(
     from simtrain.scenario.template import template
 
     text = find_scenario(source).read_text(encoding="utf-8") if source else template()
-    _give(text, file)
+    _print_or_write(text, file)
 
 
 def schema() -> None:
     """Print the JSON schema of scenario files, with a description of every field.
 
-    An editor that has it completes and checks names and values. Write it to scenario.schema.json;
-    VS Code with its YAML extension finds it by a scenario's first line:
+    Editors use it to complete and check names and values. For VS Code with its YAML extension,
+    save it as scenario.schema.json and begin the scenario with this line:
     # yaml-language-server: $schema=scenario.schema.json
 
     Example: simtrain schema
@@ -73,8 +73,8 @@ def schema() -> None:
     emit(json.dumps(scenario_schema(), indent=2) + "\n")
 
 
-def _give(text: str, file: Path | None) -> None:
-    """Print the text, or write it to a file that is not there yet."""
+def _print_or_write(text: str, file: Path | None) -> None:
+    """Print the text, or write it to a new file."""
     from simtrain.output_folder import write_new
 
     if file is None:

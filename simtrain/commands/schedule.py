@@ -14,13 +14,15 @@ def schedule(
     overrides: SetOption = None,
     as_csv: Annotated[
         bool,
-        typer.Option("--csv", help="Print every pass as CSV, the format of PyTorch's pipelining."),
+        typer.Option(
+            "--csv", help="Print all passes as CSV, in the format of PyTorch's pipelining."
+        ),
     ] = False,
 ) -> None:
-    """Print each stage's pipeline schedule: stages down, time slots across.
+    """Print the pipeline schedule as a grid: a row per stage, a column per time slot.
 
     2F0 is the forward pass of microbatch 0 on virtual stage 2, 2B0 its backward pass. Every pass
-    takes one slot. The grid shows as many slots as fit the terminal; --csv prints all passes.
+    takes one slot. The grid is cut to the width of the terminal; --csv prints all passes.
 
     Example: simtrain schedule table5_175b_present
     """

@@ -15,84 +15,92 @@ if TYPE_CHECKING:
     from simtrain.search import SearchResult
 
 
+GpusOption = Annotated[
+    list[str], typer.Option("--gpus", help="Number of GPUs, or several to compare: 256,512.")
+]
+ContextOption = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        help="Context-parallel sizes to try: 1,2,4. Default: 1; with sequences of 32,768 tokens or "
+        "more, or if the scenario has several, all sizes with at least 4,096 tokens per rank.",
+    ),
+]
+ExpertOption = Annotated[
+    str | None,
+    typer.Option(
+        "--expert",
+        help="Expert-parallel sizes to try: 1,8. Default: all divisors of the number of experts.",
+    ),
+]
+ObjectiveOption = Annotated[
+    Literal["time", "cost", "memory", "tokens_per_s"],
+    typer.Option(
+        help="Quantity to minimise (tokens_per_s: to maximise). Cost is GPU-seconds per iteration; "
+        "with one number of GPUs it ranks layouts like time."
+    ),
+]
+MaxMemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-memory", help="Memory limit per GPU, such as 40GiB. Default: the GPU's capacity."
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder for a scenario file per layout of the ranking."),
+]
+TrialsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--trials",
+        min=1,
+        help="If more layouts than this are legal, evaluate this many, proposed by an optimizer.",
+    ),
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--seconds",
+        help="End after this time with the best layout so far and its largest distance from the "
+        "optimum. Ctrl-C does the same; a second Ctrl-C ends immediately.",
+    ),
+]
+WorkersOption = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Processes that compute memory and bounds. Their number does not change the result. "
+        "Each takes a second to start, which pays off with thousands of legal layouts.",
+    ),
+]
+
+
 def search(
     scenario: ScenarioArgument,
-    gpus: Annotated[
-        list[str],
-        typer.Option("--gpus", help="Number of GPUs, or several to compare: 256,512."),
-    ],
-    context: Annotated[
-        str | None,
-        typer.Option(
-            "--context",
-            help="Context-parallel ranks to try: 1,2,4. Default: 1, or with 32,768 tokens and more "
-            "(or several ranks in the scenario) all that leave a rank 4,096 tokens.",
-        ),
-    ] = None,
-    expert: Annotated[
-        str | None,
-        typer.Option(
-            "--expert",
-            help="Expert-parallel ranks to try: 1,8. Default: all that divide the experts.",
-        ),
-    ] = None,
-    objective: Annotated[
-        Literal["time", "cost", "memory", "tokens_per_s"],
-        typer.Option(
-            help="Objective to minimise (tokens_per_s is maximised). Cost is GPU-seconds per "
-            "iteration: for one number of GPUs it ranks as time does."
-        ),
-    ] = "time",
-    max_memory: Annotated[
-        str | None,
-        typer.Option(
-            "--max-memory",
-            help="Limit of memory per GPU, such as 40GiB. Default: all that a GPU has.",
-        ),
-    ] = None,
+    gpus: GpusOption,
+    context: ContextOption = None,
+    expert: ExpertOption = None,
+    objective: ObjectiveOption = "time",
+    max_memory: MaxMemoryOption = None,
     overrides: SetOption = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Length of the ranking.")] = 10,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="Write a scenario file for each layout of the ranking into this folder."
-        ),
-    ] = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            "--trials",
-            min=1,
-            help="If more layouts than this are legal, let an optimizer propose this many.",
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--seconds",
-            help="End after this time with the best so far, and say how far it can be from the "
-            "optimum. Ctrl-C does the same; the second one ends at once.",
-        ),
-    ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Processes that compute memory and bounds; their number changes no result. "
-            "Each takes a second to start: worth it for thousands of legal layouts.",
-        ),
-    ] = 1,
+    out: OutOption = None,
+    trials: TrialsOption = None,
+    seconds: SecondsOption = None,
+    workers: WorkersOption = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Find the fastest (or cheapest) layout for a model and global batch on N GPUs.
 
-    It searches every legal combination of tensor, pipeline and data parallelism, interleave,
-    microbatch, recompute, sequence parallelism and ZeRO stage; for models with experts also expert
-    parallelism, with expert_tensor 1 or as many as tensor; for long sequences context parallelism.
-    A field given by --set keeps its value.
+    The search covers every legal combination of tensor, pipeline and data parallelism, interleave,
+    microbatch, recompute, sequence parallelism and ZeRO stage. For models with experts it adds
+    expert parallelism, with expert_tensor of 1 or equal to tensor; for long sequences, context
+    parallelism. A field set by --set keeps its value.
 
     Exits with 0 and a ranking, also if --seconds or Ctrl-C ended the search: the last line says how
-    good the best is proved to be. Exits with 3 if nothing fits, with 2 if nothing is legal.
+    close to the optimum the best layout is. Exits with 3 if nothing fits, with 2 if nothing is
+    legal.
 
     With experts: simtrain search mixtral_8x7b --gpus 64 --expert 2,4,8 --context 1
 
@@ -104,13 +112,13 @@ def search(
     from simtrain.pages.search_page import search_page
     from simtrain.scenario import load_unchecked
     from simtrain.search import Objective, write_scenarios
-    from simtrain.search import search as find
+    from simtrain.search import search as search_layouts
 
     loaded = load_unchecked(scenario, overrides or ())
     if out:
         make_folder(out, "scenarios")
     with progress_bar() as on_progress, first_interrupt() as interrupted:
-        result = find(
+        result = search_layouts(
             loaded,
             _counts("--gpus", gpus, "256,512"),
             Objective(objective),
@@ -131,13 +139,13 @@ def search(
 
 def _counts(option: str, written: list[str], example: str) -> tuple[int, ...]:
     """Parse an option with one number, or with several separated by commas."""
-    parts = [part.strip() for text in written for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    numbers = [number.strip() for text in written for number in text.split(",")]
+    if not all(number.isdecimal() and int(number) > 0 for number in numbers):
         what = "GPUs" if option == "--gpus" else "ranks"
         message = f'"{", ".join(written)}" is not a number of {what}'
-        fix = f"write whole numbers of at least 1: {option} {example}"
+        fix = f"write positive integers: {option} {example}"
         raise InputError.of("E834", message, Location(option), fix)
-    return tuple(int(part) for part in parts)
+    return tuple(map(int, numbers))
 
 
 def _as_json(result: SearchResult, files: list[Path]) -> dict[str, Any]:

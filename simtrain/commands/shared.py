@@ -1,4 +1,4 @@
-"""Shared options and printing of commands. Data goes to stdout, everything else to stderr."""
+"""Options shared by commands, and printing. Results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLAIN_WIDTH = 120
 
 
 def shipped_scenarios(typed: str) -> list[str]:
-    """Names of shipped scenarios that begin with the typed text, for shell completion."""
+    """Return the shipped scenarios whose names begin with the typed text, for completion."""
     from simtrain.resources import list_scenarios
 
     return [name for name in list_scenarios() if name.startswith(typed)]
@@ -35,22 +35,19 @@ def shipped_scenarios(typed: str) -> list[str]:
 ScenarioArgument = Annotated[
     str,
     typer.Argument(
-        help="A scenario file, or the name of one that comes with simtrain.",
+        help="Scenario file, or name of a scenario that comes with simtrain.",
         autocompletion=shipped_scenarios,
     ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override a field: parallelism.tensor=4. May be repeated."),
+    typer.Option("--set", help="Set a field: parallelism.tensor=4. May be repeated."),
 ]
 AllowOomOption = Annotated[
-    bool, typer.Option("--allow-oom", help="Simulate even if it does not fit in memory.")
+    bool, typer.Option("--allow-oom", help="Simulate even if the scenario does not fit in memory.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in full precision.")]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Write pictures into this folder, PNG and SVG.")
-]
-
+OutOption = Annotated[Path | None, typer.Option("--out", help="Folder for pictures (PNG and SVG).")]
 StagesOption = Annotated[
     str | None, typer.Option("--stages", help="Stages to show, such as 0,1,63. Default: all.")
 ]
@@ -61,26 +58,26 @@ WindowOption = Annotated[
 
 
 def parse_numbers(text: str | None, option: str) -> list[int] | None:
-    """Read an option's list of numbers such as "0,1,63"; None stays None.
+    """Parse an option's list of numbers, such as "0,1,63"; None stays None.
 
     Raises:
-        InputError: it is no list of whole numbers (E118).
+        InputError: the text is not a list of integers (E118).
     """
     if text is None:
         return None
     try:
-        return [int(one) for one in text.split(",")]
+        return [int(number) for number in text.split(",")]
     except ValueError:
-        fix = "write whole numbers with commas between them, such as 0,1,63"
+        fix = "write integers separated by commas, such as 0,1,63"
         message = "is not a list of numbers"
         raise InputError.of("E118", message, Location(f"{option} {text}"), fix) from None
 
 
 def parse_window_s(text: str | None, option: str = "--window") -> tuple[float, float] | None:
-    """Read the start and the end of a window such as "0s:2s", in seconds; None stays None.
+    """Parse a window of time such as "0s:2s" to its start and end in seconds; None stays None.
 
     Raises:
-        InputError: it is not two times (E118).
+        InputError: the text is not two times (E118).
     """
     from simtrain.units import UnitError, parse_non_negative_seconds
 
@@ -90,7 +87,7 @@ def parse_window_s(text: str | None, option: str = "--window") -> tuple[float, f
     try:
         if colon:
             return parse_non_negative_seconds(start), parse_non_negative_seconds(end)
-        message = 'has no ":" between a start and an end'
+        message = 'has no ":" between its start and its end'
     except UnitError as error:
         message = str(error)
     fix = "write a start and an end with units, such as 0s:2s or 500ms:1s"
@@ -103,13 +100,14 @@ def show(
     page: Callable[[], Any],
     cluster: str | Sequence[str] | None = None,
 ) -> None:
-    """Print the data as JSON, or the page as text.
+    """Print a result, as JSON or as a page of text.
 
     Args:
-        as_json: whether to print JSON.
-        data: returns the data.
-        page: returns the page.
-        cluster: profiles that made the data; JSON names them with their hash and the version.
+        as_json: print JSON.
+        data: builds the JSON data.
+        page: builds the page.
+        cluster: hardware profiles of the result. JSON names them with their hash and with the
+            version of simtrain (`made_with`).
     """
     if as_json:
         from simtrain.provenance import provenance
@@ -118,22 +116,25 @@ def show(
         if isinstance(cluster, str):
             made_with = {"made_with": provenance(cluster)}
         elif cluster:
-            made_with = {"made_with": [provenance(one) for one in dict.fromkeys(cluster)]}
+            made_with = {"made_with": [provenance(name) for name in dict.fromkeys(cluster)]}
         emit(json.dumps(data() | made_with, indent=2, allow_nan=False) + "\n")
         return
     print_page(page())
 
 
 def print_page(page: RenderableType) -> None:
-    """Print a page at the terminal's width."""
+    """Print a page, wrapped to the width of the terminal."""
     console = Console(width=text_width())
     with console.capture() as capture:
         console.print(page)
     emit(capture.get())
 
 
-def listing(rows: Iterable[tuple[str, ...]]) -> None:
-    """Print rows of names and a text; a terminal wraps the text, a pipe gets one line."""
+def print_list(rows: Iterable[tuple[str, ...]]) -> None:
+    """Print rows of names and a text, in aligned columns.
+
+    On a terminal the text is wrapped. In a file or a pipe each row is one line.
+    """
     table = list(rows)
     widths = [max(map(len, column), default=0) for column in list(zip(*table, strict=True))[:-1]]
     is_terminal = Console().is_terminal
@@ -153,26 +154,26 @@ def listing(rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def text_width() -> int:
-    """Width of the terminal in columns; a constant for a file or a pipe."""
+    """Return the width of the terminal in columns, or 120 for a file or a pipe."""
     console = Console()
     return console.width if console.is_terminal else _PLAIN_WIDTH
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:
-    """Write to stdout or another stream; a closed pipe (`| head`) is not an error."""
+    """Write text to a stream, by default stdout; a closed pipe (`| head`) is not an error."""
     stream = stream or sys.stdout
     try:
         print(text, end="", file=stream, flush=True)
     except BrokenPipeError:
-        # Prevents a second error when Python flushes the stream at exit.
+        # Without this, Python would raise a second error when it flushes the stream at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def simulated(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> Result:
-    """Simulate a scenario and show the status.
+def simulate_with_status(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> Result:
+    """Simulate a scenario and show a status line meanwhile.
 
     Raises:
-        DoesNotFitError: it needs more memory than a GPU has, unless `allow_oom` is given.
+        DoesNotFitError: the scenario does not fit in memory, and `allow_oom` is false.
     """
     from simtrain.simulation import simulate, simulate_fitting
 
@@ -184,6 +185,6 @@ def simulated(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> R
 
 @contextmanager
 def status(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a status line; the yielded function changes it."""
+    """Show a status line on stderr; the yielded function changes its text."""
     with Console(stderr=True).status(Text(text)) as line:
         yield lambda text: line.update(Text(text))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from simtrain.commands.shared import JsonOption, SetOption, emit, listing, show, status
+from simtrain.commands.shared import JsonOption, SetOption, emit, print_list, show, status
 from simtrain.errors import InputError, Location, Problem
 
 if TYPE_CHECKING:
@@ -23,47 +23,52 @@ if TYPE_CHECKING:
     from simtrain.sweep.run import Shard
 
 INTERRUPTED = 130
-_WIDEST = 100_000
+"""Exit code after Ctrl-C."""
+_FULL_WIDTH = 100_000
+"""Columns of a page that must not be cut."""
 
 
 class ExecutorName(StrEnum):
-    """Where the parts of a sweep are computed."""
+    """What computes the parts of a sweep: local processes or a Ray cluster."""
 
     PROCESSES = "processes"
     RAY = "ray"
 
 
-FolderArgument = Annotated[Path, typer.Argument(help="The folder that a sweep wrote to.")]
+FolderArgument = Annotated[Path, typer.Argument(help="Folder with the results of a sweep.")]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of worker processes, or of concurrent parts on a Ray cluster. Default: one "
+        "per processor.",
+    ),
+]
+ExecutorOption = Annotated[
+    ExecutorName, typer.Option(help="Compute in local processes or on a Ray cluster.")
+]
+AddressOption = Annotated[
+    str | None, typer.Option(help="Ray cluster, host:port. Default: $RAY_ADDRESS.")
+]
+ShardOption = Annotated[
+    str, typer.Option(help="Compute only every n-th part, starting at part i (from 0): i/n.")
+]
 
 
 def sweep(
     file: Annotated[
-        str, typer.Argument(help="A sweep file, or the name of one that comes with simtrain.")
+        str, typer.Argument(help="Sweep file, or name of a sweep that comes with simtrain.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="The folder for the results.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results.")],
     overrides: SetOption = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of worker processes, or of concurrent parts on a Ray cluster; by default "
-            "one per processor.",
-        ),
-    ] = None,
-    executor: Annotated[
-        ExecutorName, typer.Option(help="Compute in processes here, or on a Ray cluster.")
-    ] = ExecutorName.PROCESSES,
-    address: Annotated[
-        str | None,
-        typer.Option(help="The Ray cluster, host:port; $RAY_ADDRESS if not given."),
-    ] = None,
-    shard: Annotated[
-        str, typer.Option(help="Compute only every n-th part, starting at part i (from 0): i/n.")
-    ] = "0/1",
-    part_size: Annotated[int | None, typer.Option(min=1, help="Points in a part.")] = None,
+    workers: WorkersOption = None,
+    executor: ExecutorOption = ExecutorName.PROCESSES,
+    address: AddressOption = None,
+    shard: ShardOption = "0/1",
+    part_size: Annotated[int | None, typer.Option(min=1, help="Points per part.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Simulate every point of a grid of scenarios and store the results in a folder.
+    """Simulate every scenario of a grid and store the results in a folder.
 
     Run the same command again to resume an interrupted sweep.
 
@@ -75,22 +80,22 @@ def sweep(
     from simtrain.sweep.load import load_plan
     from simtrain.sweep.run import run_sweep
 
-    which = _shard(shard)
+    own_shard = _parse_shard(shard)
     with status("reading the sweep"):
         folder = SweepFolder(out)
         plan = folder.open(load_plan(file, overrides or (), part_size), part_size)
-        make_executor, in_flight = _executor(executor, address, workers, plan, which)
+        make_executor, in_flight = _executor(executor, address, workers, plan, own_shard)
     bar = SweepBar(plan)
     try:
         with bar:
-            done = run_sweep(plan, folder, make_executor, in_flight, which, bar.update)
+            done = run_sweep(plan, folder, make_executor, in_flight, own_shard, bar.update)
     except KeyboardInterrupt:
         Console(stderr=True).print(bar.interrupted, markup=False, highlight=False)
         raise typer.Exit(INTERRUPTED) from None
     show(
         as_json,
-        lambda: summary_json(plan, folder, which, done),
-        lambda: summary_page(plan, folder, which, done),
+        lambda: summary_json(plan, folder, own_shard, done),
+        lambda: summary_page(plan, folder, own_shard, done),
     )
 
 
@@ -114,21 +119,23 @@ def _executor(
 
 
 def _address(address: str | None) -> str:
-    if found := address or os.environ.get("RAY_ADDRESS"):
-        return found
+    """Return the address of the Ray cluster, from the option or the environment."""
+    if address := address or os.environ.get("RAY_ADDRESS"):
+        return address
     message = "the address of the Ray cluster is missing"
     fix = "add --address host:port as printed by ray start --head, or set RAY_ADDRESS"
     raise InputError([Problem("E854", message, Location("--executor ray"), fix=fix)])
 
 
-def _shard(text: str) -> Shard:
+def _parse_shard(text: str) -> Shard:
+    """Parse "i/n"."""
     from simtrain.sweep.run import Shard
 
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
     if match and int(match[1]) < int(match[2]):
         return Shard(int(match[1]), int(match[2]))
-    message = f'"{text}" is not the number of a shard'
-    fix = "write 0/4 for the first of four, 3/4 for the last"
+    message = f'"{text}" is not a shard'
+    fix = "write 0/4 for the first of four shards, 3/4 for the last"
     raise InputError([Problem("E828", message, Location("--shard"), fix=fix)])
 
 
@@ -141,30 +148,30 @@ def sweeps() -> None:
     from simtrain.strict_yaml import load_document
 
     documents = ((name, load_document(find_sweep(name))) for name in list_sweeps())
-    listing((name, one.data.get("description") or "") for name, one in documents)
+    print_list((name, document.data.get("description") or "") for name, document in documents)
 
 
 def query(
     folder: FolderArgument,
-    sql: Annotated[str, typer.Argument(help="SQL of DuckDB; the table is called results.")],
+    sql: Annotated[str, typer.Argument(help="DuckDB SQL on the table `results`.")],
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV in full precision.")] = False,
 ) -> None:
-    """Query a sweep's results with SQL (works while the sweep is running).
+    """Query the results of a sweep with SQL, also while the sweep is running.
 
     Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
     """
     from simtrain.pages.sweep_page import answer_page
-    from simtrain.sweep.query import query as ask
+    from simtrain.sweep.query import query as run_query
 
-    answer = ask(folder, sql)
+    answer = run_query(folder, sql)
     if as_csv:
         emit(answer.to_csv())
     elif as_json:
         show(as_json, answer.to_json, str)
     else:
-        # Full width: a truncated number is wrong.
-        console = Console(width=_WIDEST)
+        # A table cut to the terminal would show wrong numbers.
+        console = Console(width=_FULL_WIDTH)
         with console.capture() as capture:
             console.print(answer_page(answer), crop=False)
         emit("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))

@@ -1,4 +1,4 @@
-"""Progress bar of a sweep: points done, rate, time left, and the best point so far."""
+"""Progress bar of a sweep: points done, rate, remaining time, and the best point so far."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Rate(ProgressColumn):
     """Points per second."""
 
     def render(self, task: Task) -> Text:
-        """Format the rate; empty until it is known."""
+        """Format the rate; empty before the first update."""
         return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
 
@@ -48,14 +48,14 @@ class SweepBar:
         """Update the bar."""
         best = progress.counts.best
         words = best_words(best) if best else ""
-        # Parts found on disk must not count towards the rate.
-        change = self._bar.update if progress.found == self._last.found else self._bar.reset
+        # Parts that were already on disk must not count towards the rate.
+        set_bar = self._bar.update if progress.found == self._last.found else self._bar.reset
         done = progress.counts.num_points
-        change(self._task, total=progress.num_points, completed=done, best=words)
+        set_bar(self._task, total=progress.num_points, completed=done, best=words)
         self._last = progress
 
     @property
     def interrupted(self) -> str:
-        """The message after Ctrl-C."""
+        """Message after Ctrl-C."""
         done, total = self._last.done, self._last.num_parts
         return f"interrupted: {done} of {total} parts are on disk; run the same command to resume"

@@ -21,19 +21,19 @@ from simtrain.commands.shared import (
 
 def timeline(
     scenario: ScenarioArgument,
-    out: Annotated[Path, typer.Option("--out", help="Picture to write: .png, .svg or .pdf.")],
+    out: Annotated[Path, typer.Option("--out", help="Picture file: .png, .svg or .pdf.")],
     overrides: SetOption = None,
     stages: StagesOption = None,
     window: WindowOption = None,
     memory: Annotated[
-        bool, typer.Option("--memory/--no-memory", help="Draw the memory of stages beneath.")
+        bool, typer.Option("--memory/--no-memory", help="Draw memory over time below.")
     ] = True,
 ) -> None:
-    """Draw when each pipeline stage does what: passes, communication, optimizer and idle time.
+    """Draw the timeline of each pipeline stage: passes, communication, optimizer and idle time.
 
-    Below each stage's own row are its transfers to other stages and, if they overlap with passes,
-    its gradient and parameter buckets. Passes have the number of their microbatch if it fits.
-    A backward pass with recompute shows its seconds of recompute first.
+    Each stage has a row for its passes, a row for its transfers to other stages and, if they
+    overlap with passes, a row for its gradient and parameter buckets. Passes are labelled with
+    their microbatch if there is room. Recompute is drawn at the start of its backward pass.
 
     Example: simtrain timeline table5_175b_present --out timeline.svg --window 0s:4s
     """
@@ -43,8 +43,8 @@ def timeline(
     from simtrain.simulation import simulate
 
     loaded = load_scenario(scenario, overrides or ())
-    chosen, window_s = parse_numbers(stages, "--stages"), parse_window_s(window)
+    stage_numbers, window_s = parse_numbers(stages, "--stages"), parse_window_s(window)
     check_picture_file(out)
     with status(f"drawing {loaded.name}"):
-        write_timeline(simulate(loaded), out, chosen, window_s, memory=memory)
+        write_timeline(simulate(loaded), out, stage_numbers, window_s, memory=memory)
     emit(f"{out}\n")

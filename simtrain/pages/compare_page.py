@@ -29,7 +29,7 @@ Cell = TypeVar("Cell")
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ScenarioColumn:
     """A scenario of the page.
 
     Args:
@@ -43,7 +43,7 @@ class Compared:
     sensitivity: Sensitivity | None = None
 
 
-def compare_page(scenarios: Sequence[Compared], differences: Sequence[Difference]) -> Group:
+def compare_page(scenarios: Sequence[ScenarioColumn], differences: Sequence[Difference]) -> Group:
     """The report of `simtrain compare`; each difference is one of the others from the first."""
     named = {_letter(number): one for number, one in enumerate(scenarios)}
     parts: list[RenderableType] = [properties((name, one.name) for name, one in named.items())]
@@ -71,7 +71,7 @@ def _groups(named: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
         yield {name: named[name] for name in (first, *others[start : start + step])}
 
 
-def _side_by_side(columns: dict[str, Compared]) -> Table:
+def _side_by_side(columns: dict[str, ScenarioColumn]) -> Table:
     results = [one.result for one in columns.values()]
     table = table_of("", *(f">{name}" for name in columns), title="Side by side")
     for label, values in {
@@ -85,7 +85,7 @@ def _side_by_side(columns: dict[str, Compared]) -> Table:
     return table
 
 
-def _changed_fields(columns: dict[str, Compared]) -> Table:
+def _changed_fields(columns: dict[str, ScenarioColumn]) -> Table:
     table = Table(title="Fields that differ", title_justify="left")
     for heading in ("field", *columns):
         table.add_column(heading, overflow="fold")
@@ -152,7 +152,7 @@ def _sentences(letter: str, difference: Difference) -> list[str]:
     return said
 
 
-def _critical_paths(columns: dict[str, Compared]) -> Table:
+def _critical_paths(columns: dict[str, ScenarioColumn]) -> Table:
     """Seconds of each kind of task that the end of the iteration waits for."""
     paths = [one.result.critical_path_s for one in columns.values()]
     headings = "kind of task", *(f">{name}" for name in columns)
@@ -166,11 +166,11 @@ def _critical_paths(columns: dict[str, Compared]) -> Table:
     return table
 
 
-def _sensitivities(columns: dict[str, Compared]) -> list[Sensitivity]:
+def _sensitivities(columns: dict[str, ScenarioColumn]) -> list[Sensitivity]:
     return [one.sensitivity for one in columns.values() if one.sensitivity]
 
 
-def _resources(columns: dict[str, Compared]) -> FittedTable:
+def _resources(columns: dict[str, ScenarioColumn]) -> FittedTable:
     found = _sensitivities(columns)
     largest = max(max(found[0].saved.values()), 1e-9)
     rows: list[tuple[Sequence[RenderableType], None]] = []
@@ -185,7 +185,7 @@ def _resources(columns: dict[str, Compared]) -> FittedTable:
     )
 
 
-def _remarks(named: dict[str, Compared]) -> Iterable[str]:
+def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
     if any(one.sensitivity for one in named.values()):
         yield (
             f"Better: bandwidths, rates and memory times {FACTOR}; latencies and the host's time "

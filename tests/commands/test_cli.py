@@ -1,4 +1,4 @@
-"""The command line as scripts rely on it: data, errors and exit codes."""
+"""The command line: output, errors and exit codes."""
 
 import json
 import math
@@ -46,7 +46,7 @@ def overrides_of(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("arguments", RUNS)
-def test_run_json_is_the_result_of_the_api_in_full_precision(arguments: tuple[str, ...]) -> None:
+def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> None:
     outcome = call("run", *arguments, "--json")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     result = simtrain.simulate(simtrain.load_scenario(arguments[0], overrides_of(arguments)))
@@ -75,8 +75,8 @@ def test_the_breakdown_adds_up_to_the_iteration(arguments: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize("arguments", RUNS)
-def test_utilization_is_the_papers_formula_of_the_printed_time(arguments: tuple[str, ...]) -> None:
-    """72BLsh²(1 + s/6h + v/12hL) model FLOPs; recompute repeats s/18h, or the layers' forward."""
+def test_mfu_and_hfu_follow_the_papers_formulas(arguments: tuple[str, ...]) -> None:
+    """Model FLOPs are 72BLsh²(1 + s/6h + v/12hL). Recompute adds s/18h or the layers' forward."""
     data = json.loads(call("run", *arguments, "--json").stdout)
     scenario = load_scenario(arguments[0], overrides_of(arguments))
     model = scenario.model
@@ -91,7 +91,7 @@ def test_utilization_is_the_papers_formula_of_the_printed_time(arguments: tuple[
     assert data["tokens_per_s"] == pytest.approx(tokens / data["iteration_time_s"])
 
 
-def test_the_page_shows_what_the_json_holds() -> None:
+def test_the_page_and_the_json_show_the_same_numbers() -> None:
     data = json.loads(call("run", *PIPELINED, "--json").stdout)
     outcome = call("run", *PIPELINED)
     assert (outcome.exit_code, outcome.stderr) == (0, "")
@@ -104,7 +104,7 @@ def test_the_page_shows_what_the_json_holds() -> None:
         assert shown in " ".join(outcome.stdout.split())
 
 
-def test_a_name_in_brackets_is_a_name_and_no_markup(tmp_path: pathlib.Path) -> None:
+def test_brackets_in_a_name_are_not_markup(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(edited("model:", 'name: "[/x] [red]:smile:"\nmodel:'), encoding="utf-8")
     outcome = call("run", str(path), "--allow-oom")
@@ -114,7 +114,7 @@ def test_a_name_in_brackets_is_a_name_and_no_markup(tmp_path: pathlib.Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_output_is_the_same_bytes_in_every_process(options: list[str]) -> None:
+def test_output_is_identical_in_every_process(options: list[str]) -> None:
     here = call("run", *PIPELINED, *options)
     assert call("run", *PIPELINED, *options) == here
     there = spawn("-m", "simtrain", "run", *PIPELINED, *options, PYTHONHASHSEED="7")
@@ -132,7 +132,7 @@ def test_output_is_the_same_bytes_in_every_process(options: list[str]) -> None:
         (*PIPELINED, "--set", "parallelism.interleave=3"),
     ],
 )
-def test_schedule_prints_csv_that_reads_back(arguments: tuple[str, ...]) -> None:
+def test_csv_of_a_schedule_can_be_read_back(arguments: tuple[str, ...]) -> None:
     outcome = call("schedule", *arguments, "--csv")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     scenario = load_scenario(arguments[0], overrides_of(arguments))
@@ -162,14 +162,14 @@ def test_scenarios_lists_every_shipped_file() -> None:
 # ------------------------------------------------------------------------------------- reproduce
 
 
-def test_reproduce_gives_a_table_or_json() -> None:
+def test_reproduce_prints_a_table_or_json() -> None:
     page, data = call("reproduce", "table4"), call("reproduce", "table4", "--json")
     assert (page.exit_code, page.stderr, data.exit_code, data.stderr) == (0, "", 0, "")
     assert page.stdout.splitlines()[-1].startswith("OK: mean |error| 0.")
     assert json.loads(data.stdout)["ok"] is True
 
 
-def test_a_missed_threshold_is_told_and_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missed_threshold_exits_with_4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(times, "TABLE4_MAX", 1e-5)
     page, data = call("reproduce", "table4"), call("reproduce", "table4", "--json")
     assert (page.exit_code, data.exit_code) == (4, 4)
@@ -179,8 +179,8 @@ def test_a_missed_threshold_is_told_and_exits_with_4(monkeypatch: pytest.MonkeyP
     assert len(json.loads(data.stdout)["misses"]) == 1
 
 
-def test_another_number_in_the_paper_is_an_error_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours does not move with what it is compared with."""
+def test_the_simulated_time_does_not_depend_on_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed number of the paper changes the error, not the simulation."""
     before = json.loads(call("reproduce", "table4", "--json").stdout)
     monkeypatch.setitem(times.TABLE4_MS, "baseline", (8.7, 11.9))
     outcome = call("reproduce", "table4", "--json")
@@ -196,30 +196,29 @@ def test_another_number_in_the_paper_is_an_error_here(monkeypatch: pytest.Monkey
 BAD = {
     "unknown scenario": (
         "run tabel5_22b_full",
-        "did you mean table5_22b_full? Known names: deepseek_v3, dp530b, gpt2_1_5b, ",
+        "did you mean table5_22b_full?",
     ),
-    "missing file": ("run nowhere.yaml", "nowhere.yaml: E101 no such file"),
+    "missing file": ("run nowhere.yaml", "nowhere.yaml: E101 "),
     "missing argument": ("run", "Missing argument"),
-    "override without =": ("run dp530b --set x", '--set x: E112 has no "="'),
-    "override of no field": (
+    "override without =": ("run dp530b --set x", "--set x: E112 "),
+    "override of an unknown field": (
         "run dp530b --set parallelism.tensorr=4",
-        'E201 unknown key "tensorr" in parallelism\n  fix: did you mean "tensor"?',
+        'E201 unknown key "tensorr" in parallelism',
     ),
     "override of a wrong type": (
         "run dp530b --set parallelism.tensor=many",
-        "parallelism.tensor must be an integer",
+        "--set parallelism.tensor=many: E203 parallelism.tensor",
     ),
     "override that is illegal": (
         "run table5_22b_full --set parallelism.tensor=7",
-        "--set parallelism.tensor=7: E301 parallelism.tensor is 7, which does not divide "
-        "model.num_attention_heads (64)\n  reason: tensor parallelism gives each rank whole",
+        "--set parallelism.tensor=7: E301 parallelism.tensor is 7, ",
     ),
-    "override of a profile's entry that is none": (
+    "override of an unknown profile entry": (
         "run table5_22b_full --set hardware.intra_node.bandwith=3",
         "did you mean bandwidth?",
     ),
     "bad schedule": ("schedule dp530b --set schedule=2f2b", "schedule"),
-    "unknown profile": ("run dp530b --set cluster=b200", "there is no hardware profile named"),
+    "unknown profile": ("run dp530b --set cluster=b200", "--set cluster=b200: E101 "),
     "unknown target": ("reproduce table6", "'table6' is not one of 'table2',"),
     "missing target": ("reproduce", "Missing argument"),
     "unknown option": ("run dp530b --jsn", "No such option: --jsn"),
@@ -228,7 +227,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_told_on_stderr_and_exits_with_2(case: str) -> None:
+def test_bad_input_prints_an_error_and_exits_with_2(case: str) -> None:
     command, message = BAD[case]
     outcome = call(*shlex.split(command))
     assert (outcome.exit_code, outcome.stdout) == (2, "")
@@ -237,7 +236,7 @@ def test_bad_input_is_told_on_stderr_and_exits_with_2(case: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "schedule"])
-def test_an_error_in_a_file_shows_where(command: str, tmp_path: pathlib.Path) -> None:
+def test_an_error_in_a_file_shows_its_position(command: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(edited("num_layers: 48", "num_layers: -48"), encoding="utf-8")
     outcome = call(command, str(path))
@@ -252,7 +251,7 @@ def test_an_error_in_a_file_shows_where(command: str, tmp_path: pathlib.Path) ->
 
 
 def commands() -> dict[str, typer.core.TyperCommand]:
-    """All commands, those of a group with its name before theirs."""
+    """All commands by name; a command of a group has the group's name before its own."""
     found = typer.main.get_command(cli.app).commands
     groups = {name: one.commands for name, one in found.items() if hasattr(one, "commands")}
     inner = {f"{group} {name}": one for group, own in groups.items() for name, one in own.items()}
@@ -262,7 +261,7 @@ def commands() -> dict[str, typer.core.TyperCommand]:
 OF_SWEEPS = {"sweep", "sweeps", "query", "plot"}
 
 
-def test_the_commands() -> None:
+def test_simtrain_has_these_commands() -> None:
     of_profiles = {f"profile {name}" for name in ("list", "show", "check")}
     imports = {f"import {source}" for source in ("megatron", "hf", "torchtitan")}
     others = {"run", "memory", "reproduce", "schedule", "cost", "search", "plan"} | OF_SWEEPS
@@ -291,12 +290,12 @@ def test_help_has_an_example_that_parses(name: str) -> None:
     "command",
     ["schedule table5_1t_present", "schedule table4_full", "run table4_full", "scenarios"],
 )
-def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
-    """As in `simtrain schedule ... | head`: no traceback, no code of its own."""
+def test_a_closed_pipe_is_not_an_error(command: str) -> None:
+    """As in `simtrain schedule ... | head`: no traceback, and exit code 0."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        # Buffered, as in a shell: what is short is written only when the process ends.
+        # Buffered, as in a shell: short output is written only when the process ends.
         outcome = spawn("-m", "simtrain", *shlex.split(command), stdout=writer, PYTHONUNBUFFERED="")
     finally:
         os.close(writer)
@@ -308,7 +307,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
     ("command", "heading"),
     [("run table5_22b_present", "MFU / HFU"), ("reproduce table4", "Table 4")],
 )
-def test_an_ascii_terminal_gets_the_report_too(command: str, heading: str) -> None:
+def test_output_is_ascii_on_an_ascii_terminal(command: str, heading: str) -> None:
     outcome = spawn("-m", "simtrain", *shlex.split(command), PYTHONIOENCODING="ascii")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert outcome.stdout.isascii() and heading in outcome.stdout

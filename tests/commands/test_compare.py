@@ -10,7 +10,7 @@ from tests.helpers.command_line import call
 FULL, PRESENT = "table4_full", "table4_selective_sequence"
 
 
-def test_the_page_says_why_and_what_to_buy() -> None:
+def test_the_page_shows_causes_and_sensitivity() -> None:
     page = call("compare", FULL, PRESENT).stdout
     for text in (
         "recompute.strategy",
@@ -23,13 +23,15 @@ def test_the_page_says_why_and_what_to_buy() -> None:
         assert text in page
 
 
-def test_json_adds_up_and_says_what_it_is_made_with() -> None:
+def test_causes_in_json_add_up_to_the_difference() -> None:
     data = json.loads(call("compare", FULL, PRESENT, "--no-sensitivity", "--json").stdout)
-    (found,), (base, other) = data["differences"], data["scenarios"]
-    assert (found["base"], found["other"]) == (FULL, PRESENT)
-    assert found["difference_s"] == other["iteration_time_s"] - base["iteration_time_s"]
-    assert math.isclose(math.fsum(found["causes_s"].values()), found["difference_s"], rel_tol=1e-12)
-    assert found["changed_fields"]["recompute.strategy"] == ["full", "selective"]
+    (difference,), (base, other) = data["differences"], data["scenarios"]
+    assert (difference["base"], difference["other"]) == (FULL, PRESENT)
+    assert difference["difference_s"] == other["iteration_time_s"] - base["iteration_time_s"]
+    assert math.isclose(
+        math.fsum(difference["causes_s"].values()), difference["difference_s"], rel_tol=1e-12
+    )
+    assert difference["changed_fields"]["recompute.strategy"] == ["full", "selective"]
     for one in data["scenarios"]:
         path_s = math.fsum(one["critical_path_s"].values())
         assert math.isclose(path_s, one["iteration_time_s"], rel_tol=1e-12)
@@ -37,20 +39,20 @@ def test_json_adds_up_and_says_what_it_is_made_with() -> None:
     assert [one["profile"] for one in data["made_with"]] == ["a100_sxm4_80gb"]
 
 
-def test_a_change_is_one_more_scenario() -> None:
+def test_change_adds_a_changed_copy_of_the_first_scenario() -> None:
     data = call(*f"compare {PRESENT} --change recompute=full --no-sensitivity --json".split())
-    (found,) = json.loads(data.stdout)["differences"]
-    assert found["other"] == f"{PRESENT} recompute=full"
-    assert found["changed_fields"] == {"recompute.strategy": ["selective", "full"]}
+    (difference,) = json.loads(data.stdout)["differences"]
+    assert difference["other"] == f"{PRESENT} recompute=full"
+    assert difference["changed_fields"] == {"recompute.strategy": ["selective", "full"]}
 
 
-def test_one_scenario_shows_what_to_buy() -> None:
+def test_a_single_scenario_shows_only_its_sensitivity() -> None:
     outcome = call("compare", PRESENT)
     assert outcome.exit_code == 0
     assert "memory bandwidth" in outcome.stdout and "differs" not in outcome.stdout
 
 
-def test_the_same_scenario_and_other_models_are_named() -> None:
+def test_the_page_names_equal_scenarios_and_other_models() -> None:
     command = f"compare {PRESENT} {PRESENT} gpt2_1_5b --no-sensitivity --set cluster=h100_sxm"
     page = call(*command.split()).stdout
     assert "B and A are the same scenario." in page
@@ -67,7 +69,7 @@ def test_the_same_scenario_and_other_models_are_named() -> None:
         (f"{PRESENT} --change batch.micro=3", 2, "E306"),
     ],
 )
-def test_mistakes_are_refused(arguments: str, exit_code: int, code: str) -> None:
+def test_errors_of_a_change_name_its_option(arguments: str, exit_code: int, code: str) -> None:
     outcome = call("compare", *arguments.split())
     assert (outcome.exit_code, outcome.stdout) == (exit_code, "")
     assert f"{code} " in outcome.stderr and "--set" not in outcome.stderr

@@ -1,4 +1,4 @@
-"""What the command line says of itself: its version, and its help at several widths."""
+"""Version and help of the command line."""
 
 import itertools
 import re
@@ -12,7 +12,7 @@ from simtrain.commands.app import unwrapped
 from tests.helpers.command_line import call
 
 
-def test_the_version_is_the_packages() -> None:
+def test_version_prints_the_version_of_the_package() -> None:
     outcome = call("--version")
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (
         0,
@@ -24,19 +24,19 @@ def test_the_version_is_the_packages() -> None:
 @pytest.mark.parametrize(
     "command", [(), ("run",), ("profile",), ("profile", "list"), ("import", "hf")]
 )
-def test_the_short_option_prints_the_same_help(command: tuple[str, ...]) -> None:
+def test_h_prints_the_same_as_help(command: tuple[str, ...]) -> None:
     assert call(*command, "-h") == call(*command, "--help")
 
 
 @pytest.mark.parametrize("command", ["", "fit", "measure", "memory", "validate", "nccl-tests"])
-def test_calibrate_has_the_short_option_too(command: str) -> None:
+def test_h_prints_the_same_as_help_in_calibrate(command: str) -> None:
     short, long = (
         CliRunner().invoke(calibrate_app, [*command.split(), option]) for option in ("-h", "--help")
     )
     assert (short.exit_code, short.output) == (0, long.output)
 
 
-def test_the_first_group_of_commands_begins_with_run() -> None:
+def test_help_lists_groups_of_commands_and_run_first() -> None:
     titles = re.findall(r"─ (\w[\w ]*) ─", call("-h").stdout)
     assert titles == ["Options", "Simulate", "Compare", "Look up", "Write", "Measure"]
     commands = re.findall(r"^│ ([a-z]+) ", call("-h").stdout, re.MULTILINE)
@@ -44,8 +44,8 @@ def test_the_first_group_of_commands_begins_with_run() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_a_paragraph_is_wrapped_once(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line ends early: the next line's first word would not have fitted."""
+def test_help_is_wrapped_to_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line ends early: the first word of the next line would not fit."""
     monkeypatch.setenv("COLUMNS", str(width))
     text = call("search", "-h").stdout.partition("╭")[0]
     paragraphs = [one.split("\n") for one in re.split(r"\n\s*\n", text.strip()) if "\n" in one]

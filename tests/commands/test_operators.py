@@ -14,7 +14,7 @@ NAME = "table5_22b_present"
 TABLE = simulate(load_scenario(NAME)).operators()
 
 
-def test_json_and_csv_hold_all_operators() -> None:
+def test_json_and_csv_contain_all_operators() -> None:
     data = json.loads(call("run", NAME, "--ops", "--json").stdout)
     records = json.loads(json.dumps(TABLE.records()))
     assert data["operators"] == records
@@ -24,14 +24,14 @@ def test_json_and_csv_hold_all_operators() -> None:
     assert [row["entry"] for row in rows] == [one["entry"] for one in records]
 
 
-def test_the_page_names_the_stage_the_parts_and_the_largest_operators() -> None:
+def test_the_page_shows_the_stage_the_breakdown_and_the_largest_operators() -> None:
     text = call("run", NAME, "--ops").stdout
     assert "0, the only one" in text
     for words in ("compute", "optimizer", "gemm.mainloop_flops", TABLE.rows[0].shape):
         assert words in text
 
 
-def test_a_chosen_stage_is_not_called_the_slowest() -> None:
+def test_only_the_default_stage_is_called_the_slowest() -> None:
     slowest = call("run", "table5_175b_present", "--ops").stdout
     chosen = call("run", "table5_175b_present", "--ops", "--stage", "3").stdout
     assert "stage 7 of 0 to 7, the slowest" in " ".join(slowest.replace("  ", " ").split())
@@ -40,7 +40,7 @@ def test_a_chosen_stage_is_not_called_the_slowest() -> None:
 
 
 @pytest.mark.parametrize("option", [["--stage", "0"], ["--csv"]])
-def test_options_of_the_table_need_it(option: list[str]) -> None:
+def test_stage_and_csv_need_ops(option: list[str]) -> None:
     outcome = call("run", NAME, *option)
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert "--ops" in outcome.stderr

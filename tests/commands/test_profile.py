@@ -14,14 +14,14 @@ pytestmark = pytest.mark.slow
 SHIPPED = find_profile("a100_sxm4_80gb").read_text(encoding="utf-8")
 
 
-def test_list_says_which_profiles_are_calibrated() -> None:
+def test_list_shows_which_profiles_are_calibrated() -> None:
     done = call("profile", "list")
     lines = done.stdout.splitlines()
     assert done.exit_code == 0
     assert [line.split()[0] for line in lines] == list_profiles()
-    said = {line.split()[0]: line[len("a100_sxm4_80gb") :].strip() for line in lines}
-    assert said["a100_sxm4_80gb"].startswith("calibrated      NVIDIA Selene")
-    assert said["trn1"].startswith("not calibrated  AWS trn1.32xlarge")
+    texts = {line.split()[0]: line[len("a100_sxm4_80gb") :].strip() for line in lines}
+    assert texts["a100_sxm4_80gb"].startswith("calibrated      NVIDIA Selene")
+    assert texts["trn1"].startswith("not calibrated  AWS trn1.32xlarge")
 
 
 def test_show_has_every_entry_with_unit_and_source() -> None:
@@ -41,7 +41,7 @@ def test_show_has_every_entry_with_unit_and_source() -> None:
 
 
 def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
-    """A line for each level, protocol and rule; `check` counts them as it does the others."""
+    """Each level, protocol and rule has a line, and `check` counts them."""
     levels = "{name: leaf, nodes: 32, oversubscription: 2}"
     protocol = (
         "{name: LL, base_latency: 6.6 us, node_step: 0.6 us, network_step: 2.7 us, efficiency: 0.1}"
@@ -73,13 +73,13 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
     assert data["collectives.tree"]["value"][0]["network_step"] == pytest.approx(2.7e-6)
 
 
-def test_show_says_that_a_datasheet_is_not_calibrated() -> None:
+def test_show_marks_a_datasheet_as_not_calibrated() -> None:
     done = call("profile", "show", "trn1")
     assert done.stdout.startswith("trn1, not calibrated: numbers of datasheets\n")
     assert "fitted on:" not in done.stdout
 
 
-def test_show_as_json_gives_base_units_and_what_was_written() -> None:
+def test_json_has_values_in_base_units_and_as_written() -> None:
     done = call("profile", "show", "a100_sxm4_80gb", "--json")
     data = json.loads(done.stdout)
     assert (data["name"], data["calibrated"]) == ("a100_sxm4_80gb", True)
@@ -96,14 +96,14 @@ def test_show_as_json_gives_base_units_and_what_was_written() -> None:
 
 
 @pytest.mark.parametrize("name", list_profiles())
-def test_check_accepts_what_is_shipped(name: str) -> None:
+def test_check_accepts_shipped_profiles(name: str) -> None:
     done = call("profile", "check", str(find_profile(name)))
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith(f"OK: {name} has ")
     assert " entries, each with a source, " in done.stdout
 
 
-def test_check_counts() -> None:
+def test_check_counts_entries_and_fitted_entries() -> None:
     line = call("profile", "check", "a100_sxm4_80gb").stdout
     assert line.startswith("OK: a100_sxm4_80gb ") and line.endswith(" calibrated\n")
     assert re.findall(r" (\d+) ", line) == ["53", "18"]
@@ -113,7 +113,7 @@ BANDWIDTH = "    source: NVIDIA A100 SXM4 80 GB datasheet\n"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says", "fix"),
+    ("old", "new", "message", "fix"),
     [
         ("0.913", "1.2", "point_to_point.efficiency.value is 1.2, but must be less than", "write"),
         ("value: 8 us", "value: -8 us", "latency.value", "write"),
@@ -134,19 +134,19 @@ BANDWIDTH = "    source: NVIDIA A100 SXM4 80 GB datasheet\n"
         (BANDWIDTH, '    source: "  "\n', "gpu.memory_bandwidth.source: is blank", "name the"),
     ],
 )
-def test_check_refuses_nonsense(
-    old: str, new: str, says: str, fix: str, tmp_path: pathlib.Path
+def test_check_refuses_impossible_values(
+    old: str, new: str, message: str, fix: str, tmp_path: pathlib.Path
 ) -> None:
-    """With file, line and column, the field, the value, the limit and what to write instead."""
+    """The error has file, line and column, the field, the value, the limit and a remedy."""
     assert old in SHIPPED
     path = tmp_path / "mine.yaml"
     path.write_text(SHIPPED.replace(old, new, 1), encoding="utf-8")
     done = call("profile", "check", str(path))
     assert (done.exit_code, done.stdout) == (2, "")
-    place, _, message = done.stderr.partition(": E20")
+    place, _, problem = done.stderr.partition(": E20")
     assert place.startswith(f"{path}:") and place.count(":") >= 2
-    assert says in message
-    assert fix in message
+    assert message in problem
+    assert fix in problem
 
 
 def test_an_unknown_name_is_refused() -> None:

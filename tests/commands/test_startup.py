@@ -1,6 +1,6 @@
-"""What commands import: help imports nothing slow, and a command only what it needs.
+"""Imports of commands: help imports no slow module, and a command only the modules it needs.
 
-Seconds are measured by `python -m benchmarks.startup`.
+`python -m benchmarks.startup` measures the time.
 """
 
 import json
@@ -28,7 +28,7 @@ HELP = [
     *("explain", "init", "query", "reproduce", "run", "scenarios", "schedule", "schema", "search"),
     *("compare", "sweep", "sweeps", "timeline"),
 ]
-# Commands in groups, and the slow modules that each group adds to those of the groups before it.
+# Groups of commands, and the slow modules that each group may import besides the groups before it.
 GROUPS: dict[str, tuple[list[str], set[str]]] = {
     "help": (["--help"], set()),
     "help of commands": ([f"{name} --help" for name in HELP], {"pydantic"}),  # typer imports it
@@ -48,7 +48,7 @@ GROUPS: dict[str, tuple[list[str], set[str]]] = {
     "search": (["search gpt2_1_5b --gpus 1"], {"numba", "scipy"}),  # numba imports scipy if it can
     "sweep": (["sweep interleave --workers 1 --out results"], {"pyarrow"}),
 }
-# Runs the groups one after another in one process, and prints what is imported after each.
+# Runs the groups one after another in one process, and prints the imported modules after each.
 RUN_GROUPS = """
 import contextlib, io, json, sys
 from simtrain.cli import main
@@ -86,7 +86,7 @@ def test_a_command_imports_only_what_it_needs(group: str, imported: dict[str, se
     assert imported[group] & SLOW <= may_import
 
 
-def test_help_imports_no_room_but_the_commands(imported: dict[str, set[str]]) -> None:
+def test_help_imports_only_the_modules_of_commands(imported: dict[str, set[str]]) -> None:
     modules = imported["help of commands"]
     ours = {name for name in modules if name.partition(".")[0] == "simtrain"}
     rooms = {name for name in ours if not name.startswith("simtrain.commands.")}
@@ -99,16 +99,16 @@ def test_help_imports_no_room_but_the_commands(imported: dict[str, set[str]]) ->
     [(run, "engine", get_args(Engine)), (search, "objective", tuple(Objective))],
 )
 def test_a_command_offers_all_choices(command: Any, option: str, choices: tuple[str, ...]) -> None:
-    """The signature writes them out: importing them would import what simulates."""
+    """Signatures repeat the choices, because importing them would import the simulator."""
     assert get_args(get_type_hints(command)[option]) == choices
 
 
 @pytest.mark.parametrize("name", simtrain.__all__)
-def test_the_front_has_every_name(name: str) -> None:
+def test_the_package_exports_every_name(name: str) -> None:
     assert name in dir(simtrain)
     assert getattr(simtrain, name) is not None
 
 
-def test_the_front_has_no_other_name() -> None:
+def test_the_package_exports_no_other_name() -> None:
     with pytest.raises(AttributeError, match=r"module 'simtrain' has no attribute 'simulated'"):
         simtrain.simulated  # noqa: B018

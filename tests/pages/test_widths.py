@@ -83,10 +83,10 @@ def test_a_list_is_wrapped_for_a_terminal_and_one_line_each_for_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [("one", "word " * 30), ("longer", "text")]
-    shared.listing(rows)
+    shared.print_list(rows)
     assert capsys.readouterr().out == f"one     {rows[0][1].rstrip()}\nlonger  text\n"
     monkeypatch.setattr(Console, "is_terminal", True)
     monkeypatch.setattr(shared, "text_width", lambda: 40)
-    shared.listing(rows)
+    shared.print_list(rows)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 40 and lines[1].startswith("        word")
