@@ -65,6 +65,9 @@ ROOMS: dict[str, set[str]] = {
         *("errors", "units", "mesh", "scenario", "hardware", "durations", "plan", "engine"),
         *("programs", "iteration", "simulation", "studies"),
     },
+    "sliders": {
+        *("units", "hardware", "workload", "durations", "engine", "programs", "report"),
+    },
     "no_effect": {"errors", "scenario", "strict_yaml", "studies", "evaluation"},
     "cost": {"errors", "units", "entry", "scenario", "hardware"},
     "sweep": {

@@ -65,11 +65,11 @@ class Machine:
 
     def time_ops(self, one: Pass) -> tuple[Floats, Floats]:
         """Return [ops], the time and the exposed time of each op of a pass (`simulate_ops`)."""
-        return simulate_ops(record_pass(one), self._machine_of(one), self.engine)
+        return simulate_ops(record_pass(one), self.machine_of(one), self.engine)
 
     def timeline(self, one: Pass) -> Timeline:
         """When each op of a pass runs and is launched: task 2i launches op i, task 2i + 1."""
-        program = pass_program(record_pass(one), self._machine_of(one))
+        program = pass_program(record_pass(one), self.machine_of(one))
         return simulate(program, self.engine)
 
     def op_seconds(self, ops: Iterable[Op]) -> float:
@@ -90,9 +90,10 @@ class Machine:
         return PassMachine(self.model.seconds, self.host_issue_s(), self.model.device_load)
 
     def _run(self, one: Pass) -> PassTime:
-        return simulate_pass(record_pass(one), self._machine_of(one), self.engine)
+        return simulate_pass(record_pass(one), self.machine_of(one), self.engine)
 
-    def _machine_of(self, one: Pass) -> PassMachine:
+    def machine_of(self, one: Pass) -> PassMachine:
+        """Return the properties that determine the time of a pass on this machine."""
         return replace(self.pass_machine, launch_s=self.host_issue_s(one.options.launch_s))
 
     def _run_step(self, step: tuple[StepOptions, Parameters]) -> dict[str, float]:
@@ -120,7 +121,7 @@ class IterationSeconds:
     @classmethod
     def of(cls, plan: Plan, machine: Machine) -> IterationSeconds:
         """Simulate each different pass of a plan once."""
-        passes = {part: machine.time(one) for part, one in _passes(plan)}
+        passes = {part: machine.time(one) for part, one in passes_of(plan)}
         options, different = plan.step_options, dict.fromkeys(plan.stage_parameters)
         steps = tuple(machine.step_seconds(options, parameters) for parameters in different)
         return cls(plan, machine, structure_of(plan), passes, steps)
@@ -145,12 +146,12 @@ class IterationSeconds:
 
     def ops_of_pass(self, part: PassPart) -> tuple[tuple[Op, ...], Floats, Floats]:
         """Return the ops of a whole pass, with their times and exposed times."""
-        one = dict(_passes(self.plan))[part]
+        one = dict(passes_of(self.plan))[part]
         return (*record_pass(one).ops,), *self.machine.time_ops(one)
 
     def timeline_of_pass(self, part: PassPart) -> Timeline:
         """When each op of a whole pass runs and is launched, as `Machine.timeline`."""
-        return self.machine.timeline(dict(_passes(self.plan))[part])
+        return self.machine.timeline(dict(passes_of(self.plan))[part])
 
     def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""
@@ -170,16 +171,19 @@ class IterationSeconds:
 
         The part runs at full speed. 1 is the whole share.
         """
-        match part:
-            case TransferPart(levels_crossed=crossed) if crossed:
-                num_bytes = self.plan.sent_bytes
-            case BucketPart():
-                num_bytes = math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
-            case _:
-                num_bytes = 0.0
+        num_bytes = self.adapter_bytes(part)
         if not num_bytes:
             return 0.0
         return num_bytes / self.of_part(part) / self.machine.model.profile.adapter_share_bytes_per_s
+
+    def adapter_bytes(self, part: IterationPart) -> float:
+        """Return the bytes that a part sends through a GPU's share of adapters, per direction."""
+        match part:
+            case TransferPart(levels_crossed=crossed) if crossed:
+                return self.plan.sent_bytes
+            case BucketPart():
+                return math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
+        return 0.0
 
     def flops(self, *, recompute: bool) -> int:
         """Return the FLOPs of all GPUs in an iteration.
@@ -194,7 +198,7 @@ class IterationSeconds:
 
     def extrapolated(self) -> tuple[str, ...]:
         """Return the names of ops outside the range that the profile was fitted on."""
-        works = {(op.name, op.work) for op in self._all_ops()}
+        works = {(op.name, op.work) for op in self.all_ops()}
         is_extrapolated = self.machine.model.is_extrapolated
         return tuple(sorted({name for name, work in works if is_extrapolated(work)}))
 
@@ -213,7 +217,8 @@ class IterationSeconds:
                     extrapolated_s += work_s * self.machine.model.is_extrapolated(work)
         return extrapolated_s / total_s if total_s else 0.0
 
-    def _all_ops(self) -> Iterator[Op]:
+    def all_ops(self) -> Iterator[Op]:
+        """Yield every different op of the iteration, some of them several times."""
         passes = [one for one, _ in self.plan.different_passes()]
         for one in (*passes, *self.plan.reductions.values()):
             for segment in set(record_pass(one).segments):
@@ -231,13 +236,10 @@ class IterationSeconds:
         """Return the time of a pass or a span; the last span includes the ops after its layers."""
         if part.span is None:
             return self.passes[part].duration_s
-        time = self.passes[PassPart(part.chunk, part.kind, part.saves_all)]
-        layers = self.plan.buckets[part.chunk].num_layers
+        time = self.passes[whole_pass(part)]
+        first, end = layers_of_span(self.plan, part, part.span)
         ends_s = (0.0, *time.layer_ends_s[:-1], time.duration_s)
-        if part.kind == "F":
-            layers = layers[::-1]
-        first = sum(layers[: part.span])
-        return ends_s[first + layers[part.span]] - ends_s[first]
+        return ends_s[end] - ends_s[first]
 
     def _bucket_ops(self, part: BucketPart) -> tuple[Op, ...]:
         held = [*dict.fromkeys(self.plan.stage_parameters)][part.step]
@@ -245,7 +247,7 @@ class IterationSeconds:
         return self.plan.bucket_ops(part.chunk, part.number, last, gathers=part.gathers)
 
 
-def _passes(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
+def passes_of(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
     """Yield the different passes of a plan, with the parts of the iteration."""
     for of, one in plan.passes.items():
         yield PassPart(*of), one
@@ -253,6 +255,20 @@ def _passes(plan: Plan) -> Iterator[tuple[PassPart, Pass]]:
         yield PassPart(*of, skips_sync=True), one
     for chunk, one in plan.reductions.items():
         yield PassPart(chunk, "R", saves_all=False), one
+
+
+def whole_pass(part: PassPart) -> PassPart:
+    """Return the pass that a part is, or is a span of."""
+    return part if part.span is None else PassPart(part.chunk, part.kind, part.saves_all)
+
+
+def layers_of_span(plan: Plan, part: PassPart, span: int) -> tuple[int, int]:
+    """Return the first layer of a span of a pass, and the one after its last, in its order."""
+    layers = plan.buckets[part.chunk].num_layers
+    if part.kind == "F":
+        layers = layers[::-1]
+    first = sum(layers[:span])
+    return first, first + layers[span]
 
 
 def _bytes_out_of_a_node(op: Op) -> float:

@@ -20,6 +20,7 @@ from simtrain.programs.parts import (
     SynchronizationPart,
     TransferPart,
 )
+from simtrain.programs.seconds import whole_pass
 from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
@@ -196,8 +197,5 @@ def _recompute_share(part: IterationPart, seconds: IterationSeconds) -> float:
     """The share of a pass that is recompute; a span of a pass has the whole pass's."""
     if not isinstance(part, PassPart):
         return 0.0
-    whole = part
-    if part.span is not None:
-        whole = PassPart(part.chunk, part.kind, part.saves_all)
-    time = seconds.passes[whole]
+    time = seconds.passes[whole_pass(part)]
     return time.recompute_s / time.duration_s if time.duration_s else 0.0

@@ -1,0 +1,204 @@
+"""The data from which a page computes an iteration again on a faster or slower cluster."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.durations.model import DurationModel
+from simtrain.engine import Program
+from simtrain.engine.compiled import Ints
+from simtrain.programs.parts import (
+    BucketPart,
+    IterationPart,
+    OptimizerPart,
+    PassPart,
+    ReceiveGatherPart,
+    SynchronizationPart,
+    TransferPart,
+)
+from simtrain.programs.pass_layout import pass_program
+from simtrain.programs.seconds import layers_of_span, passes_of, whole_pass
+from simtrain.report.result import Result
+from simtrain.sliders.grid import BASE, FACTORS, NETWORK, NODE, SLIDERS, Grid, Table, axes_of
+from simtrain.workload.ops import Op
+from simtrain.workload.passes import Pass
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Work
+
+
+def slider_data(result: Result) -> dict[str, Any]:
+    """Return the tasks of an iteration and of its passes, and all durations that sliders change.
+
+    `assets/engine.js` of the page computes the iteration from them:
+
+    - `tables`: values at the positions of the sliders that change them; the last axis varies
+      fastest.
+    - `passes`, `iteration`: programs. `after` lists the tasks that each task waits for; `links` the
+      links that the tasks of each stream share, null if no tasks share any.
+    - `parts` of a program: the seconds and the load of its tasks. Seconds are those of `pass`, or
+      of its `layers`, or the largest of `sums` of tables. The load is a table, or it follows from
+      the bytes on adapters.
+
+    A slider that changes no duration is left out.
+    """
+    return _Builder(result).data()
+
+
+@dataclass
+class _Builder:
+    result: Result
+    tables: list[Table] = field(default_factory=list)
+    _numbers: dict[object, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seconds = self.result.seconds
+        self.machine, self.plan = self.seconds.machine, self.result.plan
+        self.grid = Grid(self.result.profile)
+        self.passes = dict(passes_of(self.plan))
+
+    def data(self) -> dict[str, Any]:
+        """Return the data as JSON."""
+        passes = [self.pass_data(one) for one in self.passes.values()]
+        tasks, program = self.result.iteration.tasks, self.result.timeline.program
+        iteration = {
+            **_graph(program, tasks.part_of),
+            "parts": [self.part(one) for one in tasks.parts],
+        }
+        if program.link_loads:
+            iteration["adapter_share"] = self.number(
+                "adapter_share", ("network",), lambda model: model.profile.adapter_share_bytes_per_s
+            )
+            iteration["equal_bandwidth"] = True
+        axes = {name for table in self.tables for name in table.axes}
+        return {
+            "factors": FACTORS,
+            "base": BASE,
+            "sliders": [self.slider(name) for name in SLIDERS if name in axes],
+            "tables": {
+                "axes": [table.axes for table in self.tables],
+                "values": _packed(np.concatenate([table.values.ravel() for table in self.tables])),
+            },
+            "passes": passes,
+            "iteration": iteration,
+        }
+
+    def slider(self, name: str) -> dict[str, Any]:
+        """Return a slider: what stands beside it, and what there is at each position."""
+        one, profile = SLIDERS[name], self.result.profile
+        amounts = [one.amount(one.moved(profile, factor)) for factor in FACTORS]
+        return {"name": name, "label": one.label, "amounts": amounts}
+
+    def pass_data(self, one: Pass) -> dict[str, Any]:
+        """Return the program of a pass. Part 0 are launches; each other part is a piece of work."""
+        record, machine = record_pass(one), self.machine.machine_of(one)
+        program = pass_program(record, machine)
+        works = [op.work for op in record.ops]
+        numbers = {work: place for place, work in enumerate(dict.fromkeys(works), start=1)}
+        part_of = np.zeros(program.num_tasks, np.int32)
+        part_of[1::2] = [numbers[work] for work in works]
+        parts: list[dict[str, Any]] = [{"sums": [[self.constant(machine.launch_s)]]}]
+        for work in numbers:
+            parts.append({"sums": [[self.of_work(work)]]})
+            if program.link_loads:
+                parts[-1]["load"] = self.load_of(work)
+        # The last task of each layer.
+        layers = 2 * np.array(record.starts)[[*record.layer_ends]] - 1
+        return {**_graph(program, part_of), "parts": parts, "layers": layers.tolist()}
+
+    def part(self, part: IterationPart) -> dict[str, Any]:
+        """Return the seconds of an iteration's part, and the bytes that it sends over adapters."""
+        found = self.seconds_of(part)
+        if num_bytes := self.seconds.adapter_bytes(part):
+            found["adapter_bytes"] = num_bytes
+        return found
+
+    def seconds_of(self, part: IterationPart) -> dict[str, Any]:
+        """Return where the page finds the seconds of an iteration's part."""
+        match part:
+            case PassPart():
+                found: dict[str, Any] = {"pass": [*self.passes].index(whole_pass(part))}
+                if part.span is not None:
+                    found["layers"] = layers_of_span(self.plan, part, part.span)
+                return found
+            case TransferPart(levels_crossed=crossed, num_sends=sends):
+                num_bytes, axes = self.plan.sent_bytes, NETWORK if crossed else NODE
+                number = self.number(
+                    part, axes, lambda model: model.transfer_s(num_bytes, crossed, sends)
+                )
+                return {"sums": [[number]]}
+            case SynchronizationPart():
+                return {"sums": [[self.constant(self.seconds.of_part(part))]]}
+            case OptimizerPart(name=name, step=None):
+                steps = (step.get(name, ()) for step in self.plan.steps)
+                return {"sums": [self.sum_of(ops) for ops in steps]}
+            case ReceiveGatherPart() | BucketPart() | OptimizerPart():
+                return {"sums": [self.sum_of(self.seconds.ops_of(part))]}
+
+    def sum_of(self, ops: tuple[Op, ...]) -> list[int]:
+        """Return the tables whose sum is the time of ops one after another."""
+        return [self.of_work(op.work) for op in ops]
+
+    def of_work(self, work: Work) -> int:
+        """Return the table of the seconds of work."""
+        return self.number(work, axes_of(work), lambda model: model.seconds(work))
+
+    def load_of(self, work: Work) -> int:
+        """Return the table of the share of the GPU that work uses while it runs alone."""
+        return self.number(("load", work), axes_of(work), lambda model: model.device_load(work))
+
+    def constant(self, value: float) -> int:
+        """Return the table of a value that no slider changes."""
+        return self.number(("constant", value), (), lambda model: value)
+
+    def number(
+        self, key: object, axes: tuple[str, ...], value: Callable[[DurationModel], float]
+    ) -> int:
+        """Return the number of the table of a value; tables with equal keys are one."""
+        if key not in self._numbers:
+            self._numbers[key] = len(self.tables)
+            self.tables.append(self.grid.table(axes, value))
+        return self._numbers[key]
+
+
+def _graph(program: Program, part_of: Ints) -> dict[str, Any]:
+    """Return streams and dependencies of a program; differences in `after` compress well."""
+    graph = program.graph
+    counts = np.diff(graph.after_starts)
+    back = np.repeat(np.arange(program.num_tasks), counts) - graph.after
+    columns = {
+        "stream_of": graph.stream_of,
+        "part_of": part_of,
+        "num_after": counts,
+        "after": np.diff(back, prepend=0),
+    }
+    return {
+        "num_streams": len(graph.streams),
+        **{name: _packed(column.astype(np.int32)) for name, column in columns.items()},
+        "links": _links(program),
+    }
+
+
+def _links(program: Program) -> list[list[int]] | None:
+    """Return [streams], the links that the tasks of each stream share, and their number."""
+    loads = program.link_loads
+    if loads is None:
+        return None
+    links: list[list[int]] = [[] for _ in program.graph.streams]
+    loaded = np.flatnonzero(np.diff(loads.load_starts))
+    streams, first = np.unique(program.graph.stream_of[loaded], return_index=True)
+    for stream, task in zip(streams.tolist(), loaded[first].tolist(), strict=True):
+        links[stream] = loads.link[slice(*loads.load_starts[task : task + 2])].tolist()
+    return links
+
+
+def _packed(values: NDArray[Any]) -> str:
+    """Return numbers as base64 of their compressed bytes, the lowest byte first."""
+    little = values.astype(values.dtype.newbyteorder("<"))
+    return base64.b64encode(zlib.compress(little.tobytes(), 9)).decode()

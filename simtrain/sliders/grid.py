@@ -1,0 +1,140 @@
+"""Durations of work on a grid of faster and slower clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simtrain.durations.model import DurationModel
+from simtrain.engine.compiled import Floats
+from simtrain.hardware.profile import HardwareProfile
+from simtrain.hardware.upgrades import RESOURCES, with_more
+from simtrain.units import format_seconds
+from simtrain.workload.work import Collective, HostWork, Work
+
+FACTORS = 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0
+"""The positions of each slider. 1 is the cluster as it is."""
+BASE = FACTORS.index(1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Slider:
+    """A slider.
+
+    Args:
+        label: what the page calls it.
+        resources: it changes these resources (`hardware.upgrades`) together.
+        amount: what there is of it in a profile that has it, in words.
+        lengthens: it multiplies times: half of it is faster.
+    """
+
+    label: str
+    resources: tuple[str, ...]
+    amount: Callable[[HardwareProfile], str]
+    lengthens: bool = False
+
+    def moved(self, profile: HardwareProfile, factor: float) -> HardwareProfile:
+        """Return the profile at a position of the slider."""
+        resources = [RESOURCES[name] for name in self.resources]
+        return with_more(profile, resources, 1 / factor if self.lengthens else factor)
+
+
+def _compute(profile: HardwareProfile) -> str:
+    return f"{profile.gpu.peak_flops.value / 1e12:,.4g} TFLOP/s in bf16"
+
+
+def _memory(profile: HardwareProfile) -> str:
+    return f"{profile.gpu.memory_bandwidth.value / 1e12:.3g} TB/s"
+
+
+def _nvlink(profile: HardwareProfile) -> str:
+    return f"{profile.links.bandwidth.value / 1e9:,.4g} GB/s for each GPU, one way"
+
+
+def _network(profile: HardwareProfile) -> str:
+    return f"{profile.adapter_share_bytes_per_s / 1e9:,.4g} GB/s for each GPU, one way"
+
+
+def _latency(profile: HardwareProfile) -> str:
+    links = {"inside a node": profile.intra_node, "between nodes": profile.inter_node}
+    return ", ".join(
+        f"{format_seconds(section.point_to_point.latency.value)} {place}"
+        for place, section in links.items()
+        if section
+    )
+
+
+SLIDERS = {
+    "compute": Slider("compute rate", ("tensor_cores",), _compute),
+    "memory": Slider("memory bandwidth", ("memory_bandwidth",), _memory),
+    "nvlink": Slider("NVLink bandwidth", ("nvlink_bandwidth",), _nvlink),
+    "network": Slider("network bandwidth", ("network_bandwidth",), _network),
+    "latency": Slider(
+        "link latency", ("nvlink_latencies", "network_latencies"), _latency, lengthens=True
+    ),
+}
+"""The sliders by name."""
+KERNEL, NODE, NETWORK = (
+    ("compute", "memory"),
+    ("latency", "nvlink"),
+    ("latency", "nvlink", "network"),
+)
+"""Sliders on which kernels, communication inside a node, and communication between nodes depend.
+
+Latencies come first because they are most entries of a profile, which changes from left to right.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A value at each combination of positions.
+
+    Args:
+        axes: names of the sliders on which it depends.
+        values: [factors] for each axis.
+    """
+
+    axes: tuple[str, ...]
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Durations on a profile at all positions of the sliders."""
+
+    profile: HardwareProfile
+    _models: dict[tuple[str, ...], list[DurationModel]] = field(default_factory=dict, repr=False)
+
+    def table(self, axes: tuple[str, ...], value: Callable[[DurationModel], float]) -> Table:
+        """Return a value that depends on no other sliders than `axes`, without needless axes."""
+        if axes not in self._models:
+            self._models[axes] = [*map(DurationModel, _moved(self.profile, axes))]
+        found = np.array([*map(value, self._models[axes])])
+        return _without_constant_axes(axes, found.reshape([len(FACTORS)] * len(axes)))
+
+
+def axes_of(work: Work) -> tuple[str, ...]:
+    """Return the sliders on which the time of work can depend."""
+    if isinstance(work, HostWork):
+        return ()
+    if not isinstance(work, Collective):
+        return KERNEL
+    return NODE if work.group.inside_one_node else NETWORK
+
+
+def _moved(profile: HardwareProfile, axes: tuple[str, ...]) -> list[HardwareProfile]:
+    """Return the profiles at all positions of some sliders; the last axis varies fastest."""
+    profiles = [profile]
+    for name in axes:
+        profiles = [SLIDERS[name].moved(one, factor) for one in profiles for factor in FACTORS]
+    return profiles
+
+
+def _without_constant_axes(axes: tuple[str, ...], values: Floats) -> Table:
+    for place, name in reversed([*enumerate(axes)]):
+        first = np.asarray(values.take(0, axis=place))
+        if (values == np.expand_dims(first, place)).all():
+            axes, values = tuple(one for one in axes if one != name), first
+    return Table(axes, values)

@@ -1,0 +1,110 @@
+"""What the page of the sliders computes from its data, in Python: a second reader of the data."""
+
+import base64
+import itertools
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.durations.model import DurationModel
+from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, simulate
+from simtrain.engine.program import starts_of
+from simtrain.iteration import run_iteration
+from simtrain.programs.seconds import Machine
+from simtrain.report.result import Result
+from simtrain.scenario import Scenario
+from simtrain.sliders.grid import FACTORS, SLIDERS
+from tests.helpers.expert_models import moe
+from tests.helpers.toys import small
+
+NETWORKED = {"tensor": 8, "data": 2, "interleave": 2, "sequence_parallel": True}
+CASES: dict[str, Scenario] = {
+    "interleaved": small({"interleave": 2, "tensor": 2}),
+    "sequence parallel": small({"tensor": 8, "pipeline": 1, "sequence_parallel": True}),
+    "overlapped buckets between nodes": small(
+        NETWORKED, overlap={"data_parallel": True, "pipeline": True}
+    ),
+    "experts": moe(),
+    "reduction after all passes": small(
+        {"tensor": 1, "data": 4},
+        model={"tied_embeddings": False},
+        memory={"zero_stage": 3, "reduce_every_microbatch": False},
+        overlap={"data_parallel": True},
+        software={"stack": "megatron_2022", "fully_shard": True},
+    ),
+}
+Positions = dict[str, int]
+
+
+def expected(result: Result, positions: Positions) -> Timeline:
+    """The iteration on the profile with the sliders moved, by the engine."""
+    profile = result.profile
+    for name, position in positions.items():
+        profile = SLIDERS[name].moved(profile, FACTORS[position])
+    return run_iteration(result.plan, Machine(DurationModel(profile)), "auto")[1].timeline
+
+
+def timeline_of(data: dict[str, Any], positions: Positions) -> Timeline:
+    """The iteration from nothing but the data of the page."""
+    values = unpacked(data["tables"]["values"], np.float64)
+    size = len(data["factors"])
+    begins = [0, *itertools.accumulate(size ** len(axes) for axes in data["tables"]["axes"])]
+
+    def value(table: int) -> float:
+        place = 0
+        for name in data["tables"]["axes"][table]:
+            place = place * size + positions.get(name, data["base"])
+        return float(values[begins[table] + place])
+
+    def seconds_of(part: dict[str, Any]) -> float:
+        if "sums" in part:
+            return max(sum(map(value, tables)) for tables in part["sums"])
+        ends = ends_s[part["pass"]]
+        first, end = part.get("layers", (0, len(ends) - 1))
+        return ends[end] - ends[first]
+
+    ends_s = []
+    for one in data["passes"]:
+        loads = [value(part["load"]) if "load" in part else 0.0 for part in one["parts"]]
+        timeline = simulate(program_of(one, [*map(seconds_of, one["parts"])], loads))
+        by_layer = np.maximum.accumulate(timeline.end_s[1::2])[np.array(one["layers"], int) // 2]
+        ends_s.append([0.0, *by_layer[:-1].tolist(), timeline.makespan_s])
+    iteration, share = data["iteration"], math.inf
+    seconds = [*map(seconds_of, iteration["parts"])]
+    if iteration["links"]:
+        share = value(iteration["adapter_share"])
+    loads = [
+        part.get("adapter_bytes", 0) / one / share if one else 0.0
+        for part, one in zip(iteration["parts"], seconds, strict=True)
+    ]
+    return simulate(program_of(iteration, seconds, loads))
+
+
+def program_of(data: dict[str, Any], seconds: list[float], loads: list[float]) -> Program:
+    """The program of a pass or of the iteration, given its parts' seconds and loads."""
+    names = "stream_of", "part_of", "num_after", "after"
+    stream_of, part_of, counts, differences = (unpacked(data[one], np.int32) for one in names)
+    after = np.repeat(np.arange(len(counts)), counts) - np.cumsum(differences)
+    streams = tuple(map(str, range(data["num_streams"])))
+    graph = TaskGraph(streams, stream_of, starts_of(counts), after)
+    duration_s = np.array(seconds)[part_of]
+    if data["links"] is None:
+        return Program(graph, duration_s)
+    load = np.array(loads)[part_of]
+    links = [data["links"][one] if load[i] > 0 else [] for i, one in enumerate(stream_of)]
+    weight = np.ones(len(load))
+    if "adapter_share" in data:
+        weight = 1 / np.where(load > 0, load, 1.0)
+    counts = np.array([*map(len, links)])
+    capacity = np.ones(1 + max(itertools.chain(*data["links"])))
+    of_links = np.array([*itertools.chain(*links)], np.int32)
+    shared = LinkLoads(capacity, starts_of(counts), of_links, np.repeat(load, counts), weight)
+    return Program(graph, duration_s, shared)
+
+
+def unpacked(text: str, dtype: Any) -> NDArray[Any]:
+    """The numbers that `sliders.data` packs."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype)

@@ -1,0 +1,87 @@
+"""The data of the sliders: an iteration follows from them at every position, to the bit."""
+
+import functools
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simtrain.durations.model import DurationModel
+from simtrain.hardware.load import load_profile
+from simtrain.report.result import Result
+from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate
+from simtrain.sliders.data import slider_data
+from simtrain.sliders.grid import BASE, FACTORS, SLIDERS, axes_of
+from simtrain.workload.work import Work
+from tests.helpers.slider_page import CASES, expected, timeline_of
+from tests.helpers.toys import small
+
+
+@functools.cache
+def case(name: str) -> tuple[Result, dict[str, Any]]:
+    result = simulate(CASES[name])
+    return result, slider_data(result)
+
+
+def test_the_middle_of_each_slider_is_the_cluster_as_it_is() -> None:
+    assert FACTORS[BASE] == 1 and [*FACTORS] == sorted(FACTORS)
+    profile = load_profile("h100_sxm")
+    for slider in SLIDERS.values():
+        assert slider.moved(profile, 1.0) == profile
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_iteration_follows_from_the_data(name: str) -> None:
+    result, data = case(name)
+    found = timeline_of(data, {})
+    assert np.array_equal(found.start_s, result.timeline.start_s)
+    shown, draw = {one["name"] for one in data["sliders"]}, random.Random(name)
+    for _ in range(2):
+        positions = {one: draw.randrange(len(FACTORS)) for one in SLIDERS}
+        found, engine = timeline_of(data, positions), expected(result, positions)
+        np.testing.assert_allclose(found.end_s, engine.end_s, rtol=1e-12)
+        # Nothing depends on a slider that is left out.
+        of_shown = {one: place for one, place in positions.items() if one in shown}
+        assert timeline_of(data, of_shown).makespan_s == found.makespan_s
+
+
+def test_a_slider_that_changes_nothing_is_left_out() -> None:
+    names = [one["name"] for one in case("sequence parallel")[1]["sliders"]]
+    assert names == ["compute", "memory", "nvlink", "latency"]
+    one_gpu = slider_data(simulate(small({"tensor": 1, "pipeline": 1})))
+    assert [one["name"] for one in one_gpu["sliders"]] == ["compute", "memory"]
+
+
+def test_amounts_are_the_profiles() -> None:
+    sliders = {one["name"]: one for one in case("interleaved")[1]["sliders"]}
+    amounts = {name: one["amounts"] for name, one in sliders.items()}
+    assert amounts["memory"][BASE] == "2.04 TB/s" and amounts["memory"][-2] == "4.08 TB/s"
+    assert amounts["compute"][BASE] == "312 TFLOP/s in bf16"
+    assert len(amounts["latency"]) == len(FACTORS)
+
+
+def works(result: Result) -> set[Work]:
+    """All work of an iteration."""
+    return {op.work for op in result.seconds.all_ops()}
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "llama3_8b"])
+def test_the_time_of_work_depends_on_no_slider_but_its_axes(name: str) -> None:
+    """Sliders that a table lacks change nothing in any of its values."""
+    result = simulate(load_scenario(name))
+    draw = random.Random(name)
+    for _ in range(4):
+        profile, positions = result.profile, {one: draw.choice(FACTORS) for one in SLIDERS}
+        all_moved, own = profile, dict.fromkeys(map(axes_of, works(result)), profile)
+        for one, factor in positions.items():
+            all_moved = SLIDERS[one].moved(all_moved, factor)
+            for axes in own:
+                if one in axes:
+                    own[axes] = SLIDERS[one].moved(own[axes], factor)
+        models = {axes: DurationModel(profile) for axes, profile in own.items()}
+        model = DurationModel(all_moved)
+        for work in works(result):
+            assert model.seconds(work) == models[axes_of(work)].seconds(work)
+            assert model.device_load(work) == models[axes_of(work)].device_load(work)
