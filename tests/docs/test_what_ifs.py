@@ -114,9 +114,9 @@ def test_userbuffers_lose_some_of_what_they_hide() -> None:
         without, used = winners(group, "tokens_per_s", "overlap.userbuffers")
         parts = "breakdown_tensor_communication_s", "iteration_time_s"
         hidden_s, gained_s = (without[part] - used[part] for part in parts)
-        assert 0.25 < 1 - gained_s / hidden_s < 0.5
+        assert 0.19 < 1 - gained_s / hidden_s < 0.45
     text = " ".join(section_of("userbuffers").split())
-    assert "A quarter to a half of the hidden seconds" in text
+    assert "A fifth to almost a half of the hidden seconds" in text
     assert f"{12 * 2**27 / 2**30} GiB" in text
 
 
