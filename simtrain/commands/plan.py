@@ -3,82 +3,91 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from simtrain.commands.cost import GoodputOption, TokensOption
 from simtrain.commands.shared import JsonOption, ScenarioArgument, SetOption, show
 
+if TYPE_CHECKING:
+    from simtrain.planning import TrainingPlan
+
 LIMITS_MISSED = 4
 """Exit code if no combination meets the limits."""
 _WORTH_WORKERS = 6
-"""Combinations from which on the second that workers need to start is worth it."""
+"""Number of combinations from which worker processes pay off; they take a second to start."""
+
+
+GpusOption = Annotated[
+    str,
+    typer.Option("--gpus", help="Numbers of GPUs: 128,256,512, or powers of two: 128..4096."),
+]
+ClustersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="Hardware profiles: a100_sxm4_80gb,h100_sxm. Default: the scenario's cluster.",
+    ),
+]
+DaysOption = Annotated[float | None, typer.Option("--days", help="Maximum training time, in days.")]
+BudgetOption = Annotated[
+    str | None, typer.Option("--budget", help="Maximum price: 2M, 500K, 2M USD.")
+]
+PriceOption = Annotated[
+    str | None,
+    typer.Option("--price", help='Price per GPU on all clusters: "2.5 USD/h".'),
+]
+ObjectiveOption = Annotated[
+    Literal["time", "cost"], typer.Option(help="Sort by training time or by price.")
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Folder for a scenario file per layout.")
+]
+SecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--seconds",
+        help="End after this time with the best layouts so far. Ctrl-C does the same; a second "
+        "Ctrl-C ends immediately.",
+    ),
+]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Processes, each searching one combination at a time. Their number does not change "
+        "the result. Default: one per processor with 6 combinations or more, else 1.",
+    ),
+]
 
 
 def plan(
     scenario: ScenarioArgument,
     tokens: TokensOption,
-    gpus: Annotated[
-        str,
-        typer.Option(
-            "--gpus", help="Numbers of GPUs: 128,256,512, or powers of two from 128..4096."
-        ),
-    ],
-    clusters: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            help="Hardware profiles: a100_sxm4_80gb,h100_sxm. Default: the scenario's.",
-        ),
-    ] = None,
-    days: Annotated[
-        float | None, typer.Option("--days", help="Longest training time, in days.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option("--budget", help="Highest price: 2M, 500K, 2M USD.")
-    ] = None,
+    gpus: GpusOption,
+    clusters: ClustersOption = None,
+    days: DaysOption = None,
+    budget: BudgetOption = None,
     goodput: GoodputOption = 1.0,
-    price: Annotated[
-        str | None,
-        typer.Option("--price", help='Price of a GPU on all clusters: "2.5 USD/h".'),
-    ] = None,
-    objective: Annotated[
-        Literal["time", "cost"], typer.Option(help="Sort by training time, or by price.")
-    ] = "time",
+    price: PriceOption = None,
+    objective: ObjectiveOption = "time",
     overrides: SetOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Write a scenario file for each layout into this folder."),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--seconds",
-            help="End after this time with the best so far. Ctrl-C does the same; the second one "
-            "ends at once.",
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Processes that search, each one combination at a time; their number changes no "
-            "result. By default one per processor for 6 combinations and more, else 1.",
-        ),
-    ] = None,
+    out: OutOption = None,
+    seconds: SecondsOption = None,
+    workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find clusters and numbers of GPUs that train a model within days and a budget.
+    """Find clusters and numbers of GPUs that train a model within a time and a budget.
 
-    For each cluster and number of GPUs it searches the fastest layout, as simtrain search does, and
-    computes days, price and energy, as simtrain cost does. On a given number of GPUs the fastest
-    layout is also the cheapest. The answer marks the fastest and the cheapest row that meet the
+    For each cluster and number of GPUs, it searches the fastest layout like simtrain search, and
+    computes days, price and energy like simtrain cost. With a fixed number of GPUs the fastest
+    layout is also the cheapest. The table marks the fastest and the cheapest row that meet the
     limits.
 
-    A cluster with fewer GPUs than --gpus gets more nodes, and the answer says so.
+    If --gpus needs more nodes than a cluster has, nodes are added, and a note says so.
 
-    Exits with 0, also if --seconds or Ctrl-C ended the searches; with 4 if no row meets the limits;
+    Exits with 0, also if --seconds or Ctrl-C ended the searches; with 4 if no row meets the limits,
     with 3 if nothing fits, with 2 if nothing is legal.
 
     Example: simtrain plan gpt3_175b --tokens 300B --days 60 --gpus 256..1024
@@ -95,11 +104,11 @@ def plan(
     limits = Limits(days, None if budget is None else read_budget(budget))
     price_per_hour = None if price is None else read_price(price)
     base = load_unchecked(scenario, overrides or ())
-    names = [base.cluster] if clusters is None else [one.strip() for one in clusters.split(",")]
+    names = [base.cluster] if clusters is None else [name.strip() for name in clusters.split(",")]
     if out:
         make_folder(out, "scenarios")
     with progress_bar() as on_progress, first_interrupt() as interrupted:
-        found = plan_training(
+        result = plan_training(
             base,
             num_tokens,
             names,
@@ -113,22 +122,23 @@ def plan(
             interrupted=interrupted,
             on_progress=on_progress,
         )
-    files = write_plan(found, base, out) if out else []
-
-    def data() -> dict[str, Any]:
-        plain = found.to_json()
-        with_layout = [row for row in plain["rows"] if row["layout"]]
-        for row, path in zip(with_layout, files, strict=False):
-            row["file"] = str(path)
-        return plain
-
-    show(as_json, data, lambda: plan_page(found, out), names)
-    if found.fastest is None:
+    files = write_plan(result, base, out) if out else []
+    show(as_json, lambda: _as_json(result, files), lambda: plan_page(result, out), names)
+    if result.fastest is None:
         raise typer.Exit(LIMITS_MISSED)
 
 
 def _workers(num_combinations: int) -> int:
-    """The number of processes by default."""
+    """Return the default number of processes."""
     from simtrain.system import num_processors
 
     return min(num_processors(), num_combinations) if num_combinations >= _WORTH_WORKERS else 1
+
+
+def _as_json(plan: TrainingPlan, files: list[Path]) -> dict[str, Any]:
+    """Return the plan as JSON data, with the scenario file of each layout if files were written."""
+    data = plan.to_json()
+    rows_with_layout = [row for row in data["rows"] if row["layout"]]
+    for row, path in zip(rows_with_layout, files, strict=False):
+        row["file"] = str(path)
+    return data

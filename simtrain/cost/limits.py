@@ -1,4 +1,4 @@
-"""What a user writes about a training run: its tokens, its goodput, and limits to meet."""
+"""Inputs of cost and plans: tokens, goodput, prices, and limits of days and budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simtrain.units import Price, UnitError, parse_money, parse_price, parse_tok
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """An amount of money; `currency` is None if it is that of the prices."""
+    """An amount of money; a `currency` of None means the currency of the prices."""
 
     amount: float
     currency: str | None = None
@@ -21,28 +21,28 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a training run may not exceed; None is no limit.
+    """Maximum days and price of a training run; None means no limit.
 
     Raises:
-        InputError: days that are not finite and above zero.
+        InputError: `days` is not finite and positive (E849).
     """
 
     days: float | None = None
     budget: Budget | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of days."""
+        """Check the number of days."""
         if self.days is not None and not 0 < self.days < math.inf:
             fix = "write a finite number above 0, such as 30"
             raise InputError.of("E849", f"{self.days:g} days", Location("--days"), fix)
 
     @property
     def time_s(self) -> float | None:
-        """The longest training time."""
+        """Maximum training time, in seconds."""
         return None if self.days is None else self.days * DAY_S
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"days": self.days, "budget": asdict(self.budget) if self.budget else None}
 
 
@@ -50,10 +50,10 @@ NO_LIMITS = Limits()
 
 
 def read_budget(written: str) -> Budget:
-    """Read a budget such as "2M" or "2M USD".
+    """Parse a budget such as "2M" or "2M USD".
 
     Raises:
-        InputError: not an amount of money above zero.
+        InputError: the text is not a positive amount of money (E844).
     """
     try:
         return Budget(*parse_money(written))
@@ -62,10 +62,10 @@ def read_budget(written: str) -> Budget:
 
 
 def read_price(written: str) -> Price:
-    """Read a price of a GPU such as "2.5 USD/h".
+    """Parse a price per GPU such as "2.5 USD/h".
 
     Raises:
-        InputError: not a price per hour above zero.
+        InputError: the text is not a positive price per hour (E848).
     """
     try:
         return parse_price(written)

@@ -1,4 +1,4 @@
-"""A plan of a training run, as a page for a terminal."""
+"""Terminal page of `simtrain plan`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from simtrain.pages.cost_page import amount, source_notes
 from simtrain.pages.tables import FittedTable, notes, verdict
 from simtrain.planning.layout import Status
 from simtrain.planning.result import Miss, PlanRow, TrainingPlan
-from simtrain.search.explorer import Candidate
 from simtrain.search.space import Point
 from simtrain.search.words import in_short
 from simtrain.units import format_bytes, format_seconds
@@ -22,7 +21,7 @@ _MWH_J = 3.6e9
 _SPLIT, _ITERATION, _HOURS = "tensor x\npipeline\nx data", ">iteration", ">GPU-\nhours"
 _ENERGY, _PEAK, _MFU = ">energy\nof nodes,\nMWh", ">peak", ">MFU"
 _OPTIONAL = (_PEAK, _MFU, _HOURS, _ITERATION, _ENERGY, _SPLIT)
-"""Columns to leave out, the least important first."""
+"""Columns that a narrow terminal omits, the least important first."""
 _MISSES: dict[Miss, str] = {
     "days": "too long",
     "budget": "over budget",
@@ -31,7 +30,12 @@ _MISSES: dict[Miss, str] = {
 
 
 def plan_page(plan: TrainingPlan, out: Path | None = None) -> RenderableType:
-    """The report of `simtrain plan`; `out` is the folder of the scenario files, if any."""
+    """Show a plan: a row per cluster and number of GPUs, notes, and whether the limits are met.
+
+    Args:
+        plan: the plan.
+        out: folder of the scenario files; None if they were not written.
+    """
     price = _price_heading(plan)
     headings = (
         *(">cluster", ">GPUs", _SPLIT, _ITERATION, _MFU, _PEAK),
@@ -50,7 +54,7 @@ def _title(plan: TrainingPlan) -> str:
 
 
 def _limits(plan: TrainingPlan) -> str:
-    """The limits in words: "30 days and 2,000,000 USD"."""
+    """Format the limits: "30 days and 2,000,000 USD"."""
     days, budget = plan.limits.days, plan.limits.budget
     currency = (budget.currency if budget else None) or _currency(plan) or ""
     parts = [f"{days:g} days"] if days else []
@@ -69,16 +73,16 @@ def _price_heading(plan: TrainingPlan) -> str:
 
 def _cells(row: PlanRow, plan: TrainingPlan) -> list[str]:
     start = [row.cluster, str(row.num_gpus)]
-    found, cost = row.found, row.cost
-    if found is None or cost is None:
+    best, cost = row.best, row.cost
+    if best is None or cost is None:
         return [*start, *["-"] * 8, row.layout.status.value]
-    split, node_j = found.scenario.parallelism, cost.node_energy_j
+    split, node_j = best.scenario.parallelism, cost.node_energy_j
     return [
         *start,
         f"{split.tensor}x{split.pipeline}x{split.data}",
         format_seconds(cost.iteration_time_s),
-        f"{found.run.mfu:.1%}",
-        format_bytes(found.evaluation.peak_bytes),
+        f"{best.run.mfu:.1%}",
+        format_bytes(best.evaluation.peak_bytes),
         amount(cost.time_s / DAY_S),
         amount(cost.gpu_hours),
         "-" if cost.price is None else amount(cost.price),
@@ -99,13 +103,14 @@ def _style(row: PlanRow) -> str | None:
 
 
 def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
-    for words, row in (("Fastest", plan.fastest), ("Cheapest", plan.cheapest)):
-        if row and row.found and not (row is plan.fastest and words == "Cheapest"):
-            yield f"{words}: {row.num_gpus} GPUs of {row.cluster}, {_layout(row.found)}."
+    if plan.fastest:
+        yield f"Fastest: {_row(plan.fastest)}."
+    if plan.cheapest and plan.cheapest is not plan.fastest:
+        yield f"Cheapest: {_row(plan.cheapest)}."
     yield from _reasons(plan)
     for cluster, num_nodes in plan.added_nodes.items():
         yield (
-            f"{cluster}: {num_nodes} nodes, as --gpus needs; its profile has fewer "
+            f"{cluster}: planned with {num_nodes} nodes for --gpus; the profile has fewer "
             "(hardware.cluster.num_nodes)."
         )
     if plan.shared_overrides:
@@ -114,15 +119,15 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
     yield from assumptions(plan.goodput)
     yield from source_notes(plan.costs)
     if any(cost.price is None for cost in plan.costs):
-        yield 'Without a price a row meets no budget: give one, --price "2.5 USD/h".'
+        yield 'A row without a price meets no budget. Set a price with --price "2.5 USD/h".'
     if out is None:
-        yield "Write each layout as a scenario to run with: --out FOLDER"
+        yield "To write each layout as a scenario file, add: --out FOLDER"
     else:
-        yield f"The scenarios are in {out}."
+        yield f"Scenario files are in {out}."
 
 
 def _reasons(plan: TrainingPlan) -> Iterator[str]:
-    """Why rows have no layout; rows with the same reason share a note."""
+    """Yield why rows have no layout; rows with the same reason share a note."""
     rows: dict[str, list[str]] = {}
     for row in plan.rows:
         if row.layout.problems:
@@ -131,8 +136,9 @@ def _reasons(plan: TrainingPlan) -> Iterator[str]:
         yield f"{', '.join(names)}: {problem}."
 
 
-def _layout(found: Candidate) -> str:
-    return f"tensor x pipeline x data {in_short(Point.of(found.evaluation.scenario))}"
+def _row(row: PlanRow) -> str:
+    layout = in_short(Point.of(row.best.evaluation.scenario)) if row.best else "no layout"
+    return f"{row.num_gpus} GPUs of {row.cluster}, tensor x pipeline x data {layout}"
 
 
 def _problem(row: PlanRow) -> str:
@@ -142,13 +148,13 @@ def _problem(row: PlanRow) -> str:
 
 
 def _certainty(plan: TrainingPlan) -> str:
-    """What is proved of the layouts."""
-    inexact = [row for row in plan.rows if row.found and not row.layout.exact]
+    """Say whether the layouts are proved to be the fastest, and else how close they are."""
+    inexact = [row for row in plan.rows if row.best and not row.layout.exact]
     num_missing = sum(
         row.layout.status in (Status.NOT_SEARCHED, Status.NOT_FOUND) for row in plan.rows
     )
     if not plan.stopped:
-        return "No legal layout of a row is faster than the one shown."
+        return "Exact: the layout of each row is the fastest legal one."
     parts = [f"Stopped early: {num_missing} rows have no layout yet"] if num_missing else []
     gaps = [row.layout.gap for row in inexact if row.layout.gap is not None]
     if inexact:
@@ -163,5 +169,5 @@ def _verdict(plan: TrainingPlan) -> RenderableType:
     num_met = sum(row.meets_limits for row in plan.rows)
     if not limits:
         return verdict(True, f"{num_found} of {len(plan.rows)} combinations have a layout")
-    words = f"{num_met} of {len(plan.rows)} combinations meet {limits}"
-    return verdict(num_met > 0, words, "MISSED")
+    result = f"{num_met} of {len(plan.rows)} combinations meet {limits}"
+    return verdict(num_met > 0, result, "MISSED")

@@ -1,4 +1,4 @@
-"""Plans of training runs: the best layout on each cluster and number of GPUs, and its cost."""
+"""Plans of training runs: best layout and cost for each cluster and number of GPUs."""
 
 from simtrain.planning.files import write_plan
 from simtrain.planning.gpus import read_gpus

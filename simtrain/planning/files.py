@@ -1,4 +1,4 @@
-"""The layouts of a plan, as scenario files to run."""
+"""Scenario files of the layouts of a plan."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from simtrain.units import format_bytes, format_seconds
 
 
 def write_plan(plan: TrainingPlan, base: Scenario, folder: Path) -> list[Path]:
-    """Write a scenario for each row that has a layout, named after its cluster and GPUs.
+    """Write a scenario file for each row with a layout, named after its cluster and GPUs.
+
+    Args:
+        plan: the plan.
+        base: the scenario that was planned from; its file is not overwritten.
+        folder: folder of the files.
 
     Raises:
-        InputError: the folder cannot be written to, or has the base under such a name.
+        InputError: the folder cannot be written to, or a file would overwrite the base (E113).
     """
     files = []
     for row in plan.rows:
-        if row.found is None:
+        if row.best is None:
             continue
         parts = base.name or "scenario", Path(row.cluster).stem, f"{row.num_gpus}gpus"
         name = re.sub(r"[^\w.-]+", "_", "_".join(parts))
-        time, peak = row.found.run.iteration_time_s, row.found.evaluation.peak_bytes
+        time_s, peak_bytes = row.best.run.iteration_time_s, row.best.evaluation.peak_bytes
         description = (
-            f"fastest layout on {row.num_gpus} GPUs: {format_seconds(time)}, "
-            f"{format_bytes(peak)} at its peak"
+            f"fastest layout on {row.num_gpus} GPUs: {format_seconds(time_s)} per iteration, "
+            f"peak memory {format_bytes(peak_bytes)}"
         )
-        files.append(CandidateFile(name, description, row.found))
+        files.append(CandidateFile(name, description, row.best))
     return write_files(base, folder, files)

@@ -1,4 +1,4 @@
-"""The best layout on one cluster with one number of GPUs, or why there is none."""
+"""Search of the best layout on one cluster with one number of GPUs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from simtrain.search import search
 from simtrain.search.explorer import Candidate, ProgressCallback
 from simtrain.search.problems import SearchStoppedError
 
+Combination = tuple[str, int]
+"""A cluster and a number of GPUs."""
+
 
 class Status(StrEnum):
-    """Whether a combination of a cluster and a number of GPUs has a layout."""
+    """Whether a combination has a layout, and if not, why."""
 
     FOUND = "found"
     DOES_NOT_FIT = "does not fit"
@@ -26,30 +29,30 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """What the search of a combination came to.
+class LayoutResult:
+    """Result of the search on one combination.
 
     Args:
-        found: the best layout.
-        exact: no legal layout is better.
-        gap: how much longer than the optimum the iteration can be, as a share of the optimum; None
-            if nothing is found.
-        problems: why nothing is found.
+        status: whether a layout was found, and if not, why.
+        best: the best layout, if any was found.
+        exact: whether the search proved that no legal layout is better.
+        gap: upper bound of (iteration time / optimal iteration time) - 1; None without a layout.
+        problems: errors of the search, if no layout was found.
     """
 
     status: Status
-    found: Candidate | None = None
+    best: Candidate | None = None
     exact: bool = False
     gap: float | None = None
     problems: tuple[Problem, ...] = ()
 
 
-NOT_SEARCHED = Layout(Status.NOT_SEARCHED)
+NOT_SEARCHED = LayoutResult(Status.NOT_SEARCHED)
 
 
 @functools.cache
 def _evaluator() -> Evaluator:
-    """One evaluator per process: sizes of a cluster share the durations of kernels."""
+    """Return this process's evaluator; searches on one cluster share its kernel durations."""
     return Evaluator()
 
 
@@ -59,11 +62,13 @@ def best_layout(
     seconds: float | None = None,
     interrupted: Callable[[], bool] = lambda: False,
     on_progress: ProgressCallback = lambda what, done, total, best: None,
-) -> Layout:
-    """Search the fastest layout, which for one number of GPUs is also the cheapest.
+) -> LayoutResult:
+    """Search the fastest layout. With a fixed number of GPUs it is also the cheapest.
 
     Args:
-        seconds, interrupted, on_progress: as in `search`.
+        base: model, global batch and cluster.
+        num_gpus: number of GPUs.
+        seconds, interrupted, on_progress: as for `search`.
     """
     try:
         result = search(
@@ -77,9 +82,9 @@ def best_layout(
             evaluator=_evaluator(),
         )
     except SearchStoppedError as error:
-        return Layout(Status.NOT_FOUND, problems=error.problems)
+        return LayoutResult(Status.NOT_FOUND, problems=error.problems)
     except DoesNotFitError as error:
-        return Layout(Status.DOES_NOT_FIT, exact=True, problems=error.problems)
+        return LayoutResult(Status.DOES_NOT_FIT, exact=True, problems=error.problems)
     except InputError as error:
-        return Layout(Status.ILLEGAL, exact=True, problems=error.problems)
-    return Layout(Status.FOUND, result.ranked[0], result.exact, result.gap)
+        return LayoutResult(Status.ILLEGAL, exact=True, problems=error.problems)
+    return LayoutResult(Status.FOUND, result.ranked[0], result.exact, result.gap)

@@ -12,8 +12,8 @@ from simtrain.planning.layout import Status
 from simtrain.planning.result import PlanRow
 from simtrain.search.problems import check_budget, check_counts
 
-_TOO_EARLY = {Status.NOT_FOUND, Status.NOT_SEARCHED}
-"""What a longer search may change."""
+_ENDED_EARLY = {Status.NOT_FOUND, Status.NOT_SEARCHED}
+"""Results that more time may change."""
 
 
 def check_plan(
@@ -23,10 +23,10 @@ def check_plan(
     seconds: float | None,
     objective: str,
 ) -> None:
-    """Refuse what is no number, an unknown objective, and no cluster.
+    """Check the arguments of `plan_training`.
 
     Raises:
-        InputError: with the values that are wrong.
+        InputError: a number is not positive, the objective is unknown, or a cluster has no name.
     """
     check_counts(tuple(gpus), 1, None, workers, {})
     check_budget(seconds)
@@ -34,18 +34,19 @@ def check_plan(
         fix = "write time or cost"
         raise InputError.of("E834", f"objective is {objective!r}", fix=fix)
     if not clusters or not all(clusters):
-        fix = "write names or paths of profiles between commas: --cluster a100_sxm4_80gb,h100_sxm"
-        raise InputError.of("E101", "a cluster has no name", Location("--cluster"), fix)
+        fix = "write profiles separated by commas: --cluster a100_sxm4_80gb,h100_sxm"
+        raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)
 
 
 def check_currencies(profiles: Sequence[HardwareProfile], limits: Limits) -> None:
-    """Refuse to compare prices in several currencies.
+    """Check that all prices of a plan have the same currency.
 
     Args:
-        profiles: those whose prices are used.
+        profiles: the profiles whose prices are compared.
+        limits: limits of the plan; the budget may have a currency.
 
     Raises:
-        InputError: with the currency of each profile.
+        InputError: there are several currencies (E846).
     """
     currencies = {
         profile.name: profile.running_costs.price.value.currency
@@ -60,21 +61,21 @@ def check_currencies(profiles: Sequence[HardwareProfile], limits: Limits) -> Non
             "E846",
             f"prices are in several currencies: {listed}",
             Location("--budget" if "--budget" in currencies else "--cluster"),
-            reason="simtrain knows no exchange rates",
-            fix='give one price for all, --price "2.5 USD/h", or plan one currency at a time',
+            reason="simtrain has no exchange rates",
+            fix='set one price for all, --price "2.5 USD/h", or plan one currency at a time',
         )
 
 
-def nothing_found(rows: Sequence[PlanRow]) -> InputError:
-    """No combination has a layout: why not, and what the first one lacks."""
+def no_layout(rows: Sequence[PlanRow]) -> InputError:
+    """Build the error of a plan without any layout, with the problems of its first row."""
     counts = Counter(row.layout.status for row in rows)
     listed = ", ".join(f"{number} {status}" for status, number in counts.items())
     kind = InputError if set(counts) == {Status.ILLEGAL} else DoesNotFitError
     first = next((row for row in rows if row.layout.problems), None)
-    longer = "plan for longer, or " if counts.keys() & _TOO_EARLY else "plan "
+    more_time = "increase --seconds, or " if counts.keys() & _ENDED_EARLY else ""
     problem = Problem(
         "E847",
-        f"no layout is found on any of {len(rows)} combinations of cluster and GPUs: {listed}",
-        fix=f"{longer}with more GPUs, GPUs with more memory, or another batch.global",
+        f"no layout for any of {len(rows)} combinations of cluster and number of GPUs: {listed}",
+        fix=f"{more_time}plan with more GPUs, GPUs with more memory, or another batch.global",
     )
     return kind([problem, *(first.layout.problems if first else ())])

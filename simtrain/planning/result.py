@@ -1,4 +1,4 @@
-"""A plan of a training run, as data."""
+"""Result of planning a training run."""
 
 from __future__ import annotations
 
@@ -8,44 +8,50 @@ from typing import Any, Literal
 
 from simtrain.cost import Limits, TrainingCost
 from simtrain.errors import Problem
-from simtrain.planning.layout import Layout
+from simtrain.planning.layout import LayoutResult
 from simtrain.search.explorer import Candidate
 from simtrain.search.result import found_json
 
 PlanObjective = Literal["time", "cost"]
-"""What the rows of a plan are sorted by."""
+"""Quantity that sorts the rows: training time or price."""
 
 Miss = Literal["days", "budget", "no price"]
-"""A limit that a row misses. A row without a price is not known to meet a budget."""
+"""A limit that a row misses. "no price": there is a budget, but the price is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """A cluster with a number of GPUs, its best layout, and the cost of training with it.
+    """A cluster with a number of GPUs: its best layout and training cost.
 
     Args:
-        cost: None if no layout is found.
-        misses: the limits that the row misses.
+        cluster: name or path of the hardware profile.
+        num_gpus: number of GPUs.
+        layout: result of the search.
+        cost: time, price and energy of the training run; None without a layout.
+        misses: limits that the row misses.
     """
 
     cluster: str
     num_gpus: int
-    layout: Layout
+    layout: LayoutResult
     cost: TrainingCost | None = None
     misses: tuple[Miss, ...] = ()
 
     @property
-    def found(self) -> Candidate | None:
-        """The best layout."""
-        return self.layout.found
+    def best(self) -> Candidate | None:
+        """The best layout, if any was found."""
+        return self.layout.best
 
     @property
     def meets_limits(self) -> bool:
-        """Whether a layout is found that meets every limit."""
+        """Whether the row has a layout and meets every limit."""
         return self.cost is not None and not self.misses
 
     def key(self, objective: PlanObjective) -> tuple[bool, float, float]:
-        """Sort by training time, or by price; rows without it, and without a layout, come last."""
+        """Return the sort key: by training time or by price.
+
+        Rows without a price come after rows with one, and rows without a layout last.
+        """
         if self.cost is None:
             return True, 0.0, 0.0
         price, time_s = self.cost.price, self.cost.time_s
@@ -56,12 +62,18 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The rows of a plan, the best first by its objective.
+    """A plan: rows sorted by its objective, the best first.
 
     Args:
-        added_nodes: number of nodes of each cluster whose profile has fewer than the plan needs.
+        scenario: name of the scenario.
+        num_tokens: number of training tokens.
+        goodput: share of the training time spent in iterations.
+        limits: maximum days and price.
+        objective: sorts the rows.
+        rows: a row per cluster and number of GPUs.
+        added_nodes: number of nodes that the plan needs, for clusters with fewer in their profile.
         shared_overrides: whether the scenario overrides the profiles of several clusters.
-        stopped: whether a budget of seconds or an interrupt ended the searches early.
+        stopped: whether the time budget or an interrupt ended searches early.
     """
 
     scenario: str | None
@@ -82,7 +94,7 @@ class TrainingPlan:
 
     @property
     def cheapest(self) -> PlanRow | None:
-        """The cheapest row that meets the limits, of those with a price."""
+        """The cheapest row that meets the limits; rows without a price do not count."""
         rows = [row for row in self.rows if row.meets_limits and row.cost and row.cost.currency]
         return min(rows, key=lambda row: row.key("cost"), default=None)
 
@@ -92,7 +104,7 @@ class TrainingPlan:
         return [row.cost for row in self.rows if row.cost]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in full precision; `fastest` and `cheapest` are numbers of rows, from 0."""
+        """Return plain data in full precision; `fastest` and `cheapest` are indices of rows."""
         places = {id(row): place for place, row in enumerate(self.rows)}
         return {
             "scenario": self.scenario,
@@ -118,7 +130,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         "misses": list(row.misses),
         "exact": layout.exact,
         "gap": layout.gap,
-        "layout": found_json(row.found) if row.found else None,
+        "layout": found_json(row.best) if row.best else None,
         "cost": row.cost.to_json() if row.cost else None,
         "problems": [_problem_json(problem) for problem in layout.problems],
     }

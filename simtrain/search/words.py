@@ -21,7 +21,7 @@ def as_options(point: Point, names: Iterable[str]) -> list[str]:
 
 
 def in_short(point: Point) -> str:
-    """Format a point for the progress bar: "4 x 16 x 8, interleave 3, micro 2, selective"."""
+    """Format a point for the progress bar: "4 x 16 x 8, interleave 3, micro 2, recompute full"."""
     parts = [f"{point.tensor} x {point.pipeline} x {point.data}"]
     parts += [f"context {point.context}"] if point.context > 1 else []
     parts += [f"expert {point.expert}"] if point.expert > 1 else []
@@ -29,7 +29,7 @@ def in_short(point: Point) -> str:
     parts += [f"micro {point.micro}"]
     parts += ["sequence parallel"] if point.sequence_parallel else []
     parts += [f"ZeRO {point.zero_stage}"] if point.zero_stage else []
-    return ", ".join([*parts, point.recompute.strategy])
+    return ", ".join([*parts, f"recompute {point.recompute.strategy}"])
 
 
 def _written(value: object) -> str:

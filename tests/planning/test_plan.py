@@ -1,4 +1,4 @@
-"""A plan finds what `search` and `cost` find one by one, and marks rows by its limits."""
+"""A plan equals a search and a cost per row, and marks the rows that meet its limits."""
 
 import functools
 import itertools
@@ -32,17 +32,17 @@ FILE = """\
 model: {num_layers: 4, hidden_size: 512, num_attention_heads: 8, seq_length: 512}
 batch: {micro: 1, global: 4}
 """
-HELD = ("--set", "batch.micro=1", "--set", "memory.zero_stage=0", "--set", "recompute=none")
+FIXED = ("--set", "batch.micro=1", "--set", "memory.zero_stage=0", "--set", "recompute=none")
 
 
-def held(**sections: Any) -> Scenario:
+def small_scenario(**sections: Any) -> Scenario:
     """A small model with few layouts."""
     fields = ("batch", "micro"), ("memory", "zero_stage"), ("recompute",)
     return holding(base(**sections), *fields)
 
 
 def plan(**settings: Any) -> TrainingPlan:
-    return plan_training(held(), TOKENS, CLUSTERS, GPUS, **settings)
+    return plan_training(small_scenario(), TOKENS, CLUSTERS, GPUS, **settings)
 
 
 @functools.cache
@@ -50,29 +50,29 @@ def unlimited() -> TrainingPlan:
     return plan(goodput=0.8)
 
 
-def by_place(found: TrainingPlan) -> dict[tuple[str, int], PlanRow]:
-    return {(row.cluster, row.num_gpus): row for row in found.rows}
+def by_combination(plan: TrainingPlan) -> dict[tuple[str, int], PlanRow]:
+    return {(row.cluster, row.num_gpus): row for row in plan.rows}
 
 
 # ------------------------------------------------------------------------- the rows
 
 
 @pytest.mark.parametrize(("cluster", "num_gpus"), [*itertools.product(CLUSTERS, GPUS)])
-def test_a_row_is_what_search_and_cost_find(cluster: str, num_gpus: int) -> None:
-    result = search(held(cluster=cluster), (num_gpus,))
-    best, row = result.ranked[0], by_place(unlimited())[cluster, num_gpus]
+def test_a_row_equals_search_and_cost(cluster: str, num_gpus: int) -> None:
+    result = search(small_scenario(cluster=cluster), (num_gpus,))
+    best, row = result.ranked[0], by_combination(unlimited())[cluster, num_gpus]
     time_s = best.run.iteration_time_s
-    assert row.found is not None and row.layout.exact and row.layout.gap == 0
-    assert row.found.scenario == best.scenario
-    assert row.found.run.iteration_time_s == time_s
+    assert row.best is not None and row.layout.exact and row.layout.gap == 0
+    assert row.best.scenario == best.scenario
+    assert row.best.run.iteration_time_s == time_s
     assert row.cost == training_cost(best.scenario, result.profile, time_s, TOKENS, goodput=0.8)
 
 
 def test_days_price_and_energy_by_hand() -> None:
-    """2,048 tokens an iteration; an A100 costs 3.43 USD/h and draws 400 W at most."""
-    row = by_place(unlimited())["a100_sxm4_80gb", 4]
-    assert row.found is not None and row.cost is not None
-    time_s = 488_282 * row.found.run.iteration_time_s / 0.8
+    """2,048 tokens per iteration; an A100 costs 3.43 USD/h and draws at most 400 W."""
+    row = by_combination(unlimited())["a100_sxm4_80gb", 4]
+    assert row.best is not None and row.cost is not None
+    time_s = 488_282 * row.best.run.iteration_time_s / 0.8
     assert row.cost.num_iterations == 488_282
     assert row.cost.time_s == pytest.approx(time_s, rel=1e-12)
     assert row.cost.gpu_hours == pytest.approx(4 * time_s / 3600, rel=1e-12)
@@ -92,7 +92,7 @@ def test_rows_are_sorted_by_time_or_price() -> None:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_limit_at_a_row_admits_it_and_no_worse_row(number: int) -> None:
+def test_a_limit_equal_to_a_row_excludes_all_worse_rows(number: int) -> None:
     by_time = unlimited().costs
     by_price = sorted(by_time, key=lambda cost: cost.price or 0)
     days, price = by_time[number].time_s / 86_400 * (1 + 1e-9), by_price[number].price
@@ -125,16 +125,16 @@ def test_a_row_without_a_price_meets_no_budget_unless_a_price_is_given(
 ) -> None:
     mine = without_price(tmp_path)
     limits = Limits(budget=Budget(1e9))
-    (row,) = plan_training(held(), TOKENS, [mine], [2], limits=limits).rows
+    (row,) = plan_training(small_scenario(), TOKENS, [mine], [2], limits=limits).rows
     assert row.misses == ("no price",) and row.cost is not None
     assert row.cost.price is None and row.cost.missing == ("price",)
     price = Price(per_hour=2.5, currency="EUR")
-    found = plan_training(held(), TOKENS, [mine], [2], limits=limits, price=price)
+    found = plan_training(small_scenario(), TOKENS, [mine], [2], limits=limits, price=price)
     assert found.cheapest is found.rows[0]
     cost = found.rows[0].cost
     assert cost is not None and cost.price == pytest.approx(2.5 * cost.gpu_hours, rel=1e-12)
-    page = call("plan", small(tmp_path), "--tokens", "1B", "--gpus", "2", "--cluster", mine, *HELD)
-    assert "running_costs.price" in page.stdout and "Without a price" in page.stdout
+    page = call("plan", small(tmp_path), "--tokens", "1B", "--gpus", "2", "--cluster", mine, *FIXED)
+    assert "running_costs.price" in page.stdout and "without a price" in page.stdout
 
 
 def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -> None:
@@ -143,17 +143,17 @@ def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -
     euros.write_text(text.replace("6.88 USD/h", "6.88 EUR/h"), encoding="utf-8")
     clusters = ["a100_sxm4_80gb", str(euros)]
     with pytest.raises(InputError, match=r"--cluster: E846 .* in EUR"):
-        plan_training(held(), TOKENS, clusters, [2])
+        plan_training(small_scenario(), TOKENS, clusters, [2])
     with pytest.raises(InputError, match=r"--budget: E846 .*--budget in CHF"):
         plan(limits=Limits(budget=Budget(1.0, "CHF")))
     price = Price(per_hour=2.5, currency="USD")
-    assert len(plan_training(held(), TOKENS, clusters, [2], price=price).costs) == 2
+    assert len(plan_training(small_scenario(), TOKENS, clusters, [2], price=price).costs) == 2
 
 
-# ------------------------------------------------------------------------- what is not found
+# ------------------------------------------------------------------------- no layout
 
 
-def test_a_row_that_does_not_fit_or_is_illegal_says_why() -> None:
+def test_a_row_without_a_layout_has_the_error_of_its_search() -> None:
     changes = "batch.micro=1", "parallelism.pipeline=1", "recompute=full", "memory.zero_stage=0"
     large = load_unchecked("table5_22b_present", changes)
     rows = {row.num_gpus: row for row in plan_training(large, TOKENS, CLUSTERS[:1], (1, 7, 8)).rows}
@@ -161,38 +161,38 @@ def test_a_row_that_does_not_fit_or_is_illegal_says_why() -> None:
     assert (one.status, one.problems[0].code) == ("does not fit", "E830")
     assert (seven.status, seven.problems[0].code) == ("illegal", "E831")
     assert eight.status == "found"
-    with pytest.raises(DoesNotFitError, match=r"E847 no layout .*: 1 does not fit, 1 illegal"):
+    with pytest.raises(DoesNotFitError, match=r"E847 .*: 1 does not fit, 1 illegal"):
         plan_training(large, TOKENS, CLUSTERS[:1], (1, 7))
-    with pytest.raises(InputError, match=r"E847 no layout .*: 1 illegal") as caught:
+    with pytest.raises(InputError, match=r"E847 .*: 1 illegal") as caught:
         plan_training(large, TOKENS, CLUSTERS[:1], (7,))
     assert caught.value.exit_code == 2
 
 
-def test_a_cluster_gets_the_nodes_that_the_gpus_need() -> None:
-    one_node = held(hardware={"cluster": {"num_nodes": 1}}, batch={"global": 16})
+def test_a_cluster_gets_enough_nodes_for_the_gpus() -> None:
+    one_node = small_scenario(hardware={"cluster": {"num_nodes": 1}}, batch={"global": 16})
     found = plan_training(one_node, TOKENS, ["a100_sxm4_80gb"], [8, 16])
     assert found.added_nodes == {"a100_sxm4_80gb": 2}
-    large = held(hardware={"cluster": {"num_nodes": 2}}, batch={"global": 16})
+    large = small_scenario(hardware={"cluster": {"num_nodes": 2}}, batch={"global": 16})
     (best,) = search(large, (16,), top=1).ranked
-    row = by_place(found)["a100_sxm4_80gb", 16]
-    assert row.found is not None
-    assert row.found.run.iteration_time_s == best.run.iteration_time_s
+    row = by_combination(found)["a100_sxm4_80gb", 16]
+    assert row.best is not None
+    assert row.best.run.iteration_time_s == best.run.iteration_time_s
 
 
 # ------------------------------------------------------------------------- stopping, workers
 
 
-def after(number: int) -> Callable[[], bool]:
-    """Interrupt at the call with this number."""
+def interrupt_at_call(number: int) -> Callable[[], bool]:
+    """Return a function whose results are True from its call with this number on, from 0."""
     count = itertools.count()
     return lambda: next(count) >= number
 
 
-def test_an_interrupt_keeps_what_is_found() -> None:
-    found = plan(interrupted=after(8))
+def test_an_interrupted_plan_keeps_the_layouts_so_far() -> None:
+    found = plan(interrupted=interrupt_at_call(8))
     statuses = [row.layout.status for row in found.rows]
     assert found.stopped and "found" in statuses and statuses[-1] == "not searched"
-    exact, best = by_place(plan()), by_place(found)
+    exact, best = by_combination(plan()), by_combination(found)
     for place, row in best.items():
         if row.cost:
             whole = exact[place].cost
@@ -208,29 +208,31 @@ def test_a_spent_budget_of_seconds_ends_after_the_first_search() -> None:
 
 
 class BrokenPool(SerialExecutor):
-    """Its workers die after some searches."""
+    """A pool whose workers die after `num_searches` searches."""
 
     def __init__(self, num_searches: int) -> None:
-        self.left = num_searches
+        self.num_left = num_searches
 
     def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
-        self.left -= 1
+        self.num_left -= 1
         future: Future[Any] = Future()
-        if self.left >= 0:
+        if self.num_left >= 0:
             return super().submit(*arguments, **named)
         future.set_exception(BrokenExecutor())
         return future
 
 
-def test_workers_find_the_same_until_they_die(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the test are this process itself, which takes a second less to start."""
+def test_workers_give_the_same_plan_and_an_error_if_they_die(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The test replaces worker processes by this process, which saves their start."""
     monkeypatch.setattr(processes, "local_executor", lambda number: SerialExecutor())
     assert json.dumps(plan(workers=2).to_json()) == json.dumps(plan().to_json())
     monkeypatch.setattr(processes, "local_executor", lambda number: BrokenPool(2))
-    with pytest.raises(InputError, match="--workers: E836 a worker died"):
+    with pytest.raises(InputError, match="--workers: E836 "):
         plan(workers=2)
     monkeypatch.setattr(processes, "local_executor", lambda number: BrokenPool(2))
-    found = plan(workers=2, interrupted=after(4))
+    found = plan(workers=2, interrupted=interrupt_at_call(4))
     assert found.stopped and 1 <= len(found.costs) < 4
 
 
@@ -245,7 +247,7 @@ def small(folder: pathlib.Path) -> str:
 
 def called(folder: pathlib.Path, *options: str) -> Outcome:
     fixed = "--tokens", "1B", "--cluster", ",".join(CLUSTERS), "--workers", "1"
-    return call("plan", small(folder), *fixed, *HELD, *options)
+    return call("plan", small(folder), *fixed, *FIXED, *options)
 
 
 def test_the_command_writes_scenarios_that_run_as_planned(tmp_path: pathlib.Path) -> None:
@@ -262,7 +264,7 @@ def test_the_command_writes_scenarios_that_run_as_planned(tmp_path: pathlib.Path
         assert row["layout"]["iteration_time_s"] == row["cost"]["iteration_time_s"]
 
 
-def test_the_page_fits_and_the_exit_code_says_whether_limits_are_met(
+def test_the_page_fits_80_columns_and_missed_limits_exit_with_4(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared, "_PLAIN_WIDTH", 80)
@@ -277,7 +279,7 @@ def test_the_page_fits_and_the_exit_code_says_whether_limits_are_met(
 
 
 @pytest.mark.parametrize(
-    ("written", "numbers"),
+    ("text", "numbers"),
     [
         ("128", (128,)),
         ("8, 12,8", (8, 12)),
@@ -286,24 +288,24 @@ def test_the_page_fits_and_the_exit_code_says_whether_limits_are_met(
         ("1..1", (1,)),
     ],
 )
-def test_numbers_of_gpus_are_read(written: str, numbers: tuple[int, ...]) -> None:
-    assert read_gpus(written) == numbers
+def test_read_gpus_accepts_lists_and_ranges(text: str, numbers: tuple[int, ...]) -> None:
+    assert read_gpus(text) == numbers
 
 
-@pytest.mark.parametrize("written", ["", "0", "many", "8..", "..8", "64..32", "5..7", "1e3", "-8"])
-def test_other_numbers_of_gpus_are_refused(written: str) -> None:
+@pytest.mark.parametrize("text", ["", "0", "many", "8..", "..8", "64..32", "5..7", "1e3", "-8"])
+def test_read_gpus_refuses_other_text(text: str) -> None:
     with pytest.raises(InputError, match=r"--gpus: E845 "):
-        read_gpus(written)
+        read_gpus(text)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
-        (("--days", "nan"), "--days: E849 nan days"),
-        (("--days=-1",), "--days: E849 -1 days"),
+        (("--days", "nan"), "--days: E849 "),
+        (("--days=-1",), "--days: E849 "),
         (("--budget", "2 GB"), "--budget: E844 "),
-        (("--budget", "0"), "must be above zero"),
-        (("--budget", "$2M"), 'write an amount, plain or with K, M, B or T: "2M"'),
+        (("--budget", "0"), "--budget: E844 "),
+        (("--budget", "$2M"), "--budget: E844 "),
         (("--goodput", "0"), "--goodput: E842 "),
         (("--price", "3 USD"), "--price: E848 "),
         (("--tokens", "many"), "--tokens: E841 "),
@@ -312,17 +314,19 @@ def test_other_numbers_of_gpus_are_refused(written: str) -> None:
         (("--seconds", "0"), "E834 seconds is 0"),
     ],
 )
-def test_a_bad_option_is_refused(
-    options: tuple[str, ...], says: str, tmp_path: pathlib.Path
+def test_an_invalid_option_is_an_error(
+    options: tuple[str, ...], message: str, tmp_path: pathlib.Path
 ) -> None:
     done = called(tmp_path, "--gpus", "2", *options)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert says in done.stderr and "fix: " in done.stderr
+    assert message in done.stderr and "fix: " in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("written", "amount", "currency"),
+    ("text", "amount", "currency"),
     [("2M", 2e6, None), ("2M USD", 2e6, "USD"), ("1.5e6 EUR", 1.5e6, "EUR"), ("500", 500, None)],
 )
-def test_a_budget_is_read(written: str, amount: float, currency: str | None) -> None:
-    assert read_budget(written) == Budget(amount, currency)
+def test_read_budget_reads_amount_and_currency(
+    text: str, amount: float, currency: str | None
+) -> None:
+    assert read_budget(text) == Budget(amount, currency)
