@@ -24,6 +24,7 @@ from simtrain.commands.memory import memory
 from simtrain.commands.plan import plan
 from simtrain.commands.plot import plot
 from simtrain.commands.profile import profile_app
+from simtrain.commands.report import report
 from simtrain.commands.reproduce import reproduce
 from simtrain.commands.run import run
 from simtrain.commands.scenarios import init, scenarios, schema
@@ -39,7 +40,7 @@ _LONGEST_NAME = 80
 app = App(add_completion=True)
 # Groups and commands in the order of `simtrain --help`.
 GROUPS = {
-    "Simulate": (run, memory, timeline, schedule, cost),
+    "Simulate": (run, memory, timeline, report, schedule, cost),
     "Compare": (compare, search, plan, sweep, sweeps, query, plot),
     "Look up": (explain, scenarios, reproduce),
     "Write": (init, schema),

@@ -98,6 +98,7 @@ ROOMS: dict[str, set[str]] = {
         *("figures", "explanations"),
         "sensitivity",
     },
+    "html": {"errors", "units", "output_folder", "provenance", "report", "figures"},
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},
     "commands": {
@@ -106,7 +107,7 @@ ROOMS: dict[str, set[str]] = {
         *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
         "planning",
         *("paper", "figures", "pages", "importing", "no_effect", "system", "explanations"),
-        "sensitivity",
+        *("sensitivity", "html"),
     },
     "cli": {"version", "errors", "commands"},
 }

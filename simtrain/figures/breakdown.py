@@ -12,7 +12,7 @@ from simtrain.report.result import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FILLS = (
+FILLS = (
     *(style.SKY, style.YELLOW, style.GREY, style.BLUE),
     *(style.PURPLE, style.VERMILLION, style.WHITE, style.GREEN),
 )
@@ -28,7 +28,7 @@ def draw_breakdown(result: Result) -> Figure:
     figure, axes = style.new_axes(7.5, 4.2)
     stages = range(result.num_stages)
     bottom = [0.0] * len(stages)
-    for (name, label), fill in zip(CAUSE_LABELS.items(), _FILLS, strict=True):
+    for (name, label), fill in zip(CAUSE_LABELS.items(), FILLS, strict=True):
         heights = [getattr(stage, name) for stage in result.stages]
         line = 0.4 if len(stages) <= _MOST_OUTLINED else 0.0
         axes.bar(stages, heights, 0.85, bottom, fc=fill, ec=style.BLACK, lw=line, label=label)

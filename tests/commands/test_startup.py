@@ -26,7 +26,7 @@ HELP = [
     *("import", "import hf", "import megatron", "import torchtitan"),
     *("cost", "memory", "plot", "profile", "profile check", "profile list", "profile show"),
     *("explain", "init", "query", "reproduce", "run", "scenarios", "schedule", "schema", "search"),
-    *("compare", "sweep", "sweeps", "timeline"),
+    *("compare", "report", "sweep", "sweeps", "timeline"),
 ]
 # Groups of commands, and the slow modules that each group may import besides the groups before it.
 GROUPS: dict[str, tuple[list[str], set[str]]] = {

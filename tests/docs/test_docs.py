@@ -126,7 +126,7 @@ def test_every_command_is_shown() -> None:
             "plan",
         ),
         *("sweep", "sweeps", "query", "plot", "import", "init", "schema"),
-        *("explain", "compare", "timeline"),
+        *("explain", "compare", "timeline", "report"),
     }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == {target.value for target in Target}

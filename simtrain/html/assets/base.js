@@ -1,0 +1,73 @@
+// Shared by all documents: the page's data, numbers as text, and the switch between light and dark.
+"use strict";
+
+const simtrain = {
+  // The data of the page, in full precision: what `--json` prints.
+  data: JSON.parse(document.getElementById("data").textContent),
+
+  // The value at a JSON pointer, such as "/runs/0/result/mfu".
+  at(pointer) {
+    const keys = pointer.split("/").slice(1);
+    return keys.reduce((found, key) => found[key.replaceAll("~1", "/").replaceAll("~0", "~")], this.data);
+  },
+
+  // Four digits and the largest unit that leaves at least one before the point.
+  scaled(value, units) {
+    const [name, size] = units.find(([, size]) => Math.abs(value) >= size) ?? units.at(-1);
+    return `${Number((value / size).toPrecision(4))} ${name}`;
+  },
+  seconds(value) {
+    if (Math.abs(value) < 1e-12) return "0 s";
+    return this.scaled(value, [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]]);
+  },
+  bytes(value) {
+    return this.scaled(value, [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024], ["B", 1]]);
+  },
+  percent(value) {
+    return `${(100 * value).toFixed(1)} %`;
+  },
+
+  // A colour or length of the style sheet, which changes with the theme: simtrain.style("--ink").
+  style(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  },
+
+  // Calls a function when the page becomes light or dark.
+  onTheme(redraw) {
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    document.addEventListener("simtrain-theme", redraw);
+  },
+
+  // Calls a function before the page is printed, which is always light, and after it.
+  onPrint(redraw) {
+    addEventListener("beforeprint", redraw);
+    addEventListener("afterprint", redraw);
+  },
+};
+
+{
+  const button = document.getElementById("theme");
+  const root = document.documentElement;
+  // A file opened from disk may have no storage.
+  const storage = {
+    read: () => { try { return localStorage.getItem("simtrain-theme"); } catch { return null; } },
+    write: (theme) => { try { localStorage.setItem("simtrain-theme", theme); } catch { /* not kept */ } },
+  };
+  const isDark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const show = () => {
+    button.textContent = isDark() ? "Light" : "Dark";
+    button.setAttribute("aria-label", isDark() ? "Show the page in light colours" : "Show the page in dark colours");
+    button.setAttribute("aria-pressed", String(isDark()));
+  };
+  const kept = storage.read();
+  if (kept) root.dataset.theme = kept;
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    storage.write(root.dataset.theme);
+    show();
+    document.dispatchEvent(new Event("simtrain-theme"));
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+  show();
+}

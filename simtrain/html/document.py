@@ -1,0 +1,145 @@
+"""One HTML file of sections, data, styles and scripts. It loads nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from simtrain.errors import InputError, Location
+from simtrain.html.elements import Html, element, joined
+from simtrain.output_folder import check_suffix
+
+ASSETS = Path(__file__).parent / "assets"
+SUFFIXES = (".html", ".htm")
+# Even if text of a scenario became markup, the browser would load and send nothing.
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of a document.
+
+    Args:
+        anchor: its id, for links.
+        title: its heading.
+        body: its content.
+        styles, scripts: names of the files of `assets` that it needs besides the shared ones.
+    """
+
+    anchor: str
+    title: str
+    body: Html
+    styles: tuple[str, ...] = ()
+    scripts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An HTML document.
+
+    Args:
+        title: its title and first heading.
+        lead: what stands below the title.
+        sections: its sections, in order. The document links to each at its top.
+        data: for scripts, as JSON, in full precision: `simtrain.data`.
+        foot: what stands at the end.
+    """
+
+    title: str
+    lead: Html
+    sections: Sequence[Section]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    foot: Html = Html()  # noqa: RUF009
+
+
+def check_html_file(file: Path) -> None:
+    """Check that the name of a file ends with `.html` or `.htm`.
+
+    Raises:
+        InputError: it does not (E117).
+    """
+    check_suffix(file, SUFFIXES, "reports")
+
+
+def write_document(document: Document, file: Path) -> None:
+    """Write a document to a `.html` file; replace an older file.
+
+    Raises:
+        InputError: the suffix is unknown (E117), or the file cannot be written (E113).
+    """
+    check_html_file(file)
+    text = document_text(document)
+    try:
+        file.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        message = f"the report cannot be written: {error.strerror}"
+        fix = "choose a file in a folder that exists and that you may write to"
+        raise InputError.of("E113", message, Location(str(file)), fix) from error
+
+
+def document_text(document: Document) -> str:
+    """Return a document as the text of one HTML file.
+
+    Scripts run in this order: `base.js`, which defines `simtrain`, then those of the sections, each
+    file once.
+    """
+    sections = document.sections
+    styles = dict.fromkeys(["base.css", *(name for one in sections for name in one.styles)])
+    scripts = dict.fromkeys(["base.js", *(name for one in sections for name in one.scripts)])
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", document.title),
+        *(element("style", asset(name)) for name in styles),
+    )
+    body = element(
+        "body",
+        element("a", "Skip to the answer", href="#main", class_="skip"),
+        element("header", element("h1", document.title), _theme_button(), document.lead),
+        _contents(sections),
+        element("main", *map(_section, sections), id="main"),
+        element("footer", document.foot),
+        element("script", json_text(document.data), type="application/json", id="data"),
+        *(element("script", asset(name)) for name in scripts),
+    )
+    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{body}\n</html>\n'
+
+
+@cache
+def asset(name: str) -> Html:
+    """Return a style or a script of this room."""
+    return Html("\n" + (ASSETS / name).read_text(encoding="utf-8"))
+
+
+def json_text(data: Mapping[str, Any]) -> Html:
+    """Return data as JSON that can stand in a `<script>`: no `<` can end it early."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Html(text.replace("<", "\\u003c"))
+
+
+def _section(section: Section) -> Html:
+    heading = element("h2", section.title, id=f"{section.anchor}-title")
+    label = f"{section.anchor}-title"
+    return element("section", heading, section.body, id=section.anchor, aria_labelledby=label)
+
+
+def _contents(sections: Sequence[Section]) -> Html:
+    links = joined(
+        element("li", element("a", one.title, href=f"#{one.anchor}")) for one in sections
+    )
+    return element("nav", element("ul", links), aria_label="Sections")
+
+
+def _theme_button() -> Html:
+    """A switch between light and dark; the script of the page shows it."""
+    return element("button", "Dark", type="button", id="theme", hidden=True, aria_pressed="false")

@@ -1,0 +1,78 @@
+"""HTML as text that is escaped exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_EMPTY = {"input", "meta", "link", "br", "hr", "col"}
+
+
+class Html(str):
+    """Text that is HTML already; all other text is escaped when it becomes part of an element."""
+
+    __slots__ = ()
+
+
+def element(tag: str, *children: str, **attributes: str | bool) -> Html:
+    """Return an element.
+
+    Args:
+        tag: name of the element.
+        children: its content in order; text that is not `Html` is escaped.
+        attributes: `data_path` stands for `data-path`, and `class_` for `class`. True stands for
+            an attribute without a value, False for none.
+    """
+    head = tag + "".join(_attribute(name, value) for name, value in attributes.items())
+    if tag in _EMPTY:
+        return Html(f"<{head}>")
+    return Html(f"<{head}>{joined(children)}</{tag}>")
+
+
+def joined(children: Iterable[str]) -> Html:
+    """Return the children one after another."""
+    return Html("".join(one if isinstance(one, Html) else escape(one) for one in children))
+
+
+def _attribute(name: str, value: str | bool) -> str:
+    written = name.rstrip("_").replace("_", "-")
+    if isinstance(value, bool):
+        return f" {written}" if value else ""
+    return f' {written}="{escape(value)}"'
+
+
+def table(
+    caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]], **attributes: str
+) -> Html:
+    """Return a table in a box that scrolls sideways on narrow screens.
+
+    Args:
+        caption: what the table shows.
+        headings: of the columns; ">" before a heading aligns the column to the right.
+        rows: cells; the first of a row is its heading.
+        attributes: of the table.
+    """
+    classes = ["number" if one.startswith(">") else "text" for one in headings]
+    head = joined(
+        element("th", one.removeprefix(">"), scope="col", class_=kind)
+        for one, kind in zip(headings, classes, strict=True)
+    )
+    body = joined(_row(cells, classes) for cells in rows)
+    whole = element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", head)),
+        element("tbody", body),
+        **attributes,
+    )
+    # A box that scrolls must be reachable by the keyboard.
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def _row(cells: Sequence[str], classes: Sequence[str]) -> Html:
+    first, *others = cells
+    return element(
+        "tr",
+        element("th", first, scope="row", class_=classes[0]),
+        *(element("td", one, class_=kind) for one, kind in zip(others, classes[1:], strict=True)),
+    )

@@ -1,0 +1,1 @@
+"""Sections of the report on simulated iterations, one a file."""

@@ -1,0 +1,58 @@
+"""Where the time of an iteration goes: a bar and a table of causes that add up."""
+
+from __future__ import annotations
+
+from simtrain.figures.breakdown import FILLS
+from simtrain.html.document import Section
+from simtrain.html.elements import Html, element, joined, table
+from simtrain.html.figures import Figures
+from simtrain.report.breakdown import CAUSE_LABELS
+
+_FILL_OF = {
+    name.removesuffix("_s"): (label, fill)
+    for (name, label), fill in zip(CAUSE_LABELS.items(), FILLS, strict=True)
+}
+
+
+def breakdown_section(runs: Figures) -> Section:
+    """The causes of each iteration's time."""
+    blocks = [_breakdown(run, is_named=len(runs.value) > 1) for run in runs.each()]
+    return Section("breakdown", "Where the time goes", joined(blocks), styles=("breakdown.css",))
+
+
+def _breakdown(run: Figures, *, is_named: bool) -> Html:
+    result = run.at("result")
+    total, causes = result.at("iteration_time_s"), result.at("breakdown_s")
+    shown = {name: causes.at(name) for name in _FILL_OF if causes.value[name]}
+    bar = element(
+        "div",
+        *(
+            element("span", style=f"--fill:{_FILL_OF[name][1]};flex-grow:{cause.value!r}")
+            for name, cause in shown.items()
+        ),
+        class_="bar",
+        aria_hidden="true",
+    )
+    rows: list[tuple[str, ...]] = [
+        (_label(name), cause.seconds, cause.share_of(total), _range(result, name))
+        for name, cause in shown.items()
+    ]
+    rows.append(("iteration", total.seconds, total.share_of(total), ""))
+    name = [element("h3", run.at("name").value)] if is_named else []
+    headings = ("part", ">time", ">share", ">least to most of a stage")
+    caption = "Mean over the pipeline stages; the parts add up to the iteration time."
+    return joined((*name, bar, table(caption, headings, rows, class_="sums")))
+
+
+def _label(name: str) -> Html:
+    label, fill = _FILL_OF[name]
+    swatch = element("span", class_="swatch", style=f"--fill:{fill}")
+    return joined((swatch, label))
+
+
+def _range(result: Figures, name: str) -> Html:
+    stages = result.at("stages_s")
+    if len(stages.value) == 1:
+        return Html()
+    of_stages = sorted((stage.at(name) for stage in stages.each()), key=lambda one: one.value)
+    return joined((of_stages[0].seconds, " to ", of_stages[-1].seconds))
