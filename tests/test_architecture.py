@@ -98,7 +98,7 @@ ROOMS: dict[str, set[str]] = {
         *("figures", "explanations"),
         "sensitivity",
     },
-    "html": {"errors", "units", "output_folder", "provenance", "report", "figures"},
+    "html": {"errors", "units", "output_folder", "provenance", "report", "figures", "sliders"},
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},
     "commands": {

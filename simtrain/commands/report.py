@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from simtrain.commands.shared import SetOption, emit, shipped_scenarios, simulate_with_status
+from simtrain.commands.shared import (
+    SetOption,
+    emit,
+    shipped_scenarios,
+    simulate_with_status,
+    status,
+)
 
 
 def report(
@@ -41,5 +47,6 @@ def report(
         ReportedRun(name, simulate_with_status(one, allow_oom=True), settings_without_effect(one))
         for name, one in loaded
     ]
-    write_document(report_document(runs), out)
+    with status(f"writing {out.name}"):
+        write_document(report_document(runs), out)
     emit(f"{out}\n")

@@ -11,8 +11,10 @@ from simtrain.html.elements import Html, joined
 from simtrain.html.figures import Figures
 from simtrain.html.sections.answer import answer_section
 from simtrain.html.sections.breakdown import breakdown_section
+from simtrain.html.sections.sliders import sliders_section
 from simtrain.provenance import provenance
 from simtrain.report.result import Result
+from simtrain.sliders.data import slider_data
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ def report_document(runs: Sequence[ReportedRun]) -> Document:
         "made_with": [provenance(one) for one in clusters],
     }
     figures = Figures(data)
-    sections = [section(figures.at("runs")) for section in (answer_section, breakdown_section)]
+    makers = answer_section, breakdown_section, sliders_section
+    sections = [section(figures.at("runs")) for section in makers]
     title = " against ".join(run.name for run in runs)
     return Document(title, _lead(runs), sections, data)
 
@@ -49,6 +52,7 @@ def _data(run: ReportedRun) -> dict[str, Any]:
         "name": run.name,
         "result": run.result.to_dict() | {"without_effect": dict(run.without_effect)},
         "fullest_stage": run.result.memory.fullest.stage,
+        "sliders": slider_data(run.result),
     }
 
 

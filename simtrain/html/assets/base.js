@@ -24,7 +24,7 @@ const simtrain = {
     return this.scaled(value, [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024], ["B", 1]]);
   },
   percent(value) {
-    return `${(100 * value).toFixed(1)} %`;
+    return `${(100 * value).toFixed(1)}%`;
   },
 
   // A colour or length of the style sheet, which changes with the theme: simtrain.style("--ink").

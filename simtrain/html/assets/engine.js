@@ -1,0 +1,211 @@
+// Computes an iteration again for other positions of the sliders (simtrain/sliders/data.py).
+//
+// The loops are those of simtrain/engine, which says how they work: `longestPaths` is
+// find_longest_paths, and `share` and `slowdowns` are run_sharing and find_slowdowns. No duration of
+// an op is computed here.
+"use strict";
+
+simtrain.engine = (() => {
+  // Numbers from base64 of their compressed bytes.
+  async function unpacked(text, Type) {
+    const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Type(await new Response(stream).arrayBuffer());
+  }
+
+  // A program as arrays: `after` holds the tasks that each task waits for, the one before it on its
+  // stream included, and `then` the tasks that wait for it.
+  async function program(data) {
+    const names = ["stream_of", "part_of", "num_after", "after"];
+    const columns = await Promise.all(names.map((name) => unpacked(data[name], Int32Array)));
+    const [streamOf, partOf, numAfter, differences] = columns;
+    const numTasks = streamOf.length;
+    const before = new Int32Array(data.num_streams).fill(-1);
+    const numWaits = new Int32Array(numTasks), afterStarts = new Int32Array(numTasks + 1);
+    const after = new Int32Array(numTasks + differences.length), thenStarts = new Int32Array(numTasks + 1);
+    for (let task = 0, back = 0, from = 0, to = 0; task < numTasks; task++) {
+      const stream = streamOf[task];
+      if (before[stream] >= 0) after[to++] = before[stream];
+      before[stream] = task;
+      for (let i = 0; i < numAfter[task]; i++) after[to++] = task - (back += differences[from++]);
+      numWaits[task] = to - afterStarts[task];
+      afterStarts[task + 1] = to;
+    }
+    const num = afterStarts[numTasks];
+    for (let i = 0; i < num; i++) thenStarts[after[i] + 1]++;
+    for (let task = 0; task < numTasks; task++) thenStarts[task + 1] += thenStarts[task];
+    const then = new Int32Array(num), places = thenStarts.slice();
+    for (let task = 0; task < numTasks; task++) {
+      for (let i = afterStarts[task]; i < afterStarts[task + 1]; i++) then[places[after[i]]++] = task;
+    }
+    return { ...data, numTasks, streamOf, partOf, numWaits, afterStarts, after, thenStarts, then };
+  }
+
+  // A task starts at the last end of the tasks that it waits for.
+  function longestPaths({ numTasks, partOf, numWaits, thenStarts, then }, seconds) {
+    const starts = new Float64Array(numTasks), ends = new Float64Array(numTasks);
+    const waits = numWaits.slice(), order = new Int32Array(numTasks);
+    let numOrdered = 0;
+    for (let task = 0; task < numTasks; task++) if (waits[task] === 0) order[numOrdered++] = task;
+    for (const task of order) {
+      const end = (ends[task] = starts[task] + seconds[partOf[task]]);
+      for (let i = thenStarts[task]; i < thenStarts[task + 1]; i++) {
+        const next = then[i];
+        if (end > starts[next]) starts[next] = end;
+        if (--waits[next] === 0) order[numOrdered++] = next;
+      }
+    }
+    return { starts, ends };
+  }
+
+  // `running` lists the running tasks with loads: {load, weight, links} each.
+  function slowdowns(numLinks, running) {
+    const free = new Float64Array(numLinks).fill(1), found = new Float64Array(running.length);
+    for (let numOpen = running.length; numOpen > 0;) {
+      const claims = new Float64Array(numLinks);
+      let level = 0, fullest = -1;
+      running.forEach(({ load, weight, links }, place) => {
+        if (found[place] !== 0) return;
+        level = Math.max(level, weight);
+        for (const link of links) claims[link] += load * weight;
+      });
+      for (let link = 0; link < numLinks; link++) {
+        const claimed = claims[link] / Math.max(free[link], 1e-12);
+        if (claimed > level) [level, fullest] = [claimed, link];
+      }
+      running.forEach(({ load, weight, links }, place) => {
+        const stays = fullest < 0 ? weight === level : links.includes(fullest);
+        if (found[place] !== 0 || !stays) return;
+        found[place] = fullest < 0 ? 1 : level / weight;
+        numOpen--;
+        for (const link of links) free[link] -= load / found[place];
+      });
+    }
+    return found;
+  }
+
+  // `loads` are those of the parts. Tasks on links between nodes share bandwidth equally (weight
+  // 1/load), kernels and collectives on a GPU slow down by the same factor (weight 1).
+  //
+  // run_sharing looks at all streams and all running tasks at every event. Here a task that ends
+  // lists the tasks that may start, and only the speeds of tasks change that share a link with one
+  // that started or ended, or with another such task.
+  function share(program, seconds, loads) {
+    const { numTasks, streamOf, partOf, numWaits, thenStarts, then, links, equal_bandwidth } = program;
+    const numStreams = links.length, numLinks = 1 + Math.max(...links.flat());
+    const starts = new Float64Array(numTasks), ends = new Float64Array(numTasks);
+    const waits = numWaits.slice(), ready = [];
+    const running = new Int32Array(numStreams), finish = new Float64Array(numStreams).fill(Infinity);
+    // A task with loads had `left` seconds of work at `begun`; its slowdown applies since then.
+    const left = new Float64Array(numStreams), begun = new Float64Array(numStreams);
+    const slowdown = new Float64Array(numStreams);
+    const sharing = Array.from({ length: numLinks }, () => new Set()), touched = new Set();
+    const loadOf = (stream) => loads[partOf[running[stream]]];
+    let now = 0;
+
+    const end = (task) => {
+      ends[task] = now;
+      for (let i = thenStarts[task]; i < thenStarts[task + 1]; i++) if (--waits[then[i]] === 0) ready.push(then[i]);
+    };
+    const start = (task) => {
+      const stream = streamOf[task], part = partOf[task];
+      starts[task] = now;
+      if (seconds[part] === 0) return end(task);
+      running[stream] = task;
+      finish[stream] = now + seconds[part];
+      if (!(loads[part] > 0)) return undefined;
+      left[stream] = seconds[part];
+      begun[stream] = now;
+      finish[stream] = slowdown[stream] = Infinity;
+      for (const link of links[stream]) sharing[link].add(stream), touched.add(link);
+      return undefined;
+    };
+    const changeSpeeds = () => {
+      const found = new Set();
+      // A set also visits what is added meanwhile.
+      for (const link of touched) {
+        for (const stream of sharing[link]) found.add(stream), links[stream].forEach((one) => touched.add(one));
+      }
+      touched.clear();
+      const streams = [...found].sort((one, other) => one - other);
+      const tasks = streams.map((stream) => {
+        const load = loadOf(stream);
+        return { load, weight: equal_bandwidth ? 1 / load : 1, links: links[stream] };
+      });
+      slowdowns(numLinks, tasks).forEach((one, place) => {
+        const stream = streams[place];
+        if (one === slowdown[stream]) return;
+        left[stream] -= (now - begun[stream]) / slowdown[stream];
+        begun[stream] = now;
+        slowdown[stream] = one;
+        finish[stream] = now + Math.max(left[stream], 0) * one;
+      });
+    };
+
+    for (let task = 0; task < numTasks; task++) if (waits[task] === 0) ready.push(task);
+    while (now < Infinity) {
+      for (let stream = 0; stream < numStreams; stream++) {
+        if (finish[stream] > now) continue;
+        if (loadOf(stream) > 0) for (const link of links[stream]) sharing[link].delete(stream), touched.add(link);
+        finish[stream] = Infinity;
+        end(running[stream]);
+      }
+      while (ready.length) start(ready.pop());
+      if (touched.size) changeSpeeds();
+      now = Infinity;
+      for (let stream = 0; stream < numStreams; stream++) if (finish[stream] < now) now = finish[stream];
+    }
+    return { starts, ends };
+  }
+
+  // 0 and the end of each layer of a pass; the last layer ends with the pass.
+  function layerEnds(pass, ends) {
+    const found = [0];
+    let moment = 0, task = 0;
+    for (const last of pass.layers.slice(0, -1)) {
+      for (; task <= last; task++) if (task % 2) moment = Math.max(moment, ends[task]);
+      found.push(moment);
+    }
+    return [...found, lastOf(ends)];
+  }
+
+  function lastOf(moments) {
+    return moments.reduce((one, other) => Math.max(one, other), 0);
+  }
+
+  // Prepares the data of `slider_data`. The result maps positions of the sliders by name, such as
+  // {compute: 7}, to the starts and ends of the iteration's tasks, in seconds.
+  async function prepared(data) {
+    const values = await unpacked(data.tables.values, Float64Array);
+    const passes = await Promise.all(data.passes.map(program));
+    const iteration = await program(data.iteration);
+    const size = data.factors.length;
+    const begins = [];
+    data.tables.axes.reduce((begin, axes) => (begins.push(begin), begin + size ** axes.length), 0);
+
+    return (positions) => {
+      const value = (table) => {
+        const axes = data.tables.axes[table];
+        return values[begins[table] + axes.reduce((place, name) => place * size + (positions[name] ?? data.base), 0)];
+      };
+      const longestSum = ({ sums }) =>
+        Math.max(...sums.map((tables) => tables.reduce((sum, table) => sum + value(table), 0)));
+      const run = (program, seconds, loads) =>
+        program.links ? share(program, seconds, loads) : longestPaths(program, seconds);
+      const passEnds = passes.map((pass) => {
+        const loads = pass.parts.map(({ load }) => (load === undefined ? 0 : value(load)));
+        return layerEnds(pass, run(pass, pass.parts.map(longestSum), loads).ends);
+      });
+      const seconds = iteration.parts.map((part) => {
+        if (part.sums) return longestSum(part);
+        const ends = passEnds[part.pass], [first, end] = part.layers ?? [0, ends.length - 1];
+        return ends[end] - ends[first];
+      });
+      const loads = iteration.parts.map(({ adapter_bytes }, place) =>
+        adapter_bytes && iteration.links ? adapter_bytes / seconds[place] / value(iteration.adapter_share) : 0);
+      return run(iteration, seconds, loads);
+    };
+  }
+
+  return { prepared, lastOf };
+})();

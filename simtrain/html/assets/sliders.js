@@ -1,0 +1,65 @@
+// Sliders: the iteration at other rates, bandwidths and latencies of its cluster (engine.js).
+//
+// After each move the document gets the event "simtrain-times", with the run's pointer, the
+// positions of its sliders, and the starts and ends of its tasks in seconds.
+"use strict";
+
+for (const form of document.querySelectorAll("form.sliders")) {
+  const { sliders: data, result } = simtrain.at(form.dataset.run);
+  const { time, change, mfu } = form.elements;
+  const inputs = [...form.querySelectorAll("input")];
+  let iteration = null;
+  let isWaiting = false;
+
+  const describe = (input) => {
+    const { amounts } = data.sliders.find(({ name }) => name === input.name);
+    const words = `${data.factors[input.value]}×, ${amounts[input.value]}`;
+    input.setAttribute("aria-valuetext", words);
+    input.nextElementSibling.textContent = words;
+  };
+
+  // Full precision as the value, and the rounded text that a person reads.
+  const show = (output, value, text) => {
+    const element = document.createElement("data");
+    element.value = value;
+    element.textContent = text;
+    output.replaceChildren(element);
+  };
+
+  const showTimes = (positions, seconds) => {
+    const base = result.iteration_time_s;
+    const utilization = (result.mfu * (base / seconds)) / data.factors[positions.compute ?? data.base];
+    const share = seconds / base - 1;
+    const words = share === 0 ? "none" : `${simtrain.percent(Math.abs(share))} ${share < 0 ? "shorter" : "longer"}`;
+    show(time, seconds, simtrain.seconds(seconds));
+    show(change, seconds - base, words);
+    show(mfu, utilization, simtrain.percent(utilization));
+  };
+
+  const compute = async () => {
+    // Preparing takes longer than an answer, so it waits for the first move.
+    iteration ??= simtrain.engine.prepared(data);
+    const find = await iteration;
+    isWaiting = false;
+    const positions = Object.fromEntries(inputs.map(({ name, value }) => [name, Number(value)]));
+    performance.mark("simtrain-sliders");
+    const times = find(positions);
+    showTimes(positions, simtrain.engine.lastOf(times.ends));
+    document.dispatchEvent(new CustomEvent("simtrain-times", { detail: { run: form.dataset.run, positions, ...times } }));
+    performance.measure("simtrain-sliders", "simtrain-sliders");
+  };
+
+  const moved = () => {
+    inputs.forEach(describe);
+    if (isWaiting) return;
+    isWaiting = true;
+    requestAnimationFrame(compute);
+  };
+
+  form.addEventListener("input", moved);
+  // A form changes its values after the event.
+  form.addEventListener("reset", () => setTimeout(moved));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  inputs.forEach(describe);
+  form.hidden = false;
+}

@@ -1,0 +1,90 @@
+"""Sliders of a report: the iteration on a faster or slower cluster, computed in the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simtrain.html.document import Section
+from simtrain.html.elements import Html, element, joined
+from simtrain.html.figures import Figures
+
+_INTRODUCTION = (
+    "Move a slider: the page finds the iteration again by the longest path through its tasks, as "
+    "simtrain does. The model, the layout, the recompute and the order of the tasks stay. Each "
+    "collective takes the algorithm that is then the fastest."
+)
+_NO_SCRIPTS = "The sliders need JavaScript: the browser does not run the scripts of this page."
+
+
+def sliders_section(runs: Figures) -> Section:
+    """Sliders for each iteration: rates, bandwidths and latencies of its cluster."""
+    blocks = [_sliders(run, is_named=len(runs.value) > 1) for run in runs.each()]
+    body = joined(
+        (
+            element("p", _INTRODUCTION),
+            element("noscript", element("p", _NO_SCRIPTS)),
+            *blocks,
+        )
+    )
+    styles, scripts = ("answer.css", "sliders.css"), ("engine.js", "sliders.js")
+    return Section("sliders", "A faster or slower cluster", body, styles, scripts)
+
+
+def _sliders(run: Figures, *, is_named: bool) -> Html:
+    data, name = run.at("sliders").value, run.at("name").value
+    time = run.at("result", "iteration_time_s").seconds
+    base = str(data["base"])
+    anchor = f"sliders{run.pointer.replace('/', '-')}"
+    rows = [_slider(one, f"{anchor}-{one['name']}", data) for one in data["sliders"]]
+    mark = element("datalist", element("option", value=base), id=f"{anchor}-base")
+    cards = element(
+        "div",
+        _card("Iteration time", "time", time, joined((time, " as simulated"))),
+        _card("Change", "change", "none"),
+        _card("MFU", "mfu", run.at("result", "mfu").percent, "of the peak at this compute rate"),
+        class_="cards",
+        role="status",
+    )
+    form = element(
+        "form",
+        element("fieldset", element("legend", "Cluster"), *rows),
+        mark,
+        element("button", "Reset", type="reset"),
+        cards,
+        class_="sliders",
+        data_run=run.pointer,
+        aria_label=f"Cluster of {name}",
+        hidden=True,
+    )
+    return joined((element("h3", name), form)) if is_named else form
+
+
+def _slider(slider: dict[str, Any], anchor: str, data: dict[str, Any]) -> Html:
+    """A slider with the factor and what there is of the resource, in words."""
+    label, base = slider["label"], data["base"]
+    return element(
+        "div",
+        element("label", label[0].upper() + label[1:], for_=anchor),
+        element(
+            "input",
+            type="range",
+            id=anchor,
+            name=slider["name"],
+            min="0",
+            max=str(len(data["factors"]) - 1),
+            value=str(base),
+            list=f"{anchor.rsplit('-', 1)[0]}-base",
+        ),
+        element("output", f"1×, {slider['amounts'][base]}", for_=anchor),
+        class_="slider",
+    )
+
+
+def _card(label: str, name: str, value: str, remark: str = "") -> Html:
+    return element(
+        "div",
+        element("div", label, class_="label"),
+        element("div", element("output", value, name=name), class_="value"),
+        element("div", remark, class_="remark"),
+        class_="card",
+    )

@@ -1,0 +1,100 @@
+"""A headless Chromium for tests of HTML pages, driven by selenium."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+PROGRAMS = "chromium", "chromedriver"
+MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+needs_chromium = pytest.mark.skipif(
+    bool(MISSING), reason=f"Chromium is missing: {' and '.join(MISSING)} not found"
+)
+_FLAGS = (
+    *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"),
+    *("disable-background-networking", "disable-component-update", "disable-dev-shm-usage"),
+)
+
+
+class Browser:
+    """A window of Chromium."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, file: pathlib.Path, width: int = 1200) -> None:
+        """Open a page from disk in a window of this width; forget what was logged before."""
+        self.driver.get("about:blank")
+        self.resize(width)
+        for kind in ("browser", "performance"):
+            self.driver.get_log(kind)
+        self.driver.get(file.as_uri())
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Run JavaScript and return what it returns, when it has it."""
+        script = f"const done = arguments[arguments.length - 1]; (async (...args) => {{{script}}})"
+        return self.driver.execute_async_script(f"{script}(...arguments).then(done)", *arguments)
+
+    def send(self, command: str, **parameters: Any) -> Any:
+        """Send a command of the Chrome DevTools protocol."""
+        return self.driver.execute_cdp_cmd(command, parameters)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the page this size, in CSS pixels."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
+
+    def media(self, medium: str = "", scheme: str = "light") -> None:
+        """Show the page as on a medium, such as print, to someone who prefers a colour scheme."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.send("Emulation.setEmulatedMedia", media=medium, features=features)
+
+    def press(self, key: str) -> None:
+        """Press a key, such as "Tab" or "ArrowRight", and release it."""
+        codes = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}
+        for kind in ("rawKeyDown", "keyUp"):
+            self.send(
+                "Input.dispatchKeyEvent",
+                **{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": codes[key]},
+            )
+
+    def move(self, x: float, y: float) -> None:
+        """Move the mouse to a point of the window."""
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def messages(self) -> list[str]:
+        """What the console has logged since the last call: errors, warnings and the rest."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """The addresses that the page has asked for since the last call."""
+        log = self.driver.get_log("performance")
+        events = [json.loads(one["message"])["message"] for one in log]
+        asked = [one for one in events if one["method"] == "Network.requestWillBeSent"]
+        return [one["params"]["request"]["url"] for one in asked]
+
+
+@contextmanager
+def chromium(folder: pathlib.Path) -> Iterator[Browser]:
+    """Start a Chromium whose files are in a new, empty folder."""
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
+    program, driver = map(shutil.which, PROGRAMS)
+    options = ChromeOptions()
+    options.binary_location = program
+    for flag in (*_FLAGS, f"user-data-dir={folder}"):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = Chrome(options, Service(driver))
+    try:
+        started.set_script_timeout(60)
+        yield Browser(started)
+    finally:
+        started.quit()

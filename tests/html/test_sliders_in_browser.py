@@ -1,0 +1,204 @@
+"""The sliders of a report in Chromium: answers equal the engine's, for hands, eyes and readers."""
+
+import pathlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simtrain.html.document import write_document
+from simtrain.html.report import ReportedRun, report_document
+from simtrain.report.result import Result
+from simtrain.simulation import simulate
+from simtrain.sliders.grid import BASE, FACTORS
+from tests.helpers.browser import Browser, chromium, needs_chromium
+from tests.helpers.slider_page import CASES, Positions, expected
+
+pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
+
+MOVE = """
+const [run, positions] = args;
+const form = document.querySelector(`form.sliders[data-run="/runs/${run}"]`);
+const moved = new Promise((resolve) => document.addEventListener("simtrain-times",
+  ({ detail }) => resolve({ starts: [...detail.starts], ends: [...detail.ends] }), { once: true }));
+for (const [name, position] of Object.entries(positions)) {
+  const input = form.elements[name];
+  if (input) input.value = position;
+}
+form.querySelector("input").dispatchEvent(new Event("input", { bubbles: true }));
+const times = await moved;
+const shown = (name) => Number(form.elements[name].firstElementChild.value);
+return { ...times, time: shown("time"), change: shown("change"), mfu: shown("mfu") };
+"""
+RESET = """
+const form = document.querySelector("form.sliders");
+const moved = new Promise((resolve) =>
+  document.addEventListener("simtrain-times", resolve, { once: true }));
+form.querySelector("button[type=reset]").click();
+await moved;
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    return {name: simulate(scenario) for name, scenario in CASES.items()}
+
+
+@pytest.fixture(scope="module")
+def page(results: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """One report on all cases."""
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    write_document(report_document([ReportedRun(*one) for one in results.items()]), file)
+    return file
+
+
+def moved(browser: Browser, run: int, positions: Positions) -> dict[str, Any]:
+    """What the page shows after the sliders of a run have moved."""
+    found: dict[str, Any] = browser.run(MOVE, run, positions)
+    return found
+
+
+def assert_quiet(browser: Browser, page: pathlib.Path) -> None:
+    """The console is empty, and nothing but the file was read."""
+    assert browser.messages() == []
+    assert set(browser.requests()) <= {page.as_uri()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_page_finds_the_times_of_the_engine(
+    name: str, browser: Browser, page: pathlib.Path, results: dict[str, Result]
+) -> None:
+    browser.open(page)
+    number, result, draw = [*CASES].index(name), results[name], random.Random(name)
+    sliders = browser.run("return simtrain.data.runs[args[0]].sliders.sliders", number)
+    names = [one["name"] for one in sliders]
+    single: list[Positions] = [{one: place} for one in names for place in (0, len(FACTORS) - 1)]
+    together = [{one: draw.randrange(len(FACTORS)) for one in names} for _ in range(4)]
+    for positions in ({}, *single, *together):
+        at = dict.fromkeys(names, BASE) | positions
+        found, timeline = moved(browser, number, at), expected(result, at)
+        assert found["time"] == pytest.approx(timeline.makespan_s, rel=1e-9)
+        np.testing.assert_allclose(found["starts"], timeline.start_s, rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(found["ends"], timeline.end_s, rtol=1e-9)
+        assert found["change"] == pytest.approx(
+            timeline.makespan_s - result.iteration_time_s, abs=1e-9 * timeline.makespan_s
+        )
+        peak = result.profile.gpu.peak_flops.value * FACTORS[at["compute"]]
+        of_peak = result.model_flops / timeline.makespan_s / result.scenario.num_gpus / peak
+        assert found["mfu"] == pytest.approx(of_peak, rel=1e-9)
+    assert_quiet(browser, page)
+
+
+def test_reset_brings_the_answer_back(
+    browser: Browser, page: pathlib.Path, results: dict[str, Result]
+) -> None:
+    browser.open(page)
+    moved(browser, 0, {"memory": len(FACTORS) - 1, "compute": 0})
+    browser.run(RESET)
+    words = browser.run(
+        """const { elements } = document.querySelector("form.sliders");
+        return ["time", "change"].map((name) => elements[name].textContent)"""
+    )
+    result = next(iter(results.values()))
+    value = browser.run("return document.querySelector('form.sliders [name=time] data').value")
+    assert float(value) == result.iteration_time_s and words[1] == "none"
+    assert set(
+        browser.run(
+            "return [...document.querySelectorAll('.slider input')].map((one) => one.value)"
+        )
+    ) == {str(BASE)}
+
+
+def test_the_sliders_of_one_run_leave_the_others(browser: Browser, page: pathlib.Path) -> None:
+    browser.open(page)
+    others = """const forms = [...document.querySelectorAll("form.sliders")];
+        return forms.slice(1).map((one) => one.textContent)"""
+    before = browser.run(others)
+    moved(browser, 0, {"compute": 0})
+    assert browser.run(others) == before
+
+
+def test_sliders_move_by_keys_and_speak(browser: Browser, page: pathlib.Path) -> None:
+    """A reader of the screen gets a name and the value in words; arrows move by one position."""
+    browser.open(page)
+    focused = """const one = document.activeElement;
+        return [one.name, one.type, one.value, one.getAttribute("aria-valuetext")]"""
+    browser.run("document.querySelector('form.sliders input').focus()")
+    order = []
+    for _ in range(5):
+        order.append(browser.run(focused)[:2])
+        browser.press("Tab")
+    expected_order = [[name, "range"] for name in ("compute", "memory", "nvlink", "latency")]
+    assert order == [*expected_order, ["", "reset"]]
+    browser.run("document.querySelector('form.sliders input[name=memory]').focus()")
+    for key, position in (("ArrowRight", BASE + 1), ("End", len(FACTORS) - 1), ("Home", 0)):
+        browser.press(key)
+        _, _, value, words = browser.run(focused)
+        assert value == str(position) and words.startswith(f"{FACTORS[position]:g}×, ")
+        assert words.endswith(" TB/s")
+    tree = browser.send("Accessibility.getFullAXTree")["nodes"]
+    sliders = [node for node in tree if node["role"]["value"] == "slider"]
+    names = [node["name"]["value"] for node in sliders]
+    assert names[:2] == ["Compute rate", "Memory bandwidth"]
+    valued = (
+        "return [...document.querySelectorAll('.slider input')].map((one) => one.ariaValueText)"
+    )
+    assert all("×, " in words for words in browser.run(valued))
+    # A change of the answer is read aloud.
+    assert "status" in {node["role"]["value"] for node in tree}
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_the_page_fits_its_window(width: int, browser: Browser, page: pathlib.Path) -> None:
+    browser.open(page, width)
+    moved(browser, 0, {"memory": 0})
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    inside = browser.run(
+        """return [...document.querySelectorAll(".slider > *, form.sliders .card")]
+        .map((one) => one.getBoundingClientRect())
+        .every(({ left, right }) => left >= 0 && right <= args[0])""",
+        width,
+    )
+    assert inside
+
+
+def test_the_page_is_dark_for_those_who_prefer_it(browser: Browser, page: pathlib.Path) -> None:
+    browser.open(page)
+    colours = """const style = getComputedStyle(document.body);
+        return [style.backgroundColor, style.color].map((one) => one.match(/\\d+/g).slice(0, 3)
+        .reduce((sum, part) => sum + Number(part), 0))"""
+    try:
+        for scheme, is_dark in (("light", False), ("dark", True)):
+            browser.media(scheme=scheme)
+            background, ink = browser.run(colours)
+            assert (background < ink) == is_dark and abs(background - ink) > 380
+        browser.run("document.getElementById('theme').click()")
+        background, ink = browser.run(colours)
+        assert background > ink
+        assert_quiet(browser, page)
+    finally:
+        browser.media()
+
+
+def test_paper_has_the_words_and_no_controls(browser: Browser, page: pathlib.Path) -> None:
+    browser.open(page)
+    moved(browser, 0, {"memory": 7})
+    try:
+        browser.media("print", "dark")
+        is_shown = """return [...document.querySelectorAll(args[0])]
+            .map((one) => one.checkVisibility())"""
+        assert not any(browser.run(is_shown, "button, input"))
+        assert all(browser.run(is_shown, "form.sliders output"))
+        assert browser.run("return getComputedStyle(document.body).backgroundColor") in (
+            "rgb(255, 255, 255)"
+        )
+    finally:
+        browser.media()
