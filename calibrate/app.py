@@ -20,6 +20,7 @@ from rich.console import Console
 from calibrate.benchmarks.sizes import Part, sizes_for
 from calibrate.validation.limits import Limits
 from simtrain.commands.app import App
+from simtrain.commands.shared import JsonOption, show
 from simtrain.errors import InputError, SimtrainError
 from simtrain.extras import require
 
@@ -119,7 +120,7 @@ def memory(
     device: Annotated[
         Device | None, typer.Option(help="Device to measure on; cuda if there is one.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in bytes.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare the measured memory of layers and small GPTs with simtrain's.
 
@@ -131,14 +132,9 @@ def memory(
     Example: simtrain calibrate memory --device cuda
     """
     comparison = _measured_memory(device)
-    if as_json:
-        print(json.dumps(comparison.to_json(), indent=2))
-    else:
-        from calibrate.memory.comparison import memory_table, memory_verdict
+    from calibrate.memory.comparison import memory_page
 
-        console = Console()
-        console.print(memory_table(comparison))
-        console.print(memory_verdict(comparison))
+    show(as_json, comparison.to_json, lambda: memory_page(comparison))
     if not comparison.ok:
         raise typer.Exit(_MISSED)
 
@@ -199,9 +195,7 @@ def validate(
     memory_worst: Annotated[
         float, typer.Option(help="Largest |error| of a memory peak, in percent.")
     ] = 100 * _LIMITS.memory_worst,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, in seconds and bytes.")] = (
-        False
-    ),
+    as_json: JsonOption = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write a scatter plot to, PNG and SVG.")
     ] = None,
@@ -264,12 +258,11 @@ def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
     from calibrate.fit.published import fit_figures
 
     is_folder = source.is_dir() or (name is not None and not source.exists())
-    if is_folder:
-        if not name:
-            reason = "measurements do not say what the machine is to be called"
-            message = "the profile has no name"
-            raise InputError.of("E723", message, fix="--name NAME", reason=reason)
+    if is_folder and name:
         return fit_folder(source, name, links)
+    if is_folder:
+        reason = "measurements do not say what the machine is to be called"
+        raise InputError.of("E723", "the profile has no name", fix="--name NAME", reason=reason)
     if name is not None or links is not None:
         reason = "a file of figures has a name and links of its own"
         fix = "leave them out, or give a folder of measurements"

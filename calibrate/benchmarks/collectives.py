@@ -11,10 +11,9 @@ So each of gloo's is timed after a small product on every rank, as in a layer.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -34,8 +33,8 @@ from calibrate.records.schema import CollectiveRecord, OverlapRecord
 _DTYPE = torch.bfloat16
 _BESIDE_S = 20e-3
 _BESIDE_SAMPLES = 10
-Start = Callable[[], dist.Work]
-"""Begins a collective and returns at once."""
+Start = Callable[[], Any]
+"""Begins a collective and returns its `dist.Work` at once."""
 _NUM_BUDGETS = 2
 """Time budgets of a CPU's collective, which varies more than any other time."""
 
@@ -96,8 +95,7 @@ def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
 
 
 def _group_sizes(per_node: int) -> list[int]:
-    powers = [1 << power for power in range(1, per_node.bit_length())]
-    return sorted({size for size in [*powers, per_node] if 2 <= size <= per_node})
+    return sorted({1 << power for power in range(1, per_node.bit_length())} | {per_node} - {1})
 
 
 def _own_group(rank: int, members: Members) -> dist.ProcessGroup | None:
@@ -126,23 +124,19 @@ def _measure(
 
 def _runs(op: str, num_bytes: int, group: dist.ProcessGroup, timer: Timer) -> list[Run]:
     """The collective over several arrays in turn, each written by its rank."""
-    data = random_data(timer.device, _DTYPE)
-    # Whole parts: an array is rounded up to a multiple of the ranks.
-    num_ranks = group.size()
-    part = math.ceil(num_bytes / _DTYPE.itemsize / num_ranks)
+    data, count = random_data(timer.device, _DTYPE), _num_elements(num_bytes, group.size())
+    return [_OPS[op](data.take(count).clone(), group) for _ in range(timer.copies(num_bytes))]
 
-    def array() -> Tensor:
-        return data.take(part * num_ranks).clone()
 
-    return [_OPS[op](array(), group) for _ in range(timer.copies(num_bytes))]
+def _num_elements(num_bytes: int, num_ranks: int) -> int:
+    """Elements of an array, rounded up to a multiple of the ranks: each has a whole part."""
+    return math.ceil(num_bytes / _DTYPE.itemsize / num_ranks) * num_ranks
 
 
 def _ring_step(array: Tensor, group: dist.ProcessGroup | None) -> list[dist.P2POp]:
     """A ring: each rank sends to the next while the one before sends to it."""
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
-    peers = ((rank + step) % size for step in (1, -1))
-    ranks = dist.get_process_group_ranks(group)
-    after, before = (ranks[peer] for peer in peers)
+    rank, ranks = dist.get_rank(group), dist.get_process_group_ranks(group)
+    after, before = (ranks[(rank + step) % len(ranks)] for step in (1, -1))
     return [
         dist.P2POp(dist.isend, array, after, group),
         dist.P2POp(dist.irecv, torch.empty_like(array), before, group),
@@ -183,14 +177,11 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
     if timer.ranks.size == 1:
         return []
     tokens, hidden = sizes.overlap.tokens, sizes.overlap.hidden
+    weight_gradient = Product(4 * hidden, hidden, tokens, "NT", accumulate=True)
     pairs = (
         (Product(tokens, hidden, hidden, "NN"), "an all-reduce", "all_reduce"),
         (Product(tokens, hidden, 4 * hidden, "NN"), "an all-gather", "all_gather"),
-        (
-            Product(4 * hidden, hidden, tokens, "NT", accumulate=True),
-            "a reduce-scatter",
-            "reduce_scatter",
-        ),
+        (weight_gradient, "a reduce-scatter", "reduce_scatter"),
     )
     num_bytes = tokens * hidden * _DTYPE.itemsize
     return [
@@ -207,17 +198,12 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
 
 def _measure_overlap(product: Product, op: str, num_bytes: int, timer: Timer) -> dict[str, Any]:
-    """Times of both alone and together; both run for about as long, so that they always overlap."""
+    """Time both alone and together, for about as long, so that they always overlap."""
     products = product_runs(product, timer)
-    # Whole parts, as in `_runs`; zeros stay finite however often they are added up.
-    count = math.ceil(num_bytes / _DTYPE.itemsize / timer.ranks.size) * timer.ranks.size
+    count = _num_elements(num_bytes, timer.ranks.size)
+    # Zeros stay finite however often they are added up.
     arrays = [torch.zeros(count, dtype=_DTYPE, device=timer.device) for _ in range(4)]
-    turns = itertools.cycle([partial(_OPS[op](array, None), async_op=True) for array in arrays])
-
-    def start() -> dist.Work:
-        work: dist.Work = next(turns)()
-        return work
-
+    start = in_turn([partial(_OPS[op](array, None), async_op=True) for array in arrays])
     alone = timer.time(products)
     collective_alone = timer.time([lambda: start().wait()])
     num_products = math.ceil(_BESIDE_S / alone.median_s)
@@ -226,7 +212,7 @@ def _measure_overlap(product: Product, op: str, num_bytes: int, timer: Timer) ->
     samples = []
     for _ in range(_BESIDE_SAMPLES):
         timer.ranks.meet()
-        taken = beside(products, num_products, start, num_collectives)
+        taken = beside(in_turn(products), num_products, start, num_collectives)
         samples.append(timer.ranks.slowest(taken))
     return {
         "compute_alone": alone,
@@ -237,29 +223,29 @@ def _measure_overlap(product: Product, op: str, num_bytes: int, timer: Timer) ->
 
 
 def _cpu_beside(
-    products: Sequence[Run], num_products: int, start: Start, num_collectives: int
+    product: Run, num_products: int, start: Start, num_collectives: int
 ) -> tuple[float, float]:
-    """Seconds of all products and of all collectives, begun together; a thread waits for them."""
+    """Time all products and all collectives, begun together; a thread waits for collectives."""
+
+    def ended_s() -> float:
+        for work in works:
+            work.wait()
+        return time.perf_counter()
+
     with ThreadPoolExecutor(max_workers=1) as waiter:
         begin_s = time.perf_counter()
         works = [start() for _ in range(num_collectives)]
-        ended = waiter.submit(_ended_s, works)
-        for turn in range(num_products):
-            products[turn % len(products)]()
+        ended = waiter.submit(ended_s)
+        for _ in range(num_products):
+            product()
         taken_s = time.perf_counter() - begin_s
         return taken_s, ended.result() - begin_s
 
 
-def _ended_s(works: Sequence[dist.Work]) -> float:
-    for work in works:
-        work.wait()
-    return time.perf_counter()
-
-
 def _cuda_beside(
-    products: Sequence[Run], num_products: int, start: Start, num_collectives: int
+    product: Run, num_products: int, start: Start, num_collectives: int
 ) -> tuple[float, float]:
-    """The same on a GPU, with collectives on a stream of their own."""
+    """Time the same on a GPU, with collectives on a stream of their own."""
     computing, sending = torch.cuda.current_stream(), torch.cuda.Stream()
     begin, computed, sent = (torch.cuda.Event(enable_timing=True) for _ in range(3))
     torch.cuda.synchronize()
@@ -270,8 +256,8 @@ def _cuda_beside(
         for _ in range(num_collectives):
             start().wait()
         sent.record(sending)
-    for turn in range(num_products):
-        products[turn % len(products)]()
+    for _ in range(num_products):
+        product()
     computed.record(computing)
     torch.cuda.synchronize()
     return begin.elapsed_time(computed) / 1e3, begin.elapsed_time(sent) / 1e3

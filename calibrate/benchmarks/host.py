@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer
@@ -37,7 +36,7 @@ def host_points(sizes: Sizes, timer: Timer) -> list[Point]:
         for size in sizes.host_bytes
     ]
     adam = [
-        _point("adam", _adam_bytes(size), partial(_measure_adam, size, timer))
+        _point("adam", _ADAM_BYTES * _num_parameters(size), partial(_measure_adam, size, timer))
         for size in sizes.host_bytes
     ]
     return copies + adam
@@ -45,13 +44,13 @@ def host_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
 def copy_runs(way: Way, num_bytes: int, timer: Timer) -> list[Run]:
     """Copies between pinned memory and the device, buffers in turn."""
-    pairs = [_buffers(num_bytes, timer.device) for _ in range(timer.copies(num_bytes))]
-    return [
-        partial(device.copy_, host, non_blocking=True)
-        if way == "to_device"
-        else partial(host.copy_, device, non_blocking=True)
-        for host, device in pairs
-    ]
+    runs: list[Run] = []
+    for _ in range(timer.copies(num_bytes)):
+        host = torch.ones(num_bytes, dtype=torch.uint8, pin_memory=timer.device == "cuda")
+        device = torch.zeros(num_bytes, dtype=torch.uint8, device=timer.device)
+        target, source = (device, host) if way == "to_device" else (host, device)
+        runs.append(partial(target.copy_, source, non_blocking=True))
+    return runs
 
 
 def adam_runs(num_bytes: int, timer: Timer) -> list[Run]:
@@ -75,11 +74,6 @@ def _measure_adam(num_bytes: int, timer: Timer) -> dict[str, Any]:
         return {"time": host.time(adam_runs(num_bytes, host))}
 
 
-def _buffers(num_bytes: int, device: str) -> tuple[Tensor, Tensor]:
-    host = torch.ones(num_bytes, dtype=torch.uint8, pin_memory=device == "cuda")
-    return host, torch.zeros(num_bytes, dtype=torch.uint8, device=device)
-
-
 def _adam(count: int) -> Run:
     weights, gradients, momenta, variances = (torch.full((count,), 0.1) for _ in range(4))
     return partial(fused_adam, [weights], [gradients], [momenta], [variances], 1, 1e-4)
@@ -87,10 +81,6 @@ def _adam(count: int) -> Run:
 
 def _num_parameters(num_bytes: int) -> int:
     return max(num_bytes // _ADAM_BYTES, 1)
-
-
-def _adam_bytes(num_bytes: int) -> int:
-    return _ADAM_BYTES * _num_parameters(num_bytes)
 
 
 @contextmanager

@@ -47,15 +47,12 @@ class Kernel:
 
 def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every kernel and number of elements, and of the launch of a kernel."""
-    cases = product(_KERNELS, sizes.kernel_elements)
-    points = [_point(kernel, count, timer) for kernel, count in cases]
+    points = []
+    for kernel, count in product(_KERNELS, sizes.kernel_elements):
+        num_bytes = kernel.bytes_per_element * count
+        what = {"name": kernel.name, "family": kernel.family, "num_bytes": num_bytes}
+        points.append(Point(KernelRecord, what, partial(_measure, kernel, count, timer)))
     return [*points, Point(LaunchRecord, {}, partial(_measure_launch, timer))]
-
-
-def _point(kernel: Kernel, count: int, timer: Timer) -> Point:
-    num_bytes = kernel.bytes_per_element * count
-    what = {"name": kernel.name, "family": kernel.family, "num_bytes": num_bytes}
-    return Point(KernelRecord, what, partial(_measure, kernel, count, timer))
 
 
 def _measure(kernel: Kernel, count: int, timer: Timer) -> dict[str, Any]:
@@ -67,19 +64,15 @@ def _measure(kernel: Kernel, count: int, timer: Timer) -> dict[str, Any]:
 
 def _measure_launch(timer: Timer) -> dict[str, Any]:
     """Measure host seconds of a launch; on a CPU they include the kernel."""
-    number = torch.zeros(1, device=timer.device)
-    samples = [_launch_s(number, timer) for _ in range(_NUM_LAUNCH_SAMPLES)]
+    number, samples = torch.zeros(1, device=timer.device), []
+    for _ in range(_NUM_LAUNCH_SAMPLES):
+        timer.synchronize()
+        start_s = time.perf_counter()
+        for _ in range(_NUM_LAUNCHES):
+            number.add_(1)
+        samples.append((time.perf_counter() - start_s) / _NUM_LAUNCHES)
+    timer.synchronize()
     return {"time": summary(timer.ranks.slowest(samples))}
-
-
-def _launch_s(number: Tensor, timer: Timer) -> float:
-    timer.synchronize()
-    start_s = time.perf_counter()
-    for _ in range(_NUM_LAUNCHES):
-        number.add_(1)
-    taken_s = time.perf_counter() - start_s
-    timer.synchronize()
-    return taken_s / _NUM_LAUNCHES
 
 
 def _rows(data: RandomData, count: int) -> Tensor:

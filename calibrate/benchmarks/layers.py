@@ -36,23 +36,20 @@ _NUM_BUDGETS = 5
 def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every size and strategy that this number of ranks can have, fused, and Llama's."""
     paper = [
-        _point(size, recompute, sequence, timer, held_out=bool(index) or not plain)
-        for index, size in enumerate(sizes.layers)
-        for recompute, sequence, plain in _strategies(timer.ranks.size)
+        _point(size, recompute, sequence, timer, held_out=number > 0 or strategy > 0)
+        for number, size in enumerate(sizes.layers)
+        for strategy, (recompute, sequence) in enumerate(_strategies(timer.ranks.size))
     ]
-    fused = [
-        _point(size, Recompute.NONE, False, timer, held_out=True, backend="fused")
-        for size in sizes.layers
-    ]
+    fused = [_point(size, Recompute.NONE, False, timer, backend="fused") for size in sizes.layers]
     several = timer.ranks.size > 1
     today = [
-        _point(size, recompute, several, timer, held_out=True, backend="fused")
+        _point(size, recompute, several, timer, backend="fused")
         for size in sizes.llama_layers
         for recompute in (Recompute.NONE, Recompute.FULL)
         if size.groups % timer.ranks.size == size.experts % timer.ranks.size == 0
     ]
     divided = [
-        _point(size, Recompute.NONE, False, timer, held_out=True, backend="fused", context=True)
+        _point(size, Recompute.NONE, False, timer, backend="fused", context=True)
         for size in sizes.llama_layers[:1]
         if several and size.seq_length % (2 * timer.ranks.size) == 0
     ]
@@ -67,15 +64,12 @@ def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
     return [Point(MemoryRecord, {}, partial(_measure_memory, scenario))]
 
 
-def _strategies(num_ranks: int) -> Iterator[tuple[Recompute, bool, bool]]:
-    """Strategies of Table 4: recompute, sequence parallelism, and True for the plain one."""
-    yield Recompute.NONE, False, True
-    if num_ranks > 1:
-        yield Recompute.NONE, True, False
-    yield Recompute.FULL, False, False
-    yield Recompute.SELECTIVE, False, False
-    if num_ranks > 1:
-        yield Recompute.SELECTIVE, True, False
+def _strategies(num_ranks: int) -> Iterator[tuple[Recompute, bool]]:
+    """Strategies of Table 4: recompute and sequence parallelism; the plain one is the first."""
+    for recompute in (Recompute.NONE, Recompute.FULL, Recompute.SELECTIVE):
+        yield recompute, False
+        if num_ranks > 1 and recompute is not Recompute.FULL:
+            yield recompute, True
 
 
 def _point(
@@ -84,7 +78,7 @@ def _point(
     sequence: bool,
     timer: Timer,
     *,
-    held_out: bool,
+    held_out: bool = True,
     backend: str = "unfused",
     context: bool = False,
 ) -> Point:
@@ -99,20 +93,17 @@ def _point(
 
 
 def _scenario(size: LayerSize, recompute: Recompute, tensor: int, *, sequence: bool) -> Data:
-    model, split = _model(size), {"tensor": tensor, "sequence_parallel": sequence}
+    sizes = 1, size.hidden, size.heads, size.seq_length
+    model = gpt(*sizes)
+    if isinstance(size, LlamaSize):
+        model = llama(*sizes, groups=size.groups, ffn=size.ffn, experts=size.experts)
+    split = {"tensor": tensor, "sequence_parallel": sequence}
     return {
         "model": model,
         "parallelism": split | expert_split(model, tensor),
         "batch": {"micro": size.microbatch, "global": size.microbatch},
         "recompute": recompute.value,
     }
-
-
-def _model(size: LayerSize) -> Data:
-    sizes = 1, size.hidden, size.heads, size.seq_length
-    if isinstance(size, LlamaSize):
-        return llama(*sizes, groups=size.groups, ffn=size.ffn, experts=size.experts)
-    return gpt(*sizes)
 
 
 def _measure(data: dict[str, Any], timer: Timer) -> dict[str, Any]:

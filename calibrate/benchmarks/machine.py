@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,7 +32,8 @@ _CONDITIONS = (
 def header(device: str, ranks: Ranks) -> Header:
     """Describe this machine, now."""
     on_cuda = device == "cuda"
-    queried = _while_computing(_nvidia_smi) if on_cuda else {}
+    properties = torch.cuda.get_device_properties() if on_cuda else None
+    queried = _nvidia_smi_while_computing() if on_cuda else {}
     driver = queried.pop("driver_version", None)
     software = {"torch": torch.__version__, "python": platform.python_version()}
     if on_cuda:
@@ -45,8 +45,8 @@ def header(device: str, ranks: Ranks) -> Header:
         backend=backend_of(device, ranks),
         num_ranks=ranks.size,
         num_nodes=ranks.num_nodes,
-        num_sms=_num_sms() if on_cuda else torch.get_num_threads(),
-        memory_bytes=_cuda_bytes() if on_cuda else physical_memory_bytes(),
+        num_sms=properties.multi_processor_count if properties else torch.get_num_threads(),
+        memory_bytes=properties.total_memory if properties else physical_memory_bytes(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command(ranks),
         software=software,
@@ -66,22 +66,14 @@ def command(ranks: Ranks) -> str:
     return f"{program} {shlex.join(arguments)}".strip()
 
 
-def _num_sms() -> int:
-    return int(torch.cuda.get_device_properties().multi_processor_count)
-
-
-def _cuda_bytes() -> int:
-    return int(torch.cuda.get_device_properties().total_memory)
-
-
 def _cpu_name() -> str:
     lines = _CPU_INFO.read_text(encoding="utf-8").splitlines() if _CPU_INFO.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _while_computing(query: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """Query a GPU while it computes products, with more of them queued: idle clocks say nothing."""
+def _nvidia_smi_while_computing() -> dict[str, str]:
+    """Query a GPU that computes products, with more of them queued: idle clocks say nothing."""
     operand = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     end_s, count = time.perf_counter() + _WARM_UP_S, 0
     while time.perf_counter() < end_s:
@@ -90,7 +82,7 @@ def _while_computing(query: Callable[[], dict[str, str]]) -> dict[str, str]:
         count += 1
     for _ in range(count):
         operand @ operand
-    queried = query()
+    queried = _nvidia_smi()
     torch.cuda.synchronize()
     return queried
 

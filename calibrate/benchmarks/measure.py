@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from calibrate.benchmarks.attention import attention_points
 from calibrate.benchmarks.collectives import collective_points, overlap_points
 from calibrate.benchmarks.host import host_points
-from calibrate.benchmarks.iterations import measure_iteration
+from calibrate.benchmarks.iterations import iteration_cases, measure_iteration
 from calibrate.benchmarks.kernels import kernel_points
 from calibrate.benchmarks.layers import layer_points, memory_points
 from calibrate.benchmarks.machine import header
@@ -22,7 +22,6 @@ from calibrate.benchmarks.products import product_points
 from calibrate.benchmarks.ranks import Ranks, check_launcher, joined
 from calibrate.benchmarks.sizes import Part, Sizes
 from calibrate.benchmarks.timing import Timer
-from calibrate.benchmarks.training_scenarios import iteration_cases
 from calibrate.records.checks import doubtful
 from calibrate.records.file import Point, RecordFile, identity
 from calibrate.records.schema import IterationRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -49,9 +49,9 @@ class Product:
 def product_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of all products, each once."""
     dtypes = [dtype for dtype in sizes.dtypes if dtype != "fp8" or multiplies_fp8(timer.device)]
-    products = dict.fromkeys(_products(replace(sizes, dtypes=tuple(dtypes))))
     return [
-        Point(GemmRecord, _what(product), partial(_measure, product, timer)) for product in products
+        Point(GemmRecord, asdict(product), partial(_measure, product, timer))
+        for product in dict.fromkeys(_products(sizes, dtypes))
     ]
 
 
@@ -62,12 +62,12 @@ def multiplies_fp8(device: str) -> bool:
     return torch.cuda.get_device_capability() >= _FP8_CAPABILITY
 
 
-def _products(sizes: Sizes) -> Iterator[Product]:
+def _products(sizes: Sizes, dtypes: Iterable[str]) -> Iterator[Product]:
     for layer in sizes.products:
         for tensor in sizes.tensor:
             yield from _linear_products(layer, tensor, "bf16")
             yield from _attention_products(layer, tensor)
-    for dtype in sizes.dtypes:
+    for dtype in dtypes:
         yield from _linear_products(sizes.products[0], 1, dtype)
 
 
@@ -77,16 +77,12 @@ def _linear_products(layer: LayerSize, tensor: int, dtype: str) -> Iterator[Prod
     inner, wide = hidden // tensor, 4 * hidden // tensor
     linears = ((hidden, 3 * inner), (inner, hidden), (hidden, wide), (wide, hidden))
     for inputs, outputs in linears:
-        if dtype == "fp8":
-            # Frameworks transpose what the gradients multiply.
-            yield Product(tokens, outputs, inputs, "TN", dtype=dtype)
-            yield Product(tokens, inputs, outputs, "TN", dtype=dtype)
-            yield Product(outputs, inputs, tokens, "TN", dtype=dtype)
-            continue
+        # In fp8 frameworks transpose the operands of gradients.
+        layouts: tuple[Layout, Layout] = ("TN", "TN") if dtype == "fp8" else ("NN", "NT")
+        into_fp32 = dtype not in ("fp8", "fp32")
         yield Product(tokens, outputs, inputs, "TN", dtype=dtype)
-        yield Product(tokens, inputs, outputs, "NN", dtype=dtype)
-        into_fp32 = dtype != "fp32"
-        yield Product(outputs, inputs, tokens, "NT", dtype=dtype, accumulate=into_fp32)
+        yield Product(tokens, inputs, outputs, layouts[0], dtype=dtype)
+        yield Product(outputs, inputs, tokens, layouts[1], dtype=dtype, accumulate=into_fp32)
 
 
 def _attention_products(layer: LayerSize, tensor: int) -> Iterator[Product]:
@@ -96,11 +92,6 @@ def _attention_products(layer: LayerSize, tensor: int) -> Iterator[Product]:
     yield Product(tokens, tokens, head_size, "TN", batch=batch)
     yield Product(tokens, head_size, tokens, "NN", batch=batch)
     yield Product(tokens, head_size, tokens, "NT", batch=batch)
-
-
-def _what(product: Product) -> dict[str, Any]:
-    names = "m", "n", "k", "layout", "batch", "dtype", "accumulate"
-    return {name: getattr(product, name) for name in names}
 
 
 def _measure(product: Product, timer: Timer) -> dict[str, Any]:
@@ -133,13 +124,7 @@ def _operands(product: Product, data: RandomData) -> tuple[Tensor, Tensor]:
     """A [.., m, k] and B [.., k, n], contiguous along the dimension that the layout says."""
     m, n, k = product.m, product.n, product.k
     batch = (product.batch,) if product.batch > 1 else ()
-    left = data.take(*batch, *_ordered(m, k, turned=product.layout == "NT"))
-    right = data.take(*batch, *_ordered(k, n, turned=product.layout == "TN"))
-    return (
-        left.mT if product.layout == "NT" else left,
-        right.mT if product.layout == "TN" else right,
-    )
-
-
-def _ordered(rows: int, columns: int, *, turned: bool) -> Iterable[int]:
-    return (columns, rows) if turned else (rows, columns)
+    layout = product.layout
+    left = data.take(*batch, k, m).mT if layout == "NT" else data.take(*batch, m, k)
+    right = data.take(*batch, n, k).mT if layout == "TN" else data.take(*batch, k, n)
+    return left, right

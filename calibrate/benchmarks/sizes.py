@@ -76,10 +76,8 @@ class Sizes:
 def sizes_for(device: str, *, quick: bool) -> Sizes:
     """The sizes for "cuda" or "cpu"."""
     sizes = {"cuda": _CUDA, "cpu": _CPU}[device]
-    return _quick(sizes) if quick else sizes
-
-
-def _quick(sizes: Sizes) -> Sizes:
+    if not quick:
+        return sizes
     return replace(
         sizes,
         budget_s=sizes.budget_s / 4,
@@ -101,26 +99,22 @@ def _quick(sizes: Sizes) -> Sizes:
 _ARRAY_BYTES = tuple(1 << power for power in range(10, 31))
 """1 KiB to 1 GiB."""
 
+
+def _layers(*sizes: tuple[int, int, int, int]) -> tuple[LayerSize, ...]:
+    """Layers by hidden size, heads, tokens per sequence and sequences of a microbatch."""
+    return tuple(LayerSize(*each) for each in sizes)
+
+
 _CPU = Sizes(
     budget_s=0.4,
-    products=(
-        LayerSize(256, 4, 256, 2),
-        LayerSize(512, 8, 256, 2),
-        LayerSize(1024, 16, 256, 1),
-        LayerSize(768, 12, 512, 1),
-    ),
+    products=_layers((256, 4, 256, 2), (512, 8, 256, 2), (1024, 16, 256, 1), (768, 12, 512, 1)),
     tensor=(1, 2, 4),
     dtypes=("fp32",),
     kernel_elements=tuple(1 << power for power in (16, 18, 20, 22, 24)),
     array_bytes=_ARRAY_BYTES[:-4],
     attention_heads=(4, 16, 8),
     attention_lengths=(128, 512, 256, 1024),
-    layers=(
-        LayerSize(512, 8, 128, 2),
-        LayerSize(256, 4, 256, 1),
-        LayerSize(1024, 16, 256, 1),
-        LayerSize(768, 12, 512, 1),
-    ),
+    layers=_layers((512, 8, 128, 2), (256, 4, 256, 1), (1024, 16, 256, 1), (768, 12, 512, 1)),
     llama_layers=(
         LlamaSize(512, 8, 128, 2, groups=4, ffn=1408),
         LlamaSize(512, 8, 128, 2, groups=4, ffn=512, experts=8),
@@ -129,33 +123,24 @@ _CPU = Sizes(
     overlap=LayerSize(512, 8, 256, 2),
     num_iterations=15,
 )
+_CUDA_LAYERS = _layers(
+    (4096, 32, 2048, 1), (6144, 64, 2048, 4), (2048, 16, 2048, 4), (8192, 64, 2048, 1)
+)
 _CUDA = Sizes(
     budget_s=0.4,
-    products=(
-        LayerSize(4096, 32, 2048, 1),
-        LayerSize(6144, 64, 2048, 4),
-        LayerSize(2048, 16, 2048, 4),
-        LayerSize(8192, 64, 2048, 1),
-        LayerSize(12288, 96, 2048, 1),
-        LayerSize(1024, 16, 1024, 8),
-    ),
+    products=_CUDA_LAYERS + _layers((12288, 96, 2048, 1), (1024, 16, 1024, 8)),
     tensor=(1, 2, 4, 8),
     dtypes=("fp16", "fp32", "fp8"),
     kernel_elements=tuple(1 << power for power in range(16, 30, 2)),
     array_bytes=_ARRAY_BYTES,
     attention_heads=(16, 64, 8, 32),
     attention_lengths=(1024, 4096, 2048, 8192),
-    layers=(
-        LayerSize(4096, 32, 2048, 1),
-        LayerSize(6144, 64, 2048, 4),
-        LayerSize(2048, 16, 2048, 4),
-        LayerSize(8192, 64, 2048, 1),
-    ),
+    layers=_CUDA_LAYERS,
     llama_layers=(
         LlamaSize(4096, 32, 4096, 1, groups=8, ffn=14336),
         LlamaSize(4096, 32, 4096, 1, groups=8, ffn=14336, experts=8),
         LlamaSize(8192, 64, 4096, 1, groups=8, ffn=28672),
     ),
-    overlap=LayerSize(4096, 32, 2048, 1),
+    overlap=_CUDA_LAYERS[0],
     num_iterations=15,
 )

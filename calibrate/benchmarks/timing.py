@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,8 +67,7 @@ class Timer:
         def take() -> list[float]:
             return [part / repeats for part in self._parts([sample], queued_s=host_s * repeats)]
 
-        (timing,) = self._undisturbed(take, total_s * repeats)
-        return timing
+        return self._undisturbed(take, total_s * repeats)[0]
 
     def time_parts(self, parts: Sequence[Run]) -> list[Timing]:
         """Seconds of each of several runs in a row, as the host launches them."""
@@ -120,14 +120,10 @@ def _agree(rounds: Sequence[Sequence[Timing]]) -> bool:
     return second <= (1 + _AGREEMENT) * fastest
 
 
-def in_turn(runs: Sequence[Run]) -> Run:
-    """A run that takes the runs in turn; it does nothing if there are none."""
-    turns = itertools.cycle(runs or [_nothing])
+def in_turn(runs: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+    """A run that takes the runs in turn; on a rank outside the group it does nothing."""
+    turns = itertools.cycle(runs or [lambda: None])
     return lambda: next(turns)()
-
-
-def _nothing() -> None:
-    """The run of a rank outside the group."""
 
 
 def _cpu_parts(parts: Sequence[Run]) -> list[float]:

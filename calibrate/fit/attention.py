@@ -14,9 +14,9 @@ from calibrate.fit.figures import (
     TrainingAttentionFigures,
     TrainingRate,
 )
-from calibrate.fit.numbers import minimise, round_significant
+from calibrate.fit.numbers import microseconds, minimise, round_significant
 from calibrate.fit.requirements import above_peak, require
-from calibrate.records.schema import AttentionRecord, Timing
+from calibrate.records.schema import AttentionRecord
 from simtrain.comparison import Comparison
 from simtrain.durations.attention import (
     REFERENCE_HEAD_SIZE,
@@ -61,7 +61,14 @@ def measured_attention(
         InputError: E720, too few shapes; E721, a kernel ran above the datasheet's peak.
     """
     require("shapes of fused attention", len(records), _KERNELS, "kernels")
-    forward, backward = (_measured(records, is_backward=way) for way in (False, True))
+    sizes = [(r.heads, r.seq_length, r.head_size) for r in records]
+    forward, backward = (
+        [(FusedAttention(*size, way), time_s) for size, time_s in zip(sizes, times_s, strict=True)]
+        for way, times_s in (
+            (False, [r.forward.median_s for r in records]),
+            (True, [r.backward.median_s for r in records]),
+        )
+    )
     if peak_flops is not None:
         op, seconds = max([*forward, *backward], key=lambda pair: pair[0].flops / pair[1])
         if op.flops / seconds > peak_flops:
@@ -75,16 +82,6 @@ def measured_attention(
     return section | {"valid_shapes": _shape_range(ops, f"{source} forward")}, shown
 
 
-def _measured(records: Sequence[AttentionRecord], *, is_backward: bool) -> Timed:
-    def time(record: AttentionRecord) -> Timing:
-        return record.backward if is_backward else record.forward
-
-    return [
-        (FusedAttention(r.heads, r.seq_length, r.head_size, is_backward), time(r).median_s)
-        for r in records
-    ]
-
-
 def _forward_attention(figures: FusedAttentionFigures, profile: HardwareProfile) -> Fitted:
     """Forward kernels decide the rate of long sequences and the length that reaches half of it.
 
@@ -93,24 +90,21 @@ def _forward_attention(figures: FusedAttentionFigures, profile: HardwareProfile)
     """
     both = figures.both_ways
     timed = [(FusedAttention(*point[:3]), point[3] * 1e-6) for point in figures.points]
-    ops = [FusedAttention(*point[:3]) for point in both.points]
+    rated = [(FusedAttention(*point[:3]), *point[3:]) for point in both.points]
     machine = _fit(timed, _starting_machine(profile), profile.gpu.peak_flops.value)
-    ratio = round_significant(median(point[4] / point[3] for point in both.points))
+    ratio = round_significant(median(back / ahead for _, ahead, back in rated))
     forward = _times("fused attention forward", machine, timed)
     backward = Comparison.of(
         "fused attention backward, from forward",
         "TFLOP/s",
-        (
-            (_name(op), point[4], ratio * point[3])
-            for op, point in zip(ops, both.points, strict=True)
-        ),
+        ((_name(op), back, ratio * ahead) for op, ahead, back in rated),
     )
     elsewhere = Comparison.of(
         "fused attention forward elsewhere (not fitted)",
         "TFLOP/s",
         (
-            (_name(op), point[3], op.model_flops / attention_seconds(op, machine) / 1e12)
-            for op, point in zip(ops, both.points, strict=True)
+            (_name(op), ahead, op.model_flops / attention_seconds(op, machine) / 1e12)
+            for op, ahead, _ in rated
         ),
     )
     machine = replace(
@@ -141,13 +135,11 @@ def training_attention(figures: TrainingAttentionFigures, profile: HardwareProfi
     machine, shown = _fit_both_ways(forward, backward, profile)
     sources = figures.forward.source, figures.backward.source
     data = _rates(machine, profile, *map(published, sources, shown))
-    channels = [_softmax_channels(sizes, way) for way in _WAYS]
-    machine = replace(
-        machine, forward_softmax_channels=channels[0], backward_softmax_channels=channels[1]
-    )
-    for way, value in zip(_WAYS, channels, strict=True):
-        shown.append(_narrow_heads(sizes, way, value))
-        data[f"{way}_softmax_channels"] = published(sizes.source, shown[-1])(value)
+    for way in _WAYS:
+        channels, name = _softmax_channels(sizes, way), f"{way}_softmax_channels"
+        machine = replace(machine, **{name: channels})  # type: ignore[arg-type]
+        shown.append(_narrow_heads(sizes, way, channels))
+        data[name] = published(sizes.source, shown[-1])(channels)
     seen = {name: list(both) for name, both in figures.seen_both_ways().items()}
     data["valid_shapes"] = entry(
         seen | {"head_size": [sizes.narrow, REFERENCE_HEAD_SIZE]},
@@ -195,10 +187,10 @@ def _rates(
 
 
 def _shape_range(ops: Sequence[FusedAttention], source: str) -> Data:
-    axes = {
-        name: [getattr(op, name) for op in ops] for name in ("heads", "seq_length", "head_size")
-    }
-    ranges = {name: [min(sizes), max(sizes)] for name, sizes in axes.items()}
+    ranges = {}
+    for name in ("heads", "seq_length", "head_size"):
+        sizes = [getattr(op, name) for op in ops]
+        ranges[name] = [min(sizes), max(sizes)]
     return entry(ranges, f"the range of the points of {source}")
 
 
@@ -217,10 +209,11 @@ def _fit_both_ways(
 
 def _starting_machine(profile: HardwareProfile) -> AttentionMachine:
     """The profile's multiprocessors, memory and latency, with rates to start a search from."""
+    flops = _START * profile.gpu.peak_flops.value
     return AttentionMachine(
-        forward_flops=_START * profile.gpu.peak_flops.value,
+        forward_flops=flops,
         forward_half_length=_START_LENGTH,
-        backward_flops=_START * profile.gpu.peak_flops.value,
+        backward_flops=flops,
         backward_half_length=_START_LENGTH,
         num_sms=profile.gpu.num_sms.value,
         memory_bytes_per_s=profile.memory_bound.fused_bandwidth.value,
@@ -241,10 +234,8 @@ def _fit(timed: Timed, start: AttentionMachine, limit_flops: float) -> Attention
 
 
 def _times(title: str, machine: AttentionMachine, timed: Timed) -> Comparison:
-    rows = (
-        (_name(op), seconds * 1e6, attention_seconds(op, machine) * 1e6) for op, seconds in timed
-    )
-    return Comparison.of(title, "us", rows)
+    rows = ((_name(op), seconds, attention_seconds(op, machine)) for op, seconds in timed)
+    return microseconds(title, rows)
 
 
 def _name(op: FusedAttention) -> str:

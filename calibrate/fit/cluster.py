@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from calibrate.fit.datasheets import Datasheet
-from calibrate.fit.links import LinkFit, fit_links, groups_at_once
+from calibrate.fit.links import fit_links, groups_at_once
 from calibrate.fit.network import (
     NetworkFit,
-    fit_network,
     is_used,
     missing_for_network,
     ranks_per_node,
@@ -19,50 +17,53 @@ from simtrain.comparison import Comparison
 from simtrain.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
 class Cluster:
-    """Measured links; `missing` names the records that a network would need."""
+    """The measured links of a cluster.
 
-    per_node: int
-    node: LinkFit | None
-    network: NetworkFit | None
-    checks: Sequence[Comparison]
-    missing: Sequence[str]
+    Args:
+        header: the machine.
+        records: its collectives.
+        sheet: the datasheet of its GPUs.
+        is_linked: whether another profile gives the links that were not measured.
 
-    @property
-    def comparisons(self) -> list[Comparison]:
-        """The errors of the fits."""
-        inside = self.node.comparisons if self.node else []
-        network = self.network
-        return [*inside, *([*network.rings.values(), network.transfers] if network else [])]
+    Attributes:
+        per_node: ranks per node.
+        node, network: the fits, if there are records for them.
+        checks: errors of records that no fit uses.
+        missing: names of the records that a network would need.
 
-    @classmethod
-    def of(
-        cls,
+    Raises:
+        InputError: E720, ranks whose links were not measured and are not another profile's.
+    """
+
+    def __init__(
+        self,
         header: Header,
         records: Sequence[CollectiveRecord],
         sheet: Datasheet | None,
         *,
         is_linked: bool,
-    ) -> Cluster:
-        """Fit the links that were measured.
-
-        Raises:
-            InputError: E720, ranks whose links were not measured and are not another profile's.
-        """
-        per_node = ranks_per_node(records)
-        node = fit_links(records, sheet.link_bandwidth.value if sheet else None)
+    ) -> None:
+        self.per_node = per_node = ranks_per_node(records)
+        self.node = fit_links(records, sheet.link_bandwidth.value if sheet else None)
         crossing = [record for record in records if is_used(record, per_node)]
-        missing = missing_for_network(crossing, per_node) if crossing else []
-        network = fit_network(crossing, per_node, node) if crossing and not missing else None
-        if not is_linked and header.num_nodes > 1 and network is None:
-            what = "no network can be fitted between them"
-            raise _no_links(f"{header.num_nodes} nodes, but {what}", missing)
-        if not is_linked and header.num_ranks > header.num_nodes and node is None:
+        self.missing = missing_for_network(crossing, per_node) if crossing else []
+        has_network = bool(crossing) and not self.missing
+        self.network = NetworkFit(crossing, per_node, self.node) if has_network else None
+        if not is_linked and header.num_nodes > 1 and not has_network:
+            what = f"{header.num_nodes} nodes, but no network can be fitted between them"
+            raise _no_links(what, self.missing)
+        if not is_linked and header.num_ranks > header.num_nodes and self.node is None:
             raise _no_links(f"{header.num_ranks} ranks, but no collective measured")
-        checks = [groups_at_once(records, node)] if node else []
-        checks += network.alone if network else []
-        return cls(per_node, node, network, [each for each in checks if each.rows], missing)
+        checks = [groups_at_once(records, self.node)] if self.node else []
+        checks += self.network.alone if self.network else []
+        self.checks = [each for each in checks if each.rows]
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """The errors of the fits."""
+        fits = (self.node, self.network)
+        return [each for fit in fits if fit is not None for each in fit.comparisons]
 
 
 def _no_links(message: str, missing: Sequence[str] = ()) -> InputError:

@@ -11,7 +11,7 @@ from simtrain.durations.attention import REFERENCE_HEAD_SIZE
 from simtrain.entry import Count, Entry, Fraction, Positive, Strict, Text
 from simtrain.hardware.algorithms import Collectives as Algorithms
 from simtrain.hardware.cluster import Cluster
-from simtrain.hardware.links import PointToPoint
+from simtrain.hardware.links import InterNode, PointToPoint
 from simtrain.hardware.profile import Gpu, HostLink, Memory, RunningCosts
 from simtrain.strict_yaml import FieldError
 from simtrain.units import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
@@ -33,14 +33,7 @@ PairedProduct = Row[tuple[Count, Count, Count, Positive, Positive]]
 Dtype = Literal["fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
 Layout = Literal["TN", "NN", "NT"]
 KernelName = Literal[
-    "softmax",
-    "dropout",
-    "layer_norm",
-    "rms_norm",
-    "swiglu",
-    "rotary",
-    "cross_entropy",
-    "cast",
+    "softmax", "dropout", "layer_norm", "rms_norm", "swiglu", "rotary", "cross_entropy", "cast"
 ]
 LayoutProduct = Row[tuple[Count, Count, Count, Layout, Positive]]
 SmallKernelTime = Row[tuple[Count, Positive]]
@@ -82,17 +75,6 @@ class IntraNodeSheet(Strict):
     point_to_point: PointToPoint
 
 
-class InterNodeSheet(Strict):
-    """The network between nodes."""
-
-    num_adapters: Entry[Count]
-    adapter_bandwidth: Entry[BytesPerSecond]
-    whole_node_efficiency: Entry[Fraction]
-    concurrent_efficiency: Entry[Fraction]
-    step_latency: Entry[NonNegativeSeconds]
-    point_to_point: PointToPoint
-
-
 class Datasheet(Strict):
     """Numbers that the profile takes over, each with its source."""
 
@@ -103,7 +85,7 @@ class Datasheet(Strict):
     host_issue: Entry[NonNegativeSeconds]
     host_link: HostLink
     intra_node: IntraNodeSheet
-    inter_node: InterNodeSheet
+    inter_node: InterNode
     collectives: Algorithms | None = None
     running_costs: RunningCosts
 
@@ -193,12 +175,8 @@ class Collectives(Strict):
 
     def of(self, kind: CollectiveKind) -> list[CollectiveCurveFigures]:
         """The curves of one kind of collective."""
-        return {
-            CollectiveKind.ALL_REDUCE: self.all_reduce,
-            CollectiveKind.ALL_GATHER: self.all_gather,
-            CollectiveKind.REDUCE_SCATTER: self.reduce_scatter,
-            CollectiveKind.ALL_TO_ALL: self.all_to_all or [],
-        }[kind]
+        found: list[CollectiveCurveFigures] = getattr(self, kind.value) or []
+        return found
 
 
 class LayerFigures(Strict):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -17,11 +15,11 @@ from calibrate.fit.datasheets import Datasheet, datasheet_of
 from calibrate.fit.entry import Data, Origin, entry, micro, tera
 from calibrate.fit.gemm import gemm_section
 from calibrate.fit.host import host_section
-from calibrate.fit.kernels import KernelFit, fit_kernels
+from calibrate.fit.kernels import fit_kernels
 from calibrate.fit.layers import InSitu, fit_layers
 from calibrate.fit.links import fit_slowdown
 from calibrate.fit.numbers import Estimate, round_significant, round_up
-from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, ProductFit, fit_products
+from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, fit_products
 from calibrate.fit.requirements import check_points, check_residuals, require, without_noise
 from calibrate.fit.result import Fit, profile_of
 from calibrate.fit.unused import unused_series
@@ -40,6 +38,7 @@ from calibrate.records.schema import (
     OverlapRecord,
 )
 from simtrain.comparison import Comparison
+from simtrain.entry import Entry
 
 Kind = TypeVar("Kind", bound=Measurement)
 
@@ -80,7 +79,7 @@ def fit_measurements(
     sheet = datasheet_of(header.device)
     check_points(folder, records, sheet)
     kept = without_noise(folder, records)
-    parts = _Parts.of(header, kept, name, sheet, links)
+    parts = _Parts(header, kept, name, sheet, links)
     layers = [record for record in _of(kept, LayerRecord) if not record.held_out]
     in_situ = parts.fit_layers(layers) if layers else InSitu()
     data, shown = parts.data(in_situ), [*parts.comparisons, in_situ.comparison]
@@ -102,58 +101,35 @@ def fit_measurements(
     )
 
 
-@dataclass(frozen=True)
 class _Parts:
-    """The parts that were fitted alone, and the records of which a profile has medians."""
+    """The parts that are fitted alone, and the records whose medians a profile holds."""
 
-    header: Header
-    name: str
-    sheet: Datasheet | None
-    kernels: KernelFit
-    products: ProductFit
-    cluster: Cluster
-    slowdown: tuple[float, Comparison] | None
-    host: tuple[Data, list[Comparison]] | None
-    launches: Sequence[LaunchRecord]
-    memory: Sequence[MemoryRecord]
-    links: Links | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         header: Header,
         records: Sequence[Measurement],
         name: str,
         sheet: Datasheet | None,
         links: Links | None,
-    ) -> _Parts:
-        """Fit each kind of record."""
-        bandwidth = sheet.memory_bandwidth.value if sheet else None
-        kernels = fit_kernels(_of(records, KernelRecord), bandwidth)
-        gemms, peak = _of(records, GemmRecord), sheet.peak_flops.value if sheet else None
-        products = fit_products(gemms, header.num_sms, kernels.memory_bytes_per_s, peak)
-        launches = _of(records, LaunchRecord)
-        require("launches", len(launches), 1, "launches")
-        collectives, is_linked = _of(records, CollectiveRecord), links is not None
-        overlaps, hosts = _of(records, OverlapRecord), _of(records, HostRecord)
-        return cls(
-            header,
-            name,
-            sheet,
-            kernels,
-            products,
-            Cluster.of(header, collectives, sheet, is_linked=is_linked),
-            fit_slowdown(overlaps) if overlaps else None,
-            host_section(hosts, Origin.of(header)) if hosts else None,
-            launches,
-            _of(records, MemoryRecord),
-            links,
+    ) -> None:
+        self.header, self.name, self.sheet, self.links = header, name, sheet, links
+        self.origin = Origin.of(header)
+        self.kernels = fit_kernels(
+            _of(records, KernelRecord), sheet.memory_bandwidth.value if sheet else None
         )
-
-    @cached_property
-    def origin(self) -> Origin:
-        """The source of the measurements."""
-        return Origin.of(self.header)
+        self.products = fit_products(
+            _of(records, GemmRecord),
+            header.num_sms,
+            self.kernels.memory_bytes_per_s,
+            sheet.peak_flops.value if sheet else None,
+        )
+        self.launches, self.memory = _of(records, LaunchRecord), _of(records, MemoryRecord)
+        require("launches", len(self.launches), 1, "launches")
+        collectives, is_linked = _of(records, CollectiveRecord), links is not None
+        self.cluster = Cluster(header, collectives, sheet, is_linked=is_linked)
+        overlaps, hosts = _of(records, OverlapRecord), _of(records, HostRecord)
+        self.slowdown = fit_slowdown(overlaps) if overlaps else None
+        self.host = host_section(hosts, self.origin) if hosts else None
 
     def fit_layers(self, records: Sequence[LayerRecord]) -> InSitu:
         """Fit the speeds of products and kernels in plain layers, within the datasheet's peaks."""
@@ -185,15 +161,11 @@ class _Parts:
     def notes(self) -> list[str]:
         """The sections that the profile lacks, and why."""
         notes = []
-        if not self.header.is_gpu:
-            notes.append("host_link: none, a CPU is its own host; nothing can be offloaded")
-        elif self.host is None:
-            notes.append(
-                "host_link: none, no copy to or from the host was measured (kernels); nothing can "
-                "be offloaded"
-            )
-        own = self.cluster
-        if self.links is not None and own.node is not None and own.network is not None:
+        if self.host is None or not self.header.is_gpu:
+            why = "no copy to or from the host was measured (kernels)"
+            why = why if self.header.is_gpu else "a CPU is its own host"
+            notes.append(f"host_link: none, {why}; nothing can be offloaded")
+        if self.links and self.cluster.node and self.cluster.network:
             notes.append(f"links: measured here, none taken over from {self.links.profile.name}")
         return notes
 
@@ -237,22 +209,20 @@ class _Parts:
         memory = max(self.kernels.memory_bytes_per_s, self._fused_bytes_per_s(in_situ))
         flops = max(machine.mainloop_flops * in_situ.products, machine.sustained_flops)
         return {
-            "peak_flops": entry(tera(sheet.peak_flops.value, "FLOP/s"), sheet.peak_flops.source)
-            if sheet
-            else self._highest(flops, "FLOP/s"),
+            "peak_flops": self._peak(sheet.peak_flops if sheet else None, flops, "FLOP/s"),
             "memory_capacity": entry(f"{header.memory_bytes} B", self.origin.measured),
-            "memory_bandwidth": entry(
-                tera(sheet.memory_bandwidth.value, "B/s"), sheet.memory_bandwidth.source
-            )
-            if sheet
-            else self._highest(memory, "B/s"),
+            "memory_bandwidth": self._peak(
+                sheet.memory_bandwidth if sheet else None, memory, "B/s"
+            ),
             "num_sms": entry(header.num_sms, self.origin.measured),
         }
 
-    def _highest(self, rate: float, unit: str) -> Data:
-        """The entry of a peak that no datasheet gives."""
-        source = "no datasheet is known; the highest rate that was found"
-        return entry(tera(round_up(rate), unit), f"{source}, {self.origin.measured}")
+    def _peak(self, known: Entry[float] | None, highest: float, unit: str) -> Data:
+        """The entry of a peak: the datasheet's if there is one, else the highest fitted rate."""
+        if known:
+            return entry(tera(known.value, unit), known.source)
+        source = f"no datasheet is known; the highest rate that was found, {self.origin.measured}"
+        return entry(tera(round_up(highest), unit), source)
 
     def _memory(self) -> Data:
         if not self.memory:
@@ -303,7 +273,7 @@ class _Parts:
             peak = entry(tera(peak_flops, "FLOP/s"), f"{twice}: {sixteen_bits.source}")
         else:
             fastest = max(mainloop_flops * max(1.0, in_situ.products), machine.sustained_flops)
-            peak = self._highest(fastest, "FLOP/s")
+            peak = self._peak(None, fastest, "FLOP/s")
         return {
             "peak_flops": peak,
             "mainloop_flops": shapes(tera(mainloop_flops, "FLOP/s")),

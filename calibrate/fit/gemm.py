@@ -34,12 +34,12 @@ Rated = Sequence[tuple[BlasGemm, float]]
 
 
 def tflops(op: Gemm, machine: GemmMachine) -> float:
-    """The rate of a product on a machine."""
+    """Rate of a product on a machine."""
     return op.flops / gemm_seconds(op, machine) / 1e12
 
 
 def rates(title: str, machine: GemmMachine, products: Rated) -> Comparison:
-    """Measured rates beside those of a machine."""
+    """Compare measured rates with a machine's."""
     rows = ((op.name, rate, tflops(op, machine)) for op, rate in products)
     return Comparison.of(title, "TFLOP/s", rows)
 
@@ -47,7 +47,7 @@ def rates(title: str, machine: GemmMachine, products: Rated) -> Comparison:
 def batch_times(
     title: str, machine: GemmMachine, timed: Iterable[tuple[BlasGemm, int, float]]
 ) -> Comparison:
-    """Measured microseconds of so many batched products beside those of a machine."""
+    """Compare measured microseconds of several equal batched products with a machine's."""
     rows = (
         (f"{op.batch} of {op.name}", time_us, count * gemm_seconds(op, machine) * 1e6)
         for op, count, time_us in timed
@@ -58,13 +58,13 @@ def batch_times(
 def tiled_machine(
     x: Sequence[float], num_sms: int, memory_bytes_per_s: float, peak_flops: float = math.inf
 ) -> GemmMachine:
-    """The machine of TFLOP/s, tail quantization, microseconds a tile, and further tiles' speeds."""
-    mainloop, quantization, overhead_us, *speeds = x
+    """Build the machine of the arguments of `with_loop` and further tiles' relative speeds."""
     tiles = [
         Tile(m=m, n=n, relative_speed=min(speed, 1.0))
-        for shape, speed in zip(TILES, (1.0, *speeds), strict=False)
+        for shape, speed in zip(TILES, (1.0, *x[3:]), strict=False)
         for m, n in sorted({shape, shape[::-1]}, reverse=True)
     ]
+    mainloop, quantization, overhead_us = x[:3]
     return GemmMachine(
         num_sms=num_sms,
         memory_bytes_per_s=memory_bytes_per_s,
@@ -75,6 +75,16 @@ def tiled_machine(
         batched_fraction=1.0,
         sustained_flops=math.inf,
         tiles=tuple(tiles),
+    )
+
+
+def with_loop(machine: GemmMachine, x: Sequence[float], peak_flops: float) -> GemmMachine:
+    """Set TFLOP/s of at most the peak, tail quantization, and microseconds a tile."""
+    mainloop, quantization, overhead_us = x
+    return machine.replace(
+        mainloop_flops=min(mainloop * 1e12, peak_flops),
+        tail_quantization=min(quantization, 1.0),
+        tile_overhead_s=overhead_us * 1e-6,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from calibrate.fit.entry import Data, Origin, giga
-from calibrate.fit.numbers import round_significant
+from calibrate.fit.numbers import microseconds, round_significant
 from calibrate.fit.requirements import require
 from calibrate.records.checks import rate_of
 from calibrate.records.schema import HostRecord
@@ -46,11 +46,7 @@ def _fit(
     found = [record for record in records if record.what in kinds]
     rate = round_significant(median(map(rate_of, found)))
     rows = (
-        (
-            f"{_NAMES[r.what]}, {r.num_bytes} bytes",
-            r.time.median_s * 1e6,
-            r.num_bytes / rate * 1e6,
-        )
+        (f"{_NAMES[r.what]}, {r.num_bytes} bytes", r.time.median_s, r.num_bytes / rate)
         for r in found
     )
-    return rate, Comparison.of(title, "us", rows)
+    return rate, microseconds(title, rows)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from calibrate.fit.numbers import minimise, round_significant
+from calibrate.fit.numbers import microseconds, minimise, round_significant
 from calibrate.fit.requirements import require
 from calibrate.records.checks import rate_of
 from calibrate.records.schema import KernelRecord
@@ -40,11 +40,10 @@ def fit_kernels(records: Sequence[KernelRecord], datasheet_bytes_per_s: float | 
     Raises:
         InputError: E720, too few kernels; E721, most large ones are faster than the datasheet.
     """
-    fused = [record for record in records if record.family == "fused"]
-    stream = [record for record in records if record.family == "stream"]
+    fused, stream = ([r for r in records if r.family == each] for each in ("fused", "stream"))
     require("fused kernels", len(fused), _FUSED, "kernels")
     require("copies and optimizer steps", len(stream), _STREAM, "kernels")
-    if datasheet_bytes_per_s is not None:
+    if datasheet_bytes_per_s:
         _check_not_cached(records, datasheet_bytes_per_s)
     memory = datasheet_bytes_per_s or max(map(rate_of, records))
     bandwidth, latency_s = _fit_line(fused, memory)
@@ -101,8 +100,5 @@ def _check_not_cached(records: Sequence[KernelRecord], limit: float) -> None:
 
 
 def _times(title: str, records: Sequence[KernelRecord], line: _Line) -> Comparison:
-    rows = (
-        (f"{r.name}, {r.num_bytes} bytes", r.time.median_s * 1e6, _seconds(r, line) * 1e6)
-        for r in records
-    )
-    return Comparison.of(title, "us", rows)
+    rows = ((f"{r.name}, {r.num_bytes} bytes", r.time.median_s, _seconds(r, line)) for r in records)
+    return microseconds(title, rows)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from itertools import accumulate
+from statistics import fmean, median
 
-from calibrate.fit.collectives import SMALLEST_BYTES, fit_curves, measured_collective
 from calibrate.fit.datasheets import Datasheet
 from calibrate.fit.entry import Data, Origin, entry, giga, micro
 from calibrate.fit.figures import CollectiveCurveFigures
-from calibrate.fit.numbers import round_significant
+from calibrate.fit.numbers import microseconds, round_significant
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, require
 from calibrate.records.checks import name_of
-from calibrate.records.schema import CollectiveRecord, OverlapRecord, Timing
+from calibrate.records.schema import CollectiveRecord, OverlapRecord
 from simtrain.comparison import Comparison
 from simtrain.durations.collectives import curve_for, ring_seconds, wire_bytes
 from simtrain.hardware.links import CollectiveCurve
+from simtrain.mesh import Group
 from simtrain.workload.work import RING_COLLECTIVES, Collective, CollectiveKind
 
+SMALLEST_BYTES = 65536
+"""Arrays below it take the latency."""
 TRANSFER = "send_recv"
 _ALL_TO_ALL = CollectiveKind.ALL_TO_ALL
 
@@ -30,28 +33,40 @@ class LinkFit:
     Args:
         bandwidth: bytes/s of a link, one way, of which curves are fractions.
         curves: the curves of each collective as a profile's data, and their errors.
-        latency_s, efficiency: those of transfers between two ranks.
-        transfers: the errors of transfers.
+        latency_s, efficiency: latency and fraction of the link of transfers between two ranks.
+        sent: bytes and seconds of transfers.
     """
 
     bandwidth: float
     curves: dict[CollectiveKind, tuple[list[Data], Comparison]]
     latency_s: float
     efficiency: float
-    transfers: Comparison
+    sent: Sequence[tuple[int, float]]
 
     def ring_seconds(self, op: Collective, num_ranks: int) -> float:
-        """Seconds of the part of a collective that `num_ranks` of a node do."""
+        """Time of the part of a collective inside a node of `num_ranks` ranks."""
         curves = [CollectiveCurve.model_validate(curve) for curve in self.curves[op.kind][0]]
         return ring_seconds(op, curve_for(curves, num_ranks), self.bandwidth)
 
     def seconds(self, record: CollectiveRecord) -> float:
-        """Seconds of a group or a transfer that runs alone."""
+        """Time of a group or a transfer that runs alone."""
         if record.op == TRANSFER:
-            return self.latency_s + record.array_bytes / (self.bandwidth * self.efficiency)
+            return self.transfer_seconds(record.array_bytes)
         kind = CollectiveKind(record.op)
         op = measured_collective(kind, record.array_bytes, record.num_ranks)
         return self.ring_seconds(op, record.num_ranks)
+
+    def transfer_seconds(self, num_bytes: int) -> float:
+        """Time of a transfer between two ranks."""
+        return self.latency_s + num_bytes / (self.bandwidth * self.efficiency)
+
+    @property
+    def transfers(self) -> Comparison:
+        """The errors of transfers."""
+        rows = (
+            (f"{size} bytes", time_s, self.transfer_seconds(size)) for size, time_s in self.sent
+        )
+        return microseconds("transfers between two ranks", rows)
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -88,7 +103,7 @@ def fit_links(
     if not alone:
         return None
     has_exchanges = any(record.op == _ALL_TO_ALL for record in alone)
-    kinds = [*RING_COLLECTIVES, *([_ALL_TO_ALL] if has_exchanges else [])]
+    kinds = RING_COLLECTIVES + ((_ALL_TO_ALL,) if has_exchanges else ())
     figures = {kind: _figures(alone, kind) for kind in kinds}
     transfers = _of(alone, TRANSFER, 2)
     require("transfers between two ranks", len(transfers), NUM_SIZES, "collectives")
@@ -96,17 +111,8 @@ def fit_links(
     sent = [(record.array_bytes, record.time.median_s) for record in transfers]
     bandwidth = link_bytes_per_s or _fastest(figures, sent)
     efficiency = round_significant(_efficiency(sent, latency_s, bandwidth))
-    rows = (
-        (f"{size} bytes", taken_s * 1e6, (latency_s + size / (bandwidth * efficiency)) * 1e6)
-        for size, taken_s in sent
-    )
-    return LinkFit(
-        bandwidth,
-        {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()},
-        latency_s,
-        efficiency,
-        Comparison.of("transfers between two ranks", "us", rows),
-    )
+    curves = {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()}
+    return LinkFit(bandwidth, curves, latency_s, efficiency, sent)
 
 
 def fits_inside(record: CollectiveRecord) -> bool:
@@ -117,13 +123,13 @@ def fits_inside(record: CollectiveRecord) -> bool:
 def groups_at_once(records: Sequence[CollectiveRecord], fit: LinkFit) -> Comparison:
     """Groups of a node that run at the same time; simtrain predicts the time of one alone."""
     rows = (
-        (name_of(r), r.time.median_s * 1e6, fit.seconds(r) * 1e6)
+        (name_of(r), r.time.median_s, fit.seconds(r))
         for r in records
         if r.num_nodes == 1 and r.num_groups > 1
         if fits_inside(r) and (r.op == TRANSFER or r.op in fit.curves)
     )
     title = "groups at once inside a node, beside the fit of one (not fitted)"
-    return Comparison.of(title, "us", rows)
+    return microseconds(title, rows)
 
 
 def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Comparison]:
@@ -132,21 +138,16 @@ def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Comparison]:
     The slowdown of a record is the mean of the two, and never below 0. The fit is at most 1: above
     it, they compete for more than the device that they share.
     """
-    found = [
-        max(0.0, (_longer(r.compute_alone, r.compute_beside) + _other(r)) / 2) for r in records
-    ]
+    found = [max(0.0, fmean(_times_longer(record))) for record in records]
     slowdown = min(1.0, round_significant(median(found)))
     rows = ((r.what, 1 + one, 1 + slowdown) for r, one in zip(records, found, strict=True))
     title = "products and collectives beside each other"
     return slowdown, Comparison.of(title, "times as long", rows)
 
 
-def _other(record: OverlapRecord) -> float:
-    return _longer(record.collective_alone, record.collective_beside)
-
-
-def _longer(alone: Timing, beside: Timing) -> float:
-    return beside.median_s / alone.median_s - 1
+def _times_longer(r: OverlapRecord) -> list[float]:
+    pairs = (r.compute_alone, r.compute_beside), (r.collective_alone, r.collective_beside)
+    return [beside.median_s / alone.median_s - 1 for alone, beside in pairs]
 
 
 def _of(records: Sequence[CollectiveRecord], op: str, num_ranks: int) -> list[CollectiveRecord]:
@@ -175,15 +176,13 @@ def _fastest(
     figures: dict[CollectiveKind, list[CollectiveCurveFigures]], sent: list[tuple[int, float]]
 ) -> float:
     """The highest rate of any collective or transfer beyond its latency, in bytes/s."""
-    rates = [highest_rate(sent)]
-    for kind, curves in figures.items():
-        for curve in curves:
-            wire = [
-                (wire_bytes(measured_collective(kind, size, curve.num_ranks)), us * 1e-6)
-                for size, us in curve.times
-            ]
-            rates.append(highest_rate(wire))
-    return round_significant(max(rates))
+
+    def on_wire(kind: CollectiveKind, curve: CollectiveCurveFigures) -> list[tuple[float, float]]:
+        ops = (measured_collective(kind, size, curve.num_ranks) for size, _ in curve.times)
+        return [(wire_bytes(op), us * 1e-6) for op, (_, us) in zip(ops, curve.times, strict=True)]
+
+    timed = [on_wire(kind, curve) for kind, curves in figures.items() for curve in curves]
+    return round_significant(max(highest_rate(sent), *map(highest_rate, timed)))
 
 
 def highest_rate(timed: Sequence[tuple[float, float]]) -> float:
@@ -198,3 +197,67 @@ def _efficiency(sent: Sequence[tuple[int, float]], latency_s: float, bandwidth: 
     larger = sent[len(sent) // 2 :]
     beyond = ((size, max(seconds - latency_s, 0.05 * latency_s)) for size, seconds in larger)
     return min(1.0, median(size / seconds / bandwidth for size, seconds in beyond))
+
+
+def fit_curves(
+    measured: Sequence[CollectiveCurveFigures], kind: CollectiveKind, bandwidth: float
+) -> tuple[list[Data], Comparison]:
+    """The curves of one kind as a profile's data, and the errors of their rounding.
+
+    `bandwidth` is the link's in bytes/s, of which efficiencies are fractions.
+    """
+    curves = [_curve(figure, kind, bandwidth) for figure in measured]
+    rows = (
+        (
+            f"{figure.num_ranks} ranks, {size} bytes",
+            time_us,
+            _curve_us(kind, size, curve, bandwidth),
+        )
+        for figure, curve in zip(measured, curves, strict=True)
+        for size, time_us in figure.times
+    )
+    return curves, Comparison.of(f"{kind} inside a node", "us", rows)
+
+
+def other_times(points: Sequence[tuple[int, float]], curve: Data, bandwidth: float) -> Comparison:
+    """All-reduces that others measured beside the curve: the spread of published figures."""
+    kind = CollectiveKind.ALL_REDUCE
+    rows = (
+        (f"{size} bytes", time_us, _curve_us(kind, size, curve, bandwidth))
+        for size, time_us in points
+    )
+    return Comparison.of("all-reduce measured elsewhere (not fitted)", "us", rows)
+
+
+def _curve_us(kind: CollectiveKind, size: int, data: Data, bandwidth: float) -> float:
+    curve = CollectiveCurve.model_validate(data)
+    return ring_seconds(measured_collective(kind, size, curve.num_ranks), curve, bandwidth) * 1e6
+
+
+def _curve(figure: CollectiveCurveFigures, kind: CollectiveKind, bandwidth: float) -> Data:
+    """Latency of the smallest arrays; efficiency from the time that larger arrays add to it.
+
+    A larger array that was measured faster than a smaller one counts as slow as that one: the
+    smaller one met noise or a change of algorithm, and time grows with size.
+    """
+    latency_s = min(time for _, time in figure.times) * 1e-6
+    large = [(size, time) for size, time in figure.times if size >= SMALLEST_BYTES]
+    beyond = accumulate((max(time * 1e-6 - latency_s, 0.05 * latency_s) for _, time in large), max)
+    efficiency = [
+        wire_bytes(measured_collective(kind, size, figure.num_ranks)) / (bandwidth * beyond_s)
+        for (size, _), beyond_s in zip(large, beyond, strict=True)
+    ]
+    return {
+        "num_ranks": figure.num_ranks,
+        "latency": micro(latency_s),
+        "array_bytes": [f"{size} B" for size, _ in large],
+        "efficiency": [round_significant(min(fraction, 1.0), 5) for fraction in efficiency],
+    }
+
+
+def measured_collective(
+    kind: CollectiveKind, array_bytes: int, num_ranks: int, num_nodes: int = 1
+) -> Collective:
+    """A collective of ranks that are spread evenly over the nodes."""
+    # A benchmark has no mesh; durations depend on the group's sizes, not on its axis.
+    return Collective(kind, array_bytes, Group(("tp",), num_ranks, num_ranks // num_nodes))

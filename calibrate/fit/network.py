@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from scipy.optimize import least_squares
 
-from calibrate.fit.collectives import SMALLEST_BYTES, measured_collective
 from calibrate.fit.entry import Data, Origin, entry, giga, micro
-from calibrate.fit.links import TRANSFER, LinkFit, highest_rate
-from calibrate.fit.numbers import round_significant, round_up
+from calibrate.fit.links import SMALLEST_BYTES, TRANSFER, LinkFit, highest_rate, measured_collective
+from calibrate.fit.numbers import microseconds, round_significant, round_up
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES
 from calibrate.records.checks import name_of
 from calibrate.records.schema import CollectiveRecord
@@ -36,59 +36,6 @@ class Load(StrEnum):
     WHOLE = "rings over whole nodes"
     CONCURRENT = "rings beside each other, all ranks of the nodes together"
     ALONE = "one ring of a rank a node, nothing beside it"
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkFit:
-    """The network between nodes.
-
-    Args:
-        num_nodes: the most nodes of a record.
-        num_adapters, adapter_bytes_per_s: adapters of a node, and the rate of each, one way.
-        step_latency_s: seconds of a step of a ring.
-        efficiency: the fractions that rings reach of a node's adapters.
-        transfer_latency_s, transfer_efficiency: the same of transfers.
-        rings, transfers: the errors of the fits.
-        alone: errors of rings with nothing beside them, which decide only the ratio of adapters.
-        array_bytes: the smallest and the largest array.
-    """
-
-    num_nodes: int
-    num_adapters: int
-    adapter_bytes_per_s: float
-    step_latency_s: float
-    efficiency: Mapping[Load, float]
-    transfer_latency_s: float
-    transfer_efficiency: float
-    rings: Mapping[Load, Comparison]
-    transfers: Comparison
-    alone: Sequence[Comparison]
-    array_bytes: tuple[int, int]
-
-    def section(self, origin: Origin) -> Data:
-        """The section `inter_node`; each number names its numbers of nodes and bytes."""
-        least, most = self.array_bytes
-        only = f", {self.num_nodes} nodes, {least} to {most} bytes"
-        seen = f"as much as the ranks of a node reach together, {origin.measured}"
-        bandwidth = giga(self.adapter_bytes_per_s)
-        whole, transfers = self.rings[Load.WHOLE], self.transfers
-        # A node of one rank has no concurrent rings: its ring is that of the whole node.
-        concurrent = self.rings.get(Load.CONCURRENT, whole)
-        fractions = self.efficiency
-        latency = micro(self.step_latency_s)
-        return {
-            "num_adapters": entry(
-                self.num_adapters, f"not counted: {seen}, in what one rank reaches"
-            ),
-            "adapter_bandwidth": entry(bandwidth, f"no datasheet is known; {seen}"),
-            "whole_node_efficiency": origin.entry(fractions[Load.WHOLE], whole, only),
-            "concurrent_efficiency": origin.entry(fractions[Load.CONCURRENT], concurrent, only),
-            "step_latency": origin.entry(latency, whole, f"{only}, and all other rings"),
-            "point_to_point": {
-                "latency": origin.entry(micro(self.transfer_latency_s), transfers, only),
-                "efficiency": origin.entry(self.transfer_efficiency, transfers, only),
-            },
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +59,93 @@ class _Crossing:
 Loads = Mapping[Load, Sequence[_Crossing]]
 
 
+class NetworkFit:
+    """The network between nodes, fitted to records of which none is missing.
+
+    Args:
+        records: collectives of any group; the fit uses those that cross nodes (`is_used`).
+        per_node: ranks per node.
+        node: the links inside a node, if there are any.
+
+    Attributes:
+        num_nodes: the most nodes of a record.
+        num_adapters, adapter_bytes_per_s: adapters of a node, and the rate of each, one way.
+        step_latency_s: seconds of a step of a ring.
+        efficiency: the fractions that rings reach of a node's adapters.
+        transfer_latency_s, transfer_efficiency: the same of transfers.
+        rings, transfers: the errors of the fits.
+        alone: errors of rings with nothing beside them, which decide only the ratio of adapters.
+    """
+
+    def __init__(
+        self, records: Sequence[CollectiveRecord], per_node: int, node: LinkFit | None
+    ) -> None:
+        self._crossing = [record for record in records if is_used(record, per_node)]
+        by_kind = [r for kind in RING_COLLECTIVES for r in self._crossing if r.op == kind]
+        transfers = [r for r in self._crossing if r.op == TRANSFER]
+        rings = _by_load(by_kind, per_node, partial(_ring, node))
+        sent = _by_load(transfers, per_node, _transfer)
+        self.num_nodes = max(record.num_nodes for record in self._crossing)
+        self.step_latency_s, ring_rates = _fit(rings)
+        self.transfer_latency_s, sent_rates = _fit(sent)
+        both = [ring_rates, sent_rates]
+        self.num_adapters, self.adapter_bytes_per_s = _adapters(both, per_node)
+        share = self.num_adapters * self.adapter_bytes_per_s / per_node
+
+        def fraction(rate: float) -> float:
+            return round_significant(min(rate / share, 1.0))
+
+        # A node of one rank has no concurrent rings: its ring is that of the whole node.
+        self._full = Load.CONCURRENT if per_node > 1 else Load.WHOLE
+        self.efficiency = {load: fraction(ring_rates[load]) for load in (Load.WHOLE, self._full)}
+        self.transfer_efficiency = fraction(sent_rates[self._full])
+        ring_errors = partial(_errors, "collectives", rings, self.step_latency_s)
+        sent_errors = partial(_errors, "transfers", sent, self.transfer_latency_s)
+        self.rings = {
+            load: ring_errors(load, share * part, f", {load}")
+            for load, part in self.efficiency.items()
+        }
+        self.transfers = sent_errors(self._full, share * self.transfer_efficiency, "")
+        self.alone = [
+            errors(Load.ALONE, rates[Load.ALONE], f", {Load.ALONE}")
+            for errors, rates in ((ring_errors, ring_rates), (sent_errors, sent_rates))
+            if Load.ALONE in rates
+        ]
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """The errors of the fits."""
+        return [*self.rings.values(), self.transfers]
+
+    def section(self, origin: Origin) -> Data:
+        """The section `inter_node`; each number names its numbers of nodes and bytes."""
+        sizes = [record.array_bytes for record in self._crossing]
+        only = f", {self.num_nodes} nodes, {min(sizes)} to {max(sizes)} bytes"
+        seen = f"as much as the ranks of a node reach together, {origin.measured}"
+        bandwidth, latency = giga(self.adapter_bytes_per_s), micro(self.step_latency_s)
+        whole, transfers = self.rings[Load.WHOLE], self.transfers
+
+        def efficiency(load: Load) -> Data:
+            return origin.entry(self.efficiency[load], self.rings[load], only)
+
+        return {
+            "num_adapters": entry(
+                self.num_adapters, f"not counted: {seen}, in what one rank reaches"
+            ),
+            "adapter_bandwidth": entry(bandwidth, f"no datasheet is known; {seen}"),
+            "whole_node_efficiency": efficiency(Load.WHOLE),
+            "concurrent_efficiency": efficiency(self._full),
+            "step_latency": origin.entry(latency, whole, f"{only}, and all other rings"),
+            "point_to_point": {
+                "latency": origin.entry(micro(self.transfer_latency_s), transfers, only),
+                "efficiency": origin.entry(self.transfer_efficiency, transfers, only),
+            },
+        }
+
+
 def ranks_per_node(records: Sequence[CollectiveRecord]) -> int:
     """The most ranks per node of any record."""
-    return max(
-        (math.ceil(r.num_groups * r.num_ranks / r.num_nodes) for r in records),
-        default=1,
-    )
+    return max((math.ceil(r.num_groups * r.num_ranks / r.num_nodes) for r in records), default=1)
 
 
 def load_of(record: CollectiveRecord, per_node: int) -> Load | None:
@@ -144,79 +172,27 @@ def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> l
     """The ops and loads with too few sizes for a fit."""
     loads = [Load.WHOLE] if per_node == 1 else [Load.WHOLE, Load.CONCURRENT]
     needed = [(op, load) for load in loads for op in sorted(_KINDS)] + [(TRANSFER, loads[-1])]
-    return [
-        f"{op} ({load})" for op, load in needed if not _is_enough(_of(records, op, load, per_node))
-    ]
+
+    def is_enough(op: str, load: Load) -> bool:
+        sizes = {
+            r.array_bytes
+            for r in records
+            if r.op == op and is_used(r, per_node) and load_of(r, per_node) is load
+        }
+        return len(sizes) >= NUM_SIZES and sum(s >= SMALLEST_BYTES for s in sizes) >= LARGE_SIZES
+
+    return [f"{op} ({load})" for op, load in needed if not is_enough(op, load)]
 
 
-def fit_network(
-    records: Sequence[CollectiveRecord], per_node: int, node: LinkFit | None
-) -> NetworkFit:
-    """Fit the network to records of which none is missing; `node` has the links inside a node."""
-    crossing = [record for record in records if is_used(record, per_node)]
-    rings: Loads = {
-        load: [
-            _ring(record, node)
-            for kind in RING_COLLECTIVES
-            for record in _of(crossing, kind.value, load, per_node)
-        ]
-        for load in Load
-    }
-    sent: Loads = {
-        load: [_transfer(record) for record in _of(crossing, TRANSFER, load, per_node)]
-        for load in Load
-    }
-    step_s, ring_rates = _fit(rings)
-    transfer_s, sent_rates = _fit(sent)
-    num_adapters, bandwidth = _adapters([ring_rates, sent_rates], per_node)
-    share = num_adapters * bandwidth / per_node
-    whole = Load.WHOLE
-    loaded = Load.CONCURRENT if per_node > 1 else whole
-    fractions = {load: _fraction(ring_rates[load], share) for load in (whole, loaded)}
-    sent_fraction = _fraction(sent_rates[loaded], share)
-    alone = [
-        _times(f"{what} across nodes, {Load.ALONE}", timed[Load.ALONE], latency, rate)
-        for what, timed, latency, rate in (
-            ("collectives", rings, step_s, ring_rates.get(Load.ALONE)),
-            ("transfers", sent, transfer_s, sent_rates.get(Load.ALONE)),
-        )
-        if rate is not None
-    ]
-    return NetworkFit(
-        max(record.num_nodes for record in crossing),
-        num_adapters,
-        bandwidth,
-        step_s,
-        {whole: fractions[whole], Load.CONCURRENT: fractions[loaded]},
-        transfer_s,
-        sent_fraction,
-        {
-            load: _times(f"collectives across nodes, {load}", rings[load], step_s, share * fraction)
-            for load, fraction in fractions.items()
-        },
-        _times("transfers across nodes", sent[loaded], transfer_s, share * sent_fraction),
-        alone,
-        (min(r.array_bytes for r in crossing), max(r.array_bytes for r in crossing)),
-    )
+def _by_load(
+    records: Sequence[CollectiveRecord],
+    per_node: int,
+    model: Callable[[CollectiveRecord], _Crossing],
+) -> Loads:
+    return {load: [model(r) for r in records if load_of(r, per_node) is load] for load in Load}
 
 
-def _of(
-    records: Sequence[CollectiveRecord], op: str, load: Load, per_node: int
-) -> list[CollectiveRecord]:
-    return [
-        record
-        for record in records
-        if record.op == op and is_used(record, per_node) and load_of(record, per_node) is load
-    ]
-
-
-def _is_enough(records: Sequence[CollectiveRecord]) -> bool:
-    sizes = {record.array_bytes for record in records}
-    large = sum(size >= SMALLEST_BYTES for size in sizes)
-    return len(sizes) >= NUM_SIZES and large >= LARGE_SIZES
-
-
-def _ring(record: CollectiveRecord, node: LinkFit | None) -> _Crossing:
+def _ring(node: LinkFit | None, record: CollectiveRecord) -> _Crossing:
     """A ring is as slow as the slower of the links inside the nodes and the network."""
     kind, on_node = CollectiveKind(record.op), record.num_ranks // record.num_nodes
     op = measured_collective(kind, record.array_bytes, record.num_ranks, record.num_nodes)
@@ -232,14 +208,8 @@ def _ring(record: CollectiveRecord, node: LinkFit | None) -> _Crossing:
 
 
 def _transfer(record: CollectiveRecord) -> _Crossing:
-    num_bytes = record.array_bytes
-    return _Crossing(
-        name_of(record),
-        record.time.median_s,
-        1,
-        num_bytes,
-        lambda latency_s, rate: latency_s + num_bytes / rate,
-    )
+    num_bytes, time_s = record.array_bytes, record.time.median_s
+    return _Crossing(name_of(record), time_s, 1, num_bytes, lambda s, rate: s + num_bytes / rate)
 
 
 def _fit(timed: Loads) -> tuple[float, dict[Load, float]]:
@@ -275,20 +245,15 @@ def _adapters(rates: Sequence[Mapping[Load, float]], per_node: int) -> tuple[int
     A rank alone reaches the rate of one adapter. A node has as many as its ranks reach together,
     and at most one for each rank.
     """
-    node = max(
-        (1 if load is Load.ALONE else per_node) * rate
-        for found in rates
-        for load, rate in found.items()
-    )
-    one = max((found[Load.ALONE] for found in rates if Load.ALONE in found), default=0.0)
+    found = [(load, rate) for by_load in rates for load, rate in by_load.items()]
+    node = max(rate if load is Load.ALONE else per_node * rate for load, rate in found)
+    one = max((rate for load, rate in found if load is Load.ALONE), default=0.0)
     count = min(round(node / one), per_node) if one else per_node
     return count, round_up(max(one, node / count))
 
 
-def _fraction(rate: float, share: float) -> float:
-    return round_significant(min(rate / share, 1.0))
-
-
-def _times(title: str, timed: Sequence[_Crossing], latency_s: float, rate: float) -> Comparison:
-    rows = ((c.name, c.seconds * 1e6, c.model(latency_s, rate) * 1e6) for c in timed)
-    return Comparison.of(title, "us", rows)
+def _errors(
+    what: str, timed: Loads, latency_s: float, load: Load, rate: float, under: str
+) -> Comparison:
+    rows = ((c.name, c.seconds, c.model(latency_s, rate)) for c in timed[load])
+    return microseconds(f"{what} across nodes{under}", rows)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from scipy.optimize import minimize
+
+from simtrain.comparison import Comparison
 
 Model = TypeVar("Model")
 Op = TypeVar("Op")
@@ -34,6 +36,12 @@ def round_up(value: float) -> float:
     """The value with four significant digits, never below itself."""
     rounded = round_significant(value)
     return rounded if rounded >= value else round_significant(value * 1.0005)
+
+
+def microseconds(title: str, rows: Iterable[tuple[str, float, float]]) -> Comparison:
+    """Compare measured and fitted seconds of named work, in microseconds."""
+    in_us = ((name, measured * 1e6, fitted * 1e6) for name, measured, fitted in rows)
+    return Comparison.of(title, "us", in_us)
 
 
 def minimise(

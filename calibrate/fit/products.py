@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from calibrate.fit.entry import Data, shape_range
-from calibrate.fit.gemm import TILES, BlasGemm, batch_times, rates, tflops, tiled_machine
+from calibrate.fit.gemm import TILES, BlasGemm, batch_times, rates, tflops, tiled_machine, with_loop
 from calibrate.fit.numbers import minimise, round_significant
 from calibrate.fit.requirements import require
 from calibrate.records.schema import GemmRecord
@@ -102,19 +102,10 @@ def _fit_fp8(timed: Timed, machine: GemmMachine, datasheet_flops: float | None) 
     require("fp8 products", len(timed), _POINTS_A_PARAMETER * _NUM_SHAPE_PARAMETERS, "products")
     fastest = _fastest(timed)
     most = FP8_SPEEDUP * datasheet_flops if datasheet_flops else round_significant(fastest)
-    sustained = round_significant(_fastest(_large(timed)))
-
-    def candidate(x: Sequence[float]) -> GemmMachine:
-        return machine.replace(
-            mainloop_flops=min(x[0] * 1e12, most),
-            tail_quantization=min(x[1], 1.0),
-            tile_overhead_s=x[2] * 1e-6,
-            sustained_flops=sustained,
-        )
-
+    limited = machine.replace(sustained_flops=round_significant(_fastest(_large(timed))))
     overhead_us = max(machine.tile_overhead_s * 1e6, 1e-3)
     start = 1.05 * fastest / 1e12, max(machine.tail_quantization, 1e-3), overhead_us
-    fitted = minimise(candidate, start, _rated(timed), tflops)
+    fitted = minimise(lambda x: with_loop(limited, x, most), start, _rated(timed), tflops)
     return DtypeFit(
         fitted,
         rates("fp8 products by shape", fitted, _rated(timed)),
@@ -147,13 +138,12 @@ def _fit_accumulation(timed: Timed, machine: GemmMachine) -> GemmMachine:
     """The machine with the longer epilogue of fp32 accumulation, if any was measured."""
     if not timed:
         return machine
-    start_us = max(machine.tile_overhead_s * 1e6, 1e-3)
-    fitted = minimise(
-        lambda x: machine.replace(accumulate_overhead_s=x[0] * 1e-6),
-        (start_us,),
-        _rated(timed),
-        tflops,
-    )
+    start = (max(machine.tile_overhead_s * 1e6, 1e-3),)
+
+    def candidate(x: Sequence[float]) -> GemmMachine:
+        return machine.replace(accumulate_overhead_s=x[0] * 1e-6)
+
+    fitted = minimise(candidate, start, _rated(timed), tflops)
     overhead_s = round_significant(fitted.accumulate_overhead_s)
     return machine.replace(accumulate_overhead_s=overhead_s)
 

@@ -11,11 +11,11 @@ import pathlib
 from collections.abc import Mapping
 
 from calibrate.fit.attention import published_attention
-from calibrate.fit.collectives import fit_curves, other_times
 from calibrate.fit.entry import Data, micro, published, tera
 from calibrate.fit.figures import Figures, FiguresWithoutLayers
 from calibrate.fit.gemm import gemm_section
 from calibrate.fit.layers import InSitu, fit_published_layers
+from calibrate.fit.links import fit_curves, other_times
 from calibrate.fit.numbers import Estimate
 from calibrate.fit.published_kernels import KernelFit, fit_kernels
 from calibrate.fit.published_products import ProductFit, fit_dtypes, fit_products, point_range

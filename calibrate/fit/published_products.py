@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from calibrate.fit.entry import Data, entry, micro, published, shape_range, tera
 from calibrate.fit.figures import DtypeProducts, Figures, FiguresWithoutLayers, Product
-from calibrate.fit.gemm import BlasGemm, Rated, batch_times, rates, tflops, tiled_machine
+from calibrate.fit.gemm import BlasGemm, Rated, batch_times, rates, tflops, tiled_machine, with_loop
 from calibrate.fit.numbers import minimise, round_significant
 from simtrain.comparison import Comparison
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
@@ -115,9 +116,8 @@ def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachin
 
 def _layout_op(m: int, n: int, k: int, layout: str) -> BlasGemm:
     """A product of training; those of the weight gradient (NT) add into fp32."""
-    if layout != "NT":
-        return BlasGemm(m, n, k, layout=layout)
-    return BlasGemm(m, n, k, output_element_bytes=FP32_BYTES, accumulate=True, layout=layout)
+    into_fp32: Data = {"output_element_bytes": FP32_BYTES, "accumulate": True}
+    return BlasGemm(m, n, k, layout=layout, **(into_fp32 if layout == "NT" else {}))
 
 
 def _rated(points: Sequence[Product]) -> Rated:
@@ -222,18 +222,13 @@ def _fit_dtype(
 def _fit_casts(
     figures: DtypeProducts, latency_s: float, machine: GemmMachine, products: Rated
 ) -> _CastingMachine:
+    limited = machine.replace(sustained_flops=figures.peak_flops.value)
+
     def candidate(x: Sequence[float]) -> _CastingMachine:
-        mainloop, quantization, overhead_us, cast_tera = x
-        return _CastingMachine(
-            machine.replace(
-                mainloop_flops=mainloop * 1e12,
-                tail_quantization=min(quantization, 1.0),
-                tile_overhead_s=overhead_us * 1e-6,
-                sustained_flops=figures.peak_flops.value,
-            ),
-            figures.num_casts * latency_s,
-            figures.cast_bytes / (cast_tera * 1e12),
-        )
+        *loop, cast_tera = x
+        seconds_per_element = figures.cast_bytes / (cast_tera * 1e12)
+        loop_machine = with_loop(limited, loop, math.inf)
+        return _CastingMachine(loop_machine, figures.num_casts * latency_s, seconds_per_element)
 
     fastest = max(rate for _, rate in products)
     return minimise(candidate, (fastest, *_DTYPE_START), products, _cast_tflops)

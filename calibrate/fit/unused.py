@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from calibrate.fit.links import fits_inside
 from calibrate.fit.network import is_used
 from calibrate.records.checks import group_of, rate_of
-from calibrate.records.nccl_tests import BUS_FACTORS
+from calibrate.records.nccl_tests import bus_factor
 from calibrate.records.schema import CollectiveRecord, GemmRecord, Measurement
 
 
@@ -77,6 +77,6 @@ def _products(records: Sequence[GemmRecord], dtype: str) -> Unused:
 def _collectives(what: str, why: str, records: Sequence[CollectiveRecord]) -> Unused:
     sizes = [record.array_bytes for record in records]
     algbw = max(map(rate_of, records))
-    busbw = algbw * BUS_FACTORS[records[0].op](records[0].num_ranks)
+    busbw = algbw * bus_factor(records[0].op, records[0].num_ranks)
     reached = f"algbw {algbw / 1e9:.4g}, busbw {busbw / 1e9:.4g} GB/s"
     return Unused(what, len(records), f"{min(sizes)} to {max(sizes)} bytes", reached, why)

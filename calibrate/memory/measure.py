@@ -1,4 +1,4 @@
-"""Runs layers and small GPTs in torch and holds the memory they take against what is simulated."""
+"""Runs layers and small GPTs in torch and compares their memory with simtrain's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from calibrate.memory.cases import Case, HeldBytes, case
 from calibrate.memory.comparison import MemoryComparison, Row
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.gpt import LayerStack, Stage
+from calibrate.torch_model.models import gpt
 from calibrate.torch_model.shape import LayerShape
 
 
@@ -29,16 +30,20 @@ def compare(cases: Sequence[Case], device: str) -> MemoryComparison:
     if device == "cuda":
         counted = f"torch.cuda.max_memory_allocated on {torch.cuda.get_device_name()}"
         leave_workspaces()
-    return MemoryComparison(counted, [_row(each, device) for each in cases])
+    rows = []
+    for each in cases:
+        measured, reserved_bytes = measure(each, device)
+        rows.append(Row(each.name, each.recompute, measured, each.simulated(), reserved_bytes))
+    return MemoryComparison(counted, rows)
 
 
 def leave_workspaces() -> None:
-    """What the first run on CUDA leaves behind (cuBLAS's workspaces) is not any case's."""
+    """Allocate the workspaces of cuBLAS, which the first run on CUDA keeps, before any case."""
     measure(_TINY, "cuda")
 
 
 def measure(what: Case, device: str) -> tuple[HeldBytes, int | None]:
-    """What a case holds in its second iteration, and what the allocator had reserved by then."""
+    """Measure what a case holds in its second iteration, and what the allocator has reserved."""
     memory: Memory = CudaAllocator() if device == "cuda" else LiveTensors()
     gc.collect()
     memory.reset_peak()
@@ -53,13 +58,8 @@ def measure(what: Case, device: str) -> tuple[HeldBytes, int | None]:
     return measured, memory.reserved_bytes
 
 
-def _row(what: Case, device: str) -> Row:
-    measured, reserved_bytes = measure(what, device)
-    return Row(what.name, what.recompute, measured, what.simulated(), reserved_bytes)
-
-
 def _training(what: Case, device: str, memory: Memory) -> Callable[[], int]:
-    """An iteration; it returns what is held after its last forward pass."""
+    """Build an iteration, which returns the bytes held after its last forward pass."""
     model = _model(what, device)
     optimizer = MixedPrecisionAdam(model.parameters(), learning_rate=1e-4)
     num_microbatches = what.scenario.num_microbatches
@@ -88,7 +88,7 @@ def _model(what: Case, device: str) -> nn.Module:
 
 
 def _inputs(what: Case, device: str) -> tuple[Tensor, ...]:
-    """Tokens and labels, or what the stage before sends."""
+    """Tokens and labels, or the hidden states that the stage before sends."""
     model, micro = what.scenario.model, what.scenario.batch.micro
     tokens = model.seq_length, micro
     if what.whole:
@@ -98,7 +98,7 @@ def _inputs(what: Case, device: str) -> tuple[Tensor, ...]:
 
 
 class _NextStage(nn.Module):
-    """Takes an output and gives back its gradient, keeping nothing (paper, Appendix B)."""
+    """The next pipeline stage: takes an output, returns a gradient, saves nothing (Appendix B)."""
 
     def forward(self, output: Tensor) -> Tensor:
         loss: Tensor = _SentOn.apply(output)
@@ -117,9 +117,4 @@ class _SentOn(torch.autograd.Function):
         return torch.ones(ctx.shape, **ctx.kind)
 
 
-_TINY = case(
-    {"num_layers": 1, "hidden_size": 64, "num_attention_heads": 1, "seq_length": 64},
-    "none",
-    micro=1,
-    whole=True,
-)
+_TINY = case(gpt(1, 64, 1, 64), "none", micro=1, whole=True)

@@ -31,11 +31,7 @@ class Point:
     def identity(self) -> str:
         """The fields that name it, defaults written out; equal to the identity of its record."""
         return _identity(
-            {
-                name: self.what.get(name, field.default)
-                for name, field in self.kind.model_fields.items()
-                if _says_what(name, field.annotation)
-            }
+            {name: self.what.get(name, default) for name, default in _naming_fields(self.kind)}
         )
 
     def record(self, measured: Mapping[str, Any]) -> Measurement:
@@ -47,8 +43,7 @@ class Point:
 
 def identity(record: Measurement) -> str:
     """The fields that name what was measured, without the results."""
-    fields = type(record).model_fields
-    names = {name for name, field in fields.items() if _says_what(name, field.annotation)}
+    names = {name for name, _ in _naming_fields(type(record))}
     return _identity(record.model_dump(include=names))
 
 
@@ -63,11 +58,12 @@ def read_records(folder: Path) -> tuple[Header, list[Measurement]]:
     header, *records = (_parse(path, number, line) for number, line in enumerate(lines, 1))
     if not isinstance(header, Header):
         raise InputError([_not_a_record(path, 1, lines[0], "the first line must be the header")])
-    measurements = [record for record in records if not isinstance(record, Header)]
-    if len(measurements) < len(records):
-        number = next(n for n, record in enumerate(records, 2) if isinstance(record, Header))
-        reason = "a header after the first line"
-        raise InputError([_not_a_record(path, number, lines[number - 1], reason)])
+    measurements: list[Measurement] = []
+    for number, record in enumerate(records, 2):
+        if isinstance(record, Header):
+            reason = "a header after the first line"
+            raise InputError([_not_a_record(path, number, lines[number - 1], reason)])
+        measurements.append(record)
     return header, measurements
 
 
@@ -112,18 +108,19 @@ class RecordFile:
         Raises:
             InputError: E713, as `append`; the file stays as it was.
         """
-        found = [identity(each) for each in self.records].index(identity(record))
-        records = [*self.records[:found], record, *self.records[found + 1 :]]
+        replaced = identity(record)
+        records = [record if identity(each) == replaced else each for each in self.records]
         with _writing(self.path):
             header = self.path.read_bytes().partition(b"\n")[0] + b"\n"
             beside = self.path.with_suffix(".new")
-            _write_to_disk(beside, "wb", header + b"".join(map(_line, records)))
+            lines = (record.model_dump_json().encode() + b"\n" for record in records)
+            _write_to_disk(beside, "wb", header + b"".join(lines))
             beside.replace(self.path)
         self.records = records
 
     def _write(self, record: Record) -> None:
         with _writing(self.path):
-            _write_to_disk(self.path, "ab", _line(record))
+            _write_to_disk(self.path, "ab", record.model_dump_json().encode() + b"\n")
 
     def _drop_torn_line(self) -> bool:
         """Cut the file after its last complete line; True if anything is left."""
@@ -143,12 +140,11 @@ def _write_to_disk(path: Path, mode: Literal["wb", "ab"], content: bytes) -> Non
         os.fsync(file.fileno())
 
 
-def _line(record: Record) -> bytes:
-    return record.model_dump_json().encode() + b"\n"
-
-
-def _says_what(name: str, annotation: Any) -> bool:
-    return annotation is not Timing and name not in _TAKEN
+def _naming_fields(kind: type[BaseModel]) -> Iterator[tuple[str, Any]]:
+    """The fields that say what was measured, and their defaults."""
+    for name, field in kind.model_fields.items():
+        if field.annotation is not Timing and name not in _TAKEN:
+            yield name, field.default
 
 
 def _identity(fields: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -21,14 +21,14 @@ from simtrain.errors import InputError, Location, Problem
 
 Op: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 
-BUS_FACTORS: dict[Op, Callable[[int], float]] = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "all_gather": lambda n: (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "send_recv": lambda n: 1.0,
-}
-"""Bus over algorithm bandwidth, by the number of ranks."""
+
+def bus_factor(op: Op, num_ranks: int) -> float:
+    """Bus over algorithm bandwidth of a collective."""
+    if op == "send_recv":
+        return 1.0
+    return (2 if op == "all_reduce" else 1) * (num_ranks - 1) / num_ranks
+
+
 _ITERATIONS = re.compile(r"warmup iters: \d+ iters: (\d+)")
 _ROUNDING_GB_PER_S = 0.006
 """Both bandwidths are printed to 0.01 GB/s."""
@@ -122,8 +122,8 @@ def _numbers(path: Path, line: int | None, values: tuple[Any, ...]) -> tuple[flo
 def _record(path: Path, op: Op, num_ranks: int, num_nodes: int, row: _Row) -> CollectiveRecord:
     if row.time_us == 0:
         raise _wrong(path, row.line, "the time is 0", "measure it again, with more iterations")
-    expected = row.algbw * BUS_FACTORS[op](num_ranks)
-    slack = _ROUNDING_GB_PER_S * (1 + BUS_FACTORS[op](num_ranks))
+    factor = bus_factor(op, num_ranks)
+    expected, slack = row.algbw * factor, _ROUNDING_GB_PER_S * (1 + factor)
     if abs(row.busbw - expected) > slack:
         message = (
             f"busbw is {row.busbw:g} GB/s where {op} over {num_ranks} ranks has {expected:.2f} "

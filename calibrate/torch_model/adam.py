@@ -1,7 +1,7 @@
-"""Mixed-precision Adam as Megatron-LM holds it: 18 bytes a parameter.
+"""Mixed-precision Adam with the states of Megatron-LM: 18 bytes per parameter.
 
-16-bit weights, fp32 gradients that microbatches add up in (`main_grad`), and fp32 master weights,
-momentum and variance. A step is torch's fused Adam, which like apex's needs no memory of its own.
+16-bit weights, fp32 gradients that accumulate over microbatches (`main_grad`), and fp32 master
+weights, momentum and variance. A step is torch's fused Adam, which like apex's needs no memory.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ EPSILON = 1e-8
 
 
 class MixedPrecisionAdam:
-    """Adam for `parameters`, each with a `main_grad` to which its gradients are added.
+    """Adam for parameters whose gradients accumulate in their `main_grad`.
 
-    `gradients` are these, in the order of the parameters.
+    `gradients` lists the `main_grad` of each parameter, in order.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> None:
@@ -47,7 +47,7 @@ class MixedPrecisionAdam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Update the weights with the gradients added up since the last step; forget these."""
+        """Update the weights with the accumulated gradients, and zero the gradients."""
         self.num_steps += 1
         states = self._masters, self.gradients, self._momenta, self._variances
         fused_adam(*states, self.num_steps, self.learning_rate)
@@ -64,15 +64,10 @@ def fused_adam(
     num_steps: int,
     learning_rate: float,
 ) -> None:
-    """The update of all masters, in fp32, for the step `num_steps` of training."""
+    """Update all master weights in fp32; this is step `num_steps` of training, from 1."""
     step = torch.full((), float(num_steps), device=masters[0].device)
     torch._fused_adam_(
-        masters,
-        gradients,
-        momenta,
-        variances,
-        [],
-        [step] * len(masters),
+        *(masters, gradients, momenta, variances, [], [step] * len(masters)),
         lr=learning_rate,
         beta1=BETAS[0],
         beta2=BETAS[1],
@@ -88,7 +83,7 @@ def _zeros(parameter: Tensor) -> Tensor:
 
 
 def _add_to_main(parameter: Tensor) -> None:
-    """What no matrix product has added already: gradients of norms, biases and tables."""
+    """Add gradients of norms, biases and tables; those of products are already added."""
     if parameter.grad is not None:
         parameter.main_grad.add_(parameter.grad)  # type: ignore[attr-defined]
         parameter.grad = None

@@ -1,10 +1,11 @@
 """Attention over sequences that all ranks divide (context parallelism), keys around a ring.
 
-Each sequence is cut into two slices a rank; rank r of n has slices r and 2n - 1 - r, so that all
-ranks have as much work. Forward, a rank attends to its own keys under a mask, then to each block
-that arrives: with all its queries to a block's first slice if it came from a rank before it, else
-with its second slice's queries to the whole block. Blocks travel back with their gradients, as in
-Transformer Engine's AttnFuncWithCPAndKVP2P. Heads are [heads, tokens of this rank, channels].
+Each sequence is cut into two slices per rank. Rank r of n has slices r and 2n - 1 - r: all ranks
+have the same work. Forward, a rank attends to its own keys under a causal mask, then to each block
+that arrives. All its queries attend to the first slice of a block from an earlier rank; the queries
+of its second slice attend to the whole block of a later rank. Blocks travel back with their
+gradients, as in Transformer Engine's AttnFuncWithCPAndKVP2P. Heads are [heads, tokens of this rank,
+channels].
 """
 
 from __future__ import annotations
@@ -25,32 +26,27 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The ranks that divide a sequence: all there are."""
+    """All ranks, which divide each sequence."""
 
     size: int
 
     @property
     def rank(self) -> int:
-        """This rank's place."""
+        """Number of this rank."""
         return dist.get_rank()
 
     def positions(self, tokens: int, device: Any) -> Tensor:
-        """Where in the sequence each of this rank's `tokens` is."""
-        half = tokens // 2
+        """Return the positions of this rank's `tokens` in the sequence."""
         slices = self.rank, 2 * self.size - 1 - self.rank
-        within = torch.arange(half, device=device)
-        return torch.cat([half * number + within for number in slices])
+        within = torch.arange(tokens // 2, device=device)
+        return torch.cat([tokens // 2 * number + within for number in slices])
 
     def shift(self, block: Tensor, step: int, tag: int = 0) -> Callable[[], Tensor]:
-        """Start sending a block `step` ranks on; the function waits for the one that arrives."""
+        """Start sending a block `step` ranks on; the result waits for the block that arrives."""
         arriving = torch.empty_like(block)
         after, before = ((self.rank + way) % self.size for way in (step, -step))
-        works = dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend, block, after, tag=tag),
-                dist.P2POp(dist.irecv, arriving, before, tag=tag),
-            ]
-        )
+        send = dist.P2POp(dist.isend, block, after, tag=tag)
+        works = dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, arriving, before, tag=tag)])
 
         def arrived() -> Tensor:
             for work in works:
@@ -69,15 +65,15 @@ def ring_core(query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
-        block, found = torch.stack((key, value)), []
+        block, partial = torch.stack((key, value)), []
         for step in range(ring.size):
             arriving = ring.shift(block, 1) if step + 1 < ring.size else None
-            seen = _seen(step, (ring.rank - step) % ring.size, ring.rank)
-            found.append(_attend(seen.queries(query), *seen.keys(block), is_causal=step == 0))
+            part = _Part.of(step, ring)
+            partial.append(_attend(part.queries(query), *part.keys(block), is_causal=step == 0))
             if arriving:
                 block = arriving()
-        late = [ring.rank - step < 0 for step in range(ring.size)]
-        outputs, rows = zip(*found, strict=True)
+        late = [_Part.of(step, ring).late_queries for step in range(ring.size)]
+        outputs, rows = zip(*partial, strict=True)
         output, log_sum_exp = kernel(_corrected, query, outputs, rows, late)
         ctx.ring = ring
         ctx.save_for_backward(query, block, output, log_sum_exp)
@@ -90,16 +86,15 @@ class _RingAttention(torch.autograd.Function):
         ring, of_query = ctx.ring, torch.zeros_like(query)
         arriving = gradients = None
         for step in reversed(range(ring.size)):
-            seen = _seen(step, (ring.rank - step) % ring.size, ring.rank)
+            part = _Part.of(step, ring)
             following = ring.shift(block, -1) if step else None
-            given = [seen.queries(each) for each in (gradient, query, output, rows)]
-            keys = seen.keys(block)
-            parts = _attend_back(*given, *keys, is_causal=step == 0)
-            seen.queries(of_query).add_(parts[0])
-            made = torch.zeros_like(block)
-            for whole, part in zip(seen.keys(made), parts[1:], strict=True):
-                whole.copy_(part)
-            gradients = made if arriving is None else made.add_(arriving())
+            of_rows = [part.queries(each) for each in (gradient, query, output, rows)]
+            found = _attend_back(*of_rows, *part.keys(block), is_causal=step == 0)
+            part.queries(of_query).add_(found[0])
+            of_block = torch.zeros_like(block)
+            for whole, of_keys in zip(part.keys(of_block), found[1:], strict=True):
+                whole.copy_(of_keys)
+            gradients = of_block if arriving is None else of_block.add_(arriving())
             if following:
                 arriving = ring.shift(gradients, -1, tag=1)
                 block = following()
@@ -108,28 +103,30 @@ class _RingAttention(torch.autograd.Function):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """Which half of the queries attends (or all), to which half of the keys (or all)."""
+class _Part:
+    """The part of attention in a step: all queries or the later half, all keys or the earlier."""
 
     late_queries: bool
     early_keys: bool
 
+    @classmethod
+    def of(cls, step: int, ring: Ring) -> _Part:
+        """The part of the block that a rank holds after `step` shifts."""
+        source = (ring.rank - step) % ring.size
+        return cls(late_queries=source > ring.rank, early_keys=source < ring.rank)
+
     def queries(self, heads: Tensor) -> Tensor:
-        """Of [heads, tokens, ..] the rows that attend."""
+        """Rows of [heads, tokens, ..] that attend."""
         return heads[:, heads.shape[1] // 2 :] if self.late_queries else heads
 
     def keys(self, block: Tensor) -> Tensors:
-        """Of keys and values [2, heads, tokens, channels] those that are seen."""
+        """Keys and values that they attend to, of [2, heads, tokens, channels]."""
         end = block.shape[2] // (2 if self.early_keys else 1)
         return block[0, :, :end], block[1, :, :end]
 
 
-def _seen(step: int, source: int, rank: int) -> _Seen:
-    return _Seen(late_queries=source > rank, early_keys=step > 0 and source < rank)
-
-
 def _corrected(query: Tensor, outputs: Tensors, rows: Tensors, late: list[bool]) -> Tensors:
-    """The outputs of all steps, weighted by their log-sum-exps, and that of all."""
+    """Outputs of all steps, weighted by their log-sum-exps, and the log-sum-exp of all."""
     half = query.shape[1] // 2
     whole = [
         torch.nn.functional.pad(each, (half, 0), value=-torch.inf) if is_late else each
@@ -144,7 +141,7 @@ def _corrected(query: Tensor, outputs: Tensors, rows: Tensors, late: list[bool])
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -> Tensors:
-    """Output and log-sum-exp of each row of a fused kernel."""
+    """Output and log-sum-exp of each row by a fused kernel."""
     given = [each.unsqueeze(0) for each in (query, key, value)]
     if query.is_cuda:
         output, rows, *_ = aten._scaled_dot_product_flash_attention(*given, 0.0, is_causal)
@@ -163,11 +160,11 @@ def _attend_back(
     *,
     is_causal: bool,
 ) -> Tensors:
-    """Gradients of queries, keys and values; `output` and `rows` are those of all keys."""
+    """Gradients of queries, keys and values; `output` and `rows` belong to all keys."""
     given = [each.unsqueeze(0) for each in (gradient, query, key, value, output, rows)]
     given[-1] = given[-1].contiguous()
     if query.is_cuda:
-        # No sequences of other lengths and no dropout, whose seed and offset nobody reads.
+        # Without dropout nothing reads the seed and the offset.
         lengths = None, None, query.shape[1], key.shape[1]
         seed = torch.empty(2, dtype=torch.uint64, device=query.device)
         parts = aten._scaled_dot_product_flash_attention_backward(

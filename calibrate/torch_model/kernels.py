@@ -1,4 +1,4 @@
-"""Runs functions that are one kernel in a training framework as one kernel in torch."""
+"""Runs a function as one kernel in torch, as training frameworks do."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Compute = Callable[..., Tensors]
 
 
 def kernel(compute: Compute, *given: Any) -> Tensors:
-    """The results of a function of a tensor and more, as one kernel.
+    """Run a function of a tensor and further arguments as one kernel.
 
     On a GPU it is compiled to one. Elsewhere torch runs it op by op, and the tensors between its
-    ops are not counted.
+    ops do not count as memory.
     """
     if given[0].is_cuda:
         return _compiled(compute)(*given)
@@ -35,15 +35,15 @@ def differentiable(
     constants: tuple[Any, ...] = (),
     keeps_first: bool = True,
 ) -> Tensor:
-    """The output of a kernel with a kernel for its gradients.
+    """Run a kernel that has another kernel for its gradients.
 
     Args:
-        forward: makes the output, and further tensors to keep, from inputs and constants.
-        backward: makes gradients of the first inputs from the output's gradient, the kept tensors
-            and the constants; the other inputs have none.
-        inputs: tensors, all of them kept for the backward pass.
-        constants: numbers.
-        keeps_first: False drops the first input, which the backward pass does not need.
+        forward: computes the output, and further tensors to save, from inputs and constants.
+        backward: computes gradients of the first inputs from the output's gradient, the saved
+            tensors and the constants; the other inputs have no gradient.
+        inputs: tensors, all of them saved for the backward pass.
+        constants: further arguments of both.
+        keeps_first: False if the backward pass does not need the first input saved.
     """
     output: Tensor = _Kernel.apply(forward, backward, constants, keeps_first, *inputs)
     return output

@@ -38,7 +38,7 @@ def llama(
     experts: int = 0,
     top_k: int = 2,
 ) -> Data:
-    """A model with grouped queries, SwiGLU, RMS norms and rotary embedding; no biases, no dropout.
+    """A model with grouped queries, SwiGLU, RMS norms, rotary embedding; no biases, no dropout.
 
     Each layer has an MLP of `ffn` channels, or `experts` of them.
     """

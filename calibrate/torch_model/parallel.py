@@ -1,9 +1,9 @@
 """Tensor and sequence parallelism in torch: the operators f, f̄, g and ḡ (Figures 4 to 6).
 
-Activations are [tokens, batch, width] with the sequence first, so that one rank's part of it
-is contiguous. The order and the overlap of collectives are those of Megatron-LM's
-`LinearWithGradAccumulationAndAsyncCommunication`. The gradient of a weight adds into its
-`main_grad` (Megatron-LM's `wgrad_gemm_accum_fp32`); autograd adds up those of a weight without.
+Activations are [tokens, batch, width]: one rank's part of the sequence is contiguous. The order and
+the overlap of collectives follow Megatron-LM's `LinearWithGradAccumulationAndAsyncCommunication`. A
+weight's gradient is added into its `main_grad` (Megatron-LM's `wgrad_gemm_accum_fp32`), or returned
+to autograd if it has none.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _WEIGHT_DEVIATION = 0.02
 
 
 def weight(*sizes: int) -> nn.Parameter:
-    """A parameter of normal numbers."""
+    """A parameter with normally distributed values."""
     return nn.Parameter(torch.randn(*sizes) * _WEIGHT_DEVIATION)
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A collective that may still run, and its result."""
+    """A collective that may still be running, and its result."""
 
     result: Tensor
     work: dist.Work | None = None
@@ -42,8 +42,8 @@ class InFlight:
 class TensorGroup:
     """The `size` ranks that share a layer; `process_group` None is the group of all ranks.
 
-    With `sequence_parallel` each rank holds 1/size of the tokens outside the parallel linears.
-    One rank needs no process group, and sends nothing.
+    With `sequence_parallel` each rank holds 1/size of the tokens outside the parallel linears. A
+    group of one rank needs no process group and sends nothing.
     """
 
     size: int = 1
@@ -56,13 +56,14 @@ class TensorGroup:
         return dist.get_rank(self.process_group) if self.size > 1 else 0
 
     def gather_tokens(self, tokens: Tensor) -> InFlight:
-        """[s/t, b, n] on each rank to [s, b, n] on all; without sequence parallelism, nothing."""
+        """Start gathering [s/t, b, n] to [s, b, n]; only under sequence parallelism."""
         return self.all_gather(tokens) if self.sequence_parallel else InFlight(tokens)
 
     def sum_partials(self, partial: Tensor) -> InFlight:
-        """Sum of the ranks' [s, b, n]: all of it, or this rank's [s/t, b, n] of it.
+        """Start summing [s, b, n] over the ranks.
 
-        Without sequence parallelism the sum takes the place of `partial`.
+        The result is the sum in place of `partial`, or this rank's [s/t, b, n] of it under sequence
+        parallelism.
         """
         return self.reduce_scatter(partial) if self.sequence_parallel else self.all_reduce(partial)
 
@@ -73,7 +74,7 @@ class TensorGroup:
         return InFlight(partial, dist.all_reduce(partial, group=self.process_group, async_op=True))
 
     def maximum(self, values: Tensor) -> Tensor:
-        """The largest over the ranks, in place of `values`."""
+        """Replace `values` by the largest over the ranks."""
         if self.size > 1:
             dist.all_reduce(values, dist.ReduceOp.MAX, group=self.process_group)
         return values
@@ -87,7 +88,7 @@ class TensorGroup:
         return InFlight(whole, work)
 
     def reduce_scatter(self, partial: Tensor) -> InFlight:
-        """Start summing `partial` over the ranks, each to end with its part of the first dim."""
+        """Start summing `partial`; each rank gets its part of the first dimension."""
         part = partial.new_empty(partial.shape[0] // self.size, *partial.shape[1:])
         work = dist.reduce_scatter_single(
             part, partial.contiguous(), group=self.process_group, async_op=True
@@ -98,8 +99,8 @@ class TensorGroup:
 def column_parallel(tokens: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
     """Operator f or g, then X Aᵀ: [s or s/t, b, n] and [m/t, n] to [s, b, m/t].
 
-    Only this rank's tokens are kept; the backward pass gathers the others again behind the
-    input gradient, and sums the input gradient behind the weight gradient.
+    It saves only this rank's tokens. The backward pass gathers the others again while it computes
+    the input gradient, and sums the input gradient while it computes the weight gradient.
     """
     output: Tensor = _ColumnParallel.apply(tokens, weight, group)
     return output
@@ -111,7 +112,7 @@ def row_parallel(inner: Tensor, weight: Tensor, group: TensorGroup) -> Tensor:
 
 
 def sum_over_ranks(partial: Tensor, group: TensorGroup) -> Tensor:
-    """Operator f̄ or ḡ: the ranks' [s, b, m] to [s or s/t, b, m]; it may take their place."""
+    """Operator f̄ or ḡ: the ranks' [s, b, m] to [s or s/t, b, m], in place if the shape stays."""
     if group.size == 1:
         return partial
     output: Tensor = _SumPartials.apply(partial, group)
@@ -152,7 +153,7 @@ class _SumPartials(torch.autograd.Function):
 
 
 def weight_gradient(gradient: Tensor, tokens: Tensor, main: Tensor | None) -> Tensor | None:
-    """[s, b, m]ᵀ [s, b, n]: the product, or None once it has been added to `main` [m, n]."""
+    """[s, b, m]ᵀ [s, b, n]: return the product, or add it to `main` [m, n] and return None."""
     left, right = gradient.flatten(0, 1).t(), tokens.flatten(0, 1)
     if main is None:
         return left @ right

@@ -1,11 +1,14 @@
 """Trains a small GPT: ranks run the passes and messages of simtrain's schedules.
 
-A rank runs its stage's actions and blocking exchanges in the order in which simtrain simulates them
-(`schedules.blocking_steps`), then what Megatron-LM does after the last backward pass
+A rank runs its stage's actions and blocking exchanges in the simulated order
+(`schedules.blocking_steps`), then Megatron-LM's work after the last backward pass
 (`workload.optimizer`). Tokens are random, since times do not depend on them.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 import torch.distributed as dist
@@ -15,15 +18,58 @@ from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.layer import DIVIDED_DIMENSION
 from calibrate.torch_model.parallel import TensorGroup
-from calibrate.torch_model.place import Place
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action, Exchange, Message, blocking_steps
 from simtrain.schedules import build as build_schedule
 
 LARGEST_NORM = 1.0
-"""Gradients are clipped to it; Megatron-LM's default."""
+"""Limit of the clipped gradients' norm; Megatron-LM's default."""
 _SEED = 1234
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank's stage and its process groups.
+
+    Tensor-parallel ranks are innermost. `ends` joins the first and the last stage; it and
+    `everyone` are None if there is one process.
+    """
+
+    stage: int
+    num_stages: int
+    tensor: TensorGroup
+    ends: dist.ProcessGroup | None
+    everyone: dist.ProcessGroup | None
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Self:
+        """The place of this process; all processes must call it together, since it creates groups.
+
+        Raises ValueError if the scenario needs another number of processes, or replicas.
+        """
+        split = scenario.parallelism
+        num_ranks = dist.get_world_size() if dist.is_initialized() else 1
+        if (scenario.num_gpus, split.data) != (num_ranks, 1):
+            raise ValueError(f"{num_ranks} processes cannot run t x p x d = {split}")
+        if num_ranks == 1:
+            return cls(0, 1, TensorGroup(), None, None)
+        t, p = split.tensor, split.pipeline
+        stages = [list(range(stage * t, (stage + 1) * t)) for stage in range(p)]
+        group = _own_group(stages)
+        ends = _own_group([[i, i + (p - 1) * t] for i in range(t)]) if p > 1 else None
+        tensor = TensorGroup(t, split.sequence_parallel, group)
+        return cls(dist.get_rank() // t, p, tensor, ends, dist.group.WORLD)
+
+    def peer(self, stage: int) -> int:
+        """Rank of the process with the same part of another stage."""
+        return stage * self.tensor.size + self.tensor.rank
+
+
+def _own_group(groups: list[list[int]]) -> dist.ProcessGroup | None:
+    """Create disjoint groups, and return the group of this process, if any."""
+    made = [(ranks, dist.new_group(ranks)) for ranks in groups]
+    return next((group for ranks, group in made if dist.get_rank() in ranks), None)
 
 
 class Training:
@@ -59,7 +105,7 @@ class Training:
         return loss
 
     def passes(self) -> Tensor:
-        """Run all forward and backward passes; the gradients add up in `main_grad`."""
+        """Run all forward and backward passes; gradients accumulate in `main_grad`."""
         batch = self._batch()
         loss = torch.zeros((), device=self.device)
         for step in self._steps:
@@ -73,7 +119,7 @@ class Training:
 
     @torch.no_grad()
     def finish_gradients(self) -> None:
-        """Average over the replicas, and sum gradients of a parameter that several ranks hold."""
+        """Average gradients over replicas; sum those of parameters that several ranks share."""
         torch._foreach_div_(self.optimizer.gradients, float(self.scenario.parallelism.data))
         if self.place.tensor.sequence_parallel:
             for parameter in self._undivided():
@@ -156,13 +202,13 @@ class Training:
         return dist.P2POp(dist.irecv, tensor, self.place.peer(message.sender))
 
     def _undivided(self) -> list[Tensor]:
-        """Parameters with a gradient of the rank's own tokens only: layer norms, some biases."""
+        """Parameters whose gradients cover only this rank's tokens: layer norms, some biases."""
         named = self.stage.named_parameters()
         return [value for name, value in named if not _is_divided(name, self.place.tensor)]
 
 
 def _counted_here(stage: Stage, *, tied: bool) -> list[float]:
-    """1 for each parameter that this rank counts in the norm, 0 for those of other ranks.
+    """1 for each parameter that counts in the norm on this rank, 0 if it counts on another.
 
     Undivided parameters count on the first tensor-parallel rank, a tied table on the first stage.
     """
@@ -174,7 +220,7 @@ def _counted_here(stage: Stage, *, tied: bool) -> list[float]:
 
 
 def _is_divided(name: str, group: TensorGroup) -> bool:
-    """True if each rank has its own part of a parameter; of positions, those of its tokens."""
+    """Whether each rank holds its own part of a parameter."""
     if name == "positions":
         return group.sequence_parallel
     return name in ("words", "output") or name.endswith(tuple(DIVIDED_DIMENSION))

@@ -1,7 +1,7 @@
 """Word embeddings and cross entropy over a vocabulary that ranks divide.
 
 Sources: Megatron-LM's `VocabParallelEmbedding` and `vocab_parallel_cross_entropy`. Tokens and
-labels are [s, b], v is the vocabulary and a rank's part of it [rank v/t, (rank + 1) v/t).
+labels are [s, b]. Of v words each rank holds the rows [rank · v/t, (rank + 1) · v/t).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from calibrate.torch_model.parallel import TensorGroup, sum_over_ranks
 
 
 def look_up(tokens: Tensor, table: Tensor, group: TensorGroup) -> Tensor:
-    """Rows of the whole table of which each rank has [v/t, h]: [s, b] to [s or s/t, b, h]."""
+    """Look up tokens [s, b] in the ranks' parts [v/t, h] of a table: [s or s/t, b, h]."""
     if group.size == 1:
         return functional.embedding(tokens, table)
     own, elsewhere = _own(tokens, table.shape[0], group)
@@ -26,16 +26,16 @@ def look_up(tokens: Tensor, table: Tensor, group: TensorGroup) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, group: TensorGroup | None = None) -> Tensor:
-    """Losses [s, b] of logits [s, b, v/t]; for the backward pass it keeps one fp32 softmax."""
+    """Losses [s, b] of logits [s, b, v/t]; it saves one fp32 softmax."""
     losses: Tensor = _CrossEntropy.apply(_to_fp32(logits), labels, group or TensorGroup())
     return losses
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Megatron-LM's `vocab_parallel_cross_entropy`, which subtracts the maximum in place.
+    """Megatron-LM's `vocab_parallel_cross_entropy`, which works in place.
 
-    The softmax overwrites the logits [s, b, v/t], and the gradient overwrites the softmax.
-    Versions between 2022 and June 2024 subtract into a copy.
+    The softmax overwrites the logits [s, b, v/t], and the gradient overwrites the softmax. Versions
+    between 2022 and June 2024 subtract the maximum into a copy.
     """
 
     @staticmethod

@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass
 
 from simtrain.errors import InputError, Problem
 
+_FIX = "write a percentage of 0 or more"
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Largest |errors| that are OK, as fractions; `memory_worst` is that of a peak.
 
     Raises:
-        InputError: one is no number, infinite or negative.
+        InputError: E730, one is not a number, infinite or negative.
     """
 
     layers_mean: float = 0.03
@@ -22,11 +24,10 @@ class Limits:
     memory_worst: float = 0.03
 
     def __post_init__(self) -> None:
-        bad = {name: value for name, value in asdict(self).items() if not 0 <= value < math.inf}
-        if bad:
-            raise InputError(_bad_limit(name, value) for name, value in bad.items())
-
-
-def _bad_limit(name: str, value: float) -> Problem:
-    option = f"--{name.replace('_', '-')}"
-    return Problem("E730", f"{option} is {100 * value:g} %", fix="give a percentage of 0 or more")
+        problems = [
+            Problem("E730", f"--{name.replace('_', '-')} is {100 * value:g} %", fix=_FIX)
+            for name, value in asdict(self).items()
+            if not 0 <= value < math.inf
+        ]
+        if problems:
+            raise InputError(problems)

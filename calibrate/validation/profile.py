@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Measurement
 from calibrate.validation.limits import Limits
 from simtrain.comparison import Comparison, Pair
-from simtrain.errors import InputError, Problem
+from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import GLOBAL
 from simtrain.memory.report import MemoryReport
@@ -64,15 +64,18 @@ def validate_profile(
     held_out = [each for each in records if isinstance(each, LayerRecord) and each.held_out]
     iterations = [each for each in records if isinstance(each, IterationRecord)]
     if not held_out and not iterations:
-        raise InputError([_nothing_held_out(len(records))])
+        raise InputError.of(
+            "E731",
+            "nothing that was measured here was held out of the fit",
+            fix="measure whole, without --only: python -m calibrate measure --out DIR",
+            reason=f"{len(records)} records, none of them a held-out layer or an iteration",
+        )
     layers, trained = _priced(held_out, profile), _priced(iterations, profile)
     if not layers and not trained:
         layers, trained = held_out, iterations  # whose error says what the profile lacks
     passes = [row for record in layers for row in _layer_rows(profile, record)]
     found = [row for record in trained for row in _iteration_rows(profile, record)]
-    times, peaks = (
-        [row for row in found if row.labels[-1] == what] for what in ("iteration", "peak")
-    )
+    times, peaks = ([r for r in found if r.labels[-1] == what] for what in ("iteration", "peak"))
     parts = (
         Comparison("layers", "s", passes, limits.layers_mean, limits.layers_worst),
         Comparison("iterations", "s", times, None, limits.iterations_worst),
@@ -89,13 +92,9 @@ def validate_profile(
 
 def _part_json(part: Comparison) -> dict[str, Any]:
     """Plain data, in seconds or bytes."""
+    numbers = "measured", "predicted", "error"
     rows = [
-        {
-            **dict(zip(_LABELS, row.labels, strict=True)),
-            "measured": row.measured,
-            "predicted": row.predicted,
-            "error": row.error,
-        }
+        dict(zip(_LABELS, row.labels, strict=True)) | {name: getattr(row, name) for name in numbers}
         for row in part.rows
     ]
     return {
@@ -175,12 +174,3 @@ def _warnings(
             unpriced = f"{number} {what} with fused attention are not judged"
             warnings.append(f"{unpriced}: {profile.name} has no fused_attention")
     return warnings
-
-
-def _nothing_held_out(num_records: int) -> Problem:
-    return Problem(
-        "E731",
-        "nothing that was measured here was held out of the fit",
-        reason=f"{num_records} records, none of them a held-out layer or an iteration",
-        fix="measure whole, without --only: python -m calibrate measure --out DIR",
-    )

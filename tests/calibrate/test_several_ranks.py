@@ -15,7 +15,7 @@ import pytest
 
 from calibrate.benchmarks.sizes import Part
 from calibrate.fit.links import fit_links
-from calibrate.fit.network import fit_network, missing_for_network, ranks_per_node
+from calibrate.fit.network import NetworkFit, missing_for_network, ranks_per_node
 from calibrate.records.file import read_records
 from calibrate.records.schema import CollectiveRecord, OverlapRecord
 from calibrate.torch_model.models import expert_split
@@ -111,7 +111,7 @@ def test_two_nodes_really_measured_make_a_network(tmp_path: Path) -> None:
     records = [record for record in measured if isinstance(record, CollectiveRecord)]
     assert ranks_per_node(records) == 1
     assert missing_for_network(records, 1) == []
-    network = fit_network(records, 1, fit_links(records, None))
+    network = NetworkFit(records, 1, fit_links(records, None))
     assert network.adapter_bytes_per_s > 0
     assert network.step_latency_s > 0
     assert all(0 < fraction <= 1 for fraction in network.efficiency.values())

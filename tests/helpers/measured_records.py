@@ -3,7 +3,7 @@
 from itertools import product
 from typing import Any
 
-from calibrate.fit.collectives import measured_collective
+from calibrate.fit.links import measured_collective
 from calibrate.records.schema import (
     CollectiveRecord,
     GemmRecord,

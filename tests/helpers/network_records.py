@@ -1,7 +1,6 @@
 """Records of collectives across nodes, as a known network would take for them."""
 
-from calibrate.fit.collectives import measured_collective
-from calibrate.fit.links import LinkFit
+from calibrate.fit.links import LinkFit, measured_collective
 from calibrate.fit.network import Load
 from calibrate.records.schema import CollectiveRecord, Measurement
 from simtrain.durations.collectives import network_seconds

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from calibrate.__main__ import app
 from calibrate.benchmarks.collectives import groups_that_matter
+from calibrate.benchmarks.iterations import iteration_cases
 from calibrate.benchmarks.layers import layer_points
 from calibrate.benchmarks.machine import command, header
 from calibrate.benchmarks.measure import measure
@@ -23,7 +24,6 @@ from calibrate.benchmarks.products import Product, multiplies_fp8, product_point
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import Part, sizes_for
 from calibrate.benchmarks.timing import Timer, random_data, summary
-from calibrate.benchmarks.training_scenarios import iteration_cases
 from calibrate.records.file import RecordFile, identity, read_records
 from calibrate.records.schema import (
     FILE_NAME,

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from calibrate.__main__ import app
 from calibrate.fit.borrowed_links import Links
-from calibrate.fit.collectives import measured_collective
 from calibrate.fit.from_records import fit_folder, fit_measurements
+from calibrate.fit.links import measured_collective
 from calibrate.fit.result import Fit
 from calibrate.records.file import RecordFile
 from calibrate.records.schema import (

@@ -8,7 +8,7 @@ import pytest
 from calibrate.fit.borrowed_links import Links
 from calibrate.fit.from_records import fit_measurements
 from calibrate.fit.links import LinkFit, fit_links
-from calibrate.fit.network import Load, fit_network
+from calibrate.fit.network import Load, NetworkFit
 from calibrate.fit.result import Fit
 from calibrate.records.schema import CollectiveRecord, Measurement
 from simtrain.durations.collectives import collective_seconds, transfer_seconds
@@ -108,7 +108,7 @@ def test_one_adapter_that_eight_ranks_share_is_counted_as_one() -> None:
     """A ring alone has all of it: as much as the eight together."""
     shares = {Load.WHOLE: ALONE / 8, Load.CONCURRENT: ALONE / 8, Load.ALONE: ALONE}
     records = [r for r in crossing(8, shares, ALONE / 8) if isinstance(r, CollectiveRecord)]
-    network = fit_network(records, 8, None)
+    network = NetworkFit(records, 8, None)
     assert network.num_adapters == 1
     assert network.adapter_bytes_per_s == pytest.approx(ALONE, rel=1e-3)
     assert network.efficiency[Load.WHOLE] == pytest.approx(1.0, rel=1e-3)
@@ -117,7 +117,7 @@ def test_one_adapter_that_eight_ranks_share_is_counted_as_one() -> None:
 def test_an_odd_record_does_not_bend_the_fit() -> None:
     records = [r for r in crossing(1, {Load.WHOLE: 10e9}, 8e9) if isinstance(r, CollectiveRecord)]
     slow = records[0].model_copy(update={"time": took(20 * records[0].time.median_s)})
-    network = fit_network([slow, *records[1:]], 1, None)
+    network = NetworkFit([slow, *records[1:]], 1, None)
     share = network.num_adapters * network.adapter_bytes_per_s
     assert network.step_latency_s == pytest.approx(STEP_S, rel=0.02)
     assert share * network.efficiency[Load.WHOLE] == pytest.approx(10e9, rel=0.02)

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibrate.benchmarks.iterations import measure_iteration
+from calibrate.benchmarks.iterations import iteration_cases, measure_iteration
 from calibrate.benchmarks.timing import Timer
-from calibrate.benchmarks.training_scenarios import iteration_cases
 from calibrate.records.schema import RECORD, IterationRecord
 from calibrate.torch_model.models import expert_split
 from calibrate.torch_model.training import Training
