@@ -1,6 +1,7 @@
-"""How much shorter the iteration gets with more of one resource of the cluster.
+"""Sensitivity: how much shorter an iteration is with more of one resource of the cluster.
 
-The engine runs the iteration again for each resource: no formula says what is hidden or exposed.
+The engine simulates the iteration again for each resource, because no formula gives the exposed
+share of a kernel or a collective.
 """
 
 from __future__ import annotations
@@ -24,21 +25,22 @@ from simtrain.studies.choose import choose, is_open
 from simtrain.units import format_seconds
 
 FACTOR = 1.1
-"""More of a resource: rates times this factor, latencies divided by it."""
+"""Default change of a resource: rates times this factor, latencies divided by it."""
 _MEMORY, _HOST = "memory_capacity", "host"
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Iteration times with `factor` times as much of each resource.
+    """Iteration times of a scenario with more of each resource.
 
     Args:
-        iteration_time_s: of the scenario as it is.
-        with_more_s: of the scenario with more of a resource, by the names of `RESOURCES`.
-        recompute: the scenario's strategy; `auto` if any of its recompute is chosen.
-        auto_recompute_s: iteration times with `recompute: auto`, on the cluster as it is and with
-            more memory; None if the scenario recomputes nothing or leaves it open itself, or if no
-            recompute fits.
+        iteration_time_s: iteration time on the unchanged cluster.
+        with_more_s: iteration time with more of each resource, by the names of `RESOURCES`.
+        recompute: recompute strategy; `auto` if simtrain chooses any part of it.
+        auto_recompute_s: iteration times with `recompute: auto`, on the unchanged cluster and with
+            more memory. None if the strategy is `none` or `auto`, or if `auto` finds no strategy
+            that is legal and fits.
+        factor: rates are multiplied by this factor, latencies divided by it.
     """
 
     iteration_time_s: float
@@ -49,27 +51,28 @@ class Sensitivity:
 
     @property
     def saved(self) -> dict[str, float]:
-        """Share of the iteration that more of each resource saves, the largest first."""
-        shares = {name: 1 - time / self.iteration_time_s for name, time in self.with_more_s.items()}
+        """Share of the iteration time that more of each resource saves, the largest first."""
+        now_s = self.iteration_time_s
+        shares = {name: 1 - more_s / now_s for name, more_s in self.with_more_s.items()}
         return dict(sorted(shares.items(), key=lambda one: -one[1]))
 
     @property
     def memory_remark(self) -> str:
-        """What more memory can change."""
+        """Sentence on the effect of more memory, which shortens an iteration only by recompute."""
         if self.recompute == "auto":
-            return "Recompute is chosen again for the larger memory."
+            return "With more memory, recompute is chosen again."
         if self.recompute == "none":
-            return "More memory shortens nothing: nothing is recomputed."
-        unused = f"More memory alone shortens nothing: recompute is {self.recompute}"
+            return "More memory saves no time: nothing is recomputed."
+        unused = f"More memory alone saves no time: recompute is {self.recompute}"
         if self.auto_recompute_s is None:
             return f"{unused}."
         now, more = map(format_seconds, self.auto_recompute_s)
         return (
-            f"{unused}. With recompute: auto the iteration takes {now} ({more} with more memory)."
+            f"{unused}. With recompute: auto, an iteration takes {now} ({more} with more memory)."
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in full precision."""
+        """Return plain data, in full precision."""
         return {
             "factor": self.factor,
             "iteration_time_s": self.with_more_s,
@@ -88,11 +91,11 @@ def sensitivity_of(
     """Simulate a scenario with more of each resource, one at a time.
 
     Args:
-        scenario: as for `simulate`. What it leaves open of its recompute is chosen anew each time.
+        scenario: as for `simulate`. With `recompute: auto`, recompute is chosen again each time.
         profile: as for `simulate`.
-        factor: how many times as much of a resource there is.
+        factor: rates are multiplied by this factor, latencies divided by it.
         engine: as for `simulate`.
-        on_progress: called with the resource that is tried next, in words.
+        on_progress: receives a description of the next simulation.
 
     Raises:
         InputError: as `simulate`.
@@ -105,13 +108,15 @@ def sensitivity_of(
     def time_with_more_s(name: str, resource: Resource) -> float:
         on_progress(f"more of: {resource.label}")
         if name == _MEMORY:
-            # Memory decides nothing but the recompute that is open.
-            is_decided = not is_open(scenario)
-            return now_s if is_decided else _time_s(_plans(scenario, larger, engine), base, engine)
-        domains = base.cluster.domains
-        tried = [_with_faster_host(one, domains, factor) for one in plans]
-        more = with_more(base, [resource], factor)
-        return _time_s(tried if name == _HOST else plans, more, engine)
+            # Memory changes only the choice of `recompute: auto`.
+            is_fixed = not is_open(scenario)
+            return now_s if is_fixed else _time_s(_plans(scenario, larger, engine), base, engine)
+        better = with_more(base, [resource], factor)
+        if name == _HOST:
+            domains = base.cluster.domains
+            faster = [_with_faster_host(plan, domains, factor) for plan in plans]
+            return _time_s(faster, better, engine)
+        return _time_s(plans, better, engine)
 
     times = {name: time_with_more_s(name, resource) for name, resource in RESOURCES.items()}
     strategy, auto_s = scenario.recompute.strategy, None
@@ -123,7 +128,7 @@ def sensitivity_of(
 
 
 def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list[Plan]:
-    """The scenario's plan; one for each recompute that fits if the scenario leaves it open."""
+    """Return the scenario's plan, or with `recompute: auto` a plan per strategy that fits."""
 
     def plan_of(one: Scenario, kept: tuple[int, ...] | None = None) -> Plan:
         return Plan.of(one, profile.cluster.domains, kept)
@@ -132,19 +137,22 @@ def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list
         return [plan_of(scenario)]
     machine = Machine(DurationModel(profile), engine)
     choice = choose(scenario, profile, plan_of, lambda plan: simulate_iteration(plan, machine))
-    # Speed changes which of them is the fastest, but not which of them fit.
+    # A faster resource can change the fastest of these plans, but not which plans fit.
     return [one.plan for one in choice.trials if one.memory.fits] or [choice.chosen.plan]
 
 
 def _time_s(plans: list[Plan], profile: HardwareProfile, engine: Engine) -> float:
-    """Iteration time of the fastest plan."""
+    """Return the iteration time of the fastest plan."""
     machine = Machine(DurationModel(profile), engine)
     runs = (run_iteration(plan, machine, engine) for plan in plans)
     return min(ran.timeline.makespan_s for _, ran in runs)
 
 
 def _with_faster_host(plan: Plan, domains: Domains, factor: float) -> Plan:
-    """The plan with less host time a kernel, if that is not the hardware profile's."""
+    """Return the plan with less host time per kernel, if its scenario sets the host time.
+
+    Otherwise the host time is that of the hardware profile, and the plan is unchanged.
+    """
     scenario = plan.scenario
     if scenario.host_issue_s is None:
         return plan
@@ -155,11 +163,12 @@ def _with_faster_host(plan: Plan, domains: Domains, factor: float) -> Plan:
 def _auto_recompute_s(
     scenario: Scenario, profiles: tuple[HardwareProfile, HardwareProfile], engine: Engine
 ) -> tuple[float, float] | None:
+    """Return the iteration times with `recompute: auto`, or None if it is illegal or never fits."""
     try:
-        is_auto = scenario.replace({"recompute": "auto"})
-        now, more = (simulate(is_auto, profile, engine) for profile in profiles)
+        with_auto = scenario.replace({"recompute": "auto"})
+        now, more = (simulate(with_auto, profile, engine) for profile in profiles)
     except InputError:
-        return None  # The framework refuses one of the strategies that `auto` tries.
+        return None  # one of the strategies that `auto` tries is illegal
     if not (now.memory.fits and more.memory.fits):
         return None
     return now.iteration_time_s, more.iteration_time_s

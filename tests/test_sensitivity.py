@@ -1,4 +1,4 @@
-"""What more of a resource saves: the resources cover every profile, and the engine computes it."""
+"""Sensitivity: resources cover all entries of profiles, and times come from the engine."""
 
 import pathlib
 import re
@@ -25,7 +25,7 @@ LATENCIES = ("kernel_latencies", "nvlink_latencies", "network_latencies")
 
 
 def values(model: Any) -> dict[tuple[Any, ...], Any]:
-    """Every value of a profile, those in lists too, by its path."""
+    """Return all values of a profile by their paths, including items of lists."""
 
     def flat(path: tuple[Any, ...], data: Any) -> Any:
         if isinstance(data, list):
@@ -63,20 +63,20 @@ def with_all(profile: HardwareProfile) -> HardwareProfile:
 
 @given(scenario=scenarios())
 @settings(max_examples=8, deadline=None)
-def test_more_of_everything_divides_every_iteration(scenario: Scenario) -> None:
+def test_iteration_time_is_inversely_proportional_to_all_resources(scenario: Scenario) -> None:
     before, after = simulate(scenario, a100()), simulate(scenario, with_all(a100()))
     assert after.iteration_time_s == pytest.approx(before.iteration_time_s / 1.1, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["llama3_8b", "qwen3_30b_a3b"])
-def test_more_of_everything_divides_iterations_of_other_models(name: str) -> None:
+def test_iteration_times_of_other_models_are_too(name: str) -> None:
     scenario = load_scenario(name)
     profile = load_profile(scenario.cluster)
     before, after = simulate(scenario, profile), simulate(scenario, with_all(profile))
     assert after.iteration_time_s == pytest.approx(before.iteration_time_s / 1.1, rel=1e-12)
 
 
-def test_compute_without_latencies_takes_nothing_else() -> None:
+def test_compute_without_latencies_depends_on_two_resources() -> None:
     ideal = changed(
         a100(),
         host__issue=0.0,
@@ -94,10 +94,10 @@ def test_compute_without_latencies_takes_nothing_else() -> None:
 
 
 def test_one_node_gains_nothing_from_the_network() -> None:
-    found = sensitivity_of(ON_ONE_NODE)
-    assert found.saved["network_bandwidth"] == found.saved["network_latencies"] == 0
-    assert found.saved["tensor_cores"] > found.saved["nvlink_bandwidth"] > 0
-    assert list(found.saved.values()) == sorted(found.saved.values(), reverse=True)
+    saved = sensitivity_of(ON_ONE_NODE).saved
+    assert saved["network_bandwidth"] == saved["network_latencies"] == 0
+    assert saved["tensor_cores"] > saved["nvlink_bandwidth"] > 0
+    assert list(saved.values()) == sorted(saved.values(), reverse=True)
 
 
 def test_two_nodes_gain_from_the_network() -> None:
@@ -108,18 +108,18 @@ def test_two_nodes_gain_from_the_network() -> None:
 @pytest.mark.parametrize("software", [{}, {"stack": "megatron_2022", "host_issue": "300 us"}])
 def test_a_host_bound_iteration_gains_from_the_host(software: dict[str, str]) -> None:
     scenario = small({"tensor": 8, "pipeline": 1}, software=software)
-    found = sensitivity_of(scenario, changed(a100(), host__issue=300e-6))
-    assert found.saved["host"] == max(found.saved.values()) > 0.05
+    saved = sensitivity_of(scenario, changed(a100(), host__issue=300e-6)).saved
+    assert saved["host"] == max(saved.values()) > 0.05
 
 
-def test_memory_is_worth_something_only_where_recompute_is_chosen() -> None:
-    settled, is_open = (
+def test_more_memory_saves_time_only_with_recompute_auto() -> None:
+    full, auto = (
         small({"tensor": 2, "pipeline": 4}, recompute=recompute, model={"num_layers": 16})
         for recompute in ("full", "auto")
     )
     need = simulate(small({"tensor": 2, "pipeline": 4}, model={"num_layers": 16}), a100()).memory
     tight = changed(a100(), gpu__memory_capacity=int(0.95 * need.fullest.peak_bytes))
-    fixed, chosen = sensitivity_of(settled, tight), sensitivity_of(is_open, tight)
+    fixed, chosen = sensitivity_of(full, tight), sensitivity_of(auto, tight)
     assert fixed.saved["memory_capacity"] == 0 < chosen.saved["memory_capacity"]
     assert fixed.auto_recompute_s == (
         chosen.iteration_time_s,

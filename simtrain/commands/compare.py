@@ -59,7 +59,7 @@ def compare(
     allow_oom: AllowOomOption = False,
     sensitivity: SensitivityOption = True,
 ) -> None:
-    """Compare scenarios: why one is slower than another, and which hardware to improve first.
+    """Compare scenarios: why one is slower than another, and what hardware to buy first.
 
     Each scenario is compared with the first one, and the difference is split into causes that add
     up to it. --set applies to all scenarios. With a single scenario, only the effect of better

@@ -1,4 +1,4 @@
-"""Scenarios side by side, why they differ, and what a faster resource saves: a terminal's page."""
+"""Terminal page of `simtrain compare`: scenarios side by side, causes, and sensitivity."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from simtrain.sensitivity import FACTOR, Sensitivity
 from simtrain.strict_yaml import as_scalar
 from simtrain.units import format_bytes, format_seconds
 
-_MOST_COLUMNS = 3
-"""Scenarios beside the first in a table that fits 80 columns."""
+_MOST_OTHERS = 3
+"""Scenarios in a table of 80 columns, besides the first."""
 _ROUNDING = 1e-12
-"""A smaller share of the iteration time is a rounding error."""
+"""Shares of the iteration time below this are rounding errors."""
 Cell = TypeVar("Cell")
 
 
@@ -33,9 +33,9 @@ class ScenarioColumn:
     """A scenario of the page.
 
     Args:
-        name: what the user called it.
-        result: its simulated iteration.
-        sensitivity: its times with more of each resource, if they were computed.
+        name: the name or path that the user wrote, with changes.
+        result: the simulated iteration.
+        sensitivity: iteration times with more of each resource, if they were computed.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ScenarioColumn:
 
 
 def compare_page(scenarios: Sequence[ScenarioColumn], differences: Sequence[Difference]) -> Group:
-    """The report of `simtrain compare`; each difference is one of the others from the first."""
+    """Show the scenarios; `differences` are those of the others from the first, in order."""
     named = {_letter(number): one for number, one in enumerate(scenarios)}
     parts: list[RenderableType] = [properties((name, one.name) for name, one in named.items())]
     for columns in _groups(named):
@@ -60,13 +60,13 @@ def compare_page(scenarios: Sequence[ScenarioColumn], differences: Sequence[Diff
 
 
 def _letter(number: int) -> str:
-    """A to Z, then A1 and so on."""
+    """Return the letter of a scenario: A to Z, then A1 and so on."""
     return f"{ascii_uppercase[number % 26]}{number // 26 or ''}"
 
 
 def _groups(named: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
-    """As many scenarios as fit a table; the first is in each."""
-    (first, *others), step = named, _MOST_COLUMNS
+    """Split the scenarios into groups that fit a table; the first scenario is in each group."""
+    (first, *others), step = named, _MOST_OTHERS
     for start in range(0, len(others) or 1, step):
         yield {name: named[name] for name in (first, *others[start : start + step])}
 
@@ -95,7 +95,7 @@ def _changed_fields(columns: dict[str, ScenarioColumn]) -> Table:
 
 
 def _fields(results: Sequence[Result]) -> dict[str, list[str]]:
-    """The values of each field in which a scenario differs from the first."""
+    """Return the values of each field in which any scenario differs from the first."""
     first, *others = results
     changed = [Difference(first, other).changed_fields for other in others]
     values_of_first = {name: both[0] for one in changed for name, both in one.items()}
@@ -112,8 +112,8 @@ def _written(value: object) -> str:
 def _causes(letter: str, difference: Difference) -> Table:
     base_s, other_s = difference.base.breakdown_s, difference.other.breakdown_s
     total_s, other_total_s = difference.base.iteration_time_s, difference.other.iteration_time_s
-    headings = "part", ">A", f">{letter}", ">difference", ">of A"
-    table = table_of(*headings, title=f"Why {letter} differs from A, mean over the stages")
+    headings = "cause", ">A", f">{letter}", ">difference", ">of A"
+    table = table_of(*headings, title=f"Why {letter} differs from A (mean over stages)")
     for name, cause_s in difference.causes_s.items():
         shares = base_s[name] / total_s, other_s[name] / other_total_s
         if max(shares) >= _ROUNDING:
@@ -126,12 +126,12 @@ def _causes(letter: str, difference: Difference) -> Table:
 
 
 def _time(seconds: float, total_s: float) -> str:
-    """A part of the total; a rounding error is 0."""
+    """Format a part of the total; a rounding error is 0."""
     return format_seconds(seconds if seconds >= _ROUNDING * total_s else 0.0)
 
 
 def _change(seconds: float, total_s: float) -> tuple[str, str]:
-    """A change with its sign, and in percent of the total; rounding errors are no change."""
+    """Format a change with its sign, and in percent of the total; nothing for rounding errors."""
     if abs(seconds) < _ROUNDING * total_s:
         return "", ""
     return ("+" if seconds > 0 else "") + format_seconds(seconds), f"{seconds / total_s:+.1%}"
@@ -140,20 +140,22 @@ def _change(seconds: float, total_s: float) -> tuple[str, str]:
 def _sentences(letter: str, difference: Difference) -> list[str]:
     if not difference.changed_fields:
         return [f"{letter} and A are the same scenario."]
-    said = [f"{letter} takes {difference.time} than A: {difference.causes} (percent of A's time)."]
+    sentences = [
+        f"{letter} takes {difference.time} than A: {difference.causes} (percent of A's time)."
+    ]
     if not difference.has_same_model:
-        said.append(f"{letter} and A are different models: their iterations do different work.")
+        sentences.append(f"{letter} and A train different models.")
     if difference.tokens_ratio != 1:
         speed = difference.other.tokens_per_s / difference.base.tokens_per_s
-        said.append(
-            f"An iteration of {letter} trains {difference.tokens_ratio:.4g} times the tokens of A, "
-            f"at {speed:.4g} times the tokens per second."
+        sentences.append(
+            f"An iteration of {letter} has {difference.tokens_ratio:.4g} times the tokens of A, "
+            f"and {speed:.4g} times the tokens per second."
         )
-    return said
+    return sentences
 
 
 def _critical_paths(columns: dict[str, ScenarioColumn]) -> Table:
-    """Seconds of each kind of task that the end of the iteration waits for."""
+    """Show the seconds that each kind of task takes on the critical path."""
     paths = [one.result.critical_path_s for one in columns.values()]
     headings = "kind of task", *(f">{name}" for name in columns)
     table = table_of(*headings, title="Critical path")
@@ -171,11 +173,12 @@ def _sensitivities(columns: dict[str, ScenarioColumn]) -> list[Sensitivity]:
 
 
 def _resources(columns: dict[str, ScenarioColumn]) -> FittedTable:
-    found = _sensitivities(columns)
-    largest = max(max(found[0].saved.values()), 1e-9)
+    """Show the share of the iteration that better hardware saves, by resource."""
+    sensitivities = _sensitivities(columns)
+    largest = max(max(sensitivities[0].saved.values()), 1e-9)
     rows: list[tuple[Sequence[RenderableType], None]] = []
-    for name, share in found[0].saved.items():
-        cells = [f"{one.saved[name]:.2%}" for one in found]
+    for name, share in sensitivities[0].saved.items():
+        cells = [f"{one.saved[name]:.2%}" for one in sensitivities]
         rows.append(((RESOURCES[name].label, *cells, Bar(max(share, 0.0) / largest)), None))
     return FittedTable(
         (f"{FACTOR - 1:.0%} better", *(f">{name} shorter" for name in columns), ""),
@@ -188,8 +191,8 @@ def _resources(columns: dict[str, ScenarioColumn]) -> FittedTable:
 def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
     if any(one.sensitivity for one in named.values()):
         yield (
-            f"Better: bandwidths, rates and memory times {FACTOR}; latencies and the host's time "
-            f"per kernel divided by {FACTOR}. Each iteration is simulated again."
+            f"{FACTOR - 1:.0%} better: bandwidths, rates and memory times {FACTOR}; latencies and "
+            f"the host's time per kernel divided by {FACTOR}. Each iteration is simulated again."
         )
     for name, one in named.items():
         if one.sensitivity:

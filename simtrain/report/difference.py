@@ -1,4 +1,4 @@
-"""Why one iteration takes more time than another: causes that add up to the difference."""
+"""Difference of two iteration times, split into causes that add up to it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import data_of, leaves
 
-_WORTH_SAYING = 0.005
-"""The least change of a part to mention, as a share of the other's iteration time."""
-_NAMES = "name", "description"
+_MIN_SHARE = 0.005
+"""Smallest cause that a sentence mentions, as a share of the base's iteration time."""
+_LABELS = "name", "description"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One iteration against another: `causes_s` of `other` minus those of `base`.
+    """Difference of the iteration time of `other` from that of `base`.
 
-    A cause is a part of the breakdown, the mean over the stages. On every stage the parts add up to
-    the iteration time, so the causes add up to the difference.
+    The causes are the parts of the breakdown, as means over the stages. On every stage the parts
+    add up to the iteration time, so the causes add up to the difference.
     """
 
     base: Result
@@ -33,28 +33,28 @@ class Difference:
 
     @property
     def difference_s(self) -> float:
-        """Iteration time of `other` minus that of `base`."""
+        """Iteration time of `other` minus iteration time of `base`."""
         return self.other.iteration_time_s - self.base.iteration_time_s
 
     @property
     def causes_s(self) -> dict[str, float]:
-        """Seconds by which each part of the breakdown is longer in `other`."""
+        """Each part of the breakdown of `other` minus the same part of `base`, in seconds."""
         base_s = self.base.breakdown_s
         return {name: seconds - base_s[name] for name, seconds in self.other.breakdown_s.items()}
 
     @property
     def time(self) -> str:
-        """The difference in words: "12 % less time"."""
+        """The difference as text: "12 % less time"."""
         return time_in_words(self.other.breakdown, self.base.breakdown)
 
     @property
     def causes(self) -> str:
-        """The largest causes in words: "17 % less recompute, 4.9 % more bubble"."""
+        """The largest causes as text: "17 % less recompute, 4.9 % more bubble"."""
         return causes_in_words(self.other.breakdown, self.base.breakdown)
 
     @property
     def changed_fields(self) -> dict[str, tuple[Any, Any]]:
-        """Fields of the scenarios that differ, with both values; None if a scenario lacks one."""
+        """Values of the fields that differ (base, other); None if a scenario lacks the field."""
         return changed_fields(self.base.scenario, self.other.scenario)
 
     @property
@@ -64,7 +64,7 @@ class Difference:
 
     @property
     def tokens_ratio(self) -> float:
-        """Tokens that an iteration of `other` trains, for each of `base`."""
+        """Tokens per iteration of `other`, divided by those of `base`."""
         base, other = (
             one.scenario.batch.global_ * one.scenario.model.seq_length
             for one in (self.base, self.other)
@@ -72,7 +72,7 @@ class Difference:
         return other / base
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, in full precision."""
+        """Return plain data, in full precision."""
         return {
             "difference_s": self.difference_s,
             "causes_s": self.causes_s,
@@ -84,19 +84,19 @@ class Difference:
 
 
 def compare(results: Sequence[Result]) -> tuple[Difference, ...]:
-    """Compare results of `simulate`: each of the others with the first.
+    """Compare each of the other results of `simulate` with the first.
 
     Raises:
-        InputError: there are fewer than two results.
+        InputError: there are fewer than two results (E843).
     """
     if len(results) < 2:
-        message = f"{len(results)} results cannot be compared"
-        raise InputError.of("E843", message, fix="give two or more")
+        message = f"a comparison needs two results, not {len(results)}"
+        raise InputError.of("E843", message, fix="pass two results or more")
     return tuple(Difference(results[0], other) for other in results[1:])
 
 
 def changed_fields(base: Scenario, other: Scenario) -> dict[str, tuple[Any, Any]]:
-    """Fields that differ, by their dotted names, without name and description."""
+    """Return the fields that differ, by their dotted names, without name and description."""
     base_values, other_values = (
         {".".join(map(str, path)): value for path, value in leaves(data_of(one))}
         for one in (base, other)
@@ -104,26 +104,26 @@ def changed_fields(base: Scenario, other: Scenario) -> dict[str, tuple[Any, Any]
     both = {
         name: (base_values.get(name), other_values.get(name))
         for name in base_values | other_values
-        if name not in _NAMES
+        if name not in _LABELS
     }
     return {name: values for name, values in both.items() if values[0] != values[1]}
 
 
 def time_in_words(breakdown: Breakdown, other: Breakdown) -> str:
-    """By how much an iteration is longer or shorter, in percent of the other."""
+    """Format the change of the iteration time from `other`, in percent of `other`."""
     return _words(breakdown.total_s / other.total_s - 1, "time")
 
 
 def causes_in_words(breakdown: Breakdown, other: Breakdown) -> str:
-    """Which parts make the difference, in percent of the other iteration, the largest first."""
+    """Format the changes of the parts from `other`, in percent of its total, the largest first."""
     seconds, total_s = asdict(other), other.total_s
     differences = [
         ((part_s - seconds[name]) / total_s, CAUSE_LABELS[name])
         for name, part_s in asdict(breakdown).items()
     ]
     differences.sort(key=lambda one: -abs(one[0]))
-    said = [one for one in differences if abs(one[0]) >= _WORTH_SAYING] or differences[:1]
-    return ", ".join(_words(share, label) for share, label in said)
+    shown = [one for one in differences if abs(one[0]) >= _MIN_SHARE] or differences[:1]
+    return ", ".join(_words(share, label) for share, label in shown)
 
 
 def _words(share: float, label: str) -> str:

@@ -1,4 +1,4 @@
-"""Causes of a difference add up to it, and vanish where nothing of their kind differs."""
+"""Causes of a difference add up to it, and are zero if nothing of their kind differs."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ from tests.report.test_breakdown import scenarios
 
 
 def difference(base: Scenario, other: Scenario, **of_other: Any) -> Difference:
-    """The other scenario, with entries of its profile changed, against the base."""
+    """Compare `other`, with changed entries of its profile, with `base`."""
     (found,) = simtrain.compare([run(base), run(other, **of_other)])
     return found
 
@@ -42,7 +42,7 @@ def test_the_critical_path_takes_the_iteration(scenario: Scenario) -> None:
 
 
 def causes(found: Difference) -> set[str]:
-    """The causes that are more than rounding errors."""
+    """Return the causes that are not rounding errors."""
     least_s = 1e-12 * found.base.iteration_time_s
     return {name for name, seconds in found.causes_s.items() if abs(seconds) > least_s}
 
@@ -54,10 +54,10 @@ IN_TURN = small({"tensor": 8, "pipeline": 1}, overlap={"tensor_parallel": False}
 @pytest.mark.parametrize(
     ("base", "other", "entries", "expected"),
     [
-        # Recompute runs kernels again, and the collectives of the layers with them.
+        # Recompute runs kernels and collectives of the layers again.
         (ONE_STAGE, small(ONE_STAGE.parallelism.model_dump(), recompute="full"), {},
          {"recompute", "tensor_communication"}),
-        # Collectives that run beside kernels would slow them. Optimizers reduce the norm.
+        # Collectives that overlap with kernels would slow them. Optimizers reduce the norm.
         (IN_TURN, IN_TURN, {"intra_node__bandwidth": 150e9},
          {"tensor_communication", "launch", "optimizer"}),
         (ONE_STAGE, ONE_STAGE, {"inter_node__adapter_bandwidth": 1e9}, set()),
@@ -66,13 +66,13 @@ IN_TURN = small({"tensor": 8, "pipeline": 1}, overlap={"tensor_parallel": False}
          {"data_communication", "optimizer"}),
     ],
 )  # fmt: skip
-def test_a_cause_vanishes_if_nothing_of_its_kind_differs(
+def test_a_cause_is_zero_if_nothing_of_its_kind_differs(
     base: Scenario, other: Scenario, entries: dict[str, float], expected: set[str]
 ) -> None:
     assert causes(difference(base, other, **entries)) <= expected
 
 
-def test_deeper_interleaving_is_less_bubble() -> None:
+def test_more_interleaving_reduces_the_bubble() -> None:
     grid = {"tensor": 1, "pipeline": 4}
     found = difference(small(grid), small(grid | {"interleave": 2}, schedule="interleaved"))
     assert found.causes_s["bubble"] < 0.9 * found.difference_s < 0
@@ -80,7 +80,7 @@ def test_deeper_interleaving_is_less_bubble() -> None:
     assert found.changed_fields["parallelism.interleave"] == (1, 2)
 
 
-def test_words_are_percentages_of_the_first() -> None:
+def test_texts_give_percentages_of_the_base() -> None:
     found = difference(ONE_STAGE, small(ONE_STAGE.parallelism.model_dump(), recompute="full"))
     percent = 100 * found.causes_s["recompute"] / found.base.iteration_time_s
     assert found.causes.startswith(f"{percent:.0f} % more recompute")
@@ -88,7 +88,7 @@ def test_words_are_percentages_of_the_first() -> None:
     assert found.has_same_model and found.tokens_ratio == 1
 
 
-def test_different_work_is_named() -> None:
+def test_other_models_and_numbers_of_tokens_are_reported() -> None:
     other = small(model={"num_layers": 16})
     assert not difference(small(), other).has_same_model
     assert difference(small(), small({"data": 2})).tokens_ratio == 2
