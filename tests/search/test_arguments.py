@@ -1,4 +1,4 @@
-"""What is asked of a search: limits that hold, numbers that count, answers that can be used."""
+"""Arguments of a search, its errors, and its output files."""
 
 import json
 import pathlib
@@ -33,21 +33,21 @@ def file(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def least_auto(file: pathlib.Path) -> tuple[Scenario, int]:
-    """A scenario that needs recompute in less memory, and its peak without any."""
-    held = ("parallelism.tensor=2", "parallelism.pipeline=1", "batch.micro=8", "recompute=auto")
-    held += ("parallelism.sequence_parallel=false", "memory.zero_stage=1")
-    scenario = load_unchecked(file, held)
+def scenario_with_auto(file: pathlib.Path) -> tuple[Scenario, int]:
+    """Return a scenario with `recompute: auto`, and its peak memory without recompute in bytes."""
+    fixed = ("parallelism.tensor=2", "parallelism.pipeline=1", "batch.micro=8", "recompute=auto")
+    fixed += ("parallelism.sequence_parallel=false", "memory.zero_stage=1")
+    scenario = load_unchecked(file, fixed)
     split = scenario.parallelism.model_copy(update={"data": 2})
     return scenario, EVALUATOR.peak_bytes(scenario.model_copy(update={"parallelism": split}))
 
 
-def test_recompute_that_is_open_is_chosen_within_the_limit(
+def test_auto_chooses_recompute_that_fits_the_memory_limit(
     file: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """What needs 1 GiB more without recompute still fits with some of it, and its file says so."""
-    scenario, without = least_auto(file)
-    limit = without - 2**30
+    """With a limit of 1 GiB below the peak without recompute, every layout still fits."""
+    scenario, peak_bytes = scenario_with_auto(file)
+    limit = peak_bytes - 2**30
     result = search(scenario, (4,), max_memory=f"{limit} B")
     best = result.ranked[0]
     assert result.outcome.num_fitting == len(result.legal.points)
@@ -57,27 +57,25 @@ def test_recompute_that_is_open_is_chosen_within_the_limit(
     assert Evaluator().evaluate(again).run == best.run
 
 
-def test_what_recompute_does_beyond_its_word_is_said(file: pathlib.Path) -> None:
-    scenario, without = least_auto(file)
-    result = search(scenario, (4,), max_memory=f"{without - 2**30} B", top=1)
+def test_details_of_recompute_are_reported(file: pathlib.Path) -> None:
+    scenario, peak_bytes = scenario_with_auto(file)
+    result = search(scenario, (4,), max_memory=f"{peak_bytes - 2**30} B", top=1)
     chosen = result.ranked[0].evaluation.scenario.recompute
     assert RecomputePolicy(**result.to_json()["best"]["recompute"]) == chosen
     assert result.to_json()["best"]["configuration"]["recompute"] == {"strategy": "auto"}
     policy = {"strategy": "full", "method": "block", "num_layers": 2, "keep_microbatches": 1}
-    held = holding(base(recompute=policy, parallelism={"pipeline": 2}), ("recompute",))
-    first = notes(search(held, (4,), top=2))[0]
-    assert first == (
-        "Recompute of number 1, 2: full, the first 2 layers of each chunk, keeping microbatches: 1."
-    )
+    fixed = holding(base(recompute=policy, parallelism={"pipeline": 2}), ("recompute",))
+    first = notes(search(fixed, (4,), top=2))[0]
+    assert "number 1, 2: full, the first 2 layers of each chunk" in first
 
 
-def test_more_memory_than_a_gpu_has_is_no_limit() -> None:
-    with pytest.raises(InputError, match=r"--max-memory: E833 1 TiB is more than the 80 GiB of a"):
+def test_a_limit_above_the_gpus_memory_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"--max-memory: E833 1 TiB .* 80 GiB"):
         search(BASES["narrow"], (1,), max_memory="1 TiB")
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "message"),
     [
         ({"gpus": ()}, r"gpus is \(\)"),
         ({"gpus": (4, 0)}, "gpus is 0"),
@@ -91,12 +89,12 @@ def test_more_memory_than_a_gpu_has_is_no_limit() -> None:
         ({"gpus": (4,), "expert": ()}, r"expert is \(\)"),
     ],
 )
-def test_what_counts_nothing_is_refused(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=f"^E834 {said}"):
-        search(BASES["narrow"], **asked)
+def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"^E834 {message}"):
+        search(BASES["narrow"], **arguments)
 
 
-def test_an_objective_may_be_its_word() -> None:
+def test_an_objective_can_be_a_string() -> None:
     result = search(BASES["narrow"], (4,), "memory", top=1)
     assert result == search(BASES["narrow"], (4,), Objective.MEMORY, top=1)
 
@@ -107,30 +105,29 @@ def remedy(scenario: Scenario, max_memory: str) -> str:
     return str(caught.value.problems[0].fix)
 
 
-def test_the_remedy_is_one_that_helps(file: pathlib.Path) -> None:
+def test_the_remedy_makes_a_layout_fit(file: pathlib.Path) -> None:
     offload, more = "memory.offload_optimizer=true", "on a cluster whose GPUs have more memory"
     assert offload in remedy(BASES["narrow"], "1 GiB")
     assert offload not in remedy(BASES["offloaded"], "64 MiB")
     on_trn1 = BASES["narrow"].model_copy(update={"cluster": "trn1"})
     assert offload not in remedy(on_trn1, "64 MiB")
-    said = remedy(BASES["narrow"], "1 GiB")
-    limit = said.partition("--max-memory ")[2].partition(",")[0]
+    limit = remedy(BASES["narrow"], "1 GiB").partition("--max-memory ")[2].partition(",")[0]
     assert search(BASES["narrow"], (4,), max_memory=limit).outcome.num_fitting == 1
     too_long = load_unchecked(file, ["model.seq_length=2000000"])
     assert "--max-memory" not in remedy(too_long, "1 GiB")
     assert remedy(too_long, "1 GiB").endswith(more)
 
 
-def test_what_is_held_is_written_as_it_is() -> None:
+def test_the_remedy_names_fixed_fields() -> None:
     policy = {"strategy": "full", "method": "block", "num_layers": 8}
-    held = holding(base(recompute=policy), ("recompute",))
+    fixed = holding(base(recompute=policy), ("recompute",))
     with pytest.raises(InputError) as caught:
-        search(held, (4,))
-    fix = "or without --set 'recompute={strategy: full, method: block, num_layers: 8}'"
-    assert str(caught.value).endswith(fix)
+        search(fixed, (4,))
+    option = "--set 'recompute={strategy: full, method: block, num_layers: 8}'"
+    assert str(caught.value).endswith(option)
 
 
-def test_the_page_shows_how_experts_and_sequences_are_split() -> None:
+def test_the_page_has_columns_for_expert_and_context_parallelism() -> None:
     result = search(BASES["experts"], (4,), top=3, context=(1, 2), expert=(2,))
     best = result.to_json()["best"]["configuration"]
     assert best["expert"] == 2 and best["expert_tensor"] in (1, best["tensor"])
@@ -143,39 +140,41 @@ def test_the_page_shows_how_experts_and_sequences_are_split() -> None:
     assert "con-\ntext" in headings and "ex-\npert" not in headings
 
 
-def test_numbers_of_ranks_are_given_once(file: pathlib.Path) -> None:
+def test_set_and_context_together_are_an_error(file: pathlib.Path) -> None:
     options = ("--gpus", "2", "--context", "2", "--set", "parallelism.context=1")
-    said = call("search", str(file), *options)
-    assert said.exit_code == 2
-    assert "E834 parallelism.context is set by --set and by --context" in said.stderr
-    assert '"x,2" is not a number of ranks' in call("search", str(file), *options[:3], "x,2").stderr
+    outcome = call("search", str(file), *options)
+    assert outcome.exit_code == 2
+    assert "E834 parallelism.context " in outcome.stderr
+    assert '--context: E834 "x,2"' in call("search", str(file), *options[:3], "x,2").stderr
 
 
-def test_one_gpu_is_one() -> None:
+def test_numbers_of_gpus_as_text() -> None:
     assert num_gpus_in_words([1]) == "1 GPU"
     assert num_gpus_in_words((1, 2)) == "1 or 2 GPUs"
 
 
-def test_the_command_writes_what_was_chosen(file: pathlib.Path) -> None:
-    _, without = least_auto(file)
-    options = ("--gpus", "1", "--set", "recompute=auto", "--max-memory", f"{without - 2**30}B")
+def test_json_of_auto_has_the_chosen_strategy(file: pathlib.Path) -> None:
+    _, peak_bytes = scenario_with_auto(file)
+    options = ("--gpus", "1", "--set", "recompute=auto", "--max-memory", f"{peak_bytes - 2**30}B")
     outcome = call("search", str(file), *options, "--top", "1", "--json")
     assert json.loads(outcome.stdout)["best"]["recompute"]["strategy"] != "auto"
 
 
-def test_the_searched_scenario_is_not_written_over(tmp_path: pathlib.Path) -> None:
+def test_the_base_scenario_is_not_overwritten(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "small_02.yaml"
     path.write_text(FILE + "name: small\n")
     result = search(load_unchecked(path), (2,), top=2)
-    with pytest.raises(InputError, match=r"small_02\.yaml: E113 .* the scenario that was searched"):
+    with pytest.raises(InputError, match=r"small_02\.yaml: E113 "):
         write_scenarios(result, tmp_path)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["small_02.yaml"]
     assert path.read_text().startswith("model:")
 
 
-def test_what_cannot_be_written_is_named(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(
+    file: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     (tmp_path / "out" / "small_01.yaml").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"small_01\.yaml: E113 .* Is a directory"):
+    with pytest.raises(InputError, match=r"small_01\.yaml: E113 "):
         write_scenarios(search(load_unchecked(file), (2,), top=1), tmp_path / "out")
 
 
@@ -187,10 +186,10 @@ def test_what_cannot_be_written_is_named(file: pathlib.Path, tmp_path: pathlib.P
         ("attention_backend=fused", "E330"),
     ],
 )
-def test_what_no_split_can_mend_is_told_as_in_a_scenario(
+def test_a_base_that_is_illegal_for_every_split_has_the_error_of_the_scenario(
     file: pathlib.Path, field: str, code: str
 ) -> None:
-    """A hidden size of 2048 in 2 heads has 1024 channels: no fused kernel takes them."""
+    """With a hidden size of 2048 and 2 heads, heads have 1024 channels: too many when fused."""
     heads = "model.num_attention_heads=2" if code == "E330" else "model.num_layers=16"
     with pytest.raises(InputError) as caught:
         search(load_unchecked(file, [heads, field]), (2,))

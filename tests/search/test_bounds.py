@@ -1,4 +1,4 @@
-"""What a search rules out unseen is ruled out by a bound that simulation never goes below."""
+"""Bounds of memory and kernel time are never above the simulated values."""
 
 import functools
 
@@ -25,7 +25,7 @@ def bounds_of(scenario: Scenario) -> Bounds:
 
 
 def check(bounds: Bounds, scenario: Scenario) -> tuple[float, float, float]:
-    """The bounds hold; peak, kernels and iteration as shares of what is simulated."""
+    """Check the bounds; return those of peak, kernels and iteration as shares of the simulated."""
     evaluation = EVALUATOR.evaluate(scenario)
     assert evaluation.run is not None
     time_s = evaluation.run.iteration_time_s
@@ -55,14 +55,14 @@ def test_no_configuration_is_below_its_bounds(name: str, gpus: int, place: int) 
     ],
     ids=str,
 )
-def test_nor_where_an_override_holds_another_recompute(policy: RecomputePolicy) -> None:
+def test_no_configuration_with_other_recompute_is_below_its_bounds(policy: RecomputePolicy) -> None:
     scenario = base(parallelism={"tensor": 2, "pipeline": 2}).model_copy(
         update={"recompute": policy}
     )
     check(bounds_of(scenario), scenario)
 
 
-def test_the_bound_of_kernels_is_the_pipeline_of_kernels() -> None:
+def test_the_kernel_bound_is_the_pipeline_of_kernels() -> None:
     """Worked by hand: 8 layers on 4 stages, in chunks of 1 or of 2 layers."""
     few, many = (
         base(
@@ -77,13 +77,13 @@ def test_the_bound_of_kernels_is_the_pipeline_of_kernels() -> None:
     slope_s = (bounds.kernels_s(many) - bounds.kernels_s(few)) / 8
     layer_s, head_s = bounds._passes_s(*bounds._layer_of(few), few.recompute)
     assert slope_s == pytest.approx(2 * layer_s + head_s)
-    # With chunks of 2 layers, and not of 1, it is 3 layers more to the last stage and back.
+    # With chunks of 2 layers instead of 1, the way to the last stage and back has 3 more layers.
     four = few.model_copy(update={"batch": one.batch})
     assert bounds.kernels_s(one) - bounds.kernels_s(four) == pytest.approx(3 * layer_s)
 
 
-def test_the_bounds_are_worth_having() -> None:
-    """Of a real model most of the time is kernels', and much of the memory is states."""
+def test_the_bounds_of_a_real_model_are_close() -> None:
+    """Kernels take most of the time, and states much of the memory."""
     scenario = simtrain.load_scenario("table5_22b_present")
     peak, kernels, iteration = check(bounds_of(scenario), scenario)
     assert peak > 0.5 and kernels > 0.75 and iteration > 0.995

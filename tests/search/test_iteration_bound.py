@@ -1,4 +1,4 @@
-"""The bound that decides what is simulated is never above the time, and close to it."""
+"""The bound of the iteration time is never above the simulated time, and close to it."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ ANY_SIZE = Evaluator(allow_oom=True, breakdowns=False)
 
 
 def share_of_time(scenario: Scenario) -> float:
-    """The bound as a share of the simulated time, which it does not exceed."""
+    """Return bound / simulated time, and check that it is at most 1."""
     run = ANY_SIZE.evaluate(scenario).run
     assert run is not None
     bounds = Bounds(scenario, ANY_SIZE.machine_of(scenario))
@@ -32,13 +32,13 @@ def share_of_time(scenario: Scenario) -> float:
 
 
 def pipeline(**sections: Any) -> Scenario:
-    """A small model whose stages need not be alike."""
+    """Return a small model; its stages can differ."""
     return base(**{"model": {"num_layers": 12}, "batch": {"global": 24}} | sections)
 
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
-    """Legal scenarios, most of them of several stages, of every kind that has tasks of its own."""
+    """Draw legal scenarios with all kinds of tasks, most of them with several stages."""
     interleave = draw(st.sampled_from([1, 1, 2, 3]))
     overlap = {name: draw(st.booleans()) for name in ("data_parallel", "tensor_parallel")}
     zero_stage = draw(st.sampled_from([0, 1, 2, 3]))
@@ -90,11 +90,11 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @given(schedules(), st.booleans())
-def test_exchanges_block_at_least_as_long_as_counted(schedule: Schedule, all_alike: bool) -> None:
-    """Counted one by one; without interleaving, or where all messages are alike, exactly so."""
+def test_blocked_time_is_at_most_the_sum_of_exchanges(schedule: Schedule, all_alike: bool) -> None:
+    """It is equal without interleaving, or if all messages take the same time."""
     p, v, n = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
     assume(p > 1)
-    # Two stages share one pair of nodes, whichever way a message goes.
+    # Two stages share one pair of nodes in both directions.
     alone = [1.0 if all_alike or p == 2 else 1.0 + stage % 3 for stage in range(p)]
     shared = [2 * time_s for time_s in alone] if not all_alike else alone
     passes = PassTime(0.0, 0.0, 0.0, 0.0, 0.0, ())
@@ -135,12 +135,12 @@ LARGE = ("1t", "530", "405b")
 
 
 @pytest.mark.parametrize("name", [n for n in list_scenarios() if not any(x in n for x in LARGE)])
-def test_the_shipped_scenarios_are_at_most_a_hundredth_above_it(name: str) -> None:
+def test_shipped_scenarios_are_at_most_one_percent_above_their_bound(name: str) -> None:
     assert share_of_time(load_scenario(name)) > 0.99
 
 
 @pytest.mark.parametrize("name", list_sweeps())
-def test_the_points_of_the_shipped_sweeps_are_not_below_it(name: str) -> None:
+def test_points_of_shipped_sweeps_are_not_below_their_bounds(name: str) -> None:
     plan = load_plan(name)
     scenarios = map(plan.scenario, range(0, plan.num_points, -(-plan.num_points // 8)))
     legal = [one for one in scenarios if not any(rule.check(one) for rule in RULES)]
@@ -161,17 +161,17 @@ def test_the_points_of_the_shipped_sweeps_are_not_below_it(name: str) -> None:
     ],
     ids=str,
 )
-def test_without_interleaving_one_chain_is_the_iteration(changes: dict[str, Any]) -> None:
-    """1F1B waits for nothing but its slowest stage, and the way to it and back."""
+def test_the_bound_of_1f1b_is_exact(changes: dict[str, Any]) -> None:
+    """1F1B waits only for its slowest stage, and for the way to it and back."""
     assert share_of_time(pipeline(**changes)) == pytest.approx(1, rel=2e-9)
 
 
-def test_the_chain_through_two_stages_by_hand() -> None:
-    """1F1B of three microbatches on two stages: stage 1, with the head, is the slower one.
+def test_the_bound_of_two_stages_by_hand() -> None:
+    """1F1B with three microbatches on two stages; stage 1, with the head, is slower.
 
-    Its chain: the first forward pass of stage 0, one message, and its posting; three passes each
-    way, and between them two exchanges, which last one message and post two; one message and its
-    posting; and the last backward pass of stage 0.
+    The chain: the first forward pass of stage 0; a message and its posting; three forward and three
+    backward passes of stage 1, and between them two exchanges of one message that post two; a
+    message and its posting; the last backward pass of stage 0.
     """
     scenario = pipeline(
         model={"tied_embeddings": False}, parallelism={"pipeline": 2}, batch={"global": 3}
@@ -192,7 +192,7 @@ def test_the_chain_through_two_stages_by_hand() -> None:
     assert bounds.iteration_s(scenario) == pytest.approx(chain + before + after, rel=1e-6)
 
 
-def test_recompute_that_is_open_has_the_bound_of_its_kernels() -> None:
+def test_the_bound_of_auto_recompute_is_the_kernel_bound() -> None:
     scenario = BASES["plain"].model_copy(update={"recompute": RecomputePolicy(strategy="auto")})
     bounds = Bounds(scenario, EVALUATOR.machine_of(scenario))
     assert bounds.iteration_s(scenario) == bounds.kernels_s(scenario)

@@ -1,4 +1,4 @@
-"""A search finds what looking at everything finds, and says why it is the best."""
+"""A search finds the same layouts as brute force, and explains why the best is better."""
 
 import functools
 import json
@@ -33,7 +33,7 @@ GIB = 2**30
 
 @functools.cache
 def brute_force(name: str, objective: Objective) -> list[Scenario]:
-    """All legal configurations, the best first, without a bound."""
+    """Return all legal configurations, the best first, without bounds."""
     explorer, points = every(name)
     key = objective.key
     ranked = sorted(points, key=lambda point: key(explorer.evaluation(point)))
@@ -57,7 +57,7 @@ def peaks_bytes(scenarios: list[Scenario]) -> list[int]:
         ("long", Objective.TIME),
     ],
 )
-def test_the_best_are_those_of_brute_force(name: str, objective: Objective) -> None:
+def test_search_equals_brute_force(name: str, objective: Objective) -> None:
     expected = brute_force(name, objective)
     result = search(BASES[name], (4,), objective, top=7)
     assert [found.scenario for found in result.ranked] == expected[:7]
@@ -67,64 +67,69 @@ def test_the_best_are_those_of_brute_force(name: str, objective: Objective) -> N
 
 
 class KernelBounds(Bounds):
-    """No pass is timed."""
+    """Bounds of kernels only, which need no durations of passes."""
 
     def iteration_s(self, scenario: Scenario) -> float:
         return self.kernels_s(scenario)
 
 
-class StandIn(Evaluator):
-    """Nothing is simulated; a peak is its lower bound."""
+class FakeEvaluator(Evaluator):
+    """Evaluator without simulation: peaks are lower bounds, times a function of kernel bounds.
 
-    def __init__(self, bounds: Bounds, told: Callable[[float], float]) -> None:
+    Args:
+        bounds: bounds of the space.
+        time_s: returns the iteration time for a kernel bound.
+    """
+
+    def __init__(self, bounds: Bounds, time_s: Callable[[float], float]) -> None:
         super().__init__()
-        self.bounds, self.told = bounds, told
-        self.seen_s: list[float] = []
+        self.bounds, self.time_s = bounds, time_s
+        self.kernels_s: list[float] = []
 
     def peak_bytes(self, scenario: Scenario) -> int:
         return self.bounds.peak_bytes(scenario)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
-        self.seen_s.append(self.bounds.kernels_s(scenario))
-        run = Run(self.told(self.seen_s[-1]), 1.0, 0.5, 0.5, Breakdown())
+        self.kernels_s.append(self.bounds.kernels_s(scenario))
+        run = Run(self.time_s(self.kernels_s[-1]), 1.0, 0.5, 0.5, Breakdown())
         return Evaluation(scenario, self.peak_bytes(scenario), 80 * GIB, run)
 
 
 def large(
-    told: Callable[[float], float], limit_bytes: int = 80 * GIB
-) -> tuple[StandIn, Explorer, tuple[Point, ...]]:
-    """A space of 3,042 points, none of them simulated."""
+    time_s: Callable[[float], float], limit_bytes: int = 80 * GIB
+) -> tuple[FakeEvaluator, Explorer, tuple[Point, ...]]:
+    """Return a space of 3,042 points with a fake evaluator."""
     searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
     bounds = KernelBounds(searched.base, EVALUATOR.machine_of(searched.base))
-    stand_in = StandIn(bounds, told)
-    explorer = Explorer(searched, stand_in, Objective.TIME, limit_bytes, bounds)
-    return stand_in, explorer, legal_points(searched).points
+    evaluator = FakeEvaluator(bounds, time_s)
+    explorer = Explorer(searched, evaluator, Objective.TIME, limit_bytes, bounds)
+    return evaluator, explorer, legal_points(searched).points
 
 
 def silent(phase: str, done: int, total: int, best: str) -> None:
     """Ignore progress."""
 
 
-def test_in_a_large_space_too() -> None:
-    """Where points take up to a third longer than their bound, as if at random."""
+def test_search_of_a_large_space_equals_brute_force() -> None:
+    """Times are random, up to a third above the bound."""
 
-    def told(time_s: float) -> float:
-        return time_s * (1 + random.Random(time_s).random() / 3)
+    def random_time_s(bound_s: float) -> float:
+        return bound_s * (1 + random.Random(bound_s).random() / 3)
 
-    stand_in, explorer, points = large(told)
-    seen = search_all(explorer, Workers(explorer), points, 10, silent, never)
+    evaluator, explorer, points = large(random_time_s)
+    outcome = search_all(explorer, Workers(explorer), points, 10, silent, never)
     fitting = [
         point
         for point in points
-        if stand_in.bounds.peak_bytes(explorer.space.scenario(point)) <= explorer.limit_bytes
+        if evaluator.bounds.peak_bytes(explorer.space.scenario(point)) <= explorer.limit_bytes
     ]
-    assert seen.num_fitting == len(fitting)
-    assert seen.num_simulated == len(stand_in.seen_s) < len(fitting) / 2
+    assert outcome.num_fitting == len(fitting)
+    assert outcome.num_simulated == len(evaluator.kernels_s) < len(fitting) / 2
     expected = sorted(fitting, key=explorer.key)[:10]
-    assert [Point.of(found.scenario) for found in seen.best] == expected
+    assert [Point.of(found.scenario) for found in outcome.best] == expected
 
 
-def test_less_memory_leaves_the_best_that_fit_it() -> None:
+def test_a_memory_limit_keeps_the_order_of_layouts_that_fit() -> None:
     every_one = brute_force("narrow", Objective.TIME)
     peaks = peaks_bytes(every_one)
     limit = sorted(peaks)[len(peaks) // 2]
@@ -135,7 +140,7 @@ def test_less_memory_leaves_the_best_that_fit_it() -> None:
     assert result.limit_bytes == limit
 
 
-def test_what_takes_longer_is_worse_by_every_measure_of_time() -> None:
+def test_objectives_of_time_increase_with_time() -> None:
     for objective in (Objective.TIME, Objective.COST, Objective.TOKENS_PER_S):
         values = [objective.of_time(BASES["plain"], time_s) for time_s in (0.5, 1.0, 2.0)]
         assert values == sorted(set(values))
@@ -144,7 +149,7 @@ def test_what_takes_longer_is_worse_by_every_measure_of_time() -> None:
 
 
 def test_several_numbers_of_gpus_are_ranked_together() -> None:
-    """By GPU-seconds the fewest win, as nothing scales perfectly; by time the most."""
+    """Fewer GPUs win by GPU-seconds, because no layout scales perfectly; more GPUs win by time."""
     cheapest, fastest = (
         search(BASES["narrow"], (4, 1), objective, top=1).ranked[0]
         for objective in (Objective.COST, Objective.TIME)
@@ -153,10 +158,10 @@ def test_several_numbers_of_gpus_are_ranked_together() -> None:
     assert cheapest.gpu_seconds == cheapest.run.iteration_time_s < fastest.gpu_seconds
 
 
-# ------------------------------------------------------------------------- proposals
+# ------------------------------------------------------------------------- trials
 
 
-def test_with_fewer_trials_than_configurations_it_is_not_exact() -> None:
+def test_fewer_trials_than_configurations_are_not_exact() -> None:
     first, second = (search(BASES["narrow"], (4,), max_trials=30, top=3) for _ in range(2))
     assert first.to_json() == second.to_json()
     assert not first.exact
@@ -165,38 +170,38 @@ def test_with_fewer_trials_than_configurations_it_is_not_exact() -> None:
     assert places == sorted(places)
 
 
-def test_the_optimizer_goes_where_it_is_told_that_it_is_good() -> None:
-    """The same seed proposes better points where less is better than where more is."""
-    less, more = _proposed_s(lambda time_s: time_s), _proposed_s(lambda time_s: 1 / time_s)
+def test_the_optimizer_prefers_points_with_a_good_objective() -> None:
+    """With the same seed it proposes shorter times if short is good than if long is good."""
+    less, more = _proposed_s(lambda bound_s: bound_s), _proposed_s(lambda bound_s: 1 / bound_s)
     assert len(less) == len(more) == 40
     assert statistics.median(less) < statistics.median(more)
 
 
-def _proposed_s(told: Callable[[float], float]) -> list[float]:
-    """Seconds of what is proposed where each point's are its lower bound, and told otherwise."""
-    stand_in, explorer, points = large(told, limit_bytes=2**60)
+def _proposed_s(time_s: Callable[[float], float]) -> list[float]:
+    """Return the kernel bounds of 40 proposed points, if `time_s` of the bound is the time."""
+    evaluator, explorer, points = large(time_s, limit_bytes=2**60)
     assert search_samples(explorer, points, 40, 1, silent, never).num_seen == 40
-    return stand_in.seen_s
+    return evaluator.kernels_s
 
 
-def test_with_trials_for_all_it_is_exact() -> None:
+def test_as_many_trials_as_configurations_are_exact() -> None:
     result = search(BASES["narrow"], (1,), max_trials=1000, top=1)
     assert result.exact and result.outcome.num_seen == len(result.legal.points)
 
 
-def test_proposals_that_do_not_fit_are_no_results() -> None:
+def test_proposals_that_do_not_fit_are_not_ranked() -> None:
     limit = sorted(peaks_bytes(brute_force("narrow", Objective.MEMORY)))[40]
     result = search(BASES["narrow"], (4,), max_trials=40, max_memory=f"{limit} B")
     assert 0 < result.outcome.num_fitting < result.outcome.num_seen
     assert all(found.evaluation.peak_bytes <= limit for found in result.ranked)
-    with pytest.raises(DoesNotFitError, match="configurations that were evaluated fits"):
+    with pytest.raises(DoesNotFitError, match="E830 "):
         search(BASES["narrow"], (4,), max_trials=5, max_memory="1 GiB")
 
 
-# ------------------------------------------------------------------------- no answer
+# ------------------------------------------------------------------------- no layout
 
 
-def test_where_nothing_fits_it_is_said_what_misses_least() -> None:
+def test_if_nothing_fits_the_error_names_the_smallest_excess() -> None:
     least = brute_force("narrow", Objective.MEMORY)[0]
     least_peak = EVALUATOR.peak_bytes(least)
     with pytest.raises(DoesNotFitError) as caught:
@@ -208,24 +213,23 @@ def test_where_nothing_fits_it_is_said_what_misses_least() -> None:
     assert f"smallest excess is {format_bytes(least_peak - GIB)}" in message
 
 
-def test_where_nothing_is_legal_the_rules_say_so() -> None:
+def test_if_nothing_is_legal_the_error_names_the_rules() -> None:
     with pytest.raises(InputError) as caught:
         search(BASES["plain"], (3,))
     message = str(caught.value)
     assert caught.value.exit_code == 2
-    assert message.startswith("E831 none of 648 configurations on 3 GPUs is legal")
-    assert "\n    E305, " in message and ": tensor parallelism gives each rank" in message
-    assert "fix: search on 2 or 4 GPUs" in message
+    assert message.startswith("E831 none of 648 configurations")
+    assert "\n    E305, " in message and "2 or 4 GPUs" in message
     assert all(search(BASES["plain"], (number,), top=1).ranked for number in (2, 4))
 
 
-def test_more_gpus_than_there_are() -> None:
+def test_more_gpus_than_the_cluster_has_are_an_error() -> None:
     with pytest.raises(InputError, match=r"E832 5000 GPUs .* 4480 .* \(560 nodes of 8\)"):
         search(BASES["plain"], (8, 5000))
 
 
-def test_no_amount_of_memory() -> None:
-    with pytest.raises(InputError, match=r'--max-memory: E833 "80" has no unit'):
+def test_a_memory_limit_without_unit_is_an_error() -> None:
+    with pytest.raises(InputError, match=r'--max-memory: E833 "80"'):
         search(BASES["narrow"], (4,), max_memory="80")
 
 
@@ -241,22 +245,22 @@ def found(peak_bytes: int, num_gpus: int = 1, **parts: float) -> Candidate:
     return Candidate(scenario, Evaluation(scenario, peak_bytes, 80 * GIB, run))
 
 
-def test_the_reason_says_which_parts_differ() -> None:
+def test_the_reason_names_the_parts_that_differ() -> None:
     winner = found(GIB, compute_s=8.0, bubble_s=1.3, data_communication_s=0.24)
     other = found(GIB, compute_s=8.0, bubble_s=2.0, data_communication_s=0.0)
-    said = reason(winner, other, Objective.TIME)
-    assert re.findall(r"([\d.]+) % (less|more)", said) == [
+    text = reason(winner, other, Objective.TIME)
+    assert re.findall(r"([\d.]+) % (less|more)", text) == [
         *(("4.6", "less"), ("7.0", "less"), ("2.4", "more")),
     ]
-    assert said.index("bubble") < said.index("data-parallel")
+    assert text.index("bubble") < text.index("data-parallel")
 
 
-def test_the_reason_of_what_differs_little_is_the_largest_part() -> None:
+def test_the_reason_of_a_small_difference_is_its_largest_part() -> None:
     winner, other = (found(GIB, compute_s=8.0, bubble_s=bubble) for bubble in (2.0, 2.04))
     assert reason(winner, other, Objective.TIME) == "0.4 % less time: 0.4 % less bubble"
 
 
-def test_the_reason_of_equals_is_what_they_differ_in_otherwise() -> None:
+def test_the_reason_of_equal_objectives_is_another_difference() -> None:
     small, large = found(GIB, compute_s=1.0), found(3 * GIB, compute_s=1.0)
     assert reason(small, large, Objective.TIME) == "as fast, and 2 GiB less at the peak"
     assert reason(small, large, Objective.MEMORY) == "2 GiB less at the peak"
@@ -267,7 +271,7 @@ def test_the_reason_of_equals_is_what_they_differ_in_otherwise() -> None:
     )
 
 
-def test_the_reason_says_where_fewer_gpus_take_longer() -> None:
+def test_the_reason_names_different_numbers_of_gpus() -> None:
     few, many = found(GIB, 2, compute_s=1.5), found(GIB, 4, compute_s=1.0)
     assert reason(few, many, Objective.COST) == (
         "2 GPUs instead of 4, 50 % more time: 50 % more compute"
@@ -282,7 +286,7 @@ def result() -> SearchResult:
     return search(BASES["offloaded"], (4,), top=4)
 
 
-def test_each_of_the_ranked_is_a_file_that_takes_as_long(
+def test_the_file_of_each_layout_has_the_same_iteration_time(
     result: SearchResult, tmp_path: pathlib.Path
 ) -> None:
     paths = write_scenarios(result, tmp_path / "deep" / "folder")
@@ -295,9 +299,11 @@ def test_each_of_the_ranked_is_a_file_that_takes_as_long(
         assert simtrain.simulate(loaded).iteration_time_s == one.run.iteration_time_s
 
 
-def test_files_that_cannot_be_written(result: SearchResult, tmp_path: pathlib.Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(
+    result: SearchResult, tmp_path: pathlib.Path
+) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="E113 cannot write scenarios here"):
+    with pytest.raises(InputError, match="E113 "):
         write_scenarios(result, tmp_path / "file")
     options = ("--gpus", "4", "--out", str(tmp_path / "file"))
     outcome = call("search", "table5_1t_present", *options)
@@ -305,13 +311,13 @@ def test_files_that_cannot_be_written(result: SearchResult, tmp_path: pathlib.Pa
     assert "E113" in outcome.stderr
 
 
-def test_a_name_is_no_path(tmp_path: pathlib.Path) -> None:
+def test_slashes_in_a_name_are_replaced(tmp_path: pathlib.Path) -> None:
     named = BASES["plain"].model_copy(update={"name": "../up and/away"})
     (path,) = write_scenarios(search(named, (1,), top=1), tmp_path / "out")
     assert path == tmp_path / "out" / ".._up_and_away_01.yaml" and path.is_file()
 
 
-def test_a_profile_of_ones_own_is_found_from_everywhere(
+def test_the_profile_of_a_file_is_found_from_any_folder(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped = simtrain.resources.find_profile("a100_sxm4_80gb")
@@ -352,7 +358,7 @@ def test_the_command_prints_json(file: pathlib.Path, tmp_path: pathlib.Path) -> 
         assert ran["made_with"] == data["made_with"]
         head = pathlib.Path(one["file"]).read_text("utf-8").partition("\n")[0]
         assert all(words in head for words in data["made_with"].values())
-        # `simtrain cost` finds the same of a million tokens, but that it counts whole iterations.
+        # `simtrain cost` rounds up to whole iterations; with 1T tokens the difference is small.
         cost = json.loads(call("cost", one["file"], "--tokens", "1T", "--json").stdout)
         assert data["currency"] == cost["currency"]
         assert one["price_of_million_tokens"] == pytest.approx(cost["price"] / 1e6, rel=1e-6)
@@ -370,7 +376,7 @@ def test_the_command_prints_a_table(file: pathlib.Path) -> None:
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert "USD/" in "".join(lines[:4])
     assert any(line.startswith("Number 1 compared with number 2: ") for line in lines)
-    assert lines[-1] == "Exact: no other legal configuration is better."
+    assert lines[-1].startswith("Exact: ")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The space of a search is that of all legal configurations, and nothing else."""
+"""The space of a search contains all legal configurations and no other."""
 
 import pickle
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from tests.helpers.search_spaces import (
 
 
 @pytest.mark.parametrize("name", BASES)
-def test_the_legal_points_are_those_that_break_no_rule(name: str) -> None:
+def test_legal_points_break_no_rule(name: str) -> None:
     searched = space(name)
     every = all_points(searched)
     codes = {point: broken(searched.scenario(point)) for point in every}
@@ -57,17 +57,17 @@ _SMALL = st.integers(1, 10)
     st.tuples(_SMALL, _SMALL),
     st.tuples(st.booleans(), st.integers(0, 3), st.sampled_from(POLICIES)),
 )
-def test_what_the_enumeration_leaves_out_is_illegal(
+def test_points_outside_of_the_enumeration_are_illegal(
     name: str, split: tuple[int, ...], sizes: tuple[int, ...], rest: tuple[object, ...]
 ) -> None:
-    """Also numbers of chunks and microbatches that it does not even list."""
+    """Also with numbers of chunks and microbatches that it never lists."""
     searched, one = space(name), point(*split, *sizes, *rest)
     is_legal = not broken(searched.scenario(one))
     assert is_legal == (one in legal_points(searched).points)
 
 
 def a_rule(breaks: Callable[[Scenario], object]) -> Rule:
-    """A rule that the search has never seen."""
+    """Return a new rule."""
     violation = Violation("broken", {"batch.micro": []})
     return Rule("E399", "for a test", lambda scenario: violation if breaks(scenario) else None)
 
@@ -93,7 +93,7 @@ def a_rule(breaks: Callable[[Scenario], object]) -> Rule:
 def test_a_new_rule_needs_no_change_of_the_search(
     breaks: Callable[[Scenario], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it reads of a scenario, and however."""
+    """The rule can read any part of a scenario, in any way."""
     rule, searched = a_rule(breaks), space("plain", 4, 8)
     monkeypatch.setattr("simtrain.search.legality.RULES", (rule,))
     every = all_points(searched)
@@ -102,7 +102,7 @@ def test_a_new_rule_needs_no_change_of_the_search(
     assert legal.removed.total() == len(every) - len(legal.points)
 
 
-def test_a_rule_runs_once_for_each_different_values_that_it_reads(
+def test_a_rule_runs_once_per_combination_of_values_that_it_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tensors: list[int] = []
@@ -113,7 +113,7 @@ def test_a_rule_runs_once_for_each_different_values_that_it_reads(
 
     monkeypatch.setattr("simtrain.search.legality.RULES", (a_rule(breaks),))
     legal_points(space("plain", 4))
-    # One run more finds out what the rule reads first; batch.micro is read for one tensor size.
+    # The first run only finds the values that the rule reads. It reads batch.micro for tensor 2.
     assert sorted(tensors[1:]) == [1, 2, 2, 2, 2, 4]
 
 
@@ -127,21 +127,21 @@ def test_every_point_or_none_breaks_a_rule_of_the_base() -> None:
     assert all(codes == {"E302"} for codes in broken_somewhere)
 
 
-def test_every_point_stands_for_its_scenario() -> None:
+def test_a_point_and_its_scenario_convert_to_each_other() -> None:
     searched = space("plain", 4)
     points = legal_points(searched).points
     assert [Point.of(searched.scenario(point)) for point in points] == list(points)
     assert {searched.scenario(point).num_gpus for point in points} == {4}
 
 
-def test_several_numbers_of_gpus_are_one_space() -> None:
+def test_a_space_of_several_numbers_of_gpus_is_the_union() -> None:
     both = legal_points(space("plain", 2, 4))
     alone = [legal_points(space("plain", gpus)) for gpus in (2, 4)]
     assert both.points == alone[0].points + alone[1].points
     assert both.num_configurations == sum(one.num_configurations for one in alone)
 
 
-def test_defaults_follow_the_point() -> None:
+def test_derived_defaults_follow_the_point() -> None:
     searched = space("plain")
     one_chunk = point(2, 2, 1, 1, 1, False, 0, POLICIES[0])
     two_chunks = one_chunk._replace(interleave=2, sequence_parallel=True)
@@ -151,7 +151,7 @@ def test_defaults_follow_the_point() -> None:
     assert not searched.scenario(two_chunks).parallelism.scatter_gather
 
 
-def test_what_the_file_says_beside_the_searched_stays() -> None:
+def test_fields_that_are_not_searched_keep_their_values() -> None:
     searched = Space(base(schedule="gpipe", parallelism={"scatter_gather": False}), (4,))
     scenario = searched.scenario(point(2, 2, 1, 1, 1, False, 0, POLICIES[0]))
     assert scenario.schedule == "gpipe"
@@ -172,8 +172,8 @@ def test_what_the_file_says_beside_the_searched_stays() -> None:
         ("model.seq_length=1024", "recompute", set(POLICIES)),
     ],
 )
-def test_what_is_overridden_is_held(override: str, name: str, values: set[object]) -> None:
-    """Also where the file itself, so changed, would be illegal."""
+def test_overridden_fields_keep_their_values(override: str, name: str, values: set[object]) -> None:
+    """Also if the override makes the file itself illegal."""
     searched = Space(load_unchecked("table5_22b_present", [override]), (8,))
     points = all_points(searched)
     found = {getattr(point, name) for point in points}
@@ -185,7 +185,7 @@ def test_what_is_overridden_is_held(override: str, name: str, values: set[object
         check_scenario(searched.scenario(one))
 
 
-def test_a_schedule_that_is_overridden_is_held() -> None:
+def test_an_overridden_schedule_is_kept() -> None:
     searched = Space(load_unchecked("table5_22b_present", ["schedule=gpipe"]), (8,))
     legal = legal_points(searched)
     assert {searched.scenario(point).schedule for point in legal.points} == {"gpipe"}
@@ -199,8 +199,8 @@ def values(searched: Space, name: str) -> set[object]:
     return {getattr(one, name) for one in all_points(searched)}
 
 
-def test_models_with_experts_divide_them_in_every_way() -> None:
-    """Each expert belongs to one rank or to all tensor-parallel ranks, never twice the same."""
+def test_models_with_experts_have_all_expert_parallel_splits() -> None:
+    """Each expert is on one rank or on all tensor-parallel ranks; no split is listed twice."""
     searched = space("experts", 4)
     splits = {one[:6] for one in all_points(searched)}
     assert len(splits) == len(searched.levels()[0])
@@ -211,12 +211,12 @@ def test_models_with_experts_divide_them_in_every_way() -> None:
     assert {one.expert_tensor for one in all_points(given) if one.tensor == 8} == {8, 2, 1}
 
 
-def test_long_sequences_are_divided_over_ranks() -> None:
-    """Down to 4,096 tokens a rank; shorter ones only if the scenario does, or if it is asked."""
+def test_long_sequences_have_context_parallel_splits() -> None:
+    """Ranks get at least 4,096 tokens, unless the scenario or the argument allows fewer."""
 
-    def contexts(length: int, *asked: int, now: int = 1) -> set[object]:
+    def contexts(length: int, *sizes: int, now: int = 1) -> set[object]:
         scenario = base(model={"seq_length": length}, parallelism={"context": now})
-        return values(Space(scenario, (48,), asked or None), "context")
+        return values(Space(scenario, (48,), sizes or None), "context")
 
     assert contexts(32767) == {1}
     assert contexts(32768) == {1, 2, 3, 4, 6, 8}
@@ -224,13 +224,13 @@ def test_long_sequences_are_divided_over_ranks() -> None:
     assert contexts(512, 1, 4, 5) == {1, 4}
 
 
-def test_short_dense_models_have_no_further_coordinates() -> None:
+def test_short_dense_models_have_no_context_or_expert_axes() -> None:
     assert space("plain").axes == (*Point._fields[:3], *Point._fields[6:])
     made = space("plain").scenario(legal_points(space("plain")).points[0])
     assert not made.parallelism.model_fields_set & {"context", "expert", "expert_tensor"}
 
 
-def test_a_worker_gets_the_same_space() -> None:
+def test_a_pickled_space_is_equal() -> None:
     searched = Space(space("experts").base, (8,), (1, 2), (2, 4))
     again: Space = pickle.loads(pickle.dumps(searched))
     points = legal_points(searched).points
@@ -239,7 +239,7 @@ def test_a_worker_gets_the_same_space() -> None:
     assert again.on((4,)).levels() == Space(searched.base, (4,), (1, 2), (2, 4)).levels()
 
 
-# ---------------------------------------------------------------- settings that points go without
+# ---------------------------------------------------------------- conditional settings
 
 FLAGS = {
     "overlap": {
@@ -271,7 +271,7 @@ FLAGGED = {
 
 
 @pytest.mark.parametrize("name", FLAGGED)
-def test_settings_are_left_out_where_a_rule_refuses_them_and_only_there(name: str) -> None:
+def test_settings_are_turned_off_exactly_if_a_rule_refuses_them(name: str) -> None:
     scenario, gpus = FLAGGED[name]
     searched = Space(holding(scenario, ("batch", "micro"), ("recompute",)), gpus)
     legal = legal_points(searched).points
@@ -283,16 +283,16 @@ def test_settings_are_left_out_where_a_rule_refuses_them_and_only_there(name: st
     for one in set(all_points(searched)[::5]).difference(legal):
         made = searched.scenario(one)
         for field in searched.conditional.keys() - set(searched.left_out([one])):
-            # Numbers (of layers, of ranks) that do not divide are kept, and refused.
+            # Numbers (of layers, of ranks) are never turned off; rules refuse these points.
             if field.startswith("overlap."):
                 off = Overlap.model_fields[field.removeprefix("overlap.")].default
                 assert broken(made.replace({field: off})), (field, one)
 
 
-def test_a_setting_that_was_asked_for_is_not_left_out() -> None:
-    asked = holding(base(overlap={"pipeline": True}), ("overlap", "pipeline"))
-    assert not Space(asked, (4,)).conditional
-    assert {one.interleave for one in legal_points(Space(asked, (4,))).points} == {2}
+def test_an_overridden_setting_is_not_turned_off() -> None:
+    fixed = holding(base(overlap={"pipeline": True}), ("overlap", "pipeline"))
+    assert not Space(fixed, (4,)).conditional
+    assert {one.interleave for one in legal_points(Space(fixed, (4,))).points} == {2}
 
 
 @given(st.integers(1, 5000))

