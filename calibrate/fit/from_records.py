@@ -15,7 +15,7 @@ from calibrate.fit.datasheets import Datasheet, datasheet_of
 from calibrate.fit.entry import Data, Origin, entry, micro, tera
 from calibrate.fit.gemm import gemm_section
 from calibrate.fit.host import host_section
-from calibrate.fit.kernels import fit_kernels
+from calibrate.fit.kernels import KernelFit
 from calibrate.fit.layers import InSitu, fit_layers
 from calibrate.fit.links import fit_slowdown
 from calibrate.fit.numbers import Estimate, round_significant, round_up
@@ -114,7 +114,7 @@ class _Parts:
     ) -> None:
         self.header, self.name, self.sheet, self.links = header, name, sheet, links
         self.origin = Origin.of(header)
-        self.kernels = fit_kernels(
+        self.kernels = KernelFit(
             _of(records, KernelRecord), sheet.memory_bandwidth.value if sheet else None
         )
         self.products = fit_products(

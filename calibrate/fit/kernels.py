@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from calibrate.fit.numbers import microseconds, minimise, round_significant
@@ -19,46 +18,41 @@ _Line = tuple[float, float]
 """Bytes/s and seconds of latency."""
 
 
-@dataclass(frozen=True, slots=True)
 class KernelFit:
-    """Bandwidths in bytes/s, none above the memory's; seconds of latency; the errors."""
-
-    memory_bytes_per_s: float
-    fused_bytes_per_s: float
-    stream_bytes_per_s: float
-    latency_s: float
-    fused: Comparison
-    stream: Comparison
-
-
-def fit_kernels(records: Sequence[KernelRecord], datasheet_bytes_per_s: float | None) -> KernelFit:
-    """Fit the bandwidth of fused kernels and the latency, then that of copies and optimizers.
+    """The bandwidth of fused kernels and the latency, then the bandwidth of copies and optimizers.
 
     The memory is the datasheet's, or else as fast as the fastest kernel: longer kernels might be
     faster, by an unknown amount.
 
+    Attributes:
+        memory_bytes_per_s: bandwidth of the memory; no other is above it.
+        fused_bytes_per_s, stream_bytes_per_s: fitted bandwidths.
+        latency_s: seconds that each kernel takes besides moving its bytes.
+        fused, stream: the errors.
+
     Raises:
         InputError: E720, too few kernels; E721, most large ones are faster than the datasheet.
     """
-    fused, stream = ([r for r in records if r.family == each] for each in ("fused", "stream"))
-    require("fused kernels", len(fused), _FUSED, "kernels")
-    require("copies and optimizer steps", len(stream), _STREAM, "kernels")
-    if datasheet_bytes_per_s:
-        _check_not_cached(records, datasheet_bytes_per_s)
-    memory = datasheet_bytes_per_s or max(map(rate_of, records))
-    bandwidth, latency_s = _fit_line(fused, memory)
-    # The median rate beyond the latency of kernels that are not mostly latency.
-    long = [r for r in stream if r.time.median_s > 2 * latency_s]
-    rates = [r.num_bytes / (r.time.median_s - latency_s) for r in long] or map(rate_of, stream)
-    stream_bandwidth = min(round_significant(median(rates)), memory)
-    return KernelFit(
-        memory,
-        bandwidth,
-        stream_bandwidth,
-        latency_s,
-        _times("fused kernels", fused, (bandwidth, latency_s)),
-        _times("copies and optimizer steps", stream, (stream_bandwidth, latency_s)),
-    )
+
+    def __init__(
+        self, records: Sequence[KernelRecord], datasheet_bytes_per_s: float | None
+    ) -> None:
+        fused, stream = ([r for r in records if r.family == each] for each in ("fused", "stream"))
+        require("fused kernels", len(fused), _FUSED, "kernels")
+        require("copies and optimizer steps", len(stream), _STREAM, "kernels")
+        if datasheet_bytes_per_s:
+            _check_not_cached(records, datasheet_bytes_per_s)
+        self.memory_bytes_per_s = datasheet_bytes_per_s or max(map(rate_of, records))
+        line = _fit_line(fused, self.memory_bytes_per_s)
+        self.fused_bytes_per_s, self.latency_s = line
+        # The median rate beyond the latency of kernels that are not mostly latency.
+        long = [r for r in stream if r.time.median_s > 2 * self.latency_s]
+        rates = [r.num_bytes / (r.time.median_s - self.latency_s) for r in long]
+        rate = round_significant(median(rates or map(rate_of, stream)))
+        self.stream_bytes_per_s = min(rate, self.memory_bytes_per_s)
+        self.fused = _times("fused kernels", fused, line)
+        stream_line = self.stream_bytes_per_s, self.latency_s
+        self.stream = _times("copies and optimizer steps", stream, stream_line)
 
 
 def _fit_line(records: Sequence[KernelRecord], limit: float) -> _Line:

@@ -17,8 +17,8 @@ from calibrate.fit.gemm import gemm_section
 from calibrate.fit.layers import InSitu, fit_published_layers
 from calibrate.fit.links import fit_curves, other_times
 from calibrate.fit.numbers import Estimate
-from calibrate.fit.published_kernels import KernelFit, fit_kernels
-from calibrate.fit.published_products import ProductFit, fit_dtypes, fit_products, point_range
+from calibrate.fit.published_kernels import KernelFit
+from calibrate.fit.published_products import ProductFit, fit_dtypes, point_range
 from calibrate.fit.result import Fit, profile_of
 from simtrain.comparison import Comparison
 from simtrain.strict_yaml import Document, load_document, validate
@@ -37,8 +37,8 @@ def fit_figures(path: pathlib.Path) -> Fit:
     document = load_document(path)
     figures = _read(document)
     sheet, taken_over = document.data["datasheet"], document.data.get(_TAKEN_OVER, {})
-    kernels = fit_kernels(figures)
-    products = fit_products(figures, kernels.fraction)
+    kernels = KernelFit(figures)
+    products = ProductFit(figures, kernels.fraction)
     gemm = _gemm(figures, products, taken_over)
     by_dtype, of_dtypes = fit_dtypes(figures, kernels.latency_s, products, gemm)
     bandwidth = figures.datasheet.intra_node.bandwidth.value

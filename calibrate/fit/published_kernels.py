@@ -24,34 +24,30 @@ class NamedKernel:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
 class KernelFit:
-    """The fraction of the memory bandwidth that kernels reach, and seconds of a small one."""
+    """Memory-bound kernels, fitted to published figures.
 
-    fraction: float
-    latency_s: float
-    named: Sequence[NamedKernel]
-    comparisons: Sequence[Comparison]
+    Kernels may have run on a card with other memory than the profile's: the fraction of its
+    bandwidth is carried over, not the bandwidth.
 
-
-def fit_kernels(figures: FiguresOfParts) -> KernelFit:
-    """Fit the fraction of all kernels, then the latency, then each named kernel.
-
-    Kernels may have run on a card with other memory than the profile's: the fraction is carried
-    over, not the bandwidth.
+    Attributes:
+        fraction: fraction of the memory bandwidth that all kernels reach.
+        latency_s: seconds of a small kernel.
+        named: kernels with a fraction of their own, beyond the latency.
+        comparisons: the errors of all kernels, of small ones, and of the named ones.
     """
-    fraction, kernels, _ = _fraction(
-        "memory-bound kernels", figures.kernels, figures.kernels.points
-    )
-    latency_s, small = _latency(figures)
-    named = [
-        NamedKernel(
-            name, way, *_fraction(f"{name.replace('_', ' ')} {way}", section, points, latency_s)
-        )
-        for section in (figures.kernels, *figures.further_kernels)
-        for name, way, points in section.ways()
-    ]
-    return KernelFit(fraction, latency_s, named, (kernels, small, *(k.comparison for k in named)))
+
+    def __init__(self, figures: FiguresOfParts) -> None:
+        points = figures.kernels.points
+        self.fraction, kernels, _ = _fraction("memory-bound kernels", figures.kernels, points)
+        self.latency_s, small = _latency(figures)
+        self.named = []
+        for section in (figures.kernels, *figures.further_kernels):
+            for name, way, points in section.ways():
+                title = f"{name.replace('_', ' ')} {way}"
+                fitted = _fraction(title, section, points, self.latency_s)
+                self.named.append(NamedKernel(name, way, *fitted))
+        self.comparisons = [kernels, small, *(kernel.comparison for kernel in self.named)]
 
 
 def _fraction(

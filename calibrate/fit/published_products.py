@@ -21,16 +21,47 @@ _DTYPE_START = 0.7, 1.0, 2.0
 """Start of the search of a data type: tail quantization, microseconds a tile, TB/s of a cast."""
 
 
-@dataclass(frozen=True, slots=True)
 class ProductFit:
-    """The machine of 16-bit products, and its errors; `layouts` only of figures with layers."""
+    """The machine of 16-bit products, and its errors.
 
-    machine: GemmMachine
-    sustained: Comparison
-    shapes: Comparison
-    batched: Comparison
-    others: Comparison
-    layouts: Sequence[Comparison]
+    Shapes and the sustained rate are fitted first, then fp32 accumulation and batches. Figures
+    without layers take the last two from another machine.
+
+    Args:
+        figures: the published figures.
+        memory_fraction: share of the memory bandwidth at which the bytes of a product move.
+    """
+
+    def __init__(self, figures: Figures | FiguresWithoutLayers, memory_fraction: float) -> None:
+        self.layouts: list[Comparison] = []
+        if isinstance(figures, Figures):
+            machine = _fit_shapes(figures, memory_fraction, _START_TFLOPS)
+            machine, layouts = _fit_accumulation(figures, machine)
+            self.layouts.append(layouts)
+            fractions = [step / 200 for step in range(20, 201)]
+            title, what, others = "", "on random data", figures.gemm_random_data
+        else:
+            fastest = max(rate for *_, rate in figures.gemm.points)
+            machine = _fit_shapes(figures, memory_fraction, fastest)
+            fractions = [figures.taken_over.batched_fraction.value]
+            title, what, others = " (not fitted)", "measured elsewhere", figures.gemm_elsewhere
+        batches = [
+            (BlasGemm(m, n, k, batch=batch), count, time_us)
+            for batch, m, n, k, count, time_us in figures.gemm_batched.points
+        ]
+        batched_memory = memory_fraction * figures.gemm_batched.memory_bandwidth.value
+
+        def batched(fraction: float) -> Comparison:
+            card = machine.replace(memory_bytes_per_s=batched_memory, batched_fraction=fraction)
+            return batch_times(f"batched products{title}", card, batches)
+
+        fraction = min(fractions, key=lambda each: batched(each).mean_log_ratio)
+        self.batched = batched(fraction)
+        self.machine = machine = machine.replace(batched_fraction=fraction)
+        sustained, title = figures.gemm_sustained, f"matrix products {what} (not fitted)"
+        self.sustained = rates("sustained matrix products", machine, _rated(sustained.points))
+        self.shapes = rates("matrix products by shape", machine, _rated(figures.gemm.points))
+        self.others = rates(title, machine, _rated(others.points))
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -41,49 +72,6 @@ class ProductFit:
     def random_data_speed(self) -> float:
         """Median of measured over predicted speed on random data, which draws more power."""
         return median(row.measured / row.predicted for row in self.others.rows)
-
-
-def fit_products(figures: Figures | FiguresWithoutLayers, memory_fraction: float) -> ProductFit:
-    """Fit shapes and the sustained rate, then fp32 accumulation and batches.
-
-    Figures without layers take the last two over from another machine.
-
-    Args:
-        figures: the published figures.
-        memory_fraction: share of the memory bandwidth at which the bytes of a product move.
-    """
-    batches = [
-        (BlasGemm(m, n, k, batch=batch), count, time_us)
-        for batch, m, n, k, count, time_us in figures.gemm_batched.points
-    ]
-    batched_memory = memory_fraction * figures.gemm_batched.memory_bandwidth.value
-
-    def batched(title: str, fraction: float) -> Comparison:
-        card = machine.replace(memory_bytes_per_s=batched_memory, batched_fraction=fraction)
-        return batch_times(title, card, batches)
-
-    if isinstance(figures, Figures):
-        machine = _fit_shapes(figures, memory_fraction, _START_TFLOPS)
-        machine, layouts = _fit_accumulation(figures, machine)
-        fractions = (step / 200 for step in range(20, 201))
-        title, further = "batched products", [layouts]
-        fraction = min(fractions, key=lambda each: batched("", each).mean_log_ratio)
-        what, others = "on random data", figures.gemm_random_data
-    else:
-        fastest = max(rate for *_, rate in figures.gemm.points)
-        machine = _fit_shapes(figures, memory_fraction, fastest)
-        title, further = "batched products (not fitted)", []
-        fraction = figures.taken_over.batched_fraction.value
-        what, others = "measured elsewhere", figures.gemm_elsewhere
-    machine = machine.replace(batched_fraction=fraction)
-    return ProductFit(
-        machine,
-        rates("sustained matrix products", machine, _rated(figures.gemm_sustained.points)),
-        rates("matrix products by shape", machine, _rated(figures.gemm.points)),
-        batched(title, fraction),
-        rates(f"matrix products {what} (not fitted)", machine, _rated(others.points)),
-        further,
-    )
 
 
 def _fit_shapes(

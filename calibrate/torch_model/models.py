@@ -36,16 +36,15 @@ def llama(
     groups: int,
     ffn: int,
     experts: int = 0,
-    top_k: int = 2,
 ) -> Data:
     """A model with grouped queries, SwiGLU, RMS norms, rotary embedding; no biases, no dropout.
 
-    Each layer has an MLP of `ffn` channels, or `experts` of them.
+    Each layer has an MLP of `ffn` channels, or `experts` of them, two for each token.
     """
     sizes = gpt(num_layers, hidden, heads, seq_length)
     mlp: Data = {"ffn_hidden_size": ffn}
     if experts:
-        mlp = {"experts": mlp | {"num": experts, "top_k": top_k}}
+        mlp = {"experts": mlp | {"num": experts, "top_k": 2}}
     return sizes | {"num_query_groups": groups} | mlp | _LLAMA
 
 
