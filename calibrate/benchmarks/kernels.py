@@ -32,17 +32,19 @@ _SEQ_LENGTH = 256
 _SCALE = 0.125
 _NUM_LAUNCHES = 1000
 _NUM_LAUNCH_SAMPLES = 20
+Prepare = Callable[[RandomData, int], Run]
+"""Makes a run of a kernel over a number of elements."""
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel that moves `bytes_per_element`; `prepare` makes a run of so many elements."""
+    """A kernel that moves `bytes_per_element`."""
 
     name: str
     family: Literal["fused", "stream"]
     bytes_per_element: int
-    prepare: Callable[[RandomData, int], Run]
+    prepare: Prepare
 
 
 def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
@@ -79,66 +81,50 @@ def _rows(data: RandomData, count: int) -> Tensor:
     return data.take(count // _WIDTH, _WIDTH)
 
 
+def _wide_rows(data: RandomData, count: int) -> Tensor:
+    return data.take(count // (2 * _WIDTH), 2 * _WIDTH)
+
+
 def _scores(data: RandomData, count: int) -> Tensor:
     return data.take(count // _SEQ_LENGTH**2, _SEQ_LENGTH, _SEQ_LENGTH)
 
 
-def _bias(values: Tensor) -> Tensor:
-    """Zeros, so that values do not grow when they are added in place."""
-    return values.new_zeros(_WIDTH)
+def _zeros(data: RandomData, count: int) -> Tensor:
+    """A bias or weight: values do not grow when it is added in place."""
+    return data.take(0).new_zeros(_WIDTH)
 
 
-def _layer_norm(data: RandomData, count: int) -> Run:
-    values = _rows(data, count)
-    return partial(functional.layer_norm, values, (_WIDTH,), _bias(values), _bias(values))
+def _op(op: Callable[..., object], *inputs: Callable[[RandomData, int], Tensor]) -> Prepare:
+    """Prepare a run of an op on inputs of its own."""
+    return lambda data, count: partial(op, *(take(data, count) for take in inputs))
+
+
+def _backward(op: Callable[..., Tensor], *inputs: Callable[[RandomData, int], Tensor]) -> Prepare:
+    """Prepare the backward pass of an op by autograd, after one forward pass."""
+
+    def prepare(data: RandomData, count: int) -> Run:
+        operands = [take(data, count).detach().requires_grad_() for take in inputs]
+        with torch.enable_grad():
+            output = op(*operands)
+        gradient = data.take(*output.shape)
+        return partial(torch.autograd.grad, output, operands, gradient, retain_graph=True)
+
+    return prepare
+
+
+def _layer_norm(values: Tensor, weight: Tensor) -> Tensor:
+    return functional.layer_norm(values, (_WIDTH,), weight, weight)
 
 
 def _layer_norm_gradient(data: RandomData, count: int) -> Run:
-    gradient, values = _rows(data, count), _rows(data, count)
-    weight = _bias(values)
+    gradient, values, weight = _rows(data, count), _rows(data, count), _zeros(data, count)
     _, mean, deviation = aten.native_layer_norm(values, (_WIDTH,), weight, weight, 1e-5)
-    return partial(
-        aten.native_layer_norm_backward,
-        *(gradient, values, (_WIDTH,), mean, deviation, weight, weight),
-        (True, True, True),
-    )
+    inputs = gradient, values, (_WIDTH,), mean, deviation, weight, weight
+    return partial(aten.native_layer_norm_backward, *inputs, (True, True, True))
 
 
-def _rms_norm(data: RandomData, count: int) -> Run:
-    values = _rows(data, count)
-    return partial(rms_norm, values, _bias(values))
-
-
-def _rms_norm_gradient(data: RandomData, count: int) -> Run:
-    values = _rows(data, count).detach().requires_grad_()
-    weight = _bias(values).requires_grad_()
-    return _gradients(lambda: rms_norm(values, weight), (values, weight), _rows(data, count))
-
-
-def _swiglu(data: RandomData, count: int) -> Run:
-    return partial(swiglu, data.take(count // (2 * _WIDTH), 2 * _WIDTH))
-
-
-def _swiglu_gradient(data: RandomData, count: int) -> Run:
-    rows = count // (2 * _WIDTH)
-    values = data.take(rows, 2 * _WIDTH).detach().requires_grad_()
-    return _gradients(lambda: swiglu(values), (values,), data.take(rows, _WIDTH))
-
-
-def _rotation(data: RandomData, count: int) -> Run:
-    return partial(rotated, _rows(data, count).unsqueeze(1), _HEAD_SIZE)
-
-
-def _gradients(forward: Callable[[], Tensor], inputs: Sequence[Tensor], gradient: Tensor) -> Run:
-    """The backward pass of a kernel, after one forward pass."""
-    with torch.enable_grad():
-        output = forward()
-    return partial(torch.autograd.grad, output, inputs, gradient, retain_graph=True)
-
-
-def _dropout_residual(data: RandomData, count: int) -> Run:
-    values, residual = _rows(data, count), _rows(data, count)
-    return partial(bias_dropout_residual, values, _bias(values), residual)
+def _rotate(values: Tensor) -> Tensor:
+    return rotated(values.unsqueeze(1), _HEAD_SIZE)
 
 
 def _dropout_gradient(data: RandomData, count: int) -> Run:
@@ -147,23 +133,8 @@ def _dropout_gradient(data: RandomData, count: int) -> Run:
     return partial(aten.native_dropout_backward, gradient, mask, 1 / (1 - DROPOUT))
 
 
-def _bias_gelu(data: RandomData, count: int) -> Run:
-    values = _rows(data, count)
-    bias = _bias(values)
-    return lambda: functional.gelu(values.add_(bias), approximate="tanh")
-
-
-def _gelu_gradient(data: RandomData, count: int) -> Run:
-    gradient, values = _rows(data, count), _rows(data, count)
-    return partial(aten.gelu_backward, gradient, values, approximate="tanh")
-
-
-def _softmax(data: RandomData, count: int) -> Run:
-    return partial(causal_softmax, _scores(data, count), _SCALE)
-
-
-def _softmax_dropout(data: RandomData, count: int) -> Run:
-    return partial(dropout, _scores(data, count))
+def _bias_gelu(values: Tensor, bias: Tensor) -> Tensor:
+    return functional.gelu(values.add_(bias), approximate="tanh")
 
 
 def _softmax_gradient(data: RandomData, count: int) -> Run:
@@ -182,20 +153,22 @@ def _adam_step(data: RandomData, count: int) -> Run:
         return MixedPrecisionAdam([parameter], learning_rate=1e-4).step
 
 
+_residual = _op(bias_dropout_residual, _rows, _zeros, _rows)
+_gelu_gradient = _op(partial(aten.gelu_backward, approximate="tanh"), _rows, _rows)
 _KERNELS: Sequence[Kernel] = (
-    Kernel("layer norm", "fused", 4, _layer_norm),
+    Kernel("layer norm", "fused", 4, _op(_layer_norm, _rows, _zeros)),
     Kernel("layer norm gradient", "fused", 6, _layer_norm_gradient),
-    Kernel("RMS norm", "fused", 4, _rms_norm),
-    Kernel("RMS norm gradient", "fused", 6, _rms_norm_gradient),
-    Kernel("SwiGLU", "fused", 3, _swiglu),
-    Kernel("SwiGLU gradient", "fused", 5, _swiglu_gradient),
-    Kernel("rotation", "fused", 4, _rotation),
-    Kernel("dropout and residual", "fused", 7, _dropout_residual),
+    Kernel("RMS norm", "fused", 4, _op(rms_norm, _rows, _zeros)),
+    Kernel("RMS norm gradient", "fused", 6, _backward(rms_norm, _rows, _zeros)),
+    Kernel("SwiGLU", "fused", 3, _op(swiglu, _wide_rows)),
+    Kernel("SwiGLU gradient", "fused", 5, _backward(swiglu, _wide_rows)),
+    Kernel("rotation", "fused", 4, _op(_rotate, _rows)),
+    Kernel("dropout and residual", "fused", 7, _residual),
     Kernel("dropout gradient", "fused", 5, _dropout_gradient),
-    Kernel("bias and GeLU", "fused", 4, _bias_gelu),
+    Kernel("bias and GeLU", "fused", 4, _op(_bias_gelu, _rows, _zeros)),
     Kernel("GeLU gradient", "fused", 6, _gelu_gradient),
-    Kernel("softmax", "fused", 3, _softmax),
-    Kernel("softmax dropout", "fused", 5, _softmax_dropout),
+    Kernel("softmax", "fused", 3, _op(partial(causal_softmax, scale=_SCALE), _scores)),
+    Kernel("softmax dropout", "fused", 5, _op(dropout, _scores)),
     Kernel("softmax gradient", "fused", 4, _softmax_gradient),
     Kernel("copy", "stream", 4, _copy),
     Kernel("Adam step", "stream", 38, _adam_step),

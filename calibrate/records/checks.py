@@ -16,6 +16,8 @@ from calibrate.records.schema import (
 
 Sized = GemmRecord | KernelRecord | CollectiveRecord | HostRecord
 """Records of one size of a series: the time grows with the work."""
+_SIZES = "m", "n", "k", "num_bytes", "array_bytes"
+"""Fields that differ in a series of records."""
 Placed = tuple[int, Sized]
 """A record and its position, from 0."""
 _MORE_WORK, _LESS_TIME = 4, 0.5
@@ -36,35 +38,25 @@ def is_noisy(record: Measurement) -> bool:
 
 def contradictions(records: Sequence[Measurement]) -> Iterator[tuple[Placed, Placed]]:
     """A record, and one of several times its work that took clearly less time."""
-    sized = [(number, record) for number, record in enumerate(records) if isinstance(record, Sized)]
-    for small, large in itertools.permutations(sized, 2):
-        if _is_larger(large[1], small[1]) and _is_faster(large[1].time, small[1].time):
-            yield small, large
+    series: dict[tuple[object, ...], list[Placed]] = {}
+    for place, record in enumerate(records):
+        if isinstance(record, Sized):
+            others = (value for name, value in record if name not in (*_SIZES, "time"))
+            series.setdefault(tuple(others), []).append((place, record))
+    for placed in series.values():
+        for small, large in itertools.permutations(placed, 2):
+            if _is_larger(large[1], small[1]) and _is_faster(large[1].time, small[1].time):
+                yield small, large
 
 
 def _is_larger(large: Sized, small: Sized) -> bool:
-    """True for the same series, no side smaller, and several times the work."""
-    if _series(large) != _series(small) or work_of(large) < _MORE_WORK * work_of(small):
-        return False
-    if isinstance(large, GemmRecord) and isinstance(small, GemmRecord):
-        return large.m >= small.m and large.n >= small.n and large.k >= small.k
-    return True
+    """Whether a record of the same series has no smaller size and several times the work."""
+    grows = all(getattr(large, name, 0) >= getattr(small, name, 0) for name in _SIZES)
+    return grows and work_of(large) >= _MORE_WORK * work_of(small)
 
 
 def _is_faster(large: Timing, small: Timing) -> bool:
     return large.median_s + large.spread_s < _LESS_TIME * (small.median_s - small.spread_s)
-
-
-def _series(record: Sized) -> tuple[object, ...]:
-    match record:
-        case GemmRecord():
-            return "gemm", record.layout, record.dtype, record.batch, record.accumulate
-        case KernelRecord():
-            return "kernel", record.name
-        case CollectiveRecord():
-            return "collective", record.op, record.num_ranks, record.num_groups, record.num_nodes
-        case HostRecord():
-            return "host", record.what
 
 
 def work_of(record: Sized) -> int:
