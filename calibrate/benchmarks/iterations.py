@@ -6,11 +6,15 @@ import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Timer, summary
 from calibrate.memory.allocator import CudaAllocator
 from calibrate.memory.measure import leave_workspaces
+from calibrate.records.file import Point
+from calibrate.records.schema import IterationRecord
 from calibrate.torch_model.models import Data, expert_split, gpt, llama
 from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario, check_scenario
@@ -62,6 +66,17 @@ _GPU = [
 ]
 """Vocabulary, microbatch, layers, hidden size, heads, tokens; the largest takes 30 GB with Adam."""
 _MICROBATCHES = 4
+
+
+def iteration_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """Points of every model, split and recompute."""
+    on_gpu = timer.device == "cuda"
+    cases = iteration_cases(timer.ranks.size, on_gpu=on_gpu, quick=sizes.is_quick)
+    measures = [partial(measure_iteration, each, timer, sizes.num_iterations) for each in cases]
+    return [
+        Point(IterationRecord, {"scenario": case}, measure)
+        for case, measure in zip(cases, measures, strict=True)
+    ]
 
 
 def iteration_cases(num_ranks: int, *, on_gpu: bool, quick: bool) -> list[Data]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from calibrate.benchmarks.attention import attention_points
 from calibrate.benchmarks.collectives import collective_points, overlap_points
 from calibrate.benchmarks.host import host_points
-from calibrate.benchmarks.iterations import iteration_cases, measure_iteration
+from calibrate.benchmarks.iterations import iteration_points
 from calibrate.benchmarks.kernels import kernel_points
 from calibrate.benchmarks.layers import layer_points, memory_points
 from calibrate.benchmarks.machine import header
@@ -24,8 +23,7 @@ from calibrate.benchmarks.sizes import Part, Sizes
 from calibrate.benchmarks.timing import Timer
 from calibrate.records.checks import doubtful
 from calibrate.records.file import Point, RecordFile, identity
-from calibrate.records.schema import IterationRecord
-from simtrain.errors import InputError, Problem
+from simtrain.errors import InputError
 
 _MAX_REVISITS = 3
 """Times that doubtful points are measured again: a machine may be busy all the time."""
@@ -69,7 +67,13 @@ def measure(folder: Path, device: str, sizes: Sizes, parts: Collection[Part]) ->
 
 def points_of(parts: Collection[Part], sizes: Sizes, timer: Timer) -> list[Point]:
     """All points of these parts, in order."""
-    return [point for part in Part if part in parts for point in _PARTS[part](sizes, timer)]
+    return [
+        point
+        for part in Part
+        if part in parts
+        for points in _PARTS[part]
+        for point in points(sizes, timer)
+    ]
 
 
 def _open(folder: Path, device: str, ranks: Ranks) -> tuple[RecordFile | None, set[str]]:
@@ -101,43 +105,16 @@ def _revisit(points: Sequence[Point], file: RecordFile | None, ranks: Ranks, lau
 def _check_enough(ranks: Ranks, parts: Collection[Part]) -> None:
     if ranks.size == 1 and set(parts) == {Part.COLLECTIVES}:
         fix = "torchrun --nproc-per-node 2 -m calibrate measure --out DIR --only collectives"
-        problem = Problem("E716", "collectives need two processes, and there is one", fix=fix)
-        raise InputError([problem])
+        message = "collectives need two processes, and there is one"
+        raise InputError.of("E716", message, fix=fix)
 
 
-def _kernels(sizes: Sizes, timer: Timer) -> list[Point]:
-    return kernel_points(sizes, timer) + attention_points(sizes, timer) + host_points(sizes, timer)
-
-
-def _collectives(sizes: Sizes, timer: Timer) -> list[Point]:
-    if timer.ranks.size == 1:
-        return []
-    return collective_points(sizes, timer) + overlap_points(sizes, timer)
-
-
-def _layers(sizes: Sizes, timer: Timer) -> list[Point]:
-    return memory_points(sizes, timer) + layer_points(sizes, timer)
-
-
-def _iterations(sizes: Sizes, timer: Timer) -> list[Point]:
-    on_gpu = timer.device == "cuda"
-    cases = iteration_cases(timer.ranks.size, on_gpu=on_gpu, quick=sizes.is_quick)
-    return [
-        Point(
-            IterationRecord,
-            {"scenario": case},
-            partial(measure_iteration, case, timer, sizes.num_iterations),
-        )
-        for case in cases
-    ]
-
-
-_PARTS: dict[Part, Callable[[Sizes, Timer], list[Point]]] = {
-    Part.PRODUCTS: product_points,
-    Part.KERNELS: _kernels,
-    Part.COLLECTIVES: _collectives,
-    Part.LAYERS: _layers,
-    Part.ITERATIONS: _iterations,
+_PARTS: dict[Part, Sequence[Callable[[Sizes, Timer], list[Point]]]] = {
+    Part.PRODUCTS: [product_points],
+    Part.KERNELS: [kernel_points, attention_points, host_points],
+    Part.COLLECTIVES: [collective_points, overlap_points],
+    Part.LAYERS: [memory_points, layer_points],
+    Part.ITERATIONS: [iteration_points],
 }
 
 

@@ -144,7 +144,7 @@ def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(compl
 
 def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = iteration_cases(1, on_gpu=False, quick=True)[:1]
-    monkeypatch.setattr("calibrate.benchmarks.measure.iteration_cases", lambda *_, **__: cases)
+    monkeypatch.setattr("calibrate.benchmarks.iterations.iteration_cases", lambda *_, **__: cases)
     assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 1
     assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 0
     (trained,) = read_records(tmp_path)[1]
