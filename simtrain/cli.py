@@ -19,6 +19,7 @@ from simtrain.commands.app import App
 from simtrain.commands.compare import compare
 from simtrain.commands.cost import cost
 from simtrain.commands.explain import explain
+from simtrain.commands.explore import explore
 from simtrain.commands.importing import import_app
 from simtrain.commands.memory import memory
 from simtrain.commands.plan import plan
@@ -42,7 +43,7 @@ app = App(add_completion=True)
 GROUPS = {
     "Simulate": (run, memory, timeline, report, schedule, cost),
     "Compare": (compare, search, plan, sweep, sweeps, query, plot),
-    "Look up": (explain, scenarios, reproduce),
+    "Look up": (explain, scenarios, reproduce, explore),
     "Write": (init, schema),
 }
 for title, commands in GROUPS.items():

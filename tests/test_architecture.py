@@ -98,7 +98,16 @@ ROOMS: dict[str, set[str]] = {
         *("figures", "explanations"),
         "sensitivity",
     },
-    "html": {"errors", "units", "output_folder", "provenance", "report", "figures", "sliders"},
+    "html": {
+        "errors",
+        "units",
+        "output_folder",
+        "provenance",
+        "report",
+        "figures",
+        "paper",
+        "sliders",
+    },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},
     "commands": {

@@ -6,6 +6,8 @@ from docs.update import paper_memory
 from docs.update.request import Generator, Request, percent, signed_percent, table
 from simtrain import paper
 from simtrain.paper.entries import Comparison, Entry, Section
+from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of
+from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.times import DATA_PARALLEL_530B_S
 
 MEMORY = ("fig1", "fig7", "fig8", "fig9", "appendix-c", "zero")
@@ -79,6 +81,13 @@ def memory(request: Request) -> str:
     )
 
 
+def crossing(request: Request) -> str:
+    """Sequence length at which the attention core passes the rest of a layer: `crossing 175B`."""
+    sizes = sizes_of(paper_scenario(request.text, PRESENT))
+    length = crossing_length(layer_terms(sequence_parallel=True, recompute="none"), sizes)
+    return f"{float(length):,.1f}"
+
+
 GENERATORS: dict[str, Generator] = {
-    one.__name__: one for one in (table5, table5_error, table5_gains, dp530b, memory)
+    one.__name__: one for one in (table5, table5_error, table5_gains, dp530b, memory, crossing)
 }

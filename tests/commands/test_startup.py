@@ -25,7 +25,18 @@ HELP = [
     *("calibrate", "calibrate fit", "calibrate measure", "calibrate memory", "calibrate validate"),
     *("import", "import hf", "import megatron", "import torchtitan"),
     *("cost", "memory", "plot", "profile", "profile check", "profile list", "profile show"),
-    *("explain", "init", "query", "reproduce", "run", "scenarios", "schedule", "schema", "search"),
+    *(
+        "explain",
+        "explore",
+        "init",
+        "query",
+        "reproduce",
+        "run",
+        "scenarios",
+        "schedule",
+        "schema",
+        "search",
+    ),
     *("compare", "report", "sweep", "sweeps", "timeline"),
 ]
 # Groups of commands, and the slow modules that each group may import besides the groups before it.

@@ -20,6 +20,9 @@ from docs.update.update import PAGES, stale
 from simtrain import paper
 from simtrain.commands.reproduce import Target
 from simtrain.hardware.load import load_profile
+from simtrain.html import explore
+from simtrain.html.document import Document
+from simtrain.html.elements import Html
 from simtrain.paper.entries import Comparison, Entry
 from simtrain.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.scenario import load_scenario
@@ -126,7 +129,7 @@ def test_every_command_is_shown() -> None:
             "plan",
         ),
         *("sweep", "sweeps", "query", "plot", "import", "init", "schema"),
-        *("explain", "compare", "timeline", "report"),
+        *("explain", "compare", "timeline", "report", "explore"),
     }
     targets = {command.split()[2] for command in commands("simtrain reproduce")}
     assert targets == {target.value for target in Target}
@@ -182,6 +185,8 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
     quick = Comparison("stands for a long one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
     for target in ("table5", "dp530b", "appendix_c"):
         monkeypatch.setattr(paper, target, lambda progress: quick)
+    small = Document("stands for a long one", Html(), ())
+    monkeypatch.setattr(explore, "explore_document", lambda on_progress: small)
     outcome = call(*shlex.split(command)[1:])
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert outcome.stdout

@@ -50,7 +50,7 @@ def test_a_number_names_its_place_and_its_value() -> None:
 
 
 def test_every_style_and_script_is_part_of_the_file_and_loads_nothing() -> None:
-    names = sorted(path.name for path in ASSETS.iterdir())
+    names = sorted(path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*.*"))
     styles = tuple(name for name in names if name.endswith(".css"))
     scripts = tuple(name for name in names if name.endswith(".js"))
     assert {*names} == {*styles, *scripts}

@@ -1,0 +1,35 @@
+"""`simtrain explore`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simtrain.commands.shared import emit
+
+
+def explore(
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write: .html.")],
+) -> None:
+    """Write the paper's figures as a page to move: one HTML file, without a network.
+
+    What a layer keeps, tensor by tensor; where attention overtakes the rest; the ladder to a fifth
+    of the memory; the recompute tax; and what the freed memory buys. Bytes follow the sliders;
+    times are simulated when the page is written, which takes half a minute.
+
+    Example: simtrain explore --out explore.html
+    """
+    from simtrain.commands.progress import progress_bar
+    from simtrain.html import explore as page
+    from simtrain.html.document import check_html_file, write_document
+    from simtrain.output_folder import writing_to
+
+    check_html_file(out)
+    with writing_to(out, "the page"):
+        out.touch()  # an error before the simulations, not after them
+    with progress_bar() as report:
+        document = page.explore_document(on_progress=report)
+    write_document(document, out)
+    emit(f"{out}\n")

@@ -1,0 +1,99 @@
+"""Controls of the page. Controls of one setting in several figures move together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from simtrain.html.elements import Html, element, joined
+from simtrain.paper.models import MODELS
+
+_SLIDERS = {
+    "s": "sequence length",
+    "b": "microbatch size",
+    "h": "hidden size",
+    "a": "attention heads",
+    "t": "tensor-parallel ranks",
+}
+
+
+def sliders(figure: str, names: str, values: Mapping[str, Sequence[int]]) -> Html:
+    """Sliders of the paper's variables, such as `names` "sah"."""
+    return joined(
+        slider(figure, name, values[name], joined((element("var", name), f" {_SLIDERS[name]}")))
+        for name in names
+    )
+
+
+def slider(figure: str, name: str, values: Sequence[int], label: str) -> Html:
+    """A slider over a list of values; the script writes the value into its output."""
+    identifier = f"{figure}-{name}"
+    return element(
+        "div",
+        element("label", label, for_=identifier),
+        element("output", "", for_=identifier, aria_live="off"),
+        element(
+            "input",
+            type="range",
+            id=identifier,
+            min="0",
+            max=str(len(values) - 1),
+            step="1",
+            data_slider=name,
+        ),
+        class_="slider",
+    )
+
+
+def choice(figure: str, name: str, title: str, options: Mapping[str, str]) -> Html:
+    """Radio buttons; `options` has the text of each value."""
+    buttons = (
+        element(
+            "label",
+            element("input", type="radio", name=f"{figure}-{name}", value=value, data_choice=name),
+            element("span", text),
+        )
+        for value, text in options.items()
+    )
+    return element("fieldset", element("legend", title), *buttons, class_="choice")
+
+
+def models(figure: str) -> Html:
+    """Radio buttons of the paper's models."""
+    return choice(figure, "model", "Model", {model: model for model in MODELS})
+
+
+def switch(figure: str, name: str, text: str) -> Html:
+    """A switch that is on or off."""
+    identifier = f"{figure}-{name}"
+    return element(
+        "div",
+        element("input", type="checkbox", role="switch", id=identifier, data_switch=name),
+        element("label", text, for_=identifier),
+        class_="switch",
+    )
+
+
+def bench(controls: Sequence[Html], *shown: Html) -> Html:
+    """Controls, and what they change. A printed page leaves the controls out."""
+    return element(
+        "div",
+        element("div", *controls, class_="controls screen-only"),
+        element("div", *shown),
+        class_="bench",
+    )
+
+
+def answer(name: str, number: Html = Html()) -> Html:  # noqa: B008
+    """The sentence that the script completes; a reader of the screen hears it when it changes."""
+    words = element("span", id=f"{name}-words")
+    return element("p", number, words, class_="answer", role="status")
+
+
+def figure(name: str, caption: str) -> Html:
+    """A figure that the script draws, with its caption."""
+    return element(
+        "figure",
+        element("div", id=f"{name}-plot", class_="plot"),
+        element("figcaption", caption),
+        class_="moving",
+    )

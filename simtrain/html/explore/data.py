@@ -1,0 +1,186 @@
+"""The data of the page: the terms of a layer, and what was simulated when the page was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from simtrain.paper.entries import Progress
+from simtrain.paper.larger_batch import MICROBATCHES, freed_memory
+from simtrain.paper.layer_terms import (
+    RECOMPUTES,
+    Term,
+    crossing_length,
+    layer_terms,
+    sizes_of,
+)
+from simtrain.paper.models import BASELINE, MODELS, STRATEGIES, paper_scenario
+from simtrain.paper.published import published
+from simtrain.paper.recompute_tax import LENGTHS, recompute_tax
+from simtrain.paper.times import PASSES, TABLE4_MS, TABLE5
+from simtrain.provenance import provenance
+
+SPLITS = {"tensor": False, "sequence": True}
+"""Whether there is sequence parallelism, by the name in the data."""
+TENSORS = {
+    "block input": ("norm", "Layer norm", "input of the layer norm"),
+    "attention layer norm output": ("attention", "Attention", "input of the Q, K and V products"),
+    "query and key": ("attention", "Attention", "queries and keys, for QKᵀ"),
+    "value": ("attention", "Attention", "values, for attention over V"),
+    "softmax output": ("scores", "Attention", "softmax output"),
+    "softmax dropout mask": ("scores", "Attention", "mask of the softmax dropout"),
+    "softmax dropout output": ("scores", "Attention", "dropout output, for attention over V"),
+    "attention output": ("attention", "Attention", "input of the projection"),
+    "attention dropout mask": ("mask", "Attention", "mask of the dropout"),
+    "attention output with residual": ("norm", "Layer norm", "input of the layer norm"),
+    "MLP layer norm output": ("mlp", "MLP", "input of the h → 4h product"),
+    "GeLU input": ("mlp", "MLP", "input of the GeLU"),
+    "GeLU output": ("mlp", "MLP", "input of the 4h → h product"),
+    "MLP dropout mask": ("mask", "MLP", "mask of the dropout"),
+}
+"""Kind, block and role of each saved tensor, in the order of the layer (paper, Section 4.1)."""
+
+
+def explore_data(
+    models: Sequence[str] = MODELS,
+    lengths: Sequence[int] = LENGTHS,
+    microbatches: Sequence[int] = MICROBATCHES,
+    on_progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Return the data of the page, with times that are simulated now.
+
+    The arguments are those of `explore_document`.
+    """
+    table3 = {model: paper_scenario(model, "full") for model in MODELS}
+    terms = {
+        split: {name: _terms(sequence_parallel, name) for name in RECOMPUTES}
+        for split, sequence_parallel in SPLITS.items()
+    }
+    return {
+        "models": {model: sizes_of(scenario) for model, scenario in table3.items()},
+        "pipelines": {model: one.parallelism.pipeline for model, one in table3.items()},
+        "sliders": sliders(),
+        "tensors": {
+            name: {"kind": kind, "block": block, "role": role}
+            for name, (kind, block, role) in TENSORS.items()
+        },
+        "terms": terms,
+        "crossings": {model: _crossings(model) for model in MODELS},
+        "strategies": {name: _strategy(name) for name in STRATEGIES},
+        "shares": {model: _shares(model) for model in MODELS},
+        "lengths": list(lengths),
+        "microbatches": list(microbatches),
+        "tax": _tax(models, lengths, on_progress),
+        "paper": _paper(),
+        "freed": {
+            model: asdict(freed)
+            for model, freed in freed_memory(models, microbatches, on_progress).items()
+        },
+        "made_with": provenance(table3["22B"].cluster),
+    }
+
+
+def sliders() -> dict[str, list[int]]:
+    """Values of each slider. Ranks divide the sequence; the page moves h to a multiple of a."""
+    return {
+        "s": _octaves(256, 131072, 8),
+        "b": list(range(1, 17)),
+        "h": _octaves(1024, 32768, 16),
+        "a": list(range(8, 257, 8)),
+        "t": [1, 2, 4, 8, 16, 32],
+    }
+
+
+def _octaves(first: int, last: int, steps: int) -> list[int]:
+    """Whole numbers from first to last, with equal steps between a number and its double."""
+    values: list[int] = []
+    while first < last:
+        values += range(first, 2 * first, first // steps)
+        first *= 2
+    return [*values, last]
+
+
+def _terms(sequence_parallel: bool, recompute: str) -> list[dict[str, Any]]:
+    """The terms in the order of the layer."""
+    order = [*TENSORS]
+    found = layer_terms(sequence_parallel=sequence_parallel, recompute=recompute)
+    return [_of_term(term) for term in sorted(found, key=lambda term: order.index(term.tensor))]
+
+
+def _of_term(term: Term) -> dict[str, Any]:
+    powers = {name: power for name, power in term.powers.items() if power}
+    return {"tensor": term.tensor, "coefficient": term.coefficient, "powers": powers}
+
+
+def _crossings(model: str) -> dict[str, float]:
+    """Lengths at which the attention core passes the rest, with everything divided, and without."""
+    sizes = sizes_of(paper_scenario(model, BASELINE))
+    return {
+        split: float(
+            crossing_length(
+                layer_terms(sequence_parallel=sequence_parallel, recompute="none"), sizes
+            )
+        )
+        for split, sequence_parallel in SPLITS.items()
+    }
+
+
+def _strategy(name: str) -> dict[str, str]:
+    """What a strategy of Table 2 is made of."""
+    scenario = paper_scenario("22B", name)
+    is_split = scenario.parallelism.sequence_parallel
+    split = next(
+        split for split, sequence_parallel in SPLITS.items() if sequence_parallel is is_split
+    )
+    return {"split": split, "recompute": scenario.recompute.strategy}
+
+
+def _shares(model: str) -> dict[str, float]:
+    """Bytes of a layer under each strategy as a share of the baseline (Figure 7)."""
+    held = {}
+    for name in STRATEGIES:
+        scenario = paper_scenario(model, name)
+        terms = layer_terms(
+            sequence_parallel=scenario.parallelism.sequence_parallel,
+            recompute=scenario.recompute.strategy,
+        )
+        held[name] = sum(term.num_bytes(sizes_of(scenario)) for term in terms)
+    return {name: num_bytes / held[BASELINE] for name, num_bytes in held.items()}
+
+
+def _tax(
+    models: Sequence[str], lengths: Sequence[int], on_progress: Progress | None
+) -> dict[str, Any]:
+    times = recompute_tax(models, lengths, on_progress)
+    return {
+        model: {
+            split: {
+                recompute: [
+                    asdict(times[model, sequence_parallel, recompute, length]) for length in lengths
+                ]
+                for recompute in RECOMPUTES
+            }
+            for split, sequence_parallel in SPLITS.items()
+        }
+        for model in models
+    }
+
+
+def _paper() -> dict[str, Any]:
+    """Times that the paper measured: Table 4, the overheads of Section 6.2, and Table 5."""
+    overheads = published("fig8")["sections"]["overheads"]["paper"]
+    return {
+        "table4_s": {
+            name: {pass_: ms / 1e3 for pass_, ms in zip(PASSES, times, strict=True)}
+            for name, times in TABLE4_MS.items()
+        },
+        "overheads": {
+            model: {
+                name: share["value"] if isinstance(share, dict) else share
+                for name, share in of_model.items()
+            }
+            for model, of_model in overheads.items()
+        },
+        "gains": {model: row[2] for model, row in TABLE5.items()},
+    }

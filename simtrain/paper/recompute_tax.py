@@ -1,0 +1,94 @@
+"""The recompute tax of a layer: its time and FLOPs by strategy and sequence length.
+
+Table 4 and Figure 8 of the paper at its length of 2048, and other lengths beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simtrain.hardware.load import profile_of
+from simtrain.paper.entries import Progress, reported
+from simtrain.paper.layer_terms import RECOMPUTES
+from simtrain.paper.models import MODELS, paper_plan, paper_scenario
+from simtrain.scenario import Scenario
+from simtrain.simulation import simulate_layer
+from simtrain.workload.ops import total_flops
+from simtrain.workload.record import record_pass
+
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTime:
+    """One layer under a strategy.
+
+    Args:
+        forward_s: time of the forward pass.
+        backward_s: time of the backward pass without recompute.
+        recompute_s: what recompute adds to the backward pass, with its exposed collectives.
+        forward_flops: FLOPs of the forward pass.
+        recompute_flops: FLOPs that run again.
+        total_flops: all FLOPs, with those that run again.
+    """
+
+    forward_s: float
+    backward_s: float
+    recompute_s: float
+    forward_flops: int
+    recompute_flops: int
+    total_flops: int
+
+
+Times = dict[tuple[str, bool, str, int], LayerTime]
+"""By model, sequence parallelism, recompute strategy and sequence length."""
+
+
+def recompute_tax(
+    models: Sequence[str] = MODELS,
+    lengths: Sequence[int] = LENGTHS,
+    on_progress: Progress | None = None,
+) -> Times:
+    """Simulate one layer of each model, under each strategy and for each sequence length."""
+    return {
+        (model, sequence_parallel, recompute, length): layer
+        for model in reported(models, on_progress, lambda name: f"a layer of {name}")
+        for length in lengths
+        for sequence_parallel in (False, True)
+        for recompute, layer in _layers(model, sequence_parallel, length)
+    }
+
+
+def _layers(model: str, sequence_parallel: bool, length: int) -> list[tuple[str, LayerTime]]:
+    overrides = (
+        f"parallelism.sequence_parallel={str(sequence_parallel).lower()}",
+        f"model.seq_length={length}",
+    )
+    scenarios = {name: paper_scenario(model, name, *overrides) for name in RECOMPUTES}
+    saving, profile = scenarios["none"], profile_of(scenarios["none"])
+    model_flops = sum(_flops(saving))
+    _, saving_backward = simulate_layer(saving, profile)
+    found = []
+    for recompute, scenario in scenarios.items():
+        forward, backward = simulate_layer(scenario, profile)
+        forward_flops, backward_flops = _flops(scenario)
+        layer = LayerTime(
+            forward.duration_s,
+            saving_backward.duration_s,
+            backward.duration_s - saving_backward.duration_s,
+            forward_flops,
+            forward_flops + backward_flops - model_flops,
+            forward_flops + backward_flops,
+        )
+        found.append((recompute, layer))
+    return found
+
+
+def _flops(scenario: Scenario) -> tuple[int, int]:
+    """FLOPs of the forward and of the backward pass."""
+    plan = paper_plan(scenario)
+    forward, backward = (
+        total_flops(list(record_pass(plan.layers_pass(1, kind)).ops)) for kind in ("F", "B")
+    )
+    return forward, backward
