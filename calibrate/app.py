@@ -168,7 +168,7 @@ def measure(
     try:
         run = measure_machine(out, chosen.value, sizes_for(chosen.value, quick=quick), parts)
     except KeyboardInterrupt as error:
-        print(f"stopped; the same command goes on with what {out} lacks", file=sys.stderr)
+        print(f"stopped; the same command measures what {out} lacks", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from error
     if not run.ranks.is_first:
         return

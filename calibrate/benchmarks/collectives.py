@@ -1,4 +1,4 @@
-"""Times collectives between the ranks: alone, several at once, and beside matrix products.
+"""Times collectives between the ranks: alone, several at once, and during matrix products.
 
 Array sizes follow nccl-tests: the array that an all-reduce reduces, that an all-gather leaves on
 each rank, that a reduce-scatter and an all-to-all read on each rank, and that each rank sends to

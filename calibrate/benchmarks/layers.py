@@ -57,7 +57,7 @@ def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
 
 
 def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Point of the memory that CUDA and its allocator hold beside tensors; none on a CPU."""
+    """Point of the memory that CUDA and its allocator hold besides tensors; none on a CPU."""
     if timer.device != "cuda":
         return []
     scenario = _scenario(sizes.layers[0], Recompute.NONE, timer.ranks.size, sequence=False)

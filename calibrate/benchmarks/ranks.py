@@ -66,7 +66,7 @@ def check_launcher(pid: int) -> None:
         InputError: E715, this rank has another parent now.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != pid:
-        fix = "the same command goes on with what is missing"
+        fix = "the same command measures what is missing"
         raise InputError.of("E715", "torchrun is gone, so this rank stops", fix=fix)
 
 
@@ -129,6 +129,6 @@ def _telling_of_lost_ranks() -> Iterator[None]:
         raise InputError.of(
             "E715",
             "another rank died or hangs, so this one stops",
-            fix="see that rank's own message; the same command goes on with what is missing",
+            fix="see that rank's own message; the same command measures what is missing",
             reason=str(error).splitlines()[0],
         ) from error

@@ -225,7 +225,7 @@ class HeadSizes(Strict):
 
 
 class OtherAttention(Strict):
-    """Fused attention that others measured: shown beside the fit."""
+    """Fused attention that others measured, to compare with the fit."""
 
     source: Text
     forward: Annotated[list[AttentionRate], Field(min_length=1)]
@@ -286,7 +286,7 @@ class Figures(FiguresOfParts):
     """Figures of a machine with published layers.
 
     `gemm_layouts` are products of the three layouts of training; `all_reduce_elsewhere` has the
-    largest group's all-reduce as others measured it, shown beside the fit like `gemm_random_data`.
+    largest group's all-reduce as others measured it, to compare with, like `gemm_random_data`.
     """
 
     gemm_layouts: Sourced[Annotated[list[LayoutProduct], Field(min_length=12)]]

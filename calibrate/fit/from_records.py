@@ -139,13 +139,9 @@ class _Parts:
                 _MODEL_LIMIT * self.sheet.peak_flops.value / products.machine.mainloop_flops,
                 _MODEL_LIMIT * self.sheet.memory_bandwidth.value / kernels.fused_bytes_per_s,
             )
-        return fit_layers(
-            records,
-            lambda guess: profile_of(self.data(guess)),
-            Estimate(1.0, max(products.shapes.mean_abs_error, _LEAST_SPREAD)),
-            Estimate(1.0, max(kernels.fused.mean_abs_error, _LEAST_SPREAD)),
-            limits,
-        )
+        errors = products.shapes.mean_abs_error, kernels.fused.mean_abs_error
+        estimates = [Estimate(1.0, max(error, _LEAST_SPREAD)) for error in errors]
+        return fit_layers(records, lambda guess: profile_of(self.data(guess)), estimates, limits)
 
     @property
     def comparisons(self) -> list[Comparison]:

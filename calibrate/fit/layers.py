@@ -57,13 +57,12 @@ class _TimedLayer:
 
 
 def fit_published_layers(
-    figures: LayerFigures,
-    profile_with: ProfileWith,
-    products: Estimate,
-    kernels: Estimate,
-    collectives: Estimate,
+    figures: LayerFigures, profile_with: ProfileWith, estimates: Sequence[Estimate]
 ) -> InSitu:
-    """Fit all four numbers to the published times of a layer under each recompute strategy."""
+    """Fit all four numbers to the published times of a layer under each recompute strategy.
+
+    `estimates` are the speeds of products, kernels and collectives as measured alone.
+    """
     layers = [
         _TimedLayer(
             strategy,
@@ -73,7 +72,6 @@ def fit_published_layers(
         )
         for strategy, *times_ms in figures.times
     ]
-    estimates = products, kernels, collectives
     start = *(each.value for each in estimates), 0.3
     return _fit("layers", layers, profile_with, estimates, start, (0.0, math.inf))
 
@@ -81,9 +79,8 @@ def fit_published_layers(
 def fit_layers(
     records: Sequence[LayerRecord],
     profile_with: ProfileWith,
-    products: Estimate,
-    kernels: Estimate,
-    limits: tuple[float, float],
+    estimates: Sequence[Estimate],
+    limits: Sequence[float],
 ) -> InSitu:
     """Fit the speeds of products and kernels, none above `limits`, to plain layers.
 
@@ -103,7 +100,7 @@ def fit_layers(
     for layer in layers:
         checked_profile(layer.scenario, profile)
     start = [min(1.0, _START * limit) for limit in limits]
-    return _fit("plain layers", layers, profile_with, (products, kernels), start, (1e-3, limits))
+    return _fit("plain layers", layers, profile_with, estimates, start, (1e-3, limits))
 
 
 def _fit(

@@ -220,7 +220,7 @@ def fit_curves(
 
 
 def other_times(points: Sequence[tuple[int, float]], curve: Data, bandwidth: float) -> Comparison:
-    """All-reduces that others measured beside the curve: the spread of published figures."""
+    """Compare all-reduces that others measured with the curve: the spread of figures."""
     kind = CollectiveKind.ALL_REDUCE
     rows = (
         (f"{size} bytes", time_us, _curve_us(kind, size, curve, bandwidth))

@@ -74,7 +74,7 @@ class NetworkFit:
         efficiency: the fractions that rings reach of a node's adapters.
         transfer_latency_s, transfer_efficiency: the same of transfers.
         rings, transfers: the errors of the fits.
-        alone: errors of rings with nothing beside them, which decide only the ratio of adapters.
+        alone: errors of rings that run alone, which decide only the ratio of adapters.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class DtypeFit:
 
 @dataclass(frozen=True, slots=True)
 class ProductFit(DtypeFit):
-    """The same of the data type of training, with fp32 accumulation and batches; fp8 beside it."""
+    """The fit of the data type of training, with fp32 accumulation, batches and fp8."""
 
     dtype: str
     accumulating: Comparison
@@ -58,9 +58,9 @@ def fit_products(
     """Fit shapes and the sustained rate, then fp32 accumulation, then batches and moving bytes.
 
     The data type is the first of bf16, fp16 and fp32 that was measured. The loop is at most as fast
-    as the datasheet, or else as the fastest product: a higher rate could not be told from the cost
-    of tiles. The relative speeds of tiles are fitted if there are three products for each number;
-    else all tiles are like the first.
+    as the datasheet, or else as the fastest product: a higher rate would be indistinguishable
+    from a lower cost of tiles. The relative speeds of tiles are fitted if there are three products
+    for each number; else all tiles are like the first.
 
     Args:
         records: products of any data type.

@@ -52,12 +52,13 @@ def fit_figures(path: pathlib.Path) -> Fit:
     shown = [*kernels.comparisons, *products.comparisons, *of_dtypes]
     shown += [*(comparison for _, comparison in curves.values()), elsewhere]
     if isinstance(figures, Figures):
+        estimates = (
+            Estimate(products.random_data_speed, products.shapes.mean_abs_error),
+            Estimate(1.0, kernels.comparisons[0].mean_abs_error),
+            Estimate(1.0, elsewhere.mean_abs_error),
+        )
         in_situ = fit_published_layers(
-            figures.layer,
-            lambda guess: profile_of(_with_layers(data, figures, guess)),
-            products=Estimate(products.random_data_speed, products.shapes.mean_abs_error),
-            kernels=Estimate(1.0, kernels.comparisons[0].mean_abs_error),
-            collectives=Estimate(1.0, elsewhere.mean_abs_error),
+            figures.layer, lambda guess: profile_of(_with_layers(data, figures, guess)), estimates
         )
         data = _with_layers(data, figures, in_situ)
         shown.append(in_situ.comparison)

@@ -69,7 +69,7 @@ def _fraction(
 
 
 def _latency(figures: FiguresOfParts) -> tuple[float, Comparison]:
-    """Seconds that a kernel takes beside moving its bytes.
+    """Time of a kernel in addition to moving its bytes.
 
     A straight line through the times of one kernel over its bytes, relative errors squared; the
     slope is the kernel's bandwidth, and the intercept the latency.

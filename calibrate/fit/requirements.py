@@ -31,10 +31,8 @@ def require(what: str, found: int, needed: int, only: str) -> None:
     """
     if found < needed:
         reason = f"a fit needs {needed} or more"
-        fix = f"finish the measurement ({only}): python -m calibrate measure in the same folder"
-        raise InputError.of(
-            "E720", f"{found} measured {what} are too few", fix=f"{fix} goes on", reason=reason
-        )
+        fix = f"finish the measurement ({only}): run python -m calibrate measure in the same folder"
+        raise InputError.of("E720", f"{found} measured {what} are too few", fix=fix, reason=reason)
 
 
 def above_peak(what: str, flops_per_s: float, peak_flops: float) -> Problem:
@@ -50,7 +48,7 @@ def without_noise(folder: Path, records: Sequence[Measurement]) -> Sequence[Meas
     There are many products and kernels; each collective, layer and launch is needed.
 
     Raises:
-        InputError: E721, so many are noisy that the machine was busy with something else.
+        InputError: E721, more than a quarter are noisy: the machine was busy.
     """
     noisy = [record for record in records if is_noisy(record)]
     if len(noisy) > _MOST_NOISY * len(records):

@@ -18,9 +18,9 @@ class Fit:
 
     Args:
         data: the data of the profile's file.
-        residuals: predictions beside the measurements that the fit used.
+        residuals: predictions compared with the measurements that the fit used.
         num_left_out: records that spread by more than their median, and were not used.
-        checks: predictions beside records that the fit did not use.
+        checks: predictions compared with records that the fit did not use.
         unused: series of records that no number of the profile needs.
         notes: sections that the profile lacks, and why.
         warnings: parts that are far off.

@@ -30,7 +30,7 @@ def unused_series(
 
     Args:
         records: all of them.
-        dtype: data type of the fitted products; fp8 is fitted beside it.
+        dtype: data type of the fitted products; fp8 is fitted in addition.
         per_node: ranks of a node.
         missing_for_network: sizes that the fit of the network lacks.
     """

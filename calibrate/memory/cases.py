@@ -21,7 +21,8 @@ from simtrain.scenario import Scenario
 class HeldBytes:
     """Bytes of tensors on one rank.
 
-    `states` between iterations; `kept` by a forward pass beside them; `peak` with the states.
+    `states` are held between iterations, `kept` by a forward pass in addition; `peak` includes
+    both.
     """
 
     states: int

@@ -34,7 +34,7 @@ class Row:
 
     @property
     def passing_error(self) -> float:
-        """The same of what is held at the peak beside model states."""
+        """Relative error of the bytes that the peak holds besides model states."""
         return self.simulated.passing / self.measured.passing - 1
 
     def to_json(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Point:
 
 
 def identity(record: Measurement) -> str:
-    """The fields that name what was measured, without the results."""
+    """The fields that name the measured work, without the results."""
     names = {name for name, _ in _naming_fields(type(record))}
     return _identity(record.model_dump(include=names))
 
@@ -112,10 +112,10 @@ class RecordFile:
         records = [record if identity(each) == replaced else each for each in self.records]
         with _writing(self.path):
             header = self.path.read_bytes().partition(b"\n")[0] + b"\n"
-            beside = self.path.with_suffix(".new")
+            unfinished = self.path.with_suffix(".new")
             lines = (record.model_dump_json().encode() + b"\n" for record in records)
-            _write_to_disk(beside, "wb", header + b"".join(lines))
-            beside.replace(self.path)
+            _write_to_disk(unfinished, "wb", header + b"".join(lines))
+            unfinished.replace(self.path)
         self.records = records
 
     def _write(self, record: Record) -> None:
@@ -141,7 +141,7 @@ def _write_to_disk(path: Path, mode: Literal["wb", "ab"], content: bytes) -> Non
 
 
 def _naming_fields(kind: type[BaseModel]) -> Iterator[tuple[str, Any]]:
-    """The fields that say what was measured, and their defaults."""
+    """The fields that name the measured work, and their defaults."""
     for name, field in kind.model_fields.items():
         if field.annotation is not Timing and name not in _TAKEN:
             yield name, field.default
@@ -195,12 +195,12 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = "make room or choose another --out; what was written stays, and the same command"
+        fix = "make room or choose another --out; the records stay, and the same command continues"
         raise InputError.of(
             "E713",
             "the measurements cannot be written",
             Location(str(path)),
-            f"{fix} goes on",
+            fix,
             error.strerror or str(error),
         ) from error
 

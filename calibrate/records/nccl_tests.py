@@ -58,7 +58,7 @@ def read_nccl_tests(
 
     Raises:
         InputError: the file cannot be read or is no such output, a row is absurd, or its bus
-            bandwidth is not that of this collective over so many ranks.
+            bandwidth is not that of this collective over `num_ranks`.
     """
     try:
         text = path.read_text(encoding="utf-8")

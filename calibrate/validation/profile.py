@@ -24,7 +24,7 @@ _LABELS = "name", "strategy", "what"
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Predictions of a profile beside the measurements of one folder; no part is empty.
+    """Predictions of a profile compared with one folder of measurements; no part is empty.
 
     `num_fitted` counts the records that a fit may have used: they judge nothing.
     """

@@ -54,4 +54,4 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("calibrate.benchmarks.measure.measure", interrupted)
     done = command("--out", str(tmp_path), "--device", "cpu")
     assert done.exit_code == 130
-    assert "the same command goes on" in done.stderr
+    assert "the same command measures" in done.stderr
