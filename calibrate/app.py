@@ -26,7 +26,6 @@ from simtrain.extras import require
 
 if TYPE_CHECKING:
     from calibrate.fit.result import Fit
-    from calibrate.memory.comparison import MemoryComparison
 
 _MISSED = 4
 """Exit code: an error above its stated threshold."""
@@ -131,9 +130,15 @@ def memory(
 
     Example: simtrain calibrate memory --device cuda
     """
-    comparison = _measured_memory(device)
+    require("measuring memory", "torch")
+    from calibrate.memory.cases import all_cases
     from calibrate.memory.comparison import memory_page
+    from calibrate.memory.measure import compare, has_cuda
 
+    if device is Device.CUDA and not has_cuda():
+        raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
+    on_cuda = device is not Device.CPU and has_cuda()
+    comparison = compare(all_cases(), "cuda" if on_cuda else "meta")
     show(as_json, comparison.to_json, lambda: memory_page(comparison))
     if not comparison.ok:
         raise typer.Exit(_MISSED)
@@ -269,19 +274,3 @@ def _fitted(source: Path, name: str | None, links: Path | None) -> Fit:
         message = "--name and --links are for measurements"
         raise InputError.of("E723", message, fix=fix, reason=reason)
     return fit_figures(source)
-
-
-def _measured_memory(device: Device | None) -> MemoryComparison:
-    """Measure all cases.
-
-    Raises:
-        InputError: torch or the device is missing.
-    """
-    require("measuring memory", "torch")
-    from calibrate.memory.cases import all_cases
-    from calibrate.memory.measure import compare, has_cuda
-
-    if device is Device.CUDA and not has_cuda():
-        raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
-    on_cuda = device is Device.CUDA or (device is None and has_cuda())
-    return compare(all_cases(), "cuda" if on_cuda else "meta")
