@@ -1,4 +1,4 @@
-"""Times the memory-bound kernels of a layer and of the optimizer, and launches.
+"""Times kernels of a layer and of the optimizer, fused attention, and launches.
 
 Each benchmark runs an op of `torch_model`, which may be several kernels of torch. Its bytes are
 those of one fused kernel, as in `simtrain.workload`, so that the rate is that of a layer.
@@ -20,9 +20,15 @@ from torch.nn import functional
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data, summary
 from calibrate.records.file import Point
-from calibrate.records.schema import KernelRecord, LaunchRecord
+from calibrate.records.schema import AttentionRecord, KernelRecord, LaunchRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
-from calibrate.torch_model.layer import DROPOUT, bias_dropout_residual, causal_softmax, dropout
+from calibrate.torch_model.layer import (
+    DROPOUT,
+    bias_dropout_residual,
+    causal_softmax,
+    dropout,
+    fused_core,
+)
 from calibrate.torch_model.llama_kernels import rms_norm, rotated, swiglu
 
 _WIDTH = 1024
@@ -34,6 +40,8 @@ _NUM_LAUNCHES = 1000
 _NUM_LAUNCH_SAMPLES = 20
 Prepare = Callable[[RandomData, int], Run]
 """Makes a run of a kernel over a number of elements."""
+_NUM_ATTENTION_TENSORS = 8
+"""Query, key, value, output, and the gradient of each."""
 aten = torch.ops.aten
 
 
@@ -176,3 +184,40 @@ _KERNELS: Sequence[Kernel] = (
 """The elements of SwiGLU are gate and values; its output has half as many. Adam moves 28 bytes of
 states and gradient, 6 to write the 16-bit weights, and 4 to zero the gradient.
 """
+
+
+def attention_points(sizes: Sizes, timer: Timer) -> list[Point]:
+    """Points of every number of heads and every length; heads are as wide as the first layer's."""
+    layer = sizes.layers[0]
+    head_size = layer.hidden // layer.heads
+    return [
+        Point(
+            AttentionRecord,
+            {"heads": heads, "seq_length": length, "head_size": head_size},
+            partial(_measure_attention, heads, length, head_size, timer),
+        )
+        for heads, length in product(sizes.attention_heads, sizes.attention_lengths)
+    ]
+
+
+def _measure_attention(heads: int, length: int, head_size: int, timer: Timer) -> dict[str, Any]:
+    data = random_data(timer.device, torch.bfloat16)
+    num_bytes = _NUM_ATTENTION_TENSORS * torch.bfloat16.itemsize * heads * length * head_size
+    cases = [
+        _attention_runs(heads, length, head_size, data) for _ in range(timer.copies(num_bytes))
+    ]
+    forward, backward = (timer.time(runs) for runs in zip(*cases, strict=True))
+    return {"forward": forward, "backward": backward}
+
+
+def _attention_runs(heads: int, length: int, head_size: int, data: RandomData) -> tuple[Run, Run]:
+    """Forward and backward on Q, K and V that are views of one tensor, as in a layer.
+
+    The times leave out the op that joins the gradients of the three.
+    """
+    packed = data.take(length, heads, 3, head_size)
+    operands = [part.transpose(0, 1).detach().requires_grad_() for part in packed.unbind(2)]
+    output = fused_core(*operands)
+    gradient = data.take(length, heads, head_size).transpose(0, 1)
+    backward = partial(torch.autograd.grad, output, operands, gradient, retain_graph=True)
+    return partial(fused_core, *operands), backward

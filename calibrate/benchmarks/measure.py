@@ -10,11 +10,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from calibrate.benchmarks.attention import attention_points
 from calibrate.benchmarks.collectives import collective_points, overlap_points
 from calibrate.benchmarks.host import host_points
 from calibrate.benchmarks.iterations import iteration_points
-from calibrate.benchmarks.kernels import kernel_points
+from calibrate.benchmarks.kernels import attention_points, kernel_points
 from calibrate.benchmarks.layers import layer_points, memory_points
 from calibrate.benchmarks.machine import header
 from calibrate.benchmarks.products import product_points

@@ -14,8 +14,7 @@ from calibrate.fit.cluster import Cluster
 from calibrate.fit.datasheets import Datasheet, datasheet_of
 from calibrate.fit.entry import Data, Origin, entry, micro, tera
 from calibrate.fit.gemm import gemm_section
-from calibrate.fit.host import host_section
-from calibrate.fit.kernels import KernelFit
+from calibrate.fit.kernels import KernelFit, host_section
 from calibrate.fit.layers import InSitu, fit_layers
 from calibrate.fit.links import fit_slowdown
 from calibrate.fit.numbers import Estimate, round_significant, round_up

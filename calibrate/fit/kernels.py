@@ -1,19 +1,31 @@
-"""Fits two bandwidths of memory-bound kernels, and the latency of each kernel, to records."""
+"""Fits memory-bound kernels of GPUs, and the host of an offloaded optimizer, to records.
+
+Kernels have two bandwidths, and the latency of each kernel; the host has one bandwidth for copies
+both ways, and one for Adam.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
 
+from calibrate.fit.entry import Data, Origin, giga
 from calibrate.fit.numbers import microseconds, minimise, round_significant
 from calibrate.fit.requirements import require
 from calibrate.records.checks import rate_of
-from calibrate.records.schema import KernelRecord
+from calibrate.records.schema import HostRecord, KernelRecord
 from simtrain.comparison import Comparison
 from simtrain.errors import InputError
 
 _FUSED, _STREAM = 4, 2
 """Kernels that a fit needs."""
+_HOST_SIZES = 2
+"""Sizes of each kind of work of the host that a fit needs."""
+_HOST_WORK = {
+    "to_device": "copies to the GPU",
+    "to_host": "copies to the host",
+    "adam": "Adam steps of the host",
+}
 _Line = tuple[float, float]
 """Bytes/s and seconds of latency."""
 
@@ -96,3 +108,35 @@ def _check_not_cached(records: Sequence[KernelRecord], limit: float) -> None:
 def _times(title: str, records: Sequence[KernelRecord], line: _Line) -> Comparison:
     rows = ((f"{r.name}, {r.num_bytes} bytes", r.time.median_s, _seconds(r, line)) for r in records)
     return microseconds(title, rows)
+
+
+def host_section(records: Sequence[HostRecord], origin: Origin) -> tuple[Data, list[Comparison]]:
+    """The section `host_link`, one bandwidth for both ways, and its errors.
+
+    Rates are medians per rank while all ranks of a node copy, or step their Adam.
+
+    Raises:
+        InputError: E720, too few sizes of one of the three.
+    """
+    for what, name in _HOST_WORK.items():
+        require(name, sum(record.what == what for record in records), _HOST_SIZES, "kernels")
+    bandwidth, copies = _fit_rate("copies between GPU and host", records, ("to_device", "to_host"))
+    adam_bandwidth, adam = _fit_rate("Adam steps of the host", records, ("adam",))
+    only = ", all ranks at once"
+    section = {
+        "bandwidth": origin.entry(giga(bandwidth), copies, only),
+        "adam_bandwidth": origin.entry(giga(adam_bandwidth), adam, only),
+    }
+    return section, [copies, adam]
+
+
+def _fit_rate(
+    title: str, records: Sequence[HostRecord], kinds: tuple[str, ...]
+) -> tuple[float, Comparison]:
+    found = [record for record in records if record.what in kinds]
+    rate = round_significant(median(map(rate_of, found)))
+    rows = (
+        (f"{_HOST_WORK[r.what]}, {r.num_bytes} bytes", r.time.median_s, r.num_bytes / rate)
+        for r in found
+    )
+    return rate, microseconds(title, rows)
