@@ -140,7 +140,7 @@ def training_attention(figures: TrainingAttentionFigures, profile: HardwareProfi
         machine = replace(machine, **{name: channels})  # type: ignore[arg-type]
         shown.append(_narrow_heads(sizes, way, channels))
         data[name] = published(sizes.source, shown[-1])(channels)
-    seen = {name: list(both) for name, both in figures.seen_both_ways().items()}
+    seen = {name: list(both) for name, both in figures.common_ranges().items()}
     data["valid_shapes"] = entry(
         seen | {"head_size": [sizes.narrow, REFERENCE_HEAD_SIZE]},
         "sizes in the range of the points both forward and backward; head_size: that of the "

@@ -1,4 +1,4 @@
-"""The schema of a file of published figures."""
+"""Schema of a file of published measurements."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _tuple(value: Any) -> Any:
 
 Columns = TypeVar("Columns")
 Row = Annotated[Columns, BeforeValidator(_tuple)]
-"""A row of a file's list."""
+"""A list in the file, read as a tuple."""
 Points = TypeVar("Points")
 Product = Row[tuple[Count, Count, Count, Positive]]
 """m, n, k and TFLOP/s."""
 PairedProduct = Row[tuple[Count, Count, Count, Positive, Positive]]
-"""m, n, k, TFLOP/s, and TFLOP/s of the 16-bit product of the same run."""
+"""m, n, k, TFLOP/s, and TFLOP/s of the 16-bit product in the same run."""
 Dtype = Literal["fp8", "fp8_block", "mxfp8", "tf32", "fp32"]
 Layout = Literal["TN", "NN", "NT"]
 KernelName = Literal[
@@ -37,29 +37,29 @@ KernelName = Literal[
 ]
 LayoutProduct = Row[tuple[Count, Count, Count, Layout, Positive]]
 SmallKernelTime = Row[tuple[Count, Positive]]
-"""Bytes that a kernel moves, microseconds."""
+"""Bytes that a kernel moves, and microseconds."""
 KernelTime = Row[tuple[Text, Count, Positive]]
-"""Kernel, bytes that it moves, microseconds."""
+"""Kernel, bytes that it moves, and microseconds."""
 BatchedTime = Row[tuple[Count, Count, Count, Count, Count, Positive]]
-"""Batch, m, n, k, number of such products, and microseconds for all of them."""
+"""Batch, m, n, k, number of batched products, and microseconds for all of them."""
 CollectiveTime = Row[tuple[Count, Positive]]
-"""Bytes of the whole array and microseconds."""
+"""Bytes of the whole array, and microseconds."""
 AttentionTime = Row[tuple[Count, Count, Count, Positive]]
-"""Heads of all sequences, tokens, channels of a head, and microseconds forward."""
+"""Heads of all sequences, tokens, channels per head, and microseconds forward."""
 AttentionRates = Row[tuple[Count, Count, Count, Positive, Positive]]
-"""The same sizes, and TFLOP/s forward and backward, as if the mask left nothing out."""
+"""The same sizes, and TFLOP/s forward and backward, counting FLOPs without the causal mask."""
 AttentionRate = Row[tuple[Count, Count, Count, Positive]]
-"""The same sizes, and TFLOP/s of what the causal mask leaves, one way."""
+"""The same sizes, and TFLOP/s counting only unmasked FLOPs, forward or backward."""
 TrainingRate = Row[tuple[Count, Count, Literal[128], Positive]]
-"""The same of heads of 128 channels (`REFERENCE_HEAD_SIZE`)."""
+"""As `AttentionRate`, with 128 channels per head (`REFERENCE_HEAD_SIZE`)."""
 HeadSizeRates = Row[tuple[Count, Positive, Positive, Positive, Positive]]
-"""Tokens, and TFLOP/s of narrow and of wide heads forward, of narrow and of wide heads backward."""
+"""Tokens, and TFLOP/s of narrow and wide heads forward, then backward."""
 LayerTime = Row[tuple[Text, Positive, Positive]]
-"""Strategy, milliseconds forward, milliseconds backward with recompute."""
+"""Strategy, milliseconds forward, and milliseconds backward with recompute."""
 
 
 class Sourced(Strict, Generic[Points]):
-    """Measured points and the paper or table that they are from."""
+    """Measured points, and the paper or table that published them."""
 
     source: Text
     points: Points
@@ -76,7 +76,7 @@ class IntraNodeSheet(Strict):
 
 
 class Datasheet(Strict):
-    """Numbers that the profile takes over, each with its source."""
+    """Numbers that the profile copies, each with its source."""
 
     cluster: Cluster
     gpu: Gpu
@@ -91,11 +91,13 @@ class Datasheet(Strict):
 
 
 class DtypeProducts(Strict):
-    """Measured products of a further data type; without points they follow from the peak.
+    """Measured products in another data type.
 
-    A time has `num_casts` kernels before the product, which read and write `cast_bytes` for each
-    element of the first operand. Products of `sustained_from` FLOPs run long enough for power to
-    limit the clock.
+    Without points, the fit scales 16-bit rates by the ratio of the peaks.
+
+    Measured times include `num_casts` kernels before the product, which read and write `cast_bytes`
+    per element of the first operand. Products of at least `sustained_from` FLOPs run long enough
+    for power to limit the clock.
     """
 
     peak_flops: Entry[FlopsPerSecond]
@@ -107,14 +109,14 @@ class DtypeProducts(Strict):
 
 
 class KernelWays(Strict):
-    """Names of the points of one kernel, forward and backward."""
+    """Names of one kernel's points, forward and backward."""
 
     forward: Text | None = None
     backward: Text | None = None
 
 
 class Kernels(Strict):
-    """Measured memory-bound kernels, on a card with this memory bandwidth.
+    """Measured memory-bound kernels, and the memory bandwidth of the card.
 
     `names` lists the points of each kernel with a bandwidth of its own (`memory_bound.kernels`).
     """
@@ -125,7 +127,7 @@ class Kernels(Strict):
     points: Annotated[list[KernelTime], Field(min_length=4)]
 
     def ways(self) -> list[tuple[KernelName, str, list[KernelTime]]]:
-        """Kernels with a bandwidth of their own: the name, forward or backward, and the points."""
+        """Return the kernels with a separate bandwidth: name, forward or backward, and points."""
         return [
             (kernel, way, [point for point in self.points if point[0] == name])
             for kernel, names in self.names.items()
@@ -140,14 +142,14 @@ class Kernels(Strict):
                 name = getattr(self.names[kernel], way)
                 raise FieldError(
                     ("names", kernel, way),
-                    f'no point is called "{name}"',
+                    f'no point has the name "{name}"',
                     f"write one of {', '.join(dict.fromkeys(point[0] for point in self.points))}",
                 )
         return self
 
 
 class BatchedGemms(Sourced[Annotated[list[BatchedTime], Field(min_length=6)]]):
-    """Measured batched products, on a card with this memory bandwidth."""
+    """Measured batched products, and the memory bandwidth of the card."""
 
     memory_bandwidth: Entry[BytesPerSecond]
 
@@ -170,11 +172,11 @@ class Collectives(Strict):
 
     @property
     def kinds(self) -> tuple[CollectiveKind, ...]:
-        """The kinds that were measured."""
+        """The measured kinds of collective."""
         return RING_COLLECTIVES + ((CollectiveKind.ALL_TO_ALL,) if self.all_to_all else ())
 
     def of(self, kind: CollectiveKind) -> list[CollectiveCurveFigures]:
-        """The curves of one kind of collective."""
+        """Return the curves of one kind of collective."""
         found: list[CollectiveCurveFigures] = getattr(self, kind.value) or []
         return found
 
@@ -188,7 +190,10 @@ class LayerFigures(Strict):
 
 
 class FusedAttentionFigures(Strict):
-    """Causal fused attention, forward over many shapes; `both_ways` gives only a ratio."""
+    """Causal fused attention, forward over many shapes.
+
+    Of `both_ways` only the ratio of backward to forward is used.
+    """
 
     source: Text
     points: Annotated[list[AttentionTime], Field(min_length=9)]
@@ -196,20 +201,20 @@ class FusedAttentionFigures(Strict):
 
 
 class HeadSizes(Strict):
-    """Fused attention of heads of `narrow` and of 128 channels; only their ratio is used."""
+    """Fused attention with `narrow` and with 128 channels per head; only the ratio is used."""
 
     source: Text
     narrow: Annotated[int, Field(ge=1, lt=REFERENCE_HEAD_SIZE)]
     points: Annotated[list[HeadSizeRates], Field(min_length=3)]
 
     def pairs(self, way: str) -> list[tuple[int, float, float]]:
-        """Tokens, and the rates of narrow and of wide heads, forward or backward."""
+        """Return tokens, and the rates of narrow and wide heads, forward or backward."""
         first = 1 if way == "forward" else 3
         return [(point[0], point[first], point[first + 1]) for point in self.points]
 
     @model_validator(mode="after")
     def _explained(self) -> Self:
-        """Heads that only lack channels lose less than channels: exponentials do not shrink."""
+        """Check that rates fall less than channels do: exponentials do not depend on channels."""
         least = self.narrow / REFERENCE_HEAD_SIZE
         for way in ("forward", "backward"):
             ratio = median(narrow / wide for _, narrow, wide in self.pairs(way))
@@ -225,7 +230,7 @@ class HeadSizes(Strict):
 
 
 class OtherAttention(Strict):
-    """Fused attention that others measured, to compare with the fit."""
+    """Fused attention measured by others, compared with the fit."""
 
     source: Text
     forward: Annotated[list[AttentionRate], Field(min_length=1)]
@@ -233,15 +238,15 @@ class OtherAttention(Strict):
 
 
 class TrainingAttentionFigures(Strict):
-    """Fused attention timed both ways, each over lengths, with heads of 128 channels."""
+    """Fused attention forward and backward by sequence length, with 128 channels per head."""
 
     forward: TrainingRates
     backward: TrainingRates
     head_sizes: HeadSizes
     elsewhere: OtherAttention
 
-    def seen_both_ways(self) -> dict[str, tuple[int, int]]:
-        """The heads and tokens that lie in the range of the points of both ways."""
+    def common_ranges(self) -> dict[str, tuple[int, int]]:
+        """Return the ranges of heads and tokens that forward and backward points have in common."""
         ways = self.forward.points, self.backward.points
         sizes = {
             "heads": [[heads for heads, *_ in points] for points in ways],
@@ -251,20 +256,20 @@ class TrainingAttentionFigures(Strict):
 
     @model_validator(mode="after")
     def _overlapping(self) -> Self:
-        for name, (low, high) in self.seen_both_ways().items():
+        for name, (low, high) in self.common_ranges().items():
             if low > high:
                 raise FieldError(
                     ("backward", "points"),
-                    f"no {name} lies in the range of both the forward and the backward points",
-                    "give points of common shapes both ways",
+                    f"the forward and the backward points have no {name} in common",
+                    "write points with common shapes forward and backward",
                 )
         return self
 
 
 class FiguresOfParts(Strict):
-    """Figures of every machine: products, kernels and collectives, each alone.
+    """Measurements that every file has: products, kernels and collectives, each alone.
 
-    `small_kernels` is one kernel down to sizes that show its latency; `gemm_sustained` are products
+    `small_kernels` is one kernel down to sizes that show its latency. `gemm_sustained` are products
     that run long enough for power to limit the clock.
     """
 
@@ -283,10 +288,11 @@ class FiguresOfParts(Strict):
 
 
 class Figures(FiguresOfParts):
-    """Figures of a machine with published layers.
+    """Measurements of a machine with published layers.
 
-    `gemm_layouts` are products of the three layouts of training; `all_reduce_elsewhere` has the
-    largest group's all-reduce as others measured it, to compare with, like `gemm_random_data`.
+    `gemm_layouts` are products in the three layouts of training. `all_reduce_elsewhere` is the
+    largest group's all-reduce measured by others. It is only compared with the fit, as is
+    `gemm_random_data`.
     """
 
     gemm_layouts: Sourced[Annotated[list[LayoutProduct], Field(min_length=12)]]
@@ -297,7 +303,7 @@ class Figures(FiguresOfParts):
 
 
 class TakenOver(Strict):
-    """Numbers that show only in layouts and whole layers, of which nobody published any."""
+    """Numbers that need measurements of layouts and whole layers, taken from another machine."""
 
     accumulate_overhead: Entry[NonNegativeSeconds]
     batched_fraction: Entry[Fraction]
@@ -307,7 +313,7 @@ class TakenOver(Strict):
 
 
 class FiguresWithoutLayers(FiguresOfParts):
-    """Figures of a machine on which nobody published whole layers."""
+    """Measurements of a machine without published layers."""
 
     all_reduce_elsewhere: Sourced[Annotated[list[CollectiveTime], Field(min_length=3)]]
     gemm_elsewhere: Sourced[Annotated[list[Product], Field(min_length=1)]]

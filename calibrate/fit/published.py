@@ -1,8 +1,8 @@
-"""Fits a profile to published figures.
+"""Fit a profile to published measurements.
 
-Products, kernels, collectives and fused attention are fitted alone. Four numbers show only in whole
-layers: they are fitted to published layers, or, if nobody published any, come from the figures' own
-section `taken_over`, each with its source.
+Matrix products, kernels, collectives and fused attention are fitted separately. Four numbers need
+measurements of whole layers. Without published layers they come from the file's section
+`taken_over`, each with its source.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _TAKEN_OVER = "taken_over"
 
 
 def fit_figures(path: pathlib.Path) -> Fit:
-    """Fit the figures of a file.
+    """Fit the measurements in a file.
 
     Raises:
-        InputError: the figures cannot be read, or are too few or absurd.
+        InputError: the file cannot be read, or its values are too few or outside their ranges.
     """
     document = load_document(path)
     figures = _read(document)
@@ -86,7 +86,7 @@ def _read(document: Document) -> Figures | FiguresWithoutLayers:
 def _gemm(
     figures: Figures | FiguresWithoutLayers, fit: ProductFit, taken_over: Mapping[str, Data]
 ) -> Data:
-    """The section `gemm`, without the speed inside a layer."""
+    """Build the section `gemm`, without the speed inside a layer."""
     machine, source, batched = fit.machine, figures.gemm.source, figures.gemm_batched
     if isinstance(figures, Figures):
         (layouts,) = fit.layouts
@@ -116,7 +116,10 @@ def _profile(
     gemm: Data,
     curves: Mapping[CollectiveKind, tuple[list[Data], Comparison]],
 ) -> Data:
-    """The profile without the numbers of layers; `sheet` is the datasheet as written."""
+    """Build the profile without the numbers fitted on layers.
+
+    `sheet` is the file's section `datasheet` as written.
+    """
     memory_bandwidth = figures.datasheet.gpu.memory_bandwidth.value
 
     def bandwidth(fraction: float, source: str, comparison: Comparison) -> Data:
@@ -158,7 +161,7 @@ def _profile(
 
 
 def _with_layers(data: Data, figures: Figures, layers: InSitu) -> Data:
-    """The data with the four numbers that whole layers decide."""
+    """Add the four numbers fitted on whole layers."""
     layer = figures.layer.source
     fused = data["memory_bound"]["fused_bandwidth"]
     alone = parse_bytes_per_s(fused["value"])
@@ -180,5 +183,5 @@ def _with_layers(data: Data, figures: Figures, layers: InSitu) -> Data:
 
 
 def _with_sections(data: Data, **sections: Data) -> Data:
-    """The data with further entries in its sections."""
+    """Return the data with further entries in its sections."""
     return data | {name: data[name] | section for name, section in sections.items()}

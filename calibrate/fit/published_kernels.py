@@ -1,4 +1,4 @@
-"""Fits the bandwidths of memory-bound kernels and their latency to published times."""
+"""Fit bandwidths and the latency of memory-bound kernels to published times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simtrain.comparison import Comparison
 
 @dataclass(frozen=True, slots=True)
 class NamedKernel:
-    """The fraction of the memory bandwidth that a kernel reaches one way."""
+    """Fraction of the memory bandwidth that a kernel reaches, forward or backward (`way`)."""
 
     name: str
     way: str
@@ -27,13 +27,13 @@ class NamedKernel:
 class KernelFit:
     """Memory-bound kernels, fitted to published figures.
 
-    Kernels may have run on a card with other memory than the profile's: the fraction of its
-    bandwidth is carried over, not the bandwidth.
+    The card may have had a different memory bandwidth than the profile's GPU, so the profile uses
+    the fraction and not the bandwidth.
 
     Attributes:
         fraction: fraction of the memory bandwidth that all kernels reach.
         latency_s: seconds of a small kernel.
-        named: kernels with a fraction of their own, beyond the latency.
+        named: kernels with their own fraction, net of the latency.
         comparisons: the errors of all kernels, of small ones, and of the named ones.
     """
 
@@ -53,7 +53,7 @@ class KernelFit:
 def _fraction(
     title: str, section: Kernels, points: Sequence[KernelTime], latency_s: float = 0.0
 ) -> tuple[float, Comparison, str]:
-    """The median fraction of the bandwidth beyond the latency, its errors, and its source."""
+    """Return the median fraction of the bandwidth, net of the latency; its errors; its source."""
     at_peak_s = [num_bytes / section.memory_bandwidth.value for _, num_bytes, _ in points]
     fraction = round_significant(
         median(
@@ -69,10 +69,10 @@ def _fraction(
 
 
 def _latency(figures: FiguresOfParts) -> tuple[float, Comparison]:
-    """Time of a kernel in addition to moving its bytes.
+    """Return the latency: a kernel's time without the time to move its bytes.
 
-    A straight line through the times of one kernel over its bytes, relative errors squared; the
-    slope is the kernel's bandwidth, and the intercept the latency.
+    Fits a line to one kernel's times by size, with least squares of relative errors. The intercept
+    is the latency, and the slope the inverse of the bandwidth.
     """
     points = figures.small_kernels.points
     num_bytes = np.array([size for size, _ in points], dtype=float)

@@ -1,4 +1,4 @@
-"""Fits the model of matrix products to published ones, of 16 bits and of further data types."""
+"""Fit the model of matrix products to published rates, in 16 bits and in other data types."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.workload.work import FP32_BYTES
 
 _START_TFLOPS = 270.0
-"""Where the search for the A100's fit starts."""
+"""Start of the search for the A100's main-loop rate."""
 _DTYPE_START = 0.7, 1.0, 2.0
-"""Start of the search of a data type: tail quantization, microseconds a tile, TB/s of a cast."""
+"""Start of the search for a data type: tail quantization, us per tile, TB/s of a cast."""
 
 
 class ProductFit:
-    """The machine of 16-bit products, and its errors.
+    """Model of 16-bit products, and its errors.
 
-    Shapes and the sustained rate are fitted first, then fp32 accumulation and batches. Figures
-    without layers take the last two from another machine.
+    Shapes and the sustained rate are fitted first, then fp32 accumulation and batches. Without
+    published layers, the last two come from the section `taken_over`.
 
     Args:
         figures: the published figures.
-        memory_fraction: share of the memory bandwidth at which the bytes of a product move.
+        memory_fraction: fraction of the memory bandwidth at which products move their bytes.
     """
 
     def __init__(self, figures: Figures | FiguresWithoutLayers, memory_fraction: float) -> None:
@@ -65,12 +65,12 @@ class ProductFit:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """All of them."""
+        """All comparisons."""
         return [self.sustained, self.shapes, *self.layouts, self.batched, self.others]
 
     @property
     def random_data_speed(self) -> float:
-        """Median of measured over predicted speed on random data, which draws more power."""
+        """Median ratio of measured to predicted speed on random data, which draws more power."""
         return median(row.measured / row.predicted for row in self.others.rows)
 
 
@@ -103,7 +103,7 @@ def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachin
 
 
 def _layout_op(m: int, n: int, k: int, layout: str) -> BlasGemm:
-    """A product of training; those of the weight gradient (NT) add into fp32."""
+    """Build a product of training; the weight gradient's (NT) accumulates into fp32."""
     into_fp32: Data = {"output_element_bytes": FP32_BYTES, "accumulate": True}
     return BlasGemm(m, n, k, layout=layout, **(into_fp32 if layout == "NT" else {}))
 
@@ -112,36 +112,36 @@ def _rated(points: Sequence[Product]) -> Rated:
     return [(BlasGemm(m, n, k), rate) for m, n, k, rate in points]
 
 
-# Published fp8 products are calls of a layer, which cast their input before they multiply it. So a
-# product and its casts are fitted together; the bandwidth of the casts is found and not used. Runs
-# differ in the clock that power leaves them. Each point has the 16-bit product of the same run too,
-# and rates are scaled to a machine on which these are as fast as in the profile. Tiles are those of
-# 16-bit products.
+# Published fp8 times are of a layer's call, which casts its input before the product. Therefore the
+# fit has a product and its casts together; the profile does not use the fitted bandwidth of casts.
+# Power limits the clock differently in each run. Each point has the 16-bit product of the same run,
+# and rates are scaled to the clock at which that product is as fast as in the profile. Tiles are
+# those of 16-bit products.
 
 
 @dataclass(frozen=True, slots=True)
 class _CastingMachine:
-    """A machine, and seconds of casting the first operand before its product."""
+    """Model of products, and the time of casting the first operand before the product."""
 
     products: GemmMachine
     latency_s: float = 0.0
     seconds_per_element: float = 0.0
 
     def casts_s(self, op: BlasGemm) -> float:
-        """Seconds of the casts."""
+        """Return the time of the casts."""
         return self.latency_s + self.seconds_per_element * op.m * op.k
 
 
 def fit_dtypes(
     figures: Figures | FiguresWithoutLayers, latency_s: float, fit: ProductFit, gemm: Data
 ) -> tuple[Data, list[Comparison]]:
-    """The entries of each further data type, and their errors.
+    """Fit each data type of `gemm_by_dtype`; return the entries and their errors.
 
     Args:
-        figures: with `gemm_by_dtype`.
+        figures: the published measurements.
         latency_s: seconds of a small kernel.
         fit: the fit of 16-bit products.
-        gemm: its section.
+        gemm: the profile's section `gemm` for 16-bit products.
     """
     by_dtype: Data = {}
     found: list[Comparison] = []
@@ -155,7 +155,7 @@ def fit_dtypes(
 
 
 def _in_proportion(products: DtypeProducts, peak_flops: float, gemm: Data) -> Data:
-    """Rates of 16-bit products, scaled by the peaks: nobody published others."""
+    """Scale the rates of 16-bit products by the ratio of the peaks."""
     peak = products.peak_flops
     source = "scaled from 16-bit products by the ratio of the peaks: no published products"
 
@@ -232,6 +232,6 @@ def _cast_rates(title: str, machine: _CastingMachine, products: Rated) -> Compar
 
 
 def point_range(points: Sequence[tuple[float, ...]], source: str, first: int = 0) -> Data:
-    """Entry of the range of m, n and k of published points, which begin at `first`."""
+    """Return the entry for the range of m, n and k, which are at `first` in each point."""
     sizes = [[int(size) for size in point[first : first + 3]] for point in points]
     return entry(shape_range(sizes), f"the range of the points of {source}")

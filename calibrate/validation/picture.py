@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from calibrate.validation.limits import Limits
 from calibrate.validation.profile import Validation
 from simtrain.figures import style
-from simtrain.figures.labels import logarithmic
+from simtrain.figures.labels import set_logarithmic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ def draw_validation(validation: Validation, limits: Limits) -> Figure:
     _draw_marks(axes, validation)
     axes.set_xlabel("measured, ms")
     axes.set_ylabel("predicted / measured - 1, %")
-    style.rule_lines(axes)
+    style.draw_grid_lines(axes)
     style.legend_below(figure, axes, columns=3)
     return figure
 
@@ -68,4 +68,4 @@ def _draw_marks(axes: Axes, validation: Validation) -> None:
             axes.plot(
                 *zip(*points, strict=True), marker, color=colour, ms=4, mfc="none", label=what
             )
-    logarithmic(axes.xaxis, [1e3 * row.measured for row in rows])
+    set_logarithmic(axes.xaxis, [1e3 * row.measured for row in rows])

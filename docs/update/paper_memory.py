@@ -11,7 +11,7 @@ from simtrain.paper.models import PRESENT
 GIB = 2**30
 
 
-def entries(known: dict[str, paper.Reproduced], target: str, name: str) -> Section:
+def entries(known: dict[str, paper.TargetResult], target: str, name: str) -> Section:
     """A section of a reproduced target."""
     result = known[target]
     assert isinstance(result, Reproduction)
@@ -25,12 +25,12 @@ BARS_GIB = {"22B": "59.3 / 9.6", "175B": "66.8 / 12.4", "530B": "114 / 23.1", "1
 """Figure 1's bars, as others read them off."""
 
 
-def lines(known: dict[str, paper.Reproduced]) -> list[Line]:
+def lines(known: dict[str, paper.TargetResult]) -> list[Line]:
     """The lines of the table, from the reproduced targets by name."""
     return [*_memory(known), *_times(known), *_zero(known)]
 
 
-def figures(known: dict[str, paper.Reproduced]) -> dict[str, str]:
+def figures(known: dict[str, paper.TargetResult]) -> dict[str, str]:
     """The figures in the text below the table, by name."""
     ends = [entry.simulated for entry in entries(known, "fig1", "embeddings").entries]
     split = entries(known, "fig9", "savings").value(stage_memory.SPLIT)
@@ -60,7 +60,7 @@ def _scaled(scale: float, digits: int, *sizes: float) -> str:
     return " / ".join(f"{size / scale:.{digits}f}" for size in sizes)
 
 
-def _memory(known: dict[str, paper.Reproduced]) -> Iterator[Line]:
+def _memory(known: dict[str, paper.TargetResult]) -> Iterator[Line]:
     held = entries(known, "fig1", "activations")
     for model, bars in BARS_GIB.items():
         both = [held.value(model, strategy) for strategy in ("baseline", PRESENT)]
@@ -79,7 +79,7 @@ def _memory(known: dict[str, paper.Reproduced]) -> Iterator[Line]:
     yield "fig9", what, "2.73", _scaled(GIB, 2, size)
 
 
-def _times(known: dict[str, paper.Reproduced]) -> Iterator[Line]:
+def _times(known: dict[str, paper.TargetResult]) -> Iterator[Line]:
     overheads = entries(known, "fig8", "overheads")
     for model, said in (("22B", "39 % / 4 %"), ("530B", "36 % / 2 %"), ("1T", "36 % / 2 %")):
         both = [overheads.value(model, strategy) for strategy in ("full", PRESENT)]
@@ -92,7 +92,7 @@ def _times(known: dict[str, paper.Reproduced]) -> Iterator[Line]:
         yield "appendix-c", what, said, f"{ours}, {100 * gains.value(model):+.2f}"
 
 
-def _zero(known: dict[str, paper.Reproduced]) -> Iterator[Line]:
+def _zero(known: dict[str, paper.TargetResult]) -> Iterator[Line]:
     parts, held, checkpointed = (
         [entry.simulated for entry in entries(known, "zero", title).entries]
         for title in ("parts", "activations", "checkpointing")

@@ -5,7 +5,7 @@ import functools
 from docs.update import paper_memory
 from docs.update.request import Generator, Request, percent, signed_percent, table
 from simtrain import paper
-from simtrain.paper.entries import Comparison, Entry, Section
+from simtrain.paper.entries import Entry, Section, TimeComparison
 from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of
 from simtrain.paper.models import PRESENT, paper_scenario
 from simtrain.paper.times import DATA_PARALLEL_530B_S
@@ -15,14 +15,14 @@ HEAD = ["model", "strategy", "paper", "simulated", "error"]
 
 
 @functools.cache
-def reproduced(target: str) -> paper.Reproduced:
+def reproduced(target: str) -> paper.TargetResult:
     """A target of `simtrain reproduce`, simulated once."""
     return paper.reproduce(target)
 
 
-def _times(target: str) -> Comparison:
+def _times(target: str) -> TimeComparison:
     result = reproduced(target)
-    assert isinstance(result, Comparison)
+    assert isinstance(result, TimeComparison)
     return result
 
 

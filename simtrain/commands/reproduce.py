@@ -47,14 +47,14 @@ def reproduce(
 
     if out:
         make_picture_folder(out)
-    results: dict[str, paper.Reproduced] = {}
+    results: dict[str, paper.TargetResult] = {}
     with progress_bar() as report:
         for name in Target if target is Target.ALL else [target]:
             if name is not Target.ALL:
                 results[name] = paper.reproduce(name, report)
                 if out:
                     write_paper_figure(name, results[name], out)
-    result = paper.Everything(results) if target is Target.ALL else results[target]
+    result = paper.AllTargets(results) if target is Target.ALL else results[target]
     show(as_json, result.to_json, lambda: paper_page(result))
     if not result.ok:
         raise typer.Exit(THRESHOLD_MISSED)

@@ -1,4 +1,4 @@
-"""Where the time of each stage goes, as a picture."""
+"""Time of each pipeline stage by cause, as a stacked bar chart."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FILLS = (
 )
 
 _MOST_OUTLINED = 32
-"""Stages up to which bars have an outline."""
+"""Bars have an outline up to this number of stages."""
 
 
 def draw_breakdown(result: Result) -> Figure:
-    """Draw a bar for each stage: its seconds by cause, which add up to the iteration time."""
+    """Draw one stacked bar per stage: its seconds by cause, which sum to the iteration time."""
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = style.new_axes(7.5, 4.2)
@@ -33,9 +33,9 @@ def draw_breakdown(result: Result) -> Figure:
         line = 0.4 if len(stages) <= _MOST_OUTLINED else 0.0
         axes.bar(stages, heights, 0.85, bottom, fc=fill, ec=style.BLACK, lw=line, label=label)
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
-    axes.set_title(f"Time of each stage of {subject_of(result)}")
+    axes.set_title(f"Time per pipeline stage of {subject_of(result)}")
     axes.set(xlabel="pipeline stage", ylabel="time, s")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    style.rule_lines(axes)
+    style.draw_grid_lines(axes)
     style.legend_below(figure, axes, columns=2)
     return figure

@@ -42,14 +42,14 @@ def write_memory_figure(result: Result, folder: Path) -> tuple[Path, ...]:
 
 
 def subject_of(result: Result) -> str:
-    """Name the scenario of a result, in titles."""
+    """Return how titles name the scenario of a result."""
     return f"scenario {result.scenario.name}" if result.scenario.name else "the scenario"
 
 
 def subject_with_changes(result: Result) -> str:
-    """Name the scenario of a result and its changed values, in footers.
+    """Return how footers name the scenario of a result: with its changed values.
 
-    A footer has room for a few: "with parallelism.tensor=4, recompute=full and 2 more changes".
+    There is room for a few: "with parallelism.tensor=4, recompute=full and 2 more changes".
     """
     values = result.scenario.changed_values
     changes = [f"{name}={as_scalar(value)}" for name, value in values.items()]
@@ -61,7 +61,7 @@ def subject_with_changes(result: Result) -> str:
 
 
 def draw_memory(result: Result) -> Figure:
-    """Draw the peaks of all stages beside the curves of three of them."""
+    """Draw the peak of each stage on the left, and three stages over time on the right."""
     figure = style.new_figure(7.5, 4.0)
     figure.suptitle(f"Memory per GPU of {subject_of(result)}", fontsize=10)
     peaks, curves = figure.subplots(1, 2, sharey=True)
@@ -72,7 +72,7 @@ def draw_memory(result: Result) -> Figure:
 
 
 def _draw_peaks(axes: Axes, result: Result) -> None:
-    """Draw one bar per stage; persistent components are below temporary ones."""
+    """Draw one bar per stage, with persistent components below temporary ones."""
     from matplotlib.ticker import MaxNLocator
 
     stages = [stage.stage for stage in result.memory.stages]
@@ -101,7 +101,7 @@ def _draw_curves(axes: Axes, result: Result) -> None:
 
 
 def draw_curves(axes: Axes, result: Result, stages: Sequence[int]) -> None:
-    """Draw memory over time on the first, the middle and the last of some stages."""
+    """Draw memory over time for the first, middle and last of `stages`."""
     last = len(stages) - 1
     places = sorted({0, last // 2, last})
     for place, (colour, line) in zip(places, _LINES, strict=False):
@@ -114,8 +114,8 @@ def draw_curves(axes: Axes, result: Result, stages: Sequence[int]) -> None:
 
 
 def draw_capacity(axes: Axes, result: Result) -> None:
-    """A dashed line at the memory of a GPU."""
+    """Draw a dashed line at the memory capacity of a GPU."""
     capacity = result.memory.capacity_bytes / GIB
     label = f"capacity, {capacity:.4g} GiB"
     axes.axhline(capacity, color=style.VERMILLION, linestyle="-.", linewidth=1.2, label=label)
-    style.rule_lines(axes)
+    style.draw_grid_lines(axes)

@@ -1,4 +1,4 @@
-"""Text of figures: ticks of logarithmic axes, wrapped names, and labels that do not overlap."""
+"""Text in figures: ticks of logarithmic axes, wrapped names, and labels without overlap."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FEWEST_TICKS = 4
 _PREFIXES = (1e9, "G"), (1e6, "M"), (1e3, "k")
 _MOST_DIGITS = 6
 _BREAKS = re.compile(r"(?<=[ +_./,])")
-# Where a label may stand relative to its point, in points: below, above, right, left.
+# Offsets of a label from its marked point, in points: below, above, right, left, further away.
 _OFFSETS = (0.0, -12.0), (0.0, 6.0), (15.0, -3.0), (-15.0, -3.0), (0.0, -22.0), (0.0, 16.0)
 
 
-def logarithmic(axis: Axis, values: Sequence[float], margin: float = 1.15) -> None:
-    """Make an axis logarithmic, with limits around the values and a distinct label at each tick."""
+def set_logarithmic(axis: Axis, values: Sequence[float], margin: float = 1.15) -> None:
+    """Make an axis logarithmic, with limits around the values and a distinct label per tick."""
     low, high = min(values) / margin, max(values) * margin
     set_scale, set_limits = (
         (axis.axes.set_xscale, axis.axes.set_xlim)
@@ -52,7 +52,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def distinct_labels(values: Sequence[float]) -> list[str]:
-    """Write numbers as 14k or 2.5M, with the fewest digits that tell all of them apart."""
+    """Format numbers as 14k or 2.5M, with the fewest digits that keep them distinct and exact."""
     for digits in range(1, _MOST_DIGITS):
         labels = [_short(value, digits) for value in values]
         exact = all(abs(_rounded(value, digits) - value) <= 1e-9 * abs(value) for value in values)
@@ -86,11 +86,11 @@ def wrap(text: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def separate(figure: Figure, labels: Sequence[Annotation]) -> None:
+def separate_labels(figure: Figure, labels: Sequence[Annotation]) -> None:
     """Move labels away from other labels of the list; remove a label that fits nowhere.
 
-    Labels are placed in order. Each takes the first offset at which it lies within its axes and
-    overlaps neither a label placed before nor the marked point of another label.
+    Labels are placed in order. Each takes the first offset at which it lies within its axes, and
+    overlaps neither a label that is already placed nor the marked point of another label.
     """
     for label in labels:
         label.set_in_layout(False)
@@ -111,7 +111,7 @@ def separate(figure: Figure, labels: Sequence[Annotation]) -> None:
 
 
 def _around(label: Annotation) -> Bbox:
-    """The marked point of a label with its marker, in pixels."""
+    """Return the box of the marker at a label's point, in pixels."""
     from matplotlib.transforms import Bbox
 
     x, y = label.axes.transData.transform(label.xy) if label.axes else (0.0, 0.0)

@@ -23,17 +23,17 @@ def plot_timeline(
     *,
     memory: bool = True,
 ) -> Figure:
-    """Draw when each stage does what, and beneath it the memory of three of the stages.
+    """Draw the activities of each stage over time, and the memory of three stages below.
 
     Args:
         result: the iteration.
-        stages: the stages to draw; all of them by default.
-        window_s: the seconds to draw, start and end; the whole iteration by default.
-        memory: whether memory is drawn.
+        stages: the stages to draw; by default all.
+        window_s: start and end of the time to draw, in seconds; by default the whole iteration.
+        memory: whether to draw memory.
 
     Raises:
-        InputError: matplotlib is not installed (E701); a stage does not exist, or the window shows
-            nothing of the iteration (E118).
+        InputError: matplotlib is not installed (E701); a stage does not exist, or the window is
+            outside the iteration (E118).
     """
     require("drawing pictures", "matplotlib")
     with styled():
@@ -41,7 +41,7 @@ def plot_timeline(
 
 
 def plot_breakdown(result: Result) -> Figure:
-    """Draw the seconds of each stage by cause.
+    """Draw the time of each stage by cause, as stacked bars.
 
     Raises:
         InputError: matplotlib is not installed (E701).

@@ -1,4 +1,4 @@
-"""Style of all figures, their footer, and how they are written to files."""
+"""Style and footer of all figures, and writing them to files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GREY, WHITE = "#BBBBBB", "#FFFFFF"
 
 SMALL = 7
 _STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
+    "font.family": "DejaVu Sans",  # part of matplotlib, hence the same on every machine
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
@@ -36,7 +36,7 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": 8,
     "hatch.linewidth": 0.6,
     "svg.hashsalt": "simtrain",
-    "text.parse_math": False,  # a $ in a name is a $
+    "text.parse_math": False,  # otherwise a $ in a name would start a formula
 }
 _NO_DATE = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 _DOTS_PER_INCH = 200
@@ -49,7 +49,7 @@ OUTLINE: dict[str, Any] = {"edgecolor": BLACK, "linewidth": 0.4}
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw figures in our style within this context; the user's matplotlibrc has no effect."""
+    """Apply our style within this context, and ignore the user's matplotlibrc."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -91,8 +91,8 @@ def annotate(
     return axes.annotate(text, at, offset, textcoords="offset points", fontsize=SMALL, **how)
 
 
-def rule_lines(axes: Axes, axis: Literal["x", "y", "both"] = "y") -> None:
-    """Draw faint grid lines behind the data, by default horizontal ones."""
+def draw_grid_lines(axes: Axes, axis: Literal["x", "y", "both"] = "y") -> None:
+    """Draw faint grid lines behind the data, horizontal by default."""
     axes.grid(axis=axis, color=GREY, linewidth=0.5, alpha=0.6)
 
 
@@ -107,7 +107,7 @@ def legend_below(figure: Figure, axes: Axes, columns: int) -> None:
 
 def legend_of(figure: Figure, handles: list[Artist], columns: int) -> None:
     """Put a legend of these handles below all axes, above the notes."""
-    # A legend "outside" the axes would lie on the notes: matplotlib puts it at the figure's edge.
+    # matplotlib puts an "outside" legend at the figure's edge, where it would cover the notes.
     engine = figure.get_layout_engine()
     _, strip, _, height = engine.get()["rect"] if engine else (0, 0, 1, 1)
     box = 0, strip, 1, height
@@ -116,12 +116,12 @@ def legend_of(figure: Figure, handles: list[Artist], columns: int) -> None:
 
 
 def _reserve_strip(figure: Figure, share: float) -> None:
-    """Keep this share of the figure's height, at the bottom, free of axes."""
+    """Keep this share of the figure's height free of axes, at the bottom."""
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))  # type: ignore[union-attr, call-arg]
 
 
 def footer(subject: str, profiles: Mapping[str, str], version: str = VERSION) -> str:
-    """Name what a figure shows and what computed it.
+    """Return the footer: what a figure shows, and which profile and version computed it.
 
     Args:
         subject: the scenario, sweep or table.
@@ -134,18 +134,18 @@ def footer(subject: str, profiles: Mapping[str, str], version: str = VERSION) ->
 
 
 def footer_of(subject: str, cluster: str) -> str:
-    """The footer of results on one cluster, named or given as a profile's path."""
+    """Return the footer of results on one cluster, a profile's name or path."""
     made = provenance(cluster)
     return footer(subject, {Path(cluster).name: made["profile_sha256"]})
 
 
 def write_figure(draw: Callable[[], Figure], path: Path, footer: str) -> tuple[Path, ...]:
-    """Write `path.png` and `path.svg` in our style; equal numbers give equal bytes.
+    """Write `path.png` and `path.svg` in our style; equal data give identical files.
 
     Args:
         draw: creates the figure by `new_figure` or `new_axes`.
-        path: the files without their endings.
-        footer: small text at the bottom that names the figure's origin.
+        path: the path without the suffix.
+        footer: small text at the bottom: the figure's origin.
 
     Raises:
         InputError: matplotlib is not installed; the folder cannot be written to.
@@ -167,7 +167,7 @@ def add_footer(figure: Figure, text: str) -> None:
 
 
 def save(figure: Figure, path: Path) -> tuple[Path, ...]:
-    """Write PNG and SVG without metadata, because equal figures must give equal files."""
+    """Write PNG and SVG without metadata, because equal figures must give identical files."""
     written = tuple(path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg"))
     for target in written:
         _save_file(figure, target)
@@ -185,7 +185,7 @@ def check_picture_file(file: Path) -> None:
 
 
 def write_picture(draw: Callable[[], Figure], file: Path, footer: str) -> None:
-    """Write a picture to a file in the format that its suffix names; replace an older file.
+    """Write a picture in the format that the file's suffix names, and replace an older file.
 
     `draw` and `footer` are as for `write_figure`.
 

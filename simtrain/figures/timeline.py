@@ -1,4 +1,4 @@
-"""The timeline of an iteration as a picture: stages down, time across, and memory beneath."""
+"""Timeline of an iteration: one row per stage, time on the horizontal axis, memory below."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ FILLS = {
     REDUCTION: (style.VERMILLION, "xxxx"),
     OPTIMIZER: (style.GREEN, "\\\\\\\\"),
 }
-"""The colour and the hatch of each activity."""
+"""Colour and hatch of each activity."""
 _IDLE, _LINE_POINTS = "#E2E2E2", 0.3
 _WIDTH_IN, _MEMORY_IN, _REST_IN = 10.0, 1.6, 1.1
-# The rows of stages are this high together, and each is between the limits.
+# Total height of the stages' rows; the height of one row stays between the two limits.
 _ROWS_IN, _LOW_IN, _HIGH_IN = 4.5, 0.07, 0.4
 _POINTS_PER_IN = 72
 _MOST_DETAILED = 3000
-"""Bars up to which each has an outline and a hatch, and which stay vectors in an SVG."""
+"""Up to this number, bars have outlines and hatches, and stay vectors in an SVG."""
 _MOST_LABELS = 16
 _LEAST_POINTS, _POINTS_PER_DIGIT = 4.0, 0.65
 _CHUNK_WHITE = 0.5
-"""Share of white in the colour of the last chunk's passes; the first chunk's have none."""
+"""Share of white mixed into the colour of the last chunk; the first chunk has the pure colour."""
 
 
 def write_timeline(
@@ -65,7 +65,7 @@ def write_timeline(
     *,
     memory: bool = True,
 ) -> None:
-    """Write the timeline's picture to a `.png`, `.svg` or `.pdf` file; see `draw_timeline`.
+    """Write the timeline to a `.png`, `.svg` or `.pdf` file; see `draw_timeline`.
 
     Raises:
         InputError: as `draw_timeline`; the suffix is unknown (E117); the file cannot be written.
@@ -86,7 +86,7 @@ def draw_timeline(
     """Draw the passes of each stage over time; see `plots.plot_timeline` for the arguments.
 
     Raises:
-        InputError: a stage does not exist, or the window shows nothing of the iteration (E118).
+        InputError: a stage does not exist, or the window is outside the iteration (E118).
     """
     chosen, window_s = check_selection(result, stages, window_s)
     row_in = min(max(_ROWS_IN / len(chosen), _LOW_IN), _HIGH_IN)
@@ -119,14 +119,14 @@ def _visible(bars: Bars, stages: list[int], window_s: tuple[float, float]) -> Ba
 def _draw_stages(
     axes: Axes, bars: Bars, stages: list[int], window_s: tuple[float, float], row_in: float
 ) -> list[Artist]:
-    """Draw the rows of the stages; return what the legend shows."""
+    """Draw one row per stage; return the legend's handles."""
     top, height = _rows(bars)
     middles = np.arange(len(stages)) + top[OWN] + height[OWN] / 2
     duration_s = window_s[1] - window_s[0]
     axes.barh(middles, duration_s, height[OWN], window_s[0], color=_IDLE, zorder=0)
     place = np.searchsorted(stages, bars.stage)
     low, high = place + top[bars.row], place + (top + height)[bars.row]
-    # The axes take about nine tenths of the picture's width.
+    # The axes take 85 to 90 % of the picture's width.
     points_per_s = 0.85 * _WIDTH_IN * _POINTS_PER_IN / duration_s
     handles = _draw_bars(axes, bars, low, high, points_per_s)
     _number(axes, bars, (low + high) / 2, window_s, points_per_s, row_in * float(height[OWN]))
@@ -140,7 +140,7 @@ def _draw_stages(
 def _draw_bars(
     axes: Axes, bars: Bars, low: Floats, high: Floats, points_per_s: float
 ) -> list[Artist]:
-    """Draw the bars from `low` to `high`; return a patch of each activity that there is."""
+    """Draw the bars from `low` to `high`; return a legend patch for each activity drawn."""
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
@@ -155,7 +155,7 @@ def _draw_bars(
         own = bars.activity == number
         white = _CHUNK_WHITE * np.maximum(bars.chunk[own], 0)[:, np.newaxis] / last_chunk
         fills = np.array(to_rgb(colour)) * (1 - white) + white
-        # Bars that are thinner than a line keep its width.
+        # Bars narrower than a line are drawn as wide as a line.
         outlined = has_outline[own, np.newaxis]
         collection = PolyCollection(
             corners[own],
@@ -177,7 +177,7 @@ def _draw_bars(
 
 
 def _rows(bars: Bars) -> tuple[Floats, Floats]:
-    """Top and height of each row within a stage of height 1; rows without bars take no place."""
+    """Return top and height of each row within a stage of height 1; empty rows have height 0."""
     lower = np.unique(bars.row[bars.row != OWN])
     height = np.array([0.66 if len(lower) else 0.9, 0.0, 0.0])
     height[lower] = 0.24 / max(len(lower), 1)
@@ -192,7 +192,7 @@ def _number(
     points_per_s: float,
     height_in: float,
 ) -> None:
-    """Write the number of its microbatch into each pass that is wide and high enough."""
+    """Write the microbatch's number into each pass that is large enough."""
     size = min(style.SMALL, 0.8 * height_in * _POINTS_PER_IN)
     if size < _LEAST_POINTS:
         return

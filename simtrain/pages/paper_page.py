@@ -12,12 +12,12 @@ from rich.text import Text
 
 from simtrain.pages.tables import FittedTable, table_of, verdict
 from simtrain.paper.entries import (
-    Comparison,
+    AllTargets,
     Entry,
-    Everything,
-    Reproduced,
     Reproduction,
     Section,
+    TargetResult,
+    TimeComparison,
     Unit,
 )
 
@@ -25,16 +25,16 @@ Column = tuple[str, Callable[[Entry], str]]
 """Heading of a column (see `table_of`), and the function that returns an entry's cell."""
 
 
-def paper_page(reproduced: Reproduced | Everything) -> RenderableType:
+def paper_page(reproduced: TargetResult | AllTargets) -> RenderableType:
     """Show a reproduced table or figure, or all of them."""
-    if isinstance(reproduced, Everything):
+    if isinstance(reproduced, AllTargets):
         return _everything(reproduced)
-    if isinstance(reproduced, Comparison):
+    if isinstance(reproduced, TimeComparison):
         return _comparison(reproduced)
     return _reproduction(reproduced)
 
 
-def _everything(everything: Everything) -> Group:
+def _everything(everything: AllTargets) -> Group:
     """The pages of all targets, and the overall verdict."""
     pages: list[RenderableType] = []
     for name, result in everything.targets.items():
@@ -46,7 +46,7 @@ def _everything(everything: Everything) -> Group:
     return Group(*pages, verdict(not failed, words))
 
 
-def _comparison(comparison: Comparison) -> Group:
+def _comparison(comparison: TimeComparison) -> Group:
     """Times with their other figures, gains, and the verdict."""
     facts = sorted({name for row in comparison.rows for name in row.facts}, key=_fact_order)
     columns = [(_heading(name), partial(_fact, name)) for name in facts]
@@ -62,7 +62,7 @@ def _gain_remark(points: float, gain: Entry) -> str:
     return "" if gain.is_within else f"[yellow]more than {points:.1f} points off"
 
 
-def times_verdict(comparison: Comparison) -> Text:
+def times_verdict(comparison: TimeComparison) -> Text:
     """The closing line."""
     mean, largest = comparison.mean_abs_error, comparison.max_abs_error
     words = (

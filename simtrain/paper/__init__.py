@@ -1,11 +1,18 @@
 """Reproduce published tables and figures.
 
-Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), and the
-example of Rajbhandari et al., "ZeRO" (2020).
+Sources: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models"
+(2022), and the example of Rajbhandari et al., "ZeRO" (2020).
 """
 
 from simtrain.paper.activation_shares import fig7
-from simtrain.paper.entries import Comparison, Entry, Everything, Progress, Reproduced, Reproduction
+from simtrain.paper.entries import (
+    AllTargets,
+    Entry,
+    Progress,
+    Reproduction,
+    TargetResult,
+    TimeComparison,
+)
 from simtrain.paper.gpu_memory import fig1
 from simtrain.paper.kept_microbatches import appendix_c
 from simtrain.paper.layer_work import table2
@@ -15,12 +22,12 @@ from simtrain.paper.times import dp530b, table4, table5
 from simtrain.paper.zero_example import zero
 
 __all__ = [
-    "Comparison",
+    "AllTargets",
     "Entry",
-    "Everything",
     "Progress",
-    "Reproduced",
     "Reproduction",
+    "TargetResult",
+    "TimeComparison",
     "appendix_c",
     "dp530b",
     "fig1",
@@ -35,7 +42,7 @@ __all__ = [
 ]
 
 
-def reproduce(target: str, progress: Progress | None = None) -> Reproduced:
+def reproduce(target: str, progress: Progress | None = None) -> TargetResult:
     """Simulate a table or figure and compare it with the published values."""
-    result: Reproduced = globals()[target.replace("-", "_")](progress)
+    result: TargetResult = globals()[target.replace("-", "_")](progress)
     return result

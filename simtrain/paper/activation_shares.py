@@ -1,4 +1,4 @@
-"""Figure 7: activations memory as a percentage of the tensor-parallel baseline."""
+"""Figure 7: activation memory in percent of the tensor-parallel baseline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TECHNIQUES = ("sequence", "selective", PRESENT, "full")
 
 
 def fig7(progress: Progress | None = None) -> Reproduction:
-    """Reproduce the bars of Figure 7 and the figures in the text about them."""
+    """Reproduce the bars of Figure 7 and the numbers in the paper's text about them."""
     shares = {}
     for model in MODELS:
         baseline = paper_scenario(model, BASELINE)
@@ -36,12 +36,12 @@ def fig7(progress: Progress | None = None) -> Reproduction:
         formulas = Formulas.of(paper_scenario(model, "sequence"))
         core[f"5as/h of {name}"] = (everything - selective) / (formulas.sbh / formulas.t)
         savings[name] = 1 - selective / everything
-    core["sequence length where it passes the rest, GPT-3's width"] = _crossover()
+    core["sequence length at which it exceeds the rest, GPT-3's width"] = _crossover()
     return reproduction("fig7", shares=shares, means=means, attention_core=core, savings=savings)
 
 
 def _crossover() -> int:
-    """Shortest sequence for which GPT-3's attention core saves more than the rest of the layer."""
+    """Return the shortest sequence at which GPT-3's attention core saves more than the rest."""
     terms = layer_terms(sequence_parallel=False, recompute="none")
     sizes = sizes_of(paper_scenario("175B", BASELINE, "parallelism.tensor=1"))
     return math.floor(crossing_length(terms, sizes)) + 1

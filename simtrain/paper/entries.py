@@ -1,4 +1,4 @@
-"""Published and simulated figures, and the limits within which they count as reproduced."""
+"""Published and simulated numbers, and the limits within which they count as reproduced."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reported(
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Unit of a quantity: `name` in JSON, and `heading` on the page, which is `scale` units."""
+    """Unit of a quantity: `name` in JSON; on the page `heading`, which equals `scale` units."""
 
     name: str
     heading: str
@@ -34,7 +34,7 @@ class Unit:
     format: str
 
     def text(self, value: float | None) -> str:
-        """Format a value for the page; None is empty."""
+        """Format a value for the page; None gives an empty text."""
         return "" if value is None else format(value / self.scale, self.format)
 
 
@@ -55,24 +55,24 @@ UNITS = {unit.heading: unit for unit in _OF_SECTIONS}
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Lowest and highest simulated value that agrees with the paper's."""
+    """Lowest and highest simulated value that counts as reproduced."""
 
     lowest: float = float("-inf")
     highest: float = float("inf")
 
     @classmethod
     def exactly(cls, paper: float) -> Limit:
-        """The simulated value must be equal."""
+        """Return the limit of a simulated value that must equal the paper's."""
         return cls(paper, paper)
 
     @classmethod
     def within(cls, paper: float, tolerance: float) -> Limit:
-        """The simulated value may differ by `tolerance`, in the same unit."""
+        """Return the limit `paper` ± `tolerance`, both in the same unit."""
         return cls(paper - tolerance, paper + tolerance)
 
     @classmethod
     def near(cls, paper: float, relative: float) -> Limit:
-        """The simulated value may differ by a fraction of the paper's."""
+        """Return the limit `paper` ± a fraction of it."""
         return cls.within(paper, relative * paper)
 
     def holds(self, value: float) -> bool:
@@ -89,21 +89,21 @@ class Limit:
         return f"at least {lowest}" if self.highest == float("inf") else f"{lowest} to {highest}"
 
     def to_json(self) -> dict[str, float]:
-        """The finite ends."""
+        """Return the finite bounds."""
         ends = {"lowest": self.lowest, "highest": self.highest}
         return {name: value for name, value in ends.items() if abs(value) != float("inf")}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One figure.
+    """One number: published and simulated.
 
     Args:
         labels: values of the section's labels.
         paper: the paper's value; None if the paper has none.
         simulated: the simulated value.
-        limit: allowed values; None if the figure is not judged.
-        facts: other figures of the same simulation, by JSON name.
+        limit: allowed simulated values; None if there is no limit.
+        facts: other numbers from the same simulation, by JSON name.
     """
 
     labels: tuple[str, ...]
@@ -126,9 +126,9 @@ class Section:
         title: the quantity.
         unit: its unit.
         labels: names of the entries' labels.
-        entries: the figures.
+        entries: the numbers.
         note: sources of the paper's values and of the limits.
-        across: labels that the page shows as columns, for a section without comparison.
+        across: labels that become columns of the page's table, if the section has no paper values.
         name: identifies the section in its `Reproduction`.
     """
 
@@ -141,13 +141,13 @@ class Section:
     name: str = ""
 
     def error(self, entry: Entry) -> float | None:
-        """Relative error; the difference for fractions and if the paper's value is zero."""
+        """Return the relative error, or the difference for fractions and if the paper has zero."""
         if entry.paper is None:
             return None
         difference = entry.simulated - entry.paper
         if self.unit.name == "fraction" or not entry.paper:
             return difference
-        # Equal but for rounding; each kind of table keeps the digits of its JSON.
+        # Both forms are equal except for rounding; each keeps the last digits of published JSON.
         return (
             entry.simulated / entry.paper - 1
             if self.unit in (SECONDS, SHORT_SECONDS)
@@ -155,24 +155,24 @@ class Section:
         )
 
     def named(self, entry: Entry) -> dict[str, str]:
-        """Labels of an entry, by name."""
+        """Return an entry's labels by name."""
         return dict(zip(self.labels, entry.labels, strict=True))
 
     def value(self, *labels: str) -> float:
-        """Simulated value of the entry with these labels."""
+        """Return the simulated value of the entry with these labels."""
         return self.entry(*labels).simulated
 
     def entry(self, *labels: str) -> Entry:
-        """The entry with these labels."""
+        """Return the entry with these labels."""
         return next(entry for entry in self.entries if entry.labels == labels)
 
     def names(self, label: str) -> tuple[str, ...]:
-        """The different values of a label, in order."""
+        """Return the distinct values of a label in the entries' order."""
         place = self.labels.index(label)
         return tuple(dict.fromkeys(entry.labels[place] for entry in self.entries))
 
     def misses(self) -> Iterator[str]:
-        """Describe the entries beyond their limits."""
+        """Describe each entry outside its limit."""
         for entry in self.entries:
             if entry.limit and not entry.is_within:
                 ours, limit = self.unit.text(entry.simulated), entry.limit.text(self.unit)
@@ -180,7 +180,7 @@ class Section:
                 yield f"{what}: {ours} {self.unit.heading} (allowed: {limit})"
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The entries in full precision, with the unit of JSON."""
+        """Yield the entries in full precision, for JSON."""
         for entry in self.entries:
             yield {
                 "quantity": self.title,
@@ -195,12 +195,12 @@ class Section:
 
 
 class Verdict(ABC):
-    """A result with limits: whether all hold, and which figures miss them."""
+    """A result with limits: whether all numbers are within them, and which are not."""
 
     @property
     @abstractmethod
     def misses(self) -> tuple[str, ...]:
-        """Describes the figures beyond their limits; empty if everything is reproduced."""
+        """Descriptions of the numbers outside their limits; empty if all are within."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class Verdict(ABC):
 
     @property
     def ok(self) -> bool:
-        """Whether every figure is within its limit."""
+        """Whether every number is within its limit."""
         return not self.misses
 
     def to_json(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class Verdict(ABC):
 
 @dataclass(frozen=True)
 class Reproduction(Verdict):
-    """A reproduced table or figure of the paper, by section."""
+    """A reproduced table or figure of the paper, in sections."""
 
     title: str
     sections: Sequence[Section]
@@ -234,11 +234,11 @@ class Reproduction(Verdict):
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """Describes the figures beyond their limits."""
+        """Descriptions of the numbers outside their limits."""
         return tuple(miss for section in self.sections for miss in section.misses())
 
     def facts(self) -> dict[str, Any]:
-        """The entries, and the notes on their sources."""
+        """Return the entries, and the notes on their sources."""
         return {
             "title": self.title,
             "rows": [row for section in self.sections for row in section.rows()],
@@ -248,11 +248,11 @@ class Reproduction(Verdict):
 
 
 @dataclass(frozen=True)
-class Comparison(ErrorStatistics, Verdict):
-    """A table of times, judged by the mean and the largest error.
+class TimeComparison(ErrorStatistics, Verdict):
+    """A table of times with limits of the mean and the largest error.
 
-    A gain is a difference of two similar times, which magnifies their errors: it has its own
-    threshold and does not affect the verdict.
+    A gain is the difference of two similar times, which magnifies their errors. Therefore gains
+    have a threshold of their own and do not affect the verdict.
 
     Args:
         title: the table.
@@ -287,7 +287,7 @@ class Comparison(ErrorStatistics, Verdict):
         return [self.times.error(row) or 0.0 for row in self.rows]
 
     def facts(self) -> dict[str, Any]:
-        """Rows, gains, and the statistics of the errors with their thresholds."""
+        """Return rows, gains, and the statistics of the errors with their thresholds."""
         return {
             "title": self.title,
             "rows": [
@@ -308,22 +308,23 @@ class Comparison(ErrorStatistics, Verdict):
         }
 
 
-Reproduced = Comparison | Reproduction
+TargetResult = TimeComparison | Reproduction
+"""Result of one target of `simtrain reproduce`."""
 
 
 @dataclass(frozen=True)
-class Everything(Verdict):
-    """All results, by target."""
+class AllTargets(Verdict):
+    """Results of all targets of `simtrain reproduce`."""
 
-    targets: Mapping[str, Reproduced]
+    targets: Mapping[str, TargetResult]
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """Misses of all targets, prefixed by the target's name."""
+        """Misses of all targets, each prefixed by the target's name."""
         return tuple(
             f"{name}: {miss}" for name, result in self.targets.items() for miss in result.misses
         )
 
     def facts(self) -> dict[str, Any]:
-        """Results of all targets."""
+        """Return the results by target."""
         return {"targets": {name: result.to_json() for name, result in self.targets.items()}}

@@ -1,7 +1,7 @@
-"""The paper's formulas, an independent check of values that follow from ops and schedules.
+"""The paper's formulas, an independent check of the values computed from ops and schedules.
 
 Only reproductions use them. Names are the paper's (Table 1); m is the number of interleaved stages.
-Bytes are Fractions, so equality is exact.
+Bytes are Fractions, so comparisons are exact.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Formulas:
 
     @property
     def layer_bytes(self) -> Fraction:
-        """Activations memory of a layer: Table 2, of which Equations 1, 2 and 4 are rows."""
+        """Activation memory of a layer: Table 2, which includes Equations 1, 2 and 4."""
         if self.recompute == "full":
             return Fraction(2 * self.sbh)
         linear = Fraction(34, self.t) if self.sequence else 10 + Fraction(24, self.t)
@@ -76,7 +76,7 @@ class Formulas:
 
     @property
     def layer_communicated_bytes(self) -> Fraction:
-        """Bytes that a rank sends for a layer, forward and backward: Table 2."""
+        """Bytes that each rank sends per layer, forward and backward: Table 2."""
         factor = 24 if self.recompute == "full" else 16
         return factor * Fraction(self.t - 1, self.t) * self.sbh
 

@@ -40,13 +40,13 @@ def fig1(progress: Progress | None = None) -> Reproduction:
 
 
 def replayed_bytes(plan: Plan, stage: int) -> int:
-    """Peak of a stage's activations, in bytes."""
+    """Return the peak of a stage's activations in bytes, from the replayed schedule."""
     actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
     return int(MemoryReplay.of(plan).running_bytes[actions].max())
 
 
 def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:
-    """Model states of the first stage's layers and of its rest, and the memory of a GPU."""
+    """Return bytes of the first stage: states of its layers, other states; and a GPU's capacity."""
     plan = paper_plan(scenario)
     parameters = plan.stage_parameters[0]
     layers = model_states(plan.step_options, parameters.layers).total_bytes
@@ -55,6 +55,6 @@ def _states_bytes(scenario: Scenario) -> tuple[int, int, int]:
 
 
 def _layers_bytes(plan: Plan) -> int:
-    """Activations of the layers for all forward passes outstanding on the first stage."""
+    """Return the layers' activations in all forward passes outstanding on the first stage."""
     layers = plan.layers_pass(plan.scenario.layers_of_chunk(0), "F")
     return int(most_outstanding(plan.schedule)[0]) * pass_memory(layers).remaining_bytes

@@ -21,8 +21,8 @@ _KEEP_AUTO = "recompute={strategy: selective, keep_microbatches: auto}"
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass of the example, and whether its microbatch saves all activations."""
+class ExamplePass:
+    """One pass of Figure 10's example, and whether its microbatch saves all activations."""
 
     action: Action
     stage: int
@@ -35,7 +35,7 @@ class Pass:
 class AppendixC(Reproduction):
     """The reproduction, with the passes of Figure 10's example."""
 
-    example: tuple[Pass, ...]
+    example: tuple[ExamplePass, ...]
 
 
 def appendix_c(progress: Progress | None = None) -> AppendixC:
@@ -66,18 +66,18 @@ def appendix_c(progress: Progress | None = None) -> AppendixC:
 
 
 def _kept(plan: Plan) -> Iterator[tuple[str, int]]:
-    """Count outstanding microbatches, and those without recompute."""
+    """Count outstanding microbatches, kept ones, stages, and stages without recompute."""
     outstanding = most_outstanding(plan.schedule).tolist()
     kept = plan.num_saved_per_stage or ()
     yield "forward passes outstanding on the first stage", outstanding[0]
-    yield "of these, kept", kept[0]
+    yield "kept of these", kept[0]
     yield "stages", len(kept)
     whole = sum(one == most for one, most in zip(kept, outstanding, strict=True))
-    yield "of these, without recompute", whole
+    yield "stages without recompute", whole
 
 
 def _example() -> Scenario:
-    """Four stages and nine microbatches; each stage keeps one outstanding microbatch."""
+    """Load Figure 10's example: 4 stages, 9 microbatches, one kept microbatch per stage."""
     return paper_scenario(
         "22B",
         "full",
@@ -88,9 +88,9 @@ def _example() -> Scenario:
     )
 
 
-def _passes(example: Result) -> Iterator[Pass]:
+def _passes(example: Result) -> Iterator[ExamplePass]:
     schedule, saves_all = example.plan.schedule, example.plan.order.saves_all.tolist()
     times = zip(*example.iteration.intervals_s(slice(None)), strict=True)
     for place, (start_s, end_s) in enumerate(times):
         action, stage = schedule.action(place), int(schedule.rank[place])
-        yield Pass(action, stage, float(start_s), float(end_s), saves_all[place])
+        yield ExamplePass(action, stage, float(start_s), float(end_s), saves_all[place])

@@ -1,4 +1,4 @@
-"""Table 2: activations memory, FLOPs and communication of a layer, from its ops."""
+"""Table 2: activation memory, FLOPs and communication of a layer, from its ops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def table2(progress: Progress | None = None) -> Reproduction:
         for strategy, scenario in _configured(model):
             labels, formulas = (model, strategy), Formulas.of(scenario)
             ops = list(_both_passes(scenario))
-            # Without the gathers that sequence parallelism repeats, which the table omits.
+            # The table omits the all-gathers that sequence parallelism repeats in the backward.
             sent_bytes = total_wire_bytes(ops, include_extra=False)
             activations[labels] = float(formulas.layer_bytes), saved_bytes(scenario)
             flops[labels] = float(formulas.layer_flops), total_flops(ops)
@@ -56,7 +56,7 @@ def table2(progress: Progress | None = None) -> Reproduction:
 
 
 def saved_bytes(scenario: Scenario, num_layers: int = 1) -> int:
-    """Bytes that layers save for their backward pass, from their ops."""
+    """Return the bytes that layers save for the backward pass, from their ops."""
     return pass_memory(paper_plan(scenario).layers_pass(num_layers, "F")).remaining_bytes
 
 
@@ -73,7 +73,7 @@ def _both_passes(scenario: Scenario) -> Iterator[Op]:
 
 
 def _kept(plan: Plan) -> tuple[int, int, int]:
-    """Bytes saved by the layers; with the embedding; with embedding and head."""
+    """Return the bytes saved by the layers; plus the embedding; plus embedding and head."""
     (chunk,) = plan.chunks
     blocks = [(block, times) for block, times in chunk.runs if not isinstance(block, GetBatch)]
     embedding, layers, head = blocks

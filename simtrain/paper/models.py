@@ -13,7 +13,7 @@ STRATEGIES = (BASELINE, "sequence", "selective", PRESENT, "full")
 
 
 def paper_scenario(model: str, strategy: str, *overrides: str) -> Scenario:
-    """Load a model of Table 3 with a strategy and further overrides."""
+    """Load a model of Table 3 with a strategy of Table 2 and further overrides."""
     recompute, plus, _ = strategy.partition("+")
     sequence = bool(plus) or recompute == "sequence"
     return load_scenario(

@@ -11,15 +11,16 @@ from simtrain.paper.entries import UNITS, Entry, Limit, Reproduction, Section
 from simtrain.strict_yaml import load_document
 
 Ours = Mapping[Any, float | tuple[float, float] | Entry]
-"""Simulated values by label or tuple of labels. The first of a pair is the paper's formula's value.
+"""Simulated values by label or tuple of labels.
 
-An `Entry` has a limit that only the simulation can determine.
+A pair is the value of the paper's formula and the simulated value. An `Entry` carries a limit that
+only the simulation can determine.
 """
 
 
 @functools.cache
 def published(target: str) -> dict[str, Any]:
-    """Title and sections of a target in published.yaml."""
+    """Return title and sections of a target from published.yaml."""
     found: dict[str, Any] = _file()[target]
     return found
 
@@ -30,7 +31,7 @@ def _file() -> dict[str, Any]:
 
 
 def reproduction(target: str, **ours: Ours) -> Reproduction:
-    """Build a reproduction from simulated values by section; the order is kept."""
+    """Build a reproduction from simulated values by section, in the order given."""
     about = published(target)
     sections = [_section(name, about["sections"][name], values) for name, values in ours.items()]
     return Reproduction(about["title"], sections)

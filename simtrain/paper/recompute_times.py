@@ -26,7 +26,7 @@ def fig8(progress: Progress | None = None) -> Reproduction:
 
 
 def _parts_s(model: str, strategy: str) -> tuple[float, float, float]:
-    """Times of the forward pass, of the backward pass without recompute, and of recompute."""
+    """Return the times of the forward pass, the backward pass without recompute, and recompute."""
     forward_s, backward_s = _passes_s(model, strategy)
     kept = "sequence" if strategy == PRESENT else BASELINE
     _, kept_s = _passes_s(model, kept)

@@ -1,4 +1,4 @@
-"""Figure 9: activations memory of the 530B model by pipeline stage (Appendix B)."""
+"""Figure 9: activation memory of the 530B model by pipeline stage (Appendix B)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def fig9(progress: Progress | None = None) -> Reproduction:
     savings = {
         layout: curves[layout, KEPT, "0"] - curves[layout, DEALLOCATED, "0"] for layout in LAYOUTS
     }
-    # The step between stages under 1F1B, and the spike on the first stage.
+    # Under 1F1B: the step between consecutive stages, and the spike on the first stage.
     formulas = Formulas.of(_plan(WHOLE, True).scenario)
     held = [curves[WHOLE, DEALLOCATED, str(stage)] for stage in range(formulas.p - 1)]
     steps = [before - after for before, after in itertools.pairwise(held[1:])]
     step = float(formulas.layer_bytes * formulas.layers / formulas.p)
     spike = float(formulas.embedding_dropout_bytes), held[0] - held[1] - steps[0]
     shape = {
-        "smallest step from a stage to the next": (step, min(steps)),
-        "largest step from a stage to the next": (step, max(steps)),
+        "smallest step from one stage to the next": (step, min(steps)),
+        "largest step from one stage to the next": (step, max(steps)),
         "spike on stage 0, above the line through the others": spike,
     }
     return reproduction("fig9", savings=savings, shape=shape, curves=curves)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simtrain.hardware.load import profile_of
-from simtrain.paper.entries import Comparison, Entry, Limit, Progress, reported
+from simtrain.paper.entries import Entry, Limit, Progress, TimeComparison, reported
 from simtrain.paper.models import PRESENT
 from simtrain.report.result import Result
 from simtrain.scenario import load_scenario
@@ -33,7 +33,7 @@ TABLE5_MEAN, TABLE5_MAX, GAIN_POINTS = 0.015, 0.03, 0.015
 DATA_PARALLEL_MAX = 0.02
 
 
-def table4(progress: Progress | None = None) -> Comparison:
+def table4(progress: Progress | None = None) -> TimeComparison:
     """Simulate one layer under each strategy, forward and backward."""
     rows = []
     for strategy in reported(list(TABLE4_MS), progress):
@@ -43,10 +43,10 @@ def table4(progress: Progress | None = None) -> Comparison:
             paper_s, facts = paper_ms / 1e3, {"pass": name}
             rows.append(Entry(("22B", strategy), paper_s, time.duration_s, facts=facts))
     title = "Table 4: one layer of the 22B model (the profile was fitted on it)"
-    return Comparison(title, rows, TABLE4_MEAN, TABLE4_MAX)
+    return TimeComparison(title, rows, TABLE4_MEAN, TABLE4_MAX)
 
 
-def table5(progress: Progress | None = None) -> Comparison:
+def table5(progress: Progress | None = None) -> TimeComparison:
     """Simulate the eight runs of Table 5."""
     names = [f"table5_{model.lower()}_{run}" for model in TABLE5 for run in ("full", "present")]
     results = (simulate(load_scenario(name)) for name in reported(names, progress))
@@ -58,10 +58,10 @@ def table5(progress: Progress | None = None) -> Comparison:
         gain = full.iteration_time_s / present.iteration_time_s - 1
         gains.append(Entry((model,), paper_gain, gain, Limit.within(paper_gain, GAIN_POINTS)))
     title = "Table 5: end-to-end iteration time"
-    return Comparison(title, rows, TABLE5_MEAN, TABLE5_MAX, gains, GAIN_POINTS)
+    return TimeComparison(title, rows, TABLE5_MEAN, TABLE5_MAX, gains, GAIN_POINTS)
 
 
-def dp530b(progress: Progress | None = None) -> Comparison:
+def dp530b(progress: Progress | None = None) -> TimeComparison:
     """Simulate the 530B model on 2240 GPUs with exposed and with overlapped all-reduces."""
     cases = ((), ("overlap.data_parallel=true",))
     exposed, hidden = (
@@ -71,7 +71,7 @@ def dp530b(progress: Progress | None = None) -> Comparison:
     facts = {"paper_mfu": 0.542, "overlapped_s": hidden.iteration_time_s}
     row = _row("530B", PRESENT, DATA_PARALLEL_530B_S, exposed, **facts)
     title = "530B with 8-way data parallelism (Section 6.3)"
-    return Comparison(title, [row], DATA_PARALLEL_MAX, DATA_PARALLEL_MAX)
+    return TimeComparison(title, [row], DATA_PARALLEL_MAX, DATA_PARALLEL_MAX)
 
 
 def _row(model: str, strategy: str, paper_s: float, ours: Result, **facts: float) -> Entry:

@@ -1,7 +1,7 @@
-"""The example of ZeRO: memory of GPT-2 1.5B.
+"""ZeRO's example: memory of GPT-2 1.5B, and model states sharded over replicas by ZeRO stage.
 
-Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (2020),
-Section 3, and model states sharded over replicas by ZeRO stage (its Section 5).
+Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models"
+(2020), Sections 3 and 5.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ STAGES = (0, 1, 2, 3)
 REPLICAS = (1, 2, 4, 8, 16, 32, 64)
 ALL_STATES = "weights, gradients and optimizer states"
 SMALL_GPU_GB = 32
-"""Memory of the GPU on which, by the text, the model cannot be trained."""
+"""Capacity of a GPU that is too small for the model, according to the paper."""
 LINEAR_OUTPUTS = ("query and key", "value", "attention output", "GeLU input", "GeLU output")
-"""Tensors of the text's 12 · hidden · batch · sequence · layers elements: 3 + 1 + 4 + 4."""
+"""Tensors in the paper's 12 · hidden · batch · sequence · layers elements: 3 + 1 + 4 + 4."""
 UNIT_LAYERS = 6
-"""Layers per unit, about √48 = 6.9: 8 units of 6 layers."""
+"""Layers per recompute unit: 8 units of 6 layers, near √48 = 6.9."""
 
 
 def zero(progress: Progress | None = None) -> Reproduction:
-    """Reproduce the figures of Section 3, and the model states of every ZeRO stage."""
+    """Reproduce the numbers of Section 3, and the model states of every ZeRO stage."""
     scenario = load_scenario(GPT2)
     plan, num_parameters = paper_plan(scenario), _num_parameters(scenario)
     states = model_states(plan.step_options, num_parameters)
@@ -56,14 +56,14 @@ def _activations() -> Ours:
         Formulas.of(selective),
     )
     return {
-        "as the text counts: outputs of the linear layers": _linear_output_bytes(
+        "as the paper counts: outputs of the linear layers": _linear_output_bytes(
             everything, layers
         ),
-        "everything that the layers keep": (
+        "all saved tensors of the layers": (
             float(whole.layer_bytes * layers),
             saved_bytes(everything, layers),
         ),
-        "the same with selective recompute": (
+        "all saved tensors with selective recompute": (
             float(rest.layer_bytes * layers),
             saved_bytes(selective, layers),
         ),
@@ -78,17 +78,17 @@ def _checkpointing() -> Ours:
     inputs = _inputs_bytes(layers)
     again = saved_bytes(everything) - saved_bytes(layers)
     return {
-        f"as the text counts: units of {UNIT_LAYERS} layers": counted,
+        f"as the paper counts: units of {UNIT_LAYERS} layers": counted,
         "units of one layer: their inputs": inputs,
-        "units of one layer: everything of one layer beside them": inputs + again,
+        "units of one layer: inputs and one recomputed layer": inputs + again,
     }
 
 
 def _divided(num_parameters: int) -> Ours:
-    """Weights, gradients and optimizer states, each sharded from its ZeRO stage on."""
+    """Return weights, gradients and optimizer states, each sharded from its ZeRO stage on."""
     divided: dict[tuple[str, str], tuple[float, float]] = {}
     for stage in STAGES:
-        # One replica has nothing to shard over.
+        # A single replica cannot shard.
         for replicas in REPLICAS[1:] if stage else REPLICAS:
             options = paper_plan(_replicated(stage, replicas)).step_options
             parts = zip((12, 2, 2), (1, 2, 3), strict=True)
@@ -113,7 +113,7 @@ def _num_parameters(scenario: Scenario) -> int:
 
 
 def _inputs_bytes(scenario: Scenario) -> int:
-    """Bytes that the forward pass saves for checkpointed layers."""
+    """Return the bytes that the forward pass of checkpointed layers saves."""
     return saved_bytes(scenario, scenario.model.num_layers)
 
 

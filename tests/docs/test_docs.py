@@ -23,7 +23,7 @@ from simtrain.hardware.load import load_profile
 from simtrain.html import explore
 from simtrain.html.document import Document
 from simtrain.html.elements import Html
-from simtrain.paper.entries import Comparison, Entry
+from simtrain.paper.entries import Entry, TimeComparison
 from simtrain.resources import list_profiles, list_scenarios, list_stacks, list_sweeps
 from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
@@ -182,7 +182,7 @@ def test_commands_run_as_written(command: str, monkeypatch: MonkeyPatch) -> None
     """But for the long simulations, which tests/paper runs; the short ones run once."""
     for target, once in _ONCE.items():
         monkeypatch.setattr(paper, target, lambda progress, once=once: once())
-    quick = Comparison("stands for a long one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
+    quick = TimeComparison("a quick one", [Entry(("22B", "full"), 1.42, 1.42)], 0.01, 0.01)
     for target in ("table5", "dp530b", "appendix_c"):
         monkeypatch.setattr(paper, target, lambda progress: quick)
     small = Document("stands for a long one", Html(), ())

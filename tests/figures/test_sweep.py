@@ -1,4 +1,4 @@
-"""`simtrain plot`: what is drawn of results, that it is drawn, and always the same."""
+"""`simtrain plot`: data of the figures, their drawing, identical files, refused input."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ PICTURES = ("heat_map", "pareto", "scaling")
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Three axes; of "none" with four sequences nothing fits, of "full" it is illegal."""
+    """Results over three axes; with four sequences "none" does not fit and "full" is illegal."""
     rows = []
     for strategy in ("none", "full"):
         for micro in (1, 2, 4):
@@ -59,14 +59,16 @@ def words_in(figure: Figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]
 
 
-def test_the_axes_are_read_from_the_columns(results: Results) -> None:
+def test_axes_are_the_columns_between_index_and_status(results: Results) -> None:
     assert results.axes == ("recompute", "batch.micro", "paint")
     assert results.values("batch.micro") == [1, 2, 4]
     assert results.values("recompute") == ["none", "full"]
     assert results.table.num_rows == 12 and results.ran.num_rows == 8
 
 
-def test_the_heat_map_has_the_axes_that_matter_and_the_best_of_the_rest(results: Results) -> None:
+def test_the_heat_map_shows_the_most_influential_axes_and_the_best_over_the_others(
+    results: Results,
+) -> None:
     picture = heat_map(results, "tokens_per_s", None, None)
     assert picture is not None
     assert (picture.x, picture.y) == ("batch.micro", "recompute")
@@ -75,8 +77,8 @@ def test_the_heat_map_has_the_axes_that_matter_and_the_best_of_the_rest(results:
     assert picture.reasons("")[(4, "full")] == "illegal"
 
 
-def test_a_cell_names_the_folded_value_that_won(tmp_path: pathlib.Path) -> None:
-    """Of c the first value always wins; b differs by cell."""
+def test_a_cell_names_the_folded_value_of_its_best_point(tmp_path: pathlib.Path) -> None:
+    """The best points all have the same c; their b differs."""
     rows = [
         row(at, {"a": a, "b": b, "c": c, "d": d}, **ran(100 + 50 * (a == b) - c + 10 * d, 10))
         for at, (a, b, c, d) in enumerate(itertools.product((1, 2), (1, 2), (1, 2), (1, 2)))
@@ -91,7 +93,9 @@ def test_a_cell_names_the_folded_value_that_won(tmp_path: pathlib.Path) -> None:
     assert note == "Each cell has the best over b (named), c (always 1)."
 
 
-def test_the_sweeps_own_axis_and_objective_are_the_defaults(tmp_path: pathlib.Path) -> None:
+def test_the_named_axis_and_the_objective_of_the_sweep_are_the_defaults(
+    tmp_path: pathlib.Path,
+) -> None:
     plan = load_plan("recompute_strategies")
     rows = [
         row(at, plan.cells(at), **ran(9e3 / plan.cells(at)["model.seq_length"] + at / 1e4, 10))
@@ -104,7 +108,7 @@ def test_the_sweeps_own_axis_and_objective_are_the_defaults(tmp_path: pathlib.Pa
     assert results.header.objective == "mfu" and results.name == plan.name
 
 
-def test_an_axis_that_another_determines_is_not_drawn_across_it(tmp_path: pathlib.Path) -> None:
+def test_an_axis_that_another_determines_is_not_the_second_axis(tmp_path: pathlib.Path) -> None:
     rows = [
         row(at, {"tensor": t, "pipeline": 8 // t, "c": c}, **ran(100 * t + c, 10))
         for at, (t, c) in enumerate(itertools.product((1, 2, 4, 8), (1, 2)))
@@ -114,7 +118,7 @@ def test_an_axis_that_another_determines_is_not_drawn_across_it(tmp_path: pathli
     assert picture.folded == []
 
 
-def test_a_front_of_one_size_says_so_and_its_axis_begins_at_zero(tmp_path: pathlib.Path) -> None:
+def test_a_front_of_equal_memory_has_a_note_and_an_axis_from_zero(tmp_path: pathlib.Path) -> None:
     rows = [row(at, {"a": at}, **ran(10 + at, 60), capacity_bytes=80 * GIB) for at in range(3)]
     picture = pareto(load_results(write_results(tmp_path, rows)))
     assert picture is not None
@@ -153,13 +157,13 @@ def test_every_figure_names_sweep_profile_and_version(tmp_path: pathlib.Path) ->
         assert f"<!-- {origin} -->" in picture
 
 
-def test_less_is_better_of_times(results: Results) -> None:
+def test_the_best_time_is_the_shortest(results: Results) -> None:
     picture = heat_map(results, "iteration_time_s", None, None)
     assert picture is not None
     assert picture.cells("")[(1, "none")] == pytest.approx(1000 / 300)
 
 
-def test_axes_of_ones_own_lie_where_they_are_put(results: Results) -> None:
+def test_given_axes_are_used_as_given(results: Results) -> None:
     for x, y in (("paint", "recompute"), ("recompute", "paint")):
         picture = heat_map(results, "mfu", x, y)
         assert picture is not None and (picture.x, picture.y) == (x, y)
@@ -167,13 +171,13 @@ def test_axes_of_ones_own_lie_where_they_are_put(results: Results) -> None:
     assert upright is not None and (upright.x, upright.y) == ("recompute", "batch.micro")
 
 
-def test_what_is_zero_everywhere_can_be_compared(results: Results) -> None:
+def test_a_column_of_zeros_can_be_drawn(results: Results) -> None:
     picture = heat_map(results, "breakdown_bubble_s", None, None)
     assert picture is not None and set(picture.cells("").values()) == {0.0}
     draw_heat_map(picture)
 
 
-def test_the_heat_map_says_each_value_once(results: Results) -> None:
+def test_each_cell_of_the_heat_map_has_one_text(results: Results) -> None:
     picture = heat_map(results, "tokens_per_s", None, None)
     assert picture is not None
     with styled():
@@ -181,8 +185,8 @@ def test_the_heat_map_says_each_value_once(results: Results) -> None:
     assert sorted(words) == sorted(["300", "400", "100", "120", "too big", "illegal"])
 
 
-def test_models_are_drawn_apart(tmp_path: pathlib.Path) -> None:
-    """The best of each is a whole, however slow it is."""
+def test_each_model_has_a_panel_with_its_own_best(tmp_path: pathlib.Path) -> None:
+    """The best of each model has a share of 1, even if the other model is much faster."""
     rows = [
         row(at, {"base": base, "a": a, "b": b}, **ran(rate * a * b, 10))
         for at, (base, rate, a, b) in enumerate(
@@ -205,8 +209,8 @@ def test_models_are_drawn_apart(tmp_path: pathlib.Path) -> None:
     assert load_results(tmp_path, panels="a").panels == [1, 2]
 
 
-def test_the_front_has_what_nothing_beats(results: Results) -> None:
-    """Red paint of none: 10 GiB at 300, 20 GiB at 400 tokens a second on twice the GPUs."""
+def test_the_front_has_only_undominated_points(results: Results) -> None:
+    """Recompute "none": 10 GiB at 300 tokens/s; 20 GiB at 400 tokens/s on twice the GPUs."""
     picture = pareto(results)
     assert picture is not None and picture.unit == "GPU-seconds per million tokens"
     (row,) = picture.front("")
@@ -230,7 +234,7 @@ def test_the_front_has_what_nothing_beats(results: Results) -> None:
         ("breakdown_bubble_s", 999.7, "1000"),
     ],
 )
-def test_numbers_are_written_short(column: str, value: float, words: str) -> None:
+def test_numbers_have_few_digits(column: str, value: float, words: str) -> None:
     assert shown(column, value) == words
 
 
@@ -257,7 +261,7 @@ def test_a_point_is_on_the_front_unless_another_is_as_good_in_both(
         assert words_in(draw_pareto(picture)) == [str(n + 1) for n in range(len(front))][:12]
 
 
-def test_scaling_is_against_as_many_times_the_fewest(results: Results) -> None:
+def test_linear_scaling_starts_at_the_smallest_number_of_gpus(results: Results) -> None:
     picture = scaling(results)
     assert picture is not None
     assert picture.curves == {"": {8: 300.0, 16: 400.0}}
@@ -273,7 +277,7 @@ def test_scaling_is_against_as_many_times_the_fewest(results: Results) -> None:
     assert words_in(figure) == ["67%"]
 
 
-def test_pictures_are_written_twice_the_same(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_equal_results_give_identical_files(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     done = call("plot", str(folder))
     assert done.exit_code == 0
     assert call("plot", str(folder), "--out", str(tmp_path / "again")).exit_code == 0
@@ -288,7 +292,7 @@ def test_pictures_are_written_twice_the_same(folder: pathlib.Path, tmp_path: pat
         assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 20
 
 
-def test_the_page_has_the_front_and_json_has_all(folder: pathlib.Path) -> None:
+def test_the_page_shows_the_front_and_json_has_all_figures(folder: pathlib.Path) -> None:
     page = call("plot", str(folder)).stdout
     assert "GPU-seconds per million tokens" in page
     assert "recompute: none, batch.micro: 1, paint: red" in page
@@ -305,7 +309,7 @@ def test_groups_are_in_the_order_of_their_first_rows() -> None:
     assert [row["a"] for row in rows] == list(range(1001))
 
 
-def test_what_cannot_be_drawn_is_said(tmp_path: pathlib.Path) -> None:
+def test_figures_without_data_are_listed_with_a_reason(tmp_path: pathlib.Path) -> None:
     folder = write_results(tmp_path, [row(at, {"a": at}, **ran(10 + at, 5)) for at in range(3)])
     data = json.loads(call("plot", str(folder), "--json").stdout)
     assert set(data["left_out"]) == {"heat_map", "scaling"}
@@ -321,11 +325,8 @@ def test_null_is_a_value_of_an_axis(tmp_path: pathlib.Path) -> None:
     assert load_results(folder).values("a") == [None, 2, 4]
     assert call("plot", str(folder)).exit_code == 0
     fronts = json.loads(call("plot", str(folder), "--panels", "a", "--json").stdout)["fronts"]
-    assert {panel: front[0]["index"] for panel, front in fronts.items()} == {
-        "null": 2,
-        "2": 4,
-        "4": 0,
-    }
+    first = {panel: front[0]["index"] for panel, front in fronts.items()}
+    assert first == {"null": 2, "2": 4, "4": 0}
 
 
 def test_a_panel_in_which_nothing_ran_is_empty(tmp_path: pathlib.Path) -> None:
@@ -339,7 +340,7 @@ def test_a_panel_in_which_nothing_ran_is_empty(tmp_path: pathlib.Path) -> None:
     assert json.loads(outcome.stdout)["fronts"]["1t"] == []
 
 
-def test_names_are_not_taken_for_formulas_and_are_cut(tmp_path: pathlib.Path) -> None:
+def test_names_are_not_parsed_as_formulas_and_are_shortened(tmp_path: pathlib.Path) -> None:
     rows = [
         row(2 * at + micro, {"$x^$": name, "micro$": micro}, **ran(9 + at, 5))
         for at, name in enumerate(("$a_{", "y" * 300))
@@ -349,7 +350,7 @@ def test_names_are_not_taken_for_formulas_and_are_cut(tmp_path: pathlib.Path) ->
     assert (outcome.exit_code, outcome.stderr) == (0, "")
 
 
-def test_parts_of_two_sweeps_are_not_drawn_together(tmp_path: pathlib.Path) -> None:
+def test_parts_of_another_sweep_are_refused(tmp_path: pathlib.Path) -> None:
     write_results(tmp_path, [row(at, {"a": at}, **ran(1, 1)) for at in range(2)], part_size=1)
     other = write_results(tmp_path / "other", [row(0, {"b": 1}, **ran(1, 1))])
     foreign = tmp_path / "parts" / "part-000001.parquet"
@@ -359,41 +360,39 @@ def test_parts_of_two_sweeps_are_not_drawn_together(tmp_path: pathlib.Path) -> N
     assert outcome.stderr.startswith(f"{foreign}: E862")
 
 
-def test_without_a_figure_to_compare_it_is_said(tmp_path: pathlib.Path) -> None:
+def test_results_without_a_comparable_column_are_refused(tmp_path: pathlib.Path) -> None:
     rows = [row(at, {"a": at}, num_gpus=8) for at in range(3)]
     outcome = call("plot", str(write_results(tmp_path, rows)))
     assert outcome.exit_code == 2
-    assert "E864 no column that can be compared was reported" in outcome.stderr
+    assert ": E864 no column" in outcome.stderr
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "words"),
     [
-        (["--x", "batch.macro"], 'E864 --x: the results have no "batch.macro"'),
-        (["--x", "paint", "--y", "paint"], 'E864 --y: the results have no "paint"'),
-        (["--value", ""], 'E864 --value: the results have no ""'),
+        (["--x", "batch.macro"], '"batch.macro"'),
+        (["--x", "paint", "--y", "paint"], '"paint"'),
+        (["--value", ""], '""'),
         (["--value", "mfus"], "did you mean mfu?"),
-        (["--value", "num_gpus"], 'E864 --value: the results have no "num_gpus"'),
+        (["--value", "num_gpus"], '"num_gpus"'),
         (["--panels", "painting"], "did you mean paint?"),
     ],
 )
-def test_names_that_are_not_there_are_refused(
-    folder: pathlib.Path, options: list[str], says: str
-) -> None:
+def test_unknown_names_are_refused(folder: pathlib.Path, options: list[str], words: str) -> None:
     done = call("plot", str(folder), *options)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert says in done.stderr and "There are: " in done.stderr
+    assert "E864 " in done.stderr and words in done.stderr
 
 
 def test_results_that_cannot_be_drawn_are_refused(tmp_path: pathlib.Path) -> None:
-    assert "E861 there are no results" in call("plot", str(tmp_path / "none")).stderr
+    assert "E861 " in call("plot", str(tmp_path / "none")).stderr
     rows = [row(at, {"a": at}, **nothing("illegal", "E301")) for at in range(3)]
     nowhere = call("plot", str(write_results(tmp_path / "illegal", rows)))
-    assert nowhere.exit_code == 2 and "E863 no point of this sweep ran" in nowhere.stderr
+    assert nowhere.exit_code == 2 and "E863 " in nowhere.stderr
     good = write_results(tmp_path / "cut", [row(0, {"a": 1}, **ran(1, 1))])
     part = good / "parts" / "part-000000.parquet"
     part.write_bytes(part.read_bytes()[:-20])
     broken = call("plot", str(good))
     assert (broken.exit_code, broken.stdout) == (2, "")
-    assert broken.stderr.startswith(f"{part}: E862 this part cannot be read")
+    assert broken.stderr.startswith(f"{part}: E862 ")
     assert not (good / "pictures").exists()

@@ -1,4 +1,4 @@
-"""Pictures of an iteration: what they show, which files they are, and which inputs are refused."""
+"""Figures of one iteration: contents, identical files, refused input."""
 
 import pathlib
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 RESULT = run(small())
 
 
-def test_a_timeline_numbers_the_microbatches_that_fit() -> None:
-    """One stage alone has room for all of its passes; 64 stages have none for any."""
+def test_passes_with_enough_room_show_their_microbatch() -> None:
+    """All passes of a single stage have room for a number; of 64 stages none has."""
     figure = simtrain.plot_timeline(RESULT, stages=[1])
     rows, memory = figure.axes
     numbers = sorted({text.get_text() for text in rows.texts})
@@ -33,31 +33,31 @@ def test_a_timeline_numbers_the_microbatches_that_fit() -> None:
     assert len(axes) == 1 and not axes[0].texts
 
 
-def test_a_window_shows_its_seconds() -> None:
+def test_a_window_limits_the_time_axis_to_the_iteration() -> None:
     end_s = RESULT.iteration_time_s
     axes = simtrain.plot_timeline(RESULT, window_s=(end_s / 4, 9 * end_s)).axes
     assert axes[0].get_xlim() == (end_s / 4, end_s)
 
 
 @pytest.mark.parametrize(
-    ("stages", "window_s", "message"),
+    ("stages", "window_s", "place"),
     [
-        ([4], None, "there is no stage 4\n  fix: choose stages from 0 to 3"),
-        ([-1], None, "there is no stage -1"),
-        ([], None, "no stage is chosen"),
-        (None, (1.0, 1.0), "the window 1 s to 1 s shows nothing of the iteration"),
-        (None, (900.0, 901.0), "the window 900 s to 901 s shows nothing of the iteration"),
+        ([4], None, "stage 4"),
+        ([-1], None, "stage -1"),
+        ([], None, "no stage"),
+        (None, (1.0, 1.0), "window 1 s to 1 s"),
+        (None, (900.0, 901.0), "window 900 s to 901 s"),
     ],
 )
-def test_a_selection_that_shows_nothing_is_refused(
-    stages: list[int] | None, window_s: tuple[float, float] | None, message: str
+def test_a_selection_outside_the_iteration_is_refused(
+    stages: list[int] | None, window_s: tuple[float, float] | None, place: str
 ) -> None:
     with pytest.raises(InputError) as caught:
         simtrain.plot_timeline(RESULT, stages, window_s)
-    assert str(caught.value).startswith(f"E118 {message}")
+    assert str(caught.value).startswith("E118 ") and place in str(caught.value)
 
 
-def test_the_other_pictures_of_a_result_have_every_stage() -> None:
+def test_breakdown_and_memory_show_every_stage() -> None:
     assert len(simtrain.plot_breakdown(RESULT).axes[0].containers) == 8
     peaks, _ = simtrain.plot_memory(RESULT).axes
     assert len(peaks.containers[0].patches) == RESULT.num_stages
@@ -66,15 +66,14 @@ def test_the_other_pictures_of_a_result_have_every_stage() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "t.jpeg"], "t.jpeg: E117 the name does not say which format pictures have\n"
-         "  fix: end it with .png, .svg or .pdf"),
-        (["--out", "nowhere/t.png"], "nowhere/t.png: E113 cannot write a picture here: No such"),
-        (["--out", "t.png", "--stages", "0-1"], "--stages 0-1: E118 is not a list of numbers"),
-        (["--out", "t.png", "--window", "2s"], '--window 2s: E118 has no ":" between a start and'),
-        (["--out", "t.png", "--window", "0:2s"], '--window 0:2s: E118 "0" has no unit'),
+        (["--out", "t.jpeg"], "t.jpeg: E117 "),
+        (["--out", "nowhere/t.png"], "nowhere/t.png: E113 "),
+        (["--out", "t.png", "--stages", "0-1"], "--stages 0-1: E118 "),
+        (["--out", "t.png", "--window", "2s"], "--window 2s: E118 "),
+        (["--out", "t.png", "--window", "0:2s"], "--window 0:2s: E118 "),
     ],
-)  # fmt: skip
-def test_the_command_refuses_what_it_cannot_draw(
+)
+def test_the_command_refuses_bad_options(
     arguments: list[str], message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -84,7 +83,7 @@ def test_the_command_refuses_what_it_cannot_draw(
     assert not [*tmp_path.iterdir()]
 
 
-def test_equal_timelines_are_equal_files(tmp_path: pathlib.Path) -> None:
+def test_equal_timelines_are_identical_files(tmp_path: pathlib.Path) -> None:
     written = []
     for name in ("a.SVG", "b.svg"):
         file = tmp_path / name

@@ -196,11 +196,11 @@ def test_what_was_not_fitted_says_where_it_is_from(name: str) -> None:
         ("value: 0.4859,", "value: -1,", "taken_over.slowdown.value is -1, but must be"),
         ("- [1024, 5120, 8192, 636.3]", "- [1024, 5120, 8192, 0]", "must be greater than 0"),
         ("- [192, 1024, 128, 181.6]", "- [192, 1024, 96, 181.6]", "is 96, but must be one of 128"),
-        ("{forward: RMS norm,", "{forward: RMS,", 'no point is called "RMS"'),
+        ("{forward: RMS norm,", "{forward: RMS,", '"RMS"'),
         ("    narrow: 64", "    narrow: 110", "is 0.719 of the wide ones' in median"),
     ],
 )
-def test_nothing_is_taken_over_in_silence(
+def test_bad_values_of_published_figures_are_refused(
     old: str, new: str, says: str, tmp_path: pathlib.Path
 ) -> None:
     text = (ROOT / FIGURES.format("h100_sxm")).read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from simtrain.memory.states import ModelStates
 from simtrain.pages.memory_page import memory_page
 from simtrain.pages.paper_page import paper_page, times_verdict
 from simtrain.pages.result_page import result_page
-from simtrain.paper.entries import Comparison, Entry, Limit
+from simtrain.paper.entries import Entry, Limit, TimeComparison
 from simtrain.report.breakdown import Breakdown
 from simtrain.report.result import Result
 from simtrain.schedules import Action
@@ -71,7 +71,7 @@ def stage(number: int) -> StageMemory:
     return StageMemory(number, states, activations, buffers, 2 * GIB, peak, "softmax", 0.5)
 
 
-def comparison(simulated_s: float) -> Comparison:
+def comparison(simulated_s: float) -> TimeComparison:
     """Errors of +0.5 % and of whatever `simulated_s` against 2 s is."""
     rows = [
         Entry(("22B", "full"), 4.0, 4.02, facts={"mfu": 0.25}),
@@ -84,7 +84,7 @@ def comparison(simulated_s: float) -> Comparison:
     ]
     limit = Limit.within(0.3, 0.015)
     gains = [Entry(("22B",), 0.3, 0.31, limit), Entry(("175B",), 0.3, 0.28, limit)]
-    return Comparison("Table 0", rows, 0.01, 0.02, gains, gain_threshold=0.015)
+    return TimeComparison("Table 0", rows, 0.01, 0.02, gains, gain_threshold=0.015)
 
 
 PAGES = {
@@ -142,7 +142,7 @@ def test_misses_are_told_one_by_one() -> None:
 
 
 def test_an_error_that_equals_its_threshold_is_within_it() -> None:
-    made = Comparison("exact", [Entry(("22B", "full"), 4.0, 4.5)], 0.125, 0.125)
+    made = TimeComparison("exact", [Entry(("22B", "full"), 4.0, 4.5)], 0.125, 0.125)
     assert (made.mean_abs_error, made.max_abs_error, made.ok) == (0.125, 0.125, True)
 
 

@@ -1,4 +1,4 @@
-"""Published figures beside ours: limits, errors, and what is said of a miss."""
+"""Published and simulated numbers: limits, errors, and the list of misses."""
 
 import json
 
@@ -26,7 +26,9 @@ def sample(simulated: float, limit: Limit | None) -> Reproduction:
         (Limit(lowest=100), (100, 1e9), "at least 100"),
     ],
 )
-def test_a_limit_has_two_sides(limit: Limit, ours: tuple[float, ...], text: str) -> None:
+def test_a_limit_includes_its_bounds_and_nothing_beyond(
+    limit: Limit, ours: tuple[float, ...], text: str
+) -> None:
     assert limit.text(BYTES) == text
     assert all(limit.holds(value) for value in ours)
     assert not limit.holds(89) or limit == Limit(highest=100)
@@ -35,7 +37,7 @@ def test_a_limit_has_two_sides(limit: Limit, ours: tuple[float, ...], text: str)
     assert sample(100, limit).ok
 
 
-def test_what_is_beyond_its_limit_is_said() -> None:
+def test_a_value_outside_its_limit_is_listed_as_a_miss() -> None:
     missed = sample(101, Limit.exactly(100))
     assert not missed.ok
     assert missed.misses == ("bytes of it, 22B: 101 bytes (allowed: exact)",)
@@ -43,7 +45,7 @@ def test_what_is_beyond_its_limit_is_said() -> None:
     assert sample(101, None).ok and sample(101, None).num_judged == 0
 
 
-def test_errors_are_relative_but_for_fractions_and_where_the_paper_has_zero() -> None:
+def test_errors_are_relative_except_for_fractions_and_published_zeros() -> None:
     def error(unit: Unit, published: float | None, simulated: float) -> float | None:
         entry = Entry(("x",), published, simulated)
         return Section("", unit, ("of",), (entry,), "").error(entry)
@@ -54,7 +56,7 @@ def test_errors_are_relative_but_for_fractions_and_where_the_paper_has_zero() ->
     assert error(BYTES, None, 3.0) is None
 
 
-def test_another_number_in_the_paper_is_a_miss_and_exits_with_4(monkeypatch: MonkeyPatch) -> None:
+def test_a_changed_published_value_is_a_miss_with_exit_code_4(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setitem(published("fig1")["sections"]["states"]["paper"], "22B", 40)
     page, data = call("reproduce", "fig1"), call("reproduce", "fig1", "--json")
     assert (page.exit_code, data.exit_code) == (4, 4)
@@ -65,7 +67,7 @@ def test_another_number_in_the_paper_is_a_miss_and_exits_with_4(monkeypatch: Mon
     assert json.loads(data.stdout)["ok"] is False
 
 
-def test_another_overhead_in_the_paper_is_a_miss(monkeypatch: MonkeyPatch) -> None:
+def test_a_changed_published_overhead_is_a_miss(monkeypatch: MonkeyPatch) -> None:
     overheads = published("fig8")["sections"]["overheads"]["paper"]
     monkeypatch.setitem(overheads["1T"], "full", 0.40)
     assert [miss[:34] for miss in paper.fig8().misses] == ["overhead over the baseline, 1T, fu"]

@@ -1,7 +1,7 @@
-"""Table 2, Figures 1, 7, 8 and 9, Appendix C and ZeRO's example against numbers worked by hand.
+"""Table 2, Figures 1, 7, 8 and 9, Appendix C and ZeRO's example against numbers computed by hand.
 
-Everything that needs Appendix C simulated is in this file, which `--dist loadfile` leaves to one
-process: it is simulated once.
+All tests that need the results of Appendix C are in this file: `--dist loadfile` runs a file in one
+process, which simulates Appendix C once.
 """
 
 import json
@@ -36,8 +36,8 @@ PRESENT = "selective+sequence"
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, paper.Reproduced]:
-    """Every target of this file."""
+def results() -> dict[str, paper.TargetResult]:
+    """Results of every target in this file."""
     return {target: paper.reproduce(target) for target in TARGETS}
 
 
@@ -45,20 +45,22 @@ def known() -> dict[str, paper.Reproduced]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_figure_is_within_its_limit(target: str, known: dict[str, paper.Reproduced]) -> None:
-    result = known[target]
+def test_every_value_is_within_its_limit(
+    target: str, results: dict[str, paper.TargetResult]
+) -> None:
+    result = results[target]
     assert isinstance(result, Reproduction)
     assert result.ok and result.misses == () and result.num_judged >= 4
 
 
-# --------------------------------------------------------------------------------- what is printed
+# ------------------------------------------------------------------------------------ page, JSON
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_page_and_json_of_a_target(
-    target: str, known: dict[str, paper.Reproduced], monkeypatch: MonkeyPatch
+    target: str, results: dict[str, paper.TargetResult], monkeypatch: MonkeyPatch
 ) -> None:
-    result = known[target]
+    result = results[target]
     assert isinstance(result, Reproduction)
     monkeypatch.setattr(paper, target.replace("-", "_"), lambda progress: result)
     page, written = call("reproduce", target), call("reproduce", target, "--json")
@@ -84,12 +86,12 @@ def test_page_and_json_of_a_target(
 
 
 def test_all_runs_every_target_in_order(
-    known: dict[str, paper.Reproduced], monkeypatch: MonkeyPatch
+    results: dict[str, paper.TargetResult], monkeypatch: MonkeyPatch
 ) -> None:
     times = paper.table4()
     for name in ("table4", "table5", "dp530b"):
         monkeypatch.setattr(paper, name, lambda progress: times)
-    for name, result in known.items():
+    for name, result in results.items():
         monkeypatch.setattr(paper, name.replace("-", "_"), lambda progress, result=result: result)
     page, written = call("reproduce", "all"), call("reproduce", "all", "--json")
     assert (page.exit_code, page.stderr, written.exit_code) == (0, "", 0)
@@ -126,8 +128,8 @@ def layer_bytes(model: str, strategy: str) -> Fraction:
     return S * b * h * factor
 
 
-def test_table_2(known: dict[str, paper.Reproduced]) -> None:
-    section = entries(known, "table2", "activations")
+def test_table_2(results: dict[str, paper.TargetResult]) -> None:
+    section = entries(results, "table2", "activations")
     rows = ["no parallelism", "baseline", "sequence", "selective", PRESENT, "full"]
     assert [entry.labels for entry in section.entries] == [
         (model, strategy) for model in MODELS for strategy in rows
@@ -135,35 +137,35 @@ def test_table_2(known: dict[str, paper.Reproduced]) -> None:
     for entry in section.entries:
         assert entry.simulated == entry.paper == layer_bytes(*entry.labels)
         assert entry.limit == Limit.exactly(entry.simulated)
-    flops = entries(known, "table2", "flops")
+    flops = entries(results, "table2", "flops")
     a_layer = 72 * S * 12288**2 * (1 + S / (6 * 12288))
     assert flops.value("175B", "no parallelism") == pytest.approx(a_layer)
     assert flops.value("175B", "full") == pytest.approx(a_layer * 4 / 3 / T)
-    sent = entries(known, "table2", "communication")
+    sent = entries(results, "table2", "communication")
     assert sent.value("175B", "no parallelism") == 0
     assert sent.value("175B", "baseline") == 14 * S * 12288
     assert sent.value("175B", "full") == 21 * S * 12288
 
 
-def test_ends_of_the_22b_model(known: dict[str, paper.Reproduced]) -> None:
+def test_ends_of_the_22b_model(results: dict[str, paper.TargetResult]) -> None:
     """Section 4.3, whose text says "less than 0.01 %": its formula has 0.015 % and 0.57 %."""
     sbh = S * 4 * 6144
-    section = entries(known, "table2", "ends")
+    section = entries(results, "table2", "ends")
     dropout, everything = (entry.simulated for entry in section.entries)
     assert dropout == sbh / T
     assert everything == sbh / T * (1 + 4 * (1 + V / 6144))
-    shares = entries(known, "table2", "ends_share")
+    shares = entries(results, "table2", "ends_share")
     assert [f"{100 * entry.simulated:.3f}" for entry in shares.entries] == ["0.015", "0.568"]
 
 
 # ---------------------------------------------------------------------------------- Figures 1 and 7
 
 
-def test_figure_1(known: dict[str, paper.Reproduced]) -> None:
+def test_figure_1(results: dict[str, paper.TargetResult]) -> None:
     """18 bytes of 12h²L weights; L layers' activations, 1 + (p-1)/(pm) of them if interleaved."""
-    states = entries(known, "fig1", "states")
-    equations = entries(known, "fig1", "equations")
-    held = entries(known, "fig1", "activations")
+    states = entries(results, "fig1", "states")
+    equations = entries(results, "fig1", "equations")
+    held = entries(results, "fig1", "activations")
     for model, (_, h, layers, p, _) in MODELS.items():
         weights = 18 * 12 * h**2 * layers / (T * p)
         assert states.value(model) == pytest.approx(weights, rel=2e-3)
@@ -176,31 +178,33 @@ def test_figure_1(known: dict[str, paper.Reproduced]) -> None:
             assert read == pytest.approx(float(expected), rel=0.005)
 
 
-def test_the_22b_model_holds_what_section_4_3_adds(known: dict[str, paper.Reproduced]) -> None:
-    held = entries(known, "fig1", "activations")
-    ends = entries(known, "table2", "ends")
+def test_the_22b_model_has_the_additional_activations_of_section_4_3(
+    results: dict[str, paper.TargetResult],
+) -> None:
+    held = entries(results, "fig1", "activations")
+    ends = entries(results, "table2", "ends")
     layers = layer_bytes("22B", PRESENT) * 48
     assert held.value("22B", PRESENT) == layers + ends.entries[1].simulated
 
 
-def test_every_baseline_is_above_the_gpu_and_present_work_is_not(
-    known: dict[str, paper.Reproduced],
+def test_every_baseline_exceeds_the_gpu_and_present_work_fits(
+    results: dict[str, paper.TargetResult],
 ) -> None:
-    totals = entries(known, "fig1", "totals")
+    totals = entries(results, "fig1", "totals")
     for entry in totals.entries:
         assert (entry.simulated > 80 * GIB) == (entry.labels[1] == "baseline")
 
 
-def test_figure_7(known: dict[str, paper.Reproduced]) -> None:
-    shares = entries(known, "fig7", "shares")
+def test_figure_7(results: dict[str, paper.TargetResult]) -> None:
+    shares = entries(results, "fig7", "shares")
     for entry in shares.entries:
         model, technique = entry.labels
         ratio = layer_bytes(model, technique) / layer_bytes(model, "baseline")
         assert entry.simulated == float(ratio)
-    core = entries(known, "fig7", "attention_core")
+    core = entries(results, "fig7", "attention_core")
     assert [entry.simulated for entry in core.entries] == [80, 64, 871]
     assert 34 * 12288 / (5 * 96) == 870.4
-    saved = entries(known, "fig7", "savings")
+    saved = entries(results, "fig7", "savings")
     assert saved.value("GPT-3") == pytest.approx(80 / 114)
     assert saved.value("MT-NLG") == pytest.approx(64 / 98)
 
@@ -208,9 +212,9 @@ def test_figure_7(known: dict[str, paper.Reproduced]) -> None:
 # ---------------------------------------------------------------------------------- Figures 8 and 9
 
 
-def test_figure_8(known: dict[str, paper.Reproduced]) -> None:
-    times = entries(known, "fig8", "times")
-    overheads = entries(known, "fig8", "overheads")
+def test_figure_8(results: dict[str, paper.TargetResult]) -> None:
+    times = entries(results, "fig8", "times")
+    overheads = entries(results, "fig8", "overheads")
     for model in MODELS:
         parts = {
             strategy: [times.value(model, strategy, part) for part in recompute_times.PARTS]
@@ -218,7 +222,7 @@ def test_figure_8(known: dict[str, paper.Reproduced]) -> None:
         }
         assert parts["baseline"][2] == 0
         assert parts["full"][:2] == parts["baseline"][:2]
-        # A whole forward pass again, but for what is launched while the device still works.
+        # A whole forward pass again, except for launches that overlap with earlier kernels.
         assert parts["full"][2] == pytest.approx(parts["baseline"][0], rel=0.01)
         assert 0 < parts[PRESENT][2] < 0.2 * parts["full"][2]
         for strategy in ("full", PRESENT):
@@ -226,8 +230,10 @@ def test_figure_8(known: dict[str, paper.Reproduced]) -> None:
             assert overheads.value(model, strategy) == pytest.approx(overhead)
 
 
-def test_figure_8_has_the_22b_model_of_table_4(known: dict[str, paper.Reproduced]) -> None:
-    times = entries(known, "fig8", "times")
+def test_figure_8_agrees_with_table_4_for_the_22b_model(
+    results: dict[str, paper.TargetResult],
+) -> None:
+    times = entries(results, "fig8", "times")
     rows = {(row.labels[1], row.facts["pass"]): row.simulated for row in paper.table4().rows}
     for strategy in recompute_times.BARS:
         forward, backward, recompute = (
@@ -237,10 +243,10 @@ def test_figure_8_has_the_22b_model_of_table_4(known: dict[str, paper.Reproduced
         assert backward + recompute == pytest.approx(rows[strategy, "backward"])
 
 
-def test_figure_9(known: dict[str, paper.Reproduced]) -> None:
+def test_figure_9(results: dict[str, paper.TargetResult]) -> None:
     """1F1B, whole outputs: p - S microbatches of L/p layers, 13 sbh each, and the dropout masks."""
     sbh, p = S * 20480, 35
-    curves = entries(known, "fig9", "curves")
+    curves = entries(results, "fig9", "curves")
     for stage in range(p - 1):
         flying = p - stage
         layers = flying * 3 * 13 * sbh + (flying * sbh if stage == 0 else 0)
@@ -248,7 +254,7 @@ def test_figure_9(known: dict[str, paper.Reproduced]) -> None:
         assert curves.value(*whole) == layers
         kept = (stage_memory.WHOLE, stage_memory.KEPT, str(stage))
         assert curves.value(*kept) == layers + flying * 2 * sbh
-    saved = entries(known, "fig9", "savings")
+    saved = entries(results, "fig9", "savings")
     assert saved.value(stage_memory.WHOLE) == 2 * sbh * p
     assert f"{2 * sbh * p / GIB:.2f}" == "2.73"
     # Interleaved: 139 forward passes outstanding, each with an eighth of an output.
@@ -258,9 +264,9 @@ def test_figure_9(known: dict[str, paper.Reproduced]) -> None:
 # ------------------------------------------------------------------------------------- Appendix C
 
 
-def test_appendix_c(known: dict[str, paper.Reproduced]) -> None:
-    mfu = entries(known, "appendix-c", "utilization")
-    gains = entries(known, "appendix-c", "gains")
+def test_appendix_c(results: dict[str, paper.TargetResult]) -> None:
+    mfu = entries(results, "appendix-c", "utilization")
+    gains = entries(results, "appendix-c", "gains")
     for model in ("175B", "530B"):
         before, after = (
             mfu.value(model, variant)
@@ -268,7 +274,7 @@ def test_appendix_c(known: dict[str, paper.Reproduced]) -> None:
         )
         assert 0 < after - before < 0.01
         assert gains.value(model) == after - before
-    kept = entries(known, "appendix-c", "kept")
+    kept = entries(results, "appendix-c", "kept")
     for model in ("175B", "530B"):
         outstanding, keeping, stages, whole = (
             entry.simulated for entry in kept.entries if entry.labels[0] == model
@@ -276,9 +282,9 @@ def test_appendix_c(known: dict[str, paper.Reproduced]) -> None:
         assert 0 < keeping < outstanding and 0 < whole < stages
 
 
-def test_the_example_of_figure_10(known: dict[str, paper.Reproduced]) -> None:
+def test_the_example_of_figure_10(results: dict[str, paper.TargetResult]) -> None:
     """p = 4 and nine microbatches: stage S keeps every (4 - S)th, the last stage all."""
-    result = known["appendix-c"]
+    result = results["appendix-c"]
     assert isinstance(result, AppendixC)
     for stage in range(4):
         passes = [one for one in result.example if one.stage == stage]
@@ -294,27 +300,27 @@ def test_the_example_of_figure_10(known: dict[str, paper.Reproduced]) -> None:
 # ------------------------------------------------------------------------------------------- ZeRO
 
 
-def test_zero(known: dict[str, paper.Reproduced]) -> None:
+def test_zero(results: dict[str, paper.TargetResult]) -> None:
     h, layers, vocab, s = 1600, 48, 50304, 1024
     num_parameters = layers * (12 * h**2 + 13 * h) + (vocab + s + 2) * h
-    states = entries(known, "zero", "parts")
+    states = entries(results, "zero", "parts")
     assert [entry.simulated / num_parameters for entry in states.entries] == [2, 16, 4]
     sbh = s * 32 * h
-    held = entries(known, "zero", "activations")
+    held = entries(results, "zero", "activations")
     counted, everything, selective = (entry.simulated for entry in held.entries)
     assert counted == 2 * 12 * sbh * layers
     assert everything == (34 + 5 * 25 * s / h) * sbh * layers
     assert selective == 34 * sbh * layers
-    checkpointed = entries(known, "zero", "checkpointing")
+    checkpointed = entries(results, "zero", "checkpointing")
     units, inputs, live = (entry.simulated for entry in checkpointed.entries)
     assert units == (8 * 2 + 6 * 24) * sbh
     assert inputs == layers * 2 * sbh
     assert live == inputs + (34 + 80 - 2) * sbh
 
 
-def test_zero_divides_states_over_replicas(known: dict[str, paper.Reproduced]) -> None:
+def test_zero_shards_states_over_replicas(results: dict[str, paper.TargetResult]) -> None:
     """(2 + 2 + 12/N)Ψ, (2 + 14/N)Ψ, 16Ψ/N."""
-    states = entries(known, "zero", "divided")
+    states = entries(results, "zero", "divided")
     psi = states.value("0", "1") / 16
     for number in (2, 4, 8, 16, 32, 64):
         expected = (16, 4 + 12 / number, 2 + 14 / number, 16 / number)
@@ -322,11 +328,11 @@ def test_zero_divides_states_over_replicas(known: dict[str, paper.Reproduced]) -
             assert states.value(str(stage), str(number)) == pytest.approx(size * psi, abs=16)
 
 
-# --------------------------------------------------------------------------- what our documents say
+# ---------------------------------------------------------------------------------- the documents
 
 
-def test_the_documents_have_the_memory_that_we_print(
-    known: dict[str, paper.Reproduced], monkeypatch: MonkeyPatch
+def test_documents_quote_the_current_memory(
+    results: dict[str, paper.TargetResult], monkeypatch: MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(papers, "reproduced", known.__getitem__)
+    monkeypatch.setattr(papers, "reproduced", results.__getitem__)
     assert [*stale("docs/validation.md", {"memory"})] == []

@@ -1,7 +1,7 @@
-"""The paper's tables beside ours: what is printed, and how close it is.
+"""The paper's tables of times: rows, page and JSON, and the errors of simulated times.
 
-Everything that needs Table 5 simulated is in this file, which `--dist loadfile` leaves to one
-process: it is simulated once.
+All tests that need the results of Table 5 are in this file: `--dist loadfile` runs a file in one
+process, which simulates Table 5 once.
 """
 
 import json
@@ -14,7 +14,7 @@ from pytest import MonkeyPatch
 from docs.update import papers
 from docs.update.update import stale
 from simtrain import paper
-from simtrain.paper.entries import Comparison, Limit
+from simtrain.paper.entries import Limit, TimeComparison
 from tests.helpers.command_line import ROOT, Outcome, call
 
 # Table 3: global batch, layers, hidden size, GPUs.
@@ -45,24 +45,24 @@ ROUNDING_S, ROUNDING_POINTS = 0.005, 0.05
 
 
 @pytest.fixture(scope="module")
-def table4() -> Comparison:
+def table4() -> TimeComparison:
     return paper.table4()
 
 
 @pytest.fixture(scope="module")
-def table5() -> Comparison:
+def table5() -> TimeComparison:
     return paper.table5()
 
 
 @pytest.fixture(scope="module")
-def dp530b() -> Comparison:
+def dp530b() -> TimeComparison:
     return paper.dp530b()
 
 
 def utilization(
     model: str, iteration_time_s: float, *, recompute: bool, replicas: int = 1
 ) -> float:
-    """Percent of 312 TFLOP/s that 72BLsh²(1 + s/6h + v/12hL [+ s/18h]) FLOPs are (Appendix A)."""
+    """MFU or HFU in percent of 312 TFLOP/s: 72BLsh²(1 + s/6h + v/12hL [+ s/18h]) (Appendix A)."""
     batch, layers, h, gpus = TABLE_3[model]
     s, v = 2048, 51200
     bracket = 1 + s / (6 * h) + v / (12 * h * layers) + recompute * s / (18 * h)
@@ -79,7 +79,7 @@ def is_rounded(printed: float, lowest: float, highest: float) -> bool:
 
 @pytest.mark.parametrize("model", TABLE_5)
 def test_published_utilization_follows_from_the_published_time(model: str) -> None:
-    """As far as rounding allows: 1.10 s is anything from 1.095 s to 1.105 s."""
+    """Within rounding: 1.10 s means 1.095 s to 1.105 s."""
     _, present_s, _, mfu, hfu = TABLE_5[model]
     for printed, recompute in ((mfu, False), (hfu, True)):
         lowest, highest = (
@@ -90,15 +90,15 @@ def test_published_utilization_follows_from_the_published_time(model: str) -> No
         assert printed == pytest.approx(utilization(model, present_s, recompute=recompute), abs=0.2)
 
 
-def test_the_text_of_section_6_3_has_an_hfu_that_the_formula_refutes() -> None:
-    """57.0 % follows from s/6h in place of s/18h (docs/validation.md)."""
+def test_the_hfu_in_section_6_3_contradicts_the_formula() -> None:
+    """Its 57.0 % follows from s/6h instead of s/18h (docs/validation.md)."""
     h, present_s = TABLE_3["1T"][2], TABLE_5["1T"][1]
     mfu = utilization("1T", present_s, recompute=False)
     assert utilization("1T", present_s, recompute=True) == pytest.approx(56.5, abs=0.05)
     assert mfu * (1 + 2048 / (6 * h)) == pytest.approx(57.0, abs=0.05)
 
 
-def test_published_utilization_with_data_parallelism() -> None:
+def test_published_utilization_with_data_parallelism_follows_from_the_time() -> None:
     mfu = utilization("530B", DATA_PARALLEL_530B_S, recompute=False, replicas=8)
     assert mfu == pytest.approx(DATA_PARALLEL_530B_MFU, abs=0.1)
 
@@ -113,7 +113,7 @@ def test_published_gains_follow_from_the_published_times(model: str) -> None:
 
 @pytest.mark.parametrize("strategy", TABLE_4)
 def test_table_4_adds_up(strategy: str) -> None:
-    """To half a percent for the overheads, whose times are rounded to 0.1 ms."""
+    """Overheads agree within half a point, because times are rounded to 0.1 ms."""
     forward, backward, combined, overhead = TABLE_4[strategy]
     assert forward + backward == pytest.approx(combined)
     assert 100 * (combined / TABLE_4["baseline"][2] - 1) == pytest.approx(overhead, abs=0.5)
@@ -122,7 +122,7 @@ def test_table_4_adds_up(strategy: str) -> None:
 # ----------------------------------------------------------------------------------- names, order
 
 
-def test_rows_of_table_4(table4: Comparison) -> None:
+def test_rows_of_table_4(table4: TimeComparison) -> None:
     rows = [
         ("22B", strategy, {"pass": name}, milliseconds / 1e3)
         for strategy, (forward, backward, *_) in TABLE_4.items()
@@ -132,7 +132,7 @@ def test_rows_of_table_4(table4: Comparison) -> None:
     assert not table4.gains
 
 
-def test_rows_of_table_5(table5: Comparison) -> None:
+def test_rows_of_table_5(table5: TimeComparison) -> None:
     rows = [
         (model, strategy, seconds)
         for model, (full_s, present_s, *_) in TABLE_5.items()
@@ -149,7 +149,7 @@ def test_rows_of_table_5(table5: Comparison) -> None:
     ]
 
 
-def test_the_row_of_dp530b(dp530b: Comparison) -> None:
+def test_the_row_of_dp530b(dp530b: TimeComparison) -> None:
     (row,) = dp530b.rows
     assert row.labels == ("530B", "selective+sequence")
     assert row.paper == DATA_PARALLEL_530B_S
@@ -162,9 +162,11 @@ def error_of(row: paper.Entry) -> float:
     return row.simulated / row.paper - 1
 
 
-def reproduced(target: str, known: Comparison, monkeypatch: MonkeyPatch, *options: str) -> Outcome:
-    """What `simtrain reproduce` prints of a comparison that has been simulated."""
-    monkeypatch.setattr(paper, target, lambda progress: known)
+def reproduced(
+    target: str, result: TimeComparison, monkeypatch: MonkeyPatch, *options: str
+) -> Outcome:
+    """Run `simtrain reproduce` with a result that is already simulated."""
+    monkeypatch.setattr(paper, target, lambda progress: result)
     return call("reproduce", target, *options)
 
 
@@ -172,13 +174,13 @@ def reproduced(target: str, known: Comparison, monkeypatch: MonkeyPatch, *option
 def test_json_of_a_target(
     target: str, request: pytest.FixtureRequest, monkeypatch: MonkeyPatch
 ) -> None:
-    """The names that scripts rely on, in full precision."""
-    known: Comparison = request.getfixturevalue(target)
-    outcome = reproduced(target, known, monkeypatch, "--json")
+    """JSON has the names that scripts use, and full precision."""
+    result: TimeComparison = request.getfixturevalue(target)
+    outcome = reproduced(target, result, monkeypatch, "--json")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     data = json.loads(outcome.stdout)
     names = {"model", "strategy", "paper_s", "simulated_s", "error"}
-    for written, row in zip(data["rows"], known.rows, strict=True):
+    for written, row in zip(data["rows"], result.rows, strict=True):
         assert names | row.facts.keys() == written.keys()
         assert written["simulated_s"] == row.simulated
         assert written["error"] == written["simulated_s"] / written["paper_s"] - 1
@@ -192,38 +194,38 @@ def test_json_of_a_target(
 def test_page_of_a_target(
     target: str, request: pytest.FixtureRequest, monkeypatch: MonkeyPatch
 ) -> None:
-    known: Comparison = request.getfixturevalue(target)
-    outcome = reproduced(target, known, monkeypatch)
+    result: TimeComparison = request.getfixturevalue(target)
+    outcome = reproduced(target, result, monkeypatch)
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    for row in known.rows:
+    for row in result.rows:
         shown = f"{1e3 * row.simulated:.3f}" if target == "table4" else f"{row.simulated:.3f}"
         cells = (*row.labels, shown, f"{100 * error_of(row):+.2f}")
         pattern = r"│ +" + r" .*│ +".join(map(re.escape, cells)) + r" "
         assert re.search(pattern, outcome.stdout)
     closing = outcome.stdout.splitlines()[-1]
-    assert closing.startswith(f"OK: mean |error| {known.mean_abs_error:.2%} (at most ")
-    assert f"largest {known.max_abs_error:.2%} (at most " in closing
+    assert closing.startswith(f"OK: mean |error| {result.mean_abs_error:.2%} (at most ")
+    assert f"largest {result.max_abs_error:.2%} (at most " in closing
     assert "nan" not in outcome.stdout.lower()
 
 
 # --------------------------------------------------------------------------------------- accuracy
 
 
-def test_accuracy_of_table_4(table4: Comparison) -> None:
-    """The profile was fitted on it."""
+def test_accuracy_of_table_4(table4: TimeComparison) -> None:
+    """The profile is fitted on Table 4."""
     assert (table4.mean_threshold, table4.max_threshold) == (0.02, 0.04)
     assert table4.ok
     assert table4.mean_abs_error <= 0.01
 
 
-def test_accuracy_of_table_5(table5: Comparison) -> None:
-    """The profile never saw it."""
+def test_accuracy_of_table_5(table5: TimeComparison) -> None:
+    """The profile is not fitted on Table 5."""
     assert (table5.mean_threshold, table5.max_threshold) == (0.015, 0.03)
     assert table5.ok
 
 
-def test_gains_of_table_5(table5: Comparison) -> None:
-    """Within 1.5 points, but for the 530B model (docs/validation.md says why)."""
+def test_gains_of_table_5(table5: TimeComparison) -> None:
+    """Within 1.5 points, except for the 530B model (explained in docs/validation.md)."""
     full, present = table5.rows[::2], table5.rows[1::2]
     for gain, slow, fast in zip(table5.gains, full, present, strict=True):
         assert gain.simulated == pytest.approx(slow.simulated / fast.simulated - 1)
@@ -234,7 +236,7 @@ def test_gains_of_table_5(table5: Comparison) -> None:
         )
 
 
-def test_utilization_of_table_5_follows_from_the_simulated_times(table5: Comparison) -> None:
+def test_utilization_of_table_5_follows_from_the_simulated_times(table5: TimeComparison) -> None:
     for row in table5.rows:
         mfu = utilization(row.labels[0], row.simulated, recompute=False)
         assert 100 * row.facts["mfu"] == pytest.approx(mfu)
@@ -243,7 +245,7 @@ def test_utilization_of_table_5_follows_from_the_simulated_times(table5: Compari
             assert 100 * row.facts["hfu"] == pytest.approx(hfu)
 
 
-def test_accuracy_of_dp530b(dp530b: Comparison, table5: Comparison) -> None:
+def test_accuracy_of_dp530b(dp530b: TimeComparison, table5: TimeComparison) -> None:
     """Within 2 %; "an efficient overlap can almost entirely eliminate this increase"."""
     assert dp530b.max_threshold == 0.02
     assert dp530b.ok
@@ -257,7 +259,7 @@ def test_accuracy_of_dp530b(dp530b: Comparison, table5: Comparison) -> None:
     assert row.simulated - alone_s == pytest.approx(increase_s, rel=0.2)
 
 
-def seconds(table4: Comparison, strategy: str) -> tuple[float, float]:
+def seconds(table4: TimeComparison, strategy: str) -> tuple[float, float]:
     """Simulated forward and backward time of a strategy."""
     forward, backward = (row.simulated for row in table4.rows if row.labels[1] == strategy)
     return forward, backward
@@ -266,42 +268,41 @@ def seconds(table4: Comparison, strategy: str) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("without", "with_"), [("baseline", "sequence"), ("selective", "selective+sequence")]
 )
-def test_sequence_parallelism_is_faster_as_measured(
-    without: str, with_: str, table4: Comparison
+def test_sequence_parallelism_is_faster_forward_and_backward(
+    without: str, with_: str, table4: TimeComparison
 ) -> None:
-    """Forward, backward and hence combined."""
     before, after = seconds(table4, without), seconds(table4, with_)
     assert after[0] < before[0] and after[1] < before[1]
 
 
-def test_less_recompute_is_a_shorter_backward_pass(table4: Comparison) -> None:
+def test_less_recompute_shortens_the_backward_pass(table4: TimeComparison) -> None:
     none, selective, full = (seconds(table4, name) for name in ("baseline", "selective", "full"))
     assert none[0] == selective[0] == full[0]
     assert none[1] < selective[1] < full[1]
 
 
 @pytest.mark.parametrize("strategy", TABLE_4)
-def test_overheads_of_table_4(strategy: str, table4: Comparison) -> None:
-    """Recompute costs 39 %, more than a forward pass's third; selective 7 %, and 4 % with both."""
+def test_overheads_of_table_4(strategy: str, table4: TimeComparison) -> None:
+    """Full recompute adds 39 %, selective 7 %, selective with sequence parallelism 4 %."""
     overhead = sum(seconds(table4, strategy)) / sum(seconds(table4, "baseline")) - 1
     assert 100 * overhead == pytest.approx(TABLE_4[strategy][3], abs=1)
 
 
-# ------------------------------------------------------------------------ what our documents say
+# ------------------------------------------------------------------------------- the documents
 
 
-def test_the_documents_have_the_times_that_we_print(
-    table5: Comparison, dp530b: Comparison, monkeypatch: MonkeyPatch
+def test_documents_quote_the_current_times(
+    table5: TimeComparison, dp530b: TimeComparison, monkeypatch: MonkeyPatch
 ) -> None:
-    known = {"table5": table5, "dp530b": dp530b}
-    monkeypatch.setattr(papers, "reproduced", known.__getitem__)
+    result = {"table5": table5, "dp530b": dp530b}
+    monkeypatch.setattr(papers, "reproduced", result.__getitem__)
     only = papers.GENERATORS.keys() - {"memory"}
     for document in ("README.md", "docs/validation.md"):
         assert [*stale(document, only)] == []
 
 
-def test_the_picture_of_the_readme_has_the_times_that_we_print(table5: Comparison) -> None:
-    """`python -m docs.update --pictures` draws it."""
+def test_the_picture_of_table_5_shows_the_current_times(table5: TimeComparison) -> None:
+    """If it fails: `python -m docs.update --pictures`."""
     picture = (ROOT / "docs/table5.svg").read_text(encoding="utf-8")
     for row in table5.rows:
         assert f"<!-- {row.simulated:.2f} s (paper {row.paper:.2f} s) -->" in picture

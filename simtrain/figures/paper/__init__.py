@@ -1,4 +1,4 @@
-"""Figures of the paper's reproduced tables and figures."""
+"""Figures of `simtrain reproduce`, one per reproduced table or figure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simtrain.figures.paper.layer import draw_fig7, draw_fig8, draw_table2
 from simtrain.figures.paper.memory import draw_fig1, draw_fig9, draw_zero
 from simtrain.figures.paper.window import draw_window
 from simtrain.figures.style import footer, footer_of, write_figure
-from simtrain.paper import Comparison, Reproduced
+from simtrain.paper import TargetResult, TimeComparison
 from simtrain.paper.models import PRESENT, paper_scenario
 
 if TYPE_CHECKING:
@@ -27,19 +27,18 @@ _DRAWINGS: dict[str, Callable[[Any], Figure]] = {
     "zero": draw_zero,
 }
 
-
 _WITHOUT_PROFILE = {"table2", "fig7", "zero"}
-"""Targets that are counted from the model alone."""
+"""Targets that depend on the model alone, not on a hardware profile."""
 
 
-def draw(target: str, reproduced: Reproduced) -> Figure:
+def draw(target: str, reproduced: TargetResult) -> Figure:
     """Draw the figure of a target."""
-    if isinstance(reproduced, Comparison):
+    if isinstance(reproduced, TimeComparison):
         return draw_errors(reproduced)
     return _DRAWINGS[target](reproduced)
 
 
-def write_paper_figure(target: str, reproduced: Reproduced, folder: Path) -> tuple[Path, ...]:
+def write_paper_figure(target: str, reproduced: TargetResult, folder: Path) -> tuple[Path, ...]:
     """Write `folder/TARGET.png` and `.svg`.
 
     Raises:

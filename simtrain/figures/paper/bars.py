@@ -1,4 +1,4 @@
-"""Groups of bars; each bar is a stack of one or more parts."""
+"""Grouped bar charts; each bar is a stack of parts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from simtrain.figures.style import BLACK, annotate, rule_lines
+from simtrain.figures.style import BLACK, annotate, draw_grid_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,10 +28,10 @@ class Bar:
     """A stacked bar.
 
     Args:
-        parts: height of each part, from the bottom.
+        parts: height of each part, from the bottom, by the part's name.
         text: text above the bar.
         name: name below the bar.
-        paper: the paper's height, drawn as a diamond.
+        paper: the height in the paper, drawn as a diamond.
     """
 
     parts: Mapping[str, float]
@@ -47,7 +47,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Colour and hatch of a part; hatches distinguish parts in greyscale."""
+    """Colour and hatch of a part; the hatch distinguishes parts in greyscale."""
 
     colour: str
     hatch: str = ""
@@ -59,7 +59,7 @@ def draw_bars(
     fills: Mapping[str, Fill],
     paper_label: str = "paper",
 ) -> None:
-    """Draw groups side by side, with a diamond at each of the paper's heights."""
+    """Draw groups side by side, with a diamond at the paper's height of each bar."""
     for place, bars in enumerate(groups.values()):
         width = _GROUP_WIDTH / len(bars)
         for number, bar in enumerate(bars):
@@ -69,7 +69,7 @@ def draw_bars(
     axes.set_xticks(range(len(groups)), list(groups))
     axes.tick_params(axis="x", length=0, pad=24 if named else 4)
     axes.set_xlim(-0.5, len(groups) - 0.5)
-    rule_lines(axes)
+    draw_grid_lines(axes)
     for name, fill in fills.items():
         axes.bar(0, 0, color=fill.colour, hatch=fill.hatch, **_OUTLINE, label=name)
     axes.plot([], [], **_DIAMOND, label=paper_label)

@@ -1,17 +1,17 @@
-"""Tables of times: the error of each row, with the thresholds."""
+"""Errors of a table of times, one bar per row, with the threshold."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simtrain.figures.style import BLACK, BLUE, VERMILLION, annotate, new_axes, rule_lines
-from simtrain.paper.entries import Comparison, Entry
+from simtrain.figures.style import BLACK, BLUE, VERMILLION, annotate, draw_grid_lines, new_axes
+from simtrain.paper.entries import Entry, TimeComparison
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_errors(comparison: Comparison) -> Figure:
+def draw_errors(comparison: TimeComparison) -> Figure:
     """Draw one bar per row: its error in percent, with both times on the left."""
     rows = comparison.rows[::-1]
     figure, axes = new_axes(7.5, 1.5 + 0.3 * len(rows))
@@ -30,7 +30,7 @@ def draw_errors(comparison: Comparison) -> Figure:
     axes.set_xlabel(f"error of the simulated time, % of the published time (dashed: ±{limit:g} %)")
     axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
     axes.tick_params(axis="y", length=0)
-    rule_lines(axes, "x")
+    draw_grid_lines(axes, "x")
     return figure
 
 

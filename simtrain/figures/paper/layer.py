@@ -1,4 +1,4 @@
-"""Figures of one layer: saved activations (Table 2, Figure 7) and its time (Figure 8)."""
+"""Figures of one layer: saved activations (Table 2, Figure 7) and time (Figure 8)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from simtrain.figures.style import (
     SKY,
     VERMILLION,
     annotate,
+    draw_grid_lines,
     legend_below,
     new_axes,
-    rule_lines,
 )
 from simtrain.paper.entries import Reproduction, Section
 from simtrain.paper.models import BASELINE
@@ -51,15 +51,15 @@ def draw_table2(table: Reproduction) -> Figure:
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_yticks(range(len(strategies), 0, -1), [_two_lines(NAMES[name]) for name in strategies])
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("activations memory of a layer per GPU, MiB (logarithmic)")
-    axes.set_title("Table 2: activations that one transformer layer saves for its backward pass")
-    rule_lines(axes, "x")
+    axes.set_xlabel("activation memory per layer and GPU, MiB (logarithmic)")
+    axes.set_title("Table 2: activations that one transformer layer saves for the backward pass")
+    draw_grid_lines(axes, "x")
     legend_below(figure, axes, 5)
     return figure
 
 
 def draw_fig7(shares: Reproduction) -> Figure:
-    """Draw percentages of the baseline, four techniques per model."""
+    """Draw the saved bytes in percent of the baseline, four techniques per model."""
     section = shares.section("shares")
     fills = {
         NAMES["sequence"]: Fill(BLUE),
@@ -80,7 +80,7 @@ def draw_fig7(shares: Reproduction) -> Figure:
     }
     figure, axes = new_axes()
     draw_bars(axes, groups, fills, "formulas of Table 2")
-    axes.set(ylim=(0, 100), ylabel="activations memory,\n% of the tensor-parallel baseline")
+    axes.set(ylim=(0, 100), ylabel="activation memory,\n% of the tensor-parallel baseline")
     axes.set_title(shares.title)
     legend_below(figure, axes, 2)
     return figure
@@ -100,16 +100,16 @@ def draw_fig8(times: Reproduction) -> Figure:
         for model in section.names("model")
     }
     figure, axes = new_axes(7.5, 4.6)
-    draw_bars(axes, groups, fills, "baseline and the overhead of the paper's text")
+    draw_bars(axes, groups, fills, "baseline plus the overhead that the paper states")
     axes.set_ylim(0, 1.12 * max(bar.height for bars in groups.values() for bar in bars))
-    axes.set_ylabel("time of a layer, ms")
+    axes.set_ylabel("time per layer, ms")
     axes.set_title("Figure 8: time of one transformer layer, and overhead over the baseline")
     legend_below(figure, axes, 4)
     return figure
 
 
 def _bar(times: Section, overheads: Section, model: str, strategy: str) -> Bar:
-    """Build a bar of Figure 8; its diamond is the paper's overhead."""
+    """Build a bar of Figure 8; its diamond is the baseline plus the paper's overhead."""
     parts = {part: 1e3 * times.value(model, strategy, part) for part in times.names("part")}
     text = f"{sum(parts.values()):.1f}"
     if strategy == BASELINE:

@@ -14,10 +14,10 @@ from simtrain.figures.style import (
     SKY,
     VERMILLION,
     annotate,
+    draw_grid_lines,
     legend_below,
     new_axes,
     new_figure,
-    rule_lines,
 )
 from simtrain.paper.entries import Reproduction
 from simtrain.paper.stage_memory import DEALLOCATED, KEPT, SPLIT, WHOLE
@@ -35,7 +35,7 @@ _FILLS = {
 
 
 def draw_fig1(bars: Reproduction) -> Figure:
-    """Draw model states and activations, baseline and present work, with the GPU's capacity."""
+    """Draw model states and activations of baseline and present work, and the GPU's capacity."""
     states, ends = bars.section("states"), bars.section("embeddings")
     activations, totals = bars.section("activations"), bars.section("totals")
     groups: dict[str, list[Bar]] = {}
@@ -47,7 +47,7 @@ def draw_fig1(bars: Reproduction) -> Figure:
         text = f"{sum(parts.values()):.1f}"
         groups.setdefault(model, []).append(Bar(parts, text, SHORT[strategy], read / GIB))
     figure, axes = new_axes()
-    draw_bars(axes, groups, _FILLS, "the paper's figure, as read from its bars")
+    draw_bars(axes, groups, _FILLS, "read from the paper's bars")
     limit = totals.entries[0].limit
     capacity = (limit.lowest if limit else 0) / GIB
     axes.axhline(capacity, color=VERMILLION, linestyle="--", label=f"A100: {capacity:g} GiB")
@@ -73,9 +73,9 @@ def draw_fig9(curves: Reproduction) -> Figure:
         saved = f"{first[0]:.2f} and {first[1]:.2f} GiB, {first[0] - first[1]:.2f} GiB saved"
         axes.set(ylim=(0, 1.05 * top), xlabel="pipeline stage")
         axes.set_title(f"{layout}\nstage 0: {saved}", fontsize=9)
-        rule_lines(axes)
-    panels[0].set_ylabel("activations memory, GiB")
-    figure.suptitle("Figure 9: activations memory of the 530B model by stage", fontsize=10)
+        draw_grid_lines(axes)
+    panels[0].set_ylabel("activation memory, GiB")
+    figure.suptitle("Figure 9: activation memory of the 530B model by stage", fontsize=10)
     legend_below(figure, panels[0], 2)
     return figure
 
@@ -87,8 +87,8 @@ def draw_zero(example: Reproduction) -> Figure:
     styles = {
         "0": ("no ZeRO", BLACK, "o"),
         "1": ("stage 1: optimizer states", ORANGE, "s"),
-        "2": ("stage 2: and gradients", SKY, "^"),
-        "3": ("stage 3: and parameters", GREEN, "D"),
+        "2": ("stage 2: also gradients", SKY, "^"),
+        "3": ("stage 3: also parameters", GREEN, "D"),
     }
     for stage, (label, colour, marker) in styles.items():
         entries = [entry for entry in section.entries if entry.labels[0] == stage]
@@ -104,6 +104,6 @@ def draw_zero(example: Reproduction) -> Figure:
     axes.set_xticks(replicas, [str(number) for number in replicas])
     axes.set(ylim=(0, 35), xlabel="replicas", ylabel="model states per GPU, GB")
     axes.set_title("ZeRO: model states of GPT-2 1.5B, 16 bytes per parameter")
-    rule_lines(axes, "both")
+    draw_grid_lines(axes, "both")
     legend_below(figure, axes, 3)
     return figure

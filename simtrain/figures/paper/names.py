@@ -1,4 +1,4 @@
-"""Names of the strategies in figures."""
+"""Long and short names of strategies in figures."""
 
 from simtrain.paper.layer_work import ALONE
 from simtrain.paper.models import BASELINE, PRESENT

@@ -1,4 +1,4 @@
-"""Appendix C: microbatches that save everything, by stage and time (the paper's Figure 10)."""
+"""Timeline of Appendix C's example: which microbatches save everything (the paper's Figure 10)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILLS = {
 
 
 def draw_window(appendix: AppendixC) -> Figure:
-    """Draw the example's timeline, a row per stage; microbatches are numbered from 1."""
+    """Draw the example's timeline, one row per stage; microbatches are numbered from 1."""
     from matplotlib.artist import Artist
     from matplotlib.patches import Patch
 

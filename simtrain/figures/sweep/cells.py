@@ -1,4 +1,4 @@
-"""The grid of a heat map: coloured cells, the text in them, and the labels of both axes."""
+"""The grid of a heat map: coloured cells, their text, and the labels of both axes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_CELLS = 160
-"""Cells of a panel up to which each has text."""
+"""Cells have text up to this number of cells in a panel."""
 _FIGURE_POINTS, _LABEL_POINTS = 460, 24
-"""Width of all panels, and of the vertical axis's name, in points; both are estimates."""
+"""Estimated width of all panels together, and of the vertical axis's name, in points."""
 _TICK_SIZE, _DETAIL_SIZE = 8, 5.5
 _CHARACTER = 0.58
-"""Mean width of a character as a share of the font size."""
+"""Estimated mean width of a character as a share of the font size."""
 _Y_LABEL_CHARACTERS, _DETAIL_LINES = 18, 2
 
 Place = tuple[Cell, Cell]
-Axes2 = tuple[Sequence[Cell], Sequence[Cell]]
+"""Values of the horizontal and the vertical axis: a place in the grid."""
+AxisPair = tuple[Sequence[Cell], Sequence[Cell]]
 
 
 def draw_cells(
     axes: Axes,
-    values: Axes2,
+    values: AxisPair,
     shares: Mapping[Place, float],
     texts: Mapping[Place, tuple[str, str]],
     least: float,
@@ -37,9 +38,9 @@ def draw_cells(
 
     Args:
         axes: an empty axes.
-        values: the values of the horizontal and of the vertical axis.
+        values: the values of the horizontal and the vertical axis.
         shares: the colour of each cell, from `least` to 1.
-        texts: the text of each cell, and the detail below it.
+        texts: the text of each cell, and the smaller text below it.
         least: the smallest share of all panels.
         columns: panels side by side in the figure.
     """
@@ -54,7 +55,7 @@ def draw_cells(
     return image
 
 
-def _cell_points(values: Axes2, columns: int) -> float:
+def _cell_points(values: AxisPair, columns: int) -> float:
     """Estimate the width of a cell in points."""
     across, up = values
     longest = max(len(line) for value in up for line in _vertical_label(value).splitlines())
@@ -62,12 +63,12 @@ def _cell_points(values: Axes2, columns: int) -> float:
     return (_FIGURE_POINTS / columns - label_points) / len(across)
 
 
-def wrapped(details: Collection[str], values: Axes2, columns: int) -> list[str]:
-    """Wrap details to the width of a cell; an empty list if one of them does not fit.
+def wrapped(details: Collection[str], values: AxisPair, columns: int) -> list[str]:
+    """Wrap details to the width of a cell, or return an empty list if one does not fit.
 
     Args:
         details: one text per cell.
-        values: the values of the horizontal and of the vertical axis.
+        values: the values of the horizontal and the vertical axis.
         columns: panels side by side in the figure.
     """
     most = int(_cell_points(values, columns) / (_CHARACTER * _DETAIL_SIZE))
@@ -79,9 +80,9 @@ def wrapped(details: Collection[str], values: Axes2, columns: int) -> list[str]:
 
 
 def _label(axes: Axes, across: Sequence[Cell], up: Sequence[Cell], cell_points: float) -> None:
-    """Label both axes; horizontal labels that are wider than a cell are wrapped or upright."""
-    names, upright = _horizontal_labels(across, cell_points)
-    axes.set_xticks(range(len(across)), names, rotation=90 if upright else 0)
+    """Label both axes; horizontal labels wider than a cell are wrapped or rotated."""
+    names, rotated = _horizontal_labels(across, cell_points)
+    axes.set_xticks(range(len(across)), names, rotation=90 if rotated else 0)
     axes.set_yticks(range(len(up)), [_vertical_label(value) for value in up])
     axes.tick_params(length=0, labelsize=_TICK_SIZE)
     axes.spines[:].set_visible(False)
@@ -92,7 +93,7 @@ def _vertical_label(value: Cell) -> str:
 
 
 def _horizontal_labels(values: Sequence[Cell], cell_points: float) -> tuple[list[str], bool]:
-    """Return the labels, wrapped to a cell's width if possible, and whether they are upright."""
+    """Return the labels, wrapped to a cell's width if possible, and whether to rotate them."""
     most = int(cell_points / (_CHARACTER * _TICK_SIZE)) - 1
     names = [wrap(short_words(value), most) for value in values]
     if any(len(line) > most for name in names for line in name.splitlines()):
@@ -100,10 +101,10 @@ def _horizontal_labels(values: Sequence[Cell], cell_points: float) -> tuple[list
     return names, False
 
 
-def label_height_in(values: Axes2, columns: int) -> float:
-    """Height of the labels of the horizontal axis, in inches."""
-    names, upright = _horizontal_labels(values[0], _cell_points(values, columns))
-    if upright:
+def label_height_in(values: AxisPair, columns: int) -> float:
+    """Return the height of the horizontal axis's labels in inches."""
+    names, rotated = _horizontal_labels(values[0], _cell_points(values, columns))
+    if rotated:
         return _CHARACTER * _TICK_SIZE * max(map(len, names)) / 72
     return 1.2 * _TICK_SIZE * max(len(name.splitlines()) for name in names) / 72
 
@@ -115,7 +116,7 @@ def _write(
     share: float | None,
     middle: float,
 ) -> None:
-    """Write a cell's text, bold for the best, and its detail below."""
+    """Write a cell's text and the detail below; the best cell's text is bold."""
     text, detail = texts
     colour = "#666666" if share is None else "black" if share > middle else "white"
     weight = "bold" if share == 1 else "normal"

@@ -1,4 +1,4 @@
-"""Draw all figures of a sweep."""
+"""Choose, draw and write the figures of a sweep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEFAULTS = ("tokens_per_s", "mfu", "iteration_time_s")
 
 @dataclass(frozen=True, slots=True)
 class Plots:
-    """The files that were written, the figures' data, and why others were left out."""
+    """The written files, the data of the figures, and why a figure was not drawn."""
 
     files: tuple[Path, ...]
     value: str
@@ -51,7 +51,7 @@ def write_plots(
     x: str | None = None,
     y: str | None = None,
 ) -> Plots:
-    """Write `heat_map`, `pareto` and `scaling` as PNG and SVG, if the results have their data.
+    """Write `heat_map`, `pareto` and `scaling` as PNG and SVG; skip figures without data.
 
     Args:
         results: the sweep's results.
@@ -61,13 +61,13 @@ def write_plots(
         y: the heat map's vertical axis.
 
     Raises:
-        InputError: the results do not have the column or axis, or the folder cannot be written to.
+        InputError: the results lack the column or an axis, or the folder cannot be written to.
     """
     header = results.header
-    wanted = header.objective or "", *_DEFAULTS, *results.judged
-    column = next((name for name in wanted if name in results.judged), "")
+    wanted = header.objective or "", *_DEFAULTS, *results.comparable
+    column = next((name for name in wanted if name in results.comparable), "")
     column = column if value is None else value
-    check_name(results, column, results.judged, "--value")
+    check_name(results, column, results.comparable, "--value")
     heat, front, curves = heat_map(results, column, x, y), pareto(results), scaling(results)
     origin = footer(f"sweep {header.name}", header.profiles, header.version)
     files: list[Path] = []

@@ -1,4 +1,4 @@
-"""What sweep.json says about a sweep: its name, question, objective and origin."""
+"""A sweep's name, objective, profiles and version, read from its sweep.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SweepHeader:
     Args:
         name: the sweep's name; the folder's name if sweep.json is missing.
         objective: the column by which the sweep compares points.
-        named_axes: axes with named values, which the sweep defines itself.
+        named_axes: axes whose values the sweep file defines by name.
         profiles: SHA-256 of each hardware profile's file, by name.
         version: the version of simtrain that computed the results.
     """
@@ -30,7 +30,7 @@ class SweepHeader:
 
 
 def read_header(folder: Path) -> SweepHeader:
-    """Read sweep.json; a missing or damaged file gives a header with the folder's name only."""
+    """Read sweep.json; if it is missing or damaged, return a header with the folder's name only."""
     try:
         plan = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
         return SweepHeader(

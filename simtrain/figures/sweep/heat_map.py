@@ -1,4 +1,4 @@
-"""Heat map: the best result at each combination of two axes, and the choice that gives it."""
+"""Heat map: the best result at each combination of two axes, and the values that achieve it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from simtrain.figures.labels import wrap
-from simtrain.figures.sweep.cells import draw_cells, label_height_in, wrapped
+from simtrain.figures.sweep.cells import Place, draw_cells, label_height_in, wrapped
 from simtrain.figures.sweep.panels import COLUMNS, panels_of
 from simtrain.figures.sweep.quantities import label_of, shown, title_of
 from simtrain.figures.sweep.results import (
@@ -16,7 +16,7 @@ from simtrain.figures.sweep.results import (
     LARGER_IS_BETTER,
     Cell,
     Results,
-    best,
+    best_values,
     check_name,
     effect,
     group,
@@ -26,14 +26,13 @@ from simtrain.figures.sweep.results import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Place = tuple[Cell, Cell]
 ILLEGAL, TOO_BIG = "illegal", "too big"
 _MOST_RULES, _NOTE_CHARACTERS = 4, 125
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Two axes of a sweep and the column that is compared."""
+    """A heat map of one column over two axes of a sweep."""
 
     results: Results
     x: str
@@ -42,7 +41,7 @@ class HeatMap:
 
     @cached_property
     def folded(self) -> list[str]:
-        """The other axes that vary freely: each cell has the best over them."""
+        """The other axes that vary independently; each cell shows the best over them."""
         taken, found = [self.x, self.y], []
         for name in self.results.varying():
             if name not in taken:
@@ -53,12 +52,13 @@ class HeatMap:
         return found
 
     def cells(self, panel: Cell) -> dict[Place, float]:
-        """The best value of a panel at each (x, y) with a point that ran."""
+        """The best value in a panel at each (x, y) where a point ran."""
         rows = self.results.of_panel(panel, self.results.ran)
-        return {(x, y): value for (x, y), value in best(rows, [self.x, self.y], self.value).items()}
+        values = best_values(rows, [self.x, self.y], self.value)
+        return {(x, y): value for (x, y), value in values.items()}
 
     def winners(self, panel: Cell) -> dict[Place, dict[str, Cell]]:
-        """Values of the folded axes at the best point of each (x, y)."""
+        """Values of the folded axes at the best point for each (x, y)."""
         order = "descending" if self.value in LARGER_IS_BETTER else "ascending"
         rows = self.results.of_panel(panel, self.results.ran)
         rows = rows.sort_by([(self.value, order), ("index", "ascending")])
@@ -69,7 +69,7 @@ class HeatMap:
         }
 
     def reasons(self, panel: Cell) -> dict[Place, str]:
-        """Why no point ran at an (x, y): too big for memory, or else illegal."""
+        """Why no point ran at (x, y): too big for memory if any point is, otherwise illegal."""
         rows = self.results.of_panel(panel, self.results.table)
         found = group(rows, [self.x, self.y, "status"]).aggregate([])
         words: dict[Place, str] = {}
@@ -87,8 +87,9 @@ class HeatMap:
 def heat_map(results: Results, value: str, x: str | None, y: str | None) -> HeatMap | None:
     """Choose the axes of a heat map.
 
-    An axis with named values comes first, because the sweep defines it for its question. Then come
-    the axes that change the best result most. An axis that the first one determines is not chosen.
+    Axes with named values come first, because the sweep file defines them for its question. Then
+    come the axes that change the best result most. The second axis is not one that the first
+    determines, unless no other axis varies.
 
     Returns None if fewer than two axes vary.
 
@@ -124,13 +125,13 @@ def heat_map(results: Results, value: str, x: str | None, y: str | None) -> Heat
 
 
 def _is_determined(results: Results, chosen: Sequence[str], name: str) -> bool:
-    """Whether the chosen axis fixes the value of this one, or the other way round."""
+    """Whether one of two axes determines the value of the other."""
     most = max(len(results.values(axis)) for axis in (*chosen, name))
     return len(chosen) == 1 and results.combinations(*chosen, name) <= most
 
 
 def draw_heat_map(picture: HeatMap) -> Figure:
-    """Draw all panels; a colour is the share of the panel's best result."""
+    """Draw all panels; colours show the ratio to the panel's best result."""
     results = picture.results
     values = {panel: picture.cells(panel) for panel in results.panels}
     shares = {panel: _shares(picture.value, cells) for panel, cells in values.items()}
@@ -165,7 +166,7 @@ def draw_heat_map(picture: HeatMap) -> Figure:
 
 
 def _shares(value: str, cells: Mapping[Place, float]) -> dict[Place, float]:
-    """Ratio of each cell to the best cell of the panel, at most 1."""
+    """Return the ratio of each cell to the best cell of the panel, at most 1."""
     if not cells:
         return {}
     if value in LARGER_IS_BETTER:
@@ -176,10 +177,10 @@ def _shares(value: str, cells: Mapping[Place, float]) -> dict[Place, float]:
 
 
 def _choices(picture: HeatMap) -> tuple[dict[tuple[Cell, Cell, Cell], str], dict[str, str]]:
-    """Name what won each cell.
+    """Describe the folded axes' values at the best point of each cell.
 
-    Returns the text by (panel, x, y), and for each folded axis how the note describes it: the axes
-    that always have the same value are in the note instead of the cells.
+    Returns the text by (panel, x, y), and the note's description of each folded axis. An axis with
+    the same value at every best point appears in the note only.
     """
     winners = {panel: picture.winners(panel) for panel in picture.results.panels}
     chosen = {(panel, *at): one for panel, cells in winners.items() for at, one in cells.items()}
@@ -210,7 +211,7 @@ def _choice(axis: str, value: Cell) -> str:
 
 
 def _fold_notes(described: Mapping[str, str]) -> list[str]:
-    """Describe the axes over which each cell has the best result."""
+    """Name the axes over which each cell shows the best result."""
     if not described:
         return []
     axes = ", ".join(f"{name} ({how})" for name, how in described.items())
@@ -222,7 +223,7 @@ def _reason_notes(
     values: Mapping[Cell, Mapping[Place, float]],
     reasons: Mapping[Cell, Mapping[Place, str]],
 ) -> list[str]:
-    """Explain the words in cells without a value, and empty cells."""
+    """Explain cells without a value: their words, and empty cells."""
     results = picture.results
     words = {
         reason

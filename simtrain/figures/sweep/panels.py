@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = 2
-"""Most panels side by side."""
+"""Largest number of panels side by side."""
 
 
 def panels_of(results: Results, height_in: float, notes: str = "") -> tuple[Figure, Sequence[Axes]]:
-    """Create a figure with an axes per panel, at most two side by side.
+    """Create a figure with one axes per panel, at most two side by side.
 
     Args:
         results: the sweep's results.

@@ -1,4 +1,4 @@
-"""Pareto front of time and memory: the points that no other point beats in both."""
+"""Pareto front: the points that no other point beats in both time and memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simtrain.figures import style
-from simtrain.figures.labels import logarithmic, separate
+from simtrain.figures.labels import separate_labels, set_logarithmic
 from simtrain.figures.sweep.panels import panels_of
 from simtrain.figures.sweep.results import Cell, Results, short_words
 from simtrain.strict_yaml import as_scalar
@@ -24,9 +24,9 @@ _MANY_POINTS = 2000
 _MOST_NUMBERED = 12
 _MOST_KEY_LINES, _KEY_CHARACTERS = 16, 125
 _LOGARITHMIC = 20.0
-"""Ratio of the slowest to the fastest point from which the time axis is logarithmic."""
+"""The time axis is logarithmic above this ratio of the slowest to the fastest point."""
 _ONE_SIZE = 0.005
-"""Relative difference of memory up to which points count as equally large."""
+"""Points count as equally large up to this relative difference in memory."""
 _NEAR = 1.5
 """A capacity is drawn if it is below this multiple of the largest peak."""
 _CAPACITY = "capacity_bytes"
@@ -37,7 +37,7 @@ _SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Pareto:
-    """Rows that ran, with a column `time` in this `unit`."""
+    """Rows of points that ran, with a column `time` in `unit`."""
 
     results: Results
     rows: pyarrow.Table
@@ -69,7 +69,7 @@ class Pareto:
 
 
 def pareto(results: Results) -> Pareto | None:
-    """Select time and memory of all points; None if one of them was not reported.
+    """Select time and memory of all points that ran; None if a needed column was not reported.
 
     Iteration times are comparable only if all iterations have the same tokens and GPUs. Otherwise
     `time` is GPU-seconds per million tokens.
@@ -105,12 +105,12 @@ def draw_pareto(picture: Pareto) -> Figure:
         for one in axes.get_legend_handles_labels()[0]
     }
     style.legend_of(figure, list(handles.values()), columns=3)
-    separate(figure, labels)
+    separate_labels(figure, labels)
     return figure
 
 
 def _key(picture: Pareto, fronts: Mapping[Cell, list[dict[str, Any]]]) -> str:
-    """Name the numbered points, unless that takes too many lines, and panels without a spread."""
+    """Describe the numbered points, unless there are too many, and panels with a single size."""
     axes = picture.results.varying()
     lines = [
         " ".join(f"{short_words(panel)} {number}:".split())
@@ -136,7 +136,7 @@ def _has_one_size(rows: pyarrow.Table) -> bool:
 def _draw_panel(
     axes: Axes, picture: Pareto, panel: Cell, front: list[dict[str, Any]]
 ) -> list[Annotation]:
-    """Draw the points of a panel; return the numbers of its front."""
+    """Draw the points of a panel; return the number labels of its front."""
     rows = picture.of_panel(panel)
     many = rows.num_rows > _MANY_POINTS
     all_sizes = [num_bytes / GIB for num_bytes in rows["peak_bytes"].to_pylist()]
@@ -148,12 +148,12 @@ def _draw_panel(
     axes.step(sizes, times, "o-", where="post", **_FRONT, label="Pareto front")
     _draw_capacity(axes, rows, all_sizes)
     if times and max(all_times) > _LOGARITHMIC * min(all_times):
-        logarithmic(axes.yaxis, all_times)
+        set_logarithmic(axes.yaxis, all_times)
     else:
         axes.set_ylim(bottom=0)
     axes.set_title(short_words(panel), fontsize=9)
     axes.set(xlabel="peak memory per GPU, GiB", ylabel=picture.unit)
-    style.rule_lines(axes)
+    style.draw_grid_lines(axes)
     places = list(zip(sizes, times, strict=True))[:_MOST_NUMBERED]
     return [
         style.annotate(axes, str(number), at, (6, 3), color=style.BLUE)
@@ -162,7 +162,7 @@ def _draw_panel(
 
 
 def _draw_capacity(axes: Axes, rows: pyarrow.Table, sizes: list[float]) -> None:
-    """Draw the GPUs' capacities if the points come near; points of one size begin at zero."""
+    """Draw GPU capacities near the points; if all points have one size, start the axis at zero."""
     found = rows["capacity_bytes"].unique().to_pylist() if _CAPACITY in rows.column_names else []
     for capacity in sorted(num_bytes / GIB for num_bytes in found if num_bytes):
         if sizes and capacity < _NEAR * max(sizes):

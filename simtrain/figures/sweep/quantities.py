@@ -30,20 +30,20 @@ def label_of(axis: str) -> str:
 
 
 def shown(column: str, value: float) -> str:
-    """Write a value of a column with a few digits."""
+    """Format a value of a column with a few digits."""
     if column in _QUANTITIES:
         return _QUANTITIES[column][1](value)
     return _few_digits(value)
 
 
 def _few_digits(value: float, count: int = 3) -> str:
-    """Round to `count` significant digits; large numbers have no exponent."""
+    """Format with `count` significant digits, without an exponent."""
     rounded = float(f"{value:.{count}g}")
     return f"{rounded:.0f}" if rounded >= 10**count else f"{rounded:.{count}g}"
 
 
 def _thousands(value: float) -> str:
-    """Write 12.3k or 1.23M; the prefix is chosen after rounding."""
+    """Format as 12.3k or 1.23M; round before choosing the prefix."""
     for scale, prefix in ((1e6, "M"), (1e3, "k")):
         if float(f"{value:.3g}") >= scale:
             return f"{_few_digits(value / scale)}{prefix}"

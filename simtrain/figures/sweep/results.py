@@ -1,4 +1,4 @@
-"""Results of a sweep, read from its folder, and the values that figures need."""
+"""Results of a sweep, read from its folder, and queries for figures."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ LARGER_IS_BETTER = frozenset({"tokens_per_s", "mfu", "hfu"})
 # Files that a sweep writes; copies under other names are ignored.
 _PART = re.compile(r"part-[0-9]{6,}\.parquet")
 _LONGEST_WORDS = 32
-_NEVER_JUDGED = frozenset({"num_gpus", "capacity_bytes"})
+_NOT_COMPARABLE = frozenset({"num_gpus", "capacity_bytes"})
 
 
 @dataclass(frozen=True)
 class Results:
-    """Rows of a sweep; its axes are the columns between `index` and `status`.
+    """Table of a sweep's results; the axes are the columns between `index` and `status`.
 
     Args:
         folder: the sweep's results folder.
         table: all rows.
         header: the sweep's name, objective and profiles.
-        panel_axis: each value of this axis has a panel, because different models are not
-            comparable.
+        panel_axis: figures have one panel per value of this axis (by default the base scenarios,
+            because different models are not comparable).
     """
 
     folder: Path
@@ -55,10 +55,12 @@ class Results:
         return tuple(names[names.index("index") + 1 : names.index("status")])
 
     @property
-    def judged(self) -> tuple[str, ...]:
-        """Reported columns that can be compared: more, or less, is better."""
+    def comparable(self) -> tuple[str, ...]:
+        """Reported columns in which more, or less, is better."""
         names = self.table.column_names
-        return tuple(name for name in names[names.index("rule") + 1 :] if name not in _NEVER_JUDGED)
+        return tuple(
+            name for name in names[names.index("rule") + 1 :] if name not in _NOT_COMPARABLE
+        )
 
     @cached_property
     def ran(self) -> pyarrow.Table:
@@ -82,7 +84,7 @@ class Results:
 
     @property
     def panels(self) -> list[Cell]:
-        """Values that have a panel each; one empty name if there is a single panel."""
+        """Values with a panel each; one empty name for a single panel."""
         return self.values(self.panel_axis) if self.panel_axis else [""]
 
     def of_panel(self, panel: Cell, rows: pyarrow.Table) -> pyarrow.Table:
@@ -97,12 +99,12 @@ class Results:
         return rows.filter(pyarrow.compute.equal(column, panel))
 
     def varying(self) -> list[str]:
-        """Axes with several values, without the panels' axis, in the sweep file's order."""
+        """Axes with several values, except the panels' axis, in the sweep file's order."""
         names = (name for name in self.axes if name != self.panel_axis)
         return [name for name in names if len(self.values(name)) > 1]
 
     def combinations(self, *axes: str) -> int:
-        """Number of combinations of these axes' values that the sweep has."""
+        """Number of combinations of these axes' values in the sweep."""
         return int(group(self.table, list(axes)).aggregate([]).num_rows)
 
 
@@ -115,22 +117,24 @@ def group(rows: pyarrow.Table, by: list[str]) -> pyarrow.TableGroupBy:
     return rows.group_by(by, use_threads=False)
 
 
-def best(rows: pyarrow.Table, by: list[str], value: str) -> dict[tuple[Cell, ...], float]:
-    """Best value of a column for each combination of the axes `by` that ran."""
+def best_values(rows: pyarrow.Table, by: list[str], value: str) -> dict[tuple[Cell, ...], float]:
+    """Return the best value of a column for each combination of the axes `by`."""
     how = "max" if value in LARGER_IS_BETTER else "min"
     found = group(rows, by).aggregate([(value, how)]).to_pylist()
     return {tuple(row[name] for name in by): row[f"{value}_{how}"] for row in found}
 
 
 def effect(results: Results, axis: str, value: str) -> float:
-    """Largest ratio between the best results at two values of an axis."""
+    """Return the largest ratio between the best results at two values of an axis."""
     ran = results.ran
-    of_panels = (best(results.of_panel(panel, ran), [axis], value) for panel in results.panels)
+    of_panels = (
+        best_values(results.of_panel(panel, ran), [axis], value) for panel in results.panels
+    )
     return max(_ratio(list(found.values())) for found in of_panels if found)
 
 
 def _ratio(values: list[float]) -> float:
-    """Ratio of the largest to the smallest; infinite if only the smallest is zero."""
+    """Return the ratio of the largest to the smallest; infinite if only the smallest is zero."""
     least, most = min(values), max(values)
     return 1.0 if least == most else most / least if least > 0 else float("inf")
 
@@ -140,7 +144,7 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
 
     Args:
         folder: the sweep's results folder.
-        panels: the axis whose values have a panel each; by default the base scenarios'.
+        panels: the axis with one panel per value; by default the base scenarios.
 
     Raises:
         InputError: E861 the folder has no results, E862 a part cannot be read, E863 no point ran,
@@ -153,17 +157,17 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
     if not files:
         problem = Problem(
             "E861",
-            "there are no results of a sweep here",
+            "this folder has no results of a sweep",
             Location(str(folder)),
             "a results folder has Parquet files in its folder parts",
-            "name the folder that `simtrain sweep FILE --out FOLDER` wrote to",
+            "write the folder that `simtrain sweep FILE --out FOLDER` wrote",
         )
         raise InputError([problem])
     results = Results(folder, pyarrow.concat_tables(_read_alike(files)), read_header(folder))
     if results.ran.num_rows == 0:
         problem = Problem(
             "E863",
-            "no point of this sweep ran, so there is nothing to draw",
+            "no point of this sweep ran: nothing to draw",
             Location(str(folder)),
             f"each of its {results.table.num_rows} points is illegal or does not fit in memory",
             "choose axis values that are legal and fit; the column rule names the broken rules",
@@ -177,7 +181,7 @@ def load_results(folder: Path, panels: str | None = None) -> Results:
 
 
 def _read_alike(files: Sequence[Path]) -> Iterator[pyarrow.Table]:
-    """Read the parts; a part with other columns than the first belongs to another sweep."""
+    """Read the parts; refuse a part whose columns differ from the first part's."""
     import pyarrow.parquet
 
     schema: pyarrow.Schema | None = None
@@ -201,26 +205,26 @@ def _bad_part(file: Path, reason: str) -> Problem:
 
 
 def check_name(results: Results, name: str, known: Iterable[str], option: str) -> None:
-    """Check that a name given for an option can be drawn.
+    """Check that the results can draw the name given for an option.
 
     Raises:
-        InputError: E864, with the nearest name that can be drawn.
+        InputError: E864, with the nearest possible name.
     """
     names = list(known)
     if name in names:
         return
-    fix = f"{did_you_mean(name, names)}There are: {', '.join(names)}"
-    message = f'{option}: the results have no "{name}" that could be drawn'
+    fix = f"{did_you_mean(name, names)}Write one of: {', '.join(names)}"
+    message = f'{option}: the results have no "{name}" to draw'
     if not names and option == "--value":
         message = "no column that can be compared was reported"
         fix = "sweep with `report: [mfu, iteration_time_s]`, or without report, into another folder"
     elif not names:
         message = "no axis has several values"
-        fix = "give an axis of the sweep several values"
+        fix = "write several values for an axis of the sweep"
     raise InputError([Problem("E864", message, Location(str(results.folder)), fix=fix)])
 
 
 def short_words(value: Any) -> str:
-    """Write a value on one line, cut to a length that fits a figure."""
+    """Format a value on one line, shortened to fit a figure."""
     words = " ".join(as_scalar(value).split())
     return words if len(words) <= _LONGEST_WORDS else f"{words[: _LONGEST_WORDS - 1]}…"

@@ -1,4 +1,4 @@
-"""Scaling curves: the best throughput at each number of GPUs, compared with linear scaling."""
+"""Scaling curves: the best throughput per number of GPUs, compared with linear scaling."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from simtrain.figures import style
-from simtrain.figures.labels import logarithmic, separate
-from simtrain.figures.sweep.results import Cell, Results, best, short_words
+from simtrain.figures.labels import separate_labels, set_logarithmic
+from simtrain.figures.sweep.results import Cell, Results, best_values, short_words
 from simtrain.strict_yaml import as_scalar
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ _CURVES = (
     (style.SKY, "P"),
 )
 _AXIS_POINTS, _DIGIT_POINTS = 440, 7
-"""Width of the horizontal axis and of a digit of its labels, in points; both are estimates."""
+"""Estimated width of the horizontal axis, and of a digit in its labels, in points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The best tokens per second by number of GPUs, in ascending order, for each panel."""
+    """For each panel, the best tokens per second by number of GPUs, in ascending order."""
 
     results: Results
     curves: dict[Cell, dict[int, float]]
@@ -54,14 +54,14 @@ class Scaling:
 def scaling(results: Results) -> Scaling | None:
     """Build the curves.
 
-    Returns None if every panel has only one number of GPUs, or if it was not reported.
+    Returns None if every panel has a single number of GPUs, or if a needed column was not reported.
     """
     if not results.has("num_gpus", "tokens_per_s"):
         return None
     ran = results.ran
     curves: dict[Cell, dict[int, float]] = {}
     for panel in results.panels:
-        found = best(results.of_panel(panel, ran), ["num_gpus"], "tokens_per_s")
+        found = best_values(results.of_panel(panel, ran), ["num_gpus"], "tokens_per_s")
         counts = sorted((count, rate) for (count,), rate in found.items() if isinstance(count, int))
         curve = dict(counts)
         if len(curve) > 1:
@@ -70,7 +70,7 @@ def scaling(results: Results) -> Scaling | None:
 
 
 def draw_scaling(picture: Scaling) -> Figure:
-    """Draw all panels in one axes, log-log; percentages are efficiencies."""
+    """Draw all panels in one log-log plot; percentages are efficiencies."""
     figure, axes = style.new_axes(7.5, 4.6)
     curves = picture.curves
     efficiencies: list[Annotation] = []
@@ -78,20 +78,21 @@ def draw_scaling(picture: Scaling) -> Figure:
         efficiencies += _draw_curve(axes, short_words(panel), curve, *_CURVES[at % len(_CURVES)])
     counts = sorted({count for curve in curves.values() for count in curve})
     ideals = [rate for curve in curves.values() for rate in _ideal(curve)]
-    logarithmic(axes.yaxis, [*ideals, *(rate for one in curves.values() for rate in one.values())])
-    logarithmic(axes.xaxis, counts)
+    rates = [rate for curve in curves.values() for rate in curve.values()]
+    set_logarithmic(axes.yaxis, [*ideals, *rates])
+    set_logarithmic(axes.xaxis, counts)
     if _has_room(counts):
         axes.set_xticks(counts, [f"{count:,}" for count in counts])
     axes.set(xlabel="GPUs", ylabel="tokens per second")
     axes.set_title(f"{picture.results.name}: best throughput, and its share of linear scaling")
-    style.rule_lines(axes)
+    style.draw_grid_lines(axes)
     style.legend_below(figure, axes, columns=2 if len(curves) > 1 else 3)
-    separate(figure, efficiencies)
+    separate_labels(figure, efficiencies)
     return figure
 
 
 def _has_room(counts: list[int]) -> bool:
-    """Whether each number of GPUs can have a tick label of its own."""
+    """Whether there is room for a tick label at each number of GPUs."""
     points = _AXIS_POINTS / math.log(counts[-1] / counts[0])
     return all(
         points * math.log(right / left) > _DIGIT_POINTS * (len(f"{right:,}") + 1)
@@ -100,7 +101,7 @@ def _has_room(counts: list[int]) -> bool:
 
 
 def _ideal(curve: dict[int, float]) -> list[float]:
-    """Tokens per second of linear scaling from the smallest number of GPUs."""
+    """Return tokens per second of linear scaling from the smallest number of GPUs."""
     fewest = next(iter(curve))
     return [curve[fewest] / fewest * count for count in curve]
 
