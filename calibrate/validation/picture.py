@@ -41,20 +41,25 @@ def write_validation_picture(
 
 
 def draw_validation(validation: Validation, limits: Limits) -> Figure:
-    """Draw errors of layers and iterations, with bands for the limits of layers."""
+    """Draw the error of each layer and iteration by its measured time, with the limits."""
     figure, axes = style.new_axes(7.5, 3.6)
-    axes.set_title(f"{validation.profile}: errors measured on {validation.device}", fontsize=9)
-    for limit, alpha in ((limits.layers_worst, 0.25), (limits.layers_mean, 0.45)):
-        label = f"layers: ±{100 * limit:.3g} %"
+    axes.set_title(
+        f"Times predicted by {validation.profile}, measured on {validation.device}", fontsize=9
+    )
+    for name, limit, alpha in (
+        ("each layer", limits.layers_worst, 0.25),
+        ("mean of layers", limits.layers_mean, 0.45),
+    ):
+        label = f"limit, {name}: ±{100 * limit:.3g} %"
         axes.axhspan(-100 * limit, 100 * limit, color=style.SKY, alpha=alpha, lw=0, label=label)
     for side in (-1, 1):
-        label = f"iterations: ±{100 * limits.iterations_worst:.3g} %" if side > 0 else ""
+        label = f"limit, each iteration: ±{100 * limits.iterations_worst:.3g} %" if side > 0 else ""
         limit = 100 * side * limits.iterations_worst
         axes.axhline(limit, color=style.GREEN, ls="--", lw=0.8, label=label)
     axes.axhline(0, color=style.BLACK, linewidth=0.8)
     _draw_marks(axes, validation)
-    axes.set_xlabel("measured, ms")
-    axes.set_ylabel("predicted / measured - 1, %")
+    axes.set_xlabel("measured time, ms")
+    axes.set_ylabel("error of the predicted time, %")
     style.draw_grid_lines(axes)
     style.legend_below(figure, axes, columns=3)
     return figure

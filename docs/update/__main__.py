@@ -1,40 +1,42 @@
-"""Rewrite what documents quote of simtrain, or with `--check` say what is no longer true."""
+"""Rewrite what documents quote of simtrain, or with `--check` list what is stale."""
 
 import argparse
 import sys
 
 from docs.update.documents import ROOT, documents
 from docs.update.notebook import run_notebook, stale_cells
-from docs.update.pictures import draw
+from docs.update.pictures import draw, stale_pictures
 from docs.update.update import stale, updated
 
 
 def main() -> None:
-    """Update all documents, or those that are named."""
+    """Update or check all documents, or the named ones."""
     parser = argparse.ArgumentParser(prog="python -m docs.update", description=__doc__)
-    parser.add_argument("documents", nargs="*", help="such as README.md; all if none is given")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if text is stale")
-    parser.add_argument("--pictures", action="store_true", help="draw the pictures, nothing else")
-    parser.add_argument("--notebook", action="store_true", help="run the notebook, nothing else")
+    parser.add_argument("documents", nargs="*", help="such as README.md; by default all")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if anything is stale"
+    )
+    parser.add_argument("--pictures", action="store_true", help="the pictures only")
+    parser.add_argument("--notebook", action="store_true", help="the notebook only")
     words = parser.parse_args()
     if words.pictures:
+        if words.check:
+            sys.exit("\n".join(stale_pictures()) or 0)
         return draw()
     if words.notebook:
         if words.check:
             sys.exit("\n".join(stale_cells()) or 0)
         return run_notebook()
-    is_stale = False
-    for document in words.documents or documents():
-        if words.check:
-            for line in stale(document):
-                print(line)
-                is_stale = True
-        else:
-            text = updated(document)
-            if text != (ROOT / document).read_text(encoding="utf-8"):
-                (ROOT / document).write_text(text, encoding="utf-8")
-                print(f"updated {document}")
-    sys.exit(is_stale)
+    names = words.documents or documents()
+    if words.check:
+        lines = [line for document in names for line in stale(document)]
+        lines += [] if words.documents else stale_pictures()
+        sys.exit("\n".join(lines) or 0)
+    for document in names:
+        text = updated(document)
+        if text != (ROOT / document).read_text(encoding="utf-8"):
+            (ROOT / document).write_text(text, encoding="utf-8")
+            print(f"updated {document}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,23 @@
-"""Draws the pictures of the documents again, from the commands that their pages show."""
+"""Draw the pictures of the documents from the commands that their pages show."""
 
+import hashlib
 import pathlib
 import re
 import shutil
+from collections.abc import Iterator
 
 from docs.update.commands import folder, printed
 from docs.update.documents import ROOT, blocks, documents, text_of
+from simtrain.resources import find_profile
+from simtrain.version import VERSION
 
 _PICTURE = re.compile(r"!\[[^\]]*\]\(([\w/]*?(\w+)\.svg)\)")
+_PROFILE = re.compile(r"(\w+) \(SHA-256 (\w+)\)")
+_VERSION = re.compile(r"· simtrain ([\w.]+) -->")
 
 
 def pictures() -> dict[pathlib.Path, tuple[str, list[str]]]:
-    """Each picture: the page that shows it, and the commands that draw it.
+    """Return for each picture the page that shows it, and the commands that draw it.
 
     A picture has the name of the sweep, or of the target of `simtrain reproduce`, that it shows.
     """
@@ -36,3 +42,27 @@ def draw() -> None:
         (source,) = [*drawn.glob("heat_map.svg"), *drawn.glob(f"{path.stem}.svg")]
         shutil.copyfile(source, path)
         print(f"drew {path.relative_to(ROOT)}")
+
+
+def stale_pictures() -> Iterator[str]:
+    """Yield a line for each picture whose footer names an old profile or version.
+
+    Reads only the footers, and draws nothing. A picture may be stale although its footer is
+    current: if the code changes but not the profile. Tests compare the numbers in the pictures.
+    """
+    for path in pictures():
+        for reason in footer_differences(path.read_text(encoding="utf-8")):
+            yield f"{path.relative_to(ROOT)}: {reason}; run python -m docs.update --pictures"
+
+
+def footer_differences(picture: str) -> list[str]:
+    """Return how the footer of an SVG differs from the current profiles and version."""
+    profiles, versions = _PROFILE.findall(picture), _VERSION.findall(picture)
+    if not profiles or not versions:
+        return ["has no footer with profile and version"]
+    changed = []
+    for name, digest in profiles:
+        current = hashlib.sha256(find_profile(name).read_bytes()).hexdigest()
+        if not current.startswith(digest):
+            changed.append(f"has profile {name} {digest}, now {current[: len(digest)]}")
+    return changed + [f"has version {one}, now {VERSION}" for one in versions if one != VERSION]

@@ -2,7 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from docs.update import commands, models, papers, recompute, simulations, stacks, what_ifs
+from docs.update import (
+    attention_errors,
+    commands,
+    expert_errors,
+    models,
+    network_errors,
+    papers,
+    recompute,
+    simulations,
+    stacks,
+    what_ifs,
+)
 from docs.update.documents import text_of
 from docs.update.markers import Marked, marked, replaced
 from docs.update.request import Generator, Request
@@ -15,6 +26,9 @@ GENERATORS: dict[str, Generator] = {
     **recompute.GENERATORS,
     **papers.GENERATORS,
     **stacks.GENERATORS,
+    **network_errors.GENERATORS,
+    **expert_errors.GENERATORS,
+    **attention_errors.GENERATORS,
     **what_ifs.GENERATORS,
     **commands.GENERATORS,
 }

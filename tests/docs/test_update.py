@@ -1,11 +1,14 @@
 """Documents quote what simtrain computes today; `python -m docs.update` rewrites them."""
 
+import re
+
 import pytest
 
 from docs.update import papers, what_ifs
 from docs.update.commands import printed
 from docs.update.documents import ROOT, documents
 from docs.update.markers import Marked, marked, replaced
+from docs.update.pictures import footer_differences, pictures, stale_pictures
 from docs.update.update import GENERATORS, PAGES, stale
 
 # Computed where their simulations run: tests/paper/ and tests/docs/test_what_ifs.py.
@@ -59,6 +62,24 @@ def test_a_name_that_nothing_computes_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("docs.update.update.text_of", lambda name: "<!--=tiem a-->\n\n<!--/-->")
     with pytest.raises(ValueError, match=r'README\.md:1: no generator "tiem"; there are .* time'):
         list(stale("README.md"))
+
+
+def test_footers_of_pictures_name_the_current_profiles() -> None:
+    """If it fails: `python -m docs.update --pictures`."""
+    assert len(pictures()) >= 7
+    assert [*stale_pictures()] == []
+
+
+def test_a_footer_with_another_profile_or_version_is_stale() -> None:
+    picture = next(iter(pictures())).read_text(encoding="utf-8")
+    (old,) = set(re.findall(r"SHA-256 (\w{8})", picture))
+    assert [one.split()[:2] for one in footer_differences(picture.replace(old, "0" * 8))] == [
+        ["has", "profile"]
+    ]
+    assert footer_differences(picture.replace("· simtrain ", "· simtrain 9."))[0].startswith(
+        "has version 9."
+    )
+    assert footer_differences("<svg/>") == ["has no footer with profile and version"]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from simtrain.figures.labels import set_logarithmic
 from simtrain.figures.paper.bars import Bar, Fill, draw_bars
 from simtrain.figures.paper.names import NAMES, SHORT
 from simtrain.figures.style import (
@@ -47,8 +48,8 @@ def draw_table2(table: Reproduction) -> Figure:
             text = f"{value:,.1f}".removesuffix(".0")
             annotate(axes, text, (value, row), (7, 0), ha="left", va="center")
     axes.plot([], [], "|", color=BLACK, ms=8, mew=0.8, label="formula of Table 2")
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    # The margin is for the numbers to the right of the markers.
+    set_logarithmic(axes.xaxis, [entry.simulated / _MIB for entry in section.entries], margin=1.5)
     axes.set_yticks(range(len(strategies), 0, -1), [_two_lines(NAMES[name]) for name in strategies])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("activation memory per layer and GPU, MiB (logarithmic)")

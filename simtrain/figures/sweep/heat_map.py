@@ -159,9 +159,8 @@ def draw_heat_map(picture: HeatMap) -> Figure:
     better = "higher" if picture.value in LARGER_IS_BETTER else "lower"
     title = f"{results.name}: {title_of(picture.value)} ({better} is better)"
     figure.suptitle(title, fontsize=10)
-    figure.colorbar(
-        image, ax=list(all_axes), label="share of the panel's best", shrink=0.9, aspect=30
-    )
+    share = "share of the panel's best" if len(results.panels) > 1 else "share of the best"
+    figure.colorbar(image, ax=list(all_axes), label=share, shrink=0.9, aspect=30)
     return figure
 
 

@@ -1,0 +1,1 @@
+"""Measurements published by others that no profile is fitted on, for docs/validation.md."""
