@@ -1,4 +1,4 @@
-"""Collectives over several nodes: each algorithm by hand, laws of all, and how one is chosen."""
+"""Collectives over several nodes: each algorithm by hand, laws of all, and the choice of one."""
 
 import math
 from typing import Any
@@ -36,8 +36,8 @@ TWO_NODES = Group(("dp",), 16, 8)
 EIGHT_NODES = Group(("dp",), 64, 8)
 
 
-def test_few_steps_of_a_ring_cross_the_network() -> None:
-    """16 ranks on two nodes: of 15 steps a pass one is between nodes; 15/16 of the array."""
+def test_a_ring_crosses_the_network_once_per_node_and_pass() -> None:
+    """16 ranks on two nodes: one of 15 steps per pass is between nodes; 15/16 of the array."""
     gather = ring_over_nodes_s(ALL_GATHER, 16e6, TWO_NODES, STEPS, bytes_per_s=200e9)
     assert gather == pytest.approx((10 + 14 * 2 + 1 * 15) * US + 15e6 / 100e9)
     reduce = ring_over_nodes_s(ALL_REDUCE, 16e6, TWO_NODES, STEPS, bytes_per_s=200e9)
@@ -55,7 +55,7 @@ def test_a_tree_is_as_deep_as_the_logarithm_of_its_nodes() -> None:
     assert seconds == pytest.approx((10 + 2 * (7 * 2 + 3 * 15)) * US + 16e6 / 100e9)
 
 
-def test_between_two_nodes_the_array_leaves_each_once() -> None:
+def test_a_tree_of_two_nodes_sends_the_array_once_per_node() -> None:
     seconds = tree_s(8e6, TWO_NODES, STEPS, bytes_per_s=200e9)
     assert seconds == pytest.approx((10 + 2 * (7 * 2 + 1 * 15)) * US + 8e6 / 100e9)
 
@@ -68,7 +68,7 @@ def inside(kind: CollectiveKind) -> float:
     ("kind", "inside_s", "passes"),
     [(ALL_REDUCE, 0.003, 2), (ALL_GATHER, 0.001, 1), (REDUCE_SCATTER, 0.002, 1)],
 )
-def test_a_hierarchy_is_a_collective_inside_nodes_and_rings_of_their_parts_across(
+def test_a_hierarchy_has_collectives_inside_nodes_and_rings_between_them(
     kind: CollectiveKind, inside_s: float, passes: int
 ) -> None:
     """Eight rings of eight nodes, each over 1 MB of 8 MB with an eighth of the adapters."""
@@ -77,7 +77,7 @@ def test_a_hierarchy_is_a_collective_inside_nodes_and_rings_of_their_parts_acros
     assert seconds == pytest.approx(inside_s + across_s)
 
 
-def test_a_switch_takes_half_of_what_a_ring_sends() -> None:
+def test_a_switch_receives_about_half_the_bytes_of_a_ring() -> None:
     """9/8 of the array over eight GPUs, where a ring sends 14/8."""
     assert switch_s(8e6, 8, 20 * US, 300e9) == pytest.approx(20 * US + 9e6 / 300e9)
 
@@ -90,8 +90,8 @@ def test_switches_and_trees_work_at_the_same_time() -> None:
     assert slow_node == pytest.approx((20 + 4 * 15) * US + 1.0)
 
 
-def test_an_all_to_all_sends_to_other_nodes_with_each_ranks_own_share() -> None:
-    """64 ranks, 8 a node and 32 a leaf: 56/64 leave a node, 32/64 a leaf at half of the rate."""
+def test_ranks_of_an_all_to_all_use_their_own_share_of_the_adapters() -> None:
+    """64 ranks, 8 per node, 32 per leaf: 56/64 leave the node, 32/64 the leaf at half the rate."""
     seconds = all_to_all_s(64e6, 64, 20 * US, [(8, 25e9), (32, 10e9)], inside_s=1e-6)
     assert seconds == pytest.approx(20 * US + max(56e6 / 25e9, 32e6 / 10e9))
     assert all_to_all_s(64e6, 64, 20 * US, [(8, 25e9)], inside_s=1.0) == 1.0
@@ -140,9 +140,7 @@ GROUPS = st.sampled_from(
 
 
 @given(KINDS, BYTES, GROUPS)
-def test_the_choice_is_the_fastest_of_all_algorithms(
-    kind: CollectiveKind, size: int, group: Group
-) -> None:
+def test_the_fastest_algorithm_is_chosen(kind: CollectiveKind, size: int, group: Group) -> None:
     op = Collective(kind, size, group)
     each = [collective_seconds(op, only(word)) for word in WORDS]
     assert collective_seconds(op, machine(ALL)) == min(each)
@@ -168,10 +166,10 @@ def test_a_group_of_one_takes_no_time(kind: CollectiveKind, size: int, word: str
 
 
 @given(KINDS, BYTES, st.sampled_from([2, 3, 4, 8]), st.sampled_from([*WORDS, "auto"]))
-def test_inside_a_measured_node_everything_is_as_measured(
+def test_collectives_inside_a_node_follow_the_measured_curve(
     kind: CollectiveKind, size: int, num_ranks: int, word: str
 ) -> None:
-    """So a hierarchy of one node is what is inside it."""
+    """A hierarchy of one node equals the collective inside it."""
     op = Collective(kind, size, Group(("tp",), num_ranks, num_ranks))
     assert collective_seconds(op, only(word)) == collective_seconds(op, a100())
 
@@ -227,7 +225,7 @@ def test_rules_choose_by_kind_and_size() -> None:
         assert collective_seconds(op, profile) == collective_seconds(op, only(word))
 
 
-def test_what_cannot_take_an_algorithm_takes_a_ring() -> None:
+def test_collectives_without_the_chosen_algorithm_use_a_ring() -> None:
     op = Collective(ALL_GATHER, 10**8, EIGHT_NODES)
     assert collective_seconds(op, only("tree")) == collective_seconds(op, only("ring"))
     apart = Collective(ALL_REDUCE, 10**8, Group(("dp",), 8, 1))
@@ -240,7 +238,7 @@ def test_what_cannot_take_an_algorithm_takes_a_ring() -> None:
 NVL72 = {"gpus_per_node": entry(4), "gpus_per_nvlink_domain": entry(72), "num_nodes": entry(36)}
 
 
-def test_an_nvlink_domain_is_a_node_of_more_gpus() -> None:
+def test_an_nvlink_domain_counts_as_one_node() -> None:
     """72 GPUs of 18 nodes have no use for adapters, and 144 cross them once."""
     profile = machine(ALL, NVL72)
     domains = profile.cluster.domains
@@ -337,7 +335,7 @@ def test_a_transfer_has_its_share_of_the_narrowest_uplinks_that_it_takes() -> No
     )
 
 
-def test_a_mesh_without_the_levels_of_its_machine_is_our_own_mistake() -> None:
+def test_a_mesh_without_the_machines_levels_is_an_internal_error() -> None:
     op = Collective(ALL_GATHER, 10**9, TWO_NODES)
     with pytest.raises(ValueError, match="zip"):
         collective_seconds(op, machine(None, levels((4, 2.0))))
@@ -359,7 +357,7 @@ def with_all_to_all(profile: HardwareProfile) -> HardwareProfile:
     return profile.model_copy(update={"intra_node": links})
 
 
-def test_a_measured_all_to_all_has_a_form_of_its_own() -> None:
+def test_a_measured_all_to_all_uses_its_own_curve() -> None:
     """Inside a node its curve; across two, half of the array over each rank's own adapter."""
     profile = with_all_to_all(a100())
     within = Collective(ALL_TO_ALL, 8 * 10**7, Group(("ep",), 8, 8))
@@ -372,7 +370,7 @@ def test_a_measured_all_to_all_has_a_form_of_its_own() -> None:
     assert collective_is_extrapolated(across, profile)
 
 
-def test_whatever_the_algorithm_groups_beyond_the_curves_are_extrapolated() -> None:
+def test_groups_beyond_the_curves_are_extrapolated_with_every_algorithm() -> None:
     for word in WORDS:
         for group in (TWO_NODES, EIGHT_NODES, Group(("dp",), 72, 72)):
             op = Collective(ALL_REDUCE, 10**8, group)
@@ -381,7 +379,7 @@ def test_whatever_the_algorithm_groups_beyond_the_curves_are_extrapolated() -> N
         assert not collective_is_extrapolated(inside_node, only(word))
 
 
-def test_everyone_of_a_large_job_takes_finite_time() -> None:
+def test_collectives_of_a_large_job_take_finite_time() -> None:
     profile = machine(ALL, levels((32, 2.0), (512, 4.0)))
     node, *wider = profile.cluster.domains
     group = Mesh(tp=8, dp=16, pp=8, gpus_per_node=node, gpus_per_level=tuple(wider)).group(*AXES)

@@ -1,4 +1,4 @@
-"""What limits work, and which entries its time comes from, against formulas worked by hand."""
+"""Limits of ops and the profile entries behind their time, compared with hand calculations."""
 
 import functools
 import itertools
@@ -84,7 +84,7 @@ def test_a_product_is_its_main_loop_and_the_overhead_of_its_tiles() -> None:
         (HostWork(10**9, HostResource.ADAM), Limit.HOST, "host_link.adam_bandwidth"),
     ],
 )
-def test_what_limits_work(work: Work, limit: Limit, entry: str) -> None:
+def test_limits_of_ops(work: Work, limit: Limit, entry: str) -> None:
     found = bottleneck(work)
     assert found.limit is limit
     assert found.entry.startswith(entry)
@@ -126,7 +126,7 @@ def test_a_transfer_names_the_link_that_it_crosses() -> None:
     assert (across.limit, across.entry) == (Limit.NETWORK, "inter_node.point_to_point.efficiency")
 
 
-def test_of_two_equal_bounds_both_are_found() -> None:
+def test_two_equal_bounds_are_both_named() -> None:
     """As in a datasheet's profile, whose products all reach the peak."""
     work, flops = Gemm(8192, 8192, 8192), 2.0e14
     slow = changed(A100, gemm__sustained_flops=flops)
@@ -137,7 +137,7 @@ def test_of_two_equal_bounds_both_are_found() -> None:
     assert {"gemm.sustained_flops", "gemm.mainloop_flops"} <= found.shares.keys()
 
 
-def test_nothing_has_no_bottleneck() -> None:
+def test_work_without_time_has_no_bottleneck() -> None:
     assert FIND.of(lambda model: 0.0) is None
     assert FIND.of(lambda model: 1.0) is None
 

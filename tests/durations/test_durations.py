@@ -1,4 +1,4 @@
-"""Seconds from shapes and bytes: closed forms worked by hand, and laws that physics obeys."""
+"""Times from shapes and bytes: closed forms by hand, and physical laws."""
 
 import math
 from dataclasses import replace
@@ -58,13 +58,13 @@ def test_an_eleventh_tile_starts_a_second_wave() -> None:
     assert gemm_seconds(Gemm(176, 16, 1000), TOY) == pytest.approx(2 * (LOOP_S + 1 * US))
 
 
-def test_a_last_wave_that_is_split_half_takes_between_its_part_and_all_of_it() -> None:
+def test_tail_quantization_interpolates_between_a_part_and_a_whole_wave() -> None:
     """1.1 waves filled: half of 2, half of 1.1."""
     seconds = gemm_seconds(Gemm(176, 16, 1000), TOY.replace(tail_quantization=0.5))
     assert seconds == pytest.approx(1.55 * (LOOP_S + 1 * US))
 
 
-def test_less_than_one_wave_takes_a_whole_one() -> None:
+def test_less_than_one_wave_takes_the_time_of_a_whole_wave() -> None:
     assert gemm_seconds(Gemm(16, 16, 1000), TOY.replace(tail_quantization=0.0)) == (
         pytest.approx(LOOP_S + 1 * US)
     )
@@ -77,7 +77,7 @@ def test_adding_into_fp32_makes_the_epilogue_longer() -> None:
     assert gemm_seconds(same_type, TOY) == pytest.approx(LOOP_S + 1 * US)
 
 
-def test_batched_products_share_waves_at_their_fraction_of_speed() -> None:
+def test_batched_products_fill_waves_together_at_a_fraction_of_the_speed() -> None:
     batched = Gemm(16, 16, 1000, batch=10)
     assert gemm_seconds(batched, TOY) == pytest.approx((LOOP_S + 1 * US) / 0.5)
 
@@ -88,7 +88,7 @@ def test_the_fastest_tile_is_taken() -> None:
     assert gemm_seconds(Gemm(160, 32, 1000), machine) == pytest.approx(2 * LOOP_S + 1 * US)
 
 
-def test_power_and_memory_bound_a_product() -> None:
+def test_power_and_memory_limit_a_product() -> None:
     op = Gemm(160, 16, 1000)
     assert gemm_seconds(op, TOY.replace(sustained_flops=1e9)) == op.flops / 1e9
     moved = 2 * (160 * 1000 + 1000 * 16 + 160 * 16)
@@ -110,7 +110,7 @@ def test_a_larger_product_is_never_faster(op: Gemm, axis: str, more: int) -> Non
 
 
 @given(PRODUCTS)
-def test_no_product_beats_what_power_sustains(op: Gemm) -> None:
+def test_no_product_is_faster_than_the_sustained_rate(op: Gemm) -> None:
     profile = a100()
     rate = op.flops / gemm_seconds(op, GemmMachine.of(profile))
     assert rate <= profile.gemm.sustained_flops.value * (1 + 1e-12)
@@ -179,9 +179,7 @@ def test_a_ring_sends_seven_eighths_of_the_array_once_or_twice(
 @pytest.mark.parametrize(
     ("megabytes", "fraction"), [(0.01, 0.1), (1, 0.1), (10, 0.2), (100, 0.4), (1000, 0.4)]
 )
-def test_between_measured_sizes_a_ring_follows_a_power_law(
-    megabytes: float, fraction: float
-) -> None:
+def test_times_between_measured_sizes_follow_a_power_law(megabytes: float, fraction: float) -> None:
     """10 MB is the geometric mean of 1 MB and 100 MB, and 0.2 that of 0.1 and 0.4."""
     op = collective(CollectiveKind.ALL_GATHER, int(megabytes * 1e6))
     seconds = ring_seconds(op, curve(["1 MB", "100 MB"], [0.1, 0.4]), 100e9)
@@ -231,7 +229,7 @@ def test_more_bandwidth_never_slows_a_collective(
 
 
 @given(KINDS, BYTES)
-def test_a_group_of_one_has_nothing_to_do(kind: CollectiveKind, size: int) -> None:
+def test_a_group_of_one_takes_no_time(kind: CollectiveKind, size: int) -> None:
     assert seconds(kind, size, group(1, 1)) == 0.0
 
 
@@ -265,19 +263,19 @@ def transfer(num_bytes: float, *, levels_crossed: int, num_sharing: int = 1) -> 
     return transfer_seconds(num_bytes, levels_crossed, num_sharing=num_sharing, profile=profile)
 
 
-def test_a_transfer_takes_the_link_that_joins_its_ends() -> None:
+def test_a_transfer_uses_the_link_between_its_ends() -> None:
     """NVLink at 0.9 of 300 GB/s inside a node; one of eight adapters at 0.8 of 25 GB/s across."""
     assert transfer(50e6, levels_crossed=0) == pytest.approx(8 * US + 50e6 / 270e9)
     assert transfer(50e6, levels_crossed=1) == pytest.approx(24 * US + 50e6 / 20e9)
 
 
-def test_two_transfers_that_share_an_adapter_take_twice_the_bytes_time() -> None:
+def test_two_transfers_on_one_adapter_take_twice_the_time_of_the_bytes() -> None:
     alone, shared = (transfer(50e6, levels_crossed=1, num_sharing=number) for number in (1, 2))
     latency_s = transfer(0, levels_crossed=1)
     assert shared - latency_s == pytest.approx(2 * (alone - latency_s))
 
 
-def test_eight_adapters_of_four_gpus_give_each_two() -> None:
+def test_a_gpu_uses_its_share_of_the_adapters() -> None:
     profile = changed(a100(), cluster__gpus_per_node=4)
     assert profile.adapter_share_bytes_per_s == 2 * 25e9
 
@@ -299,7 +297,7 @@ def test_a_collective_takes_the_time_of_its_group() -> None:
 
 
 @given(PRODUCTS, BYTES, KINDS, GROUPS)
-def test_a_model_that_remembers_finds_the_same_seconds(
+def test_cached_durations_equal_computed_ones(
     gemm: Gemm, size: int, kind: CollectiveKind, ranks: Group
 ) -> None:
     used, works = DurationModel(a100()), (gemm, Elementwise(size, 0), Collective(kind, size, ranks))
@@ -308,7 +306,7 @@ def test_a_model_that_remembers_finds_the_same_seconds(
     assert first == [DurationModel(a100()).seconds(work) for work in works]
 
 
-def test_an_all_to_all_inside_a_node_takes_what_a_reduce_scatter_takes() -> None:
+def test_an_unmeasured_all_to_all_takes_the_time_of_a_reduce_scatter() -> None:
     """As many bytes leave each rank, in as many messages."""
     both = (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER)
     first, second = (seconds(kind, 10**8, group(8, 8)) for kind in both)
@@ -352,7 +350,7 @@ def test_work_beyond_all_measurements_is_extrapolated() -> None:
     assert not is_extrapolated(collective(CollectiveKind.SEND, 10**8))
 
 
-def test_a_result_names_the_ops_that_are_extrapolated() -> None:
+def test_a_result_names_its_extrapolated_ops() -> None:
     """Four stages of four ranks: only the stages' meetings are between nodes."""
     across = ("embedding gradient all-reduce", "gradient norm all-reduce")
     assert run(small()).extrapolated == across

@@ -1,4 +1,4 @@
-"""Kernels with bandwidths of their own: their bytes by hand, and which bandwidth each takes."""
+"""Kernels with separate bandwidths: their bytes by hand, and the bandwidth that each uses."""
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_bytes_of_a_gpts_kernels_are_those_that_the_figures_count() -> None:
         assert found["dropout", is_backward] == {(2 * BF16 + MASK) * scores}
 
 
-def test_a_kernel_takes_its_own_bandwidth_before_its_familys() -> None:
+def test_a_kernels_own_bandwidth_precedes_its_familys() -> None:
     own = KernelBandwidths(forward=bandwidth("4 TB/s"))
     model = DurationModel(with_kernels(swiglu=own, cast=own))
 
@@ -108,11 +108,11 @@ def test_a_kernel_takes_its_own_bandwidth_before_its_familys() -> None:
 
 
 @pytest.mark.parametrize("name", ["a100_sxm4_80gb", "trn1"])
-def test_profiles_without_such_figures_have_families_alone(name: str) -> None:
+def test_profiles_without_kernel_bandwidths_use_families(name: str) -> None:
     assert load_profile(name).memory_bound.kernels == NamedKernels()
 
 
-def test_every_kernel_of_a_profile_is_a_family() -> None:
+def test_every_kernel_name_of_a_profile_is_a_family() -> None:
     assert set(NamedKernels.model_fields) == set(KernelFamily) - {"fused", "stream"}
 
 

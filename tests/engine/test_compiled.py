@@ -1,4 +1,4 @@
-"""Compiled loops and an evaluator: to the last bit what SimPy finds, on any scenario and pass."""
+"""Compiled loops and an evaluator equal SimPy to the last bit, on any scenario and pass."""
 
 import dataclasses
 import math
@@ -35,7 +35,7 @@ SORTED = st.lists(st.integers(0, 60), max_size=20).map(sorted)
 
 
 @given(st.lists(SORTED, min_size=4, max_size=4), st.integers(60, 70))
-def test_idle_time_is_charged_to_the_first_part_that_runs(
+def test_idle_time_is_charged_to_the_first_running_stream(
     streams: list[list[int]], makespan: int
 ) -> None:
     """Stream 0 waits for streams 1 and 2 (part 0) and for stream 3 (part 1), moment by moment."""
@@ -103,7 +103,7 @@ VARIANTS = {
 
 
 def assert_evaluated(scenario: Scenario, evaluator: Evaluator | None = None) -> None:
-    """Times, utilizations and peaks to the last bit; the breakdown's sums but for rounding."""
+    """Check times, utilizations and peaks to the last bit, sums of breakdowns within rounding."""
     result = simulate_scenario(scenario, engine="simpy")
     evaluation = (evaluator or Evaluator(allow_oom=True)).evaluate(scenario)
     run = evaluation.run
@@ -210,7 +210,7 @@ def test_compiled_equals_simpy_on_a_large_scenario(name: str) -> None:
         assert all(map(np.array_equal, found, times["simpy"]))
 
 
-def test_an_evaluators_caches_change_nothing() -> None:
+def test_caches_of_an_evaluator_do_not_change_results() -> None:
     """The same answers fresh, and after everything else was evaluated."""
     used = Evaluator(allow_oom=True)
     first = {name: used.evaluate(scenario) for name, scenario in VARIANTS.items()}
@@ -234,7 +234,7 @@ def test_an_illegal_scenario_is_an_error() -> None:
         Evaluator().evaluate(bad)
 
 
-def test_open_recompute_is_chosen_as_simulate_chooses() -> None:
+def test_an_evaluator_chooses_the_same_recompute_as_simulate() -> None:
     scenario = small(model={"hidden_size": 8192}, recompute="auto")
     result, evaluation = simulate_scenario(scenario), Evaluator().evaluate(scenario)
     assert evaluation.run is not None
@@ -296,14 +296,14 @@ def test_any_compiled_pass_equals_simpys(
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_both_engines_of_a_machine_time_passes_alike(name: str) -> None:
+def test_both_engines_give_equal_times_of_passes(name: str) -> None:
     simpy, compiled = (Machine(MODEL, engine) for engine in ("simpy", "compiled"))
     for one, _ in plan_of(VARIANTS[name]).different_passes():
         assert compiled.time(one) == simpy.time(one)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_halves_of_a_backward_pass_do_the_work_of_the_whole(name: str) -> None:
+def test_halves_of_a_backward_pass_have_the_flops_of_the_whole(name: str) -> None:
     """Each product runs once, in one half or the other."""
     for whole in any_passes(VARIANTS[name]):
         if whole.kind != "B":
@@ -319,12 +319,12 @@ def test_halves_of_a_backward_pass_do_the_work_of_the_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_peak_alone_is_that_of_the_report(name: str) -> None:
+def test_the_peak_without_times_equals_the_reports(name: str) -> None:
     plan = plan_of(VARIANTS[name])
     assert peak_bytes(plan, a100()) == memory_report(plan, a100()).fullest.peak_bytes
     assert math.isfinite(peak_bytes(plan, a100()))
 
 
-def test_equal_passes_are_one() -> None:
+def test_equal_passes_are_the_same_object() -> None:
     passes = [one for one, _ in plan_of(VARIANTS["sequence"]).different_passes()]
     assert len(set(passes)) == len(passes) == 6  # first, middle and last, forward and backward

@@ -57,7 +57,7 @@ def test_a_blocked_first_task_blocks_the_whole_stream() -> None:
     assert starts(*tasks) == [0.0, 5.0, 6.0]
 
 
-def test_tasks_without_duration_pass_on_the_moment() -> None:
+def test_a_task_without_duration_ends_when_it_starts() -> None:
     tasks = (
         Task("work", "a", 1.5),
         Task("signal", "b", 0.0, after=(0,)),
@@ -88,7 +88,9 @@ def test_the_makespan_is_the_longest_path(tasks: list[Task]) -> None:
 
 @given(task_lists())
 @settings(max_examples=100)
-def test_no_program_beats_its_busiest_stream_or_its_critical_path(tasks: list[Task]) -> None:
+def test_the_makespan_is_at_least_the_busiest_stream_and_the_critical_path(
+    tasks: list[Task],
+) -> None:
     timeline = run(*tasks)
     path: list[float] = []
     for task in tasks:
@@ -116,13 +118,13 @@ def test_the_same_program_gives_the_same_timeline(tasks: list[Task]) -> None:
     assert [*simulate(program).spans()] == [*simulate(program).spans()] == [*run(*tasks).spans()]
 
 
-def test_spans_that_start_together_come_in_the_order_of_the_program() -> None:
+def test_spans_with_equal_starts_are_in_the_order_of_the_program() -> None:
     tasks = (Task("z", "b", 1.0), Task("y", "a", 1.0), Task("x", "b", 0.0), Task("w", "c", 2.0))
     names = [span.name for span in run(*tasks).spans()]
     assert names == ["z", "y", "w", "x"]
 
 
-# A kernel takes all of a device. Beside a collective that takes 0.5 of it, both run at 1/1.5.
+# A kernel takes all of a device. With a collective that takes 0.5 of it, both run at 1/1.5.
 
 DEVICE = Link("device", 1.0)
 
@@ -142,7 +144,7 @@ def test_a_kernel_and_a_collective_slow_each_other_while_both_run() -> None:
 
 
 def test_a_kernel_shorter_than_the_collective_is_slowed_throughout() -> None:
-    # 2 s take 3 s. Of the collective's 8 s, 6 s are left then; 4 s beside the next kernel take 6 s.
+    # 2 s take 3 s. Of the collective's 8 s, 6 s are left then; 4 s during the next kernel take 6 s.
     end = ends(
         kernel("gemm", "compute", 2.0),
         collective("reduce", "network", 8.0),
@@ -167,7 +169,7 @@ def test_back_to_back_collectives_are_one_long_collective() -> None:
     assert ends(gemm, *parts)[0] == pytest.approx(ends(gemm, whole)[0], rel=1e-14)
 
 
-def test_tasks_without_loads_slow_nobody() -> None:
+def test_tasks_without_loads_do_not_slow_other_tasks() -> None:
     gemm = kernel("gemm", "compute", 2.0)
     assert ends(gemm, Task("copy", "network", 9.0)) == [2.0, 9.0]
     assert ends(gemm) == [2.0]
@@ -254,7 +256,7 @@ def test_a_task_that_waits_for_its_own_queue_is_a_deadlock() -> None:
         run(*tasks)
 
 
-def test_the_message_of_a_large_deadlock_is_cut_and_its_data_is_not() -> None:
+def test_a_large_deadlock_has_a_short_message_and_complete_data() -> None:
     ring = tuple(Task(f"t{i}", f"s{i}", 1.0, after=((i + 1) % 40,)) for i in range(40))
     with pytest.raises(DeadlockError) as error:
         run(*ring)
@@ -285,7 +287,7 @@ def test_a_wait_that_no_task_can_satisfy(other: int, reason: str) -> None:
 
 
 def test_all_problems_of_a_program_are_reported() -> None:
-    """First those of its graph, then those of its durations."""
+    """Problems of the graph come first, then problems of durations."""
     for tasks, code in (
         ([Task("x", "a", 1.0, after=(7,)), Task("y", "a", 1.0, after=(0, 1))], "E502"),
         ([Task("x", "a", -1.0), Task("y", "a", math.nan)], "E501"),
@@ -310,7 +312,7 @@ def test_a_timeline_as_text() -> None:
 
 @given(task_lists())
 @settings(max_examples=40)
-def test_a_timeline_survives_its_text(tasks: list[Task]) -> None:
+def test_a_timeline_written_as_text_reads_back_equal(tasks: list[Task]) -> None:
     timeline = run(*tasks)
     rows = [line.split("\t") for line in timeline.to_tsv().splitlines()[1:]]
     read = [Span(name, stream, kind, float(s), float(e)) for s, e, stream, kind, name in rows]

@@ -1,4 +1,4 @@
-"""SimPy, compiled loops and plain loops find the same times to the last bit."""
+"""SimPy, compiled loops and plain loops give equal times to the last bit."""
 
 import random
 from dataclasses import replace
@@ -85,5 +85,5 @@ def test_both_engines_report_the_same_deadlock() -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(InputError, match="E504 engine is 'simpi'\n  fix: write one of auto, simpy"):
+    with pytest.raises(InputError, match=r"E504 .*'simpi'"):
         simulate(Program.of(()), "simpi")  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def test_n_equal_flows_take_n_times_as_long(number: int, duration_s: float, rate
     assert end_s == pytest.approx([number * duration_s] * number, rel=1e-12)
 
 
-def test_flows_of_one_link_that_end_one_after_another() -> None:
+def test_remaining_flows_share_the_capacity_of_ended_flows() -> None:
     # 1, 2 and 3 bytes at 1 byte/s together: thirds until 3 s, halves until 5 s, all until 6 s.
     link = Link("link", 1.0)
     flows = [transfer(f"{size} bytes", size, 1.0, link) for size in (1.0, 2.0, 3.0)]
@@ -61,7 +61,7 @@ def test_a_flow_that_cannot_use_its_share_leaves_it_to_the_others() -> None:
     assert rates(*flows) == pytest.approx([0.1, 0.45, 0.45], rel=1e-15)
 
 
-def test_a_flow_alone_is_slowed_by_its_slowest_link() -> None:
+def test_a_single_flow_has_the_speed_of_its_slowest_link() -> None:
     links = [Link("wide", 8.0), Link("narrow", 2.0), Link("half", 4.0)]
     assert rates(transfer("alone", 1.0, 10.0, *links)) == pytest.approx([2.0], rel=1e-15)
 
@@ -72,7 +72,7 @@ def test_a_flow_alone_below_the_capacity_runs_at_full_speed(load: float, weight:
     assert simulate(Program.of([task])).end_s.tolist() == [0.7]
 
 
-def test_speeds_of_tasks_with_other_weights() -> None:
+def test_speeds_are_proportional_to_weights() -> None:
     # Speeds of 1 : 3 that fill the link: 0.25 and 0.75 for loads of 1.
     device = Link("device", 1.0)
     tasks = [
@@ -110,7 +110,7 @@ def test_bottlenecks_that_follow_from_others() -> None:
     assert rates(*flows) == pytest.approx([1.0, 1.0, 2.0, 8.0], rel=1e-15)
 
 
-def test_transfers_of_other_rates_share_bytes_and_not_speeds() -> None:
+def test_transfers_with_different_rates_share_bytes_equally() -> None:
     link = Link("link", 12.0)
     flows = [transfer(f"at most {rate}", 1.0, rate, link) for rate in (3.0, 10.0, 40.0)]
     assert rates(*flows) == pytest.approx([3.0, 4.5, 4.5], rel=1e-15)
@@ -345,7 +345,7 @@ def test_a_program_without_draws_has_one_makespan() -> None:
     assert (timeline.makespans_s.tolist(), timeline.makespan_s) == ([3.0], 3.0)
 
 
-def test_a_timeline_of_draws_says_how_many_it_has() -> None:
+def test_a_timeline_has_its_number_of_draws() -> None:
     timeline = simulate(drawn([Task("t", "a", 0.0)], [[1.0], [2.0]]))
     assert repr(timeline) == "<Timeline: <Program: 1 tasks on 1 streams>, 2 draws>"
 

@@ -1,4 +1,4 @@
-"""Laws of memory that hold for any model."""
+"""Laws of memory for any model."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ LENGTHS = st.integers(1, 64).map(lambda number: 512 * number)
 def test_a_fused_peak_grows_at_most_linearly_with_the_sequence(
     recompute: str, seq_length: int
 ) -> None:
-    """Nothing of s × s is ever held: neither scores, nor their buffer, nor a mask."""
+    """No array of s × s elements exists: no scores, no buffer for them, no mask."""
 
     def passing_bytes(length: int) -> int:
         scenario = small(
@@ -32,7 +32,7 @@ def test_a_fused_peak_grows_at_most_linearly_with_the_sequence(
     assert passing_bytes(seq_length) * 512 <= passing_bytes(512) * seq_length
 
 
-def test_an_unfused_layer_holds_scores_and_the_buffer_of_their_product() -> None:
+def test_an_unfused_layer_needs_memory_for_scores_and_their_product() -> None:
     """Of 2 bytes each 8 heads of 4 · 2048² scores: baddbmm's addend in the global buffer."""
     buffers = simulate_memory(small()).fullest.buffers_bytes
     assert buffers["global memory buffer"] == 2 * 8 * 2048**2
@@ -53,7 +53,7 @@ def test_a_peak_that_64_bits_cannot_hold_is_exact() -> None:
 
 
 @pytest.mark.slow
-def test_no_backward_pass_of_a_shipped_scenario_leaves_bytes_behind() -> None:
+def test_backward_passes_of_shipped_scenarios_free_all_saved_bytes() -> None:
     """Every saved tensor is read by a backward op, so each one is freed."""
     left = {
         (name, *key): pass_memory(one).remaining_bytes

@@ -67,7 +67,9 @@ def head_formula(scenario: Scenario) -> Fraction:
 @pytest.mark.parametrize("name", ["22B", "175B", "530B", "1T"])
 @pytest.mark.parametrize("sequence", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_the_first_stage_is_the_papers_formula(name: str, sequence: bool, recompute: str) -> None:
+def test_activations_of_the_first_stage_equal_the_papers_formula(
+    name: str, sequence: bool, recompute: str
+) -> None:
     """L layers whatever p is (Equation 5), times 1 + (p - 1)/(pm), and as often the embedding."""
     scenario = paper_scenario(name, sequence=sequence, recompute=recompute)
     p, m = scenario.parallelism.pipeline, scenario.parallelism.interleave
@@ -114,7 +116,7 @@ def pipelines(draw: st.DrawFn) -> Scenario:
 
 @settings(max_examples=150)
 @given(pipelines())
-def test_every_stage_is_the_formula(scenario: Scenario) -> None:
+def test_activations_of_every_stage_equal_the_formula(scenario: Scenario) -> None:
     """1F1B has min(p - stage, M) microbatches outstanding (Appendix B), GPipe all M of them.
 
     The peak is when that many are kept, but on the last stage of a short model it can be in the
@@ -155,7 +157,7 @@ def test_deallocating_outputs_saves_the_papers_2_73_gib() -> None:
 
 
 @pytest.mark.parametrize("sequence", [False, True])
-def test_an_output_is_split_as_its_sequence_is(sequence: bool) -> None:
+def test_sequence_parallelism_divides_kept_outputs(sequence: bool) -> None:
     grid = {"sequence_parallel": sequence}
     first, *_ = activations(small(grid, memory={"deallocate_outputs": False}))
     output = 2 * 2048 * 4096 // (4 if sequence else 1)
@@ -188,8 +190,10 @@ def test_the_head_and_its_logits_are_on_the_last_stage() -> None:
         ({"memory": {"zero_stage": 2, "offload_optimizer": True}}, (2, 1, 0)),
     ],
 )
-def test_bytes_a_parameter(options: dict[str, Any], expected: tuple[float, ...]) -> None:
-    """Four replicas; 18 bytes a parameter with fp32 gradients, 16 without (ZeRO, Section 3.1)."""
+def test_bytes_of_states_per_parameter(
+    options: dict[str, Any], expected: tuple[float, ...]
+) -> None:
+    """Four replicas; 18 bytes per parameter with fp32 gradients, 16 without (ZeRO, Section 3.1)."""
     scenario = small({"pipeline": 1, "data": 4}, **options)
     number = 10**9
     states = model_states(plan_of(scenario).step_options, number)
@@ -203,7 +207,7 @@ def test_shards_of_all_replicas_add_up_to_all_states(number: int, replicas: int)
     assert 12 * number <= optimizer * replicas < 12 * (number + replicas)
 
 
-def test_the_states_of_gpt2_in_zeros_introduction() -> None:
+def test_states_of_gpt2_equal_the_example_of_zero() -> None:
     """1.5 billion parameters: 3 GB of weights, 24 GB of states, a flattened fp32 buffer of 6 GB."""
     scenario = small({"tensor": 1, "pipeline": 1}, precision={"gradients": "bf16"})
     states = model_states(plan_of(scenario).step_options, 1_500_000_000)
@@ -217,7 +221,7 @@ def buffers_of(scenario: Scenario, stage: int = 0) -> dict[str, int]:
     return memory_of(scenario).stages[stage].buffers_bytes
 
 
-def test_the_global_buffer_is_as_large_as_the_largest_of_its_uses() -> None:
+def test_the_global_buffer_has_the_size_of_its_largest_request() -> None:
     """2sbh that sequence parallelism gathers, or the 2as²b/t of QKᵀ."""
     short = {"seq_length": 256}
     gathered = buffers_of(small({"sequence_parallel": True}, model=short))
@@ -228,7 +232,7 @@ def test_the_global_buffer_is_as_large_as_the_largest_of_its_uses() -> None:
 
 
 def test_16_bit_gradients_are_copied_for_the_step() -> None:
-    """Where little else is held at that time, the peak is the optimizer step."""
+    """With few other tensors at that time, the peak is in the optimizer step."""
     tiny = {"num_layers": 1, "seq_length": 4, "vocab_size": 4}
     grid = {"tensor": 1, "pipeline": 1}
     scenario = small(grid, model=tiny, precision={"gradients": "bf16"})
@@ -269,7 +273,9 @@ def test_the_curve_over_time_has_the_peaks_of_the_report(scenario: Scenario) -> 
 
 
 @given(pipelines())
-def test_components_add_up_and_the_allocator_is_the_profiles(scenario: Scenario) -> None:
+def test_components_sum_to_the_peak_and_the_allocator_follows_the_profile(
+    scenario: Scenario,
+) -> None:
     for stage in memory_of(scenario).stages:
         parts = stage.components_bytes
         assert tuple(parts) == COMPONENTS
@@ -280,7 +286,7 @@ def test_components_add_up_and_the_allocator_is_the_profiles(scenario: Scenario)
 
 
 @given(pipelines(), st.integers(1, 200))
-def test_it_fits_when_the_fullest_stage_does(scenario: Scenario, capacity_mib: int) -> None:
+def test_a_scenario_fits_if_its_fullest_stage_fits(scenario: Scenario, capacity_mib: int) -> None:
     capacity = capacity_mib * 2**20
     options = {"gpu__memory_capacity": capacity, "memory__allocator_reserve": 0}
     report = memory_of(scenario, **options)
@@ -289,7 +295,7 @@ def test_it_fits_when_the_fullest_stage_does(scenario: Scenario, capacity_mib: i
     assert report.to_json()["fits"] == report.fits
 
 
-def test_more_recompute_needs_less_and_full_sequence_parallelism_least() -> None:
+def test_more_recompute_needs_less_memory() -> None:
     def peak(sequence: bool, recompute: str) -> int:
         return max(activations(paper_scenario("175B", sequence=sequence, recompute=recompute)))
 
@@ -313,7 +319,7 @@ def test_every_run_of_the_paper_fits() -> None:
         assert not memory_of(paper_scenario(name)).fits
 
 
-def test_memory_alone_is_that_of_the_simulation() -> None:
+def test_memory_without_times_equals_the_simulations() -> None:
     scenario = scenario_with(SMALL_MODEL, recompute={"strategy": "auto"})
     result = simulate(scenario)
     assert simulate_memory(scenario).peaks_bytes == result.memory.peaks_bytes

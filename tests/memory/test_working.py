@@ -125,7 +125,7 @@ def op_by_op(
 
 
 @given(layer_scenarios(), chunks_of(max_layers=13), POLICIES)
-def test_a_chunk_of_equal_layers_holds_what_its_ops_hold_one_by_one(
+def test_memory_of_a_chunk_equals_a_replay_op_by_op(
     scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
 ) -> None:
     chunk, left = chunk_with(scenario, **blocks), dict[PassKind, SavedBytes]()
@@ -142,7 +142,7 @@ def test_a_chunk_of_equal_layers_holds_what_its_ops_hold_one_by_one(
 @pytest.mark.parametrize("stage", [2, 3])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("overlaps", [False, True])
-def test_collectives_of_zero_hold_no_activations(
+def test_gathered_parameters_of_zero_are_not_activations(
     stage: int, recompute: str, overlaps: bool
 ) -> None:
     """Parameters and gradients that are whole for a moment are buffers of their own."""
@@ -161,7 +161,7 @@ def test_collectives_of_zero_hold_no_activations(
 
 
 @given(layer_scenarios(), CHUNKS, POLICIES)
-def test_a_pass_holds_at_least_its_saved_tensors(
+def test_the_peak_of_a_pass_is_at_least_its_saved_tensors(
     scenario: Scenario, blocks: Blocks, policy: RecomputePolicy
 ) -> None:
     forward, backward = memory_of(scenario, blocks, policy)
@@ -172,7 +172,7 @@ def test_a_pass_holds_at_least_its_saved_tensors(
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @given(scenario=layer_scenarios(max_tensor=1))
-def test_the_fullest_moment_of_a_backward_pass_by_hand(recompute: str, scenario: Scenario) -> None:
+def test_peak_of_a_backward_pass_by_hand(recompute: str, scenario: Scenario) -> None:
     """In units of sbh bytes and of the number n of attention scores; all on one rank.
 
     Either at the second product of the MLP: beside its 2 and 8 flow the 2 around the block, and
@@ -194,9 +194,7 @@ def test_the_fullest_moment_of_a_backward_pass_by_hand(recompute: str, scenario:
 
 @pytest.mark.parametrize(("in_place", "beyond"), [(True, 2), (False, 6)])
 @given(scenario=layer_scenarios(max_tensor=1))
-def test_the_fullest_moment_of_the_head_by_hand(
-    scenario: Scenario, in_place: bool, beyond: int
-) -> None:
+def test_peak_of_the_head_by_hand(scenario: Scenario, in_place: bool, beyond: int) -> None:
     """16-bit logits (2) and fp32 logits (4), which are kept; a copy less their maximum (4)."""
     shape = shape_of(scenario)
     scenario = scenario.replace({"memory.in_place_cross_entropy": in_place})
@@ -209,7 +207,9 @@ def test_the_fullest_moment_of_the_head_by_hand(
 
 
 @given(layer_scenarios(), st.integers(1, 5))
-def test_a_longer_unit_holds_all_its_recomputed_layers(scenario: Scenario, num_layers: int) -> None:
+def test_each_layer_of_a_unit_adds_its_recomputed_tensors(
+    scenario: Scenario, num_layers: int
+) -> None:
     """Each layer more of a unit is a whole layer more that has been computed again."""
     layer = pass_with(scenario, chunk_with(scenario, 1), "F", recompute=SAVE_ALL)
 
@@ -221,7 +221,7 @@ def test_a_longer_unit_holds_all_its_recomputed_layers(scenario: Scenario, num_l
 
 
 @given(layer_scenarios())
-def test_a_gradient_exists_during_the_recompute(scenario: Scenario) -> None:
+def test_the_output_gradient_is_held_during_recompute(scenario: Scenario) -> None:
     """Full recompute holds the gradient of the layer's output, selective that of attention's."""
     shape = shape_of(scenario)
     layer_output = 2 * shape.local_tokens * shape.hidden
@@ -236,7 +236,7 @@ def test_a_gradient_exists_during_the_recompute(scenario: Scenario) -> None:
 
 
 @given(layer_scenarios())
-def test_a_recomputed_layer_holds_its_forward_pass_and_a_gradient(scenario: Scenario) -> None:
+def test_peak_of_a_recomputed_layer_is_its_forward_pass_and_a_gradient(scenario: Scenario) -> None:
     """The gradient is that of the layer's output."""
     chunk, shape = chunk_with(scenario, 1), shape_of(scenario)
     whole = pass_memory(pass_with(scenario, chunk, "F", recompute=SAVE_ALL))

@@ -1,4 +1,4 @@
-"""Sliding windows of causal attention: scores counted one by one, and published kernels."""
+"""Sliding windows of causal attention, with scores counted one by one."""
 
 from itertools import product
 from pathlib import Path
@@ -21,7 +21,9 @@ from tests.helpers.toys import a100, small
 
 
 @given(st.integers(1, 12), st.integers(1, 14), st.integers(1, 4), st.integers(1, 4))
-def test_flops_are_those_of_the_band(s: int, window: int, size: int, value: int) -> None:
+def test_flops_of_a_window_count_the_scores_in_its_band(
+    s: int, window: int, size: int, value: int
+) -> None:
     """Scores on an edge count half: on the diagonal, and w tokens before it."""
     distances = [query - key for query, key in product(range(s), repeat=2)]
     scores = sum(
@@ -41,7 +43,7 @@ def test_flops_are_those_of_the_band(s: int, window: int, size: int, value: int)
 
 @given(st.integers(1, 4096), st.integers(1, 5000), st.booleans())
 def test_a_narrower_window_never_takes_longer(s: int, window: int, is_backward: bool) -> None:
-    """A window as long as the sequence is none."""
+    """A window as long as the sequence has no effect."""
     seconds_of = DurationModel(a100()).seconds
     narrow, wide, none = (
         FusedAttention(64, s, 128, is_backward, window=each) for each in (window, window + 1, None)
@@ -69,8 +71,7 @@ def test_a_window_needs_fused_attention(tmp_path: Path) -> None:
     assert MINIMAL.count("num_layers") == 1
     with pytest.raises(InputError) as caught:
         load_scenario(path)
-    assert "x.yaml:2:21: E340 model.attention_window is 512" in str(caught.value)
-    assert "attention_backend: fused, or model.attention_window: null" in str(caught.value)
+    assert "x.yaml:2:21: E340 " in str(caught.value)
 
 
 @pytest.mark.parametrize(("every", "windows"), [(None, "wwwwww"), (2, "wfwfwf"), (4, "wwwfww")])
@@ -115,7 +116,7 @@ def test_layers_without_a_window_take_longer_and_nothing_else() -> None:
         ({"full_attention_every": 9, "attention_window": 64}, "E337"),
     ],
 )
-def test_places_of_windows_are_not_ignored(model: dict[str, Any], code: str) -> None:
+def test_a_full_attention_every_without_effect_is_refused(model: dict[str, Any], code: str) -> None:
     one = small(attention_backend="fused")
     changes = {f"model.{name}": value for name, value in model.items()}
     with pytest.raises(InputError, match=code):

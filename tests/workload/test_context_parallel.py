@@ -64,7 +64,7 @@ def between_context_ranks(ops: Iterable[Op]) -> list[Op]:
 
 
 def slices_of(rank: int, num_ranks: int, length: int) -> tuple[range, range]:
-    """Tokens of a rank: slice i from the start, and slice i from the end."""
+    """Return the tokens of each rank: slice i from the start, and slice i from the end."""
     size = length // (2 * num_ranks)
     last = 2 * num_ranks - 1 - rank
     return range(rank * size, (rank + 1) * size), range(last * size, (last + 1) * size)
@@ -100,7 +100,7 @@ def test_the_steps_of_a_ring_compute_every_score_once(num_ranks: int) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("num_ranks", [4, 8])
-def test_flops_are_those_of_one_rank(way: str, num_ranks: int) -> None:
+def test_context_parallelism_divides_the_flops_of_attention(way: str, num_ranks: int) -> None:
     one, each = both_ways(divided(1)), both_ways(divided(num_ranks, way))
     assert num_ranks * attention_flops(each) == attention_flops(one)
     alone, together = simulate(divided(1)), simulate(divided(num_ranks, way))
@@ -121,7 +121,9 @@ def test_context_parallelism_divides_latent_attention_too(way: str) -> None:
 
 
 @given(st.integers(2, 64), st.integers(1, 64), st.booleans())
-def test_a_block_and_what_is_left_make_the_whole(size: int, more: int, is_backward: bool) -> None:
+def test_a_block_and_the_remaining_scores_sum_to_the_whole(
+    size: int, more: int, is_backward: bool
+) -> None:
     """The last queries of a sequence see all keys before them, and theirs under a mask."""
     whole = FusedAttention(4, size, 64, is_backward, kv_length=size + more)
     before = FusedAttention(4, size, 64, is_backward, kv_length=more, is_causal=False)
@@ -251,7 +253,7 @@ def test_gradients_are_summed_over_replicas_and_context() -> None:
 )
 @settings(max_examples=20)
 def test_parts_of_an_axis(tp: int, inner: int, outer: int, dp: int, per_node: int) -> None:
-    """Neighbours in steps of tp, and those at the same place in steps of tp · inner."""
+    """Inner groups have steps of tp, outer groups steps of tp · inner."""
     mesh = Mesh(tp=tp, cp=inner * outer, dp=dp, gpus_per_node=per_node)
     size = tp * inner * outer
     first = [part + t for part in range(0, size * dp, tp * inner) for t in range(tp)]
@@ -271,7 +273,7 @@ def test_parts_of_an_axis(tp: int, inner: int, outer: int, dp: int, per_node: in
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_a_rank_holds_its_shard(way: str, recompute: str) -> None:
-    """As a rank alone with shorter sequences; with some ways a second copy of the output."""
+    """As one rank with shorter sequences, plus a second copy of the output in some methods."""
     scenario = divided(4, way, recompute=recompute)
     alone = divided(1, recompute=recompute, model={"seq_length": 512})
     kept, of_part = (

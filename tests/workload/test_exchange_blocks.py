@@ -1,4 +1,4 @@
-"""Collectives and transfers as blocks of a layer: what goes there, comes back, and how long."""
+"""Collectives and transfers as blocks of a layer: their backward ops, bytes and times."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

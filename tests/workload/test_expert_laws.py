@@ -1,4 +1,4 @@
-"""What holds for all layers with experts, and what the framework refuses of them."""
+"""Laws of layers with experts, and combinations that the framework refuses."""
 
 from collections import Counter
 from typing import Any
@@ -23,7 +23,7 @@ def products(ops: list[Op], *names: str) -> list[Any]:
     return [op.work for op in ops if op.name.startswith(names)]
 
 
-def test_one_expert_has_the_products_of_a_dense_layer() -> None:
+def test_one_expert_has_the_same_products_as_a_dense_layer() -> None:
     one = moe({"num": 1, "top_k": 1}, {"expert": 1, "data": 8})
     dense = scenario_with(
         {**one.model.model_dump(exclude={"experts"}), "ffn_hidden_size": FFN},
@@ -69,7 +69,7 @@ SHARED = {"shared_ffn_hidden_size": 4096, "shared_gate": True}
 
 
 def test_the_shared_expert_hides_all_to_alls() -> None:
-    """Beside them it takes the same products, in less time."""
+    """The layer has the same products and takes less time."""
     model = {"hidden_size": 2048, "seq_length": 1024}
     grid = {"tensor": 2, "data": 8, "expert": 16, "expert_tensor": 1}
     alone, beside = (
@@ -118,7 +118,7 @@ def test_both_engines_agree_on_a_layer_with_everything() -> None:
     assert len(times) == 1
 
 
-def test_layers_with_and_without_experts() -> None:
+def test_first_dense_layers_and_layer_frequency_place_experts() -> None:
     model = {"num_layers": 8, "ffn_hidden_size": 128}
     scenario = moe({"first_dense_layers": 3, "layer_frequency": 2}, model=model)
     plan = plan_of(scenario)

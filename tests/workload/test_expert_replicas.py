@@ -1,4 +1,4 @@
-"""Parameters of experts are reduced, sharded and held over replicas of their own, by hand."""
+"""Experts have their own replicas: reductions, shards and memory, counted by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -79,7 +79,7 @@ def test_the_optimizer_shards_each_kind_over_its_own_replicas() -> None:
 
 
 def test_experts_have_a_separate_gradient_norm() -> None:
-    """Of the parameters that a rank's group holds: over 4 ranks of experts, or over all ranks."""
+    """It is summed over 4 expert ranks; the norm of other parameters over all ranks."""
     held = parameters((Chunk(((Layer(), 1),)),), plan_of(small()).microbatch)
     norms = {stage: step_ops(options(stage), held)["norm_reduction"] for stage in (0, 1)}
     assert sent(norms[0]) == [(CollectiveKind.ALL_REDUCE, 4, 4)]

@@ -1,4 +1,4 @@
-"""Mixture-of-experts layers: parameters, FLOPs, bytes sent and bytes kept, counted by hand."""
+"""Mixture-of-experts layers: parameters, FLOPs, sent and saved bytes, counted by hand."""
 
 import itertools
 from fractions import Fraction
@@ -56,7 +56,7 @@ def test_active_parameters_by_hand() -> None:
 
 
 def test_parameters_of_deepseek_v3_by_hand() -> None:
-    """The report's 671B, of which a token meets 37B, and the module of multi-token prediction.
+    """The report's 671B (37B active per token), and the module of multi-token prediction.
 
     The checkpoint has 671,026,419,200 for the model: in each of 58 layers also the biases of 256
     experts, which no gradient reaches. It counts 14B for the module, with copies of the embedding
@@ -123,7 +123,7 @@ def test_the_fullest_rank_exchanges_its_load() -> None:
 
 
 def test_ranks_that_share_an_expert_gather_their_tokens() -> None:
-    """Two tensor ranks route half of the tokens each; with as many for an expert, all meet."""
+    """Two tensor ranks route half of the tokens each, and share each expert."""
     grid = {"tensor": 2, "data": 4, "expert": 4}
     rows = TOKENS // 2 * TOP_K
     found = sent(moe(grid=grid))
@@ -134,7 +134,7 @@ def test_ranks_that_share_an_expert_gather_their_tokens() -> None:
     assert (AG, 2 * 2 * rows * HIDDEN, 2) not in alone
 
 
-def test_the_other_dispatch_gathers_all_tokens() -> None:
+def test_dispatch_by_all_gather_gathers_all_tokens() -> None:
     found = sent(moe(grid={"expert_dispatch": "all_gather"}))
     whole = 2 * 4 * TOKENS
     assert found == {
@@ -167,7 +167,7 @@ LAYERS = [
 
 @pytest.mark.parametrize(("grid", "size"), LAYERS)
 def test_flops_by_hand(grid: dict[str, Any], size: dict[str, Any]) -> None:
-    """2 a weight and token that meets it; 2 · 2 s² h a sequence of scores.
+    """2 per weight and token that uses it; 2 · 2 s² h per sequence of scores.
 
     All ranks of tensor parallelism together: each routes its own tokens.
     """

@@ -60,7 +60,7 @@ def products(scenario: Scenario, kind: str) -> dict[str, Gemm | GroupedGemm]:
 
 @pytest.mark.parametrize("recipe", ["delayed", "blockwise", "mxfp8"])
 def test_rows_of_experts_are_padded_to_what_the_recipe_multiplies(recipe: str) -> None:
-    """7.5 rows an expert, or 15.5: any number of tokens is as likely as its neighbours."""
+    """7.5 or 15.5 rows per expert on average: every remainder is equally likely."""
     scenario = experts_in(fp8(recipe))
     rows = ROWS + PADDING[recipe]
     up = products(scenario, "F")["experts up"]
@@ -285,7 +285,7 @@ def test_replicated_weights_are_cast_too() -> None:
     ],
 )
 def test_latents_that_fp8_cannot_multiply_are_refused(recipe: str, field: str, size: int) -> None:
-    """272 latents are no whole blocks of 128, which ranks would gather in fp8."""
+    """272 latents are not a multiple of 128, the block that ranks would gather in fp8."""
     with pytest.raises(InputError, match=rf"model.latent_attention.{field} is {size}") as caught:
         latent(recipe, latent_attention=LATENT | {field: size})
     assert [one.code for one in caught.value.problems] == ["E390"]

@@ -1,4 +1,4 @@
-"""What is no layer: embedding, head, batch, parameters and the optimizer step, by closed forms."""
+"""Outside the layers: embedding, head, batch, parameters, optimizer step, by closed forms."""
 
 from fractions import Fraction
 

@@ -162,7 +162,7 @@ def test_a_unit_is_recomputed_just_before_its_backward_pass(
 def test_units_repeat_every_op_of_their_layers(
     scenario: Scenario, num_layers: int, unit: int
 ) -> None:
-    """Whatever the units, full recompute runs the forward pass once more, collectives too."""
+    """With any units, full recompute repeats the forward pass, including its collectives."""
     chunk = chunk_with(scenario, num_layers)
     forward = ops_of(pass_with(scenario, chunk, "F", recompute=SAVE_ALL))
     ops = backward_ops(scenario, num_layers, full(num_layers=unit))
@@ -228,14 +228,14 @@ def test_a_microbatch_that_saves_everything_recomputes_nothing() -> None:
             assert times[0] == times[1]
 
 
-def test_each_stage_can_save_another_number() -> None:
+def test_each_stage_can_save_its_own_number_of_microbatches() -> None:
     scenario = nine_microbatches(strategy="selective").scenario
     plan = plan_of(scenario, num_saved_per_stage=(0, 2, 1, 0))
     found = [kept_microbatches(plan, stage, "F") for stage in range(4)]
     assert found == [[], [0, 1, 3, 4, 6, 7], [0, 2, 4, 6, 8], []]
 
 
-def test_flops_count_what_the_others_repeat() -> None:
+def test_hfu_counts_the_recompute_of_the_other_microbatches() -> None:
     """Stages keep 3, 3, 5 and 9 of nine microbatches: 16 of 36 passes repeat."""
     machine = machine_of(a100())
     mixed, pure = (
@@ -259,7 +259,7 @@ def test_outstanding_is_the_warm_up_and_one_more(schedule: Schedule) -> None:
 
 @given(st.integers(1, 6), st.integers(1, 20), st.integers(0, 6))
 def test_at_most_the_given_number_saves_everything_at_a_time(p: int, n: int, num_kept: int) -> None:
-    """With one chunk a stage, the window moves: never more, and as many whenever there can be."""
+    """With one chunk per stage: never more than the number, and exactly it if possible."""
     schedule = one_f_one_b(p, n)
     keeps = iter(save_all_actions(schedule, [num_kept] * p))
     for actions, window in zip(schedule.ranks, most_outstanding(schedule), strict=True):
@@ -269,7 +269,9 @@ def test_at_most_the_given_number_saves_everything_at_a_time(p: int, n: int, num
 
 
 @given(schedules(), st.integers(0, 8))
-def test_saving_more_includes_all_saved_before(schedule: Schedule, num_kept: int) -> None:
+def test_saving_more_microbatches_keeps_those_saved_before(
+    schedule: Schedule, num_kept: int
+) -> None:
     fewer, more = (
         save_all_actions(schedule, [number] * schedule.num_stages)
         for number in (num_kept, num_kept + 1)

@@ -221,7 +221,9 @@ EXPERT_LAYERS = [moe({"shared_ffn_hidden_size": 64}, grid) for grid, _ in LAYERS
 
 @given(st.one_of(dense(), st.sampled_from(EXPERT_LAYERS)), st.data())
 @settings(max_examples=25, deadline=None)
-def test_laws(scenario: Scenario, data: st.DataObject) -> None:
+def test_modules_free_all_tensors_and_conserve_flops(
+    scenario: Scenario, data: st.DataObject
+) -> None:
     """No tensor is left, FLOPs are conserved, and a split pass runs the ops of a whole one."""
     modules = data.draw(subsets(scenario))
     some, none = (with_modules(scenario, *names) for names in (modules, []))
@@ -262,7 +264,7 @@ def test_more_modules_take_more_time_and_less_memory() -> None:
 # The section.
 
 
-def test_the_default_is_the_core_and_modules_alone_are_selective() -> None:
+def test_selective_recomputes_the_core_and_modules_imply_selective() -> None:
     both = RecomputePolicy.model_validate({"modules": ["mlp", "core_attention"]})
     assert (both.strategy, both.modules) == ("selective", ("core_attention", "mlp"))
     assert both == RecomputePolicy(strategy="selective", modules=("core_attention", "mlp"))
@@ -292,7 +294,7 @@ def test_the_default_is_the_core_and_modules_alone_are_selective() -> None:
         ({"software": {"norm_in_linear": True}}, "E380", "recompute.modules: [mlp]"),
     ],
 )
-def test_what_is_refused(sections: dict[str, Any], code: str, fix: str) -> None:
+def test_wrong_modules_are_refused(sections: dict[str, Any], code: str, fix: str) -> None:
     with pytest.raises(InputError) as caught:
         check_scenario(gpt().replace(sections))
     (problem,) = caught.value.problems

@@ -143,7 +143,7 @@ def plans(**sections: Any) -> tuple[Plan, Plan]:
     return whole, split
 
 
-def test_the_split_schedule_is_possible() -> None:
+def test_the_split_schedule_does_not_deadlock() -> None:
     _, split = plans()
     split.schedule.validate()
 
@@ -159,7 +159,7 @@ def test_a_pipeline_with_halves_has_a_smaller_bubble(recompute: str) -> None:
     assert split.breakdown.total_s == pytest.approx(split.iteration_time_s)
 
 
-def test_both_engines_run_halves_alike() -> None:
+def test_both_engines_agree_on_split_backward_passes() -> None:
     _, split = plans()
     times = {
         engine: simulate_iteration(split, machine_of(a100()), engine).timeline.end_s
@@ -168,7 +168,7 @@ def test_both_engines_run_halves_alike() -> None:
     assert tuple(times["simpy"]) == tuple(times["compiled"])
 
 
-def test_a_stage_holds_what_its_weight_gradients_need() -> None:
+def test_a_stage_keeps_tensors_of_its_pending_weight_gradients() -> None:
     """Action by action: I frees what no weight gradient reads, W the rest."""
     _, split = plans()
     first, last = split.model_chunks.different

@@ -24,7 +24,7 @@ from tests.helpers.toys import (
     waits_of,
 )
 
-# Table 2: 72 sbh² (1 + s/6h) / t, with what is computed twice.
+# Table 2: 72 sbh² (1 + s/6h) / t, plus recompute.
 FLOPS = {
     "none": (72, Fraction(1, 6)),
     "selective": (72, Fraction(2, 9)),
@@ -63,12 +63,12 @@ def assert_is_table2(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("model", TABLE3)
 @pytest.mark.parametrize(("sequence", "recompute"), STRATEGIES)
-def test_the_papers_layers(model: str, sequence: bool, recompute: str) -> None:
+def test_layers_of_the_paper_equal_table_2(model: str, sequence: bool, recompute: str) -> None:
     assert_is_table2(paper_scenario(model, sequence=sequence, recompute=recompute))
 
 
 @given(layer_scenarios())
-def test_every_legal_layer(scenario: Scenario) -> None:
+def test_any_legal_layer_equals_table_2(scenario: Scenario) -> None:
     assert_is_table2(scenario)
 
 
@@ -101,7 +101,7 @@ def test_flops_of_an_iteration(model: str, recompute: str) -> None:
 
 
 def with_few_microbatches(scenario: Scenario) -> Scenario:
-    """One microbatch a stage: the FLOPs are proportional to B, the time to simulate is too."""
+    """One microbatch per stage: the simulation's time is proportional to B, as FLOPs are."""
     batch = scenario.batch.model_copy(
         update={"global_": scenario.batch.micro * scenario.parallelism.pipeline}
     )

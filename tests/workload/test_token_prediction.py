@@ -75,7 +75,7 @@ def test_parameters_by_hand(modules: int, t: int, p: int, tied: bool) -> None:
 
 @pytest.mark.parametrize("t", [1, 2])
 def test_flops_by_hand(t: int) -> None:
-    """A module's layer and projection, and the output layer once more."""
+    """A module adds its layer, its projection, and another output layer."""
     one, more = (plan_of(predicting(number, parallelism=split(t, 2))) for number in (0, 2))
     products = 2 * TOKENS * (LAYER + 2 * H * H + V * H)
     scores = 2 * TOKENS * S * H
@@ -108,7 +108,7 @@ def test_communication_by_hand() -> None:
         (gather, 1): 1 + 2 + 1,
         ("all_reduce", row): 3,
     }
-    # Column-parallel products gather once more and scatter, the others gather their gradients.
+    # Column-parallel products gather again and scatter, the others gather their gradients.
     assert found[1] == {
         (gather, 2): 1,
         (scatter, 2): 1,
@@ -140,7 +140,7 @@ def test_full_recompute_keeps_the_inputs_of_a_module() -> None:
         )
 
 
-def test_halves_of_the_backward_pass_are_the_whole() -> None:
+def test_halves_of_the_backward_pass_sum_to_the_whole() -> None:
     plan = plan_of(predicting(2, "full"))
     whole, halves = last_ops(plan, "B"), last_ops(plan, "I") + last_ops(plan, "W")
     assert sorted(op.name for op in whole) == sorted(op.name for op in halves)
@@ -167,18 +167,18 @@ def test_multi_token_prediction_slows_the_last_stage_and_reduces_the_embedding()
 
 
 @pytest.mark.parametrize(
-    ("model", "more", "says", "fix"),
+    ("model", "more", "words", "fix"),
     [
         (
             "  mtp_num_layers: 1\n",
             "",
-            "E344 model.position_embedding is learned while model.mtp_num_layers is 1",
+            "E344 model.position_embedding is learned",
             "model.position_embedding: rope or none, or model.mtp_num_layers: 0",
         ),
         (
             "  mtp_num_layers: 1\n  position_embedding: rope\n",
             "recompute: {strategy: full, num_layers: 2}\n",
-            "E345 recompute.num_layers is 2 while model.mtp_num_layers is 1",
+            "E345 recompute.num_layers is 2",
             "recompute.num_layers: 1, or recompute.method: block",
         ),
         (
@@ -190,6 +190,8 @@ def test_multi_token_prediction_slows_the_last_stage_and_reduces_the_embedding()
         ("  num_nextn_predict_layers: 1\n", "", "E201 unknown key", "mtp_num_layers"),
     ],
 )
-def test_what_megatron_refuses(model: str, more: str, says: str, fix: str) -> None:
+def test_combinations_that_megatron_refuses_are_refused(
+    model: str, more: str, words: str, fix: str
+) -> None:
     error = refusal_of_model(model, more)
-    assert says in error and fix in error
+    assert words in error and fix in error

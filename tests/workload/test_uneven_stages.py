@@ -1,4 +1,4 @@
-"""Stages with a number of layers of their own: what moves with a layer, and what stays."""
+"""Stages with their own number of layers: what moves with a layer, and what does not."""
 
 import math
 from fractions import Fraction
@@ -60,9 +60,9 @@ def test_layers_of_stages_and_chunks_by_hand() -> None:
 
 
 @pytest.mark.parametrize("interleave", [1, 2])
-def test_a_moved_layer_takes_its_parameters_and_its_flops_along(interleave: int) -> None:
+def test_a_moved_layer_moves_its_parameters_and_flops(interleave: int) -> None:
     """From the first stage to the last: 12h² + 13h parameters, of which 6h are on every rank, and
-    72bsh²(1 + s/6h) FLOPs a microbatch (paper, Appendix A)."""
+    72bsh²(1 + s/6h) FLOPs per microbatch (paper, Appendix A)."""
     grid = {"tensor": 4, "interleave": interleave}
     model = {"num_layers": 16}
     even = small_plan(grid, model=model)
@@ -124,7 +124,7 @@ def placements(draw: st.DrawFn) -> Scenario:
 
 @given(placements())
 def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
-    """Parameters of layers and FLOPs, with and without recompute, are those of a single stage."""
+    """Parameters and FLOPs equal those of one stage, with and without recompute."""
     alone = scenario.model_dump(by_alias=True, exclude_unset=True)
     del alone["overlap"]
     machine = machine_of(a100())
@@ -144,7 +144,7 @@ def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("own", [{"first_stage_layers": 2}, {"last_stage_layers": 2}])
 @pytest.mark.parametrize("interleave", [1, 2])
-def test_an_even_share_written_out_changes_nothing(own: dict[str, int], interleave: int) -> None:
+def test_an_explicit_even_share_equals_the_default(own: dict[str, int], interleave: int) -> None:
     even, written = (
         run(small(grid | {"interleave": interleave, "data": 2}, overlap={"data_parallel": True}))
         for grid in ({}, own)
@@ -262,7 +262,7 @@ def test_no_more_than_five_kinds_of_chunk_are_simulated() -> None:
         ),
     ],
 )
-def test_the_nearest_legal_stages(grid: str, code: str, fixes: list[str]) -> None:
+def test_errors_suggest_the_nearest_legal_stages(grid: str, code: str, fixes: list[str]) -> None:
     assert fixes_of(MINIMAL + f"parallelism: {grid}\n", code) == fixes
 
 

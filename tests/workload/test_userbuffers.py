@@ -104,7 +104,7 @@ def test_a_column_parallel_layer_hides_chunks_that_travel(num_ranks: int, link_s
     chunk_s, sent_s = 1 / num_ranks, link_s / num_ranks
     forward_s = (num_ranks - 1) * max(chunk_s, sent_s) + chunk_s
     assert seconds_of(Column(), "F", num_ranks, link_s=link_s) == pytest.approx(forward_s)
-    # Backward the whole gather and the whole reduce-scatter are each beside a whole product.
+    # Backward, the gather and the reduce-scatter each overlap with a whole product.
     backward_s = 2 * max(1.0, link_s * (1 - 1 / num_ranks))
     assert seconds_of(Column(), "B", num_ranks, link_s=link_s) == pytest.approx(backward_s)
 
@@ -124,7 +124,7 @@ def test_a_row_parallel_layer_hides_three_chunks_of_four(num_ranks: int, link_s:
 
 
 @pytest.mark.parametrize("kind", ["F", "B"])
-def test_both_engines_pipeline_alike(kind: PassKind) -> None:
+def test_both_engines_agree_on_userbuffers(kind: PassKind) -> None:
     both = {seconds_of(Row(), kind, 4, link_s=1.3, engine=one) for one in ("auto", "simpy")}
     assert len(both) == 1
 
@@ -179,7 +179,7 @@ def test_time_lies_between_kernels_alone_and_everything_in_sequence(
     assert simulate_pass(record, free).duration_s == pytest.approx(kernels_s)
 
 
-def test_copy_engines_slow_no_product_and_reduce_scatters_do() -> None:
+def test_copy_engines_do_not_slow_products_but_reduce_scatters_do() -> None:
     """A ring exchange leaves the multiprocessors to the product (`use_ce`)."""
     model = DurationModel(a100())
     machine = PassMachine(model.seconds, 0.0, model.device_load)
@@ -197,7 +197,7 @@ def test_copy_engines_slow_no_product_and_reduce_scatters_do() -> None:
     assert len(loads.load) == len([*column.ops]) - 3
 
 
-def test_a_layer_has_these_ops() -> None:
+def test_ops_of_a_layer_by_hand() -> None:
     """Four rings and copies of t chunks, two times four pipelined chunks, four bulk collectives."""
     scenario = scenario_with(SIZES, parallelism=SPLIT)
     layer = chunk_with(scenario, 1)
@@ -227,7 +227,7 @@ def test_full_recompute_pipelines_again() -> None:
     assert again == [op.work for op in forward]
 
 
-def test_userbuffers_are_twelve_arrays_that_stay() -> None:
+def test_userbuffers_are_twelve_permanent_arrays() -> None:
     """Megatron-LM's own buffer is left to the head, on the last stage."""
     scenario = small({"sequence_parallel": True}, overlap={"userbuffers": True})
     first, *_, last = simulate(scenario).memory.stages
@@ -274,7 +274,7 @@ def test_ranks_of_userbuffers_lie_in_one_node() -> None:
     assert simulate(small(grid, overlap={"userbuffers": True}), wide).iteration_time_s > 0
 
 
-def test_a_search_leaves_out_ranks_that_no_nvlink_joins() -> None:
+def test_a_search_omits_tensor_parallel_ranks_on_several_nodes() -> None:
     """Where ranks have no sequence parallelism, a search drops userbuffers, not the ranks."""
     base = small({"sequence_parallel": True}, overlap={"userbuffers": True})
     legal = legal_points(Space(base, (16,)), rules_on(a100()))
