@@ -89,7 +89,7 @@ ROOMS: dict[str, set[str]] = {
         *("schedules", "plan", "memory", "report", "simulation"),
     },
     "figures": {
-        *("errors", "extras", "units", "output_folder", "strict_yaml", "engine", "memory"),
+        *("errors", "extras", "units", "output_folder", "strict_yaml", "engine"),
         *("report", "paper", "provenance", "version"),
     },
     "pages": {
@@ -99,14 +99,8 @@ ROOMS: dict[str, set[str]] = {
         "sensitivity",
     },
     "html": {
-        "errors",
-        "units",
-        "output_folder",
-        "provenance",
-        "report",
-        "figures",
-        "paper",
-        "sliders",
+        *("errors", "units", "output_folder", "strict_yaml", "provenance", "hardware", "report"),
+        *("figures", "pages", "paper", "sliders"),
     },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},

@@ -70,23 +70,23 @@ def compare(
     from simtrain.pages.compare_page import compare_page
     from simtrain.report.difference import compare as compare_with_first
 
-    loaded = _load(scenarios, overrides or [], changes or [])
+    loaded = load_compared(scenarios, overrides or [], changes or [])
     if len(loaded) == 1 and not sensitivity:
         message = "a single scenario with --no-sensitivity leaves nothing to show"
         fix = "add a scenario or --change, or remove --no-sensitivity"
         raise InputError.of("E843", message, Location("--no-sensitivity"), fix)
-    columns = [_column(name, one, allow_oom, sensitivity) for name, one in loaded]
+    columns = [scenario_column(name, one, allow_oom, sensitivity) for name, one in loaded]
     results = [column.result for column in columns]
     differences = compare_with_first(results) if len(results) > 1 else ()
     show(
         as_json,
-        lambda: _as_json(columns, differences),
+        lambda: comparison_json(columns, differences),
         lambda: compare_page(columns, differences),
         [result.scenario.cluster for result in results],
     )
 
 
-def _load(
+def load_compared(
     scenarios: list[str], overrides: list[str], changes: list[str]
 ) -> list[tuple[str, Scenario]]:
     """Load the scenarios, and the changed copy of the first one; return them with their names."""
@@ -115,7 +115,9 @@ def _errors_at_change_option(changes: list[str]) -> Iterator[None]:
         raise InputError(moved) from None
 
 
-def _column(name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool) -> ScenarioColumn:
+def scenario_column(
+    name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool
+) -> ScenarioColumn:
     """Simulate a scenario, and also with better hardware if `sensitivity` is true."""
     from simtrain.pages.compare_page import ScenarioColumn
     from simtrain.sensitivity import sensitivity_of
@@ -131,9 +133,10 @@ def _column(name: str, scenario: Scenario, allow_oom: bool, sensitivity: bool) -
         )
 
 
-def _as_json(
+def comparison_json(
     columns: Sequence[ScenarioColumn], differences: Sequence[Difference]
 ) -> dict[str, Any]:
+    """Return what --json prints: figures of the scenarios, and why they differ from the first."""
     base, *others = columns
     return {
         "scenarios": [_scenario_json(column) for column in columns],

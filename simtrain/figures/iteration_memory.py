@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simtrain.figures import style
-from simtrain.memory.report import COMPONENTS
 from simtrain.report.result import Result
 from simtrain.strict_yaml import as_scalar
 from simtrain.units import GIB
@@ -17,14 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Neighbours in a stack differ in lightness and in hatch: they stay distinct in greyscale.
-_FILLS = (
-    (style.BLUE, ""),
-    (style.SKY, "//"),
-    (style.PURPLE, "\\\\"),
-    (style.ORANGE, ""),
-    (style.GREEN, "xx"),
-    (style.GREY, ".."),
-)
+COMPONENT_FILLS = {
+    "parameters": (style.BLUE, ""),
+    "gradients": (style.SKY, "//"),
+    "optimizer": (style.PURPLE, "\\\\"),
+    "activations": (style.ORANGE, ""),
+    "buffers": (style.GREEN, "xx"),
+    "allocator": (style.GREY, ".."),
+}
+"""The colour and the hatch of each component of memory."""
 _MOST_CHANGES = 2
 """Changed values that a footer lists; more would not fit its line."""
 _LINES = (style.BLUE, "-"), (style.ORANGE, "--"), (style.BLACK, ":")
@@ -77,7 +77,7 @@ def _draw_peaks(axes: Axes, result: Result) -> None:
 
     stages = [stage.stage for stage in result.memory.stages]
     bottom = [0.0] * len(stages)
-    for name, (fill, hatch) in zip(COMPONENTS, _FILLS, strict=True):
+    for name, (fill, hatch) in COMPONENT_FILLS.items():
         heights = [stage.components_bytes[name] / GIB for stage in result.memory.stages]
         axes.bar(
             stages, heights, 0.85, bottom, color=fill, hatch=hatch, label=name, **style.OUTLINE

@@ -3,58 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from simtrain.html.document import Document
-from simtrain.html.elements import Html, joined
+from simtrain.html.document import Document, Section
+from simtrain.html.elements import Html, element, joined
 from simtrain.html.figures import Figures
+from simtrain.html.number_sources import NUMBER_SOURCES
+from simtrain.html.run_data import ReportedRun, run_data
 from simtrain.html.sections.answer import answer_section
+from simtrain.html.sections.assumptions import assumptions_section
 from simtrain.html.sections.breakdown import breakdown_section
+from simtrain.html.sections.comparison import comparison_section
+from simtrain.html.sections.memory import memory_section
+from simtrain.html.sections.operators import operators_section
+from simtrain.html.sections.roofline import roofline_section
 from simtrain.html.sections.sliders import sliders_section
+from simtrain.html.sections.sources import sources_section
+from simtrain.html.sections.timeline import timeline_section
 from simtrain.provenance import provenance
-from simtrain.report.result import Result
-from simtrain.sliders.data import slider_data
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedRun:
-    """An iteration of a report.
+def report_document(
+    runs: Sequence[ReportedRun], comparison: Mapping[str, Any] | None = None
+) -> Document:
+    """Return the report on one or several iterations.
 
     Args:
-        name: what the user called the scenario.
-        result: its simulation.
-        without_effect: remarks on settings that change nothing (`no_effect`).
+        runs: the iterations.
+        comparison: what `simtrain compare --json` prints about them.
     """
-
-    name: str
-    result: Result
-    without_effect: Mapping[str, str] = field(default_factory=dict)
-
-
-def report_document(runs: Sequence[ReportedRun]) -> Document:
-    """Return the report on one or several iterations."""
     clusters = dict.fromkeys(run.result.scenario.cluster for run in runs)
     data = {
-        "runs": [_data(run) for run in runs],
+        "runs": [run_data(run) for run in runs],
+        "comparison": comparison,
         "made_with": [provenance(one) for one in clusters],
+        "number_sources": [one.to_json() for one in NUMBER_SOURCES],
     }
     figures = Figures(data)
-    makers = answer_section, breakdown_section, sliders_section
-    sections = [section(figures.at("runs")) for section in makers]
     title = " against ".join(run.name for run in runs)
-    return Document(title, _lead(runs), sections, data)
+    return Document(title, _lead(runs), _sections(figures), data, _foot(figures))
 
 
-def _data(run: ReportedRun) -> dict[str, Any]:
-    """What the page shows of a run: the data of `simtrain run --json`, and more."""
-    return {
-        "name": run.name,
-        "result": run.result.to_dict() | {"without_effect": dict(run.without_effect)},
-        "fullest_stage": run.result.memory.fullest.stage,
-        "sliders": slider_data(run.result),
-    }
+def _sections(figures: Figures) -> list[Section]:
+    runs, compared = figures.at("runs"), figures.at("comparison")
+    return [
+        answer_section(runs),
+        *([comparison_section(compared)] if compared.value else []),
+        *(
+            section(runs)
+            for section in (
+                breakdown_section,
+                timeline_section,
+                memory_section,
+                sliders_section,
+                operators_section,
+                roofline_section,
+                sources_section,
+                assumptions_section,
+            )
+        ),
+    ]
 
 
 def _lead(runs: Sequence[ReportedRun]) -> Html:
-    return joined(("One training iteration, simulated by simtrain.",))
+    words = "One training iteration" if len(runs) == 1 else f"{len(runs)} training iterations"
+    return element(
+        "p", f"{words}, simulated by simtrain. Choose a number to see its exact value and source."
+    )
+
+
+def _foot(figures: Figures) -> Html:
+    return joined(
+        element(
+            "p",
+            f"simtrain {made['simtrain']} · hardware profile {made['profile']} · SHA-256 ",
+            element("code", made["profile_sha256"]),
+        )
+        for made in figures.at("made_with").value
+    )

@@ -27,7 +27,7 @@ def result_page(result: Result, idle: Iterable[str] = ()) -> RenderableType:
     return Group(
         *spaced,
         TimelineStrip(result),
-        *notes([*_remarks(result), *idle]),
+        *notes([*remarks_on(result), *_extrapolation(result), *idle]),
         memory_verdict(result.memory),
     )
 
@@ -82,7 +82,17 @@ def _breakdown_table(result: Result) -> FittedTable:
     )
 
 
-def _remarks(result: Result) -> list[str]:
+def _extrapolation(result: Result) -> list[str]:
+    if not result.extrapolated_compute:
+        return []
+    return [
+        f"{result.extrapolated_compute:.1%} of compute time uses shapes outside the fitted range; "
+        "--ops lists them."
+    ]
+
+
+def remarks_on(result: Result) -> list[str]:
+    """Return remarks on a result other than extrapolation, a sentence each."""
     scenario = result.scenario
     simulated, total = result.num_simulated_ranks, scenario.num_gpus
     remarks = [
@@ -94,11 +104,6 @@ def _remarks(result: Result) -> list[str]:
     if result.host_bound >= HOST_BOUND:
         share = f"{result.host_bound:.0%} of the iteration"
         remarks.append(f"Host-bound: GPUs wait for kernel launches in {share}.")
-    if result.extrapolated_compute:
-        remarks.append(
-            f"{result.extrapolated_compute:.1%} of compute time uses shapes outside the fitted "
-            "range; --ops lists them."
-        )
     remarks += result.warnings
     if not result.profile.calibrated:
         remarks.append(NOT_CALIBRATED)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from html.parser import HTMLParser
 from typing import Any
 
@@ -34,7 +35,7 @@ class Parsed(HTMLParser):
         """Attributes and text of the elements with these tags."""
         return [(about, "".join(text)) for tag, about, text in self.elements if tag in tags]
 
-    @property
+    @cached_property
     def data(self) -> Any:
         """The data that are embedded for scripts."""
         (text,) = (text for about, text in self.of("script") if about.get("id") == "data")

@@ -2,46 +2,119 @@
 
 import json
 import pathlib
+import re
+from typing import Any
 
+import numpy as np
 import pytest
 
+import simtrain
+from simtrain.html.number_sources import source_of_number
+from simtrain.html.packing import unpacked
+from simtrain.html.sections.sources import entries_of_run
+from simtrain.report.activities import Bars
 from tests.helpers.command_line import call
 from tests.html.pages import Parsed, parsed, value_at
 
 pytestmark = pytest.mark.slow
 
 FULL, PRESENT = "table4_full", "table4_selective_sequence"
+OPTIONS = ("--set", "cluster=h100_sxm", "--set", "batch.global=16")
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Parsed:
     """The report on two iterations."""
     file = tmp_path_factory.mktemp("report") / "report.html"
-    outcome = call("report", FULL, PRESENT, "-o", str(file))
+    outcome = call("report", FULL, PRESENT, *OPTIONS, "-o", str(file))
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, f"{file}\n", "")
     return parsed(file.read_text("utf-8"))
 
 
-def printed(*arguments: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(call(*arguments, "--json").stdout)
+def printed(*arguments: str) -> dict[str, Any]:
+    """What a command prints as JSON, without `made_with`."""
+    found: dict[str, Any] = json.loads(call(*arguments, *OPTIONS, "--json").stdout)
+    found.pop("made_with")
     return found
 
 
-def test_the_data_are_those_that_run_prints(page: Parsed) -> None:
-    for number, name in enumerate((FULL, PRESENT)):
-        expected = printed("run", name)
-        assert page.data["made_with"] == [expected.pop("made_with")]
-        assert page.data["runs"][number]["result"] == expected
+def test_the_data_are_those_that_other_commands_print(page: Parsed) -> None:
+    for run, name in zip(page.data["runs"], (FULL, PRESENT), strict=True):
+        assert run["result"] == printed("run", name)
+        assert run["operators"] == printed("run", name, "--ops")
+    run = page.data["runs"][0]
+    assert run["explained"]["mfu"] | {"scenario": FULL} == printed("explain", FULL, "mfu")
+    assert page.data["comparison"] == printed("compare", FULL, PRESENT)
+    (made_with,) = page.data["made_with"]
+    assert made_with["simtrain"] == simtrain.__version__
+    assert {made_with["profile_sha256"]} <= {text for _, text in page.of("code")}
 
 
-def test_every_number_is_in_the_data_to_the_last_bit(page: Parsed) -> None:
+def test_every_number_is_in_the_data_to_the_last_bit_and_has_a_source(page: Parsed) -> None:
     numbers = page.of("data")
-    assert len(numbers) > 30
+    assert len(numbers) > 500
     for about, text in numbers:
-        value = value_at(page.data, about["data-at"] or "")
+        pointer = about["data-at"] or ""
+        value = value_at(page.data, pointer)
         if whole := about.get("data-of"):
             value /= value_at(page.data, whole)
         assert float(about["value"] or "") == value and text
+        assert source_of_number(pointer), pointer
+
+
+def test_each_place_of_numbers_is_named_for_scripts_as_for_tests(page: Parsed) -> None:
+    pointers = {about["data-at"] or "" for about, _ in page.of("data")}
+    named = page.data["number_sources"]
+    for pointer in pointers:
+        first = next(one for one in named if re.fullmatch(one["places"], pointer))
+        assert first["meaning"] == getattr(source_of_number(pointer), "meaning", None)
+
+
+def test_every_entry_behind_a_time_has_a_source_on_the_page(page: Parsed) -> None:
+    ids = {about.get("id") for _, about, _ in page.elements}
+    links = {about["href"] for about, _ in page.of("a")}
+    assert {str(link).removeprefix("#") for link in links} <= ids
+    for number, run in enumerate(page.data["runs"]):
+        entries = entries_of_run(run)
+        assert all(entry["source"] for entry in entries.values())
+        for operator in run["operators"]["operators"]:
+            assert operator["entries"].keys() <= entries.keys()
+        assert {f"entry-{number}-{name}" for name in entries} <= ids
+
+
+def test_the_bars_and_the_memory_are_those_of_the_result(page: Parsed) -> None:
+    run, result = (
+        page.data["runs"][1],
+        simtrain.simulate(simtrain.load_scenario(PRESENT, ["cluster=h100_sxm", "batch.global=16"])),
+    )
+    timeline, bars = run["timeline"], Bars.of(result)
+    columns = {name: unpacked(one) for name, one in timeline["columns"].items()}
+    assert timeline["num_bars"] == len(bars) == timeline["first"][-1]
+    assert sorted(columns["end_s"]) == sorted(bars.end_s)
+    for low, high in zip(timeline["first"], timeline["first"][1:], strict=False):
+        assert (np.diff(columns["start_s"][low:high]) >= 0).all()
+    counts = np.bincount(bars.activity, minlength=len(timeline["activities"]))
+    assert (np.bincount(columns["activity"], minlength=len(counts)) == counts).all()
+    memory, curve = run["memory_over_time"], result.memory_curve(0)
+    assert memory["first"] == [0, len(curve.times_s)]
+    assert tuple(unpacked(memory["columns"]["time_s"])) == curve.times_s
+    assert tuple(unpacked(memory["columns"]["held_bytes"])) == curve.held_bytes
+
+
+def test_one_scenario_is_compared_with_nothing(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "report.html"
+    call("report", PRESENT, "-o", str(file), "--set", "hardware.gpu.memory_capacity=5 GiB")
+    page = parsed(file.read_text("utf-8"))
+    assert page.data["comparison"] is None
+    assert "does not fit" in {text for _, text in page.of("strong")}
+    titles = [text for _, text in page.of("h2")]
+    assert titles[0] == "Answer" and "Comparison" not in titles
+
+
+def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "report.html"
+    call("report", PRESENT, "gpt2_1_5b", "--no-sensitivity", "-o", str(file))
+    assert any("different models" in text for _, text in parsed(file.read_text("utf-8")).of("p"))
 
 
 def test_mistakes_are_refused(tmp_path: pathlib.Path) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from simtrain.html.document import write_document
-from simtrain.html.report import ReportedRun, report_document
+from simtrain.html.report import report_document
+from simtrain.html.run_data import ReportedRun
 from simtrain.report.result import Result
 from simtrain.simulation import simulate
 from simtrain.sliders.grid import BASE, FACTORS

@@ -23,8 +23,25 @@ const simtrain = {
   bytes(value) {
     return this.scaled(value, [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024], ["B", 1]]);
   },
+  exact(value) {
+    return String(Number(value.toPrecision(9)));
+  },
   percent(value) {
     return `${(100 * value).toFixed(1)}%`;
+  },
+
+  // The numbers of an array that `packing.packed` wrote, as a typed array.
+  async array({ dtype, zlib }) {
+    const bytes = Uint8Array.from(atob(zlib), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+    const Kind = { float64: Float64Array, int32: Int32Array, int16: Int16Array, uint8: Uint8Array }[dtype];
+    const size = Kind.BYTES_PER_ELEMENT, count = planes.length / size;
+    const mixed = new Uint8Array(planes.length);
+    for (let plane = 0; plane < size; plane++) {
+      for (let item = 0; item < count; item++) mixed[item * size + plane] = planes[plane * count + item];
+    }
+    return new Kind(mixed.buffer);
   },
 
   // A colour or length of the style sheet, which changes with the theme: simtrain.style("--ink").

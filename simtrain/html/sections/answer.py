@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined
 from simtrain.html.figures import Figures
+
+_ITERATIONS_NEVER = (
+    "No measured iteration of this machine: its profile is fitted on published microbenchmarks, "
+    "and docs/validation.md says how well it predicts kernels and layers."
+)
+_NOT_JUDGED = "No measured iteration that simtrain knows of."
+_JUDGED_ON = {
+    "a100_sxm4_80gb": "Measured iterations that nothing was fitted to: Table 5 of Korthikanti et "
+    "al. 2022 (8 to 512 GPUs), the same paper's 530B run on 2,240 GPUs, and published runs on one "
+    "and on several nodes. docs/validation.md has each error.",
+    **dict.fromkeys(("h100_sxm", "h200_sxm", "b200_sxm"), _ITERATIONS_NEVER),
+}
+"""What the iteration times of each shipped profile were compared with, in words."""
 
 
 def answer_section(runs: Figures) -> Section:
     """The main figures of each iteration, and how far to trust them."""
     blocks = [_answer(run, is_named=len(runs.value) > 1) for run in runs.each()]
+    blocks.append(_trust([*runs.each()]))
     return Section("answer", "Answer", joined(blocks), styles=("answer.css",))
 
 
@@ -24,6 +40,40 @@ def _answer(run: Figures, *, is_named: bool) -> Html:
     )
     name = [element("h3", run.at("name").value)] if is_named else []
     return joined((*name, element("div", *cards, class_="cards")))
+
+
+def _trust(runs: list[Figures]) -> Html:
+    """How far to trust the figures: what profiles were fitted on and judged on, and limits."""
+    items: dict[tuple[str, Html], None] = {}
+    for run in runs:
+        name = f"{run.at('name').value}: " if len(runs) > 1 else ""
+        for term, *words in _trust_of(run):
+            # What is true of all runs with one profile stands once.
+            is_of_profile = term in ("Fitted on", "Judged on")
+            items[term, joined(words if is_of_profile else (name, *words))] = None
+    listed = (joined((element("dt", term), element("dd", words))) for term, words in items)
+    return joined((element("h3", "How far to trust it"), element("dl", *listed, class_="trust")))
+
+
+def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
+    result, profile = run.at("result"), run.at("profile")
+    shapes = result.at("extrapolated").value
+    listed = f": {', '.join(shapes)}" if shapes else ""
+    name, kind = profile.value["name"], "" if profile.value["calibrated"] else " (not calibrated)"
+    yield (
+        "Extrapolated",
+        result.at("extrapolated_compute").percent,
+        f" of kernel time has shapes outside the range that the profile was fitted on{listed}.",
+    )
+    entries, fitted = profile.value["num_entries"], profile.value["num_fitted"]
+    yield (
+        "Fitted on",
+        f"{name}{kind}: {profile.value['description']}. Of its {entries} entries, {fitted} were "
+        "fitted to measurements; the others are from the sources that they cite.",
+    )
+    yield "Judged on", f"{name}: {_JUDGED_ON.get(name, _NOT_JUDGED)}"
+    for remark in run.at("remarks").value:
+        yield "Note", remark
 
 
 def _card(label: str, number: Html, remark: str = "") -> Html:
@@ -47,4 +97,4 @@ def _memory_card(run: Figures) -> Html:
             memory.at("capacity_bytes").bytes,
         )
     )
-    return _card("Peak memory of a GPU", fullest.bytes, remark)
+    return _card("Peak memory", fullest.bytes, remark)

@@ -1,0 +1,113 @@
+"""The data of one iteration in a report: those of other commands' `--json`, and arrays to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from simtrain.hardware.entries import entries_of
+from simtrain.html.packing import packed
+from simtrain.pages.result_page import remarks_on
+from simtrain.report.activities import ACTIVITIES, Bars
+from simtrain.report.origins import FIGURES, explain_figure
+from simtrain.report.result import Result
+from simtrain.sliders.data import slider_data
+from simtrain.strict_yaml import data_of, leaves
+
+NUM_ROWS = 3
+"""Rows of a stage in a timeline: its own stream, its transfers, its buckets."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun:
+    """An iteration of a report.
+
+    Args:
+        name: what the user called the scenario.
+        result: its simulation.
+        without_effect: remarks on settings that change nothing (`no_effect`).
+    """
+
+    name: str
+    result: Result
+    without_effect: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_data(run: ReportedRun) -> dict[str, Any]:
+    """Return what the page shows of a run.
+
+    `result` is what `simtrain run --json` prints, `operators` what `--ops --json` prints, and
+    `explained` what `simtrain explain --json` prints about each figure, without `made_with`.
+    """
+    result = run.result
+    return {
+        "name": run.name,
+        "remarks": remarks_on(result),
+        "result": result.to_dict() | {"without_effect": dict(run.without_effect)},
+        "fullest_stage": result.memory.fullest.stage,
+        "operators": result.operators().to_dict(),
+        "explained": {name: explain_figure(result, name).to_dict() for name in FIGURES},
+        "profile": _profile(result),
+        "scenario": {
+            ".".join(map(str, path)): value for path, value in leaves(data_of(result.scenario))
+        },
+        "sliders": slider_data(result),
+        "timeline": timeline_data(result),
+        "memory_over_time": memory_data(result),
+    }
+
+
+def _profile(result: Result) -> dict[str, Any]:
+    profile = result.profile
+    types = {"bf16": "bf16", result.scenario.precision.linear_product_type: None}
+    peaks = {name: profile.peak_flops(name) for name in types}
+    fits = (entry.fitted_on for _, entry in entries_of(profile))
+    return {
+        "name": profile.name,
+        "description": profile.description,
+        "calibrated": profile.calibrated,
+        "num_entries": sum(1 for _ in entries_of(profile)),
+        "num_fitted": sum(1 for fit in fits if fit),
+        "memory_bandwidth_bytes_per_s": profile.gpu.memory_bandwidth.value,
+        "peak_flops_per_s": {name: rate for name, rate in peaks.items() if rate},
+    }
+
+
+def timeline_data(result: Result) -> dict[str, Any]:
+    """Return the bars of a timeline, sorted by lane and start.
+
+    A lane is a row of a stage: lane `3 * stage + row`. The bars of a lane begin at `first[lane]`.
+    """
+    bars = Bars.of(result)
+    lanes = NUM_ROWS * bars.stage + bars.row
+    order = np.lexsort((bars.start_s, lanes))
+    bars, lanes = bars.where(order), lanes[order]
+    first = np.searchsorted(lanes, np.arange(NUM_ROWS * result.num_stages + 1))
+    columns = {one.name: getattr(bars, one.name) for one in fields(bars)}
+    small = {"activity": np.uint8, "chunk": np.int16, "microbatch": np.int32}
+    return {
+        "num_stages": result.num_stages,
+        "num_bars": len(bars),
+        "activities": list(ACTIVITIES),
+        "first": first.tolist(),
+        "columns": {
+            name: packed(column.astype(small.get(name, column.dtype)))
+            for name, column in columns.items()
+            if name not in ("stage", "row")
+        },
+    }
+
+
+def memory_data(result: Result) -> dict[str, Any]:
+    """Return the memory of all stages over time; those of a stage begin at `first[stage]`."""
+    curves = [result.memory_curve(stage) for stage in range(result.num_stages)]
+    lengths = [len(curve.times_s) for curve in curves]
+    times_s = np.concatenate([np.array(curve.times_s) for curve in curves])
+    held_bytes = np.concatenate([np.array(curve.held_bytes, np.float64) for curve in curves])
+    return {
+        "first": [0, *np.cumsum(lengths).tolist()],
+        "columns": {"time_s": packed(times_s), "held_bytes": packed(held_bytes)},
+    }

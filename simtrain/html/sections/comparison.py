@@ -1,0 +1,116 @@
+"""Several iterations compared: causes that add up, critical paths, and what to buy first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simtrain.hardware.upgrades import RESOURCES
+from simtrain.html.document import Section
+from simtrain.html.elements import Html, element, joined, table
+from simtrain.html.figures import Figures
+from simtrain.report.breakdown import CAUSE_LABELS
+from simtrain.strict_yaml import as_scalar
+from simtrain.units import format_seconds
+
+
+def comparison_section(compared: Figures) -> Section:
+    """Why the other iterations differ from the first, and what would shorten each."""
+    scenarios = [*compared.at("scenarios").each()]
+    parts = [_difference(one) for one in compared.at("differences").each()]
+    parts.append(_critical_paths(scenarios))
+    if scenarios[0].value["with_more"]:
+        parts.append(_resources(scenarios))
+    return Section("comparison", "Comparison", joined(parts), ("comparison.css",))
+
+
+def _difference(one: Figures) -> Html:
+    record = one.value
+    causes, whole = one.at("causes_s"), one.at("difference_s")
+    largest = max(*map(abs, record["causes_s"].values()), 1e-12)
+    rows: list[tuple[str, ...]] = [
+        (CAUSE_LABELS[f"{name}_s"], _signed(causes.at(name)), _bar(value / largest))
+        for name, value in record["causes_s"].items()
+        if abs(value) > 1e-12
+    ]
+    rows.append(("iteration", _signed(whole), ""))
+    fields = [
+        (element("code", name), *map(as_scalar, both))
+        for name, both in record["changed_fields"].items()
+    ]
+    other = (
+        ""
+        if record["has_same_model"]
+        else (" These are different models: their iterations do different work.")
+    )
+    tokens = (
+        []
+        if record["tokens_ratio"] == 1
+        else [
+            " An iteration trains ",
+            one.at("tokens_ratio").number(lambda ratio: f"{ratio:.4g}"),
+            " times the tokens of the first.",
+        ]
+    )
+    caption = "Causes of the difference, mean over the stages; they add up to it."
+    return joined(
+        (
+            element("h3", f"{record['other']} against {record['base']}"),
+            element("p", f"{record['reason']}.{other}", *tokens),
+            table(caption, ("part", ">difference", ""), rows, class_="sums causes"),
+            table("Fields that differ", ("field", record["base"], record["other"]), fields)
+            if fields
+            else element("p", "The scenarios are the same."),
+        )
+    )
+
+
+def _signed(figure: Figures) -> Html:
+    return figure.number(lambda seconds: ("+" if seconds > 0 else "") + format_seconds(seconds))
+
+
+def _bar(share: float) -> Html:
+    """A bar to the right for more time, to the left for less."""
+    side = "more" if share > 0 else "less"
+    width = f"width:{50 * abs(share):.3f}%"
+    return element(
+        "div", element("span", class_=side, style=width), class_="diverging", aria_hidden="true"
+    )
+
+
+def _critical_paths(scenarios: Sequence[Figures]) -> Html:
+    kinds = dict.fromkeys(kind for one in scenarios for kind in one.value["critical_path_s"])
+    ranked = sorted(
+        kinds, key=lambda kind: -max(one.value["critical_path_s"].get(kind, 0) for one in scenarios)
+    )
+    rows: list[tuple[str, ...]] = [
+        (
+            kind,
+            *(
+                one.at("critical_path_s", kind).seconds
+                if kind in one.value["critical_path_s"]
+                else ""
+                for one in scenarios
+            ),
+        )
+        for kind in ranked
+    ]
+    rows.append(("iteration", *(one.at("iteration_time_s").seconds for one in scenarios)))
+    headings = ("kind of task", *(f">{one.value['name']}" for one in scenarios))
+    caption = "Tasks that the end of the iteration waits for, one after another"
+    title = element("h3", "Critical path")
+    return joined((title, table(caption, headings, rows, class_="sums")))
+
+
+def _resources(scenarios: Sequence[Figures]) -> Html:
+    saved = [one.at("with_more", "saved") for one in scenarios]
+    more = scenarios[0].value["with_more"]["factor"] - 1
+    rows = [
+        (
+            RESOURCES[name].label,
+            *(one.at(name).number(lambda share: f"{share:.2%}") for one in saved),
+        )
+        for name in saved[0].value
+    ]
+    headings = (f"{more:.0%} better", *(f">{one.value['name']}" for one in scenarios))
+    caption = "Share of the iteration that each resource of the cluster saves, one at a time"
+    return joined((element("h3", "What to buy first"), table(caption, headings, rows)))

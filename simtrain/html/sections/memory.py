@@ -1,0 +1,57 @@
+"""Peak memory of each stage by component."""
+
+from __future__ import annotations
+
+from simtrain.figures.iteration_memory import COMPONENT_FILLS
+from simtrain.html.document import Section
+from simtrain.html.elements import Html, element, joined, table
+from simtrain.html.figures import Figures
+
+_COLOURS = {name: colour for name, (colour, _) in COMPONENT_FILLS.items()}
+
+
+def memory_section(runs: Figures) -> Section:
+    """A table of stages for each iteration, with a bar of components in each row."""
+    blocks = [_memory(run, is_named=len(runs.value) > 1) for run in runs.each()]
+    legend = element(
+        "ul",
+        *(
+            element("li", element("span", class_="swatch", style=f"--fill:{colour}"), name)
+            for name, colour in _COLOURS.items()
+        ),
+        class_="legend",
+    )
+    return Section("memory", "Memory", joined((legend, *blocks)), ("memory.css",))
+
+
+def _memory(run: Figures, *, is_named: bool) -> Html:
+    memory = run.at("result", "memory")
+    capacity = memory.at("capacity_bytes")
+    scale = max(capacity.value, *(one["peak_bytes"] for one in memory.at("stages").value))
+    rows = [_row(stage, capacity, scale) for stage in memory.at("stages").each()]
+    caption = joined(
+        (
+            "Peak memory of a GPU of each stage. The mark is the capacity, ",
+            capacity.bytes,
+            ". A peak is reached in the pass named here (F forward, B backward).",
+        )
+    )
+    headings = ("stage", ">peak", ">of capacity", "components", "in")
+    name = [element("h3", run.at("name").value)] if is_named else []
+    return joined((*name, table(caption, headings, rows, class_="peaks")))
+
+
+def _row(stage: Figures, capacity: Figures, scale: int) -> tuple[str, ...]:
+    peak, components = stage.at("peak_bytes"), stage.at("components_bytes")
+    parts = [
+        element(
+            "span",
+            style=f"--fill:{colour};width:{100 * components.value[name] / scale:.4f}%",
+            title=f"{name}: {components.value[name] / 2**30:.4g} GiB",
+        )
+        for name, colour in _COLOURS.items()
+    ]
+    mark = element("i", style=f"left:{100 * capacity.value / scale:.4f}%")
+    bar = element("div", *parts, mark, class_="stack", aria_hidden="true")
+    number, action = str(stage.at("stage").value), stage.at("peak_action").value
+    return number, peak.bytes, peak.share_of(capacity), bar, action

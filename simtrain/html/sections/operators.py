@@ -1,0 +1,87 @@
+"""The operators of the slowest stage, with the profile entries that their times come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simtrain.html.document import Section
+from simtrain.html.elements import Html, element, joined, table
+from simtrain.html.figures import Figures
+from simtrain.report.breakdown import CAUSE_LABELS
+
+_HEADINGS = (
+    *("op", "phase", "shape", ">count", ">exposed", ">share", ">hidden", ">FLOPs", ">bytes"),
+    *(">rate", "limit", "entries of the hardware profile", "basis"),
+)
+_TITLE = "Operators and their sources"
+
+
+def operators_section(runs: Figures) -> Section:
+    """A table for each iteration: what each kind of op takes, and why."""
+    blocks = [_operators(run, is_named=len(runs.value) > 1) for run in runs.each()]
+    return Section("operators", _TITLE, joined(blocks), ("operators.css",), ("sort.js",))
+
+
+def _operators(run: Figures, *, is_named: bool) -> Html:
+    operators = run.at("operators")
+    total, name = operators.at("iteration_time_s"), run.at("name").value
+    rows = [_row(number, one, total) for number, one in enumerate(operators.at("operators").each())]
+    stage = operators.at("stage").value
+    caption = f"Operators of one rank of stage {stage}, the slowest. Choose a heading to sort."
+    heading = [element("h3", name)] if is_named else []
+    shown = table(caption, _HEADINGS, rows, class_="sortable operators")
+    return joined((*heading, _remainder(operators), shown))
+
+
+def _remainder(operators: Figures) -> Html:
+    """The parts of the stage's time that no op has."""
+    parts = operators.at("breakdown_s")
+    words: list[str] = []
+    for name in ("launch", "bubble"):
+        words += [" + ", parts.at(name).seconds, f" {CAUSE_LABELS[name + '_s']}"]
+    return element(
+        "p",
+        "Sum of exposed times",
+        *words,
+        " = ",
+        operators.at("iteration_time_s").seconds,
+        class_="soft",
+    )
+
+
+def _row(number: int, one: Figures, total: Figures) -> tuple[str, ...]:
+    record = one.value
+    hidden = one.at("hidden_s").seconds if record["hidden_s"] > 0.001 * total.value else ""
+    return (
+        record["op"],
+        record["phase"],
+        record["shape"],
+        one.at("count").count,
+        one.at("exposed_s").seconds,
+        one.at("share").percent,
+        hidden,
+        one.at("flops").number(lambda flops: f"{flops:.4g}") if record["flops"] else "",
+        one.at("bytes").bytes if record["bytes"] else "",
+        _rate(one),
+        record["limit"] or "",
+        joined(_entries(one)),
+        record["basis"],
+    )
+
+
+def _rate(one: Figures) -> Html:
+    record = one.value
+    if record["flops"]:
+        return one.at("flops_per_s").number(lambda rate: f"{rate / 1e12:.4g} TFLOP/s")
+    if record["bytes"]:
+        return one.at("bytes_per_s").number(lambda rate: f"{rate / 1e9:.4g} GB/s")
+    return Html()
+
+
+def _entries(one: Figures) -> Iterator[Html]:
+    """The entries by their share of the time; each links to its value and its source."""
+    run = one.path[1]
+    for name, share in one.value["entries"].items():
+        if share >= 0.005 or name == one.value["entry"]:
+            link = element("a", name, href=f"#entry-{run}-{name}")
+            yield element("span", link, " ", one.at("entries", name).percent, " ", class_="entry")

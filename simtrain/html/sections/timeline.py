@@ -1,0 +1,77 @@
+"""The timeline of an iteration and its memory over time: two canvases with one axis of time."""
+
+from __future__ import annotations
+
+from simtrain.figures.timeline import FILLS
+from simtrain.html.document import Section
+from simtrain.html.elements import Html, element, joined
+from simtrain.html.figures import Figures
+
+_HELP = (
+    "Drag to move, turn the wheel with Ctrl or pinch to zoom. Keys: + and − zoom, 0 shows all, "
+    "Shift with the arrows moves; up and down choose a stage, left and right a bar. Where bars are "
+    "thinner than a pixel, their colours mix in proportion to their time."
+)
+
+
+def timeline_section(runs: Figures) -> Section:
+    """A figure for each iteration; all show the same window of time."""
+    blocks = [_figure(number, run, len(runs.value)) for number, run in enumerate(runs.each())]
+    body = joined((_legend(runs), *blocks, element("p", _HELP, class_="soft screen-only")))
+    return Section(
+        "timeline", "Timeline and memory over time", body, ("timeline.css",), ("timeline.js",)
+    )
+
+
+def _figure(number: int, run: Figures, num_runs: int) -> Html:
+    name = run.at("name").value
+    timeline = run.at("timeline").value
+    label = (
+        f"Timeline of {name}: {timeline['num_stages']} pipeline stages, {timeline['num_bars']:,} "
+        "bars. Use the arrow keys to read them one by one."
+    )
+    buttons = (
+        ("in", "+", "Zoom in"),
+        ("out", "\u2212", "Zoom out"),
+        ("all", "Whole iteration", "Show the whole iteration"),
+    )
+    tools = element(
+        "div",
+        *(
+            element("button", text, type="button", data_zoom=zoom, aria_label=words)
+            for zoom, text, words in buttons
+        ),
+        class_="tools screen-only",
+    )
+    return element(
+        "figure",
+        element("figcaption", name) if num_runs > 1 else "",
+        tools,
+        element(
+            "canvas",
+            class_="bars",
+            tabindex="0",
+            role="application",
+            aria_label=label,
+            aria_roledescription="timeline",
+        ),
+        element(
+            "canvas",
+            class_="memory",
+            role="img",
+            aria_label=f"Memory of stages of {name} over time; the section Memory has the peaks.",
+        ),
+        element("p", class_="readout", role="status", aria_live="polite"),
+        class_="timeline",
+        data_run=str(number),
+    )
+
+
+def _legend(runs: Figures) -> Html:
+    activities = runs.at(0, "timeline", "activities").value
+    items = [
+        element("li", element("span", class_="swatch", style=f"--fill:{FILLS[name][0]}"), name)
+        for name in activities
+    ]
+    idle = element("li", element("span", class_="swatch", style="--fill:var(--track)"), "idle")
+    return element("ul", *items, idle, class_="legend")
