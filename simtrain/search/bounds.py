@@ -6,9 +6,8 @@ A bound never exceeds the simulated value, so a configuration that a bound exclu
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
 
 from simtrain.memory.report import allocator_bytes
@@ -20,21 +19,19 @@ from simtrain.programs.seconds import Machine
 from simtrain.scenario import MemoryOptions, Parallelism, RecomputePolicy, Scenario
 from simtrain.schedules import num_warmup_forwards
 from simtrain.search.iteration_bound import iteration_bound_s
+from simtrain.search.pass_bound import PassBounds
 from simtrain.studies.choose import is_open
-from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters
+from simtrain.workload.batch import GetBatch
+from simtrain.workload.chunk import Chunk, chunk_of, parameters
 from simtrain.workload.gpt import gpt_blocks
+from simtrain.workload.hashing import shared
 from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.model_chunks import cut_into_chunks
-from simtrain.workload.ops import Op
-from simtrain.workload.optimizer import (
-    step_ops,
-)
+from simtrain.workload.model_chunks import ModelChunks, cut_into_chunks
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
-from simtrain.workload.record import record_pass
+from simtrain.workload.shard_groups import sharding_of
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.tape import Block, Microbatch
-from simtrain.workload.work import Collective
 
 _ROUNDING = 1 - 1e-9
 """Margin for sums in another order, which differ in their last digits."""
@@ -53,7 +50,8 @@ class Bounds:
         self._base, self._model, self._overlap = base, gpt_blocks(base), overlap_of(base)
         self._ranks: dict[tuple[Parallelism, MemoryOptions, bool], _Rank] = {}
         self._pipelines: dict[tuple[object, ...], float] = {}
-        self._passes_s = functools.cache(self._kernels_of_passes_s)
+        self._chains: dict[Parallelism, _StageChunks] = {}
+        self._both_passes_s = functools.cache(PassBounds(machine).both_s)
         self._kept_bytes = functools.cache(self._kept_bytes_of_layer)
 
     def peak_bytes(self, scenario: Scenario) -> int:
@@ -64,8 +62,14 @@ class Bounds:
         add to these, and the allocator's overhead grows with the tensors.
         """
         fullest, first = self._rank(scenario).states_bytes
-        tensors = max(fullest, first + self._activations_bytes(scenario))
-        return tensors + allocator_bytes(self.machine.model.profile, tensors)
+        return self._with_allocator(max(fullest, first + self._activations_bytes(scenario)))
+
+    def states_bytes(self, scenario: Scenario) -> int:
+        """Quicker lower bound of the peak: without activations."""
+        return self._with_allocator(self._rank(scenario).states_bytes[0])
+
+    def _with_allocator(self, tensor_bytes: int) -> int:
+        return tensor_bytes + allocator_bytes(self.machine.model.profile, tensor_bytes)
 
     def _activations_bytes(self, scenario: Scenario) -> int:
         """Lower bound of the saved activations at the first stage's peak."""
@@ -102,20 +106,19 @@ class Bounds:
     def _mesh(self, scenario: Scenario) -> Mesh:
         return scenario.mesh(self._domains)
 
-    def kernels_s(self, scenario: Scenario) -> float:
-        """Quick lower bound of the iteration time: kernels in a pipeline, then the optimizer.
+    def ops_s(self, scenario: Scenario) -> float:
+        """Quick lower bound of the iteration time: passes in a pipeline, then the optimizer step.
 
-        A stage runs the passes of its m microbatches one after another. Each pass takes at least
-        the time of its kernels, which share a stream; collectives, launches and slowdown only add
-        to it. Before the stage's first pass, its microbatch passes forward through the first chunk
-        of every earlier stage. After the stage's last pass, its microbatch passes backward through
-        the same chunks. This holds for every schedule, because each chunk needs the previous chunk
-        forward and the next chunk backward. The last pass is the first stage's, and is followed by
-        the gradient norm and the parameter update. Let both passes of one microbatch take c_j
-        through the first chunk of stage j, and w_i through all chunks of stage i. For every stage i
-        the iteration takes at least
+        A stage runs the passes of its m microbatches one after another, each for at least the time
+        of `PassBounds`. Before the stage's first pass, its microbatch passes forward through the
+        first chunk of every earlier stage. After the stage's last pass, its microbatch passes
+        backward through the same chunks. This holds for every schedule, because each chunk needs
+        the previous chunk forward and the next chunk backward. The last pass is the first stage's,
+        and is followed by all parts of its optimizer step, one after another. Let both passes of
+        one microbatch take c_j through the first chunk of stage j, and w_i through all chunks of
+        stage i. For every stage i the iteration takes at least
 
-            sum over j < i of c_j + m w_i + the first stage's kernels of the optimizer step.
+            sum over j < i of c_j + m w_i + the first stage's optimizer step.
 
         If v chunks of p stages are equal, the first two terms are m w (1 + (p - 1) / (m v)): the
         bubble of the interleaved schedule (Narayanan et al. 2021, Section 2.2.2).
@@ -123,7 +126,7 @@ class Bounds:
         key = scenario.parallelism, scenario.batch, scenario.recompute, scenario.memory
         passes_s = self._pipelines.get(key)
         if passes_s is None:
-            passes_s = self._pipelines[key] = self._kernels_of_pipeline_s(scenario)
+            passes_s = self._pipelines[key] = self._pipeline_s(scenario)
         return _ROUNDING * (passes_s + self._rank(scenario).step_s)
 
     def iteration_s(self, scenario: Scenario) -> float:
@@ -132,11 +135,11 @@ class Bounds:
         It times the scenario's passes. With `recompute: auto` the quick bound is returned, because
         the passes depend on the chosen policy.
         """
-        kernels_s = self.kernels_s(scenario)
+        ops_s = self.ops_s(scenario)
         if is_open(scenario):
-            return kernels_s
+            return ops_s
         plan = Plan.of(scenario, self._domains)
-        return max(kernels_s, _ROUNDING * iteration_bound_s(plan, self.machine))
+        return max(ops_s, _ROUNDING * iteration_bound_s(plan, self.machine))
 
     @property
     def _domains(self) -> Domains:
@@ -148,54 +151,76 @@ class Bounds:
         found = self._ranks.get(key)
         if found is None:
             mesh = self._mesh(scenario)
-            layers = _stage_layers(scenario.model.num_layers, scenario.parallelism)
-            stages = cut_into_chunks(
-                self._model_of(scenario), tuple(own for _, own in layers)
-            ).different
+            sizes = (*map(scenario.layers_of_stage, range(mesh.pp)),)
+            stages = cut_into_chunks(self._model_of(scenario), sizes).different
             microbatch, options = microbatch_of(scenario, mesh), StepOptions.of(scenario, mesh)
             held = [parameters((stage,), microbatch) for stage in stages]
             states = [
                 model_states(options, one.total, one.experts, one.in_fp8).total_bytes
                 for one in held
             ]
-            step_s = self._kernels_of_step_s(options, held[0])
+            step_s = math.fsum(self.machine.step_seconds(options, held[0]).values())
             found = self._ranks[key] = _Rank((max(states), states[0]), step_s)
         return found
 
-    def _kernels_of_pipeline_s(self, scenario: Scenario) -> float:
-        policy, num_microbatches = _certain_recompute(scenario.recompute), scenario.num_microbatches
-        layer_s, head_s = self._passes_s(*self._layer_of(scenario), policy)
-        stages = _stage_layers(scenario.model.num_layers, scenario.parallelism)
-        passes_s = max(
-            passed * layer_s + num_microbatches * own * layer_s for passed, own in stages
+    def _pipeline_s(self, scenario: Scenario) -> float:
+        chunks = self._stage_chunks(scenario)
+        policy, options = _certain_recompute(scenario.recompute), self._options(scenario)
+        both_s = [self._both_passes_s(chunk, policy, options) for chunk in chunks.different]
+        return max(
+            sum(number * both_s[chunk] for chunk, number in passed)
+            + scenario.num_microbatches * sum(number * both_s[chunk] for chunk, number in own)
+            for passed, own in chunks.stages
         )
-        # The head is on the last stage.
-        passed, own = stages[-1]
-        return max(passes_s, passed * layer_s + num_microbatches * (own * layer_s + head_s))
 
-    def _kernels_of_passes_s(
-        self, model: Chunk, overlap: OverlapPolicy, batch: Microbatch, recompute: RecomputePolicy
-    ) -> tuple[float, float]:
-        """Kernel time of a layer and of the head, forward and backward, for one microbatch."""
-        options = PassOptions(batch, overlap)
-        *layers_s, head_s = (
-            math.fsum(
-                self._kernels_s(record_pass(Pass(chunk_of([block]), kind, recompute, options)).ops)
-                for kind in ("F", "B")
-            )
-            for block in (*_layers(model), model.runs[-1][0])
-        )
-        return min(layers_s), head_s
+    def _options(self, scenario: Scenario) -> PassOptions:
+        """Options of the passes, without collectives of ZeRO that only some passes run."""
+        _, overlap, batch = self._layer_of(scenario)
+        shards = scenario.memory.zero_stage >= 2 and scenario.reduces_every_microbatch
+        sharding = sharding_of(scenario, self._mesh(scenario)) if shards else None
+        launch_s = 0.0 if scenario.facts.cuda_graphs else scenario.host_issue_s
+        return shared(PassOptions(batch, overlap, sharding, launch_s))
 
-    def _kernels_of_step_s(self, options: StepOptions, first: Parameters) -> float:
-        ops = step_ops(options, first)
-        serial = (ops.get(name, ()) for name in ("to_host", "norm", "update"))
-        return self._kernels_s(itertools.chain.from_iterable(serial))
+    def _stage_chunks(self, scenario: Scenario) -> _StageChunks:
+        split = scenario.parallelism
+        found = self._chains.get(split)
+        if found is None:
+            sizes = (*map(scenario.layers_of_chunk, range(split.pipeline)),)
+            get_batch = GetBatch(causal_mask=scenario.attention_backend == "unfused")
+            cut = cut_into_chunks(self._model_of(scenario), sizes * split.interleave, get_batch)
+            found = self._chains[split] = _StageChunks.of(cut, split.pipeline)
+        return found
 
-    def _kernels_s(self, ops: Iterable[Op]) -> float:
-        return math.fsum(
-            self.machine.model.seconds(op.work) for op in ops if not isinstance(op.work, Collective)
-        )
+
+@dataclass(frozen=True, slots=True)
+class _StageChunks:
+    """The different chunks of a pipeline, and how many of each its stages have.
+
+    Args:
+        different: the different chunks.
+        stages: for each stage, pairs of a place in `different` and a number: for the first chunks
+            of all earlier stages, and for its own chunks. Of consecutive stages with equal chunks
+            only the last one is here, because it has the most earlier stages.
+    """
+
+    different: tuple[Chunk, ...]
+    stages: tuple[tuple[_Numbers, _Numbers], ...]
+
+    @classmethod
+    def of(cls, cut: ModelChunks, num_stages: int) -> _StageChunks:
+        """Count the chunks of a model that is cut for this number of stages."""
+        stages: list[tuple[_Numbers, _Numbers]] = []
+        passed: Counter[int] = Counter()
+        for stage in range(num_stages):
+            own = (*Counter(cut.numbers[stage::num_stages]).items(),)
+            if stages and stages[-1][1] == own:
+                stages.pop()
+            stages.append(((*passed.items(),), own))
+            passed[cut.numbers[stage]] += 1
+        return cls(cut.different, tuple(stages))
+
+
+_Numbers = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +229,7 @@ class _Rank:
 
     Args:
         states_bytes: model states of the fullest and of the first stage.
-        step_s: kernel time of the first stage's optimizer step.
+        step_s: time of the first stage's optimizer step.
     """
 
     states_bytes: tuple[int, int]
@@ -216,15 +241,9 @@ def _layers(model: Chunk) -> list[Block]:
     return [*dict.fromkeys(block for block, _ in model.runs if block.is_unit)]
 
 
-@functools.lru_cache(maxsize=4096)
-def _stage_layers(num_layers: int, split: Parallelism) -> tuple[tuple[int, int], ...]:
-    """Per stage: layers in the first chunks of all earlier stages, and its own layers."""
-    stages = [split.layers_of_stage(stage, num_layers) for stage in range(split.pipeline)]
-    passed = itertools.accumulate((own // split.interleave for own in stages), initial=0)
-    return tuple(zip(passed, stages, strict=False))
-
-
 def _certain_recompute(policy: RecomputePolicy) -> RecomputePolicy:
-    """The policy if every layer of every microbatch follows it; otherwise no recompute."""
+    """What every layer of every microbatch recomputes at least, in units of one layer."""
     for_all = policy.method == "uniform" and policy.keep_microbatches == 0
-    return policy if for_all and policy.strategy != "auto" else SAVE_ALL
+    if not for_all or policy.strategy == "auto":
+        return SAVE_ALL
+    return shared(policy.model_copy(update={"num_layers": 1, "distribute": False}))

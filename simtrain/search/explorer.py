@@ -150,10 +150,12 @@ class Explorer:
     def least_key(self, point: Point) -> Key | None:
         """Quick lower bound of a point's key; None if the point cannot fit."""
         scenario = self.space.scenario(point)
+        if self.bounds.states_bytes(scenario) > self.limit_bytes:
+            return None
         peak_bytes = self.bounds.peak_bytes(scenario)
         if peak_bytes > self.limit_bytes:
             return None
-        return self.objective.key_of(scenario, self.bounds.kernels_s(scenario), peak_bytes)
+        return self.objective.key_of(scenario, self.bounds.ops_s(scenario), peak_bytes)
 
     def assess(self, point: Point, *, bounded: bool) -> Assessment:
         """Compute a point's peak and, if it fits and `bounded` is set, a close bound of its key."""

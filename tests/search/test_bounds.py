@@ -7,10 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import simtrain
+from simtrain.plan import Plan
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.search.bounds import Bounds
 from simtrain.search.legality import legal_points
+from simtrain.search.pass_bound import PassBounds
 from simtrain.search.space import Point, Space
+from simtrain.workload.chunk import chunk_of
+from simtrain.workload.passes import Pass
 from tests.helpers.search_spaces import BASES, EVALUATOR, base, space
 
 
@@ -25,15 +29,15 @@ def bounds_of(scenario: Scenario) -> Bounds:
 
 
 def check(bounds: Bounds, scenario: Scenario) -> tuple[float, float, float]:
-    """Check the bounds; return those of peak, kernels and iteration as shares of the simulated."""
+    """The bounds hold; peak, ops and iteration as shares of what is simulated."""
     evaluation = EVALUATOR.evaluate(scenario)
     assert evaluation.run is not None
     time_s = evaluation.run.iteration_time_s
     assert 0 < bounds.peak_bytes(scenario) <= evaluation.peak_bytes
-    kernels_s, iteration_s = bounds.kernels_s(scenario), bounds.iteration_s(scenario)
-    assert 0 < kernels_s <= iteration_s <= time_s
+    ops_s, iteration_s = bounds.ops_s(scenario), bounds.iteration_s(scenario)
+    assert 0 < ops_s <= iteration_s <= time_s
     peak = bounds.peak_bytes(scenario) / evaluation.peak_bytes
-    return peak, kernels_s / time_s, iteration_s / time_s
+    return peak, ops_s / time_s, iteration_s / time_s
 
 
 @settings(max_examples=60)
@@ -62,28 +66,48 @@ def test_no_configuration_with_other_recompute_is_below_its_bounds(policy: Recom
     check(bounds_of(scenario), scenario)
 
 
-def test_the_kernel_bound_is_the_pipeline_of_kernels() -> None:
-    """Worked by hand: 8 layers on 4 stages, in chunks of 1 or of 2 layers."""
-    few, many = (
-        base(
-            model={"num_layers": 8},
-            parallelism={"pipeline": 4, "interleave": 2},
-            batch={"micro": 1, "global": number},
-        )
-        for number in (8, 16)
+def test_the_bound_of_ops_is_the_pipeline_of_passes() -> None:
+    """Worked by hand: 8 layers on 4 stages of two chunks; the last chunk also has the head."""
+    scenario = base(
+        model={"num_layers": 8},
+        parallelism={"pipeline": 4, "interleave": 2},
+        batch={"micro": 1, "global": 8},
     )
-    one = base(model={"num_layers": 8}, parallelism={"pipeline": 4, "interleave": 1})
-    bounds = bounds_of(few)
-    slope_s = (bounds.kernels_s(many) - bounds.kernels_s(few)) / 8
-    layer_s, head_s = bounds._passes_s(*bounds._layer_of(few), few.recompute)
-    assert slope_s == pytest.approx(2 * layer_s + head_s)
-    # With chunks of 2 layers instead of 1, the way to the last stage and back has 3 more layers.
-    four = few.model_copy(update={"batch": one.batch})
-    assert bounds.kernels_s(one) - bounds.kernels_s(four) == pytest.approx(3 * layer_s)
+    machine, plan = EVALUATOR.machine_of(scenario), Plan.of(scenario, 8)
+    passes = PassBounds(machine)
+    chunks_s = [
+        passes.both_s(chunk, plan.scenario.recompute, plan.options) for chunk in plan.chunks
+    ]
+    first_s, middle_s, *_, last_s = chunks_s
+    assert chunks_s == [first_s, *[middle_s] * 6, last_s]
+    step = machine.step_seconds(plan.step_options, plan.stage_parameters[0])
+    expected_s = first_s + 2 * middle_s + 8 * (middle_s + last_s) + sum(step.values())
+    assert bounds_of(scenario).ops_s(scenario) == pytest.approx(expected_s)
 
 
-def test_the_bounds_of_a_real_model_are_close() -> None:
-    """Kernels take most of the time, and states much of the memory."""
+@pytest.mark.parametrize("strategy", ["none", "selective", "full"])
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_passes_without_overlap_or_launches_take_their_bound(
+    strategy: str, zero_stage: int
+) -> None:
+    """Their ops run one after another. ZeRO's collectives outside the layers are not counted."""
+    scenario = base(
+        parallelism={"tensor": 2, "data": 2, "sequence_parallel": True},
+        recompute={"strategy": strategy},
+        overlap={"tensor_parallel": False},
+        memory={"zero_stage": zero_stage},
+        hardware={"host": {"issue": "0 s"}},
+    )
+    machine, plan = EVALUATOR.machine_of(scenario), Plan.of(scenario, 8)
+    layers = chunk_of(block for block in plan.model.blocks if block.is_unit)
+    for kind in ("F", "B"):
+        one = Pass(layers, kind, scenario.recompute, plan.options)
+        bound_s = PassBounds(machine).duration_s(layers, kind, scenario.recompute, plan.options)
+        assert bound_s == pytest.approx(machine.time(one).duration_s, rel=1e-12)
+
+
+def test_the_bounds_are_worth_having() -> None:
+    """Of a real model nearly all of the time is in passes, and much of the memory is states."""
     scenario = simtrain.load_scenario("table5_22b_present")
-    peak, kernels, iteration = check(bounds_of(scenario), scenario)
-    assert peak > 0.5 and kernels > 0.75 and iteration > 0.995
+    peak, ops, iteration = check(bounds_of(scenario), scenario)
+    assert peak > 0.5 and ops > 0.95 and iteration > 0.995

@@ -192,7 +192,7 @@ def test_the_bound_of_two_stages_by_hand() -> None:
     assert bounds.iteration_s(scenario) == pytest.approx(chain + before + after, rel=1e-6)
 
 
-def test_the_bound_of_auto_recompute_is_the_kernel_bound() -> None:
+def test_the_bound_of_auto_recompute_is_the_bound_of_ops() -> None:
     scenario = BASES["plain"].model_copy(update={"recompute": RecomputePolicy(strategy="auto")})
     bounds = Bounds(scenario, EVALUATOR.machine_of(scenario))
-    assert bounds.iteration_s(scenario) == bounds.kernels_s(scenario)
+    assert bounds.iteration_s(scenario) == bounds.ops_s(scenario)

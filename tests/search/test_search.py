@@ -66,32 +66,32 @@ def test_search_equals_brute_force(name: str, objective: Objective) -> None:
     assert result.outcome.num_simulated < len(expected)
 
 
-class KernelBounds(Bounds):
-    """Bounds of kernels only, which need no durations of passes."""
+class OpBounds(Bounds):
+    """Bounds of ops only, which need no durations of passes."""
 
     def iteration_s(self, scenario: Scenario) -> float:
-        return self.kernels_s(scenario)
+        return self.ops_s(scenario)
 
 
 class FakeEvaluator(Evaluator):
-    """Evaluator without simulation: peaks are lower bounds, times a function of kernel bounds.
+    """Evaluator without simulation: peaks are lower bounds, times a function of bound of opss.
 
     Args:
         bounds: bounds of the space.
-        time_s: returns the iteration time for a kernel bound.
+        time_s: returns the iteration time for a bound of ops.
     """
 
     def __init__(self, bounds: Bounds, time_s: Callable[[float], float]) -> None:
         super().__init__()
         self.bounds, self.time_s = bounds, time_s
-        self.kernels_s: list[float] = []
+        self.ops_s: list[float] = []
 
     def peak_bytes(self, scenario: Scenario) -> int:
         return self.bounds.peak_bytes(scenario)
 
     def evaluate(self, scenario: Scenario) -> Evaluation:
-        self.kernels_s.append(self.bounds.kernels_s(scenario))
-        run = Run(self.time_s(self.kernels_s[-1]), 1.0, 0.5, 0.5, Breakdown())
+        self.ops_s.append(self.bounds.ops_s(scenario))
+        run = Run(self.time_s(self.ops_s[-1]), 1.0, 0.5, 0.5, Breakdown())
         return Evaluation(scenario, self.peak_bytes(scenario), 80 * GIB, run)
 
 
@@ -100,7 +100,7 @@ def large(
 ) -> tuple[FakeEvaluator, Explorer, tuple[Point, ...]]:
     """Return a space of 3,042 points with a fake evaluator."""
     searched = Space(simtrain.load_scenario("table5_175b_present"), (64,))
-    bounds = KernelBounds(searched.base, EVALUATOR.machine_of(searched.base))
+    bounds = OpBounds(searched.base, EVALUATOR.machine_of(searched.base))
     evaluator = FakeEvaluator(bounds, time_s)
     explorer = Explorer(searched, evaluator, Objective.TIME, limit_bytes, bounds)
     return evaluator, explorer, legal_points(searched).points
@@ -124,7 +124,7 @@ def test_search_of_a_large_space_equals_brute_force() -> None:
         if evaluator.bounds.peak_bytes(explorer.space.scenario(point)) <= explorer.limit_bytes
     ]
     assert outcome.num_fitting == len(fitting)
-    assert outcome.num_simulated == len(evaluator.kernels_s) < len(fitting) / 2
+    assert outcome.num_simulated == len(evaluator.ops_s) < len(fitting) / 2
     expected = sorted(fitting, key=explorer.key)[:10]
     assert [Point.of(found.scenario) for found in outcome.best] == expected
 
@@ -178,10 +178,10 @@ def test_the_optimizer_prefers_points_with_a_good_objective() -> None:
 
 
 def _proposed_s(time_s: Callable[[float], float]) -> list[float]:
-    """Return the kernel bounds of 40 proposed points, if `time_s` of the bound is the time."""
+    """Return the bound of opss of 40 proposed points, if `time_s` of the bound is the time."""
     evaluator, explorer, points = large(time_s, limit_bytes=2**60)
     assert search_samples(explorer, points, 40, 1, silent, never).num_seen == 40
-    return evaluator.kernels_s
+    return evaluator.ops_s
 
 
 def test_as_many_trials_as_configurations_are_exact() -> None:
