@@ -158,8 +158,9 @@ def _certainty(plan: TrainingPlan) -> str:
     parts = [f"Stopped early: {num_missing} rows have no layout yet"] if num_missing else []
     gaps = [row.layout.gap for row in inexact if row.layout.gap is not None]
     if inexact:
-        most = f" by at most {100 * max(gaps):.3g} %" if len(gaps) == len(inexact) else ""
-        parts.append(f"{len(inexact)} layouts may be slower than the fastest{most}")
+        is_bounded = len(gaps) == len(inexact)
+        most = f"by at most {100 * max(gaps):.3g} %" if is_bounded else "by an unknown share"
+        parts.append(f"{len(inexact)} layouts may be slower than the fastest, {most}")
     return "; ".join(parts) + "."
 
 

@@ -124,7 +124,8 @@ def _certainty(result: SearchResult) -> str:
         return f"{stopped}Exact: no other legal configuration is better."
     if outcome.bound is None or result.gap is None:
         share = f"{outcome.num_seen / legal:.1%}"
-        return f"{stopped}Not exact: {share} of the legal configurations were evaluated."
+        without = " Not all of the others have bounds: any of them can be better." * bool(stopped)
+        return f"{stopped}Not exact: {share} of the legal configurations were evaluated.{without}"
     said = f"{stopped}Evaluated {outcome.num_seen:,} of {legal:,}; "
     if outcome.num_proved:
         numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"

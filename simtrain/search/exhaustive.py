@@ -2,7 +2,7 @@
 
 The search is best-first, in three stages:
 
-1. Quick bounds from kernels and model states (about 50 µs per point) order all points.
+1. Quick bounds from ops and model states (about 0.1 ms per point) order all points.
 2. The first point of that order is assessed: its exact peak decides whether it fits. If it fits, a
    close bound of its time puts it into a queue.
 3. The first point of the queue is simulated if its bound is below the bounds of all points that are
@@ -36,6 +36,9 @@ _MOST_SAVED_FIRST = {"full": 0, "selective": 1, "none": 2}
 _TELL_EVERY = 64
 """Points between two updates of the progress bar; a new best updates it at once."""
 
+_STRIDE = 61
+"""Distance between points that are bounded one after another: a prime, to vary all coordinates."""
+
 
 def search_all(
     explorer: Explorer,
@@ -53,13 +56,13 @@ def search_all(
     cannot be among the best are not evaluated.
     """
     search = _Search(explorer, workers, points, top, on_progress, stop)
-    search.bound()
+    stopped = search.bound()
     search.begin()
-    stopped: Stopped | None = None
     try:
-        search.rank()
-        if counts:
-            search.count()
+        if stopped is None:
+            search.rank()
+            if counts:
+                search.count()
     except StopRequestedError as request:
         stopped = request.why
     if search.best or stopped:
@@ -72,6 +75,7 @@ class _Search:
     """State of a search.
 
     Args:
+        num_unbounded: points without a bound, because the search was stopped.
         ordered: bounds of the points that may fit, in ascending order. Points from `next` on are
             not assessed for the ranking; `num_counted` of them have a known peak.
         queue: heap of close bounds of points that fit and are not simulated.
@@ -84,6 +88,7 @@ class _Search:
     top: int
     on_progress: ProgressCallback
     stop: Stop
+    num_unbounded: int = 0
     ordered: list[Place] = field(default_factory=list)
     next: int = 0
     num_counted: int = 0
@@ -95,14 +100,27 @@ class _Search:
     best_in_short: str = ""
     is_news: bool = False
 
-    def bound(self) -> None:
-        """Order the points that may fit by their bounds."""
-        for number, point in enumerate(self.points):
-            if number % _TELL_EVERY == 0:
-                self.on_progress("bounding", number, len(self.points), "")
-            if (key := self.explorer.least_key(point)) is not None:
+    def bound(self) -> Stopped | None:
+        """Order the points that may fit by their bounds.
+
+        Returns:
+            Why the search stopped before all points had bounds; it does not before one may fit.
+        """
+        stopped: Stopped | None = None
+        # The first points come from all parts of the space, so that one of them is likely to fit.
+        numbers = (
+            one for first in range(_STRIDE) for one in range(first, len(self.points), _STRIDE)
+        )
+        for done, number in enumerate(numbers):
+            if done % _TELL_EVERY == 0:
+                self.on_progress("bounding", done, len(self.points), "")
+                if self.ordered and (stopped := self.stop()):
+                    self.num_unbounded = len(self.points) - done
+                    break
+            if (key := self.explorer.least_key(self.points[number])) is not None:
                 self.ordered.append((key, number))
         self.ordered.sort()
+        return stopped
 
     def begin(self) -> None:
         """Evaluate a point that is likely to fit, to have an answer if the search is stopped.
@@ -187,23 +205,25 @@ class _Search:
 
     def outcome(self, stopped: Stopped | None) -> SearchOutcome:
         """The best points and the counts until now."""
-        num_seen = len(self.points) - len(self.unseen) + self.num_counted
+        num_unseen = self.num_unbounded + len(self.unseen) - self.num_counted
+        num_seen = len(self.points) - num_unseen
         if not self.best:
             peaks_bytes = self.explorer.peaks_bytes
             nearest = min(peaks_bytes, key=peaks_bytes.__getitem__, default=self.points[0])
             return SearchOutcome((), num_seen, 0, 0, nearest, stopped)
         head = self.head()
         bounds = [place[0][0] for place in (self.best[0], head) if place]
+        has_bounds = not self.num_unbounded
         return SearchOutcome(
             self.explorer.candidates([self.points[number] for _, number in self.best]),
             num_seen,
             self.num_fitting,
             self.num_simulated,
             stopped=stopped,
-            exact=head is None or self.is_beaten(head),
-            bound=min(bounds),
+            exact=has_bounds and (head is None or self.is_beaten(head)),
+            bound=min(bounds) if has_bounds else None,
             num_bounded=self.num_bounded,
-            num_proved=sum(head is None or place <= head for place in self.best),
+            num_proved=sum(head is None or place <= head for place in self.best) * has_bounds,
         )
 
     def report(self, phase: str, done: int) -> None:

@@ -58,8 +58,8 @@ def search(
             number does not change the result. A script with several workers needs
             `if __name__ == "__main__":`, because workers import it.
         seconds: time budget. After it the search returns the best so far and how much is proved of
-            it. Evaluations in progress are finished, and bounds of all legal configurations are
-            always computed.
+            it: nothing, if some legal configurations have no bound yet. Evaluations in progress are
+            finished. The legal configurations are always listed, and at least one is evaluated.
         interrupted: called repeatedly; True ends the search like a spent budget.
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
         only_best: skip results that only describe the space: the runner-up, and the number of

@@ -19,8 +19,11 @@ from simtrain.commands.interrupts import first_interrupt
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.pages.search_page import search_page
 from simtrain.search import Objective, SearchResult, search
+from simtrain.search.exhaustive import search_all
 from simtrain.search.explorer import never
-from simtrain.search.workers import Processes, StopRequestedError
+from simtrain.search.objective import Key
+from simtrain.search.space import Point
+from simtrain.search.workers import Processes, StopRequestedError, Workers
 from tests.helpers.command_line import call
 from tests.helpers.search_spaces import BASES, every
 
@@ -49,7 +52,7 @@ def values(name: str, objective: Objective) -> list[float]:
 
 
 @settings(max_examples=20)
-@given(st.integers(0, 400), st.sampled_from(list(Objective)))
+@given(st.integers(1, 400), st.sampled_from(list(Objective)))
 def test_bound_and_gap_hold_whenever_a_search_stops(number: int, objective: Objective) -> None:
     result, all_values = stopped(number, objective), values("narrow", objective)
     found = [objective.key(one.evaluation)[0] for one in result.ranked]
@@ -75,7 +78,7 @@ def test_the_best_never_gets_worse_with_time() -> None:
 
 
 def test_a_search_stopped_immediately_has_one_layout() -> None:
-    result = stopped(0)
+    result = stopped(1)
     assert (result.outcome.stopped, result.outcome.num_simulated, result.exact) == (
         "interrupt",
         1,
@@ -88,6 +91,39 @@ def test_a_search_stopped_immediately_has_one_layout() -> None:
     assert re.match(r"Interrupted\. .* 1 of \d+", last)
     fastest, best = map(float, re.findall(r"(\S+) ms", last))
     assert fastest < best and re.search(r"\S+ % from the optimum", last)
+
+
+def test_stopped_before_all_have_bounds_nothing_is_proved() -> None:
+    """Of 69 configurations 64 have a bound when it stops."""
+    result = stopped(0)
+    assert (result.outcome.num_seen, result.num_unseen, len(result.ranked)) == (1, 68, 1)
+    assert (result.outcome.bound, result.outcome.num_proved) == (None, 0)
+    data = result.to_json()
+    assert (data["exact"], data["stopped"], data["gap"]) == (False, "interrupt", None)
+    assert data["lower_bound_iteration_time_s"] is None
+    last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
+    assert last == (
+        "Interrupted. Not exact: 1.4% of the legal configurations were evaluated. "
+        "Not all of the others have bounds: any of them can be better."
+    )
+
+
+def test_a_search_is_not_stopped_before_a_configuration_may_fit() -> None:
+    num_too_large, seen = 10, list[Point]()
+
+    def has_bound(point: Point) -> Key | None:
+        seen.append(point)
+        return (1.0, 0) if len(seen) > num_too_large else None
+
+    explorer, points = every("narrow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simtrain.search.exhaustive._TELL_EVERY", 1)
+        patch.setattr(explorer, "least_key", has_bound)
+        outcome = search_all(
+            explorer, Workers(explorer), points, 1, lambda *told: None, lambda: "budget"
+        )
+    assert (len(seen), outcome.stopped) == (num_too_large + 1, "budget")
+    assert [Point.of(one.scenario) for one in outcome.best] == [seen[-1]]
 
 
 def test_a_search_stopped_after_the_ranking_is_exact() -> None:
@@ -198,7 +234,7 @@ def test_an_interrupted_command_prints_the_best_so_far(
     monkeypatch.setattr("simtrain.commands.interrupts.first_interrupt", lambda: pressed)
     outcome = call("search", str(file), "--gpus", "4")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    assert "Interrupted. Evaluated 1 of" in outcome.stdout
+    assert "Interrupted. Not exact: 0.6% of" in outcome.stdout
 
 
 def test_the_first_ctrl_c_sets_a_flag_and_the_second_raises() -> None:
