@@ -17,7 +17,7 @@ PACKAGE = ROOT / "simtrain"
 # Used by many rooms; the sentence in docs/design.md leaves them out.
 LOWEST = {
     *("version", "errors", "extras", "units", "output_folder", "strict_yaml", "resources", "mesh"),
-    *("entry", "system", "provenance", "comparison"),
+    *("entry", "system", "provenance", "comparison", "packing"),
 }
 # Each room and the rooms that it imports, all of them above it.
 ROOMS: dict[str, set[str]] = {
@@ -31,6 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "mesh": set(),
     "entry": set(),
     "comparison": set(),
+    "packing": set(),
     "system": set(),
     "provenance": {"version", "resources"},
     "software": {"units", "strict_yaml", "resources", "entry"},
@@ -66,7 +67,8 @@ ROOMS: dict[str, set[str]] = {
         *("programs", "iteration", "simulation", "studies"),
     },
     "sliders": {
-        *("units", "hardware", "workload", "durations", "engine", "programs", "report"),
+        *("units", "packing", "hardware", "workload", "durations", "engine", "programs"),
+        "report",
     },
     "no_effect": {"errors", "scenario", "strict_yaml", "studies", "evaluation"},
     "cost": {"errors", "units", "entry", "scenario", "hardware"},
@@ -100,7 +102,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "html": {
         *("errors", "units", "output_folder", "strict_yaml", "provenance", "hardware", "report"),
-        *("figures", "pages", "paper", "sliders"),
+        *("figures", "packing", "pages", "paper", "sliders"),
     },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},

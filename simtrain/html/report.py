@@ -53,9 +53,9 @@ def _sections(figures: Figures) -> list[Section]:
             section(runs)
             for section in (
                 breakdown_section,
+                sliders_section,
                 timeline_section,
                 memory_section,
-                sliders_section,
                 operators_section,
                 roofline_section,
                 sources_section,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simtrain.hardware.entries import entries_of
-from simtrain.html.packing import packed
+from simtrain.packing import packed
 from simtrain.pages.result_page import remarks_on
 from simtrain.report.activities import ACTIVITIES, Bars
 from simtrain.report.origins import FIGURES, explain_figure

@@ -67,26 +67,28 @@ class Bars:
     @classmethod
     def of(cls, result: Result) -> Bars:
         """All bars of a result's timeline."""
-        tasks, timeline = result.iteration.tasks, result.timeline
-        places = [ACTIVITIES.index(activity_of(part)) for part in tasks.parts]
+        tasks, (task, bars) = result.iteration.tasks, cls.of_tasks(result)
         shares = np.array([_recompute_share(part, result.seconds) for part in tasks.parts])
-        task, stage, row = _placed(result)
-        chunk, microbatch = _passes(result)[:, task]
-        bars = cls(
-            stage,
-            row,
-            np.array(places, np.int32)[tasks.part_of[task]],
-            chunk,
-            microbatch,
-            timeline.start_s[task],
-            timeline.end_s[task],
-        )
         first = ~bars._continues()
         share = shares[tasks.part_of[task]][first]
         ends = np.append(np.flatnonzero(first)[1:], len(bars)) - 1
         joined = bars.where(first)
         joined.end_s[:] = bars.end_s[ends]
         return joined._cut(share)
+
+    @classmethod
+    def of_tasks(cls, result: Result) -> tuple[Ints, Bars]:
+        """One bar for each task on each of its stages, before passes are joined and cut.
+
+        Also return [bars], the task of each bar.
+        """
+        tasks, timeline = result.iteration.tasks, result.timeline
+        places = [ACTIVITIES.index(activity_of(part)) for part in tasks.parts]
+        task, stage, row = _placed(result)
+        chunk, microbatch = _passes(result)[:, task]
+        activity = np.array(places, np.int32)[tasks.part_of[task]]
+        moments_s = timeline.start_s[task], timeline.end_s[task]
+        return task, cls(stage, row, activity, chunk, microbatch, *moments_s)
 
     def _continues(self) -> Flags:
         """Whether each bar goes on with the pass before it, which is cut only for its buckets."""

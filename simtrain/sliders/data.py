@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Program
 from simtrain.engine.compiled import Ints
+from simtrain.packing import packed
 from simtrain.programs.parts import (
     BucketPart,
     IterationPart,
@@ -25,9 +23,11 @@ from simtrain.programs.parts import (
 )
 from simtrain.programs.pass_layout import pass_program
 from simtrain.programs.seconds import layers_of_span, passes_of, whole_pass
+from simtrain.report.activities import ACTIVITIES, RECOMPUTE, Bars
 from simtrain.report.result import Result
 from simtrain.sliders.grid import BASE, FACTORS, NETWORK, NODE, SLIDERS, Grid, Table, axes_of
-from simtrain.workload.ops import Op
+from simtrain.workload.issue import Stream, stream_of
+from simtrain.workload.ops import Op, Phase
 from simtrain.workload.passes import Pass
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Work
@@ -42,6 +42,8 @@ def slider_data(result: Result) -> dict[str, Any]:
       fastest.
     - `passes`, `iteration`: programs. `after` lists the tasks that each task waits for; `links` the
       links that the tasks of each stream share, null if no tasks share any.
+    - `recompute` of a pass: the tasks that recompute.
+    - `bars`: the task and the place of each bar of the timeline.
     - `parts` of a program: the seconds and the load of its tasks. Seconds are those of `pass`, or
       of its `layers`, or the largest of `sums` of tables. The load is a table, or it follows from
       the bytes on adapters.
@@ -83,10 +85,27 @@ class _Builder:
             "sliders": [self.slider(name) for name in SLIDERS if name in axes],
             "tables": {
                 "axes": [table.axes for table in self.tables],
-                "values": _packed(np.concatenate([table.values.ravel() for table in self.tables])),
+                "values": packed(np.concatenate([table.values.ravel() for table in self.tables])),
             },
             "passes": passes,
             "iteration": iteration,
+            "bars": self.bars(),
+        }
+
+    def bars(self) -> dict[str, Any]:
+        """Return the bars of the timeline (`report.activities`) before they are joined and cut."""
+        task, bars = Bars.of_tasks(self.result)
+        # Microbatches of one activity follow each other; those of bars in order do not.
+        by_activity = np.argsort(bars.activity, kind="stable")
+        columns = {
+            "task": task,
+            **{name: getattr(bars, name) for name in ("stage", "row", "activity", "chunk")},
+            "microbatch": bars.microbatch[by_activity],
+        }
+        return {
+            "num_stages": self.result.num_stages,
+            "recompute": ACTIVITIES.index(RECOMPUTE),
+            **{name: _differences(column) for name, column in columns.items()},
         }
 
     def slider(self, name: str) -> dict[str, Any]:
@@ -110,7 +129,17 @@ class _Builder:
                 parts[-1]["load"] = self.load_of(work)
         # The last task of each layer.
         layers = 2 * np.array(record.starts)[[*record.layer_ends]] - 1
-        return {**_graph(program, part_of), "parts": parts, "layers": layers.tolist()}
+        recompute = [
+            2 * place + 1
+            for place, op in enumerate(record.ops)
+            if op.phase is Phase.RECOMPUTE and stream_of(op) is Stream.COMPUTE
+        ]
+        return {
+            **_graph(program, part_of),
+            "parts": parts,
+            "layers": layers.tolist(),
+            "recompute": packed(np.array(recompute, np.int32)),
+        }
 
     def part(self, part: IterationPart) -> dict[str, Any]:
         """Return the seconds of an iteration's part, and the bytes that it sends over adapters."""
@@ -180,7 +209,7 @@ def _graph(program: Program, part_of: Ints) -> dict[str, Any]:
     }
     return {
         "num_streams": len(graph.streams),
-        **{name: _packed(column.astype(np.int32)) for name, column in columns.items()},
+        **{name: packed(column.astype(np.int32)) for name, column in columns.items()},
         "links": _links(program),
     }
 
@@ -198,7 +227,6 @@ def _links(program: Program) -> list[list[int]] | None:
     return links
 
 
-def _packed(values: NDArray[Any]) -> str:
-    """Return numbers as base64 of their compressed bytes, the lowest byte first."""
-    little = values.astype(values.dtype.newbyteorder("<"))
-    return base64.b64encode(zlib.compress(little.tobytes(), 9)).decode()
+def _differences(values: Ints) -> dict[str, str]:
+    """Return packed differences of neighbours, which compress well."""
+    return packed(np.diff(values, prepend=0).astype(np.int32))

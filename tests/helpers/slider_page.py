@@ -1,9 +1,7 @@
 """What the page of the sliders computes from its data, in Python: a second reader of the data."""
 
-import base64
 import itertools
 import math
-import zlib
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,10 @@ from numpy.typing import NDArray
 from simtrain.durations.model import DurationModel
 from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, simulate
 from simtrain.engine.program import starts_of
-from simtrain.iteration import run_iteration
+from simtrain.iteration import simulate_iteration
+from simtrain.packing import unpacked
 from simtrain.programs.seconds import Machine
+from simtrain.report.activities import Bars
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.sliders.grid import FACTORS, SLIDERS
@@ -22,10 +22,12 @@ from tests.helpers.toys import small
 
 NETWORKED = {"tensor": 8, "data": 2, "interleave": 2, "sequence_parallel": True}
 CASES: dict[str, Scenario] = {
-    "interleaved": small({"interleave": 2, "tensor": 2}),
+    "interleaved": small({"interleave": 2, "tensor": 2}, recompute="full"),
     "sequence parallel": small({"tensor": 8, "pipeline": 1, "sequence_parallel": True}),
     "overlapped buckets between nodes": small(
-        NETWORKED, overlap={"data_parallel": True, "pipeline": True}
+        NETWORKED,
+        memory={"zero_stage": 1},
+        overlap={"data_parallel": True, "parameter_gather": True, "pipeline": True},
     ),
     "experts": moe(),
     "reduction after all passes": small(
@@ -39,17 +41,27 @@ CASES: dict[str, Scenario] = {
 Positions = dict[str, int]
 
 
-def expected(result: Result, positions: Positions) -> Timeline:
+def expected(result: Result, positions: Positions) -> Result:
     """The iteration on the profile with the sliders moved, by the engine."""
     profile = result.profile
     for name, position in positions.items():
         profile = SLIDERS[name].moved(profile, FACTORS[position])
-    return run_iteration(result.plan, Machine(DurationModel(profile)), "auto")[1].timeline
+    return simulate_iteration(result.plan, Machine(DurationModel(profile)))
+
+
+def bars_of(result: Result) -> dict[str, NDArray[Any]]:
+    """The bars of a timeline by lane and start: three lanes for each stage."""
+    bars = Bars.of(result)
+    lane = 3 * bars.stage + bars.row
+    names = "activity", "chunk", "microbatch", "start_s", "end_s"
+    order = np.lexsort((bars.start_s, lane))
+    first = np.searchsorted(lane[order], np.arange(3 * result.num_stages + 1))
+    return {"first": first, **{name: getattr(bars, name)[order] for name in names}}
 
 
 def timeline_of(data: dict[str, Any], positions: Positions) -> Timeline:
     """The iteration from nothing but the data of the page."""
-    values = unpacked(data["tables"]["values"], np.float64)
+    values = unpacked(data["tables"]["values"])
     size = len(data["factors"])
     begins = [0, *itertools.accumulate(size ** len(axes) for axes in data["tables"]["axes"])]
 
@@ -86,7 +98,7 @@ def timeline_of(data: dict[str, Any], positions: Positions) -> Timeline:
 def program_of(data: dict[str, Any], seconds: list[float], loads: list[float]) -> Program:
     """The program of a pass or of the iteration, given its parts' seconds and loads."""
     names = "stream_of", "part_of", "num_after", "after"
-    stream_of, part_of, counts, differences = (unpacked(data[one], np.int32) for one in names)
+    stream_of, part_of, counts, differences = (unpacked(data[one]) for one in names)
     after = np.repeat(np.arange(len(counts)), counts) - np.cumsum(differences)
     streams = tuple(map(str, range(data["num_streams"])))
     graph = TaskGraph(streams, stream_of, starts_of(counts), after)
@@ -100,11 +112,6 @@ def program_of(data: dict[str, Any], seconds: list[float], loads: list[float]) -
         weight = 1 / np.where(load > 0, load, 1.0)
     counts = np.array([*map(len, links)])
     capacity = np.ones(1 + max(itertools.chain(*data["links"])))
-    of_links = np.array([*itertools.chain(*links)], np.int32)
+    of_links = np.array([*itertools.chain(*links)])
     shared = LinkLoads(capacity, starts_of(counts), of_links, np.repeat(load, counts), weight)
     return Program(graph, duration_s, shared)
-
-
-def unpacked(text: str, dtype: Any) -> NDArray[Any]:
-    """The numbers that `sliders.data` packs."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype)

@@ -10,8 +10,8 @@ import pytest
 
 import simtrain
 from simtrain.html.number_sources import source_of_number
-from simtrain.html.packing import unpacked
 from simtrain.html.sections.sources import entries_of_run
+from simtrain.packing import unpacked
 from simtrain.report.activities import Bars
 from tests.helpers.command_line import call
 from tests.html.pages import Parsed, parsed, value_at

@@ -2,75 +2,17 @@
 
 import pathlib
 import random
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
-from simtrain.html.document import write_document
-from simtrain.html.report import report_document
-from simtrain.html.run_data import ReportedRun
 from simtrain.report.result import Result
-from simtrain.simulation import simulate
 from simtrain.sliders.grid import BASE, FACTORS
-from tests.helpers.browser import Browser, chromium, needs_chromium
-from tests.helpers.slider_page import CASES, Positions, expected
+from tests.helpers.browser import Browser, needs_chromium
+from tests.helpers.slider_page import CASES, Positions, bars_of, expected
+from tests.html.moving import assert_quiet, moved, reset
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
-
-MOVE = """
-const [run, positions] = args;
-const form = document.querySelector(`form.sliders[data-run="/runs/${run}"]`);
-const moved = new Promise((resolve) => document.addEventListener("simtrain-times",
-  ({ detail }) => resolve({ starts: [...detail.starts], ends: [...detail.ends] }), { once: true }));
-for (const [name, position] of Object.entries(positions)) {
-  const input = form.elements[name];
-  if (input) input.value = position;
-}
-form.querySelector("input").dispatchEvent(new Event("input", { bubbles: true }));
-const times = await moved;
-const shown = (name) => Number(form.elements[name].firstElementChild.value);
-return { ...times, time: shown("time"), change: shown("change"), mfu: shown("mfu") };
-"""
-RESET = """
-const form = document.querySelector("form.sliders");
-const moved = new Promise((resolve) =>
-  document.addEventListener("simtrain-times", resolve, { once: true }));
-form.querySelector("button[type=reset]").click();
-await moved;
-"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("chromium")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def results() -> dict[str, Result]:
-    return {name: simulate(scenario) for name, scenario in CASES.items()}
-
-
-@pytest.fixture(scope="module")
-def page(results: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """One report on all cases."""
-    file = tmp_path_factory.mktemp("report") / "report.html"
-    write_document(report_document([ReportedRun(*one) for one in results.items()]), file)
-    return file
-
-
-def moved(browser: Browser, run: int, positions: Positions) -> dict[str, Any]:
-    """What the page shows after the sliders of a run have moved."""
-    found: dict[str, Any] = browser.run(MOVE, run, positions)
-    return found
-
-
-def assert_quiet(browser: Browser, page: pathlib.Path) -> None:
-    """The console is empty, and nothing but the file was read."""
-    assert browser.messages() == []
-    assert set(browser.requests()) <= {page.as_uri()}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -85,7 +27,8 @@ def test_the_page_finds_the_times_of_the_engine(
     together = [{one: draw.randrange(len(FACTORS)) for one in names} for _ in range(4)]
     for positions in ({}, *single, *together):
         at = dict.fromkeys(names, BASE) | positions
-        found, timeline = moved(browser, number, at), expected(result, at)
+        found, engine = moved(browser, number, at), expected(result, at)
+        timeline = engine.timeline
         assert found["time"] == pytest.approx(timeline.makespan_s, rel=1e-9)
         np.testing.assert_allclose(found["starts"], timeline.start_s, rtol=1e-9, atol=1e-15)
         np.testing.assert_allclose(found["ends"], timeline.end_s, rtol=1e-9)
@@ -93,6 +36,8 @@ def test_the_page_finds_the_times_of_the_engine(
             timeline.makespan_s - result.iteration_time_s, abs=1e-9 * timeline.makespan_s
         )
         peak = result.profile.gpu.peak_flops.value * FACTORS[at["compute"]]
+        for column, values in bars_of(engine).items():
+            np.testing.assert_allclose(found["bars"][column], values, rtol=1e-9, atol=1e-15)
         of_peak = result.model_flops / timeline.makespan_s / result.scenario.num_gpus / peak
         assert found["mfu"] == pytest.approx(of_peak, rel=1e-9)
     assert_quiet(browser, page)
@@ -103,14 +48,15 @@ def test_reset_brings_the_answer_back(
 ) -> None:
     browser.open(page)
     moved(browser, 0, {"memory": len(FACTORS) - 1, "compute": 0})
-    browser.run(RESET)
+    reset(browser)
     words = browser.run(
         """const { elements } = document.querySelector("form.sliders");
         return ["time", "change"].map((name) => elements[name].textContent)"""
     )
     result = next(iter(results.values()))
     value = browser.run("return document.querySelector('form.sliders [name=time] data').value")
-    assert float(value) == result.iteration_time_s and words[1] == "none"
+    assert float(value) == pytest.approx(result.iteration_time_s, rel=1e-9)
+    assert words[1] == "none"
     assert set(
         browser.run(
             "return [...document.querySelectorAll('.slider input')].map((one) => one.value)"

@@ -40,7 +40,7 @@ def test_the_iteration_follows_from_the_data(name: str) -> None:
     shown, draw = {one["name"] for one in data["sliders"]}, random.Random(name)
     for _ in range(2):
         positions = {one: draw.randrange(len(FACTORS)) for one in SLIDERS}
-        found, engine = timeline_of(data, positions), expected(result, positions)
+        found, engine = timeline_of(data, positions), expected(result, positions).timeline
         np.testing.assert_allclose(found.end_s, engine.end_s, rtol=1e-12)
         # Nothing depends on a slider that is left out.
         of_shown = {one: place for one, place in positions.items() if one in shown}

@@ -6,18 +6,11 @@
 "use strict";
 
 simtrain.engine = (() => {
-  // Numbers from base64 of their compressed bytes.
-  async function unpacked(text, Type) {
-    const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    return new Type(await new Response(stream).arrayBuffer());
-  }
-
   // A program as arrays: `after` holds the tasks that each task waits for, the one before it on its
   // stream included, and `then` the tasks that wait for it.
   async function program(data) {
     const names = ["stream_of", "part_of", "num_after", "after"];
-    const columns = await Promise.all(names.map((name) => unpacked(data[name], Int32Array)));
+    const columns = await Promise.all(names.map((name) => simtrain.array(data[name])));
     const [streamOf, partOf, numAfter, differences] = columns;
     const numTasks = streamOf.length;
     const before = new Int32Array(data.num_streams).fill(-1);
@@ -122,18 +115,26 @@ simtrain.engine = (() => {
     };
     const changeSpeeds = () => {
       const found = new Set();
+      let isFull = false;
       // A set also visits what is added meanwhile.
       for (const link of touched) {
-        for (const stream of sharing[link]) found.add(stream), links[stream].forEach((one) => touched.add(one));
+        let used = 0;
+        for (const stream of sharing[link]) {
+          found.add(stream);
+          for (const one of links[stream]) touched.add(one);
+          used += loadOf(stream);
+        }
+        isFull ||= used > 1;
       }
       touched.clear();
       const streams = [...found].sort((one, other) => one - other);
-      const tasks = streams.map((stream) => {
+      // With free capacity on all links, all run at full speed.
+      const speeds = isFull ? slowdowns(numLinks, streams.map((stream) => {
         const load = loadOf(stream);
         return { load, weight: equal_bandwidth ? 1 / load : 1, links: links[stream] };
-      });
-      slowdowns(numLinks, tasks).forEach((one, place) => {
-        const stream = streams[place];
+      })) : null;
+      streams.forEach((stream, place) => {
+        const one = speeds ? speeds[place] : 1;
         if (one === slowdown[stream]) return;
         left[stream] -= (now - begun[stream]) / slowdown[stream];
         begun[stream] = now;
@@ -173,12 +174,74 @@ simtrain.engine = (() => {
     return moments.reduce((one, other) => Math.max(one, other), 0);
   }
 
+  // The bars of a timeline, sorted by lane (three to a stage) and start. As in report/activities.py,
+  // the spans of a pass are one bar if nothing separates them, and a pass that recomputes is two.
+  async function bars(data, partOf) {
+    const names = ["task", "stage", "row", "activity", "chunk", "microbatch"];
+    const columns = await Promise.all(names.map((name) => simtrain.array(data[name])));
+    for (const column of columns) for (let i = 1; i < column.length; i++) column[i] += column[i - 1];
+    const [task, stage, row, activity, chunk, byActivity] = columns;
+    const num = task.length, microbatch = new Int32Array(num);
+    for (let kind = 0, next = 0; next < num; kind++) {
+      for (let i = 0; i < num; i++) if (activity[i] === kind) microbatch[i] = byActivity[next++];
+    }
+    const mayJoin = new Uint8Array(num);
+    for (let i = 1; i < num; i++) {
+      mayJoin[i] = microbatch[i] >= 0 && microbatch[i] === microbatch[i - 1] && stage[i] === stage[i - 1]
+        && activity[i] === activity[i - 1] && chunk[i] === chunk[i - 1];
+    }
+
+    return ({ starts, ends }, recomputed) => {
+      const bar = new Int32Array(2 * num), start = new Float64Array(2 * num), end = new Float64Array(2 * num);
+      const isRecompute = new Uint8Array(2 * num), first = new Int32Array(3 * data.num_stages + 1);
+      let numBars = 0;
+      const add = (i, from, to, recomputes) => {
+        bar[numBars] = i;
+        start[numBars] = from;
+        end[numBars] = to;
+        isRecompute[numBars++] = recomputes;
+        first[3 * stage[i] + row[i] + 1]++;
+      };
+      for (let i = 0, next = 0; i < num; i = next) {
+        for (next = i + 1; mayJoin[next] && starts[task[next]] === ends[task[next - 1]];) next++;
+        const from = starts[task[i]], to = ends[task[next - 1]], share = recomputed[partOf[task[i]]];
+        const moment = from + share * (to - from);
+        if (share > 0) add(i, from, moment, 1);
+        add(i, moment, to, 0);
+      }
+      for (let lane = 1; lane < first.length; lane++) first[lane] += first[lane - 1];
+      const order = new Int32Array(numBars), places = first.slice();
+      for (let i = 0; i < numBars; i++) order[places[3 * stage[bar[i]] + row[bar[i]]]++] = i;
+      for (let lane = 0; lane + 1 < first.length; lane++) {
+        const own = order.subarray(first[lane], first[lane + 1]);
+        if (own.some((one, place) => place > 0 && start[one] < start[own[place - 1]])) {
+          own.sort((one, other) => start[one] - start[other]);
+        }
+      }
+      const column = (Type, value) => {
+        const found = new Type(numBars);
+        for (let i = 0; i < numBars; i++) found[i] = value(order[i]);
+        return found;
+      };
+      return {
+        first,
+        activity: column(Uint8Array, (one) => (isRecompute[one] ? data.recompute : activity[bar[one]])),
+        chunk: column(Int16Array, (one) => chunk[bar[one]]),
+        microbatch: column(Int32Array, (one) => (isRecompute[one] ? -1 : microbatch[bar[one]])),
+        start_s: column(Float64Array, (one) => start[one]),
+        end_s: column(Float64Array, (one) => end[one]),
+      };
+    };
+  }
+
   // Prepares the data of `slider_data`. The result maps positions of the sliders by name, such as
-  // {compute: 7}, to the starts and ends of the iteration's tasks, in seconds.
+  // {compute: 7}, to the starts and ends of the iteration's tasks, in seconds, and `bars`, which returns its bars.
   async function prepared(data) {
-    const values = await unpacked(data.tables.values, Float64Array);
+    const values = await simtrain.array(data.tables.values);
     const passes = await Promise.all(data.passes.map(program));
     const iteration = await program(data.iteration);
+    const recompute = await Promise.all(data.passes.map((pass) => simtrain.array(pass.recompute)));
+    const barsOf = await bars(data.bars, iteration.partOf);
     const size = data.factors.length;
     const begins = [];
     data.tables.axes.reduce((begin, axes) => (begins.push(begin), begin + size ** axes.length), 0);
@@ -192,10 +255,11 @@ simtrain.engine = (() => {
         Math.max(...sums.map((tables) => tables.reduce((sum, table) => sum + value(table), 0)));
       const run = (program, seconds, loads) =>
         program.links ? share(program, seconds, loads) : longestPaths(program, seconds);
-      const passEnds = passes.map((pass) => {
+      const passTimes = passes.map((pass) => {
         const loads = pass.parts.map(({ load }) => (load === undefined ? 0 : value(load)));
-        return layerEnds(pass, run(pass, pass.parts.map(longestSum), loads).ends);
+        return run(pass, pass.parts.map(longestSum), loads);
       });
+      const passEnds = passes.map((pass, place) => layerEnds(pass, passTimes[place].ends));
       const seconds = iteration.parts.map((part) => {
         if (part.sums) return longestSum(part);
         const ends = passEnds[part.pass], [first, end] = part.layers ?? [0, ends.length - 1];
@@ -203,7 +267,11 @@ simtrain.engine = (() => {
       });
       const loads = iteration.parts.map(({ adapter_bytes }, place) =>
         adapter_bytes && iteration.links ? adapter_bytes / seconds[place] / value(iteration.adapter_share) : 0);
-      return run(iteration, seconds, loads);
+      const times = run(iteration, seconds, loads);
+      const shares = passTimes.map(({ starts, ends }, place) =>
+        recompute[place].reduce((sum, task) => sum + ends[task] - starts[task], 0) / lastOf(ends));
+      const recomputed = iteration.parts.map(({ pass }) => (pass === undefined ? 0 : shares[pass]));
+      return { ...times, bars: () => barsOf(times, recomputed) };
     };
   }
 

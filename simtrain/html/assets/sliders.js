@@ -1,7 +1,8 @@
 // Sliders: the iteration at other rates, bandwidths and latencies of its cluster (engine.js).
 //
-// After each move the document gets the event "simtrain-times", with the run's pointer, the
-// positions of its sliders, and the starts and ends of its tasks in seconds.
+// After each move the document gets the event "simtrain-times", with the run's pointer, whether any
+// slider is off its middle, the iteration's seconds, the starts and ends of its tasks, and `bars`,
+// which returns the bars of its timeline.
 "use strict";
 
 for (const form of document.querySelectorAll("form.sliders")) {
@@ -30,7 +31,8 @@ for (const form of document.querySelectorAll("form.sliders")) {
     const base = result.iteration_time_s;
     const utilization = (result.mfu * (base / seconds)) / data.factors[positions.compute ?? data.base];
     const share = seconds / base - 1;
-    const words = share === 0 ? "none" : `${simtrain.percent(Math.abs(share))} ${share < 0 ? "shorter" : "longer"}`;
+    // Less is rounding.
+    const words = Math.abs(share) < 1e-9 ? "none" : `${simtrain.percent(Math.abs(share))} ${share < 0 ? "shorter" : "longer"}`;
     show(time, seconds, simtrain.seconds(seconds));
     show(change, seconds - base, words);
     show(mfu, utilization, simtrain.percent(utilization));
@@ -42,11 +44,14 @@ for (const form of document.querySelectorAll("form.sliders")) {
     const find = await iteration;
     isWaiting = false;
     const positions = Object.fromEntries(inputs.map(({ name, value }) => [name, Number(value)]));
-    performance.mark("simtrain-sliders");
+    const begin = performance.now();
     const times = find(positions);
-    showTimes(positions, simtrain.engine.lastOf(times.ends));
-    document.dispatchEvent(new CustomEvent("simtrain-times", { detail: { run: form.dataset.run, positions, ...times } }));
-    performance.measure("simtrain-sliders", "simtrain-sliders");
+    const seconds = simtrain.engine.lastOf(times.ends);
+    performance.measure("simtrain-sliders", { start: begin });
+    showTimes(positions, seconds);
+    const isMoved = Object.values(positions).some((place) => place !== data.base);
+    const detail = { run: form.dataset.run, isMoved, seconds, ...times };
+    document.dispatchEvent(new CustomEvent("simtrain-times", { detail }));
   };
 
   const moved = () => {

@@ -1,4 +1,5 @@
-// Draws timelines, and memory over time below them, for one window of time that all share.
+// Draws timelines, and memory over time below them, for one window of time that all share. After a
+// slider of sliders.js has moved, the timeline is that of the moved cluster, and no memory is shown.
 //
 // Bars of a lane (a row of a stage) are sorted by start, and only the visible ones are drawn. Many bars
 // are drawn as pixels: each has the mean colour of the bars in it, in proportion to their time.
@@ -9,7 +10,7 @@
   const ROWS = 3, LEFT = 62, AXIS = 22, MEMORY = 130, MANY = 6000;
   const figures = [...document.querySelectorAll("figure.timeline")];
   const runs = figures.map((one) => simtrain.data.runs[Number(one.dataset.run)]);
-  const end = Math.max(...runs.map((run) => run.result.iteration_time_s));
+  let end = Math.max(...runs.map((run) => run.result.iteration_time_s));
   const view = { start: 0, end };
   const charts = [];
   let waiting = false;
@@ -17,9 +18,13 @@
   const redraw = () => {
     if (waiting) return;
     waiting = true;
-    requestAnimationFrame(() => { waiting = false; charts.forEach((chart) => chart.draw()); });
+    requestAnimationFrame(() => { waiting = false; drawNow(); });
   };
-  const drawNow = () => charts.forEach((chart) => chart.draw());
+  const drawNow = () => {
+    const begin = performance.now();
+    charts.forEach((chart) => chart.draw());
+    performance.measure("simtrain-timeline", { start: begin });
+  };
   const setView = (start, length) => {
     const kept = Math.min(Math.max(length, end * 1e-6), end);
     view.start = Math.min(Math.max(start, 0), end - kept);
@@ -61,8 +66,10 @@
   class Chart {
     constructor(figure, run, bars, memory) {
       Object.assign(this, { figure, run, bars, memory, stage: null, bar: null });
+      this.simulated = { ...bars, first: run.timeline.first };
       this.num = run.timeline.num_stages;
       this.first = run.timeline.first;
+      this.seconds = run.result.iteration_time_s;
       this.canvas = figure.querySelector(".bars");
       this.below = figure.querySelector(".memory");
       this.readout = figure.querySelector(".readout");
@@ -70,18 +77,35 @@
       const thin = used[1] + used[2];
       this.heights = [thin ? 0.64 : 0.9, used[1] ? 0.24 / thin : 0, used[2] ? 0.24 / thin : 0];
       this.tops = [0.05, 0.05 + this.heights[0], 0.05 + this.heights[0] + this.heights[1]];
-      this.longest = Array.from({ length: this.num * ROWS }, (_, lane) => {
-        let most = 0;
-        for (let bar = this.first[lane]; bar < this.first[lane + 1]; bar++) {
-          most = Math.max(most, bars.end_s[bar] - bars.start_s[bar]);
-        }
-        return most;
-      });
+      this.longest = this.longestBars();
       const chunks = bars.chunk.reduce((most, one) => Math.max(most, one), 0);
       this.fills = COLOURS.map((colour) => Array.from({ length: chunks + 1 },
         (_, chunk) => whiter(colour, chunks ? 0.5 * chunk / chunks : 0)));
       this.listen();
       new ResizeObserver(redraw).observe(figure);
+    }
+
+    // Shows other bars of the same passes, by default those of the simulated cluster.
+    show(bars, seconds) {
+      const isAll = view.start === 0 && view.end === end;
+      const { first, ...columns } = bars ?? this.simulated;
+      Object.assign(this, { bars: columns, first, seconds, longest: null });
+      this.longest = this.longestBars();
+      this.choose(null);
+      this.below.hidden = Boolean(bars);
+      this.figure.querySelector(".moved").hidden = !bars;
+      end = Math.max(...charts.map((chart) => chart.seconds));
+      setView(view.start, isAll ? end : view.end - view.start);
+    }
+
+    longestBars() {
+      return Array.from({ length: this.num * ROWS }, (_, lane) => {
+        let most = 0;
+        for (let bar = this.first[lane]; bar < this.first[lane + 1]; bar++) {
+          most = Math.max(most, this.bars.end_s[bar] - this.bars.start_s[bar]);
+        }
+        return most;
+      });
     }
 
     lanes(row) {
@@ -110,13 +134,13 @@
     draw() {
       this.width = Math.max(this.figure.clientWidth - LEFT - 6, 50); // read once: it costs a layout
       this.drawBars();
-      this.drawMemory();
+      if (!this.below.hidden) this.drawMemory();
     }
 
     drawBars() {
       const row = this.rowHeight, context = this.context(this.canvas, row * this.num + AXIS);
       const ink = simtrain.style("--ink"), soft = simtrain.style("--soft"), { start_s, end_s } = this.bars;
-      const last = this.x(this.run.result.iteration_time_s), scale = this.width / (view.end - view.start);
+      const last = this.x(this.seconds), scale = this.width / (view.end - view.start);
       context.fillStyle = simtrain.style("--track");
       const right = Math.min(last, LEFT + this.width);
       if (right > LEFT) {
@@ -169,7 +193,7 @@
       const fills = this.fills.map((one) => one.map(channels));
       const sums = [0, 1, 2, 3].map(() => new Float32Array(wide)), line = new Uint32Array(wide);
       const [reds, greens, blues, shares] = sums;
-      const last = Math.min(Math.max(Math.round((this.run.result.iteration_time_s - view.start) * scale), 0), wide);
+      const last = Math.min(Math.max(Math.round((this.seconds - view.start) * scale), 0), wide);
       pixels.fill(packed(...card));
       for (let lane = 0; lane < this.num * ROWS; lane++) {
         const stage = Math.floor(lane / ROWS), kind = lane % ROWS;
@@ -440,6 +464,11 @@
     const [bars, memory] = await Promise.all([columns(run.timeline.columns), columns(run.memory_over_time.columns)]);
     charts[number] = new Chart(figure, run, bars, memory);
   })).then(drawNow);
+  document.addEventListener("simtrain-times", async ({ detail }) => {
+    await simtrain.timeline.ready;
+    const chart = charts.find(({ run }) => run === simtrain.at(detail.run));
+    chart.show(detail.isMoved ? detail.bars() : null, detail.seconds);
+  });
   simtrain.onTheme(redraw);
   simtrain.onPrint(() => charts.forEach((chart) => chart.draw()));
 }

@@ -13,6 +13,11 @@ _HELP = (
     "thinner than a pixel, their colours mix in proportion to their time."
 )
 
+_MOVED = (
+    "The timeline is that of the cluster that the sliders describe. Memory over time is known for "
+    "the simulated cluster only: reset the sliders to see it."
+)
+
 
 def timeline_section(runs: Figures) -> Section:
     """A figure for each iteration; all show the same window of time."""
@@ -61,6 +66,7 @@ def _figure(number: int, run: Figures, num_runs: int) -> Html:
             role="img",
             aria_label=f"Memory of stages of {name} over time; the section Memory has the peaks.",
         ),
+        element("p", _MOVED, class_="moved", hidden=True),
         element("p", class_="readout", role="status", aria_live="polite"),
         class_="timeline",
         data_run=str(number),

@@ -1,0 +1,85 @@
+"""Reports in Chromium: size, seconds to write, and milliseconds of redraws and of sliders."""
+
+import pathlib
+import statistics
+import tempfile
+import time
+
+from simtrain.html.document import write_document
+from simtrain.html.report import report_document
+from simtrain.html.run_data import ReportedRun
+from simtrain.scenario import load_scenario
+from simtrain.simulation import simulate
+from simtrain.sliders.grid import FACTORS
+from tests.helpers.browser import MISSING, Browser, chromium
+
+ROUNDS = 15
+CASES = {
+    "table5_175b_present": (),
+    "table5_530b_full": (),
+    "dp530b": ("overlap.data_parallel=true",),
+    "table5_1t_full": (),
+}
+# The page measures its redraws and answers itself, without the frame that they wait for.
+_ZOOM = """
+await simtrain.timeline.ready;
+const { view, setView, charts } = simtrain.timeline, whole = view.end;
+const frame = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+charts[0].canvas.scrollIntoView();
+performance.clearMeasures();
+for (let round = 0; round < args[0]; round++) {
+  const length = whole * 0.7 ** round;
+  setView(whole / 3, length);
+  await frame();
+}
+return performance.getEntriesByName("simtrain-timeline").map((one) => one.duration);
+"""
+_MOVE = """
+const form = document.querySelector("form.sliders"), input = form.elements.memory;
+const answers = [];
+performance.clearMeasures();
+for (let round = 0; round < args[0]; round++) {
+  const answer = new Promise((resolve) =>
+    document.addEventListener("simtrain-times", resolve, { once: true }));
+  input.value = round % args[1];
+  input.dispatchEvent(new Event("input", { bubbles: true }));
+  await answer;
+}
+return performance.getEntriesByName("simtrain-sliders").map((one) => one.duration);
+"""
+
+
+def measure(browser: Browser, name: str, changes: tuple[str, ...], file: pathlib.Path) -> None:
+    """Print a row of the table."""
+    result = simulate(load_scenario(name, changes))
+    start = time.perf_counter()
+    write_document(report_document([ReportedRun(name, result)]), file)
+    write_s = time.perf_counter() - start
+    start = time.perf_counter()
+    browser.open(file)
+    browser.run("await simtrain.timeline.ready")
+    open_s = time.perf_counter() - start
+    zoom_ms = browser.run(_ZOOM, ROUNDS)
+    move_ms = browser.run(_MOVE, ROUNDS, len(FACTORS))
+    title = " ".join([name, *changes])
+    print(
+        f"| {title} | {result.timeline.program.num_tasks:,} | {file.stat().st_size / 1e6:.2f} "
+        f"| {write_s:.1f} | {open_s:.1f} | {statistics.median(zoom_ms):.0f}, {max(zoom_ms):.0f} "
+        f"| {statistics.median(move_ms):.0f}, {max(move_ms):.0f} |"
+    )
+
+
+def main() -> None:
+    if MISSING:
+        raise SystemExit(f"not found: {' and '.join(MISSING)}")
+    print("| report | tasks | MB | s to write | s to open | ms to zoom | ms for a slider |")
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        with chromium(place / "chromium") as browser:
+            for name, changes in CASES.items():
+                measure(browser, name, changes, place / "report.html")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""One Chromium and one report for all tests of pages in a browser."""
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from simtrain.html.document import write_document
+from simtrain.html.report import report_document
+from simtrain.html.run_data import ReportedRun
+from simtrain.report.result import Result
+from simtrain.simulation import simulate
+from tests.helpers.browser import Browser, chromium
+from tests.helpers.slider_page import CASES
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def results() -> dict[str, Result]:
+    return {name: simulate(scenario) for name, scenario in CASES.items()}
+
+
+@pytest.fixture(scope="session")
+def page(results: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """One report on all cases."""
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    write_document(report_document([ReportedRun(*one) for one in results.items()]), file)
+    return file

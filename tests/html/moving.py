@@ -1,0 +1,49 @@
+"""Moves the sliders of a report in a browser."""
+
+import pathlib
+from typing import Any
+
+from tests.helpers.browser import Browser
+from tests.helpers.slider_page import Positions
+
+_MOVE = """
+const [run, positions] = args;
+const form = document.querySelector(`form.sliders[data-run="/runs/${run}"]`);
+const moved = new Promise((resolve) => document.addEventListener("simtrain-times",
+  ({ detail }) => resolve(detail), { once: true }));
+for (const [name, position] of Object.entries(positions)) {
+  const input = form.elements[name];
+  if (input) input.value = position;
+}
+form.querySelector("input").dispatchEvent(new Event("input", { bubbles: true }));
+const times = await moved;
+const shown = (name) => Number(form.elements[name].firstElementChild.value);
+const plain = (columns) =>
+  Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, [...column]]));
+return { ...plain({ starts: times.starts, ends: times.ends }), bars: plain(times.bars()),
+  time: shown("time"), change: shown("change"), mfu: shown("mfu") };
+"""
+_RESET = """
+const form = document.querySelector("form.sliders");
+const moved = new Promise((resolve) =>
+  document.addEventListener("simtrain-times", resolve, { once: true }));
+form.querySelector("button[type=reset]").click();
+await moved;
+"""
+
+
+def moved(browser: Browser, run: int, positions: Positions) -> dict[str, Any]:
+    """What the page shows after the sliders of a run have moved."""
+    found: dict[str, Any] = browser.run(_MOVE, run, positions)
+    return found
+
+
+def assert_quiet(browser: Browser, page: pathlib.Path) -> None:
+    """The console is empty, and nothing but the file was read."""
+    assert browser.messages() == []
+    assert set(browser.requests()) <= {page.as_uri()}
+
+
+def reset(browser: Browser) -> None:
+    """Press the button that brings the cluster of the first run back."""
+    browser.run(_RESET)
