@@ -19,7 +19,7 @@ def simulate_iteration(plan: Plan, machine: Machine, engine: Engine = "auto") ->
     return Result(
         seconds=seconds,
         iteration=iteration,
-        memory=memory_report(plan, profile, iteration),
+        memory_report=memory_report(plan, profile, iteration),
         stages=stage_breakdowns(seconds, iteration, engine),
         model_flops=seconds.flops(recompute=False),
         hardware_flops=seconds.flops(recompute=True),

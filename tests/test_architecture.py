@@ -116,6 +116,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "cli": {"version", "errors", "commands"},
 }
+# Files that import a room below their own, inside functions: a part of a result draws itself with
+# `plot`, and pictures read results.
+DEFERRED = {"simtrain/report/views.py": {"figures"}}
 # The front of the package may use all of it.
 FRONT = {"__init__", "__main__"}
 CALIBRATION = LOWEST | {
@@ -183,8 +186,8 @@ def nodes(tree: ast.Module, *, at_once: bool) -> Iterator[ast.AST]:
             yield from ast.walk(node)
 
 
-def rooms_used(path: pathlib.Path) -> set[str]:
-    parts = [name.split(".") for name in imported(path)]
+def rooms_used(path: pathlib.Path, *, at_once: bool = False) -> set[str]:
+    parts = [name.split(".") for name in imported(path, at_once=at_once)]
     return {room for package, room, *_ in (p for p in parts if len(p) > 1) if package == "simtrain"}
 
 
@@ -210,14 +213,19 @@ def test_the_design_shows_the_rooms_in_this_order() -> None:
 def test_imports_flow_one_way(path: pathlib.Path) -> None:
     room = room_of(path)
     if room not in FRONT:
-        assert rooms_used(path) <= ROOMS[room] | {room}
+        deferred = DEFERRED.get(name_of(path), set())
+        assert rooms_used(path) <= ROOMS[room] | {room} | deferred
+        assert not rooms_used(path, at_once=True) & deferred
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_table_names_no_room_that_is_not_imported(room: str) -> None:
     """The table shows what depends on what; a new dependency is added to it on purpose."""
     used = {
-        name for path in files("simtrain") if room_of(path) == room for name in rooms_used(path)
+        name
+        for path in files("simtrain")
+        if room_of(path) == room
+        for name in rooms_used(path) - DEFERRED.get(name_of(path), set())
     }
     assert used - {room} == ROOMS[room]
 

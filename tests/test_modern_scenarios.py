@@ -100,7 +100,7 @@ def test_every_page_can_be_printed(drawn: Drawn) -> None:
     console = Console(file=io.StringIO(), width=100)
     console.print(result_page(result))
     for stage in result.memory.stages:
-        console.print(memory_page(replace(result.memory, stages=(stage,))))
+        console.print(memory_page(replace(result.memory_report, stages=(stage,))))
     json.dumps(result.to_dict(), allow_nan=False)
 
 

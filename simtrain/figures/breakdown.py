@@ -35,7 +35,7 @@ def draw_breakdown(result: Result) -> Figure:
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axes.set_title(f"Time per pipeline stage of {subject_of(result)}")
     axes.set(xlabel="pipeline stage", ylabel="time, s")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     style.draw_grid_lines(axes)
     style.legend_below(figure, axes, columns=2)
     return figure

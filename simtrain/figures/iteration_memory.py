@@ -85,7 +85,7 @@ def _draw_peaks(axes: Axes, result: Result) -> None:
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axes.set_title("peak per stage", fontsize=9)
     axes.set(xlabel="pipeline stage", ylabel="memory per GPU, GiB")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     draw_capacity(axes, result)
 
 

@@ -14,6 +14,7 @@ from simtrain.hardware.entries import entry_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.programs.parts import SynchronizationPart, TransferPart
 from simtrain.report.breakdown import Breakdown, breakdown_by_name
+from simtrain.report.rows import Records, frame_of
 from simtrain.report.stage_ops import OpKey, OpSeconds, OpWork, stage_ops
 from simtrain.scenario import Scenario
 from simtrain.software import load_stack
@@ -148,6 +149,14 @@ class Operators:
         sums = {limit: math.fsum(row.exposed_s for row in rows) for limit, rows in found.items()}
         return [(limit, tuple(found[limit])) for limit in sorted(sums, key=lambda one: -sums[one])]
 
+    def frame(self) -> Any:
+        """Return the rows as a pandas.DataFrame.
+
+        Raises:
+            InputError: pandas is not installed (E701).
+        """
+        return frame_of(self.records())
+
     @property
     def slowed_s(self) -> float:
         """Time by which concurrent collectives slow down kernels."""
@@ -167,7 +176,7 @@ class Operators:
             "entries": {name: asdict(one) for name, one in self.sources.items()},
         }
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> Records:
         """Return a dictionary per operator."""
         return [row.to_dict(self.iteration_time_s) for row in self.rows]
 

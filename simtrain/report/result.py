@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
-from simtrain.engine import Timeline
-from simtrain.extras import require
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
 from simtrain.plan import Plan
 from simtrain.programs.seconds import IterationSeconds
-from simtrain.report.breakdown import Breakdown, breakdown_by_name, mean_breakdown
+from simtrain.report.breakdown import Breakdown, breakdown_by_name
 from simtrain.report.operators import Operators, operators_of
-from simtrain.report.rows import breakdown_rows, memory_rows, timeline_rows
+from simtrain.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
 from simtrain.units import format_bytes, format_seconds
 
@@ -30,7 +28,7 @@ class Result:
     Args:
         seconds: the plan, the machine, and the durations of the iteration's parts.
         iteration: the timeline with its tasks.
-        memory: peak memory of each stage.
+        memory_report: peak memory of each stage.
         stages: [stages], breakdown of each stage's time.
         model_flops: FLOPs of the model in an iteration, on all GPUs.
         hardware_flops: FLOPs that run in an iteration, on all GPUs.
@@ -41,7 +39,7 @@ class Result:
 
     seconds: IterationSeconds
     iteration: IterationTimeline
-    memory: MemoryReport
+    memory_report: MemoryReport
     stages: tuple[Breakdown, ...]
     model_flops: int
     hardware_flops: int
@@ -65,9 +63,14 @@ class Result:
         return self.plan.scenario
 
     @property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> TimelineView:
         """Start and end of each task."""
-        return self.iteration.timeline
+        return TimelineView(self)
+
+    @property
+    def memory(self) -> MemoryView:
+        """Peak memory of each stage."""
+        return MemoryView(self)
 
     def memory_curve(self, stage: int) -> MemoryCurve:
         """Return the memory of a stage's rank over time."""
@@ -84,12 +87,12 @@ class Result:
     @property
     def iteration_time_s(self) -> float:
         """Seconds from the first microbatch to the end of the optimizer step."""
-        return self.timeline.makespan_s
+        return self.iteration.timeline.makespan_s
 
     @property
-    def breakdown(self) -> Breakdown:
+    def breakdown(self) -> BreakdownView:
         """Breakdown averaged over the stages; the causes add up to the iteration time."""
-        return mean_breakdown(self.stages)
+        return BreakdownView(self)
 
     @property
     def breakdown_s(self) -> dict[str, float]:
@@ -217,16 +220,8 @@ class Result:
         Raises:
             InputError: pandas is not installed (E701).
         """
-        require("Result.frame", "pandas", instead=", or use Result.to_dict()")
-        import pandas
-
-        match table:
-            case "breakdown":
-                return pandas.DataFrame(breakdown_rows(self.stages))
-            case "memory":
-                return pandas.DataFrame(memory_rows(self.memory))
-            case "timeline":
-                return pandas.DataFrame(timeline_rows(self.timeline))
+        parts = {"breakdown": self.breakdown, "memory": self.memory, "timeline": self.timeline}
+        return parts[table].frame()
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 import pathlib
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import simtrain
 from simtrain.errors import InputError
@@ -104,3 +106,24 @@ def test_a_footer_lists_the_values_that_differ_from_the_file() -> None:
         "scenario table5_22b_full with recompute.strategy=none, precision.gradients=bf16 "
         "and 1 more change"
     )
+
+
+def texts(figure: Figure) -> list[str]:
+    return [one.get_text() for one in figure.findobj(Text)]
+
+
+def test_parts_of_a_result_draw_themselves() -> None:
+    """The same pictures as the functions draw."""
+    timeline, memory = RESULT.timeline.plot(stages=[1], memory=False), RESULT.memory.plot()
+    assert texts(timeline) == texts(simtrain.plot_timeline(RESULT, [1], memory=False))
+    assert texts(RESULT.breakdown.plot()) == texts(simtrain.plot_breakdown(RESULT))
+    assert texts(memory) == texts(simtrain.plot_memory(RESULT))
+
+
+def test_one_stage_has_one_tick() -> None:
+    """Its number, and no fractions of stages."""
+    alone = run(small({"pipeline": 1}))
+    for figure in (alone.breakdown.plot(), alone.memory.plot()):
+        axes = figure.axes[0]
+        low, high = axes.get_xlim()
+        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [0.0]

@@ -55,7 +55,7 @@ def result() -> Result:
     return replace(
         made,
         iteration=replace(made.iteration, timeline=timeline),
-        memory=MemoryReport(80 * GIB, tuple(stage(number) for number in range(4))),
+        memory_report=MemoryReport(80 * GIB, tuple(stage(number) for number in range(4))),
         stages=(light, light, heavy, heavy),
         model_flops=available_flops * 40 // 100,
         hardware_flops=available_flops * 45 // 100,
@@ -90,7 +90,9 @@ def comparison(simulated_s: float) -> TimeComparison:
 PAGES = {
     "run_report": lambda: result_page(result()),
     "memory_report": lambda: memory_page(result().memory),
-    "memory_too_much": lambda: memory_page(replace(result().memory, capacity_bytes=52 * GIB)),
+    "memory_too_much": lambda: memory_page(
+        replace(result().memory_report, capacity_bytes=52 * GIB)
+    ),
     "comparison_ok": lambda: paper_page(comparison(1.98)),
     "comparison_failed": lambda: paper_page(comparison(2.1)),
 }

@@ -1,9 +1,11 @@
 """What a result shows of itself: a line, a table in a notebook, plain data, frames."""
 
+import copy
 import io
 import json
 import sys
 import types
+from dataclasses import asdict
 
 import pytest
 from rich.console import Console
@@ -11,6 +13,7 @@ from rich.console import Console
 import simtrain
 from simtrain.errors import InputError
 from simtrain.pages.result_page import result_page
+from simtrain.report.breakdown import mean_breakdown
 from simtrain.report.rows import breakdown_rows, memory_rows, timeline_rows
 from simtrain.search import search
 from tests.helpers.toys import a100, run, small
@@ -42,7 +45,7 @@ def test_a_notebook_shows_a_table_of_every_part() -> None:
         assert f"<th>{name}</th>" in html
 
 
-def test_a_name_cannot_break_the_table() -> None:
+def test_a_name_cannot_break_the_records() -> None:
     scenario = RESULT.scenario.replace({"name": "<b>&"})
     assert "<td>&lt;b&gt;&amp;</td>" in run(scenario)._repr_html_()
 
@@ -71,11 +74,28 @@ def test_frames_are_pandas_where_it_is_installed(monkeypatch: pytest.MonkeyPatch
     assert RESULT.frame("memory") == ("frame", memory_rows(RESULT.memory))
     assert RESULT.frame("timeline") == ("frame", timeline_rows(RESULT.timeline))
 
+    operators = RESULT.operators()
+    assert operators.frame() == ("frame", operators.records())
+
 
 def test_without_pandas_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match=r"pip install pandas, or .* Result.to_dict"):
-        RESULT.frame("breakdown")
+    for part in (RESULT.timeline, RESULT.breakdown, RESULT.memory, RESULT.operators()):
+        with pytest.raises(InputError, match=r"pip install pandas, or use records\(\)"):
+            part.frame()  # type: ignore[attr-defined]
+
+
+def test_parts_of_a_result_are_plain_parts_too() -> None:
+    """Equal, with the same fields; a copy still knows its result."""
+    breakdown, report = mean_breakdown(RESULT.stages), RESULT.memory_report
+    for view, plain in ((RESULT.breakdown, breakdown), (RESULT.memory, report)):
+        assert view == plain and plain == view
+        assert asdict(view) == asdict(plain) and view != RESULT
+    assert hash(RESULT.breakdown) == hash(breakdown)
+    timeline = RESULT.iteration.timeline
+    assert RESULT.timeline.end_s is timeline.end_s and RESULT.timeline.program is timeline.program
+    again = copy.deepcopy(RESULT.breakdown)
+    assert again == RESULT.breakdown and again.records() == RESULT.breakdown.records()
 
 
 def test_head_sizes_that_are_not_a_multiple_of_8_give_a_warning() -> None:

@@ -1,0 +1,126 @@
+"""Parts of a result with their tables and pictures: `result.timeline`, `breakdown` and `memory`.
+
+Each view is the part itself, and knows its result. Pictures belong to a room below this one, which
+reads results. So `plot` imports it when it is called, and only here: `docs/design.md` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simtrain.engine import Timeline
+from simtrain.memory.report import MemoryReport
+from simtrain.report.breakdown import Breakdown, breakdown_by_name, mean_breakdown
+from simtrain.report.rows import Records, breakdown_rows, frame_of, memory_rows, timeline_rows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from simtrain.report.result import Result
+
+
+class _View:
+    """What all views have; `_result` is the result that the view is a part of."""
+
+    __slots__ = ()
+    _result: Result
+
+    def records(self) -> Records:
+        """Return the rows as dicts, with a unit in each name."""
+        raise NotImplementedError
+
+    def frame(self) -> Any:
+        """Return the rows as a pandas.DataFrame.
+
+        Raises:
+            InputError: pandas is not installed (E701).
+        """
+        return frame_of(self.records())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._result,)
+
+
+class TimelineView(_View, Timeline):
+    """Start and end of each task of an iteration."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Result) -> None:
+        timeline = result.iteration.timeline
+        super().__init__(timeline.program, timeline.start_s, timeline.end_s)
+        object.__setattr__(self, "_result", result)
+
+    def records(self) -> Records:
+        """Return a row per task, by start: stream, kind, name, start and end in seconds."""
+        return timeline_rows(self)
+
+    def plot(
+        self,
+        stages: Sequence[int] | None = None,
+        window_s: tuple[float, float] | None = None,
+        *,
+        memory: bool = True,
+    ) -> Figure:
+        """Draw when each stage does what; see `simtrain.plot_timeline`."""
+        from simtrain.figures.plots import plot_timeline
+
+        return plot_timeline(self._result, stages, window_s, memory=memory)
+
+
+class BreakdownView(_View, Breakdown):
+    """Time of an iteration by cause, averaged over the stages."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(**_fields(mean_breakdown(result.stages)))
+        object.__setattr__(self, "_result", result)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Breakdown) and _fields(self) == _fields(other)
+
+    __hash__ = Breakdown.__hash__
+
+    def records(self) -> Records:
+        """Return a row per stage: its seconds by cause."""
+        return breakdown_rows(self._result.stages)
+
+    def plot(self) -> Figure:
+        """Draw the seconds of each stage by cause; see `simtrain.plot_breakdown`."""
+        from simtrain.figures.plots import plot_breakdown
+
+        return plot_breakdown(self._result)
+
+
+class MemoryView(_View, MemoryReport):
+    """Peaks of all stages of an iteration, compared with the memory of a GPU."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Result) -> None:
+        report = result.memory_report
+        super().__init__(report.capacity_bytes, report.stages)
+        object.__setattr__(self, "_result", result)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MemoryReport):
+            return False
+        return (self.capacity_bytes, self.stages) == (other.capacity_bytes, other.stages)
+
+    __hash__ = MemoryReport.__hash__
+
+    def records(self) -> Records:
+        """Return a row per stage: its peak in bytes, by component."""
+        return memory_rows(self)
+
+    def plot(self) -> Figure:
+        """Draw each stage's peak, and memory over time; see `simtrain.plot_memory`."""
+        from simtrain.figures.plots import plot_memory
+
+        return plot_memory(self._result)
+
+
+def _fields(breakdown: Breakdown) -> dict[str, float]:
+    return {f"{name}_s": seconds for name, seconds in breakdown_by_name(breakdown).items()}
