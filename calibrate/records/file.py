@@ -81,8 +81,8 @@ class RecordFile:
         self.records: list[Measurement] = []
         with _writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)
-            self.resumes = self._drop_torn_line()
-        if self.resumes:
+            resumes = self._drop_torn_line()
+        if resumes:
             found, self.records = read_records(folder)
             _check_same_machine(self.path, found, header)
         else:

@@ -34,17 +34,6 @@ class MixedPrecisionAdam:
             parameter.main_grad = gradient  # type: ignore[attr-defined]
             parameter.register_post_accumulate_grad_hook(_add_to_main)
 
-    @property
-    def gradients_bytes(self) -> int:
-        """Bytes of the fp32 gradients."""
-        return sum(gradient.nbytes for gradient in self.gradients)
-
-    @property
-    def optimizer_bytes(self) -> int:
-        """Bytes of master weights, momenta and variances."""
-        kept = (self._masters, self._momenta, self._variances)
-        return sum(tensor.nbytes for tensors in kept for tensor in tensors)
-
     @torch.no_grad()
     def step(self) -> None:
         """Update the weights with the accumulated gradients, and zero the gradients."""

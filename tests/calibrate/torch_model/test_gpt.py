@@ -114,7 +114,8 @@ def test_gradients_of_microbatches_add_up() -> None:
     for each in (model, plain):
         for seed in (5, 6):
             loss_of(each, *text(seed)).backward()
-    assert optimizer.gradients_bytes == 4 * sum(each.numel() for each in model.parameters())
+    held = sum(gradient.nbytes for gradient in optimizer.gradients)
+    assert held == 4 * sum(each.numel() for each in model.parameters())
     for parameter, expected in zip(model.parameters(), plain.parameters(), strict=True):
         assert parameter.grad is None
         assert relative_error(parameter.main_grad, expected.grad) < 1e-6
