@@ -12,6 +12,7 @@ EXTRA_OF = {
     "pyarrow": "sweep",
     "duckdb": "sweep",
     "matplotlib": "plot",
+    "perfetto": "trace",
     "optuna": "search",
     "ray": "ray",
     "scipy": "calibrate",

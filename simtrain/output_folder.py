@@ -10,13 +10,13 @@ from simtrain.errors import InputError, Location, Problem
 from simtrain.extras import require
 
 
-def make_folder(folder: Path, what: str) -> None:
-    """Create an output folder if it does not exist; `what` is written to it.
+def make_folder(folder: Path, what: str, option: str = "--out") -> None:
+    """Create an output folder, which `option` chose, if it does not exist; `what` is written to it.
 
     Raises:
         InputError: the folder cannot be created.
     """
-    with writing_to(folder, what):
+    with writing_to(folder, what, option):
         folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -31,14 +31,14 @@ def make_picture_folder(folder: Path) -> None:
 
 
 @contextmanager
-def writing_to(folder: Path, what: str) -> Iterator[None]:
-    """Convert an OSError while writing to a folder into an InputError."""
+def writing_to(folder: Path, what: str, option: str = "--out") -> Iterator[None]:
+    """Convert an OSError while writing to a folder, which `option` chose, into an InputError."""
     try:
         yield
     except OSError as error:
         place = Location(str(error.filename or folder))
         message = f"cannot write {what} here: {error.strerror}"
-        fix = "choose a writable folder with --out"
+        fix = f"choose a writable folder with {option}"
         raise InputError([Problem("E113", message, place, fix=fix)]) from error
 
 

@@ -40,8 +40,8 @@ TraceOption = Annotated[
     Path | None,
     typer.Option(
         "--trace",
-        help="Write a Chrome trace: .json or .json.gz, or a folder with a file per rank. "
-        ".csv: the schedule in PyTorch's format.",
+        help="Write a trace for Perfetto: .pftrace, .json.gz or .json; or a folder with a "
+        "Chrome trace per rank. .csv: the schedule in PyTorch's format.",
     ),
 ]
 TraceMicrobatchesOption = Annotated[
@@ -77,6 +77,8 @@ def run(
     entry of the hardware profile that its time comes from. The rows add up to the breakdown.
 
     Example: simtrain run table5_175b_present --set parallelism.interleave=1
+
+    Example: simtrain run gpt2_1_5b --trace trace.json.gz --trace-microbatches 0,1
     """
     from simtrain.report.trace import check_trace_file, write_trace
     from simtrain.scenario import load_scenario

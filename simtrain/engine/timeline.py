@@ -70,7 +70,11 @@ class Timeline:
         return map(self.span, np.argsort(self.start_s, kind="stable").tolist())
 
     def critical_path(self) -> list[Span]:
-        """Return spans from 0 to the end of the last task, each of which starts when the last ends.
+        """Return the spans of `critical_tasks`."""
+        return [*map(self.span, self.critical_tasks())]
+
+    def critical_tasks(self) -> list[int]:
+        """Return tasks from 0 to the end of the last task, each of which starts when the last ends.
 
         If a task waits for several tasks with the same end, the path takes the one before it on its
         stream, or else the first in its list.
@@ -83,7 +87,7 @@ class Timeline:
                 other for other in (int(graph.previous[task]), *graph.waits(task)) if other >= 0
             ]
             task = max(before, key=self.end_s.__getitem__, default=-1)
-        return [self.span(task) for task in reversed(path)]
+        return path[::-1]
 
     def busy_s(self) -> dict[str, float]:
         """Return the busy time of each stream."""

@@ -153,6 +153,10 @@ class IterationSeconds:
         """When each op of a whole pass runs and is launched, as `Machine.timeline`."""
         return self.machine.timeline(dict(passes_of(self.plan))[part])
 
+    def flops_of_pass(self, part: PassPart) -> int:
+        """Return the FLOPs that a GPU runs in a whole pass, with recomputed ones."""
+        return pass_flops(dict(passes_of(self.plan))[part])[1]
+
     def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""
         match part:

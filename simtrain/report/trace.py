@@ -1,11 +1,10 @@
-"""Writes a timeline as a trace that Perfetto and Holistic Trace Analysis read, or as a schedule."""
+"""Writes an iteration as a trace for Perfetto or Holistic Trace Analysis, or as a schedule."""
 
 from __future__ import annotations
 
 import gzip
-import json
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -13,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.errors import InputError
+from simtrain.extras import require
 from simtrain.output_folder import check_suffix, make_folder, writing_to
 from simtrain.report.activities import check_selection
 from simtrain.report.result import Result
+from simtrain.report.trace_chrome import write_chrome
 from simtrain.report.trace_events import TraceEvents
+from simtrain.report.trace_perfetto import write_perfetto
 
-_SUFFIXES = (".json.gz", ".json", ".csv")
+_SUFFIXES = (".pftrace", ".json.gz", ".json", ".csv")
+_OPTION = "--trace"
 _COMPRESSION = 3
 """zlib's level: a tenth larger than the default, in a third of the time."""
 
@@ -27,10 +30,14 @@ def check_trace_file(file: Path) -> None:
     """Check the suffix of a trace; a name without one is a folder.
 
     Raises:
-        InputError: the suffix is unknown (E117).
+        InputError: the suffix is unknown (E117), or its format needs a missing package (E701).
     """
     if file.suffix:
         check_suffix(file, _SUFFIXES, "traces")
+    if _ends_with(file, ".pftrace"):
+        require(
+            "a .pftrace", "perfetto", instead=", or write a .json.gz, which Perfetto also opens"
+        )
 
 
 def write_trace(
@@ -43,57 +50,49 @@ def write_trace(
 
     Args:
         result: the iteration.
-        file: `.json` or `.json.gz` for a Chrome trace of all ranks, `.csv` for the schedule in
-            the format of PyTorch's pipelining, or a folder for a Chrome trace of each rank.
+        file: `.pftrace` for Perfetto's own format, `.json` or `.json.gz` for a Chrome trace of all
+            ranks, `.csv` for the schedule in the format of PyTorch's pipelining, or a folder for a
+            Chrome trace of each rank.
         microbatches: the passes of these microbatches show their kernels and collectives.
         window_s: the passes that run in this time do so; with `microbatches`, those of both.
 
     Raises:
-        InputError: the suffix is unknown (E117), a microbatch does not exist or the window shows
-            nothing (E118), or the file cannot be written (E113).
+        InputError: the suffix is unknown (E117) or needs a missing package (E701), a microbatch
+            does not exist or the window shows nothing (E118), or the file cannot be written (E113).
     """
     check_trace_file(file)
     events = TraceEvents(result, _detailed(result, microbatches, window_s))
     stages = range(result.num_stages)
     if not file.suffix:
-        make_folder(file, "traces")
+        make_folder(file, "traces", _OPTION)
         for stage in stages:
-            _write(events, [stage], file / f"rank_{events.rank(stage)}.json.gz")
-    elif file.name.endswith(".csv"):
-        with writing_to(file, "a trace"):
-            file.write_text(result.plan.schedule.to_csv(), encoding="utf-8", newline="")
-    else:
-        _write(events, stages, file)
+            rank = events.place(stage)[0]
+            with _opened(file / f"rank_{rank}.json.gz") as target:
+                write_chrome(events, [stage], target, critical_path=False)
+        return
+    with _opened(file) as target:
+        if _ends_with(file, ".csv"):
+            target.write(result.plan.schedule.to_csv().encode())
+        elif _ends_with(file, ".pftrace"):
+            write_perfetto(events, target)
+        else:
+            write_chrome(events, stages, target, critical_path=True)
 
 
-def _write(events: TraceEvents, stages: Sequence[int], file: Path) -> None:
-    with writing_to(file, "a trace"), ExitStack() as stack:
+def _ends_with(file: Path, suffix: str) -> bool:
+    return file.name.lower().endswith(suffix)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[IO[bytes]]:
+    with writing_to(file, "a trace", _OPTION), ExitStack() as stack:
         target: IO[bytes] = stack.enter_context(file.open("wb"))
-        if file.suffix == ".gz":
+        if _ends_with(file, ".gz"):
             # Without a name and a time, equal traces are equal files.
             target = stack.enter_context(
                 gzip.GzipFile("", "wb", _COMPRESSION, target, mtime=0)  # type: ignore[arg-type]
             )
-        _write_events(events, stages, target)
-
-
-def _write_events(events: TraceEvents, stages: Sequence[int], target: IO[bytes]) -> None:
-    result, separator = events.result, ""
-    header = {
-        "schemaVersion": 1,
-        "displayTimeUnit": "ms",
-        "traceName": result.scenario.name or "unnamed",
-        "distributedInfo": {
-            "backend": "nccl",
-            "rank": events.rank(stages[0]),
-            "world_size": result.scenario.num_gpus,
-        },
-    }
-    target.write(f'{json.dumps(header)[:-1]}, "traceEvents": [\n'.encode())
-    for stage in stages:
-        target.write((separator + ",\n".join(events.of_stage(stage))).encode())
-        separator = ",\n"
-    target.write(b"\n]}\n")
+        yield target
 
 
 def _detailed(

@@ -1,38 +1,45 @@
-"""A timeline as events of a Chrome trace, as Kineto (PyTorch's profiler) writes them.
+"""The content of a trace, whatever its format: slices on threads, arrows and counters.
 
-A process is a rank, a thread one of its streams. A pass is one kernel, unless it is shown in
-detail: then it is an annotation, and its kernels and collectives are on threads of their own.
+A pass is one slice. A pass that is shown in detail also has its launches, kernels and collectives,
+on threads of their own.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
-from typing import cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.engine import Timeline
-from simtrain.engine.compiled import Floats, Ints
+from simtrain.engine.compiled import Floats
 from simtrain.programs.parts import PassPart, SynchronizationPart
 from simtrain.programs.pass_layout import COMPUTE, HOST, STREAMS
+from simtrain.programs.seconds import whole_pass
 from simtrain.report.activities import REDUCTION, TRANSFER, activity_of, shared_stages
 from simtrain.report.result import Result
 from simtrain.schedules import Messages
 
-Nanoseconds = NDArray[np.int64]
+Nanoseconds: TypeAlias = NDArray[np.int64]
 
-PASSES = "stage"
-_OF_STAGE = (PASSES, "sends forward", "sends backward", "gradient and parameter buckets")
+_STAGE, _SENDS, _RECEIVES = "stage", "sends", "receives"
+_GROUPS = (
+    # For each group of the iteration's streams, threads of stages relative to the stream's own one.
+    ((0, _STAGE),),
+    ((0, f"{_SENDS} forward"), (1, f"{_RECEIVES} forward")),
+    ((0, f"{_SENDS} backward"), (-1, f"{_RECEIVES} backward")),
+    ((0, "gradient and parameter buckets"),),
+)
+_OF_STAGE = [name for group in _GROUPS for _, name in group]
 THREADS = (*_OF_STAGE, *STREAMS, "embedding", "model")
-"""Streams of a rank by thread number: its stage's, those inside passes, and those of several."""
-_KERNEL, _ANNOTATION = "kernel", "gpu_user_annotation"
-_LAUNCH, _HOST_WORK = "cuda_runtime", "user_annotation"
-# The name by which Holistic Trace Analysis knows communication.
-_COMMUNICATION = "ncclDevKernel "
+"""Threads of a rank by number: its stage's, those inside passes, and those of several stages."""
+STAGE_THREAD = THREADS.index(_STAGE)
+PASS_THREADS = [THREADS.index(name) for name in STREAMS]
+SEND_THREADS = [number for number, name in enumerate(THREADS) if name.startswith(_SENDS)]
 
 
 def nanoseconds(seconds: Floats) -> Nanoseconds:
@@ -40,9 +47,57 @@ def nanoseconds(seconds: Floats) -> Nanoseconds:
     return np.rint(seconds * 1e9).astype(np.int64)
 
 
+class Kind(Enum):
+    """What a slice is: work of the GPU, work of the host, or the sum of other slices."""
+
+    KERNEL = "kernel"
+    COLLECTIVE = "collective"
+    LAUNCH = "launch"
+    HOST_WORK = "host work"
+    PASS = "pass in detail"
+
+
+class Slice(NamedTuple):
+    """A task of the iteration or of a pass.
+
+    Args:
+        thread: index into `THREADS`.
+        number: the iteration's task; a kernel in a pass has the number of its launch.
+    """
+
+    thread: int
+    kind: Kind
+    name: str
+    start_ns: int
+    end_ns: int
+    number: int
+
+
+class Arrow(NamedTuple):
+    """From a transfer to the pass that needs it.
+
+    Args:
+        transfer, consumer: tasks of the iteration; of a pass that is cut, the first.
+        thread: of the transfer, on the sender's rank.
+        receiver: stage of the consumer.
+        start_ns, end_ns: the starts of both.
+    """
+
+    transfer: int
+    consumer: int
+    thread: int
+    receiver: int
+    start_ns: int
+    end_ns: int
+
+
+Counter: TypeAlias = tuple[list[int], list[float]]
+"""Nanoseconds, and the value from each of them onwards."""
+
+
 @dataclass(frozen=True, eq=False)
 class TraceEvents:
-    """The events of a result.
+    """The content of a result's trace.
 
     Args:
         result: the iteration.
@@ -53,21 +108,67 @@ class TraceEvents:
     detailed: NDArray[np.bool_]
     _inside: dict[PassPart, Timeline] = field(default_factory=dict, repr=False)
 
-    def rank(self, stage: int) -> int:
-        """The rank that is simulated for a stage: the first of the stage."""
-        return stage * self.result.plan.mesh.stride("pp")
+    def place(self, stage: int) -> tuple[int, int, int]:
+        """The rank that is simulated for a stage, the first of it; its node; its GPU there."""
+        rank = stage * self.result.plan.mesh.stride("pp")
+        return rank, *divmod(rank, self.result.plan.mesh.gpus_per_node)
 
-    def of_stage(self, stage: int) -> Iterator[str]:
-        """The events of a stage's rank, each the text of a JSON object."""
-        yield from self._metadata(stage)
-        for task, thread in self._tasks(stage):
-            yield self._span(stage, task, thread)
-        yield from self._flows(stage)
-        yield from self._memory(stage)
-        tasks, starts = self.result.iteration.tasks, self.result.plan.schedule.rank_starts
-        for action in range(int(starts[stage]), int(starts[stage + 1])):
+    def threads(self, stage: int) -> list[int]:
+        """The threads of a stage's rank."""
+        used = {thread for _, thread in self._by_stage[stage]}
+        return sorted(used.union(PASS_THREADS if self.detailed.any() else ()))
+
+    def slices(self, stage: int) -> Iterator[Slice]:
+        """The slices of a stage's rank, those of each thread in order of time."""
+        starts, ends = self._times_ns
+        parts, part_of = self._kinds, self.result.iteration.tasks.part_of.tolist()
+        detailed = self._is_detailed.tolist()
+        for task, thread in self._by_stage[stage]:
+            kind = Kind.PASS if detailed[task] else parts[part_of[task]]
+            yield Slice(thread, kind, self._names[task], starts[task], ends[task], task)
+        tasks, of_stages = self.result.iteration.tasks, self.result.plan.schedule.rank_starts
+        for action in range(*of_stages[stage : stage + 2].tolist()):
             if self.detailed[action]:
-                yield from self._kernels(stage, tasks.first[action], tasks.last[action])
+                yield from self._inside_of(
+                    action, int(tasks.first[action]), int(tasks.last[action])
+                )
+
+    def arrows(self, stage: int) -> Iterator[Arrow]:
+        """The arrows from the transfers that a stage sends."""
+        messages, starts = Messages.of(self.result.plan.schedule), self._times_ns[0]
+        consumers = self.result.iteration.tasks.first[messages.consumer].tolist()
+        receivers = messages.receiver.tolist()
+        for task, thread in self._by_stage[stage]:
+            if thread in SEND_THREADS:
+                # The first tasks of an iteration are its messages.
+                end = consumers[task]
+                yield Arrow(task, end, thread, receivers[task], starts[task], starts[end])
+
+    def memory_bytes(self, stage: int) -> Counter:
+        """The memory of a stage's rank."""
+        curve = self.result.memory_curve(stage)
+        return _counter(np.array(curve.times_s), np.array(curve.held_bytes))
+
+    def utilization_percent(self, stage: int) -> Counter:
+        """FLOPs per second of the passes that run, recomputed ones too, relative to the bf16 peak.
+
+        The mean over the iteration and over the stages is HFU.
+        """
+        result, timeline = self.result, self.result.timeline
+        starts, queue = timeline.program.graph.queue
+        own = queue[starts[stage] : starts[stage + 1]]
+        rates = self._rates_percent[result.iteration.tasks.part_of[own]]
+        times = np.stack([timeline.start_s[own], timeline.end_s[own]], axis=1).ravel()
+        values = np.stack([rates, np.zeros(len(rates))], axis=1).ravel()
+        return _counter(np.append(0.0, times), np.append(0.0, values))
+
+    def critical_path(self) -> Iterator[Slice]:
+        """The slices of the critical path, one after another; names contain the stream."""
+        timeline, (starts, ends) = self.result.timeline, self._times_ns
+        parts, part_of = self._kinds, self.result.iteration.tasks.part_of
+        for task in timeline.critical_tasks():
+            name = f"{self._names[task]} ({timeline.program.graph.stream(task)})"
+            yield Slice(0, parts[part_of[task]], name, starts[task], ends[task], task)
 
     @cached_property
     def _times_ns(self) -> tuple[list[int], list[int]]:
@@ -75,145 +176,96 @@ class TraceEvents:
         return nanoseconds(timeline.start_s).tolist(), nanoseconds(timeline.end_s).tolist()
 
     @cached_property
-    def _kinds(self) -> list[tuple[str, str]]:
-        """[parts], what the names of their tasks begin with, and the category of their events."""
+    def _names(self) -> list[str]:
+        graph = self.result.timeline.program.graph
+        return [*map(graph.name_of, range(graph.num_tasks))]
+
+    @cached_property
+    def _kinds(self) -> list[Kind]:
+        """[parts]."""
         communication = (TRANSFER, REDUCTION)
         return [
-            ("", _HOST_WORK)
+            Kind.HOST_WORK
             if isinstance(part, SynchronizationPart)
-            else (_COMMUNICATION if activity_of(part) in communication else "", _KERNEL)
+            else (Kind.COLLECTIVE if activity_of(part) in communication else Kind.KERNEL)
             for part in self.result.iteration.tasks.parts
         ]
 
     @cached_property
-    def _action_of(self) -> Ints:
-        """[tasks], the action of each task of a pass; -1 for other tasks."""
+    def _rates_percent(self) -> Floats:
+        """[parts], utilization while the part runs; 0 for parts that are no pass."""
+        seconds, parts = self.result.seconds, self.result.iteration.tasks.parts
+        rates = np.zeros(len(parts))
+        for place, part in enumerate(parts):
+            if isinstance(part, PassPart):
+                whole = whole_pass(part)
+                whole_s = seconds.passes[whole].duration_s
+                rates[place] = seconds.flops_of_pass(whole) / whole_s if whole_s else 0.0
+        return 100 * rates / self.result.profile.gpu.peak_flops.value
+
+    @cached_property
+    def _is_detailed(self) -> NDArray[np.bool_]:
+        """[tasks], whether each is a pass whose kernels are shown, or a span of one."""
         tasks = self.result.iteration.tasks
-        found = np.full(tasks.graph.num_tasks, -1, np.int32)
-        for offset in range(int((tasks.last - tasks.first).max()) + 1):
-            own = np.flatnonzero(tasks.first + offset <= tasks.last)
-            found[tasks.first[own] + offset] = own
-        return found
+        shown = np.zeros(tasks.graph.num_tasks, np.bool_)
+        for action in np.flatnonzero(self.detailed).tolist():
+            shown[tasks.first[action] : tasks.last[action] + 1] = True
+        return shown
 
     @cached_property
     def _by_stage(self) -> list[list[tuple[int, int]]]:
         """Each stage's tasks and their threads; tasks of several stages are on each of them."""
         num_stages, graph = self.result.num_stages, self.result.timeline.program.graph
         found: list[list[tuple[int, int]]] = [[] for _ in range(num_stages)]
+        groups = [[(step, THREADS.index(name)) for step, name in group] for group in _GROUPS]
         for task, stream in enumerate(graph.stream_of.tolist()):
             group, stage = divmod(stream, num_stages)
-            if group < len(_OF_STAGE):
-                found[stage].append((task, group))
+            if group < len(groups):
+                for step, thread in groups[group]:
+                    found[(stage + step) % num_stages].append((task, thread))
             else:
                 name = graph.streams[stream]
                 for member in shared_stages(self.result, name):
                     found[member].append((task, THREADS.index(name)))
         return found
 
-    def _tasks(self, stage: int) -> list[tuple[int, int]]:
-        return self._by_stage[stage]
-
-    def _metadata(self, stage: int) -> Iterator[str]:
-        rank, gpus = self.rank(stage), self.result.plan.mesh.gpus_per_node
-        place = f"rank {rank} (node {rank // gpus}, GPU {rank % gpus}), stage {stage}"
-        yield _metadata(rank, "process_name", name=place)
-        yield _metadata(rank, "process_sort_index", sort_index=rank)
-        used = {thread for _, thread in self._tasks(stage)}
-        if self.detailed.any():
-            used |= {THREADS.index(name) for name in STREAMS}
-        for thread in sorted(used):
-            yield _metadata(rank, "thread_name", thread, name=THREADS[thread])
-            yield _metadata(rank, "thread_sort_index", thread, sort_index=thread)
-
-    def _span(self, stage: int, task: int, thread: int) -> str:
-        action, starts, ends = int(self._action_of[task]), *self._times_ns
-        prefix, category = self._kinds[self.result.iteration.tasks.part_of[task]]
-        name = prefix + self.result.timeline.program.graph.name_of(task)
-        if action >= 0 and self.detailed[action]:
-            category = _ANNOTATION
-        return self._event(stage, thread, category, name, starts[task], ends[task], task)
-
-    def _event(
-        self, stage: int, thread: int, category: str, name: str, start: int, end: int, number: int
-    ) -> str:
-        rank = self.rank(stage)
-        device = rank % self.result.plan.mesh.gpus_per_node
-        return (
-            f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(name)}, "pid": {rank}, '
-            f'"tid": {thread}, "ts": {_microseconds(start)}, "dur": {_microseconds(end - start)}, '
-            f'"args": {{"device": {device}, "stream": {thread}, "correlation": {number}}}}}'
-        )
-
-    def _flows(self, stage: int) -> Iterator[str]:
-        """An arrow from each transfer to the pass that needs it."""
-        messages, starts = Messages.of(self.result.plan.schedule), self._times_ns[0]
-        consumers = self.result.iteration.tasks.first[messages.consumer]
-        receivers = messages.receiver
-        for task, thread in self._tasks(stage):
-            if thread in (1, 2):
-                end = int(receivers[task])
-                head = f'"cat": "transfer", "name": "transfer", "id": {task}'
-                yield (
-                    f'{{"ph": "s", {head}, "pid": {self.rank(stage)}, "tid": {thread}, '
-                    f'"ts": {_microseconds(starts[task])}}}'
-                )
-                yield (
-                    f'{{"ph": "f", "bp": "e", {head}, "pid": {self.rank(end)}, "tid": 0, '
-                    f'"ts": {_microseconds(starts[int(consumers[task])])}}}'
-                )
-
-    def _memory(self, stage: int) -> Iterator[str]:
-        curve, head = self.result.memory_curve(stage), f'"pid": {self.rank(stage)}'
-        times = nanoseconds(np.array(curve.times_s)).tolist()
-        for time, held in zip(times, curve.held_bytes, strict=True):
-            yield (
-                f'{{"ph": "C", "name": "memory", {head}, "ts": {_microseconds(time)}, '
-                f'"args": {{"bytes": {held}}}}}'
-            )
-
-    def _kernels(self, stage: int, first: int, last: int) -> Iterator[str]:
+    def _inside_of(self, action: int, first: int, last: int) -> Iterator[Slice]:
         """The launches, kernels and collectives of the pass with the tasks `first` to `last`.
 
         A pass that is cut for its buckets may wait between its spans: its ops move with the span
         in which they end.
         """
         timeline = self.result.timeline
-        inside = self._pass_timeline(int(first))
+        inside = self._pass_timeline(first)
         graph = inside.program.graph
-        own = slice(int(first), int(last) + 1)
+        own = slice(first, last + 1)
         ends_s = np.cumsum(timeline.program.duration_s[own])
         begins_s = ends_s - timeline.program.duration_s[own]
         span = np.minimum(np.searchsorted(ends_s, inside.end_s * (1 - 1e-12)), len(ends_s) - 1)
         shift_s = (timeline.start_s[own] - begins_s)[span]
-        limit = self._times_ns[1][int(last)]
-        starts = np.minimum(nanoseconds(inside.start_s + shift_s), limit).tolist()
-        ends = np.minimum(nanoseconds(inside.end_s + shift_s), limit).tolist()
-        base = timeline.program.num_tasks + int(self._action_of[first]) * (1 << 20)
+        limits = self._times_ns[0][first], self._times_ns[1][last]
+        starts = np.clip(nanoseconds(inside.start_s + shift_s), *limits).tolist()
+        ends = np.clip(nanoseconds(inside.end_s + shift_s), *limits).tolist()
+        base = timeline.program.num_tasks + action * (1 << 20)
         streams = [graph.streams[number] for number in graph.stream_of.tolist()]
+        kinds = dict.fromkeys(STREAMS, Kind.COLLECTIVE) | {HOST: Kind.LAUNCH, COMPUTE: Kind.KERNEL}
         for task, stream in enumerate(streams):
-            name, category = graph.name_of(task), _KERNEL
-            if stream == HOST:
-                name, category = "cudaLaunchKernel", _LAUNCH
-            elif stream != COMPUTE:
-                name = _COMMUNICATION + name
-            thread, number = THREADS.index(stream), base + task // 2
-            yield self._event(stage, thread, category, name, starts[task], ends[task], number)
+            thread, number, name = THREADS.index(stream), base + task // 2, graph.name_of(task)
+            yield Slice(thread, kinds[stream], name, starts[task], ends[task], number)
 
     def _pass_timeline(self, task: int) -> Timeline:
         tasks = self.result.iteration.tasks
         # The tasks of an action are parts of a pass.
-        part = cast(PassPart, tasks.parts[tasks.part_of[task]])
-        if part.span is not None:
-            part = PassPart(part.chunk, part.kind, part.saves_all)
-        if part not in self._inside:
-            self._inside[part] = self.result.seconds.timeline_of_pass(part)
-        return self._inside[part]
+        whole = whole_pass(cast(PassPart, tasks.parts[tasks.part_of[task]]))
+        if whole not in self._inside:
+            self._inside[whole] = self.result.seconds.timeline_of_pass(whole)
+        return self._inside[whole]
 
 
-def _metadata(rank: int, event: str, thread: int | None = None, **values: object) -> str:
-    tid = {} if thread is None else {"tid": thread}
-    return json.dumps({"ph": "M", "name": event, "pid": rank, **tid, "args": values})
-
-
-def _microseconds(time_ns: int) -> str:
-    return f"{time_ns // 1000}.{time_ns % 1000:03d}"
+def _counter(times_s: Floats, values: NDArray[np.generic]) -> Counter:
+    """The last value at each nanosecond, where it changes."""
+    times_ns = nanoseconds(times_s)
+    is_last = np.append(times_ns[1:] > times_ns[:-1], True)
+    times_ns, values = times_ns[is_last], values[is_last]
+    changes = np.append(True, values[1:] != values[:-1])
+    return times_ns[changes].tolist(), values[changes].tolist()

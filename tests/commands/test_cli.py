@@ -275,14 +275,16 @@ def test_simtrain_has_these_commands() -> None:
 def test_help_has_an_example_that_parses(name: str) -> None:
     outcome = call(*name.split(), "--help")
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-    example = commands()[name].help.partition("Example: ")[2]
+    _, *examples = commands()[name].help.split("Example: ")
+    assert examples
     words = ["simtrain", *name.split()]
-    arguments = shlex.split(example)
-    assert arguments[: len(words)] == words
     assert f"Example: simtrain {name}" in outcome.stdout
-    parsed = commands()[name].make_context(name, arguments[len(words) :])
-    if "scenario" in parsed.params:
-        load_scenario(parsed.params["scenario"], parsed.params["overrides"] or ())
+    for example in examples:
+        arguments = shlex.split(example)
+        assert arguments[: len(words)] == words
+        parsed = commands()[name].make_context(name, arguments[len(words) :])
+        if "scenario" in parsed.params:
+            load_scenario(parsed.params["scenario"], parsed.params["overrides"] or ())
 
 
 @pytest.mark.slow

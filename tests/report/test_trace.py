@@ -2,12 +2,13 @@
 
 import gzip
 import itertools
-import json
+import math
 import pathlib
 import re
-from collections import Counter, defaultdict
-from typing import Any
+import sys
+from collections import defaultdict
 
+import numpy as np
 import pytest
 
 from simtrain.errors import InputError
@@ -15,119 +16,148 @@ from simtrain.report.result import Result
 from simtrain.report.trace import write_trace
 from simtrain.schedules import Messages, Schedule
 from tests.helpers.command_line import call
-from tests.helpers.toys import ONE_STAGE, run, small
+from tests.helpers.traces import RESULTS, Slice, Thread, read_chrome, read_json, traced
 
-BUCKETS = {"data_parallel": True}
-RESULTS = {
-    "pipeline": run(small()),
-    "buckets": run(small({"data": 2}, overlap=BUCKETS, recompute="full")),
-    "one stage": run(small(ONE_STAGE)),
-}
-Event = dict[str, Any]
+FORMATS = [".json", ".pftrace"]
+INSIDE = {"host", "compute", "communication", "data", "equal shards"}
+every_format = pytest.mark.parametrize("suffix", FORMATS)
 
 
-def read(file: pathlib.Path) -> dict[str, Any]:
-    opened = gzip.open if file.suffix == ".gz" else open
-    with opened(file, "rt", encoding="utf-8") as lines:
-        data: dict[str, Any] = json.load(lines)
-    return data
+def rank_of(result: Result, stage: int) -> str:
+    """Four ranks of a stage share half a node."""
+    rank = stage * result.plan.mesh.stride("pp")
+    return f"node {rank // 8}, GPU {rank % 8}, rank {rank}, stage {stage}"
 
 
-def events_of(result: Result, folder: pathlib.Path, **chosen: Any) -> list[Event]:
-    file = folder / "t.json"
-    write_trace(result, file, **chosen)
-    events: list[Event] = read(file)["traceEvents"]
-    return events
+def threads_of(result: Result, stream: str) -> list[Thread]:
+    """The threads on which the tasks of a stream of the iteration are."""
+    num_stages, places = result.num_stages, [int(one) for one in re.findall(r"\d+", stream)]
+    if "->" in stream:
+        sender, receiver = places
+        way = "forward" if (receiver - sender) % num_stages == 1 else "backward"
+        ends = [(sender, f"sends {way}"), (receiver, f"receives {way}")]
+    elif places:
+        name = "stage" if stream.startswith("stage") else "gradient and parameter buckets"
+        ends = [(places[0], name)]
+    else:
+        stages = {0, num_stages - 1} if stream == "embedding" else range(num_stages)
+        ends = [(stage, stream) for stage in stages]
+    return [(rank_of(result, stage), name) for stage, name in ends]
 
 
-def interval_ns(event: Event) -> tuple[int, int]:
-    start = round(event["ts"] * 1000)
-    return start, start + round(event["dur"] * 1000)
-
-
-def check_no_overlap(events: list[Event]) -> None:
-    threads = defaultdict(list)
-    for event in events:
-        if event["ph"] == "X":
-            threads[event["pid"], event["tid"]].append(interval_ns(event))
-    for spans in threads.values():
-        for (_, end), (start, _) in itertools.pairwise(sorted(spans)):
-            assert start >= end
-
-
+@every_format
 @pytest.mark.parametrize("name", RESULTS)
-def test_every_span_reads_back_to_the_nanosecond(name: str, tmp_path: pathlib.Path) -> None:
-    result = RESULTS[name]
-    events, timeline = events_of(result, tmp_path), result.timeline
-    expected = [
-        (round(start * 1e9), round(end * 1e9))
-        for start, end in zip(timeline.start_s.tolist(), timeline.end_s.tolist(), strict=True)
-    ]
-    found = defaultdict(set)
-    for event in events:
-        if event["ph"] == "X":
-            task = event["args"]["correlation"]
-            found[task].add(interval_ns(event))
-            assert event["name"].removeprefix("ncclDevKernel ") == timeline.span(task).name
-    assert [found[task] for task in range(len(expected))] == [{one} for one in expected]
-    assert len(found) == timeline.program.num_tasks
-    check_no_overlap(events)
+def test_every_span_reads_back_to_the_nanosecond(
+    name: str, suffix: str, tmp_path: pathlib.Path
+) -> None:
+    result, expected = RESULTS[name], defaultdict(list)
+    for span in result.timeline.spans():
+        for thread in threads_of(result, span.stream):
+            one = Slice(span.name, round(span.start_s * 1e9), round(span.end_s * 1e9))
+            expected[thread].append(one)
+    trace = traced(result, tmp_path, suffix)
+    trace.check_no_overlap()
+    del trace.slices["critical path", ""]
+    assert trace.slices == expected
 
 
-def test_transfers_have_arrows_and_ranks_their_memory(tmp_path: pathlib.Path) -> None:
+@every_format
+def test_arrows_lead_from_transfers_to_passes(suffix: str, tmp_path: pathlib.Path) -> None:
     result = RESULTS["pipeline"]
-    events = events_of(result, tmp_path)
-    num_messages = len(Messages.of(result.plan.schedule))
-    assert Counter(one["ph"] for one in events if one["ph"] in "sf") == {
-        "s": num_messages,
-        "f": num_messages,
+    trace = traced(result, tmp_path, suffix)
+    assert len(trace.arrows) == len(Messages.of(result.plan.schedule))
+    names = {
+        (thread, one.start_ns): one.name for thread, own in trace.slices.items() for one in own
     }
-    ends = {one["id"]: one["ts"] for one in events if one["ph"] == "f"}
-    assert all(one["ts"] <= ends[one["id"]] for one in events if one["ph"] == "s")
-    peaks: dict[int, int] = defaultdict(int)
-    for one in events:
-        if one["ph"] == "C":
-            peaks[one["pid"]] = max(peaks[one["pid"]], one["args"]["bytes"])
-    assert tuple(peaks.values()) == result.memory.peaks_bytes
-    assert [*peaks] == [0, 4, 8, 12]
-    names = [one["args"]["name"] for one in events if one["name"] == "process_name"]
-    assert names[2] == "rank 8 (node 1, GPU 0), stage 2"
+    for start, end in trace.arrows:
+        _, _, consumer = names[start].partition(" to ")
+        assert consumer == names[end]
+        assert start[0][1].startswith("sends")
+        assert start[1] <= end[1]
 
 
+@every_format
 @pytest.mark.parametrize("name", RESULTS)
-def test_chosen_passes_show_their_kernels(name: str, tmp_path: pathlib.Path) -> None:
+def test_memory_has_its_peaks_and_utilization_the_mean_hfu(
+    name: str, suffix: str, tmp_path: pathlib.Path
+) -> None:
+    result = RESULTS[name]
+    trace = traced(result, tmp_path, suffix)
+    ranks = [rank_of(result, stage) for stage in range(result.num_stages)]
+    peaks = [max(value for _, value in trace.counters[rank, "memory"]) for rank in ranks]
+    assert tuple(peaks) == result.memory.peaks_bytes
+    shares = []
+    for rank in ranks:
+        times_ns, percents = zip(*trace.counters[rank, "FLOPs utilization"], strict=True)
+        assert percents[-1] == 0
+        shares.append(np.diff(times_ns) @ percents[:-1] / 1e11 / result.iteration_time_s)
+    assert math.fsum(shares) / len(shares) == pytest.approx(result.hfu, rel=1e-6)
+
+
+@every_format
+@pytest.mark.parametrize("name", RESULTS)
+def test_the_critical_path_is_a_track(name: str, suffix: str, tmp_path: pathlib.Path) -> None:
+    result = RESULTS[name]
+    slices = traced(result, tmp_path, suffix).slices["critical path", ""]
+    assert slices[0].start_ns == 0
+    assert slices[-1].end_ns == round(result.iteration_time_s * 1e9)
+    assert all(one.end_ns == two.start_ns for one, two in itertools.pairwise(slices))
+    path = [f"{span.name} ({span.stream})" for span in result.timeline.critical_path()]
+    assert [one.name for one in slices] == path
+
+
+@every_format
+@pytest.mark.parametrize("name", RESULTS)
+def test_chosen_passes_show_their_kernels(name: str, suffix: str, tmp_path: pathlib.Path) -> None:
     """Whole kernels and collectives, within their pass, and as long as in the pass's simulation."""
     result = RESULTS[name]
     last = result.plan.schedule.num_microbatches - 1
-    events = events_of(result, tmp_path, microbatches=[0, last])
-    check_no_overlap(events)
-    passes = [one for one in events if one.get("cat") == "gpu_user_annotation"]
-    assert {re.split("[FB]", one["name"])[1] for one in passes} == {"0", str(last)}
-    kernels = [one for one in events if one.get("cat") == "kernel" and one["tid"] >= 5]
-    launches = [one for one in events if one.get("cat") == "cuda_runtime"]
-    assert {one["args"]["correlation"] for one in launches} >= {
-        one["args"]["correlation"] for one in kernels if one["tid"] <= 8
-    }
-    by_rank = defaultdict(list)
-    for one in passes:
-        by_rank[one["pid"]].append(interval_ns(one))
-    compute = [one for one in kernels if one["tid"] == 5]
-    assert compute
-    for one in compute:
-        start, end = interval_ns(one)
-        assert any(first <= end and start <= after for first, after in by_rank[one["pid"]])
+    trace = traced(result, tmp_path, suffix, microbatches=[0, last])
+    trace.check_no_overlap()
+    for stage in range(result.num_stages):
+        rank = rank_of(result, stage)
+        # The spans of a pass that is cut for its buckets have one name.
+        passes = defaultdict(list)
+        for one in trace.slices[rank, "stage"]:
+            if re.fullmatch(rf"\d+[FB](0|{last})", one.name):
+                passes[one.name].append(one)
+        intervals = [(own[0].start_ns, own[-1].end_ns) for own in passes.values()]
+        inside = [
+            one for (of, thread), own in trace.slices.items() if of == rank and thread in INSIDE
+            for one in own
+        ]  # fmt: skip
+        assert inside
+        for one in inside:
+            assert any(start <= one.start_ns and one.end_ns <= end for start, end in intervals)
     if name == "one stage":
         times = result.seconds.passes.values()
         seconds = sum(time.compute_s + time.recompute_s for time in times)
-        shown = sum(end - start for start, end in map(interval_ns, compute))
+        shown = sum(end - start for _, start, end in trace.slices[rank, "compute"])
         # Two microbatches, each with one forward and one backward pass.
         assert shown == pytest.approx(2e9 * seconds, rel=1e-6)
+
+
+def test_kernels_have_streams_and_their_launches_have_none(tmp_path: pathlib.Path) -> None:
+    """Holistic Trace Analysis takes every event with a stream for a kernel."""
+    write_trace(RESULTS["buckets"], tmp_path / "t.json", microbatches=[0])
+    events = read_json(tmp_path / "t.json")["traceEvents"]
+    slices = [one for one in events if one["ph"] == "X"]
+    assert {one["cat"] for one in slices if "stream" in one["args"]} == {"kernel"}
+    assert {one["cat"] for one in slices if "stream" not in one["args"]} == {
+        "cuda_runtime", "gpu_user_annotation", "user_annotation", "critical_path",
+    }  # fmt: skip
+    launched, launches = (
+        {one["args"]["correlation"] for one in slices if one["cat"] == category}
+        for category in ("kernel", "cuda_runtime")
+    )
+    assert launches <= launched
 
 
 def test_a_window_chooses_passes(tmp_path: pathlib.Path) -> None:
     result = RESULTS["pipeline"]
     _, ends_s = result.iteration.intervals_s(slice(0, 1))
-    events = events_of(result, tmp_path, window_s=(0.0, float(ends_s[0]) / 2))
+    write_trace(result, tmp_path / "t.json", window_s=(0.0, float(ends_s[0]) / 2))
+    events = read_json(tmp_path / "t.json")["traceEvents"]
     shown = [one["name"] for one in events if one.get("cat") == "gpu_user_annotation"]
     assert shown == ["0F0"]
 
@@ -139,25 +169,29 @@ def test_a_folder_has_a_file_for_each_rank(tmp_path: pathlib.Path) -> None:
     assert sorted(file.name for file in folder.iterdir()) == [
         "rank_0.json.gz", "rank_12.json.gz", "rank_4.json.gz", "rank_8.json.gz",
     ]  # fmt: skip
-    data = read(folder / "rank_8.json.gz")
+    data = read_json(folder / "rank_8.json.gz")
     assert data["distributedInfo"] == {"backend": "nccl", "rank": 8, "world_size": 16}
-    assert {one["pid"] for one in data["traceEvents"] if one["ph"] == "X"} == {8}
+    data["traceEvents"] = [one for one in data["traceEvents"] if one["ph"] not in "sf"]
+    assert {rank for rank, _ in read_chrome(data).slices} == {rank_of(result, 2)}
     # Holistic Trace Analysis finds the rank by this pattern.
     with gzip.open(folder / "rank_8.json.gz", "rt") as lines:
         assert re.search(r'"rank":\s+(\d+)', lines.read())[1] == "8"  # type: ignore[index]
 
 
-def test_csv_is_the_schedule(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("name", ["t.csv", "T.CSV"])
+def test_csv_is_the_schedule(name: str, tmp_path: pathlib.Path) -> None:
     result = RESULTS["pipeline"]
-    write_trace(result, tmp_path / "t.csv")
-    text = (tmp_path / "t.csv").read_text(encoding="utf-8")
+    write_trace(result, tmp_path / name)
+    text = (tmp_path / name).read_text(encoding="utf-8")
     assert Schedule.from_csv(text, "1f1b") == result.plan.schedule
 
 
-def test_equal_traces_are_equal_files(tmp_path: pathlib.Path) -> None:
-    for name in ("a.json.gz", "b.json.gz"):
-        write_trace(RESULTS["one stage"], tmp_path / name, microbatches=[0])
-    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+@pytest.mark.parametrize("suffix", [".json.gz", ".pftrace"])
+def test_equal_traces_are_equal_files(suffix: str, tmp_path: pathlib.Path) -> None:
+    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    for file in (first, second):
+        write_trace(RESULTS["one stage"], file, microbatches=[0])
+    assert first.read_bytes() == second.read_bytes()
 
 
 def test_what_cannot_be_chosen_is_refused(tmp_path: pathlib.Path) -> None:
@@ -168,11 +202,31 @@ def test_what_cannot_be_chosen_is_refused(tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / "t.json").exists()
 
 
+def test_perfettos_format_needs_an_extra(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "perfetto", None)
+    outcome = call("run", "gpt2_1_5b", "--trace", str(tmp_path / "t.pftrace"))
+    assert outcome.exit_code == 2
+    assert outcome.stderr == (
+        "E701 a .pftrace needs perfetto\n  fix: pip install 'simtrain[trace]', or write a "
+        ".json.gz, which Perfetto also opens\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--trace", "t.pftrace"], "t.pftrace: E117 the name does not say which format traces"),
-        (["--trace", "nowhere/t.json"], "nowhere/t.json: E113 cannot write a trace here: No such"),
+        (
+            ["--trace", "t.svg"],
+            "t.svg: E117 the name does not say which format traces have\n  fix: end it with "
+            ".pftrace, .json.gz, .json or .csv\n",
+        ),
+        (
+            ["--trace", "nowhere/t.json"],
+            "nowhere/t.json: E113 cannot write a trace here: No such file or directory\n  fix: "
+            "choose a writable folder with --trace\n",
+        ),
         (["--trace", "t.json", "--trace-microbatches", "0-1"], "--trace-microbatches 0-1: E118"),
         (["--trace", "t.json", "--trace-window", "2s"], "--trace-window 2s: E118 has no"),
     ],

@@ -1,0 +1,134 @@
+"""A trace in Perfetto's own format: tracks of nodes, their GPUs and the streams of these.
+
+Times are whole nanoseconds. https://perfetto.dev/docs/reference/synthetic-track-event explains the
+messages.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import IO, Any
+
+from simtrain.report.trace_events import (
+    PASS_THREADS,
+    SEND_THREADS,
+    STAGE_THREAD,
+    THREADS,
+    Counter,
+    Slice,
+    TraceEvents,
+)
+
+_SEQUENCE = 1
+"""All packets are of one sequence; its number is any but 0."""
+
+
+def write_perfetto(events: TraceEvents, target: IO[bytes]) -> None:
+    """Write all ranks, and the critical path as a track of its own. It needs `perfetto`."""
+    writer, stages = _Writer(target), range(events.result.num_stages)
+    needs = defaultdict[int, list[int]](list)
+    for stage in stages:
+        for arrow in events.arrows(stage):
+            needs[arrow.consumer].append(arrow.transfer)
+    path = writer.track("critical path")
+    writer.slices(((path, one) for one in events.critical_path()), {})
+    nodes: dict[int, int] = {}
+    for stage in stages:
+        rank, node, gpu = events.place(stage)
+        if node not in nodes:
+            nodes[node] = writer.track(f"node {node}")
+        parent = writer.track(f"GPU {gpu} (rank {rank}, stage {stage})", nodes[node])
+        tracks = dict[int, int]()
+        for thread in events.threads(stage):
+            # What runs inside passes is below the stage.
+            is_inside = thread in PASS_THREADS
+            above = tracks[STAGE_THREAD] if is_inside else parent
+            tracks[thread] = writer.track(THREADS[thread], above)
+        writer.slices(((tracks[one.thread], one) for one in events.slices(stage)), needs)
+        memory = writer.counter_track("memory", parent, is_bytes=True)
+        writer.counter(memory, events.memory_bytes(stage))
+        utilization = writer.counter_track("FLOPs utilization", parent, unit="%")
+        writer.counter(utilization, events.utilization_percent(stage))
+        writer.flush()
+
+
+class _Writer:
+    """Writes packets; traces that follow one another in a file are one trace."""
+
+    def __init__(self, target: IO[bytes]) -> None:
+        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+            CounterDescriptor,
+            Trace,
+            TrackDescriptor,
+            TrackEvent,
+        )
+
+        self.target, self.trace, self.num_tracks = target, Trace(), 0
+        self.begin, self.end = TrackEvent.TYPE_SLICE_BEGIN, TrackEvent.TYPE_SLICE_END
+        self.value, self.explicit = TrackEvent.TYPE_COUNTER, TrackDescriptor.EXPLICIT
+        self.bytes = CounterDescriptor.UNIT_SIZE_BYTES
+
+    def flush(self) -> None:
+        """Write the packets so far, and forget them."""
+        self.target.write(self.trace.SerializeToString())
+        self.trace.Clear()
+
+    def track(self, name: str, parent: int = 0) -> int:
+        """Describe a track below another one, after those that are there; return its number."""
+        return int(self._descriptor(name, parent).uuid)
+
+    def counter_track(
+        self, name: str, parent: int, *, is_bytes: bool = False, unit: str = ""
+    ) -> int:
+        """Describe a track of a counter, in bytes or in another unit; return its number."""
+        descriptor = self._descriptor(name, parent)
+        if is_bytes:
+            descriptor.counter.unit = self.bytes
+        else:
+            descriptor.counter.unit_name = unit
+        return int(descriptor.uuid)
+
+    def slices(
+        self, slices: Iterable[tuple[int, Slice]], needs: Mapping[int, Iterable[int]]
+    ) -> None:
+        """Write slices with their tracks.
+
+        Args:
+            slices: of each track in order of time, because an end and a begin at the same time
+                belong to different slices in the order of their packets.
+            needs: the transfers that a task of the iteration needs; arrows lead from them to it.
+        """
+        add = self.trace.packet.add
+        for track, (thread, _, name, start_ns, end_ns, number) in slices:
+            packet = add(trusted_packet_sequence_id=_SEQUENCE, timestamp=start_ns)
+            event = packet.track_event
+            event.type, event.track_uuid, event.name = self.begin, track, name
+            if thread in SEND_THREADS:
+                event.flow_ids.append(number + 1)  # 0 is no flow
+            elif number in needs:
+                event.terminating_flow_ids.extend(one + 1 for one in needs[number])
+            packet = add(trusted_packet_sequence_id=_SEQUENCE, timestamp=end_ns)
+            event = packet.track_event
+            event.type, event.track_uuid = self.end, track
+
+    def counter(self, track: int, counter: Counter) -> None:
+        """Write the values of a counter."""
+        for time_ns, value in zip(*counter, strict=True):
+            packet = self.trace.packet.add(trusted_packet_sequence_id=_SEQUENCE, timestamp=time_ns)
+            event = packet.track_event
+            event.type, event.track_uuid = self.value, track
+            if isinstance(value, int):
+                event.counter_value = value
+            else:
+                event.double_counter_value = value
+
+    def _descriptor(self, name: str, parent: int) -> Any:
+        self.num_tracks += 1
+        descriptor = self.trace.packet.add(trusted_packet_sequence_id=_SEQUENCE).track_descriptor
+        descriptor.uuid, descriptor.name = self.num_tracks, name
+        descriptor.sibling_order_rank = self.num_tracks
+        descriptor.child_ordering = self.explicit
+        if parent:
+            descriptor.parent_uuid = parent
+        return descriptor
