@@ -19,7 +19,8 @@ _VERSION = re.compile(r"· simtrain ([\w.]+) -->")
 def pictures() -> dict[pathlib.Path, tuple[str, list[str]]]:
     """Return for each picture the page that shows it, and the commands that draw it.
 
-    A picture has the name of the sweep, or of the target of `simtrain reproduce`, that it shows.
+    A picture has the name of the file that a command writes, of the sweep, or of the target of
+    `simtrain reproduce`, that it shows.
     """
     found = {}
     for page in documents():
@@ -27,9 +28,10 @@ def pictures() -> dict[pathlib.Path, tuple[str, list[str]]]:
         for link, name in _PICTURE.findall(text_of(page)):
             sweep = [line for line in lines if line.endswith(f" --out {name}")]
             plots = [line for line in lines if line.startswith(f"simtrain plot {name} ")]
+            file = [line for line in lines if f" --out {name}.svg" in line]
             path = (ROOT / page).parent / link
             reproduce = [f"simtrain reproduce {name} --out {name}/pictures"]
-            found[path] = page, [*sweep, *plots[-1:]] or reproduce
+            found[path] = page, [*sweep, *plots[-1:]] or file or reproduce
     return found
 
 
@@ -38,8 +40,10 @@ def draw() -> None:
     for path, (page, commands) in pictures().items():
         for command in commands:
             printed(page, command)
-        drawn = pathlib.Path(folder(page).name) / path.stem / "pictures"
-        (source,) = [*drawn.glob("heat_map.svg"), *drawn.glob(f"{path.stem}.svg")]
+        working = pathlib.Path(folder(page).name)
+        drawn = working / path.stem / "pictures"
+        names = drawn / "heat_map.svg", drawn / path.name, working / path.name
+        (source,) = filter(pathlib.Path.is_file, names)
         shutil.copyfile(source, path)
         print(f"drew {path.relative_to(ROOT)}")
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FILLS = {
     FORWARD: (style.SKY, ""),
-    RECOMPUTE: (style.YELLOW, "...."),
+    RECOMPUTE: (style.YELLOW, "////"),
     BACKWARD: (style.ORANGE, ""),
     TRANSFER: (style.PURPLE, ""),
     REDUCTION: (style.VERMILLION, "xxxx"),
