@@ -14,7 +14,9 @@ import pytest
 from simtrain.errors import InputError
 from simtrain.report.result import Result
 from simtrain.report.trace import write_trace
+from simtrain.scenario import load_scenario
 from simtrain.schedules import Messages, Schedule
+from simtrain.simulation import simulate
 from tests.helpers.command_line import call
 from tests.helpers.traces import RESULTS, Slice, Thread, read_chrome, read_json, traced
 
@@ -45,20 +47,34 @@ def threads_of(result: Result, stream: str) -> list[Thread]:
     return [(rank_of(result, stage), name) for stage, name in ends]
 
 
+def check_spans(result: Result, suffix: str, folder: pathlib.Path) -> None:
+    expected = defaultdict(list)
+    for span in result.timeline.spans():
+        for thread in threads_of(result, span.stream):
+            one = Slice(span.name, round(span.start_s * 1e9), round(span.end_s * 1e9))
+            expected[thread].append(one)
+    trace = traced(result, folder, suffix)
+    trace.check_no_overlap()
+    del trace.slices["critical path", ""]
+    assert trace.slices == expected
+
+
 @every_format
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_span_reads_back_to_the_nanosecond(
     name: str, suffix: str, tmp_path: pathlib.Path
 ) -> None:
-    result, expected = RESULTS[name], defaultdict(list)
-    for span in result.timeline.spans():
-        for thread in threads_of(result, span.stream):
-            one = Slice(span.name, round(span.start_s * 1e9), round(span.end_s * 1e9))
-            expected[thread].append(one)
-    trace = traced(result, tmp_path, suffix)
-    trace.check_no_overlap()
-    del trace.slices["critical path", ""]
-    assert trace.slices == expected
+    check_spans(RESULTS[name], suffix, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("suffix", [".json.gz", ".pftrace"])
+def test_every_span_of_the_530b_iteration_reads_back(suffix: str, tmp_path: pathlib.Path) -> None:
+    result = simulate(load_scenario("table5_530b_present"))
+    assert len(result.plan.schedule.kind) == 58_800
+    check_spans(result, suffix, tmp_path)
+    assert (tmp_path / f"t{suffix}").stat().st_size < 30e6
 
 
 @every_format
