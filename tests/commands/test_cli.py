@@ -266,6 +266,7 @@ def test_simtrain_has_these_commands() -> None:
     imports = {f"import {source}" for source in ("megatron", "hf", "torchtitan")}
     others = {"run", "memory", "reproduce", "schedule", "cost", "search", "plan"} | OF_SWEEPS
     others |= {"scenarios", "init", "schema", "explain", "compare", "timeline", "report"}
+    others |= {"explore"}
     parts = ("measure", "nccl-tests", "fit", "validate", "memory")
     calibration = {f"calibrate {part}" for part in parts}
     assert set(commands()) == others | of_profiles | imports | calibration
