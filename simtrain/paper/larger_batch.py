@@ -16,7 +16,7 @@ PIPELINES = {"22B": (1, 2), "175B": (4, 8, 16, 32), "530B": (21, 35, 105), "1T":
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Variant:
     """A model of Table 3 under a strategy, with another microbatch or another pipeline.
 
     Args:
@@ -48,13 +48,13 @@ class FreedMemory:
 
     Args:
         capacity_bytes: memory of a GPU.
-        microbatches: choices of microbatch sizes; the number of microbatches is Table 3's.
-        pipelines: choices of pipeline sizes; the batch is Table 3's.
+        microbatches: variants with other microbatch sizes; the number of microbatches is Table 3's.
+        pipelines: variants with other pipeline sizes; the batch is Table 3's.
     """
 
     capacity_bytes: int
-    microbatches: tuple[Choice, ...]
-    pipelines: tuple[Choice, ...]
+    microbatches: tuple[Variant, ...]
+    pipelines: tuple[Variant, ...]
 
 
 def freed_memory(
@@ -62,18 +62,18 @@ def freed_memory(
     sizes: Sequence[int] = MICROBATCHES,
     on_progress: Progress | None = None,
 ) -> dict[str, FreedMemory]:
-    """Compute the memory of each choice, and simulate the choices that fit."""
+    """Compute the memory of each variant, and simulate the variants that fit."""
     found = {}
     for model in reported(models, on_progress, lambda name: f"batches of {name}"):
         table3 = paper_scenario(model, "full")
         capacity = simulate_memory(table3).capacity_bytes
         batches = (
-            _choice(strategy, scenario)
+            _variant(strategy, scenario)
             for strategy in STRATEGIES
             for scenario in _microbatches(model, strategy, sizes)
         )
         pipelines = (
-            _choice(strategy, scenario)
+            _variant(strategy, scenario)
             for strategy in STRATEGIES
             for scenario in _pipelines(model, strategy)
         )
@@ -105,10 +105,10 @@ def _pipelines(model: str, strategy: str) -> Iterator[Scenario]:
         )
 
 
-def _choice(strategy: str, scenario: Scenario) -> Choice:
+def _variant(strategy: str, scenario: Scenario) -> Variant:
     memory, split = simulate_memory(scenario), scenario.parallelism
     fullest = memory.fullest
-    choice = (
+    variant = (
         strategy,
         scenario.batch.micro,
         split.pipeline,
@@ -117,7 +117,7 @@ def _choice(strategy: str, scenario: Scenario) -> Choice:
         fullest.peak_bytes,
     )
     if not memory.fits:
-        return Choice(*choice)
+        return Variant(*variant)
     result = simulate(scenario)
     time_s = result.iteration_time_s
-    return Choice(*choice, time_s, scenario.batch.global_ / time_s, result.mfu)
+    return Variant(*variant, time_s, scenario.batch.global_ / time_s, result.mfu)

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import profile_of
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.paper.entries import Progress, reported
 from simtrain.paper.layer_terms import RECOMPUTES
 from simtrain.paper.models import MODELS, paper_plan, paper_scenario
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate_layer
-from simtrain.workload.ops import total_flops
+from simtrain.workload.ops import Op, total_flops
 from simtrain.workload.record import record_pass
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -31,6 +33,8 @@ class LayerTime:
         forward_flops: FLOPs of the forward pass.
         recompute_flops: FLOPs that run again.
         total_flops: all FLOPs, with those that run again.
+        num_ops: ops of both passes.
+        num_extrapolated: of these, ops outside the range on which the profile was fitted.
     """
 
     forward_s: float
@@ -39,6 +43,8 @@ class LayerTime:
     forward_flops: int
     recompute_flops: int
     total_flops: int
+    num_ops: int
+    num_extrapolated: int
 
 
 Times = dict[tuple[str, bool, str, int], LayerTime]
@@ -80,15 +86,27 @@ def _layers(model: str, sequence_parallel: bool, length: int) -> list[tuple[str,
             forward_flops,
             forward_flops + backward_flops - model_flops,
             forward_flops + backward_flops,
+            *_num_ops(scenario, profile),
         )
         found.append((recompute, layer))
     return found
 
 
+def _num_ops(scenario: Scenario, profile: HardwareProfile) -> tuple[int, int]:
+    """Number of ops, and of extrapolated ones."""
+    model = DurationModel(profile)
+    works = [op.work for ops in _ops(scenario) for op in ops]
+    return len(works), sum(map(model.is_extrapolated, works))
+
+
 def _flops(scenario: Scenario) -> tuple[int, int]:
     """FLOPs of the forward and of the backward pass."""
-    plan = paper_plan(scenario)
-    forward, backward = (
-        total_flops(list(record_pass(plan.layers_pass(1, kind)).ops)) for kind in ("F", "B")
-    )
+    forward, backward = map(total_flops, _ops(scenario))
     return forward, backward
+
+
+def _ops(scenario: Scenario) -> tuple[list[Op], list[Op]]:
+    """Ops of the forward and of the backward pass."""
+    plan = paper_plan(scenario)
+    forward, backward = (record_pass(plan.layers_pass(1, kind)).ops for kind in ("F", "B"))
+    return [*forward], [*backward]

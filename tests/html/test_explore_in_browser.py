@@ -102,6 +102,9 @@ def test_controls_of_one_setting_move_together_by_keys(
     for figure in ("layer", "crossing", "ladder"):
         words = "return document.getElementById(args[0]).getAttribute('aria-valuetext')"
         assert browser.run(words, f"{figure}-s") == f"{after:,}"
+    # A reader of the screen hears only the figure whose control it moves.
+    live = "return [...document.querySelectorAll('.answer')].map((one) => one.ariaLive)"
+    assert browser.run(live) == ["off", "polite", "off", "off", "off", "off"]
     tree = browser.send("Accessibility.getFullAXTree")["nodes"]
     sliders = [node for node in tree if node["role"]["value"] == "slider"]
     assert len(sliders) == 12 and all(node["name"]["value"] for node in sliders)

@@ -84,9 +84,12 @@ def bench(controls: Sequence[Html], *shown: Html) -> Html:
 
 
 def answer(name: str, number: Html = Html()) -> Html:  # noqa: B008
-    """The sentence that the script completes; a reader of the screen hears it when it changes."""
+    """The sentence that the script completes.
+
+    A reader of the screen hears it when it changes, unless the controls of another figure moved it.
+    """
     words = element("span", id=f"{name}-words")
-    return element("p", number, words, class_="answer", role="status")
+    return element("p", number, words, class_="answer", aria_live="off")
 
 
 def figure(name: str, caption: str) -> Html:

@@ -214,7 +214,9 @@ def freed(figures: Figures) -> Section:
 microbatch</em>, which fills the GPU better, or lets <em>fewer GPUs</em> hold the model, in
 fewer pipeline stages. More stages free weights but hardly any activations: the first stage
 holds a microbatch for each stage, so <var>L</var> layers' worth whatever the number of stages
-(paper, Section 4.2.3). Each bar is the fullest GPU of a whole iteration, replayed action by
+(paper, Section 4.2.3). Twice the
+microbatch is not twice the speed: a sequence costs the same FLOPs in either. What rises is the
+utilization. Each bar is the fullest GPU of a whole iteration, replayed action by
 action. Each utilization is a simulated iteration.</p>"""
         ),
         bench(

@@ -53,6 +53,12 @@
     for (const input of all("[data-switch]")) input.checked = setting.sequence;
   });
 
+  // A setting changes several figures. A reader of the screen hears the one whose controls are used.
+  document.addEventListener("focusin", ({ target }) => {
+    const bench = target.closest(".bench");
+    for (const answer of all(".answer")) answer.ariaLive = answer.closest(".bench") === bench ? "polite" : "off";
+  });
+
   explore.change({ model: setting.model });
   // Charts have a width in pixels; everything else follows the page by itself.
   let width = innerWidth;

@@ -49,7 +49,8 @@
     const cost = (recompute) => explore.signed(total(tax[split][recompute][at]) / baseline - 1);
     explore.say("tax", `For the ${model} model at ${explore.count(length)} tokens, selective recompute frees `, explore.bold(freed("selective")),
       ` of the layer's bytes, runs ${again("selective")} of the forward pass's FLOPs again, and changes the time of the baseline by `,
-      explore.bold(cost("selective")), ". Full recompute frees ", explore.bold(freed("full")), ` and changes it by `, explore.bold(cost("full")), ".");
+      explore.bold(cost("selective")), ". Full recompute frees ", explore.bold(freed("full")), ` and changes it by `, explore.bold(cost("full")), ".",
+      explore.html("span", { class: "soft" }, ` Of the ${tax[split].selective[at].num_ops} ops with selective recompute, ${tax[split].selective[at].num_extrapolated} are outside the range on which the profile was fitted (extrapolated).`));
 
     const series = ["selective", "full"].map((recompute) => ({
       colour: recompute === "full" ? "var(--grey)" : "var(--green)", dots: true,
