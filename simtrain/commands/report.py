@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simtrain.commands.compare import (
     ChangeOption,
-    ScenariosArgument,
     SensitivityOption,
     comparison_json,
     load_compared,
     scenario_column,
 )
-from simtrain.commands.shared import SetOption, emit, status
+from simtrain.commands.shared import SetOption, emit, shipped_scenarios, status
+
+if TYPE_CHECKING:
+    from simtrain.html.document import Document
+
+ReportedScenarios = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SCENARIO...]",
+        help="Scenario files, or names of scenarios that come with simtrain. "
+        "The first is the base of the comparison.",
+        autocompletion=shipped_scenarios,
+    ),
+]
+SweepFolderOption = Annotated[
+    Path | None, typer.Option("--sweep", help="Report on the results folder of a sweep instead.")
+]
 
 
 def report(
-    scenarios: ScenariosArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
+    scenarios: ReportedScenarios = None,
     overrides: SetOption = None,
     changes: ChangeOption = None,
     sensitivity: SensitivityOption = True,
+    sweep: SweepFolderOption = None,
 ) -> None:
     """Write a report: one HTML file that opens in a browser, without a network.
 
@@ -32,21 +48,69 @@ def report(
     compare. Every number is in the file in full precision, as --json of other commands prints it.
     A scenario that does not fit is reported too.
 
+    With --sweep, shows the best points, the heat map, the Pareto front and the scaling of a sweep.
+
     Example: simtrain report table5_175b_full table5_175b_present --out report.html
     """
     from simtrain.html.document import check_html_file, write_document
+
+    _check_options(scenarios, overrides, changes, sensitivity, sweep)
+    check_html_file(out)
+    if sweep:
+        with status(f"drawing {sweep}"):
+            document = _of_sweep(sweep)
+    else:
+        document = _of_iterations(scenarios or [], overrides, changes, sensitivity)
+    write_document(document, out)
+    emit(f"{out}\n")
+
+
+def _check_options(
+    scenarios: list[str] | None,
+    overrides: list[str] | None,
+    changes: list[str] | None,
+    sensitivity: bool,
+    sweep: Path | None,
+) -> None:
+    """Refuse a report on nothing, and options that have no effect with --sweep."""
+    if sweep is None and not scenarios:
+        raise typer.BadParameter("give a scenario, or --sweep FOLDER", param_hint="SCENARIO")
+    given = {
+        "SCENARIO": scenarios,
+        "--set": overrides,
+        "--change": changes,
+        "--no-sensitivity": not sensitivity,
+    }
+    if sweep and (wrong := [name for name, value in given.items() if value]):
+        raise typer.BadParameter("has no effect with --sweep: remove it", param_hint=wrong[0])
+
+
+def _of_sweep(folder: Path) -> Document:
+    from simtrain.extras import require
+    from simtrain.figures.sweep import load_results
+    from simtrain.html.sweep_report import sweep_document
+
+    require("simtrain report --sweep", "pyarrow", "matplotlib")
+    return sweep_document(load_results(folder))
+
+
+def _of_iterations(
+    scenarios: list[str],
+    overrides: list[str] | None,
+    changes: list[str] | None,
+    sensitivity: bool,
+) -> Document:
     from simtrain.html.report import report_document
     from simtrain.html.run_data import ReportedRun
     from simtrain.no_effect import settings_without_effect
     from simtrain.report.difference import compare as compare_with_first
 
-    check_html_file(out)
     loaded = load_compared(scenarios, overrides or [], changes or [])
     is_comparison = len(loaded) > 1
     columns = [
         scenario_column(name, one, True, sensitivity and is_comparison) for name, one in loaded
     ]
-    with status(f"writing {out}"):
+    with status("writing the report"):
         runs = [
             ReportedRun(column.name, column.result, settings_without_effect(scenario))
             for column, (_, scenario) in zip(columns, loaded, strict=True)
@@ -55,5 +119,4 @@ def report(
         if is_comparison:
             differences = compare_with_first([column.result for column in columns])
             comparison = comparison_json(columns, differences)
-        write_document(report_document(runs, comparison), out)
-    emit(f"{out}\n")
+        return report_document(runs, comparison)

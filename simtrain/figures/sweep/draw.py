@@ -43,6 +43,19 @@ class Plots:
         }
 
 
+def compared_column(results: Results, value: str | None = None) -> str:
+    """Return the column by which points are compared: `value`, or else the sweep's objective.
+
+    Raises:
+        InputError: the results do not have the column (E864).
+    """
+    wanted = results.header.objective or "", *_DEFAULTS, *results.comparable
+    column = next((name for name in wanted if name in results.comparable), "")
+    column = column if value is None else value
+    check_name(results, column, results.comparable, "--value")
+    return column
+
+
 def write_plots(
     results: Results,
     folder: Path,
@@ -63,11 +76,7 @@ def write_plots(
     Raises:
         InputError: the results lack the column or an axis, or the folder cannot be written to.
     """
-    header = results.header
-    wanted = header.objective or "", *_DEFAULTS, *results.comparable
-    column = next((name for name in wanted if name in results.comparable), "")
-    column = column if value is None else value
-    check_name(results, column, results.comparable, "--value")
+    header, column = results.header, compared_column(results, value)
     heat, front, curves = heat_map(results, column, x, y), pareto(results), scaling(results)
     origin = footer(f"sweep {header.name}", header.profiles, header.version)
     files: list[Path] = []

@@ -51,7 +51,9 @@ def _trust(runs: list[Figures]) -> Html:
             # What is true of all runs with one profile stands once.
             is_of_profile = term in ("Fitted on", "Judged on")
             items[term, joined(words if is_of_profile else (name, *words))] = None
-    listed = (joined((element("dt", term), element("dd", words))) for term, words in items)
+    terms = [*dict.fromkeys(term for term, _ in items)]
+    ordered = sorted(items, key=lambda item: terms.index(item[0]))
+    listed = (joined((element("dt", term), element("dd", words))) for term, words in ordered)
     return joined((element("h3", "How far to trust it"), element("dl", *listed, class_="trust")))
 
 

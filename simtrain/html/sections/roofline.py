@@ -11,7 +11,7 @@ from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined
 from simtrain.html.figures import Figures
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900.0, 430.0, 70.0, 16.0, 16.0, 46.0
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 900.0, 430.0, 70.0, 30.0, 16.0, 46.0
 _MARKS = {
     "tensor cores": (style.BLUE, "circle"),
     "CUDA cores": (style.GREEN, "diamond"),

@@ -1,0 +1,94 @@
+"""A report in Chromium: its keys, both ways to draw bars, and the card of a chosen number."""
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simtrain.html.document import write_document
+from simtrain.html.report import report_document
+from simtrain.html.run_data import ReportedRun
+from simtrain.report.activities import ACTIVITIES, Bars
+from tests.helpers.browser import Browser, chromium, needs_chromium
+from tests.helpers.toys import run, small
+
+pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
+
+RESULT = run(small({"interleave": 2}))
+PRESS = """
+await simtrain.timeline.ready;
+const canvas = document.querySelector(".timeline .bars");
+for (const key of args[0]) {
+  canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+}
+const { start, end } = simtrain.timeline.view;
+return { start, end, words: document.querySelector(".timeline .readout").textContent };
+"""
+COLOURS = """
+await simtrain.timeline.ready;
+const chart = simtrain.timeline.charts[0];
+if (args[0]) chart.numVisible = () => Infinity;
+chart.draw();
+const { width, height } = chart.canvas;
+const pixels = chart.canvas.getContext("2d").getImageData(0, 0, width, height).data;
+const row = chart.rowHeight, sums = [];
+for (let stage = 0; stage < chart.num; stage++) {
+  const y = Math.round((stage + 0.12) * row), sum = [0, 0, 0];
+  for (let x = 70; x < width - 10; x++) {
+    for (const at of [0, 1, 2]) sum[at] += pixels[4 * (y * width + x) + at] / (width - 80);
+  }
+  sums.push(sum);
+}
+return sums;
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    file: pathlib.Path = tmp_path_factory.mktemp("report") / "report.html"
+    write_document(report_document([ReportedRun("small", RESULT)]), file)
+    with chromium(tmp_path_factory.mktemp("chromium")) as started:
+        started.open(file)
+        yield started
+
+
+def press(browser: Browser, *keys: str) -> dict[str, Any]:
+    found: dict[str, Any] = browser.run(PRESS, [*keys])
+    return found
+
+
+def test_keys_zoom_move_and_read_bars(browser: Browser) -> None:
+    end_s = RESULT.iteration_time_s
+    assert press(browser, "0")["end"] == end_s
+    zoomed = press(browser, "+", "+")
+    assert np.isclose(zoomed["end"] - zoomed["start"], 0.36 * end_s)
+    assert press(browser, "Home")["start"] == 0
+    bars = Bars.of(RESULT)
+    own = bars.where((bars.stage == 1) & (bars.row == 0))
+    first = own.where(np.argsort(own.start_s)[:1])
+    words = press(browser, "Escape", "0", "ArrowDown", "ArrowDown")["words"]
+    assert words.startswith(f"Stage 1: {ACTIVITIES[first.activity[0]]}")
+    assert f"{first.end_s[0]:.9g}"[:8] in words
+    assert press(browser, "ArrowRight")["words"] != words
+    assert press(browser, "ArrowLeft")["words"] == words
+    assert press(browser, "Escape")["words"] == ""
+    assert browser.messages() == []
+
+
+def test_many_bars_have_the_colours_of_single_bars_on_average(browser: Browser) -> None:
+    press(browser, "Escape", "0")
+    each, pixels = browser.run(COLOURS, False), browser.run(COLOURS, True)
+    assert np.abs(np.array(each) - np.array(pixels)).max() < 12  # outlines and labels
+
+
+def test_a_chosen_number_shows_its_value_and_source(browser: Browser) -> None:
+    script = """
+      document.querySelector(".cards data").click();
+      return document.getElementById("source").textContent;
+    """
+    words = browser.run(script)
+    assert repr(RESULT.iteration_time_s) in words
+    assert "simtrain run small --json" in words
+    assert "/runs/0/result/iteration_time_s" in words
