@@ -170,7 +170,7 @@ def emit(text: str, stream: TextIO | None = None) -> None:
 
 
 def simulate_with_status(scenario: Scenario, allow_oom: bool, engine: Engine = "auto") -> Result:
-    """Simulate a scenario and show a status line meanwhile.
+    """Simulate a scenario while a status line is shown.
 
     Raises:
         DoesNotFitError: the scenario does not fit in memory, and `allow_oom` is false.

@@ -25,8 +25,6 @@ COMPONENT_FILLS = {
     "allocator": (style.GREY, ".."),
 }
 """The colour and the hatch of each component of memory."""
-_MOST_CHANGES = 2
-"""Changed values that a footer lists; more would not fit its line."""
 _LINES = (style.BLUE, "-"), (style.ORANGE, "--"), (style.BLACK, ":")
 
 
@@ -47,17 +45,10 @@ def subject_of(result: Result) -> str:
 
 
 def subject_with_changes(result: Result) -> str:
-    """Return how footers name the scenario of a result: with its changed values.
-
-    There is room for a few: "with parallelism.tensor=4, recompute=full and 2 more changes".
-    """
+    """Name the scenario of a result and its changed values, in footers."""
     values = result.scenario.changed_values
     changes = [f"{name}={as_scalar(value)}" for name, value in values.items()]
-    if not changes:
-        return subject_of(result)
-    num_more = len(changes) - _MOST_CHANGES
-    more = f" and {num_more} more change{'s' * (num_more > 1)}" if num_more > 0 else ""
-    return f"{subject_of(result)} with {', '.join(changes[:_MOST_CHANGES])}{more}"
+    return style.with_changes(subject_of(result), changes)
 
 
 def draw_memory(result: Result) -> Figure:

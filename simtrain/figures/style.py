@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,6 +45,8 @@ _DOTS_PER_INCH = 200
 _FOOTER_IN, _NOTE_IN, _LEFT_IN = 0.2, 0.14, 0.06
 _FOOTER_SIZE = 6
 _DIGEST_DIGITS = 8
+_MOST_CHANGES = 2
+"""Changed values that a footer lists; more would not fit its line."""
 OUTLINE: dict[str, Any] = {"edgecolor": BLACK, "linewidth": 0.4}
 """Outline of bars that touch, to separate them in greyscale."""
 
@@ -120,6 +122,18 @@ def legend_of(figure: Figure, handles: list[Artist], columns: int) -> None:
 def _reserve_strip(figure: Figure, share: float) -> None:
     """Keep this share of the figure's height free of axes, at the bottom."""
     figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))  # type: ignore[union-attr, call-arg]
+
+
+def with_changes(subject: str, changes: Sequence[str]) -> str:
+    """Add changed values to the subject of a footer: "175b with recompute=full and 2 more changes".
+
+    The line has room for two changes; the others are counted.
+    """
+    if not changes:
+        return subject
+    num_more = len(changes) - _MOST_CHANGES
+    more = f" and {num_more} more change{'s' * (num_more > 1)}" if num_more > 0 else ""
+    return f"{subject} with {', '.join(changes[:_MOST_CHANGES])}{more}"
 
 
 def footer(subject: str, profiles: Mapping[str, str], version: str = VERSION) -> str:

@@ -94,6 +94,7 @@ def load_plan(
         profiles={},
         versions=versions(),
         part_size=part_size or default_part_size(num_points),
+        overrides=tuple(overrides),
         places=tuple(
             document.positions.of_value(("constraints", number))
             for number in range(len(file.constraints))

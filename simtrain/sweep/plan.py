@@ -50,6 +50,7 @@ class Plan:
         profiles: SHA-256 of each cluster's profile, by name.
         versions: versions of simtrain and pyarrow, which affect a part's bytes.
         part_size: points per part.
+        overrides: the --set options, already applied to `bases`.
         places: position of each constraint in the sweep file.
     """
 
@@ -65,6 +66,7 @@ class Plan:
     profiles: Mapping[str, str]
     versions: Mapping[str, str]
     part_size: int
+    overrides: tuple[str, ...] = ()
     places: tuple[Location | None, ...] = ()
 
     @property
@@ -140,6 +142,7 @@ class Plan:
         return {
             "name": self.name,
             "description": self.description,
+            "overrides": self.overrides,
             "hash": self.digest,
             "num_points": self.num_points,
             "num_parts": self.num_parts,

@@ -144,14 +144,14 @@ def test_percentages_of_curves_that_meet_do_not_overlap(tmp_path: pathlib.Path) 
     assert len(words_in(figure)) == 4
 
 
-def test_every_figure_names_sweep_profile_and_version(tmp_path: pathlib.Path) -> None:
-    plan = load_plan("interleave")
+def test_every_footer_names_sweep_changes_profile_and_version(tmp_path: pathlib.Path) -> None:
+    plan = load_plan("interleave", ["model.seq_length=1024"])
     rows = [row(at, plan.cells(at), **ran(10 + at, 5)) for at in range(plan.num_points)]
     write_plan(tmp_path, plan)
     assert call("plot", str(write_results(tmp_path, rows))).exit_code == 0
     (digest,) = plan.profiles.values()
     profile = f"profile a100_sxm4_80gb (SHA-256 {digest[:8]})"
-    origin = f"sweep interleave · {profile} · simtrain {VERSION}"
+    origin = f"sweep interleave with model.seq_length=1024 · {profile} · simtrain {VERSION}"
     for name in ("heat_map", "pareto"):
         picture = (tmp_path / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
         assert f"<!-- {origin} -->" in picture

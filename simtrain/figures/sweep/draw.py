@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simtrain.figures.style import footer, write_figure
+from simtrain.figures.style import footer, with_changes, write_figure
 from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
 from simtrain.figures.sweep.pareto import Pareto, draw_pareto, pareto
 from simtrain.figures.sweep.results import Results, check_name
@@ -78,7 +78,8 @@ def write_plots(
     """
     header, column = results.header, compared_column(results, value)
     heat, front, curves = heat_map(results, column, x, y), pareto(results), scaling(results)
-    origin = footer(f"sweep {header.name}", header.profiles, header.version)
+    subject = with_changes(f"sweep {header.name}", header.overrides)
+    origin = footer(subject, header.profiles, header.version)
     files: list[Path] = []
     if heat:
         files += write_figure(lambda: draw_heat_map(heat), folder / "heat_map", origin)

@@ -20,6 +20,7 @@ class SweepHeader:
         named_axes: axes whose values the sweep file defines by name.
         profiles: SHA-256 of each hardware profile's file, by name.
         version: the version of simtrain that computed the results.
+        overrides: fields of the base scenarios that --set changed, such as "batch.micro=2".
     """
 
     name: str
@@ -27,6 +28,7 @@ class SweepHeader:
     named_axes: frozenset[str] = frozenset()
     profiles: Mapping[str, str] = field(default_factory=dict)
     version: str = VERSION
+    overrides: tuple[str, ...] = ()
 
 
 def read_header(folder: Path) -> SweepHeader:
@@ -39,6 +41,7 @@ def read_header(folder: Path) -> SweepHeader:
             frozenset(name for name, values in plan["axes"].items() if isinstance(values, dict)),
             {str(name): str(digest) for name, digest in plan["profiles"].items()},
             str(plan["versions"]["simtrain"]),
+            tuple(map(str, plan.get("overrides", ()))),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return SweepHeader(folder.resolve().name)
