@@ -82,8 +82,8 @@ def test_as_many_tasks_are_asked_for_as_there_are_shards() -> None:
     assert '_INDEX/8"' in POD["args"][0] and POD["command"] == ["bash", "-c"]
 
 
-def test_the_command_without_shards_tells_of_the_whole(here: pathlib.Path) -> None:
-    *shards, whole, query = block("summary of the whole:\n").splitlines()
+def test_the_command_without_shards_prints_the_whole_sweep(here: pathlib.Path) -> None:
+    *shards, whole, query = block("summary of the whole sweep:\n").splitlines()
     for command in shards:
         assert "there already" not in done(*shlex.split(command)[1:]).stdout
     data = json.loads(done(*shlex.split(whole)[1:], "--json").stdout)

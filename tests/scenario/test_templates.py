@@ -112,5 +112,6 @@ def test_nothing_is_overwritten(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_is_to_be_copied_must_be_named() -> None:
-    assert "name the scenario to copy" in call("scenarios", "--copy", "x.yaml").stderr
+    outcome = call("scenarios", "--copy", "x.yaml")
+    assert outcome.exit_code == 2 and "--copy" in outcome.stderr
     assert "did you mean llama3_70b?" in call("init", "--from", "llama3_70").stderr
