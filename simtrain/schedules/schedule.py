@@ -106,7 +106,7 @@ class Schedule:
 
         Raises:
             InputError: a cell is not an action (with file, line and column), or the schedule does
-                not pass `validate`.
+                not pass `validate` (with file and line).
         """
         lines = text.splitlines()
         ranks = tuple(tuple(_parse_line(file, row, line)) for row, line in enumerate(lines, 1))
@@ -120,15 +120,18 @@ class Schedule:
             num_microbatches=max(action.microbatch for action in actions) + 1,
             ranks=ranks,
         )
-        schedule.validate()
+        schedule.validate(file)
         return schedule
 
-    def validate(self) -> None:
+    def validate(self, file: str | None = None) -> None:
         """Check that every rank runs all of its actions once, in an order that can run.
 
         Each (virtual stage, microbatch) needs one F and then one B (or one I and then one W) on
         its own rank. Whether the orders of different ranks fit together shows when they run: the
         engine reports a deadlock.
+
+        Args:
+            file: the CSV file of the schedule; errors then name the line, which is a rank's.
 
         Raises:
             InputError: the first problem of every rank (E403 to E407).
@@ -137,7 +140,7 @@ class Schedule:
             message = f"{self.num_stages} stages, but actions for {len(self.rank_starts) - 1} ranks"
             raise InputError([Problem(code="E403", message=message)])
         problems = [
-            problem
+            problem if file is None else replace(problem, location=Location(file, rank + 1))
             for rank in range(self.num_stages)
             for problem in islice(self._problems(rank), 1)
         ]

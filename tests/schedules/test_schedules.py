@@ -181,9 +181,11 @@ def test_a_schedule_that_cannot_be(text: str, message: str) -> None:
     assert message in str(error.value)
 
 
-def test_the_first_problem_of_every_rank_is_told() -> None:
+def test_errors_name_the_first_problem_and_the_line_of_each_rank() -> None:
     with pytest.raises(InputError) as error:
-        Schedule.from_csv("0B0,0F0\n1B0,1F0\n", "1f1b")
+        Schedule.from_csv("0B0,0F0\n1B0,1F0\n", "1f1b", file="mine.csv")
+    places = [str(problem.location) for problem in error.value.problems]
+    assert places == ["mine.csv:1", "mine.csv:2"]
     assert [problem.message for problem in error.value.problems] == [
         "rank 0 runs 0B0 before 0F0",
         "rank 1 runs 1B0 before 1F0",
