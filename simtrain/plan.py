@@ -140,12 +140,8 @@ class Plan:
     @cached_property
     def model_chunks(self) -> ModelChunks:
         """The chunks of the model."""
-        split, scenario = self.scenario.parallelism, self.scenario
-        last = split.pipeline - 1
-        sizes = [scenario.layers_of_chunk(min(1, last))] * split.pipeline
-        sizes[0], sizes[last] = scenario.layers_of_chunk(0), scenario.layers_of_chunk(last)
-        get_batch = GetBatch(causal_mask=scenario.attention_backend == "unfused")
-        return cut_into_chunks(self.model, tuple(sizes) * split.interleave, get_batch)
+        get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
+        return cut_into_chunks(self.model, self.scenario.chunks_layers, get_batch)
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:

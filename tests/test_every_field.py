@@ -91,6 +91,7 @@ CASES: dict[str, tuple[Changes, Any]] = {
     "parallelism.interleave": (CHUNKS | {"parallelism.interleave": 1}, 2),
     "parallelism.first_stage_layers": (PIPELINE, 1),
     "parallelism.last_stage_layers": (PIPELINE, 1),
+    "parallelism.layout": (PIPELINE, "Et|tttL"),
     "parallelism.data": ({}, 2),
     "parallelism.context": (FUSED, 2),
     "parallelism.context_communication": (CONTEXT, "all_gather"),

@@ -108,20 +108,29 @@ def test_exposed_gradients_cost_their_all_reduce() -> None:
     assert added_s == pytest.approx(2 * network.step_latency.value + wire_s)
 
 
-@pytest.mark.parametrize("first_stage_layers", [None, 3])
-def test_buckets_reduce_every_gradient_once(first_stage_layers: int | None) -> None:
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"first_stage_layers": 3},
+        {"layout": "E|t*8L"},
+        {"layout": "E|t|tt|t|t|tt|t|L", "interleave": 2, "pipeline": 4},
+    ],
+    ids=lambda own: own.get("layout", str(own.get("first_stage_layers"))),
+)
+def test_buckets_reduce_every_gradient_once(own: dict[str, Any]) -> None:
     """Without latencies, cutting the all-reduce into layers changes nothing in its seconds."""
     grid = {
         "tensor": 8,
         "pipeline": 2,
         "data": 2,
-        "first_stage_layers": first_stage_layers,
+        **own,
     }
     free = {"inter_node__step_latency": 0.0, "memory_bound__kernel_latency": 0.0}
     exposed, hidden = (
         run(small(grid, overlap={"data_parallel": overlap}), **free) for overlap in (False, True)
     )
-    for stage in range(2):
+    for stage in range(exposed.scenario.parallelism.pipeline):
         at_once_s = gradient_reduction_s(exposed, stage)
         assert hidden.timeline.busy_s()[f"data {stage}"] == pytest.approx(at_once_s)
 

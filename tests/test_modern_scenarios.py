@@ -29,6 +29,8 @@ NOT_DRAWN = {
     # Both are drawn by random_scenarios.
     "parallelism.first_stage_layers",
     "parallelism.last_stage_layers",
+    # Needs interleave to be the number of its chunks per stage.
+    "parallelism.layout",
     "memory.in_place_cross_entropy",
     "model.latent_attention.qk_head_dim",
 }

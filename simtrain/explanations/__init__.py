@@ -19,7 +19,7 @@ TITLES = {
     "1": "Input that cannot be read",
     "2": "Values that no scenario, sweep or profile can have",
     "3": "Combinations that the training framework refuses",
-    "4": "Schedules, and rules of models with experts",
+    "4": "Schedules, pipeline layouts, and rules of models with experts",
     "5": "Programs for the engine, and results",
     "6": "Legal scenarios that do not fit",
     "7": "Measuring a machine and fitting a profile",

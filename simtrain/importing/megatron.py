@@ -27,6 +27,7 @@ from simtrain.importing.megatron_values import (
 from simtrain.importing.shell import unknown_name
 from simtrain.importing.source import TEXT, Argument, Source, read_source
 from simtrain.scenario import Scenario
+from simtrain.scenario.pipeline_layout import chunks_of_layout
 
 _REQUIRED = {
     "model.num_layers": "--num-layers",
@@ -34,6 +35,14 @@ _REQUIRED = {
     "model.num_attention_heads": "--num-attention-heads",
     "model.seq_length": "--seq-length",
 }
+_NOT_WITH_LAYOUT = (
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+)
 _NORMS = {"LayerNorm": "layer_norm", "RMSNorm": "rms_norm"}
 _POSITIONS = {"learned_absolute": "learned", "rope": "rope", "none": "none"}
 _BACKENDS = {"auto": "fused", "flash": "fused", "fused": "fused", "unfused": "unfused"}
@@ -215,7 +224,10 @@ class _Mapping(Reader):
             self.set("parallelism.context_a2a", int(neighbours), sizes)
 
     def _stages(self) -> None:
-        """Set chunks, and the layers of the first and last stage."""
+        """Set chunks and their layers, and the layers of the first and last stage."""
+        if layout := self.known("pipeline_model_parallel_layout"):
+            self._layout(layout)
+            return
         chunks = self._chunks()
         ends = {
             "first": (
@@ -240,6 +252,21 @@ class _Mapping(Reader):
                 argument = self.source.arguments[account]
                 text = f"leaves {slots} layers, with embedding and loss, for {self.pipeline} stages"
                 raise wrong(argument, f"{text}: not a multiple")
+
+    def _layout(self, layout: Argument) -> None:
+        """Set the layout and its number of chunks; Megatron-LM refuses other settings with it."""
+        for name in _NOT_WITH_LAYOUT:
+            # Logs print flags that are off.
+            if (other := self.given(name)) and other.value != "False":
+                raise wrong(other, f"cannot be set together with {layout.spelled}")
+        try:
+            chunks = len(chunks_of_layout(layout.value))
+        except ValueError as error:
+            raise wrong(layout, f"must be a layout: {error}") from None
+        self.set("parallelism.layout", layout.value, "pipeline_model_parallel_layout")
+        if chunks >= 2 * self.pipeline:
+            number = chunks // self.pipeline
+            self.set("parallelism.interleave", number, "pipeline_model_parallel_layout")
 
     def _chunks(self) -> int:
         names = (

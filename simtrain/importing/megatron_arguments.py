@@ -56,6 +56,7 @@ MAPPED: dict[str, str] = {
     "decoder_last_pipeline_num_layers": "parallelism.last_stage_layers",
     "account_for_embedding_in_pipeline_split": "parallelism.first_stage_layers",
     "account_for_loss_in_pipeline_split": "parallelism.last_stage_layers",
+    "pipeline_model_parallel_layout": "parallelism.layout",
     "context_parallel_size": "parallelism.context",
     "cp_comm_type": "parallelism.context_communication",
     "hierarchical_context_parallel_sizes": "parallelism.context_a2a",
@@ -262,7 +263,6 @@ NOT_MODELLED: dict[str, Effect] = {
         "CUDA graphs of parts of a layer: the host launches the other kernels one by one", ("full",)
     ),
     # Parallelism and communication.
-    "pipeline_model_parallel_layout": Effect("another placement of layers on stages"),
     "pipeline_model_parallel_split_rank": Effect("encoder and decoder on separate stages"),
     "microbatch_group_size_per_vp_stage": Effect("another order of the interleaved schedule"),
     "overlap_p2p_comm_warmup_flush": Effect("transfers also overlap in warm-up and cool-down"),

@@ -39,6 +39,7 @@ PARALLELISM_NAMES = MappingProxyType(
     {
         "tensor_model_parallel_size": "tensor",
         "pipeline_model_parallel_size": "pipeline",
+        "pipeline_model_parallel_layout": "layout",
         "context_parallel_size": "context",
         "data_parallel_size": "data",
         "expert_model_parallel_size": "expert",

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from simtrain.mesh import AXES, Axis, Domains, Mesh
 from simtrain.scenario.model import Count
 from simtrain.scenario.other_names import PARALLELISM_NAMES
+from simtrain.scenario.pipeline_layout import (
+    EXAMPLE,
+    checked_layout,
+    chunks_of_layout,
+    layers_of_layout,
+)
 from simtrain.scenario.section import Section
 
 ContextCommunication = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
@@ -30,11 +36,15 @@ class Parallelism(Section):
     sequence_parallel: true shards each sequence over the tensor-parallel ranks outside
         attention and MLP (--sequence-parallel); false by default.
     pipeline: number of pipeline stages (--pipeline-model-parallel-size); 1 by default. Each stage
-        has equally many layers unless first_stage_layers or last_stage_layers is set.
+        has equally many layers unless first_stage_layers, last_stage_layers or layout is set.
     interleave: number of chunks (virtual stages) per stage; 1 by default.
     first_stage_layers, last_stage_layers: number of layers of this stage
         (--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers). The other stages
         share the remaining layers evenly; by default (null), all stages do.
+    layout: contents of each chunk (--pipeline-model-parallel-layout): E embedding, t layer, m
+        module of multi-token prediction, L output layer and loss. A | separates chunks: first one
+        of each stage, then the second of each, and so on. t*3 and (tt|)*3 repeat; commas are
+        ignored. By default (null), all chunks of a stage have equally many layers.
     data: data-parallel replicas of the model, which split the global batch; 1 by default.
     context: context-parallel ranks, which shard each sequence (Megatron-LM's
         --context-parallel-size); 1 by default. Each rank holds two slices of the sequence, one from
@@ -68,6 +78,9 @@ class Parallelism(Section):
     interleave: Count = Field(default=1, examples=[3])
     first_stage_layers: Count | None = Field(default=None, examples=[5])
     last_stage_layers: Count | None = Field(default=None, examples=[5])
+    layout: Annotated[str, AfterValidator(checked_layout)] | None = Field(
+        default=None, examples=[EXAMPLE]
+    )
     data: Count = Field(default=1, examples=[8])
     context: Count = Field(default=1, examples=[2])
     context_communication: ContextCommunication = Field(default="p2p", examples=["a2a"])
@@ -94,8 +107,20 @@ class Parallelism(Section):
         ends = {0: self.first_stage_layers, self.pipeline - 1: self.last_stage_layers}
         return {stage: own for stage, own in ends.items() if own and self.pipeline > 1}
 
+    @property
+    def layout_chunks(self) -> tuple[str, ...]:
+        """[virtual stages], the letters of each chunk in the layout; empty without a layout."""
+        return chunks_of_layout(self.layout) if self.layout is not None else ()
+
+    @property
+    def layout_layers(self) -> tuple[int, ...]:
+        """[virtual stages], layers of each chunk in the layout; empty without a layout."""
+        return layers_of_layout(self.layout) if self.layout is not None else ()
+
     def layers_of_stage(self, stage: int, num_layers: int) -> int:
         """Layers of a stage: the number set for it, or an equal share of the remaining layers."""
+        if self.layout is not None:
+            return sum(self.layout_layers[stage :: self.pipeline])
         own = self.own_stage_layers
         if stage in own:
             return own[stage]

@@ -19,6 +19,7 @@ from simtrain.scenario.combination_rules import COMBINATION_RULES, numbers_of_ra
 from simtrain.scenario.context_rules import CONTEXT_RULES, numbers_of_context_ranks
 from simtrain.scenario.data_parallel_rules import DATA_PARALLEL_RULES
 from simtrain.scenario.expert_rules import EXPERT_RULES
+from simtrain.scenario.layout_rules import LAYOUT_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
@@ -37,6 +38,7 @@ _FULL_ONLY: dict[str, object] = {"method": "uniform", "num_layers": 1, "distribu
 _RULES: list[Rule] = [
     *ATTENTION_RULES,
     *STAGE_RULES,
+    *LAYOUT_RULES,
     *CONTEXT_RULES,
     *COMBINATION_RULES,
     *DATA_PARALLEL_RULES,

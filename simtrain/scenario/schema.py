@@ -270,21 +270,38 @@ class Scenario(Section):
         return self.parallelism.layers_of_stage(stage, self.model.num_layers)
 
     def layers_of_chunk(self, virtual_stage: int) -> int:
-        """Layers of a chunk: an equal share of the layers of its stage.
+        """Layers of a chunk: those of the layout, or an equal share of the layers of its stage.
 
         Source: Megatron-LM's transformer_block.get_num_layers_to_build.
         """
+        if layers := self.parallelism.layout_layers:
+            return layers[virtual_stage]
         return self.layers_of_stage(virtual_stage % self.parallelism.pipeline) // self.num_chunks
 
     @property
+    def chunks_layers(self) -> tuple[int, ...]:
+        """[virtual stages], number of layers of each chunk."""
+        split, last = self.parallelism, self.parallelism.pipeline - 1
+        if split.layout is not None:
+            return split.layout_layers
+        sizes = [self.layers_of_chunk(min(1, last))] * split.pipeline
+        sizes[0], sizes[last] = self.layers_of_chunk(0), self.layers_of_chunk(last)
+        return tuple(sizes) * split.interleave
+
+    @property
     def stage_sizes(self) -> tuple[int, ...]:
-        """The distinct numbers of layers per stage, ascending; at most three."""
+        """The distinct numbers of layers per stage, ascending; at most three without a layout."""
         last = self.parallelism.pipeline - 1
+        if layers := self.parallelism.layout_layers:
+            stages = range(min(self.parallelism.pipeline, len(layers)))
+            return tuple(sorted({*map(self.layers_of_stage, stages)}))
         return tuple(sorted({self.layers_of_stage(stage) for stage in (0, min(1, last), last)}))
 
     @property
     def chunk_sizes(self) -> tuple[int, ...]:
-        """The distinct numbers of layers per chunk, ascending; at most three."""
+        """The distinct numbers of layers per chunk, ascending; at most three without a layout."""
+        if layers := self.parallelism.layout_layers:
+            return tuple(sorted({*layers}))
         return tuple(sorted({size // self.num_chunks for size in self.stage_sizes}))
 
     @property

@@ -47,11 +47,13 @@ def numbers_of_chunks(scenario: Scenario) -> Iterable[int]:
 
 @_rule(
     "E305",
-    "all chunks have equally many layers, except on a stage with first_stage_layers or "
-    "last_stage_layers",
+    "without a layout, all chunks have equally many layers, except on a stage with "
+    "first_stage_layers or last_stage_layers",
 )
 def _layers_split_by_chunks(scenario: Scenario) -> Violation | None:
     split, layers, own = scenario.parallelism, scenario.model.num_layers, _own_layers(scenario)
+    if split.layout is not None:
+        return None
     stages, rest = split.pipeline - len(own), layers - sum(own.values())
     chunks = stages * split.interleave
     if (rest > 0 and rest % chunks == 0) if stages else rest == 0:

@@ -22,11 +22,11 @@ from simtrain.search.iteration_bound import iteration_bound_s
 from simtrain.search.pass_bound import PassBounds
 from simtrain.studies.choose import is_open
 from simtrain.workload.batch import GetBatch
-from simtrain.workload.chunk import Chunk, chunk_of, parameters
+from simtrain.workload.chunk import Chunk, chunk_of
 from simtrain.workload.gpt import gpt_blocks
 from simtrain.workload.hashing import shared
 from simtrain.workload.issue import OverlapPolicy
-from simtrain.workload.model_chunks import ModelChunks, cut_into_chunks
+from simtrain.workload.model_chunks import ModelChunks, cut_into_chunks, stage_parameters
 from simtrain.workload.passes import Pass, PassOptions
 from simtrain.workload.recompute import SAVE_ALL
 from simtrain.workload.shard_groups import sharding_of
@@ -81,7 +81,7 @@ class Bounds:
         num_outstanding = min(num_warmup + 1, split.interleave * scenario.num_microbatches)
         # A unit of full recompute saves one input for several layers.
         per_unit = policy.num_layers if policy.strategy == "full" else 1
-        num_units = -(-scenario.layers_of_chunk(0) // per_unit)
+        num_units = -(-min(scenario.chunks_layers[:: split.pipeline]) // per_unit)
         return num_outstanding * num_units * self._kept_bytes(*self._layer_of(scenario), policy)
 
     def _kept_bytes_of_layer(
@@ -151,10 +151,9 @@ class Bounds:
         found = self._ranks.get(key)
         if found is None:
             mesh = self._mesh(scenario)
-            sizes = (*map(scenario.layers_of_stage, range(mesh.pp)),)
-            stages = cut_into_chunks(self._model_of(scenario), sizes).different
+            cut = cut_into_chunks(self._model_of(scenario), scenario.chunks_layers)
             microbatch, options = microbatch_of(scenario, mesh), StepOptions.of(scenario, mesh)
-            held = [parameters((stage,), microbatch) for stage in stages]
+            held = [*dict.fromkeys(stage_parameters(cut, mesh.pp, microbatch))]
             states = [
                 model_states(options, one.total, one.experts, one.in_fp8).total_bytes
                 for one in held
@@ -185,9 +184,8 @@ class Bounds:
         split = scenario.parallelism
         found = self._chains.get(split)
         if found is None:
-            sizes = (*map(scenario.layers_of_chunk, range(split.pipeline)),)
             get_batch = GetBatch(causal_mask=scenario.attention_backend == "unfused")
-            cut = cut_into_chunks(self._model_of(scenario), sizes * split.interleave, get_batch)
+            cut = cut_into_chunks(self._model_of(scenario), scenario.chunks_layers, get_batch)
             found = self._chains[split] = _StageChunks.of(cut, split.pipeline)
         return found
 

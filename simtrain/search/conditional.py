@@ -60,6 +60,8 @@ def conditional_values(base: Scenario) -> dict[str, Follows]:
         for field, (off, can_have) in _CONDITIONS.items()
         if written[field] != off
     }
+    if (layout := base.parallelism.layout) is not None:
+        values["parallelism.layout"] = _by_chunks(layout, len(base.parallelism.layout_chunks))
     experts = base.model.experts
     if experts is not None and experts.imbalance > 1:
         values["model.experts.imbalance"] = _by_imbalance(experts)
@@ -68,6 +70,13 @@ def conditional_values(base: Scenario) -> dict[str, Follows]:
 
 def _if(can_have: Follows, value: object, off: object) -> Follows:
     return lambda point: value if can_have(point) else off
+
+
+def _by_chunks(layout: str, num_chunks: int) -> Follows:
+    """The layout, at points with its number of chunks."""
+    return lambda point: (
+        layout if point.pipeline > 1 and point.pipeline * point.interleave == num_chunks else None
+    )
 
 
 def _by_imbalance(experts: Experts) -> Follows:

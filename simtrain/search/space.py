@@ -127,7 +127,7 @@ class Space:
         """
         return (
             [split for num_gpus in self.gpus for split in self._splits(num_gpus)],
-            self._free("interleave", divisors(self.base.model.num_layers)),
+            self._free("interleave", self._interleaves_by_default),
             self._free("micro", divisors(self.base.batch.global_)),
             self._free("sequence_parallel", (False, True)),
             self._free("zero_stage", ZERO_STAGES),
@@ -185,6 +185,11 @@ class Space:
         if name in self.held:
             return (getattr(self._now, name),)
         return tuple(by_default) if asked is None else tuple(sorted(set(asked)))
+
+    @property
+    def _interleaves_by_default(self) -> list[int]:
+        # A layout may have any number of chunks.
+        return sorted({*divisors(self.base.model.num_layers), self._now.interleave})
 
     @property
     def _contexts_by_default(self) -> list[int]:

@@ -31,7 +31,7 @@ class GradientBuckets:
     """The buckets of a chunk, in the order of its backward pass.
 
     Args:
-        num_layers: [buckets], layers of each bucket.
+        num_layers: [buckets], layers of each bucket; a chunk without layers counts as one layer.
         parameters: [buckets], parameters on one rank.
         experts: [buckets], how many of these parameters belong to experts.
         in_fp8: [buckets], how many of these parameters are weights of fp8 products.
@@ -70,6 +70,8 @@ def bucket_ops(
     """
     elements, experts = buckets.parameters[number], buckets.experts[number]
     elements += held.root if held and not buckets.holds_root else 0
+    if not elements:
+        return ()
     if gathers:
         return parameter_gather(options, elements, experts, buckets.in_fp8[number])
     return average(options, elements) + data_reduction(options, elements, experts)
@@ -103,7 +105,9 @@ def buckets_of(
 
 
 def _layer_buckets(chunk: Chunk, microbatch: Microbatch) -> GradientBuckets:
-    """Return one bucket per layer."""
+    """Return one bucket per layer; an empty bucket for a chunk without layers."""
+    if not chunk.num_layers:
+        return GradientBuckets((1,), (0,), (0,), (0,), False)
     held, experts = unit_parameters(chunk, microbatch), unit_experts(chunk, microbatch)
     in_fp8 = unit_fp8(chunk, microbatch)
     layers = range(chunk.num_layers)[::-1]
@@ -151,4 +155,4 @@ def _sizes_around_layers(chunk: Chunk, microbatch: Microbatch) -> list[int]:
             sizes[-1] += number
         else:
             before += number
-    return sizes
+    return sizes or [before]

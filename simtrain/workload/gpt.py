@@ -27,7 +27,7 @@ from simtrain.workload.blocks import (
     row_linear,
 )
 from simtrain.workload.chunk import Chunk
-from simtrain.workload.model_ends import NORMS, Embedding, Head, TokenPrediction
+from simtrain.workload.model_ends import NORMS, Embedding, FinalNorm, Head, TokenPrediction
 from simtrain.workload.ops import Tensor
 from simtrain.workload.tape import Tape
 
@@ -235,23 +235,26 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
     # Megatron-LM takes the last layer's kind for these (get_gpt_mtp_block_spec).
     last, normalization = layers[-1][0], model.normalization
     prediction = TokenPrediction(model.mtp_num_layers, last, embedding, normalization)
+    ends = scenario.parallelism.layout_chunks[-1:]
+    has_own_norm = bool(model.mtp_num_layers and ends and "t" not in ends[0])
     head = Head(
         model.vocab_size,
         model.tied_embeddings,
         scenario.in_place_cross_entropy,
-        normalization=model.normalization,
+        normalization=None if has_own_norm else normalization,
         prediction=prediction if model.mtp_num_layers else None,
     )
-    return _blocks(embedding, layers, head)
+    return _blocks(embedding, layers, FinalNorm(normalization) if has_own_norm else None, head)
 
 
 _Runs = tuple[tuple[TransformerLayer, int], ...]
 
 
 @functools.lru_cache(maxsize=1024)
-def _blocks(embedding: Embedding, layers: _Runs, head: Head) -> Chunk:
+def _blocks(embedding: Embedding, layers: _Runs, own_norm: FinalNorm | None, head: Head) -> Chunk:
     """Return the blocks. Equal models share one object, whose hash is computed once."""
-    return Chunk(((embedding, 1), *layers, (head, 1)))
+    norms = ((own_norm, 1),) if own_norm else ()
+    return Chunk(((embedding, 1), *layers, *norms, (head, 1)))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -34,11 +34,12 @@ def cut_into_chunks(
         first: a block that is put before each chunk.
 
     A block that is not a layer joins the chunk of the next layer; blocks after the last layer join
-    its chunk.
+    its chunk. A first chunk without layers has only the first block, a last one the last block.
     """
     blocks = [*model.blocks]
-    ends = [place + 1 for place, block in enumerate(blocks) if block.is_unit]
-    cuts = [0, *(ends[number - 1] for number in itertools.accumulate(layers))]
+    ends = [1, *(place + 1 for place, block in enumerate(blocks) if block.is_unit)]
+    ends[-1] = len(blocks) - 1
+    cuts = [0, *(ends[number] for number in itertools.accumulate(layers))]
     cuts[-1] = len(blocks)
     before = [] if first is None else [first]
     chunks = [chunk_of([*before, *blocks[start:end]]) for start, end in itertools.pairwise(cuts)]

@@ -99,19 +99,38 @@ class TokenPrediction:
 
 
 @dataclass(frozen=True, slots=True)
+class FinalNorm:
+    """The norm after the last layer, if its chunk is not the head's.
+
+    With token prediction, Megatron-LM places it in the chunk of the last layer
+    (`has_final_layernorm_in_this_stage`).
+    """
+
+    normalization: Normalization
+    is_unit: bool = False
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record the norm."""
+        return norm(tape, x, f"final {NORMS[self.normalization]}", self.normalization)
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
-    """The final norm, the output layer and the loss. Predicted tokens share the output layer."""
+    """The final norm, the output layer and the loss. Predicted tokens share the output layer.
+
+    `normalization` is None if the norm is a block of its own.
+    """
 
     vocab: int
     tied: bool
     in_place_cross_entropy: bool = True
     is_unit: bool = False
-    normalization: Normalization = "layer_norm"
+    normalization: Normalization | None = "layer_norm"
     prediction: TokenPrediction | None = None
 
     def forward(self, tape: Tape, x: Tensor) -> None:
         """Record the norm, the predictions and the losses."""
-        y = norm(tape, x, f"final {NORMS[self.normalization]}", self.normalization)
+        y = FinalNorm(self.normalization).forward(tape, x) if self.normalization else x
         further = self.prediction.forward(tape, y) if self.prediction else []
         for number, hidden in enumerate((*further, y)):
             self._loss(tape, hidden, holds_weight=number == 0)

@@ -54,6 +54,8 @@ MAPPED_EXAMPLES = {
     "--account-for-embedding-in-pipeline-split",
     "account_for_loss_in_pipeline_split": "--num-layers 23 --pipeline-model-parallel-size 2 "
     "--account-for-loss-in-pipeline-split",
+    "pipeline_model_parallel_layout": "--pipeline-model-parallel-size 2 "
+    "--pipeline-model-parallel-layout 'Et*11|t*13L'",
     "context_parallel_size": "--context-parallel-size 2",
     "cp_comm_type": "--context-parallel-size 2 --cp-comm-type a2a",
     "hierarchical_context_parallel_sizes": "--context-parallel-size 8 --cp-comm-type a2a+p2p "

@@ -257,6 +257,34 @@ def test_accounted_embedding_and_loss_take_a_layer_of_the_ends() -> None:
     assert import_megatron(interleaved)[0].layers_of_stage(0) == 7
 
 
+LAYOUT = "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout"
+
+
+def test_a_layout_sets_the_chunks() -> None:
+    source = f"{BASE} --global-batch-size 8 {LAYOUT} 'Et*2|(t*3|)*6,t*4|L'"
+    with pytest.raises(InputError, match=r"E339 .* has 9 chunks"):
+        import_megatron(source)
+    scenario, text = import_megatron(source.replace("*6,t*4|L", "*6,t*4L"))
+    assert scenario.parallelism.interleave == 2
+    assert scenario.chunks_layers == (2, *[3] * 6, 4)
+    assert "--pipeline-model-parallel-layout" in text and "not modelled" not in text
+    single = import_megatron(f"{BASE} --global-batch-size 8 {LAYOUT} 'E|t*12|t*12|L'")[0]
+    assert (single.parallelism.interleave, single.stage_sizes) == (1, (0, 12))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("'Et*24|x'", "must be a layout: 'x' is neither one of E, t, m, L"),
+        ("'E|t*12|t*12|L' --decoder-first-pipeline-num-layers 3", "cannot be set together with"),
+        ("'E|t*12|t*12|L' --num-virtual-stages-per-pipeline-rank 2", "cannot be set together with"),
+    ],
+)
+def test_a_layout_is_refused_as_by_megatron(arguments: str, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        import_megatron(f"{BASE} --global-batch-size 8 {LAYOUT} {arguments}")
+
+
 def test_virtual_stages_follow_from_their_layers() -> None:
     """24 layers on 4 stages are 6 each: 3 chunks of 2, whose transfers overlap by default."""
     source = f"{BASE} --pipeline-model-parallel-size 4 --global-batch-size 8"

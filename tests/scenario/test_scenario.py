@@ -44,6 +44,7 @@ def test_a_minimal_scenario_is_ten_lines_and_gets_the_documented_defaults() -> N
         "interleave": 1,
         "first_stage_layers": None,
         "last_stage_layers": None,
+        "layout": None,
         "data": 1,
         "context": 1,
         "context_communication": "p2p",

@@ -267,6 +267,7 @@ FLAGS = {
 FLAGGED = {
     "flags": (base(**FLAGS), (8,)),
     "flags of experts": (base(model=EXPERT_MODEL, parallelism={"expert": 2}), (2, 4)),
+    "layout": (base(parallelism={"pipeline": 4, "layout": "E|tt|t|tL"}), (4, 8)),
 }
 
 
@@ -287,6 +288,13 @@ def test_settings_are_turned_off_exactly_if_a_rule_refuses_them(name: str) -> No
             if field.startswith("overlap."):
                 off = Overlap.model_fields[field.removeprefix("overlap.")].default
                 assert broken(made.replace({field: off})), (field, one)
+
+
+def test_a_layout_may_have_chunks_that_do_not_divide_the_layers() -> None:
+    """Six chunks of four layers are two chunks per stage of three stages."""
+    split = {"pipeline": 3, "interleave": 2, "layout": "E|t|t|t|t|L"}
+    legal = legal_points(Space(base(parallelism=split, batch={"global": 6}), (3,))).points
+    assert (3, 2) in {(one.pipeline, one.interleave) for one in legal}
 
 
 def test_an_overridden_setting_is_not_turned_off() -> None:

@@ -1,0 +1,60 @@
+"""Megatron-Core's notation for the layers of each pipeline chunk, such as Et*3|(tt|)*29mL.
+
+Source: `parse_str_to_list` in core/transformer/pipeline_parallel_layer_layout.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from simtrain.strict_yaml import FieldError
+
+EXAMPLE = "Et*5|(t*6|)*6t*7L"
+_LETTERS = "EtmL"
+# First groups, then single characters, as in Megatron-Core: groups are not nested.
+_REPETITIONS = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
+_MOST_REPETITIONS = 1000
+
+
+@functools.lru_cache(maxsize=1024)
+def chunks_of_layout(layout: str) -> tuple[str, ...]:
+    """Return the letters of each chunk: E embedding, t layer, m token prediction, L loss.
+
+    Raises:
+        ValueError: Megatron-Core cannot read the layout, or it repeats too often.
+    """
+    text = layout.replace(",", "")
+    for pattern in _REPETITIONS:
+        text = pattern.sub(_repeated, text)
+    chunks = tuple(text.split("|"))
+    if unknown := sorted({*text} - {*_LETTERS, "|"}):
+        message = f"{''.join(unknown)!r} is neither one of {', '.join(_LETTERS)} nor | between "
+        raise ValueError(f"{message}chunks, *n after a letter, or (...)*n")
+    return chunks
+
+
+def layers_of_layout(layout: str) -> tuple[int, ...]:
+    """[virtual stages], number of transformer layers of each chunk."""
+    return tuple(chunk.count("t") for chunk in chunks_of_layout(layout))
+
+
+def checked_layout(layout: str) -> str:
+    """Return the layout if it can be read.
+
+    Raises:
+        FieldError: as the ValueError of `chunks_of_layout`.
+    """
+    try:
+        chunks_of_layout(layout)
+    except ValueError as error:
+        fix = f"write the chunks as in {EXAMPLE}"
+        raise FieldError((), str(error), fix) from None
+    return layout
+
+
+def _repeated(found: re.Match[str]) -> str:
+    text, times = found.groups()
+    if len(times) > len(str(_MOST_REPETITIONS)) or int(times) > _MOST_REPETITIONS:
+        raise ValueError(f"*{times} repeats more than {_MOST_REPETITIONS} times")
+    return text * int(times)

@@ -1,0 +1,157 @@
+"""Custom pipeline layouts: contents of each chunk, in Megatron-Core's notation."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simtrain.memory.report import memory_report
+from simtrain.programs.seconds import IterationSeconds
+from simtrain.scenario import Scenario
+from simtrain.scenario.pipeline_layout import chunks_of_layout
+from simtrain.search.bounds import Bounds
+from tests.helpers.toys import (
+    a100,
+    layer_parameters,
+    machine_of,
+    plan_of,
+    run,
+    scenario_with,
+    small,
+)
+
+
+@pytest.mark.parametrize(
+    ("layout", "chunks"),
+    [
+        ("Ettt|(tt|)*29,m|L", ["Ettt", *["tt"] * 29, "m", "L"]),
+        ("Et*3|t*0|t*2,L", ["Ettt", "", "ttL"]),
+        ("E(t|tt|)*2,tL", ["Et", "tt", "t", "tt", "tL"]),
+        ("E(|t)*2mmL", ["E", "t", "tmmL"]),
+    ],
+)
+def test_notation_of_megatron_core(layout: str, chunks: list[str]) -> None:
+    """The examples of `parse_str_to_list` and others, by hand."""
+    assert list(chunks_of_layout(layout)) == chunks
+
+
+def test_layers_of_stages_and_chunks_by_hand() -> None:
+    """Chunk c of stage r is chunk 4c + r of the layout."""
+    grid = {"interleave": 2, "layout": "E|t|tt|(t|)*4tttL"}
+    scenario = small(grid, model={"num_layers": 10})
+    assert scenario.chunks_layers == (0, 1, 2, 1, 1, 1, 1, 3)
+    assert [scenario.layers_of_stage(stage) for stage in range(4)] == [1, 2, 3, 4]
+    assert (scenario.stage_sizes, scenario.chunk_sizes) == ((1, 2, 3, 4), (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("own", "layout"),
+    [
+        ({}, "E(tt|)*3,ttL"),
+        ({"interleave": 2}, "Et|(t|)*6,tL"),
+        ({"first_stage_layers": 1, "last_stage_layers": 3}, "Et|tt|tt|tttL"),
+        ({"first_stage_layers": 2, "last_stage_layers": 2, "interleave": 2}, "E(t|)*7,tL"),
+    ],
+)
+def test_layout_predicts_the_same_as_equal_uneven_stages(own: dict[str, Any], layout: str) -> None:
+    grid = {"interleave": own.get("interleave", 1), "data": 2}
+    overlap = {"data_parallel": True}
+    uneven, laid_out = (
+        run(small(grid | which, overlap=overlap)) for which in (own, {"layout": layout})
+    )
+    assert laid_out.to_dict() | {"scenario": None} == uneven.to_dict() | {"scenario": None}
+
+
+def test_parameters_of_embedding_and_loss_in_stages_of_their_own() -> None:
+    """v h / t + s h of the embedding, and v h / t + 2 h of the final norm and the tied table."""
+    plan = plan_of(small({"layout": "E|t*5|t*3|L"}))
+    layer, (v, s, h, t) = layer_parameters(small()), (51200, 2048, 4096, 4)
+    assert [stage.total for stage in plan.stage_parameters] == [
+        v * h // t + s * h,
+        5 * layer,
+        3 * layer,
+        v * h // t + 2 * h,
+    ]
+    assert [stage.layers for stage in plan.stage_parameters] == [0, 5 * layer, 3 * layer, 0]
+
+
+def test_memory_follows_a_layer_to_another_stage() -> None:
+    """18 bytes a parameter, and 2sbh bytes of input per outstanding microbatch: three on stage 1,
+    two on stage 2."""
+    one, other = (
+        memory_report(plan_of(small({"layout": layout}, recompute="full")), a100()).stages
+        for layout in ("E|t*5|t*3|L", "E|t*4|t*4|L")
+    )
+    layer_bytes, input_bytes = 18 * layer_parameters(small()), 2 * 2048 * 4096
+    for stage, layers, microbatches in ((0, 0, 0), (1, 1, 3), (2, -1, 2), (3, 0, 0)):
+        states = one[stage].states.total_bytes - other[stage].states.total_bytes
+        assert states == layers * layer_bytes
+        activations = one[stage].activations_bytes - other[stage].activations_bytes
+        assert activations == layers * microbatches * input_bytes
+
+
+SIZES = {"hidden_size": 64, "num_attention_heads": 4, "seq_length": 32, "vocab_size": 128}
+PREDICTION = {"mtp_num_layers": 1, "position_embedding": "rope", "normalization": "rms_norm"}
+
+
+def prediction(layout: str | None, stages: int = 2) -> Scenario:
+    return scenario_with(
+        SIZES | PREDICTION | {"num_layers": 4},
+        parallelism={"pipeline": stages, "layout": layout},
+        batch={"micro": 1, "global": stages},
+    )
+
+
+def test_token_prediction_beside_the_loss() -> None:
+    written, default = run(prediction("Ett|ttmL")), run(prediction(None))
+    assert written.to_dict() | {"scenario": None} == default.to_dict() | {"scenario": None}
+
+
+def test_the_final_norm_stays_with_the_last_layer_before_token_prediction() -> None:
+    """`has_final_layernorm_in_this_stage`: its h parameters are on the stage of the last layer."""
+    together = plan_of(prediction("Ett|ttmL")).stage_parameters
+    apart = plan_of(prediction("Ett|tt|mL", 3)).stage_parameters
+    layer = together[0].layers // 2
+    assert apart[1].total == 2 * layer + SIZES["hidden_size"]
+    assert apart[2].total == together[1].total - apart[1].total
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Scenario:
+    """A small model in chunks of any numbers of layers, with or without layers at the ends."""
+    stages, chunks = draw(st.integers(3, 4)), draw(st.integers(1, 2))
+    inner = [draw(st.integers(1, 3)) for _ in range(stages * chunks - 2)]
+    first, last = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    return scenario_with(
+        SIZES | {"num_layers": first + sum(inner) + last},
+        parallelism={
+            "tensor": 2,
+            "pipeline": stages,
+            "interleave": chunks,
+            "layout": "|".join([f"Et*{first}", *(f"t*{layers}" for layers in inner), f"t*{last}L"]),
+            "data": 2,
+        },
+        batch={"micro": 1, "global": 2 * stages},
+        overlap={"data_parallel": draw(st.booleans())},
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+    )
+
+
+@settings(max_examples=15)
+@given(layouts())
+def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
+    """Parameters and FLOPs equal those of one stage; the bounds of a search hold."""
+    whole = scenario.replace(
+        {"parallelism.pipeline": 1, "parallelism.interleave": 1, "parallelism.layout": None}
+        | {"schedule": "1f1b"}
+    )
+    machine = machine_of(a100())
+    one, other = (IterationSeconds.of(plan_of(each), machine) for each in (scenario, whole))
+    held = [sum(stage.layers for stage in each.plan.stage_parameters) for each in (one, other)]
+    assert held[0] == held[1]
+    for recompute in (False, True):
+        assert one.flops(recompute=recompute) == other.flops(recompute=recompute)
+    bounds, result = Bounds(scenario, machine), run(scenario)
+    assert bounds.iteration_s(scenario) <= result.iteration_time_s
+    assert bounds.peak_bytes(scenario) <= max(memory_report(plan_of(scenario), a100()).peaks_bytes)
