@@ -52,7 +52,7 @@ class _Mapping:
         self.pipeline = job.count("parallelism.pipeline_parallel_degree")
         self._model()
         self._parallelism()
-        self.experts = self._expert_parallelism()
+        self._expert_parallelism()
         self._batch(self._replicas())
         self._recompute()
         compiles = [key for key in ("training.compile", "compile.enable") if self.job[key]]
@@ -145,16 +145,15 @@ class _Mapping:
             text = "uneven stages with these numbers of layers; the scenario has equal stages"
             self.draft.note(f"stages of {', '.join(map(str, sizes))} layers", text)
 
-    def _expert_parallelism(self) -> int:
-        """Set expert parallelism and return its ranks; torchtitan ignores it without experts."""
+    def _expert_parallelism(self) -> None:
+        """Set expert parallelism; torchtitan ignores it without experts."""
         keys = "parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"
         ranks = self.job.count(keys[0])
         if "experts" not in self.draft.data["model"]:
-            return 1
+            return
         self.set("parallelism.expert", ranks, keys[0])
         if ranks > 1:
             self.set("parallelism.expert_tensor", self.job.count(keys[1]), keys[1])
-        return ranks
 
     def _chunks(self, key: str) -> int:
         """Return the chunks per rank; the default of torchtitan is 2."""
@@ -189,10 +188,6 @@ class _Mapping:
         data = data or replicate * shard
         self.set("parallelism.data", data, *keys)
         stage = 3 if shard > 1 else 0
-        if stage and self.experts > 1:
-            stage = 1
-            text = "shards parameters too; with experts, the scenario shards only optimizer states"
-            self.draft.note("FSDP", text)
         self.set("memory.zero_stage", stage, keys[1])
         if replicate > 1 and shard > 1:
             self.set("memory.shard_over", shard, keys[1])

@@ -176,20 +176,21 @@ def _replicas_before_stages(scenario: Scenario) -> Violation | None:
 
 @_rule(
     "E479",
-    "ZeRO stages 2 and 3 are simulated only if experts and the rest of the model have equally many "
-    "replicas",
+    "resharding to a smaller group is simulated only if experts and the rest of the model have "
+    "equally many replicas",
 )
-def _one_group_of_replicas(scenario: Scenario) -> Violation | None:
-    mesh, stage = scenario.parallelism.mesh(), scenario.memory.zero_stage
+def _one_resharding_group(scenario: Scenario) -> Violation | None:
+    mesh, reshards = scenario.parallelism.mesh(), scenario.memory.reshard_after_forward
     experts = scenario.expert_mesh(mesh)
-    if experts is None or stage < 2 or _stage_split_by_experts(scenario):
+    if experts is None or isinstance(reshards, bool) or _stage_split_by_experts(scenario):
         return None
     if experts.data_group.num_ranks == mesh.data_group.num_ranks:
         return None
     return Violation(
-        f"memory.zero_stage is {stage} while experts have {experts.data_group.num_ranks} replicas "
-        f"and the rest of the model {mesh.data_group.num_ranks}",
-        {"memory.zero_stage": [1, 0], "parallelism.expert": [1]},
+        f"memory.reshard_after_forward is {reshards} while experts have "
+        f"{experts.data_group.num_ranks} replicas and the rest of the model "
+        f"{mesh.data_group.num_ranks}",
+        {"memory.reshard_after_forward": [True, False], "parallelism.expert": [1]},
     )
 
 

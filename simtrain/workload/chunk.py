@@ -112,6 +112,14 @@ def units_in_fp8(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
 
 
 @functools.lru_cache(maxsize=1024)
+def units_of_experts(chunk: Chunk, microbatch: Microbatch) -> dict[int, int]:
+    """Count the parameters of experts in each unit, by unit as `unit_parameters`."""
+    layers = unit_experts(chunk, microbatch)
+    root = parameters((chunk,), microbatch).experts - sum(layers)
+    return {ROOT: root} | dict(enumerate(layers))
+
+
+@functools.lru_cache(maxsize=1024)
 def unit_fp8(chunk: Chunk, microbatch: Microbatch) -> tuple[int, ...]:
     """Count the weights of fp8 products in each layer of a chunk."""
     return tuple(

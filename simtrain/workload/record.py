@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.chunk import Chunk, unit_parameters, units_in_fp8
+from simtrain.workload.chunk import Chunk, unit_parameters, units_in_fp8, units_of_experts
 from simtrain.workload.issue import Handle, OverlapPolicy, Segment
 from simtrain.workload.ops import Op, Phase, Tensor, collective, elementwise
 from simtrain.workload.passes import Pass, PassKind, PassOptions, PassRecord
@@ -239,6 +239,7 @@ def _shards(one: Pass, order: _PassBuilder, sharding: Sharding, used: Sequence[i
         order,
         sharding,
         elements,
+        units_of_experts(one.chunk, batch),
         units_in_fp8(one.chunk, batch) if gathers_fp8 else dict.fromkeys(elements, 0),
         batch,
         used,

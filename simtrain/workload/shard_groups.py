@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simtrain.mesh import Group, Mesh
 from simtrain.scenario import Scenario
-from simtrain.workload.sharding import Sharding
+from simtrain.workload.sharding import ShardGroups, Sharding
 
 
 def shard_ranks(scenario: Scenario, mesh: Mesh) -> int:
@@ -38,13 +38,20 @@ def _replicate_group(mesh: Mesh, num_ranks: int) -> Group | None:
 def sharding_of(scenario: Scenario, mesh: Mesh) -> Sharding:
     """Return what the passes of ZeRO stages 2 and 3 shard."""
     memory, reshards = scenario.memory, scenario.memory.reshard_after_forward
-    return Sharding(
+    groups = ShardGroups(
         mesh.shard_group(shard_ranks(scenario, mesh)),
-        memory.zero_stage == 3,
         replicate_group(scenario, mesh),
+        None if isinstance(reshards, bool) else mesh.shard_group(reshards),
+    )
+    experts, joined = expert_groups(scenario, mesh)
+    return Sharding(
+        groups,
+        memory.zero_stage == 3,
+        ShardGroups(experts, joined)
+        if experts and experts.num_ranks != groups.data.num_ranks
+        else None,
         scenario.overlap.prefetch,
         unsharded_until_backward=reshards is False,
-        reshard_group=None if isinstance(reshards, bool) else mesh.shard_group(reshards),
         reduces=mesh.pp == 1,
         accumulates=scenario.reduces_every_microbatch,
         fully_shards=scenario.fully_shards,

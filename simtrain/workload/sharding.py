@@ -18,6 +18,13 @@ array and copies the array into the buffer (`foreach_all_gather`). On the comput
 parameters are copied out of the gathered buffer (`foreach_all_gather_copy_out`), and its gradients
 into the buffer that is reduced (`foreach_reduce`). NCCL averages. The reduced shard is added on the
 stream of reductions.
+
+Experts may have another number of replicas than the other parameters. They are then gathered and
+reduced over their own group, in collectives of their own: torchtitan makes the experts of a layer
+their own unit of fully_shard and prefetches it together with the rest of the layer (`apply_fsdp` in
+torchtitan/models/llama4/infra/parallelize.py), and Megatron-FSDP gives them buffers of their own.
+PyTorch waits for the experts' parameters inside a layer, and reduces their gradients there. Here a
+layer waits for both gathers at its start, and starts both reductions at its end.
 """
 
 from __future__ import annotations
@@ -39,38 +46,66 @@ ROOT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Sharding:
-    """How the ranks of `data` shard gradients and, in stage 3, parameters.
+class ShardGroups:
+    """Groups of ranks that shard the same parameters.
 
     Args:
         data: ranks that shard them.
-        shards_parameters: stage 3.
         replicate_group: ranks that hold equal shards, over which these are all-reduced; None if
             `data` contains all replicas.
-        prefetch: number of units whose parameters are gathered ahead of their use.
-        unsharded_until_backward: parameters stay unsharded from a forward pass to its backward
-            pass.
         reshard_group: smaller group over which parameters are sharded from a forward pass to its
             backward pass; None for `data`.
-        reduces: a backward pass reduces its gradients. Otherwise it adds them to unsharded ones.
-        accumulates: reduced gradients are added to those of earlier microbatches.
-        fully_shards: PyTorch's fully_shard, with its copies.
     """
 
     data: Group
-    shards_parameters: bool
     replicate_group: Group | None = None
-    prefetch: int = 1
-    unsharded_until_backward: bool = False
     reshard_group: Group | None = None
-    reduces: bool = True
-    accumulates: bool = True
-    fully_shards: bool = False
 
     @property
     def last_group(self) -> Group:
         """The ranks of the last collective of a reduction."""
         return self.replicate_group or self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """How ranks shard gradients and, in stage 3, parameters.
+
+    Args:
+        groups: ranks that shard them.
+        shards_parameters: stage 3.
+        expert_groups: ranks that shard those of experts; None if experts have as many replicas as
+            other parameters, with which they are then gathered and reduced.
+        prefetch: number of units whose parameters are gathered ahead of their use.
+        unsharded_until_backward: parameters stay unsharded from a forward pass to its backward
+            pass.
+        reduces: a backward pass reduces its gradients. Otherwise it adds them to unsharded ones.
+        accumulates: reduced gradients are added to those of earlier microbatches.
+        fully_shards: PyTorch's fully_shard, with its copies.
+    """
+
+    groups: ShardGroups
+    shards_parameters: bool
+    expert_groups: ShardGroups | None = None
+    prefetch: int = 1
+    unsharded_until_backward: bool = False
+    reduces: bool = True
+    accumulates: bool = True
+    fully_shards: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Parameters of a unit that the same ranks shard: those of experts, or all others."""
+
+    elements: int
+    in_fp8: int
+    groups: ShardGroups
+
+    @property
+    def has_one_rank(self) -> bool:
+        """Whether one rank holds all of them."""
+        return self.groups.data.num_ranks == 1
 
 
 class OpIssuer(Protocol):
@@ -90,13 +125,15 @@ class ShardedPass:
     """The communication of a pass with other replicas.
 
     A unit's parameters are gathered before its use; with overlap, those of the next units are
-    prefetched. At most one reduction runs at a time. `gathered_bytes` and `bucket_bytes` are the
-    peaks of unsharded parameters and gradients, which exist besides the rank's shards.
+    prefetched. The reductions of one unit at most run at a time. `gathered_bytes` and
+    `bucket_bytes` are the peaks of unsharded parameters and gradients, which exist besides the
+    rank's shards.
 
     Args:
         order: receives the ops.
         sharding: what is sharded, and over which ranks.
         elements: parameters of each unit on this rank.
+        experts: for each unit, how many of them belong to experts.
         in_fp8: for each unit, weights that are gathered in fp8.
         batch: the data types of parameters and gradients.
         used: units in the order in which the pass first uses their parameters.
@@ -109,6 +146,7 @@ class ShardedPass:
         order: OpIssuer,
         sharding: Sharding,
         elements: Mapping[int, int],
+        experts: Mapping[int, int],
         in_fp8: Mapping[int, int],
         batch: Microbatch,
         used: Iterable[int],
@@ -116,25 +154,30 @@ class ShardedPass:
         overlaps: bool,
         is_forward: bool,
     ) -> None:
-        self.order, self.elements, self.in_fp8, self.batch = order, elements, in_fp8, batch
-        self.sharding, self.overlaps, self.is_forward = sharding, overlaps, is_forward
+        self.order, self.sharding, self.batch = order, sharding, batch
+        self.overlaps, self.is_forward = overlaps, is_forward
+        self.parts = {
+            unit: _parts(sharding, number, experts[unit], in_fp8[unit])
+            for unit, number in elements.items()
+        }
         self.upcoming: list[int] = []
-        self.gathered: set[int] = set()
-        self.resharded: set[int] = set()
-        self.whole: set[int] = set()
+        self.gathered: set[_Part] = set()
+        self.resharded: set[_Part] = set()
+        self.whole: set[_Part] = set()
         self.gathered_bytes = self.bucket_bytes = 0
-        self._gathering: deque[Handle | None] = deque()
-        self._reducing: tuple[int, Handle | None] | None = None
-        self._buffer: int | None = None
+        self._gathering: deque[list[Handle | None]] = deque()
+        self._reducing: list[tuple[_Part, Handle | None]] = []
+        self._buffer: _Part | None = None
         if not sharding.shards_parameters:
             return
-        units = [unit for unit in used if elements[unit]]
+        units = [unit for unit in used if self.parts[unit]]
+        parts = [part for unit in units for part in self.parts[unit] if self._is_copied(part)]
         if is_forward or not sharding.unsharded_until_backward:
             self.upcoming = units
         else:
-            self.gathered.update(units)
-        if sharding.reshard_group and not is_forward:
-            self.resharded.update(units)
+            self.gathered.update(parts)
+        if not is_forward:
+            self.resharded.update(part for part in parts if part.groups.reshard_group)
         self._count_gathered()
 
     def need(self, unit: int) -> None:
@@ -143,112 +186,139 @@ class ShardedPass:
             return
         if not self._gathering:
             self._gather(unit)
-        handle = self._gathering.popleft()
+        handles, parts = self._gathering.popleft(), self.parts[unit]
         self.upcoming.pop(0)
         if self.sharding.fully_shards:
-            self.order.wait(handle)
-            self._copy_out(unit)
+            for part, handle in zip(parts, handles, strict=True):
+                self.order.wait(handle)
+                self._copy_out(part)
         if self.overlaps:
             for following in self.upcoming[len(self._gathering) : self.sharding.prefetch]:
                 self._gather(following)
         if not self.sharding.fully_shards:
-            self.order.wait(handle)
-        self.resharded.discard(unit)
+            for handle in handles:
+                self.order.wait(handle)
+        self.resharded.difference_update(parts)
 
     def free(self, unit: int) -> None:
         """Free a unit's parameters, unless they stay unsharded until its backward pass."""
         if self.is_forward and self.sharding.unsharded_until_backward:
             return
-        if self.is_forward and self.sharding.reshard_group and unit in self.gathered:
-            self.resharded.add(unit)
-        self.gathered.discard(unit)
+        for part in self.parts[unit]:
+            if self.is_forward and part.groups.reshard_group and part in self.gathered:
+                self.resharded.add(part)
+            self.gathered.discard(part)
         self._count_gathered()
 
     def begin(self, unit: int) -> None:
         """Allocate a unit's unsharded gradients, before the first op that computes one of them."""
         if self.sharding.accumulates:
-            self.whole.add(unit)
+            self.whole.update(self.parts[unit])
             self._count_buckets()
 
     def reduce(self, unit: int) -> None:
-        """Reduce the complete gradients of a unit."""
-        sharding = self.sharding
-        if not sharding.reduces or not self.elements[unit]:
+        """Reduce the complete gradients of a unit, those of experts first."""
+        if not self.sharding.reduces or not self.parts[unit]:
             return
         self.finish()
-        num_bytes = self.elements[unit] * self.batch.gradient_bytes
+        for part in reversed(self.parts[unit]):
+            self._reduce(part)
+
+    def finish(self) -> None:
+        """Wait for the last reductions and add their results to the rank's shards."""
+        for _, handle in self._reducing:
+            self.order.wait(handle)
+        for part, _ in self._reducing:
+            self.whole.discard(part)
+            if self.sharding.accumulates and not self.sharding.fully_shards:
+                shard_bytes = self._shard_bytes(part)
+                self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
+        self._reducing = []
+
+    def _reduce(self, part: _Part) -> None:
+        sharding, groups = self.sharding, part.groups
+        num_bytes = part.elements * self.batch.gradient_bytes
         if sharding.fully_shards:
-            given = self.elements[unit] * self._given_bytes
+            given = part.elements * self._given_bytes
             self._count_buckets(num_bytes)
             self.order.compute(_pass_over("gradient copy in", given, num_bytes))
         else:
             self.order.compute(_pass_over("gradient average", num_bytes, num_bytes))
-        work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, sharding.data)
+        work = Collective(CollectiveKind.REDUCE_SCATTER, num_bytes, groups.data)
         handle = self.order.launch(_exchange("gradient reduction", work, Phase.WEIGHT_GRADIENT))
-        if sharding.replicate_group:
+        if sharding.fully_shards and part.has_one_rank:
+            op = _pass_over("gradient copy", num_bytes, num_bytes, stream_group=groups.data)
+            self.order.compute(op)
+        if groups.replicate_group:
             work = Collective(
-                CollectiveKind.ALL_REDUCE, self._shard_bytes(unit), sharding.replicate_group
+                CollectiveKind.ALL_REDUCE, self._shard_bytes(part), groups.replicate_group
             )
             op = _exchange("gradient shard all-reduce", work, Phase.WEIGHT_GRADIENT)
             handle = self.order.launch(op, after=handle)
-        self._reducing = unit, handle
+        self._reducing.append((part, handle))
         if sharding.fully_shards:
-            self._add_reduced(unit)
+            self._add_reduced(part)
         if sharding.fully_shards or not self.overlaps:
-            self.whole.discard(unit)
-
-    def finish(self) -> None:
-        """Wait for the last reduction and add its result to the rank's shard."""
-        if self._reducing is None:
-            return
-        unit, handle = self._reducing
-        self.order.wait(handle)
-        self.whole.discard(unit)
-        if self.sharding.accumulates and not self.sharding.fully_shards:
-            shard_bytes = self._shard_bytes(unit)
-            self.order.compute(_pass_over("gradient accumulate", 2 * shard_bytes, shard_bytes))
-        self._reducing = None
+            self.whole.discard(part)
 
     def _gather(self, unit: int) -> None:
-        sharding = self.sharding
-        self.gathered.add(unit)
-        self._count_gathered()
-        num_bytes = self._gathered_bytes(unit)
-        group = sharding.data if self.is_forward else sharding.reshard_group or sharding.data
-        if sharding.fully_shards:
-            self._copy_in(unit, group)
-        work = Collective(CollectiveKind.ALL_GATHER, num_bytes, group)
-        op = _exchange("parameter gather", work, self._phase)
-        self._gathering.append(self.order.launch(op))
+        self._gathering.append([self._gather_part(part) for part in self.parts[unit]])
 
-    def _copy_in(self, unit: int, group: Group) -> None:
-        """Cast a rank's shard of a unit to a flat array, and copy it into the gathered buffer."""
-        size, ranks = self._gathered_bytes(unit, group.num_ranks), group.num_ranks
+    def _gather_part(self, part: _Part) -> Handle | None:
+        if part.has_one_rank:
+            return None
+        sharding, groups = self.sharding, part.groups
+        self.gathered.add(part)
+        self._count_gathered()
+        num_bytes = self._gathered_bytes(part)
+        group = groups.data if self.is_forward else groups.reshard_group or groups.data
+        if sharding.fully_shards:
+            self._copy_in(part, group)
+        work = Collective(CollectiveKind.ALL_GATHER, num_bytes, group)
+        return self.order.launch(_exchange("parameter gather", work, self._phase))
+
+    def _copy_in(self, part: _Part, group: Group) -> None:
+        """Cast a rank's shard of a unit to a flat array, and copy it into the gathered buffer.
+
+        The parameters of one rank are not gathered: they are cast and copied on the compute stream.
+        """
+        size, ranks = self._gathered_bytes(part, group.num_ranks), group.num_ranks
         casts = self.batch.element_bytes != FP32_BYTES
-        kept = FP32_BYTES * -(-self.elements[unit] // ranks)
-        if group is self.sharding.reshard_group:
+        kept = FP32_BYTES * -(-part.elements // ranks)
+        if group is part.groups.reshard_group:
             kept = size
         sizes = kept + size * casts, size * (1 + casts)
-        self.order.compute(_pass_over("parameter copy in", *sizes, self._phase, stream_group=group))
+        stream = None if part.has_one_rank else group
+        self.order.compute(
+            _pass_over("parameter copy in", *sizes, self._phase, stream_group=stream)
+        )
 
-    def _copy_out(self, unit: int) -> None:
-        """Copy a unit's parameters out of the buffer; a forward pass frees it one unit later."""
-        num_bytes = self._gathered_bytes(unit)
-        self.order.compute(_pass_over("parameter copy out", num_bytes, num_bytes, self._phase))
-        self._buffer = unit
+    def _copy_out(self, part: _Part) -> None:
+        """Copy parameters out of their buffer; a forward pass frees it at the next copy."""
+        self._buffer = None if part.has_one_rank else part
+        if part.has_one_rank:
+            self.gathered.add(part)
+            self._copy_in(part, part.groups.data)
+        else:
+            num_bytes = self._gathered_bytes(part)
+            self.order.compute(_pass_over("parameter copy out", num_bytes, num_bytes, self._phase))
         self._count_gathered()
         if not self.is_forward:
             self._buffer = None
 
-    def _add_reduced(self, unit: int) -> None:
+    def _add_reduced(self, part: _Part) -> None:
         """Add a reduced gradient to the rank's fp32 shard; without accumulation, only cast it."""
-        shard = -(-self.elements[unit] // self.sharding.data.num_ranks)
+        shard = -(-part.elements // part.groups.data.num_ranks)
         given, adds = self.batch.gradient_bytes, self.sharding.accumulates
         if adds or given != FP32_BYTES:
-            read, group = given + FP32_BYTES * adds, self.sharding.last_group
+            read, group = given + FP32_BYTES * adds, part.groups.last_group
             name, phase = "gradient accumulate", Phase.WEIGHT_GRADIENT
             op = _pass_over(name, read * shard, FP32_BYTES * shard, phase, stream_group=group)
             self.order.compute(op)
+
+    def _is_copied(self, part: _Part) -> bool:
+        """Whether a part's unsharded parameters are another array than the rank's shard."""
+        return self.sharding.fully_shards or not part.has_one_rank
 
     @property
     def _phase(self) -> Phase:
@@ -263,32 +333,43 @@ class ShardedPass:
 
     def _count_buckets(self, copied_bytes: int = 0) -> None:
         """Update the peak of unsharded gradients and of buffers that are reduced or filled."""
-        held = self._sum(self.whole) * self._given_bytes + copied_bytes
-        if self.sharding.fully_shards and self._reducing and self.overlaps:
-            held += self.elements[self._reducing[0]] * self.batch.gradient_bytes
+        held = sum(part.elements for part in self.whole) * self._given_bytes + copied_bytes
+        if self.sharding.fully_shards and self.overlaps:
+            reduced = sum(part.elements for part, _ in self._reducing)
+            held += reduced * self.batch.gradient_bytes
         self.bucket_bytes = max(self.bucket_bytes, held)
 
     def _count_gathered(self) -> None:
-        held = sum(self._gathered_bytes(unit) for unit in self.gathered)
+        held = sum(map(self._gathered_bytes, self.gathered))
         if self._buffer is not None:
             held += self._gathered_bytes(self._buffer)
-        if self.sharding.reshard_group:
-            ranks = self.sharding.reshard_group.num_ranks
-            held += sum(self._gathered_bytes(unit, ranks) for unit in self.resharded)
+        for part in self.resharded:
+            if group := part.groups.reshard_group:
+                held += self._gathered_bytes(part, group.num_ranks)
         self.gathered_bytes = max(self.gathered_bytes, held)
 
-    def _gathered_bytes(self, unit: int, ranks: int = 1) -> int:
-        """Bytes of a unit's gathered parameters, or of the shard of one of `ranks` ranks."""
-        fp8 = self.in_fp8[unit]
-        part = self.batch.element_bytes * -(-(self.elements[unit] - fp8) // ranks)
-        return part + recipe_of(self.batch).weight_bytes(-(-fp8 // ranks)) if fp8 else part
+    def _gathered_bytes(self, part: _Part, ranks: int = 1) -> int:
+        """Bytes of gathered parameters, or of the shard of one of `ranks` ranks."""
+        fp8 = part.in_fp8
+        wide = self.batch.element_bytes * -(-(part.elements - fp8) // ranks)
+        return wide + recipe_of(self.batch).weight_bytes(-(-fp8 // ranks)) if fp8 else wide
 
-    def _shard_bytes(self, unit: int) -> int:
-        shard = -(-self.elements[unit] // self.sharding.data.num_ranks)
+    def _shard_bytes(self, part: _Part) -> int:
+        shard = -(-part.elements // part.groups.data.num_ranks)
         return shard * self.batch.gradient_bytes
 
-    def _sum(self, units: Iterable[int]) -> int:
-        return sum(self.elements[unit] for unit in units)
+
+def _parts(sharding: Sharding, elements: int, experts: int, in_fp8: int) -> tuple[_Part, ...]:
+    """Return the parts of a unit that have parameters, those of experts last.
+
+    If weights are gathered in fp8, all of the experts are.
+    """
+    groups = sharding.expert_groups
+    if groups is None or not experts:
+        return (_Part(elements, in_fp8, sharding.groups),) if elements else ()
+    of_experts = experts if in_fp8 else 0
+    rest = _Part(elements - experts, in_fp8 - of_experts, sharding.groups)
+    return (*((rest,) if rest.elements else ()), _Part(experts, of_experts, groups))
 
 
 def _exchange(name: str, work: Collective, phase: Phase) -> Op:

@@ -11,6 +11,7 @@ from simtrain.importing import import_hugging_face, import_megatron, import_torc
 from simtrain.importing.expert_layers import dense_and_frequency
 from simtrain.scenario import load_scenario
 from simtrain.scenario.experts import Experts
+from simtrain.simulation import simulate_memory
 from tests.helpers.command_line import call
 from tests.helpers.imported import BASE, text_of, written
 from tests.helpers.mapped_arguments import EXPERTS
@@ -319,8 +320,17 @@ def test_a_job_of_torchtitan_with_experts() -> None:
     split = scenario.parallelism
     assert scenario.model.experts == models.qwen3_30b_a3b.experts
     assert (split.data, split.expert, split.expert_tensor) == (8, 4, 1)
-    assert scenario.memory.zero_stage == 1
-    assert "# - FSDP: shards parameters too" in text
+    assert (scenario.memory.zero_stage, scenario.fully_shards) == (3, True)
+    assert "FSDP" not in text
+    assert simulate_memory(scenario).fullest.peak_bytes > 0
+    pipeline = JOB.replace("[parallelism]", "[parallelism]\npipeline_parallel_degree = 2")
+    stages = import_torchtitan(written("job.toml", pipeline))[0].memory
+    assert (stages.zero_stage, stages.reshard_after_forward) == (3, False)
+    assert not stages.reduce_every_microbatch
+    shards = "data_parallel_shard_degree = 4\ndata_parallel_replicate_degree = 2"
+    hybrid = JOB.replace("data_parallel_shard_degree = 8", shards)
+    memory = import_torchtitan(written("job.toml", hybrid))[0].memory
+    assert (memory.zero_stage, memory.shard_over) == (3, 4)
     whole = import_torchtitan(written("job.toml", JOB.replace("degree = 4", "degree = 1")))[0]
     assert (whole.parallelism.expert, whole.memory.zero_stage) == (1, 3)
 

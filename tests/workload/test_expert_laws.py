@@ -153,7 +153,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"pipeline": 2},
         {"model": {"num_layers": 2}, "placement": {"order": "tp-cp-ep-pp-dp"}},
     ),
-    ("E479", {}, {}, {"memory": {"zero_stage": 2}}),
+    ("E479", {}, {}, {"memory": {"zero_stage": 3, "reshard_after_forward": 2}}),
     ("E480", {}, {"tensor": 2, "sequence_parallel": False, "data": 4}, {}),
     ("E481", {}, {}, {"model": {"biases": True}}),
     ("E482", {"capacity_factor": 1.0}, {"expert_dispatch": "all_gather"}, {}),
