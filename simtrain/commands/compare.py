@@ -68,7 +68,6 @@ def compare(
     Example: simtrain compare table5_175b_full table5_175b_present
     """
     from simtrain.pages.compare_page import compare_page
-    from simtrain.report.difference import compare as compare_with_first
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
     if len(loaded) == 1 and not sensitivity:
@@ -76,13 +75,12 @@ def compare(
         fix = "add a scenario or --change, or remove --no-sensitivity"
         raise InputError.of("E843", message, Location("--no-sensitivity"), fix)
     columns = [scenario_column(name, one, allow_oom, sensitivity) for name, one in loaded]
-    results = [column.result for column in columns]
-    differences = compare_with_first(results) if len(results) > 1 else ()
+    differences = differences_between(columns)
     show(
         as_json,
         lambda: comparison_json(columns, differences),
         lambda: compare_page(columns, differences),
-        [result.scenario.cluster for result in results],
+        [column.result.scenario.cluster for column in columns],
     )
 
 
@@ -131,6 +129,13 @@ def scenario_column(
             result,
             sensitivity_of(scenario, on_progress=lambda one: show_status(f"{name}, {one}")),
         )
+
+
+def differences_between(columns: Sequence[ScenarioColumn]) -> tuple[Difference, ...]:
+    """Compare the other scenarios with the first; a single one has no differences."""
+    from simtrain.report.difference import compare as compare_with_first
+
+    return compare_with_first([one.result for one in columns]) if len(columns) > 1 else ()
 
 
 def comparison_json(

@@ -11,6 +11,7 @@ from simtrain.commands.compare import (
     ChangeOption,
     SensitivityOption,
     comparison_json,
+    differences_between,
     load_compared,
     scenario_column,
 )
@@ -43,10 +44,10 @@ def report(
 ) -> None:
     """Write a report: one HTML file that opens in a browser, without a network.
 
-    It shows how long the iteration takes, where the time goes, the timeline, memory, operators, a
-    roofline, and the sources of all numbers. Several scenarios are also compared, as by simtrain
-    compare. Every number is in the file in full precision, as --json of other commands prints it.
-    A scenario that does not fit is reported too.
+    It shows how long the iteration takes, where the time goes, what to buy first, the timeline,
+    memory, operators, a roofline, and the sources of all numbers. Several scenarios are compared,
+    as by simtrain compare. Every number is in the file in full precision, as --json of other
+    commands prints it. A scenario that does not fit is reported too.
 
     With --sweep, shows the best points, the heat map, the Pareto front and the scaling of a sweep.
 
@@ -103,20 +104,12 @@ def _of_iterations(
     from simtrain.html.report import report_document
     from simtrain.html.run_data import ReportedRun
     from simtrain.no_effect import settings_without_effect
-    from simtrain.report.difference import compare as compare_with_first
 
     loaded = load_compared(scenarios, overrides or [], changes or [])
-    is_comparison = len(loaded) > 1
-    columns = [
-        scenario_column(name, one, True, sensitivity and is_comparison) for name, one in loaded
-    ]
+    columns = [scenario_column(name, one, True, sensitivity) for name, one in loaded]
     with status("writing the report"):
         runs = [
             ReportedRun(column.name, column.result, settings_without_effect(scenario))
             for column, (_, scenario) in zip(columns, loaded, strict=True)
         ]
-        comparison = None
-        if is_comparison:
-            differences = compare_with_first([column.result for column in columns])
-            comparison = comparison_json(columns, differences)
-        return report_document(runs, comparison)
+        return report_document(runs, comparison_json(columns, differences_between(columns)))

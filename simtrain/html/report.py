@@ -23,9 +23,7 @@ from simtrain.html.sections.timeline import timeline_section
 from simtrain.provenance import provenance
 
 
-def report_document(
-    runs: Sequence[ReportedRun], comparison: Mapping[str, Any] | None = None
-) -> Document:
+def report_document(runs: Sequence[ReportedRun], comparison: Mapping[str, Any]) -> Document:
     """Return the report on one or several iterations.
 
     Args:
@@ -46,13 +44,14 @@ def report_document(
 
 def _sections(figures: Figures) -> list[Section]:
     runs, compared = figures.at("runs"), figures.at("comparison")
+    compares = comparison_section(compared)
+    breakdown = breakdown_section(runs)
     return [
         answer_section(runs),
-        *([comparison_section(compared)] if compared.value else []),
+        *((compares, breakdown) if compared.value["differences"] else (breakdown, compares)),
         *(
             section(runs)
             for section in (
-                breakdown_section,
                 sliders_section,
                 timeline_section,
                 memory_section,

@@ -101,14 +101,19 @@ def test_the_bars_and_the_memory_are_those_of_the_result(page: Parsed) -> None:
     assert tuple(unpacked(memory["columns"]["held_bytes"])) == curve.held_bytes
 
 
-def test_one_scenario_is_compared_with_nothing(tmp_path: pathlib.Path) -> None:
+def test_one_scenario_shows_what_to_buy_first_even_if_it_does_not_fit(
+    tmp_path: pathlib.Path,
+) -> None:
     file = tmp_path / "report.html"
-    call("report", PRESENT, "-o", str(file), "--set", "hardware.gpu.memory_capacity=5 GiB")
+    small = ("--set", "hardware.gpu.memory_capacity=5 GiB")
+    call("report", PRESENT, "-o", str(file), *small)
     page = parsed(file.read_text("utf-8"))
-    assert page.data["comparison"] is None
+    compared = json.loads(call("compare", PRESENT, "--allow-oom", *small, "--json").stdout)
+    assert page.data["comparison"].items() <= compared.items()
     assert "does not fit" in {text for _, text in page.of("strong")}
+    assert "What to buy first" in {text for _, text in page.of("h3")}
     titles = [text for _, text in page.of("h2")]
-    assert titles[0] == "Answer" and "Comparison" not in titles
+    assert titles[:2] == ["Answer", "Where the time goes"] and "Comparison" not in titles
 
 
 def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None:

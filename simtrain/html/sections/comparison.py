@@ -1,4 +1,4 @@
-"""Several iterations compared: causes that add up, critical paths, and what to buy first."""
+"""Causes of differences, which add up to them, critical paths, and what to buy first."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from simtrain.units import format_seconds
 
 
 def comparison_section(compared: Figures) -> Section:
-    """Why the other iterations differ from the first, and what would shorten each."""
+    """Why the other iterations differ from the first, what each waits for and would shorten it."""
     scenarios = [*compared.at("scenarios").each()]
     parts = [_difference(one) for one in compared.at("differences").each()]
     parts.append(_critical_paths(scenarios))
     if scenarios[0].value["with_more"]:
         parts.append(_resources(scenarios))
-    return Section("comparison", "Comparison", joined(parts), ("comparison.css",))
+    title = "Comparison" if len(scenarios) > 1 else "What the time depends on"
+    return Section("comparison", title, joined(parts), ("comparison.css",))
 
 
 def _difference(one: Figures) -> Html:
