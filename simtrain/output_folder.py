@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +42,45 @@ def writing_to(folder: Path, what: str, option: str = "--out") -> Iterator[None]
         message = f"cannot write {what} here: {error.strerror}"
         fix = f"choose a writable folder with {option}"
         raise InputError([Problem("E113", message, place, fix=fix)]) from error
+
+
+@contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """Yield a path to write to; what is written there replaces `file` when the block ends.
+
+    If the block fails or Ctrl-C ends it, an older file stays as it was. Pipes and devices are
+    written directly.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if file.exists() and not file.is_file():
+        yield file
+        return
+    target = Path(os.path.realpath(file))  # a link stays a link
+    # The suffix stays, because it tells matplotlib the format.
+    unfinished = target.with_name(f".simtrain-{secrets.token_hex(8)}{target.suffix}")
+    try:
+        yield unfinished
+        os.replace(unfinished, target)
+    except BaseException as error:
+        unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(unfinished):
+            error.filename = str(file)
+        raise
+
+
+def check_writable(file: Path, what: str) -> None:
+    """Check that a file can be written, before the work that gives its content; `what` is it.
+
+    Raises:
+        InputError: it cannot be written (E113).
+    """
+    with writing_to(file, what):
+        is_new = not file.exists()
+        file.open("ab").close()
+        if is_new:
+            file.unlink()
 
 
 def check_suffix(file: Path, known: Sequence[str], what: str) -> None:

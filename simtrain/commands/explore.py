@@ -24,11 +24,10 @@ def explore(
     from simtrain.commands.progress import progress_bar
     from simtrain.html import explore as page
     from simtrain.html.document import check_html_file, write_document
-    from simtrain.output_folder import writing_to
+    from simtrain.output_folder import check_writable
 
     check_html_file(out)
-    with writing_to(out, "the page"):
-        out.touch()  # an error before the simulations, not after them
+    check_writable(out, "the page")
     with progress_bar() as report:
         document = page.explore_document(on_progress=report)
     write_document(document, out)

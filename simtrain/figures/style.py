@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from simtrain.extras import require
-from simtrain.output_folder import check_suffix, writing_to
+from simtrain.output_folder import check_suffix, replacing, writing_to
 from simtrain.provenance import provenance
 from simtrain.version import VERSION
 
@@ -217,7 +217,8 @@ def write_picture(draw: Callable[[], Figure], file: Path, footer: str) -> None:
 
 def _save_file(figure: Figure, file: Path) -> None:
     metadata = _NO_DATE[file.suffix.removeprefix(".").lower()]
-    figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
+    with replacing(file) as unfinished:
+        figure.savefig(unfinished, dpi=_DOTS_PER_INCH, metadata=metadata)
 
 
 def svg_text(draw: Callable[[], Figure], footer: str, prefix: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from simtrain.errors import InputError, Location
 from simtrain.html.elements import Html, element, joined
-from simtrain.output_folder import check_suffix
+from simtrain.output_folder import check_suffix, replacing
 
 ASSETS = Path(__file__).parent / "assets"
 SUFFIXES = (".html", ".htm")
@@ -77,7 +77,8 @@ def write_document(document: Document, file: Path) -> None:
     check_html_file(file)
     text = document_text(document)
     try:
-        file.write_text(text, encoding="utf-8", newline="\n")
+        with replacing(file) as unfinished:
+            unfinished.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         message = f"the report cannot be written: {error.strerror}"
         fix = "choose a file in a folder that exists and that you may write to"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simtrain.engine.compiled import Flags, Floats, Ints
-from simtrain.errors import InputError
+from simtrain.errors import InputError, Location
 from simtrain.programs.bucket_layout import spread
 from simtrain.programs.parts import (
     BucketPart,
@@ -132,14 +132,14 @@ def check_selection(
         wrong = [stage for stage in chosen if not 0 <= stage <= last]
         message = f"there is no stage {wrong[0]}" if wrong else "no stage is chosen"
         fix = f"choose stages from 0 to {last}" if last else "choose stage 0, the only one"
-        raise InputError.of("E118", message, fix=fix)
+        raise InputError.of("E118", message, Location("stages"), fix)
     end_s = result.iteration_time_s
     first_s, last_s = window_s or (0.0, end_s)
     if not (0 <= first_s < last_s and first_s < end_s):
         words = f"{format_seconds(first_s)} to {format_seconds(last_s)}"
         message = f"the window {words} shows nothing of the iteration"
         fix = f"choose a window within 0 s to {format_seconds(end_s)}, its start before its end"
-        raise InputError.of("E118", message, fix=fix)
+        raise InputError.of("E118", message, Location("window"), fix)
     return chosen, (first_s, min(last_s, end_s))
 
 

@@ -11,9 +11,9 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.errors import InputError
+from simtrain.errors import InputError, Location
 from simtrain.extras import require
-from simtrain.output_folder import check_suffix, make_folder, writing_to
+from simtrain.output_folder import check_suffix, make_folder, replacing, writing_to
 from simtrain.report.activities import check_selection
 from simtrain.report.result import Result
 from simtrain.report.trace_chrome import write_chrome
@@ -58,16 +58,18 @@ def write_trace(
 
     Raises:
         InputError: the suffix is unknown (E117) or needs a missing package (E701), a microbatch
-            does not exist or the window shows nothing (E118), or the file cannot be written (E113).
+            does not exist or the window shows nothing (E118), the file cannot be written, or the
+            folder has traces of other ranks (E113).
     """
     check_trace_file(file)
     events = TraceEvents(result, _detailed(result, microbatches, window_s))
     stages = range(result.num_stages)
     if not file.suffix:
         make_folder(file, "traces", _OPTION)
-        for stage in stages:
-            rank = events.place(stage)[0]
-            with _opened(file / f"rank_{rank}.json.gz") as target:
+        files = [file / f"rank_{events.place(stage)[0]}.json.gz" for stage in stages]
+        _check_no_other_rank(file, files)
+        for stage, own in zip(stages, files, strict=True):
+            with _opened(own) as target:
                 write_chrome(events, [stage], target, critical_path=False)
         return
     with _opened(file) as target:
@@ -79,6 +81,14 @@ def write_trace(
             write_chrome(events, stages, target, critical_path=True)
 
 
+def _check_no_other_rank(folder: Path, files: Sequence[Path]) -> None:
+    """Refuse a folder with traces of other ranks: programs read all files of a folder together."""
+    if others := sorted({*folder.glob("rank_*.json.gz")}.difference(files)):
+        message = "the folder has traces of other ranks, which would be read together with these"
+        fix = f"choose another folder with {_OPTION}, or remove these traces"
+        raise InputError.of("E113", message, Location(str(others[0])), fix)
+
+
 def _ends_with(file: Path, suffix: str) -> bool:
     return file.name.lower().endswith(suffix)
 
@@ -86,7 +96,8 @@ def _ends_with(file: Path, suffix: str) -> bool:
 @contextmanager
 def _opened(file: Path) -> Iterator[IO[bytes]]:
     with writing_to(file, "a trace", _OPTION), ExitStack() as stack:
-        target: IO[bytes] = stack.enter_context(file.open("wb"))
+        unfinished = stack.enter_context(replacing(file))
+        target: IO[bytes] = stack.enter_context(unfinished.open("wb"))
         if _ends_with(file, ".gz"):
             # Without a name and a time, equal traces are equal files.
             target = stack.enter_context(
@@ -108,8 +119,9 @@ def _detailed(
         last = schedule.num_microbatches - 1
         for one in wanted:
             if not 0 <= one <= last:
-                fix = f"choose microbatches from 0 to {last}"
-                raise InputError.of("E118", f"there is no microbatch {one}", fix=fix)
+                fix = f"choose from 0 to {last}" if last else "choose 0, the only one"
+                message, place = f"there is no microbatch {one}", Location("microbatches")
+                raise InputError.of("E118", message, place, fix)
         chosen &= np.isin(schedule.microbatch, wanted)
     if window_s is not None:
         _, (start_s, end_s) = check_selection(result, None, window_s)

@@ -56,7 +56,7 @@ def test_a_selection_outside_the_iteration_is_refused(
 ) -> None:
     with pytest.raises(InputError) as caught:
         simtrain.plot_timeline(RESULT, stages, window_s)
-    assert str(caught.value).startswith("E118 ") and place in str(caught.value)
+    assert ": E118 " in str(caught.value) and place in str(caught.value)
 
 
 def test_breakdown_and_memory_show_every_stage() -> None:

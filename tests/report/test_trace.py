@@ -110,6 +110,16 @@ def test_memory_has_its_peaks_and_utilization_the_mean_hfu(
     assert math.fsum(shares) / len(shares) == pytest.approx(result.hfu, rel=1e-6)
 
 
+def test_a_folder_has_no_traces_of_other_ranks(tmp_path: pathlib.Path) -> None:
+    one_stage, pipeline = RESULTS["one stage"], RESULTS["pipeline"]
+    write_trace(one_stage, tmp_path)
+    write_trace(pipeline, tmp_path)  # it replaces rank 0
+    files = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"rank_\d+\.json\.gz: E113 "):
+        write_trace(one_stage, tmp_path)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == files
+
+
 @every_format
 @pytest.mark.parametrize("name", RESULTS)
 def test_the_critical_path_is_a_track(name: str, suffix: str, tmp_path: pathlib.Path) -> None:
@@ -211,7 +221,9 @@ def test_equal_traces_are_equal_files(suffix: str, tmp_path: pathlib.Path) -> No
 
 
 def test_what_cannot_be_chosen_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InputError, match="E118 there is no microbatch 8\n  fix: choose micro"):
+    with pytest.raises(
+        InputError, match="E118 there is no microbatch 8\n  fix: choose from 0 to 7"
+    ):
         write_trace(RESULTS["pipeline"], tmp_path / "t.json", microbatches=[8])
     with pytest.raises(InputError, match="E118 the window 900 s to 901 s shows nothing"):
         write_trace(RESULTS["pipeline"], tmp_path / "t.json", window_s=(900.0, 901.0))

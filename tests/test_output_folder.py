@@ -1,0 +1,91 @@
+"""Files that commands write: complete, or as they were."""
+
+import os
+import pathlib
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.figures.timeline import write_timeline
+from simtrain.html import document
+from simtrain.html.elements import Html
+from simtrain.output_folder import check_writable, replacing
+from simtrain.report import trace
+from tests.helpers.toys import run, small
+
+CHROME = "simtrain.report.trace.write_chrome"
+RESULT = run(small())
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def page(file: pathlib.Path) -> None:
+    document.write_document(document.Document("new", Html(), []), file)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "inside", "write"),
+    [
+        ("t.json", None, CHROME, lambda file: trace.write_trace(RESULT, file)),
+        ("t.json.gz", b"old", CHROME, lambda file: trace.write_trace(RESULT, file)),
+        ("t.svg", b"old", "os.replace", lambda file: write_timeline(RESULT, file)),
+        ("t.html", b"old", "os.replace", page),
+    ],
+)
+def test_an_interrupted_file_stays_as_it_was(
+    name: str,
+    old: bytes | None,
+    inside: str,
+    write: Callable[[pathlib.Path], None],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / name
+    if old:
+        file.write_bytes(old)
+    monkeypatch.setattr(inside, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write(file)
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == (
+        {name: old} if old else {}
+    )
+
+
+def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path: pathlib.Path) -> None:
+    file, link = tmp_path / "file.txt", tmp_path / "link.txt"
+    link.symlink_to(file)
+    for text in ("one", "two"):
+        with replacing(link) as unfinished:
+            unfinished.write_text(text, "utf-8")
+        assert (file.read_text("utf-8"), link.is_symlink()) == (text, True)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_written_directly(tmp_path: pathlib.Path) -> None:
+    pipe, read = tmp_path / "pipe.json", list[str]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text("utf-8")))
+    reader.start()
+    with replacing(pipe) as target:
+        target.write_text("all", "utf-8")
+    reader.join()
+    assert read == ["all"]
+
+
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere.t\.json: E113 "):
+        trace.write_trace(RESULT, tmp_path / "nowhere" / "t.json")
+
+
+def test_a_check_leaves_no_file_and_changes_none(tmp_path: pathlib.Path) -> None:
+    new, old = tmp_path / "new", tmp_path / "old"
+    old.write_text("old", "utf-8")
+    check_writable(new, "it")
+    check_writable(old, "it")
+    assert (new.exists(), old.read_text("utf-8")) == (False, "old")
+    with pytest.raises(InputError, match="E113 "):
+        check_writable(tmp_path, "it")
