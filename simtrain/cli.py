@@ -90,10 +90,18 @@ def main() -> None:
         emit(f"{error}\n", sys.stderr)
         raise SystemExit(error.exit_code) from None
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno == errno.ENAMETOOLONG:
+            name = f"{str(error.filename)[:_LONGEST_NAME]}..."
+            problem = InputError.of("E102", f"cannot be read: {error.strerror}: {name}")
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = "free space, or redirect the output to another file"
+            message = f"the output cannot be written: {error.strerror}"
+            problem = InputError.of("E113", message, fix=fix)
+            # Python would fail again when it flushes the rest at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        else:
             raise
-        name = f"{str(error.filename)[:_LONGEST_NAME]}..."
-        emit(f"{InputError.of('E102', f'cannot be read: {error.strerror}: {name}')}\n", sys.stderr)
+        emit(f"{problem}\n", sys.stderr)
         raise SystemExit(InputError.exit_code) from None
     finally:
         # Skip Python's collection at exit, which takes a fifth of a search. With duckdb it must

@@ -30,9 +30,9 @@ def explain(
         ),
     ] = None,
     figure: Annotated[
-        Literal["iteration_time", "mfu", "hfu", "peak_memory"],
-        typer.Argument(help="Figure of the scenario to explain."),
-    ] = "iteration_time",
+        Literal["iteration_time", "mfu", "hfu", "peak_memory"] | None,
+        typer.Argument(help="Figure of the scenario to explain. Default: iteration_time."),
+    ] = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
     all_codes: Annotated[
@@ -50,14 +50,19 @@ def explain(
     from simtrain.explanations import explain, explanations
     from simtrain.pages.explanation_page import code_list, errors_document, explanation_page
 
+    is_figure = not (all_codes or subject is None or _CODE.fullmatch(subject.strip()))
+    given = {"figure": figure, "--set": overrides, "--json": as_json}
+    if not is_figure and (wrong := [name for name, value in given.items() if value]):
+        message = "is only for a figure of a scenario: remove it, or name a scenario"
+        raise typer.BadParameter(message, param_hint=wrong[0])
     if all_codes:
         emit(errors_document(explanations().values()))
     elif subject is None:
         emit(code_list(explanations().values(), text_width()))
-    elif _CODE.fullmatch(subject.strip()):
-        emit(explanation_page(explain(subject), text_width()))
+    elif is_figure:
+        _explain_figure(subject, figure or "iteration_time", overrides or [], as_json)
     else:
-        _explain_figure(subject, figure, overrides or [], as_json)
+        emit(explanation_page(explain(subject), text_width()))
 
 
 def _explain_figure(

@@ -13,6 +13,7 @@ from simtrain.commands.shared import (
     JsonOption,
     ScenarioArgument,
     SetOption,
+    check_one_format,
     emit,
     parse_numbers,
     parse_window_s,
@@ -83,7 +84,7 @@ def run(
     from simtrain.report.trace import check_trace_file, write_trace
     from simtrain.scenario import load_scenario
 
-    _check_options(ops, stage, as_csv, trace, trace_microbatches, trace_window)
+    _check_options(ops, stage, as_csv, as_json, trace, trace_microbatches, trace_window)
     microbatches = parse_numbers(trace_microbatches, "--trace-microbatches")
     window_s = parse_window_s(trace_window, "--trace-window")
     if trace:
@@ -103,17 +104,24 @@ def _check_options(
     ops: bool,
     stage: int | None,
     as_csv: bool,
+    as_json: bool,
     trace: Path | None,
     trace_microbatches: str | None,
     trace_window: str | None,
 ) -> None:
-    """Refuse options that have no effect without --ops or --trace."""
+    """Refuse options that have no effect with the others."""
     if not ops and (stage is not None or as_csv):
         option = "--csv" if as_csv else "--stage"
         raise typer.BadParameter("is only for --ops: add --ops", param_hint=option)
-    if trace is None and (trace_microbatches or trace_window):
-        option = "--trace-microbatches" if trace_microbatches else "--trace-window"
+    check_one_format(as_json, as_csv)
+    if trace_microbatches is None and trace_window is None:
+        return
+    option = "--trace-window" if trace_microbatches is None else "--trace-microbatches"
+    if trace is None:
         raise typer.BadParameter("is only for --trace: add --trace FILE", param_hint=option)
+    if trace.suffix.lower() == ".csv":
+        message = "has no effect on a schedule, which has no kernels: remove it"
+        raise typer.BadParameter(message, param_hint=option)
 
 
 def _show_operators(result: Result, stage: int | None, as_json: bool, as_csv: bool) -> None:

@@ -57,6 +57,12 @@ WindowOption = Annotated[
 ]
 
 
+def check_one_format(as_json: bool, as_csv: bool) -> None:
+    """Refuse --json with --csv."""
+    if as_json and as_csv:
+        raise typer.BadParameter("prints one format: remove --json or --csv", param_hint="--csv")
+
+
 def parse_numbers(text: str | None, option: str) -> list[int] | None:
     """Parse an option's list of numbers, such as "0,1,63"; None stays None.
 
@@ -123,8 +129,11 @@ def show(
 
 
 def print_page(page: RenderableType) -> None:
-    """Print a page, wrapped to the width of the terminal."""
-    console = Console(width=text_width())
+    """Print a page, wrapped to the width of the terminal.
+
+    Text in brackets or between colons is a user's name, no markup of rich.
+    """
+    console = Console(width=text_width(), markup=False, emoji=False)
     with console.capture() as capture:
         console.print(page)
     emit(capture.get())

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from simtrain.commands.shared import JsonOption, SetOption, emit, print_list, show, status
+from simtrain.commands.shared import (
+    JsonOption,
+    SetOption,
+    check_one_format,
+    emit,
+    print_list,
+    show,
+    status,
+)
 from simtrain.errors import InputError, Location, Problem
 
 if TYPE_CHECKING:
@@ -164,6 +172,7 @@ def query(
     from simtrain.pages.sweep_page import answer_page
     from simtrain.sweep.query import query as run_query
 
+    check_one_format(as_json, as_csv)
     answer = run_query(folder, sql)
     if as_csv:
         emit(answer.to_csv())
@@ -171,7 +180,7 @@ def query(
         show(as_json, answer.to_json, str)
     else:
         # A table cut to the terminal would show wrong numbers.
-        console = Console(width=_FULL_WIDTH)
+        console = Console(width=_FULL_WIDTH, markup=False, emoji=False)
         with console.capture() as capture:
             console.print(answer_page(answer), crop=False)
         emit("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))

@@ -33,7 +33,7 @@ def operators_page(table: Operators, name: str) -> RenderableType:
     title = (
         ("scenario", name),
         ("stage", _stage(table)),
-        ("iteration time", f"{table.iteration_time_s:.4g} s"),
+        ("iteration time", format_seconds(table.iteration_time_s)),
     )
     rows: list[_Row] = []
     for field, label in CAUSE_LABELS.items():

@@ -21,7 +21,7 @@ from simtrain.paper.entries import (
     Unit,
 )
 
-Column = tuple[str, Callable[[Entry], str]]
+Column = tuple[str, Callable[[Entry], str | Text]]
 """Heading of a column (see `table_of`), and the function that returns an entry's cell."""
 
 
@@ -108,9 +108,9 @@ def _reproduction(reproduction: Reproduction) -> Group:
     return Group(*parts, verdict(not missed, words))
 
 
-def _allowed(unit: Unit, entry: Entry) -> str:
+def _allowed(unit: Unit, entry: Entry) -> Text:
     text = entry.limit.text(unit) if entry.limit else ""
-    return text if entry.is_within else f"[red]{text}"
+    return Text(text, style="" if entry.is_within else "red")
 
 
 def _table(section: Section, *further: Column, title: str | None = None) -> FittedTable:

@@ -43,7 +43,7 @@ def _headline(result: Result) -> Table:
         ("parameters", result.parameters_in_words),
         ("software", _stack(result)),
         ("cluster", f"{result.profile.name}, GPUs used: {scenario.num_gpus}"),
-        ("iteration time", f"{result.iteration_time_s:.4g} s"),
+        ("iteration time", format_seconds(result.iteration_time_s)),
         ("tokens per second", f"{result.tokens_per_s:,.0f}"),
         ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}"),
     )

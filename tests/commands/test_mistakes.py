@@ -14,7 +14,7 @@ from simtrain.scenario import check_scenario, load_scenario
 from simtrain.sweep.axes import describe_point
 from simtrain.sweep.load import load_plan
 from simtrain.sweep.query import Answer
-from tests.helpers.command_line import call
+from tests.helpers.command_line import call, spawn
 from tests.helpers.scenario_texts import MINIMAL
 
 pytestmark = pytest.mark.slow
@@ -44,6 +44,9 @@ LONG = "a" * 300
         ("sweep mine.yaml --out x", "base: mine.yaml"),
         ("search gpt2_1_5b --gpus 8,two", '--gpus: E834 "8,two"'),
         ("search gpt2_1_5b --gpus 0", "--gpus: E834 "),
+        ("run gpt2_1_5b --trace x --trace-microbatches 1", "microbatches: E118 "),
+        ("timeline gpt2_1_5b --out x.png --stages 1", "stages: E118 "),
+        ("timeline gpt2_1_5b --out x.png --window 8s:9s", "window: E118 "),
     ],
 )
 def test_an_error_suggests_the_intended_command(
@@ -183,3 +186,48 @@ def test_names_and_absolute_paths_are_unchanged() -> None:
     assert beside("h100_sxm", "files/x.yaml") == "h100_sxm"
     assert beside("/a/my.yaml", "files/x.yaml") == "/a/my.yaml"
     assert beside("../my.yaml", "files/x.yaml") == "my.yaml"
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("run gpt2_1_5b --ops --json --csv", "--csv"),
+        ("run gpt2_1_5b --trace x.csv --trace-microbatches 0", "--trace-microbatches"),
+        ("run gpt2_1_5b --trace x.CSV --trace-window 0s:1s", "--trace-window"),
+        ("query x 'select 1' --json --csv", "--csv"),
+        ("explain E310 mfu", "figure"),
+        ("explain E310 --json", "--json"),
+        ("explain --set batch.micro=1", "--set"),
+        ("explain gpt2_1_5b --all --json", "--json"),
+    ],
+)
+def test_an_option_without_effect_is_an_error(command: str, option: str) -> None:
+    outcome = call(*shlex.split(command))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert f"Invalid value for {option}: " in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run gpt2_1_5b",
+        "cost gpt2_1_5b --tokens 1B",
+        "explain gpt2_1_5b",
+        "search gpt2_1_5b --gpus 1 --set batch.micro=1 --top 1",
+        "plan gpt2_1_5b --gpus 1 --tokens 1B --set batch.micro=1",
+    ],
+)
+def test_pages_print_a_name_as_it_is_written(command: str) -> None:
+    name = "[red]a[/b] :smile:"
+    outcome = call(*shlex.split(command), "--set", f'name="{name}"')
+    assert outcome.exit_code == 0
+    assert name in outcome.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_an_error() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        outcome = spawn("-m", "simtrain", "run", "gpt2_1_5b", stdout=full.fileno())
+    assert outcome.exit_code == 2
+    assert "E113 the output cannot be written" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
