@@ -6,7 +6,7 @@ parallelism, fused attention, and a gradient reduction in fp32 that overlaps wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from simtrain import models
@@ -22,7 +22,9 @@ from simtrain.importing.torchtitan_keys import (
     ROTATE_METHODS,
     SCHEDULES,
 )
+from simtrain.importing.torchtitan_stages import SPLITS, chunks_of_sizes
 from simtrain.scenario import Scenario
+from simtrain.scenario.pipeline_layout import layout_of_chunks
 
 _ALWAYS = "as torchtitan always does"
 _DTYPES = {"bfloat16": "bf16"}
@@ -119,6 +121,8 @@ class _Mapping:
             fix = "write 1F1B, Interleaved1F1B or GPipe"
             raise self.job.wrong(key, "is not modelled", fix)
         self.set("schedule", schedule, key)
+        if self._split_by_names():
+            return
         key = "parallelism.pipeline_parallel_layers_per_stage"
         if schedule == "interleaved":
             self.set("parallelism.interleave", self._chunks(key), key)
@@ -142,8 +146,25 @@ class _Mapping:
             for end, size, key in zip(END_STAGES, (sizes[0], sizes[-1]), keys, strict=True):
                 self.set(f"parallelism.{end}_stage_layers", size, key)
         else:
-            text = "uneven stages with these numbers of layers; the scenario has equal stages"
-            self.draft.note(f"stages of {', '.join(map(str, sizes))} layers", text)
+            self._set_layout(chunks_of_sizes(sizes), *keys)
+
+    def _split_by_names(self) -> bool:
+        """Set the layout from the names of modules, if the job has them."""
+        key = next((key for key in SPLITS if self.job[key]), None)
+        if key is None:
+            return False
+        read, fix = SPLITS[key]
+        chunks = read(self.job[key], self.draft.data["model"]["num_layers"])
+        if not chunks or len(chunks) % self.pipeline:
+            raise self.job.wrong(key, "does not split the model into the stages", fix)
+        self._set_layout(chunks, key)
+        return True
+
+    def _set_layout(self, chunks: Sequence[str], *keys: str) -> None:
+        """Set the layout from the letters of each chunk, and the number of chunks per stage."""
+        self.set("parallelism.layout", layout_of_chunks(chunks), *keys)
+        if (number := len(chunks) // self.pipeline) > 1:
+            self.set("parallelism.interleave", number, *keys)
 
     def _expert_parallelism(self) -> None:
         """Set expert parallelism; torchtitan ignores it without experts."""

@@ -51,6 +51,8 @@ DEFAULTS = {
     "parallelism.pipeline_parallel_microbatch_size": 1,
     "parallelism.pipeline_parallel_first_stage_less_layers": 1,
     "parallelism.pipeline_parallel_last_stage_less_layers": 1,
+    "parallelism.pipeline_parallel_split_points": [],
+    "parallelism.module_fqns_per_model_part": [],
     "activation_checkpoint.mode": "selective",
     "activation_checkpoint.selective_ac_option": "2",
 }
@@ -75,6 +77,8 @@ MAPPED: dict[str, str] = {
     "parallelism.pipeline_parallel_microbatch_size": "batch.micro",
     "parallelism.pipeline_parallel_first_stage_less_layers": "parallelism.first_stage_layers",
     "parallelism.pipeline_parallel_last_stage_less_layers": "parallelism.last_stage_layers",
+    "parallelism.pipeline_parallel_split_points": "parallelism.layout",
+    "parallelism.module_fqns_per_model_part": "parallelism.layout",
     "parallelism.expert_parallel_degree": "parallelism.expert",
     "parallelism.expert_tensor_parallel_degree": "parallelism.expert_tensor",
     "parallelism.context_parallel_degree": "parallelism.context",
@@ -97,7 +101,6 @@ NOT_MODELLED: dict[str, Effect] = {
     "parallelism.disable_loss_parallel": Effect(
         "a gather of the logits before the loss", ("False",)
     ),
-    "parallelism.pipeline_parallel_split_points": Effect("stages of other sizes", ("[]",)),
     "parallelism.pipeline_parallel_schedule_csv": Effect("a schedule from a file", ("",)),
     "parallelism.enable_compiled_autograd": Effect("a compiled backward pass", ("False",)),
     "fault_tolerance.enable": Effect("replicas join and leave during training", ("False",)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 
 from simtrain.strict_yaml import FieldError
 
@@ -37,6 +38,11 @@ def chunks_of_layout(layout: str) -> tuple[str, ...]:
 def layers_of_layout(layout: str) -> tuple[int, ...]:
     """[virtual stages], number of transformer layers of each chunk."""
     return tuple(chunk.count("t") for chunk in chunks_of_layout(layout))
+
+
+def layout_of_chunks(chunks: Iterable[str]) -> str:
+    """Return the layout with these letters in its chunks, as short as t*4 for tttt."""
+    return "|".join(re.sub("t{2,}", lambda found: f"t*{len(found[0])}", one) for one in chunks)
 
 
 def checked_layout(layout: str) -> str:

@@ -105,7 +105,46 @@ def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:
     always = job.replace("[parallelism]", '[parallelism]\nfsdp_reshard_after_forward = "always"')
     assert load_scenario(_written(text_of(always))).memory.reshard_after_forward is True
     even = text_of(job.replace('"405B"', '"8B"').replace("8192", "4096"))
-    assert "# - stages of 4, 5, 4, 4, 4, 4, 4, 3 layers: uneven stages" in even
+    assert "Et*4|t*5|t*4|t*4|t*4|t*4|t*4|t*3L" in even
+
+
+def names(first: int, end: int) -> list[str]:
+    return [f"layers.{number}" for number in range(first, end)]
+
+
+PARTS = [["tok_embeddings", *names(0, 12)], names(12, 20), names(20, 32), ["norm", "output"]]
+
+
+@pytest.mark.parametrize(
+    ("key", "layout"),
+    [
+        (f"pipeline_parallel_split_points = {names(0, 3)}", "E|t|t|t*30L"),
+        (f"module_fqns_per_model_part = {PARTS}", "Et*12|t*8|t*12|L"),
+    ],
+)
+def test_named_stages_are_a_layout(key: str, layout: str) -> None:
+    job = JOB.replace("tensor_parallel_degree = 4", f"pipeline_parallel_degree = 4\n{key}")
+    job = job.replace("local_batch_size = 2", "local_batch_size = 8")
+    split = load_scenario(_written(text_of(job))).parallelism
+    assert (split.layout, split.interleave) == (layout, 1)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        'pipeline_parallel_split_points = ["layers.8", "layers.4", "layers.20"]',
+        'pipeline_parallel_split_points = ["layers.8", "norm", "output"]',
+        'pipeline_parallel_split_points = ["layers.8"]',
+        'module_fqns_per_model_part = [["tok_embeddings"], ["layers.0"], ["norm"], ["output"]]',
+        'module_fqns_per_model_part = ["tok_embeddings", "layers.0"]',
+        f"module_fqns_per_model_part = {PARTS[::-1]}",
+        "pipeline_parallel_split_points = 4",
+    ],
+)
+def test_other_named_stages_are_refused(key: str) -> None:
+    job = JOB.replace("tensor_parallel_degree = 4", f"pipeline_parallel_degree = 4\n{key}")
+    with pytest.raises(InputError, match=f"E872 parallelism.{key.split()[0]} is "):
+        text_of(job)
 
 
 def test_replicas_of_shards_are_those_of_a_device_mesh() -> None:

@@ -1,0 +1,53 @@
+"""torchtitan's splits of a model into stages, as the chunks of a pipeline layout.
+
+Source: `pipeline_module_split` and the split points before it in torchtitan's
+distributed/pipeline_parallel.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+_LAYER = re.compile(r"layers\.(\d{1,6})")
+
+
+def chunks_of_sizes(sizes: Sequence[int]) -> list[str]:
+    """Return the letters of chunks with these numbers of layers, with embedding and output."""
+    chunks = ["t" * size for size in sizes]
+    chunks[0], chunks[-1] = f"E{chunks[0]}", f"{chunks[-1]}L"
+    return chunks
+
+
+def _chunks_between(points: Any, num_layers: int) -> list[str]:
+    """Return the chunks that begin with these layers, after a first one; none if out of order."""
+    found = [_LAYER.fullmatch(str(name)) for name in points] if isinstance(points, list) else []
+    starts = [int(one[1]) for one in found if one]
+    sizes = [end - start for start, end in pairwise([0, *starts, num_layers])]
+    return chunks_of_sizes(sizes) if found and all(found) and min(sizes[1:]) > 0 else []
+
+
+def _chunks_of_modules(parts: Any, num_layers: int) -> list[str]:
+    """Return the chunks with modules of these names; none if they are not the model's."""
+    if not isinstance(parts, list) or not all(isinstance(part, list) for part in parts):
+        return []
+    text = "|".join(",".join(map(str, part)) for part in parts)
+    in_order = _LAYER.findall(text) == [*map(str, range(num_layers))]
+    text = _LAYER.sub("t", text).replace("tok_embeddings", "E").replace("norm,output", "L")
+    are_known = re.fullmatch(r"[EtL]([,|][EtL])*", text)
+    return text.replace(",", "").split("|") if in_order and are_known else []
+
+
+SPLITS: dict[str, tuple[Callable[[Any, int], list[str]], str]] = {
+    "parallelism.module_fqns_per_model_part": (
+        _chunks_of_modules,
+        "write the names of each stage: tok_embeddings, layers.0 and so on, norm, output",
+    ),
+    "parallelism.pipeline_parallel_split_points": (
+        _chunks_between,
+        "write layers in order, such as layers.4: the first of each stage but stage 0",
+    ),
+}
+"""For each key that splits a model, its reader, given the number of layers, and a remedy."""
