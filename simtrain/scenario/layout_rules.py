@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 from simtrain.scenario.nearest import near_divisors
+from simtrain.scenario.pipeline_layout import layout_of_chunks
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.violation import Rule, Violation, registering
 
@@ -88,8 +89,22 @@ def _chunks_are_simulated(scenario: Scenario) -> Violation | None:
         if not chunk or ("m" in chunk and number < len(chunks)):
             what = "has m without L" if chunk else "is empty"
             message = f"chunk {number} of {len(chunks)} of parallelism.layout {what}"
-            return Violation(message, {_LAYOUT: [None]})
+            return Violation(message, {_LAYOUT: dict.fromkeys((_filled(chunks), None))})
     return None
+
+
+def _filled(chunks: tuple[str, ...]) -> str | None:
+    """Return a layout with each m beside L, and a layer of the fullest chunk in each empty one."""
+    filled = [chunk.replace("m", "") for chunk in chunks]
+    for place, chunk in enumerate(filled[:-1]):
+        if not chunk:
+            fullest = max(range(len(filled)), key=lambda one: (filled[one].count("t"), one))
+            filled[fullest] = filled[fullest].replace("t", "", 1)
+            filled[place] = "t"
+    if not all(filled):
+        return None
+    filled[-1] = filled[-1].replace("L", "m" * "".join(chunks).count("m") + "L")
+    return layout_of_chunks(filled)
 
 
 @_rule("E491", "a layout places every layer, also those of the first and last stage")

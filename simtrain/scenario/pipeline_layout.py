@@ -6,6 +6,7 @@ Source: `parse_str_to_list` in core/transformer/pipeline_parallel_layer_layout.p
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable
 
@@ -41,8 +42,11 @@ def layers_of_layout(layout: str) -> tuple[int, ...]:
 
 
 def layout_of_chunks(chunks: Iterable[str]) -> str:
-    """Return the layout with these letters in its chunks, as short as t*4 for tttt."""
-    return "|".join(re.sub("t{2,}", lambda found: f"t*{len(found[0])}", one) for one in chunks)
+    """Return the layout with these letters in its chunks, with runs as t*4 and (t*4|)*3."""
+    *others, last = (re.sub("t{2,}", lambda found: f"t*{len(found[0])}", chunk) for chunk in chunks)
+    runs = ((chunk, len([*same])) for chunk, same in itertools.groupby(others))
+    texts = (f"({chunk}|)*{times}" if times > 2 else f"{chunk}|" * times for chunk, times in runs)
+    return "".join(texts) + last
 
 
 def checked_layout(layout: str) -> str:

@@ -99,6 +99,16 @@ BAD_STAGES = [
         adding('parallelism: {pipeline: 3, layout: "Et*48||L"}\n'),
         ":9:36: E490",
         "chunk 2 of 3 of parallelism.layout is empty",
+        "fix: write parallelism.layout: Et*47|t|L or null",
+    ),
+    bad(
+        "token prediction in a chunk of its own",
+        adding('parallelism: {pipeline: 8, interleave: 4, layout: "Et*19|(t|)*29m|L"}\n').replace(
+            "model:", "model:\n  mtp_num_layers: 1\n  position_embedding: rope"
+        ),
+        ":11:51: E490",
+        "chunk 31 of 32 of parallelism.layout has m without L",
+        "fix: write parallelism.layout: Et*18|(t|)*30mL",
     ),
     bad(
         "a layout and layers of the first stage",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simtrain.memory.report import memory_report
 from simtrain.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
-from simtrain.scenario.pipeline_layout import chunks_of_layout
+from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
 from simtrain.search.bounds import Bounds
 from tests.helpers.toys import (
     a100,
@@ -142,6 +142,8 @@ def layouts(draw: st.DrawFn) -> Scenario:
 @given(layouts())
 def test_no_layer_is_lost_or_run_twice(scenario: Scenario) -> None:
     """Parameters and FLOPs equal those of one stage; the bounds of a search hold."""
+    chunks = scenario.parallelism.layout_chunks
+    assert chunks_of_layout(layout_of_chunks(chunks)) == chunks
     whole = scenario.replace(
         {"parallelism.pipeline": 1, "parallelism.interleave": 1, "parallelism.layout": None}
         | {"schedule": "1f1b"}
