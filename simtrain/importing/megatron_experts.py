@@ -117,6 +117,10 @@ def set_expert_parallelism(mapping: _Mapping) -> None:
         if ranks := mapping.integer(argument):
             field = "expert" if name == "expert_model" else name
             mapping.set(f"parallelism.{field}", ranks, argument)
+    if mapping.flag("use_torch_fsdp2") and mapping.draft.data["parallelism"].get("expert", 1) > 1:
+        # arguments.py refuses this; Megatron-FSDP shards experts over their own replicas.
+        fsdp = mapping.source.arguments["use_torch_fsdp2"]
+        raise wrong(fsdp, "cannot be combined with expert parallelism")
     name = "moe_token_dispatcher_type"
     dispatch = mapping.choice(name, _DISPATCH, "allgather")
     mapping.set("parallelism.expert_dispatch", dispatch, name)

@@ -81,6 +81,18 @@ def test_without_a_type_the_model_and_its_router_are_in_fp32() -> None:
     assert (scenario.precision.compute, scenario.model.experts.router_dtype) == ("fp32", "fp32")
 
 
+def test_experts_are_sharded_by_megatron_fsdp_but_not_by_its_torch_fsdp2() -> None:
+    """arguments.py: --use-torch-fsdp2 is not supported with expert parallelism."""
+    arguments = f"{BASE} {EXPERTS} --expert-model-parallel-size 2"
+    strategy = "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params"
+    one = import_megatron(f"{arguments} {strategy}")[0]
+    assert (one.memory.zero_stage, one.parallelism.expert) == (3, 2)
+    with pytest.raises(InputError, match=r"E872.*cannot be combined with expert parallelism"):
+        import_megatron(f"{arguments} --use-torch-fsdp2")
+    whole = import_megatron(f"{BASE} {EXPERTS} --use-torch-fsdp2")[0]
+    assert whole.memory.zero_stage == 3
+
+
 def test_products_of_experts_are_imported_in_fp8() -> None:
     arguments = f"{BASE} {EXPERTS} --fp8-format e4m3 --fp8-recipe blockwise"
     scenario, text = import_megatron(f"{arguments} --moe-router-padding-for-fp8")

@@ -86,6 +86,38 @@ def test_equal_shards_are_summed_for_each_kind() -> None:
     assert found[REDUCE, 4 * REST, 4] == found[REDUCE, 4 * own, 2] == 2
 
 
+def test_weights_of_experts_are_gathered_in_fp8() -> None:
+    """One byte for each weight of a product, two for the router and the norms."""
+    one = sharded(
+        software="megatron_core",
+        attention_backend="fused",
+        cluster="h100_sxm",
+        precision={"compute": "fp8", "fp8_parameters": True},
+    )
+    found, products = sent(pass_ops(one, "F")), 4 * HIDDEN**2
+    assert found[GATHER, ALL_EXPERTS // 2, 4] == LAYERS
+    assert found[GATHER, products + 2 * (REST - products), 8] == LAYERS
+
+
+def test_a_pipeline_reduces_each_kind_once() -> None:
+    """A layer per stage, after all passes; parameters stay unsharded."""
+    one = sharded(
+        grid={"pipeline": 2},
+        model={"tied_embeddings": False},
+        memory={"reduce_every_microbatch": False, "reshard_after_forward": False},
+        **TITAN,
+    )
+    plan, own = plan_of(one), ALL_EXPERTS // 2
+    for stage, root in enumerate((ROOT - 2 * HIDDEN, 1024 * HIDDEN + 2 * HIDDEN)):
+        assert sent(ops_of(plan.reductions[stage])) == {
+            (REDUCE, 4 * root, 8): 1,
+            (REDUCE, 4 * REST, 8): 1,
+            (REDUCE, 4 * own, 4): 1,
+        }
+        buffers = simulate_memory(one).stages[stage].buffers_bytes
+        assert buffers["gathered parameters"] >= 2 * (root + REST + own)
+
+
 @pytest.mark.parametrize("expert", [2, 4, 8])
 def test_states_by_hand(expert: int) -> None:
     """2Ψ + 4Ψ + 12Ψ in stage 3, each kind over its own replicas; every rank holds an eighth."""
