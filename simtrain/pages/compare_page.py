@@ -14,7 +14,7 @@ from rich.text import Text
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.hardware.upgrades import RESOURCES
 from simtrain.pages.tables import Bar, FittedTable, notes, properties, table_of
-from simtrain.report.breakdown import CAUSE_LABELS
+from simtrain.report.breakdown import CAUSE_LABELS, KIND_LABELS
 from simtrain.report.difference import Difference
 from simtrain.report.result import Result
 from simtrain.sensitivity import FACTOR, Sensitivity
@@ -161,7 +161,8 @@ def _critical_paths(columns: dict[str, ScenarioColumn]) -> Table:
     table = table_of(*headings, title="Critical path")
     kinds = dict.fromkeys(kind for path in paths for kind in path)
     for kind in sorted(kinds, key=lambda kind: -max(path.get(kind, 0.0) for path in paths)):
-        table.add_row(kind, *(format_seconds(path[kind]) if kind in path else "" for path in paths))
+        cells = (format_seconds(path[kind]) if kind in path else "" for path in paths)
+        table.add_row(KIND_LABELS[kind], *cells)
     table.add_section()
     totals = (format_seconds(one.result.iteration_time_s) for one in columns.values())
     table.add_row("iteration", *totals)

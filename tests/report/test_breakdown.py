@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.report.breakdown import Breakdown
+from simtrain.programs import iteration_layout
+from simtrain.report.breakdown import KIND_LABELS, Breakdown
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
@@ -108,3 +109,7 @@ def test_extrapolated_ops_are_named(model: str) -> None:
     result = simulate(paper_scenario(model, sequence=True, recompute="selective"), a100())
     assert "logits" not in result.extrapolated
     assert "gradient norm all-reduce" in result.extrapolated
+
+
+def test_every_kind_of_task_has_a_label() -> None:
+    assert set(KIND_LABELS) == {kind for _, kind in iteration_layout._LABELS.values()}

@@ -8,7 +8,7 @@ from simtrain.hardware.upgrades import RESOURCES
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
-from simtrain.report.breakdown import CAUSE_LABELS
+from simtrain.report.breakdown import CAUSE_LABELS, KIND_LABELS
 from simtrain.strict_yaml import as_scalar
 from simtrain.units import format_seconds
 
@@ -85,7 +85,7 @@ def _critical_paths(scenarios: Sequence[Figures]) -> Html:
     )
     rows: list[tuple[str, ...]] = [
         (
-            kind,
+            KIND_LABELS[kind],
             *(
                 one.at("critical_path_s", kind).seconds
                 if kind in one.value["critical_path_s"]
