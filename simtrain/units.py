@@ -199,7 +199,8 @@ def parse_price(value: object) -> Price:
     sign = next((name for sign, name in _CURRENCY_SIGNS.items() if sign in text), "USD")
     unit = match[0] if match else f"{sign}/h"
     number = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
-    price = Dimension("price", {unit: Fraction(1)}, (unit,), number[0] if number else "3.43")
+    example = number[0] if number and float(number[0]) else "3.43"
+    price = Dimension("price", {unit: Fraction(1)}, (unit,), example)
     return Price(per_hour=float(_parse(value, price)), currency=unit.removesuffix("/h"))
 
 

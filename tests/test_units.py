@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -141,6 +142,14 @@ def test_only_non_negative_seconds_may_be_zero() -> None:
         parse_seconds("0 s")
     with pytest.raises(UnitError, match='"-1 s" must not be negative'):
         parse_non_negative_seconds("-1 s")
+
+
+@pytest.mark.parametrize("text", ["0 USD/h", "0.00 EUR/h", "-3 USD/h", "3", "$ 2.5", "", "nan"])
+def test_the_remedy_of_a_price_is_a_price(text: str) -> None:
+    with pytest.raises(UnitError) as caught:
+        parse_price(text)
+    remedy = re.fullmatch('write "(.*)"', str(caught.value.fix))
+    assert remedy and parse_price(remedy[1]).per_hour > 0
 
 
 class Machine(BaseModel):

@@ -11,6 +11,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.planning.layout import Status
 from simtrain.planning.result import PlanRow
 from simtrain.search.problems import check_budget, check_counts
+from simtrain.units import Price
 
 _ENDED_EARLY = {Status.NOT_FOUND, Status.NOT_SEARCHED}
 """Results that more time may change."""
@@ -38,11 +39,14 @@ def check_plan(
         raise InputError.of("E101", "the name of a cluster is empty", Location("--cluster"), fix)
 
 
-def check_currencies(profiles: Sequence[HardwareProfile], limits: Limits) -> None:
+def check_currencies(
+    profiles: Sequence[HardwareProfile], price: Price | None, limits: Limits
+) -> None:
     """Check that all prices of a plan have the same currency.
 
     Args:
-        profiles: the profiles whose prices are compared.
+        profiles: the profiles whose prices are compared, unless there is a `price`.
+        price: the price per GPU on all clusters.
         limits: limits of the plan; the budget may have a currency.
 
     Raises:
@@ -53,6 +57,8 @@ def check_currencies(profiles: Sequence[HardwareProfile], limits: Limits) -> Non
         for profile in profiles
         if profile.running_costs and profile.running_costs.price
     }
+    if price:
+        currencies = {"--price": price.currency}
     if limits.budget and limits.budget.currency:
         currencies["--budget"] = limits.budget.currency
     if len(set(currencies.values())) > 1:
@@ -62,7 +68,7 @@ def check_currencies(profiles: Sequence[HardwareProfile], limits: Limits) -> Non
             f"prices are in several currencies: {listed}",
             Location("--budget" if "--budget" in currencies else "--cluster"),
             reason="simtrain has no exchange rates",
-            fix='set one price for all, --price "2.5 USD/h", or plan one currency at a time',
+            fix='set one price for all, --price "2.5 USD/h", or plan in one currency',
         )
 
 

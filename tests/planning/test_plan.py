@@ -147,6 +147,8 @@ def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -
     with pytest.raises(InputError, match=r"--budget: E846 .*--budget in CHF"):
         plan(limits=Limits(budget=Budget(1.0, "CHF")))
     price = Price(per_hour=2.5, currency="USD")
+    with pytest.raises(InputError, match=r"--budget: E846 .*--price in USD, --budget in CHF"):
+        plan(limits=Limits(budget=Budget(1.0, "CHF")), price=price)
     assert len(plan_training(small_scenario(), TOKENS, clusters, [2], price=price).costs) == 2
 
 
