@@ -83,12 +83,11 @@ def write_torchtitan_scenario(
 
 
 def _print_or_write(text: str, out: Path | None) -> None:
-    from simtrain.output_folder import writing_to
+    from simtrain.output_folder import write_new
 
     if out is None:
         emit(text)
         return
-    with writing_to(out, "the scenario"):
-        out.write_text(text, encoding="utf-8")
+    write_new(out, text)
     num_notes = sum(line.startswith("# - ") for line in text.splitlines())
     emit(f"Wrote {out}; {num_notes} settings are not modelled. Run it with: simtrain run {out}\n")

@@ -127,4 +127,8 @@ def _detailed(
         _, (start_s, end_s) = check_selection(result, None, window_s)
         starts_s, ends_s = result.iteration.intervals_s(slice(None))
         chosen &= (ends_s > start_s) & (starts_s < end_s)
+        if not chosen.any():
+            what = "no pass" if microbatches is None else "no pass of these microbatches"
+            fix = "choose a window in which one runs: a trace without a choice shows when"
+            raise InputError.of("E118", f"{what} runs in this window", Location("window"), fix)
     return chosen

@@ -89,6 +89,8 @@ def test_the_command_writes_a_file_or_prints_it() -> None:
     )
     assert Path("o.yaml").read_text(encoding="utf-8") == printed.stdout
     assert call("import", "megatron", BASE, "--out", "no/o.yaml").stderr.startswith(
-        "no/o.yaml: E113 cannot write the scenario here"
+        "no/o.yaml: E113 cannot be written"
     )
+    again = call("import", "megatron", BASE, "--out", "o.yaml")
+    assert (again.exit_code, again.stderr.splitlines()[0]) == (2, "o.yaml: E113 the file exists")
     assert call("import", "megatron", "missing.sh").stderr.startswith("missing.sh: E101")

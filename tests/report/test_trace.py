@@ -227,6 +227,13 @@ def test_what_cannot_be_chosen_is_refused(tmp_path: pathlib.Path) -> None:
         write_trace(RESULTS["pipeline"], tmp_path / "t.json", microbatches=[8])
     with pytest.raises(InputError, match="E118 the window 900 s to 901 s shows nothing"):
         write_trace(RESULTS["pipeline"], tmp_path / "t.json", window_s=(900.0, 901.0))
+    end_s = RESULTS["pipeline"].iteration_time_s
+    for chosen, words in (
+        ({"window_s": (0.9999 * end_s, end_s)}, "no pass runs"),  # the optimizer
+        ({"window_s": (0.0, end_s / 100), "microbatches": [7]}, "no pass of these microbatches"),
+    ):
+        with pytest.raises(InputError, match=f"window: E118 {words}"):
+            write_trace(RESULTS["pipeline"], tmp_path / "t.json", **chosen)
     assert not (tmp_path / "t.json").exists()
 
 
