@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from simtrain.errors import InputError, Location
-from simtrain.output_folder import make_folder, writing_to
+from simtrain.output_folder import make_folder, replacing, writing_to
 from simtrain.provenance import provenance
 from simtrain.scenario import Scenario
 from simtrain.search.explorer import Candidate
@@ -20,6 +20,7 @@ from simtrain.search.words import num_gpus_in_words
 from simtrain.units import format_bytes, format_seconds
 
 _WHAT = "scenarios"
+_FOUND = "# Found by simtrain"
 
 
 def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
@@ -48,8 +49,11 @@ class CandidateFile:
 def write_files(base: Scenario, folder: Path, files: Sequence[CandidateFile]) -> list[Path]:
     """Write scenarios that were found from a base.
 
+    Files of an older search are replaced.
+
     Raises:
-        InputError: the folder cannot be written to, or has the base under such a name.
+        InputError: the folder cannot be written to, or has the base or another file, which no
+            search wrote, under one of the names (E113).
     """
     paths = [folder / f"{file.name}.yaml" for file in files]
     places = base.positions.values.values()
@@ -62,9 +66,14 @@ def write_files(base: Scenario, folder: Path, files: Sequence[CandidateFile]) ->
     yaml = YAML()
     make_folder(folder, _WHAT)
     with writing_to(folder, _WHAT):
+        for path in paths:
+            if path.exists() and not path.read_bytes().startswith(_FOUND.encode()):
+                message = "the file exists, and no search wrote it"
+                fix = "choose another folder for --out, or remove this file"
+                raise InputError.of("E113", message, Location(str(path)), fix)
         for path, file in zip(paths, files, strict=True):
             scenario = file.found.scenario
-            with path.open("w", encoding="utf-8") as opened:
+            with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8") as opened:
                 opened.write(_head(scenario.cluster))
                 yaml.dump(_data(scenario, file.name, file.description), opened)
     return paths
@@ -73,7 +82,7 @@ def write_files(base: Scenario, folder: Path, files: Sequence[CandidateFile]) ->
 def _head(cluster: str) -> str:
     made = provenance(cluster)
     version, digest = made["simtrain"], made["profile_sha256"]
-    return f"# Found by simtrain {version} with the profile {cluster} (SHA-256 {digest}).\n"
+    return f"{_FOUND} {version} with the profile {cluster} (SHA-256 {digest}).\n"
 
 
 def _description(result: SearchResult, rank: int, found: Candidate) -> str:

@@ -92,7 +92,7 @@ def check_budget(seconds: float | None) -> None:
     if seconds is None or (is_number and 0 < seconds < math.inf):
         return
     fix = "write a number of seconds above 0, or remove it to search to the end"
-    raise InputError.of("E834", f"seconds is {seconds!r}", fix=fix)
+    raise InputError.of("E834", f"seconds is {seconds!r}", Location("--seconds"), fix)
 
 
 def check_alone(workers: int) -> None:

@@ -1,6 +1,7 @@
 """Figures of one iteration: contents, identical files, refused input."""
 
 import pathlib
+import warnings
 
 import pytest
 from matplotlib.figure import Figure
@@ -9,6 +10,7 @@ from matplotlib.text import Text
 import simtrain
 from simtrain.errors import InputError
 from simtrain.figures.iteration_memory import subject_with_changes
+from simtrain.figures.timeline import write_timeline
 from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
 
@@ -33,6 +35,12 @@ def test_passes_with_enough_room_show_their_microbatch() -> None:
     many = run(small({"pipeline": 64}, model={"num_layers": 64}))
     axes = simtrain.plot_timeline(many, memory=False).axes
     assert len(axes) == 1 and not axes[0].texts
+
+
+def test_a_name_that_the_font_lacks_is_drawn_without_warnings(tmp_path: pathlib.Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_timeline(run(small(name="模型")), tmp_path / "t.png", memory=False)
 
 
 def test_a_window_limits_the_time_axis_to_the_iteration() -> None:

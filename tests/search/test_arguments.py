@@ -170,6 +170,21 @@ def test_the_base_scenario_is_not_overwritten(tmp_path: pathlib.Path) -> None:
     assert path.read_text().startswith("model:")
 
 
+def test_only_files_of_a_search_are_replaced(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    result, out = search(load_unchecked(file), (2,), top=2), tmp_path / "out"
+    first, second = write_scenarios(result, out)
+    written = first.read_bytes()
+    second.write_text("mine", "utf-8")
+    first.unlink()
+    with pytest.raises(InputError, match=r"small_02\.yaml: E113 the file exists"):
+        write_scenarios(result, out)
+    assert {one.name: one.read_bytes() for one in out.iterdir()} == {second.name: b"mine"}
+    second.unlink()
+    for _ in range(2):
+        write_scenarios(result, out)
+        assert first.read_bytes() == written
+
+
 def test_a_file_that_cannot_be_written_is_an_error(
     file: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
