@@ -266,6 +266,11 @@ def format_seconds(duration_s: float) -> str:
     )
 
 
+def with_micro_sign(text: str) -> str:
+    """Replace the unit "us" by "µs". Terminals print ASCII; HTML pages and documents use "µs"."""
+    return re.sub(r"(?<=[0-9]) us\b", " µs", text)
+
+
 def format_bytes(num_bytes: float) -> str:
     """Format an amount of memory with four digits and a binary prefix: "79.15 GiB"."""
     prefixes = (("TiB", 2**40), ("GiB", GIB), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))

@@ -25,6 +25,7 @@ from simtrain.units import (
     parse_seconds,
     parse_tokens,
     parse_watts,
+    with_micro_sign,
 )
 
 
@@ -199,6 +200,12 @@ def test_the_types_refuse_plain_numbers_in_a_model() -> None:
 )
 def test_format_seconds(duration_s: float, text: str) -> None:
     assert format_seconds(duration_s) == text
+
+
+def test_pages_show_the_micro_sign_and_terminals_ascii() -> None:
+    assert with_micro_sign("2 us inside a node, 5 users") == "2 µs inside a node, 5 users"
+    assert format_seconds(2e-6).isascii()
+    assert parse_seconds(with_micro_sign(format_seconds(2e-6))) == 2e-6
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Rewrites every figure that README.md and docs/ quote of simtrain: `python -m docs.update`."""
+"""Update the figures of simtrain in README.md and docs/: `python -m docs.update`."""

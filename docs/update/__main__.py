@@ -1,4 +1,4 @@
-"""Rewrite what documents quote of simtrain, or with `--check` list what is stale."""
+"""Update the figures of simtrain in documents, or with `--check` list stale ones."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""What commands print."""
+"""Output of commands, and reference pages generated from it."""
 
 import functools
 import io
@@ -23,7 +23,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @functools.cache
 def folder(document: str) -> tempfile.TemporaryDirectory[str]:
-    """The working directory of a document's commands, with the files that it tells to write."""
+    """Return the working directory of a document's commands, with the files that it shows."""
     folder = tempfile.TemporaryDirectory()
     write_files(pathlib.Path(folder.name))
     return folder
@@ -31,7 +31,7 @@ def folder(document: str) -> tempfile.TemporaryDirectory[str]:
 
 @functools.cache
 def printed(document: str, command: str) -> str:
-    """What a command of a document prints to a terminal of 80 columns."""
+    """Return the output of a document's command on a terminal of 80 columns."""
     out = io.StringIO()
     program, *words = shlex.split(command)
     assert program == "simtrain", command
@@ -55,7 +55,7 @@ def printed(document: str, command: str) -> str:
 
 
 def help_page() -> str:
-    """The reference page of all commands: what `--help` prints of each."""
+    """Return the reference page of commands: the output of `--help` for each command."""
     parts = [_HELP_HEAD, _help("")]
     for name, command in _commands(typer.main.get_command(app)).items():
         names = [f"{name} {inner}" for inner in _commands(command)]
@@ -64,16 +64,16 @@ def help_page() -> str:
 
 
 def _commands(group: object) -> dict[str, object]:
-    """The commands of a group by name; a single command has none."""
+    """Return the commands of a group by name; empty for a single command."""
     return getattr(group, "commands", {})
 
 
 _HELP_HEAD = """\
 # Commands
 
-`simtrain COMMAND --help` prints what stands here; `python -m docs.update` writes this page.
+The output of `simtrain COMMAND --help` for each command. `python -m docs.update` writes this page.
 
-Exit codes: 0 fine, 2 bad input, 3 does not fit in memory, 4 an error above its stated threshold.
+Exit codes: 0 success, 2 bad input, 3 does not fit in memory, 4 an error above its stated threshold.
 """
 
 
@@ -84,7 +84,7 @@ def _help(command: str) -> str:
 
 
 def scenario_page() -> str:
-    """The reference page of a scenario's fields: what `simtrain init` writes."""
+    """Return the reference page of a scenario's fields: the file that `simtrain init` writes."""
     printed("init", "simtrain init every_field.yaml")
     text = (pathlib.Path(folder("init").name) / "every_field.yaml").read_text(encoding="utf-8")
     return f"{_SCENARIO_HEAD}\n```yaml\n{text.strip()}\n```\n"
@@ -94,16 +94,16 @@ _SCENARIO_HEAD = """\
 # Fields of a scenario
 
 `simtrain init every_field.yaml` writes this file: all sections and fields of a scenario, with their
-meaning and their defaults. `simtrain schema` prints the JSON schema by which editors complete it.
-`python -m docs.update` writes this page.
+meaning and their defaults. `simtrain schema` prints the JSON schema that editors use to complete
+fields. `python -m docs.update` writes this page.
 """
 
 
 def output(request: Request) -> str:
-    """What the commands of the block above print; `output 3` is the first three lines."""
+    """Return the output of the commands in the block above; `output 3` its first three lines."""
     *above, block = blocks_in(request.before)
     for line in (line for one in above for line in one.text.splitlines()):
-        if line.startswith("simtrain sweep "):  # a later command asks for its results
+        if line.startswith("simtrain sweep "):  # a later command reads its results
             printed(request.document, line)
     commands = block.text.splitlines()
     text = "\n".join(printed(request.document, command) for command in commands)

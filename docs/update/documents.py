@@ -1,4 +1,4 @@
-"""The documents, and the files that they tell a reader to write."""
+"""Documents, their fenced blocks, and the files that they tell readers to write."""
 
 import pathlib
 import re
@@ -18,7 +18,7 @@ class Block:
 
     @property
     def file_name(self) -> str | None:
-        """The file that a reader writes with this text: its first line names it."""
+        """File that a reader writes with this text. The first line names it."""
         if self.language == "json":
             return "config.json"
         named = re.match(r"# ([\w.]+\.\w+)\n", self.text)
@@ -26,28 +26,28 @@ class Block:
 
 
 def documents() -> list[str]:
-    """README.md and all pages of docs/, by their path in the repository."""
+    """Return the paths of README.md and of all pages of docs/ in the repository."""
     pages = sorted((ROOT / "docs").rglob("*.md"))
     return ["README.md", *(page.relative_to(ROOT).as_posix() for page in pages)]
 
 
 def text_of(document: str) -> str:
-    """The text of a document."""
+    """Return the text of a document."""
     return (ROOT / document).read_text(encoding="utf-8")
 
 
 def blocks_in(text: str) -> list[Block]:
-    """The fenced blocks of a text."""
+    """Return the fenced blocks of a text."""
     return [Block(language, block) for _, language, block in _FENCED.findall(text)]
 
 
 def blocks(document: str) -> list[Block]:
-    """The fenced blocks of a document."""
+    """Return the fenced blocks of a document."""
     return blocks_in(text_of(document))
 
 
 def write_files(folder: pathlib.Path) -> None:
-    """Write the files that the documents tell a reader to write."""
+    """Write the files that documents tell readers to write."""
     for document in documents():
         for block in blocks(document):
             if block.file_name:

@@ -81,7 +81,11 @@ def expert_products_fp8(request: Request) -> str:
 
 
 def expert_trace(request: Request) -> str:
-    """DeepSeek-V3's trace: `expert_trace published`, `ours` on 132 multiprocessors, or `shared`."""
+    """Return a time of DeepSeek-V3's trace, by argument.
+
+    `published` is the published time, `ours` our prediction with all 132 multiprocessors, and
+    `shared` our prediction with 108 of them.
+    """
     ours_ms = 4e3 * sum(_fp8_s("H800", "fp8_block", "", (4, 8192, *one)) for one in TRACE_SHAPES)
     times_ms = {
         "published": DEEPSEEK_V3_TRACE_MS,

@@ -1,4 +1,4 @@
-"""A hook of mkdocs: writes the page of `simtrain explore` into the site when the site is built."""
+"""Hook of mkdocs that writes the page of `simtrain explore` to the site."""
 
 from functools import cache
 from pathlib import Path
@@ -9,11 +9,11 @@ from simtrain.html.explore import explore_document
 
 
 def on_post_build(config: Any) -> None:
-    """Write the page beside the built pages."""
+    """Write the page to the folder of the site."""
     Path(config.site_dir, "explore.html").write_text(_explore(), encoding="utf-8")
 
 
 @cache
 def _explore() -> str:
-    """The page; `mkdocs serve` builds the site after every change, and simulates once."""
+    """Return the page. Cached, because `mkdocs serve` builds the site after every change."""
     return document_text(explore_document())

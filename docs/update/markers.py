@@ -1,8 +1,8 @@
-"""Markers around what is computed, and the text between them.
+"""Markers around generated text in documents.
 
-`<!--=time llama3_70b-->9.61 s<!--/-->` stands within a line: what begins with `=` names what to
-compute, as in a spreadsheet. Around a table or the output of a command each marker has a line of
-its own, with an empty line between it and the text.
+An opening marker contains `=`, the name of a generator and its arguments. Within a line:
+`<!--=time llama3_70b-->9.61 s<!--/-->`. Around a table or the output of a command, each marker has
+its own line, and an empty line separates it from the text.
 """
 
 import re
@@ -17,12 +17,12 @@ _MARKED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What stands between two markers.
+    """Generated text between two markers.
 
     Args:
-        request: the name of a generator and its arguments.
-        text: what stands there, without empty lines around it.
-        before: the document up to the marker.
+        request: name of a generator and its arguments.
+        text: text between the markers, without empty lines around it.
+        before: text of the document before the opening marker.
     """
 
     request: str
@@ -31,21 +31,21 @@ class Marked:
 
     @property
     def line(self) -> int:
-        """The line of the marker in its document, from 1."""
+        """Line of the marker in its document, from 1."""
         return self.before.count("\n") + 1
 
 
 def marked(text: str) -> list[Marked]:
-    """What stands between markers in a document."""
+    """Return all generated texts of a document."""
     return [_marked(found) for found in _MARKED.finditer(text)]
 
 
 def replaced(text: str, value: Callable[[Marked], str]) -> str:
-    """The document with other text between its markers.
+    """Return the document with `value` of each generated text in its place.
 
     Raises:
-        ValueError: a marker begins a line and its text follows on that line. Markdown takes the
-            rest of such a line for HTML.
+        ValueError: a line begins with a marker and text follows on that line. Markdown renders
+            such a line as HTML.
     """
 
     def new(found: re.Match[str]) -> str:

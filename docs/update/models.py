@@ -1,4 +1,4 @@
-"""What a model is, and what its training costs."""
+"""Parameters of models, costs of trainings and results of searches."""
 
 import functools
 
@@ -13,14 +13,14 @@ from simtrain.units import parse_tokens
 
 
 def parameters(request: Request) -> str:
-    """Parameters of a scenario's model, in billions."""
+    """Return the parameters of a scenario's model, in billions."""
     scenario = scenario_of(tuple(request.words))
     plan = Plan.of(scenario, profile_of(scenario).cluster.domains)
     return f"{plan.num_parameters / 1e9:.1f}B"
 
 
 def cost(request: Request) -> str:
-    """Days, GPU-hours and price of a training: `cost SCENARIO tokens=1T ...`."""
+    """Return days, GPU-hours and price of a training: `cost SCENARIO tokens=1T ...`."""
     name, tokens, *assignments = request.words
     scenario = scenario_of((name, *assignments))
     time_s = run_of((name, *assignments)).iteration_time_s
@@ -32,7 +32,7 @@ def cost(request: Request) -> str:
 
 
 def best(request: Request) -> str:
-    """The fastest split that `simtrain search` finds: `best SCENARIO gpus=64 ...`."""
+    """Return the fastest layout of `simtrain search`: `best SCENARIO gpus=64 ...`."""
     first = _search(tuple(request.words)).ranked[0]
     split = first.scenario.parallelism
     chunks = f" of {split.interleave} chunks" if split.interleave > 1 else ""
@@ -41,7 +41,7 @@ def best(request: Request) -> str:
 
 
 def searched(request: Request) -> str:
-    """What a search came to: `searched num_fitting SCENARIO gpus=64 ...`, or another field."""
+    """Return a field of a search's JSON: `searched num_fitting SCENARIO gpus=64 ...`."""
     field, *words = request.words
     return f"{_search(tuple(words)).to_json()[field]:,}"
 

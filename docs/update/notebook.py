@@ -1,4 +1,4 @@
-"""Runs the example notebook, and compares or rewrites its outputs (needs the extra `docs`)."""
+"""Run the example notebook, and compare or rewrite its outputs (needs the extra `docs`)."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def _read() -> Any:
 
 
 def _executed() -> Any:
-    """The notebook with new outputs, without the times at which cells ran."""
+    """Return the notebook with new outputs, without the times at which cells ran."""
     from nbclient import NotebookClient
 
     notebook = _read()
@@ -62,7 +62,7 @@ def _executed() -> Any:
 
 
 def _texts(cell: Any) -> list[object]:
-    """The text outputs of a cell; pictures may differ by the version of matplotlib."""
+    """Return the text outputs of a cell. Pictures are left out: they depend on matplotlib."""
     return [
         output.get("text") or [output["data"].get(kind) for kind in ("text/plain", "text/html")]
         for output in cell.get("outputs", ())

@@ -1,4 +1,4 @@
-"""The papers' figures of memory and overhead, and ours, for a table in docs/validation.md."""
+"""Published and simulated figures of memory and overhead, for docs/validation.md."""
 
 from collections.abc import Iterator
 
@@ -12,26 +12,26 @@ GIB = 2**30
 
 
 def entries(known: dict[str, paper.TargetResult], target: str, name: str) -> Section:
-    """A section of a reproduced target."""
+    """Return a section of a reproduced target."""
     result = known[target]
     assert isinstance(result, Reproduction)
     return result.section(name)
 
 
 Line = tuple[str, str, str, str]
-"""Target of `simtrain reproduce`, what the figure is, the paper's figure, ours."""
+"""Target of `simtrain reproduce`, name of the figure, published value, simulated value."""
 
 BARS_GIB = {"22B": "59.3 / 9.6", "175B": "66.8 / 12.4", "530B": "114 / 23.1", "1T": "131 / 26.6"}
-"""Figure 1's bars, as others read them off."""
+"""Heights of Figure 1's bars, as published by readers of the plot."""
 
 
 def lines(known: dict[str, paper.TargetResult]) -> list[Line]:
-    """The lines of the table, from the reproduced targets by name."""
+    """Return the lines of the table, from the reproduced targets by name."""
     return [*_memory(known), *_times(known), *_zero(known)]
 
 
 def figures(known: dict[str, paper.TargetResult]) -> dict[str, str]:
-    """The figures in the text below the table, by name."""
+    """Return the figures in the text below the table, by name."""
     ends = [entry.simulated for entry in entries(known, "fig1", "embeddings").entries]
     split = entries(known, "fig9", "savings").value(stage_memory.SPLIT)
     kept = [int(entry.simulated) for entry in entries(known, "appendix-c", "kept").entries]

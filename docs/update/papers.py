@@ -1,4 +1,4 @@
-"""Figures of `simtrain reproduce`: ours beside the paper's."""
+"""Figures of `simtrain reproduce`: simulated and published."""
 
 import functools
 
@@ -16,7 +16,7 @@ HEAD = ["model", "strategy", "paper", "simulated", "error"]
 
 @functools.cache
 def reproduced(target: str) -> paper.TargetResult:
-    """A target of `simtrain reproduce`, simulated once."""
+    """Reproduce a target of `simtrain reproduce`. Cached."""
     return paper.reproduce(target)
 
 
@@ -33,7 +33,7 @@ def _line(times: Section, row: Entry, label: str = "") -> list[str]:
 
 
 def table5(request: Request) -> str:
-    """Table 5; `table5 dp530b` adds the 530B model with data parallelism."""
+    """Return Table 5; `table5 dp530b` adds the 530B model with data parallelism."""
     times = _times("table5").times
     rows = [_line(times, row) for row in times.entries]
     if request.words:
@@ -43,14 +43,14 @@ def table5(request: Request) -> str:
 
 
 def table5_error(request: Request) -> str:
-    """Table 5: `table5_error mean` of |error|, or `largest`."""
+    """Return the mean or the largest |error| of Table 5: `table5_error mean` or `largest`."""
     (which,) = request.words
     result = _times("table5")
     return percent(result.mean_abs_error if which == "mean" else result.max_abs_error)
 
 
 def table5_gains(request: Request) -> str:
-    """Throughput gains over full recompute: ours (the paper's)."""
+    """Return gains in throughput over full recompute: simulated (published)."""
     gains = _times("table5").gains
     return ", ".join(
         f"{gain.labels[0]} {percent(gain.simulated)} ({percent(gain.paper or 0)})" for gain in gains
@@ -58,7 +58,10 @@ def table5_gains(request: Request) -> str:
 
 
 def dp530b(request: Request) -> str:
-    """The 530B model with data parallelism: `dp530b time`, `error`, `exposed` or `hidden`."""
+    """Return a figure of the 530B model with data parallelism, by argument.
+
+    Arguments: `dp530b time`, `error`, `exposed` or `hidden`.
+    """
     (row,) = _times("dp530b").rows
     alone_s = _times("table5").times.value("530B", row.labels[1])
     hidden_s = row.facts["overlapped_s"] - alone_s
@@ -71,7 +74,7 @@ def dp530b(request: Request) -> str:
 
 
 def memory(request: Request) -> str:
-    """The papers' figures of memory and overhead, and ours; or one of `figures` by name."""
+    """Return the table of memory and overhead, or one of `paper_memory.figures` by name."""
     known = {target: reproduced(target) for target in MEMORY}
     if request.text:
         return paper_memory.figures(known)[request.text]
@@ -82,7 +85,7 @@ def memory(request: Request) -> str:
 
 
 def crossing(request: Request) -> str:
-    """Sequence length at which the attention core passes the rest of a layer: `crossing 175B`."""
+    """Return the length from which the attention core exceeds the rest: `crossing 175B`."""
     sizes = sizes_of(paper_scenario(request.text, PRESENT))
     length = crossing_length(layer_terms(sequence_parallel=True, recompute="none"), sizes)
     return f"{float(length):,.1f}"

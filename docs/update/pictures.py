@@ -19,8 +19,8 @@ _VERSION = re.compile(r"· simtrain ([\w.]+) -->")
 def pictures() -> dict[pathlib.Path, tuple[str, list[str]]]:
     """Return for each picture the page that shows it, and the commands that draw it.
 
-    A picture has the name of the file that a command writes, of the sweep, or of the target of
-    `simtrain reproduce`, that it shows.
+    A picture is named after the file that a command writes, after a sweep, or after a target of
+    `simtrain reproduce`.
     """
     found = {}
     for page in documents():

@@ -1,4 +1,4 @@
-"""What recompute of modules costs and saves."""
+"""Time and memory of recompute by module."""
 
 from docs.update.request import Generator, Request, seconds, signed_percent, table
 from docs.update.simulations import evaluation, run_of
@@ -17,7 +17,7 @@ POLICIES = {
 
 
 def modules(request: Request) -> str:
-    """Iteration time and peak of a scenario with modules of experts and latent attention."""
+    """Return a table of iteration time and peak memory by recomputed modules."""
     words = tuple(request.words)
     base_s, rows = run_of((*words, "recompute=none")).iteration_time_s, []
     for name, policy in POLICIES.items():
@@ -25,7 +25,7 @@ def modules(request: Request) -> str:
         time_s, peak = run_of(one).iteration_time_s, evaluation(one).peak_bytes
         slower = "" if policy == "none" else signed_percent(time_s / base_s - 1)
         rows.append([name, seconds(time_s), slower, format_bytes(peak)])
-    return table(["run again", "time", "against nothing", "peak of the fullest stage"], rows)
+    return table(["recompute", "time", "change of time", "peak of the fullest stage"], rows)
 
 
 GENERATORS: dict[str, Generator] = {"modules": modules}

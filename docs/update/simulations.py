@@ -1,8 +1,8 @@
-"""Figures of one simulated iteration, and of two against each other.
+"""Figures of one simulated iteration, or of two iterations in comparison.
 
-A request is a scenario and assignments, as after `simtrain run`:
-`time table5_175b_present schedule=1f1b parallelism.interleave=1`. Where two are compared, `against`
-stands between them; assignments alone are laid over the first scenario.
+Arguments are a scenario and assignments, as after `simtrain run`:
+`time table5_175b_present schedule=1f1b parallelism.interleave=1`. To compare two scenarios, write
+`against` between them. If the second has assignments only, they apply to the first scenario.
 """
 
 import functools
@@ -19,7 +19,7 @@ _EVALUATOR = Evaluator(allow_oom=True)
 
 @functools.cache
 def written_files() -> tempfile.TemporaryDirectory[str]:
-    """A folder with the files that the documents tell a reader to write."""
+    """Return a folder with the files that documents tell readers to write."""
     folder = tempfile.TemporaryDirectory()
     write_files(pathlib.Path(folder.name))
     return folder
@@ -27,7 +27,7 @@ def written_files() -> tempfile.TemporaryDirectory[str]:
 
 @functools.cache
 def scenario_of(words: tuple[str, ...]) -> Scenario:
-    """The scenario of a name, or of a file that a document shows, with assignments."""
+    """Load a scenario by name, or from a file that a document shows, with assignments."""
     name, *assignments = words
     path = pathlib.Path(written_files().name) / name if name.endswith(".yaml") else name
     return load_scenario(path, assignments)
@@ -35,12 +35,12 @@ def scenario_of(words: tuple[str, ...]) -> Scenario:
 
 @functools.cache
 def evaluation(words: tuple[str, ...]) -> Evaluation:
-    """The simulated iteration of a scenario, whether it fits or not."""
+    """Simulate an iteration of a scenario, even if it does not fit in memory."""
     return _EVALUATOR.evaluate(scenario_of(words))
 
 
 def run_of(words: tuple[str, ...]) -> Run:
-    """The simulated iteration's times."""
+    """Return the times of the simulated iteration."""
     run = evaluation(words).run
     assert run is not None
     return run
@@ -56,46 +56,46 @@ def _scenarios(request: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def time(request: Request) -> str:
-    """Seconds of an iteration."""
+    """Return the iteration time: `time SCENARIO ...`."""
     return seconds(run_of(tuple(request.words)).iteration_time_s)
 
 
 def part(request: Request) -> str:
-    """Share of a part of the breakdown: `part bubble SCENARIO ...`."""
+    """Return the share of a part of the breakdown: `part bubble SCENARIO ...`."""
     name, *words = request.words
     run = run_of(tuple(words))
     return percent(getattr(run.breakdown, f"{name}_s") / run.iteration_time_s)
 
 
 def part_time(request: Request) -> str:
-    """Seconds of a part of the breakdown: `part_time bubble SCENARIO ...`."""
+    """Return the time of a part of the breakdown: `part_time bubble SCENARIO ...`."""
     name, *words = request.words
     return seconds(getattr(run_of(tuple(words)).breakdown, f"{name}_s"))
 
 
 def mfu(request: Request) -> str:
-    """Model FLOPs utilization."""
+    """Return the model FLOPs utilization."""
     return percent(run_of(tuple(request.words)).mfu)
 
 
 def tokens_per_s(request: Request) -> str:
-    """Tokens per second of all GPUs."""
+    """Return the tokens per second of all GPUs."""
     return f"{run_of(tuple(request.words)).tokens_per_s:,.0f}"
 
 
 def peak(request: Request) -> str:
-    """Peak memory of the fullest stage."""
+    """Return the peak memory of the fullest stage."""
     return f"{evaluation(tuple(request.words)).peak_bytes / 2**30:.1f} GiB"
 
 
 def faster(request: Request) -> str:
-    """How many percent more tokens per second: `faster SCENARIO ... against SCENARIO ...`."""
+    """Return the gain in tokens per second: `faster SCENARIO ... against SCENARIO ...`."""
     first, second = (run_of(words).tokens_per_s for words in _scenarios(request))
     return percent(first / second - 1)
 
 
 def less_time(request: Request) -> str:
-    """How many percent less time: `less_time SCENARIO ... against SCENARIO ...`."""
+    """Return the reduction in time: `less_time SCENARIO ... against SCENARIO ...`."""
     first, second = (run_of(words).iteration_time_s for words in _scenarios(request))
     return percent(1 - first / second)
 

@@ -1,4 +1,4 @@
-"""The table of software stacks."""
+"""Table of software stacks."""
 
 from docs.update.request import Generator, Request, table
 from simtrain.resources import list_stacks
@@ -9,7 +9,7 @@ WORDS = {True: "yes", False: "no", None: "profile's"}
 
 
 def stacks(request: Request) -> str:
-    """Every entry of every stack."""
+    """Return a table of all entries of all stacks."""
     names = [*FIRST, *(name for name in reversed(list_stacks()) if name not in FIRST)]
     facts = [load_stack(name).facts for name in names]
     return table(["entry", *names], [[f"`{e}`", *(_word(f[e]) for f in facts)] for e in facts[0]])
@@ -17,7 +17,7 @@ def stacks(request: Request) -> str:
 
 def _word(value: bool | str | float | None) -> str:
     if isinstance(value, float):
-        return f"{value * 1e6:g} us"
+        return f"{value * 1e6:g} µs"
     return value if isinstance(value, str) else WORDS[value]
 
 

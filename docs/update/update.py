@@ -1,4 +1,4 @@
-"""Documents with what they quote computed anew."""
+"""Compute the text between markers of documents again."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -32,18 +32,18 @@ GENERATORS: dict[str, Generator] = {
     **what_ifs.GENERATORS,
     **commands.GENERATORS,
 }
-"""What a marker may name, with the words that may follow in the docstrings of the functions."""
+"""Generators by the name in a marker. Their docstrings list their arguments."""
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/errors.md": lambda: errors_document(explanations().values()),
     "docs/reference/commands.md": commands.help_page,
     "docs/reference/scenario.md": commands.scenario_page,
 }
-"""Documents of which every line is generated."""
+"""Documents that are generated completely."""
 
 
 def value(document: str, one: Marked) -> str:
-    """What has to stand between two markers of a document.
+    """Return the current text for the place between two markers of a document.
 
     Raises:
         ValueError: the marker names no generator.
@@ -56,24 +56,24 @@ def value(document: str, one: Marked) -> str:
 
 
 def updated(document: str) -> str:
-    """The text of a document with everything between its markers computed anew."""
+    """Return a document with current text between all of its markers."""
     if document in PAGES:
         return PAGES[document]()
     return replaced(text_of(document), lambda one: value(document, one))
 
 
 def stale(document: str, only: Iterable[str] = GENERATORS) -> Iterator[str]:
-    """What is not as it has to be: place, what stands there, what has to.
+    """Yield a line for each stale text: its place, the present text and the current text.
 
     Args:
-        document: such as README.md.
-        only: look at what these generators compute, and leave the rest out.
+        document: path of the document, such as README.md.
+        only: names of the generators to check.
     """
     if document in PAGES and text_of(document) != PAGES[document]():
-        yield f"{document}: not what `python -m docs.update` writes"
+        yield f"{document}: stale; run python -m docs.update"
     for one in marked(text_of(document)):
         if one.request.partition(" ")[0] in GENERATORS.keys() - set(only):
             continue
         expected = value(document, one)
         if one.text != expected:
-            yield f"{document}:{one.line}: {one.request}\n  has {one.text}\n  not {expected}"
+            yield f"{document}:{one.line}: {one.request}\n  has {one.text}\n  now {expected}"

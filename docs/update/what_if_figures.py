@@ -1,4 +1,4 @@
-"""The figures in the text of docs/what_ifs.md, by sweep and name."""
+"""Figures in the text of docs/what_ifs.md, by sweep and name."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -10,17 +10,17 @@ _COMMUNICATION, _COMPUTE = "breakdown_tensor_communication_s", "breakdown_comput
 
 
 class Rows(Protocol):
-    """Gives the rows of a sweep, with overrides, or of points that satisfy a constraint."""
+    """Function that returns the rows of a sweep."""
 
     def __call__(self, overrides: tuple[str, ...] = (), only: str | None = None) -> list[Row]:
-        """The rows."""
+        """Return the rows with overrides, or of points that satisfy the constraint `only`."""
 
 
 Figures = Iterator[tuple[str, str]]
 
 
 def recompute_strategies(rows_of: Rows) -> Figures:
-    """What longer sequences cost, and how much does not fit."""
+    """Loss of MFU with longer sequences, and points that do not fit."""
     rows = rows_of()
     yield "points", f"{len(rows)}"
     yield "not_fitting", f"{len(rows) - len(ran(rows))}"
@@ -34,7 +34,7 @@ LARGEST = ("530b", "1t")
 
 
 def pipeline_bubble(rows_of: Rows) -> Figures:
-    """The bubble of 12 chunks, with and without a head."""
+    """Bubble of 12 chunks, with and without a head."""
     only = "interleave == 12 and global == 64"
     (row,) = rows_of(only=only)
     (headless,) = rows_of(("model.vocab_size=1024",), only)
@@ -45,7 +45,7 @@ def pipeline_bubble(rows_of: Rows) -> Figures:
 
 
 def hardware_generations(rows_of: Rows) -> Figures:
-    """How much faster and cheaper newer machines are."""
+    """Gains in speed and price of newer machines."""
     best = {
         (row["base"], row["cluster"]): row
         for row in winners(rows_of(), "tokens_per_s", "base", "cluster")
@@ -74,7 +74,7 @@ def hardware_generations(rows_of: Rows) -> Figures:
 
 
 def tensor_across_nodes(rows_of: Rows) -> Figures:
-    """What tensor parallelism over two nodes costs."""
+    """Slowdown by tensor parallelism across two nodes."""
     best = {
         row["parallelism.tensor"]: row["iteration_time_s"]
         for row in winners(rows_of(), "tokens_per_s", "parallelism.tensor")
@@ -83,7 +83,7 @@ def tensor_across_nodes(rows_of: Rows) -> Figures:
 
 
 def data_parallel_scaling(rows_of: Rows) -> Figures:
-    """What hiding the reduction gains, and what it would gain without latency."""
+    """Gain of overlapped gradient reductions, and the gain without latency."""
 
     def gains(*overrides: str) -> dict[int, float]:
         best = {
@@ -104,7 +104,7 @@ def data_parallel_scaling(rows_of: Rows) -> Figures:
 
 
 def larger_batch(rows_of: Rows) -> Figures:
-    """What recompute costs at a fixed batch, and what a larger batch brings."""
+    """Slowdown by recompute at a fixed batch, and gain of a larger batch."""
     frees, costs = [], []
     for name, base in (("gpt2", "gpt2_1_5b"), ("22b", "table5_22b_present")):
         of_model = {
@@ -135,7 +135,7 @@ def larger_batch(rows_of: Rows) -> Figures:
 
 
 def context_parallel(rows_of: Rows) -> Figures:
-    """What dividing sequences gains, and what its exchanges expose."""
+    """Gain of context parallelism, and its exposed communication."""
     rows = rows_of()
     best = winners(rows, "mfu", "parallelism.context", "recompute")
     alone, together = (
@@ -160,7 +160,7 @@ def context_parallel(rows_of: Rows) -> Figures:
 
 
 def fp8(rows_of: Rows) -> Figures:
-    """What products in fp8 change beside their own time."""
+    """Effects of fp8 products other than their own time."""
     found = {(row["products"], row["split"]): row for row in rows_of()}
     for name in ("bf16", "delayed"):
         row = found[name, "4 x 8 x 2"]
@@ -170,7 +170,7 @@ def fp8(rows_of: Rows) -> Figures:
 
 
 def grouped_queries(rows_of: Rows) -> Figures:
-    """What groups of queries save."""
+    """Savings of grouped queries."""
     found = {
         (row["model.num_query_groups"], row["sequences"], row["recompute"]): row
         for row in rows_of()
@@ -185,7 +185,7 @@ def grouped_queries(rows_of: Rows) -> Figures:
 
 
 def expert_parallel(rows_of: Rows) -> Figures:
-    """What expert parallelism gains inside a node and costs beyond it."""
+    """Gain of expert parallelism inside a node, and its slowdown across nodes."""
     four_stages = {
         row["parallelism.expert"]: row for row in rows_of() if row["parallelism.pipeline"] == 4
     }

@@ -1,6 +1,6 @@
-"""The tables of docs/what_ifs.md as they follow from the results of the sweeps.
+"""Tables of docs/what_ifs.md, from the results of the sweeps.
 
-Each function gives the cells of a table's lines under its head.
+Each function yields the rows of one table as lists of cells.
 """
 
 import itertools
@@ -34,7 +34,7 @@ def ran(rows: Iterable[Row]) -> list[Row]:
 
 
 def groups(rows: Iterable[Row], *columns: str) -> Iterator[list[Row]]:
-    """What ran, by the values of these columns, in the order of the grid."""
+    """Group the points that ran by the values of some columns, in the order of the grid."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in ran(rows):
         found.setdefault(tuple(row[column] for column in columns), []).append(row)
@@ -42,7 +42,7 @@ def groups(rows: Iterable[Row], *columns: str) -> Iterator[list[Row]]:
 
 
 def winners(rows: Iterable[Row], column: str, *by: str) -> list[Row]:
-    """The row with the most of a column, for each group."""
+    """Return the row with the largest value in a column, for each group."""
     return [max(group, key=lambda row: row[column]) for group in groups(rows, *by)]
 
 
@@ -279,7 +279,7 @@ _HEADS = {
 
 
 def head_of(sweep: str, rows: Sequence[Row]) -> list[str]:
-    """The head of a sweep's table."""
+    """Return the head of a sweep's table."""
     if sweep != "link_bandwidth":
         return _HEADS[sweep].split(" | ")
     usual = ("300 GB/s", "200 Gb/s")

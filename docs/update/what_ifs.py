@@ -1,4 +1,4 @@
-"""Tables and figures of docs/what_ifs.md: `fp8` is the table of a sweep, `fp8 faster` a figure."""
+"""Tables and figures of docs/what_ifs.md, such as the table `fp8` and its figure `fp8 faster`."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from simtrain.sweep import load_plan, run_part
 
 @functools.cache
 def rows_of(name: str, overrides: tuple[str, ...] = (), only: str | None = None) -> list[Row]:
-    """The results of a sweep, or of the points that satisfy a constraint."""
+    """Return the results of a sweep, or of its points that satisfy the constraint `only`."""
     plan = load_plan(name, overrides)
     more = (only,) if only else ()
     plan = dataclasses.replace(plan, constraints=(*plan.constraints, *more))
@@ -28,7 +28,7 @@ def _figures(sweep: str) -> dict[str, str]:
 
 
 def what_if(request: Request) -> str:
-    """The table of a sweep, or one of its figures by name."""
+    """Return the table of a sweep, or one of its figures by name."""
     if request.text:
         return _figures(request.name)[request.text]
     rows = rows_of(request.name)

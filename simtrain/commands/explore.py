@@ -11,13 +11,13 @@ from simtrain.commands.shared import emit
 
 
 def explore(
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write: .html.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")],
 ) -> None:
-    """Write the paper's figures as a page to move: one HTML file, without a network.
+    """Write the paper's figures with sliders as one HTML file that needs no network.
 
-    What a layer keeps, tensor by tensor; where attention overtakes the rest; the ladder to a fifth
-    of the memory; the recompute tax; and what the freed memory buys. Bytes follow the sliders;
-    times are simulated when the page is written, which takes half a minute.
+    It shows the activations of a layer tensor by tensor, when attention dominates, the memory and
+    time of each recompute strategy, and uses of the freed memory. Bytes follow the sliders. Times
+    are simulated when the page is written, which takes half a minute.
 
     Example: simtrain explore --out explore.html
     """

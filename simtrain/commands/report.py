@@ -42,14 +42,14 @@ def report(
     sensitivity: SensitivityOption = True,
     sweep: SweepFolderOption = None,
 ) -> None:
-    """Write a report: one HTML file that opens in a browser, without a network.
+    """Write a report: one HTML file that opens in a browser and needs no network.
 
     It shows how long the iteration takes, where the time goes, what to buy first, the timeline,
-    memory, operators, a roofline, and the sources of all numbers. Several scenarios are compared,
-    as by simtrain compare. Every number is in the file in full precision, as --json of other
-    commands prints it. A scenario that does not fit is reported too.
+    memory, operators, a roofline, and the sources of all numbers. Several scenarios are compared as
+    by simtrain compare. The file contains every number in full precision, like --json of other
+    commands. Scenarios that do not fit in memory are reported too.
 
-    With --sweep, shows the best points, the heat map, the Pareto front and the scaling of a sweep.
+    With --sweep, it shows the best points, heat map, Pareto front and scaling of a sweep.
 
     Example: simtrain report table5_175b_full table5_175b_present --out report.html
     """
@@ -73,9 +73,9 @@ def _check_options(
     sensitivity: bool,
     sweep: Path | None,
 ) -> None:
-    """Refuse a report on nothing, and options that have no effect with --sweep."""
+    """Refuse a report without scenario and sweep, and options without effect on sweeps."""
     if sweep is None and not scenarios:
-        raise typer.BadParameter("give a scenario, or --sweep FOLDER", param_hint="SCENARIO")
+        raise typer.BadParameter("name a scenario, or add --sweep FOLDER", param_hint="SCENARIO")
     given = {
         "SCENARIO": scenarios,
         "--set": overrides,

@@ -1,4 +1,4 @@
-"""One HTML file of sections, data, styles and scripts. It loads nothing."""
+"""Write sections, data, styles and scripts to one HTML file that loads nothing."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Section:
     """A section of a document.
 
     Args:
-        anchor: its id, for links.
-        title: its heading.
-        body: its content.
-        styles, scripts: names of the files of `assets` that it needs besides the shared ones.
+        anchor: id of the section, for links.
+        title: heading.
+        body: content below the heading.
+        styles, scripts: files of `assets` that the section needs in addition to `base`.
     """
 
     anchor: str
@@ -45,11 +45,11 @@ class Document:
     """An HTML document.
 
     Args:
-        title: its title and first heading.
-        lead: what stands below the title.
-        sections: its sections, in order. The document links to each at its top.
-        data: for scripts, as JSON, in full precision: `simtrain.data`.
-        foot: what stands at the end.
+        title: title and first heading.
+        lead: text below the title.
+        sections: sections in order. A navigation bar at the top links to each.
+        data: data in full precision. Scripts read them as `simtrain.data`.
+        foot: text at the end.
     """
 
     title: str
@@ -63,13 +63,13 @@ def check_html_file(file: Path) -> None:
     """Check that the name of a file ends with `.html` or `.htm`.
 
     Raises:
-        InputError: it does not (E117).
+        InputError: the name has another suffix (E117).
     """
     check_suffix(file, SUFFIXES, "reports")
 
 
 def write_document(document: Document, file: Path) -> None:
-    """Write a document to a `.html` file; replace an older file.
+    """Write a document to a `.html` file, and replace an existing file.
 
     Raises:
         InputError: the suffix is unknown (E117), or the file cannot be written (E113).
@@ -88,7 +88,7 @@ def write_document(document: Document, file: Path) -> None:
 def document_text(document: Document) -> str:
     """Return a document as the text of one HTML file.
 
-    Scripts run in this order: `base.js`, which defines `simtrain`, then those of the sections, each
+    `base.js` runs first, because it defines `simtrain`. The scripts of the sections follow, each
     file once.
     """
     sections = document.sections
@@ -118,12 +118,12 @@ def document_text(document: Document) -> str:
 
 @cache
 def asset(name: str) -> Html:
-    """Return a style or a script of this room."""
+    """Return the text of a style or script of `assets`."""
     return Html("\n" + (ASSETS / name).read_text(encoding="utf-8"))
 
 
 def json_text(data: Mapping[str, Any]) -> Html:
-    """Return data as JSON that can stand in a `<script>`: no `<` can end it early."""
+    """Return data as JSON for a `<script>` element. Escaped `<` cannot end the element early."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Html(text.replace("<", "\\u003c"))
 
@@ -142,5 +142,5 @@ def _contents(sections: Sequence[Section]) -> Html:
 
 
 def _theme_button() -> Html:
-    """A switch between light and dark; the script of the page shows it."""
+    """Button that switches between light and dark. It is hidden until `base.js` runs."""
     return element("button", "Dark", type="button", id="theme", hidden=True, aria_pressed="false")

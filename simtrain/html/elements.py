@@ -1,4 +1,4 @@
-"""HTML as text that is escaped exactly once."""
+"""Build HTML elements from text, which is escaped exactly once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _EMPTY = {"input", "meta", "link", "br", "hr", "col"}
 
 
 class Html(str):
-    """Text that is HTML already; all other text is escaped when it becomes part of an element."""
+    """Text that is already HTML. Any other text is escaped when it becomes part of an element."""
 
     __slots__ = ()
 
@@ -19,9 +19,9 @@ def element(tag: str, *children: str, **attributes: str | bool) -> Html:
 
     Args:
         tag: name of the element.
-        children: its content in order; text that is not `Html` is escaped.
-        attributes: `data_path` stands for `data-path`, and `class_` for `class`. True stands for
-            an attribute without a value, False for none.
+        children: content in order; text that is not `Html` is escaped.
+        attributes: `data_path` writes `data-path`, and `class_` writes `class`. True writes an
+            attribute without a value; False omits the attribute.
     """
     head = tag + "".join(_attribute(name, value) for name, value in attributes.items())
     if tag in _EMPTY:
@@ -30,7 +30,7 @@ def element(tag: str, *children: str, **attributes: str | bool) -> Html:
 
 
 def joined(children: Iterable[str]) -> Html:
-    """Return the children one after another."""
+    """Concatenate children, and escape those that are not `Html`."""
     return Html("".join(one if isinstance(one, Html) else escape(one) for one in children))
 
 
@@ -48,9 +48,9 @@ def table(
 
     Args:
         caption: what the table shows.
-        headings: of the columns; ">" before a heading aligns the column to the right.
-        rows: cells; the first of a row is its heading.
-        attributes: of the table.
+        headings: headings of the columns; a leading ">" aligns the column to the right.
+        rows: cells; the first cell of a row is its heading.
+        attributes: attributes of the `<table>` element.
     """
     classes = ["number" if one.startswith(">") else "text" for one in headings]
     head = joined(

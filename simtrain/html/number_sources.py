@@ -1,4 +1,4 @@
-"""Where each number of a report comes from: the command that prints it, and what it means."""
+"""Sources of the numbers in a report: the command that prints each number, and its meaning."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _COMPARED = "/comparison"
 
 @dataclass(frozen=True, slots=True)
 class NumberSource:
-    """The source of numbers.
+    """Source of a kind of numbers.
 
     Args:
-        places: a regular expression of the JSON pointers to the numbers.
-        command: the command that prints them with `--json`; X stands for the scenario.
-        meaning: what they are computed from.
-        explained: the figure whose origins, down to profile entries, are in the data.
+        places: a regular expression that matches the JSON pointers of the numbers.
+        command: the command that prints the numbers; X is replaced by the scenario.
+        meaning: what the numbers are computed from.
+        explained: the main figure that the numbers belong to. The section Sources shows its parts
+            down to profile entries.
     """
 
     places: str
@@ -28,7 +29,7 @@ class NumberSource:
     explained: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the fields as JSON data."""
         return asdict(self)
 
 
@@ -48,7 +49,7 @@ NUMBER_SOURCES = (
     NumberSource(
         rf"{_RUN}/result/hfu",
         "run X --json",
-        "As MFU, with the FLOPs of recompute.",
+        "MFU, with the FLOPs of recompute added.",
         "hfu",
     ),
     NumberSource(
@@ -65,36 +66,36 @@ NUMBER_SOURCES = (
     NumberSource(
         rf"{_RUN}/result/(extrapolated_compute|host_bound)",
         "run X --json",
-        "A share of time, from the operators of all passes.",
+        "A share of the time of the operators of all passes.",
         "iteration_time",
     ),
     NumberSource(
         rf"{_RUN}/result/(breakdown_s|stages_s/\d+)/\w+",
         "run X --json",
-        "A part of a stage's time in the timeline; the breakdown has the mean over the stages.",
+        "A part of a stage's time in the timeline. The breakdown is the mean over the stages.",
         "iteration_time",
     ),
     NumberSource(
         rf"{_RUN}/result/memory/(capacity_bytes|stages/\d+/.*)",
         "run X --json",
-        "Bytes of tensors that are alive at the stage's peak, and the allocator's allowance.",
+        "Bytes of the tensors that exist at the stage's peak, and the allocator's allowance.",
         "peak_memory",
     ),
     NumberSource(
         rf"{_OPERATORS}/.*",
         "run X --ops --json",
-        "A sum over equal ops of one rank; the row names the entries of the hardware profile.",
+        "A sum over equal ops of one rank. The row names the entries of the hardware profile.",
         "iteration_time",
     ),
     NumberSource(
         rf"{_RUN}/explained/(\w+)/.*",
         "explain X FIGURE --json",
-        "A part of a figure; its entries stand beside it, with their sources in the same section.",
+        "A part of a figure. It lists its profile entries; the table below has their sources.",
     ),
     NumberSource(
         rf"{_RUN}/profile/.*",
         "profile show CLUSTER",
-        "An entry of the hardware profile, with its source there.",
+        "An entry of the hardware profile, which states its source.",
     ),
     NumberSource(
         rf"{_COMPARED}/differences/\d+/(difference_s|tokens_ratio|causes_s/\w+)",
@@ -104,17 +105,17 @@ NUMBER_SOURCES = (
     NumberSource(
         rf"{_COMPARED}/scenarios/\d+/with_more/.*",
         "compare X Y --json",
-        "The iteration, simulated again with more of one resource of the cluster.",
+        "The iteration time saved, from a simulation with more of one resource of the cluster.",
     ),
     NumberSource(
         rf"{_COMPARED}/scenarios/\d+/.*",
         "compare X Y --json",
-        "A figure of one scenario; its critical path adds up to the iteration time.",
+        "A figure of one scenario. The parts of its critical path add up to the iteration time.",
     ),
 )
-"""The first that fits a number applies."""
+"""Sources in order of precedence: the first that matches a pointer applies."""
 
 
 def source_of_number(pointer: str) -> NumberSource | None:
-    """Return the source of the number at a JSON pointer; None if no source is named for it."""
+    """Return the source of the number at a JSON pointer, or None if no source matches."""
     return next((one for one in NUMBER_SOURCES if re.fullmatch(one.places, pointer)), None)

@@ -1,4 +1,4 @@
-"""The report on simulated iterations: its data and its sections."""
+"""Build the report on simulated iterations from its data and sections."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from simtrain.provenance import provenance
 
 
 def report_document(runs: Sequence[ReportedRun], comparison: Mapping[str, Any]) -> Document:
-    """Return the report on one or several iterations.
+    """Build the report on one or several iterations.
 
     Args:
         runs: the iterations.
-        comparison: what `simtrain compare --json` prints about them.
+        comparison: data that `simtrain compare --json` prints about them.
     """
     clusters = dict.fromkeys(run.result.scenario.cluster for run in runs)
     data = {
@@ -67,7 +67,7 @@ def _sections(figures: Figures) -> list[Section]:
 def _lead(runs: Sequence[ReportedRun]) -> Html:
     words = "One training iteration" if len(runs) == 1 else f"{len(runs)} training iterations"
     return element(
-        "p", f"{words}, simulated by simtrain. Choose a number to see its exact value and source."
+        "p", f"{words}, simulated by simtrain. Select a number to see its exact value and source."
     )
 
 

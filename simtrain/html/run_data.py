@@ -1,4 +1,4 @@
-"""The data of one iteration in a report: those of other commands' `--json`, and arrays to draw."""
+"""Data of one iteration in a report: the `--json` of other commands, and arrays to draw."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simtrain.sliders.data import slider_data
 from simtrain.strict_yaml import data_of, leaves
 
 NUM_ROWS = 3
-"""Rows of a stage in a timeline: its own stream, its transfers, its buckets."""
+"""Rows of a stage in a timeline: its passes, its transfers, its buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ReportedRun:
     """An iteration of a report.
 
     Args:
-        name: what the user called the scenario.
+        name: the name by which the user referred to the scenario.
         result: its simulation.
         without_effect: remarks on settings that change nothing (`no_effect`).
     """
@@ -37,10 +37,10 @@ class ReportedRun:
 
 
 def run_data(run: ReportedRun) -> dict[str, Any]:
-    """Return what the page shows of a run.
+    """Return the data of an iteration.
 
-    `result` is what `simtrain run --json` prints, `operators` what `--ops --json` prints, and
-    `explained` what `simtrain explain --json` prints about each figure, without `made_with`.
+    `result` has the data of `simtrain run --json`, `operators` those of `--ops --json`, and
+    `explained` those of `simtrain explain --json` for each figure, without `made_with`.
     """
     result = run.result
     return {
@@ -79,7 +79,7 @@ def _profile(result: Result) -> dict[str, Any]:
 def timeline_data(result: Result) -> dict[str, Any]:
     """Return the bars of a timeline, sorted by lane and start.
 
-    A lane is a row of a stage: lane `3 * stage + row`. The bars of a lane begin at `first[lane]`.
+    Lane `3 * stage + row` is a row of a stage. Its bars begin at index `first[lane]`.
     """
     bars = Bars.of(result)
     lanes = NUM_ROWS * bars.stage + bars.row
@@ -102,7 +102,7 @@ def timeline_data(result: Result) -> dict[str, Any]:
 
 
 def memory_data(result: Result) -> dict[str, Any]:
-    """Return the memory of all stages over time; those of a stage begin at `first[stage]`."""
+    """Return the memory of all stages over time. A stage's values begin at index `first[stage]`."""
     curves = [result.memory_curve(stage) for stage in range(result.num_stages)]
     lengths = [len(curve.times_s) for curve in curves]
     times_s = np.concatenate([np.array(curve.times_s) for curve in curves])

@@ -1,4 +1,4 @@
-"""The report on the results of a sweep: winners, best points, heat map, Pareto front, scaling."""
+"""Build the report on a sweep: best points, heat map, Pareto front and scaling."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_POINTS = 200
-"""Best points of a panel that the page lists."""
+"""Largest number of points that the page lists per panel."""
 _STATUS = {"ok": "ran", "does_not_fit": "do not fit in memory", "illegal": "are illegal"}
 _BYTES, _COUNTS = ("peak_bytes", "capacity_bytes"), ("num_gpus",)
 
 
 def sweep_document(results: Results) -> Document:
-    """Return the report on a sweep."""
+    """Build the report on a sweep."""
     column, header = compared_column(results), results.header
     fronts, curves = pareto(results), scaling(results)
     status = results.table["status"].value_counts().to_pylist()
@@ -77,7 +77,7 @@ def _section(anchor: str, title: str, body: Html) -> Section:
 
 
 def _best_points(results: Results, panel: Any, column: str) -> list[dict[str, Any]]:
-    """Rows of the best points of a panel that ran, the best first; ties in the grid's order."""
+    """Return the best points of a panel that ran, the best first; ties in the grid's order."""
     order = "descending" if column in LARGER_IS_BETTER else "ascending"
     rows = results.of_panel(panel, results.ran)
     rows = rows.sort_by([(column, order), ("index", "ascending")]).slice(0, MOST_POINTS)
@@ -108,7 +108,7 @@ def _foot(figures: Figures) -> Html:
 
 
 def _winners(figures: Figures, results: Results, column: str) -> Section:
-    """The best point of each panel."""
+    """Build the section with the best point of each panel."""
     cards = []
     for panel in figures.at("panels").each():
         if not panel.value["points"]:
@@ -140,7 +140,7 @@ def _points(figures: Figures, results: Results) -> Section:
         blocks += [element("h3", name)] if name else []
         headings = [*results.varying(), *(f">{name}" for name in reported)]
         rows = [_point(point, results, headings) for point in panel.at("points").each()]
-        caption = f"Best points that ran, at most {MOST_POINTS}. Choose a heading to sort."
+        caption = f"Best points that ran, at most {MOST_POINTS}. Select a heading to sort."
         blocks.append(table(caption, headings or ["point"], rows, class_="sortable points"))
     styles, scripts = ("operators.css", "sweep.css"), ("sort.js",)
     return Section("points", "Best points", joined(blocks), styles, scripts)
@@ -178,7 +178,7 @@ def _front(front: Figures, results: Results, unit: str) -> Html:
         for number, point in enumerate(front.each(), start=1)
     ]
     name = front.path[-1]
-    caption = f"Points of the front{f' of {name}' if name else ''}, numbered as in the picture"
+    caption = f"Points on the front{f' of {name}' if name else ''}, numbered as in the picture"
     return table(caption, headings, rows)
 
 

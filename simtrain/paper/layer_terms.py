@@ -1,7 +1,7 @@
-"""What a layer saves, tensor by tensor, as terms in s, b, h, a and t (paper, Section 4).
+"""Tensors that a layer saves, as terms in s, b, h, a and t (paper, Section 4).
 
-A term is read off the engine: a layer is recorded once, and once more with each variable doubled.
-The change of a tensor's bytes is the power of the variable. No formula is typed here.
+The terms are derived from recorded layers, not typed. A layer is recorded once, and again with each
+variable doubled. If a tensor's bytes change by a factor of 2^n, the power of the variable is n.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Term:
 
     Args:
         tensor: name of the tensor.
-        coefficient: bytes if all variables are 1.
+        coefficient: bytes of the tensor if all variables are 1.
         powers: power of each variable in `VARIABLES`; negative for a division.
     """
 
@@ -45,14 +45,14 @@ class Term:
     powers: Mapping[str, int]
 
     def num_bytes(self, sizes: Mapping[str, int]) -> int:
-        """Bytes of the tensor for sizes that the framework allows: ranks divide the tensors."""
+        """Bytes of the tensor, for sizes that the framework allows (t divides a)."""
         factors = (Fraction(sizes[name]) ** power for name, power in self.powers.items())
         return int(self.coefficient * math.prod(factors))
 
 
 @functools.cache
 def layer_terms(*, sequence_parallel: bool, recompute: str) -> tuple[Term, ...]:
-    """Return what a layer of the paper's models saves for its backward pass, in its own order.
+    """Return the terms of the tensors that a layer of the paper's models saves, in their order.
 
     Args:
         sequence_parallel: whether sequence parallelism is on (then t is at least 2).
@@ -79,7 +79,7 @@ def _term(tensor: str, base_bytes: int, doubled_bytes: Mapping[str, int]) -> Ter
 
 
 def sizes_of(scenario: Scenario) -> dict[str, int]:
-    """Return the variables of a scenario."""
+    """Return the values of the variables in a scenario."""
     model, batch, split = scenario.model, scenario.batch, scenario.parallelism
     sizes = model.seq_length, batch.micro, model.hidden_size, model.num_attention_heads
     return dict(zip(VARIABLES, (*sizes, split.tensor), strict=True))
@@ -88,7 +88,7 @@ def sizes_of(scenario: Scenario) -> dict[str, int]:
 def sized_scenario(
     sizes: Mapping[str, int], *, sequence_parallel: bool, recompute: str
 ) -> Scenario:
-    """Load a scenario with one layer of the paper's model in other sizes.
+    """Load a scenario with one layer of the paper's 22B model, with other sizes.
 
     Raises:
         InputError: the sizes break a rule of the framework.
@@ -103,7 +103,7 @@ def sized_scenario(
 def saved_tensors(scenario: Scenario) -> tuple[Tensor, ...]:
     """Return the tensors that a layer saves for its backward pass, in the order of their creation.
 
-    They are the tensors that remain after its forward pass has been replayed.
+    They are the tensors that exist after a replay of its forward pass.
     """
     forward = paper_plan(scenario).layers_pass(1, "F")
     _, live = replay(record_pass(forward), {}, counts_left=True)
@@ -117,10 +117,10 @@ def _saved(sequence_parallel: bool, recompute: str, sizes: Mapping[str, int]) ->
 
 
 def crossing_length(terms: tuple[Term, ...], sizes: Mapping[str, int]) -> Fraction:
-    """Sequence length at which terms that grow with s² equal those that grow with s (Section 5).
+    """Sequence length at which the terms in s² equal the terms in s (Section 5).
 
     Args:
-        terms: of a layer that recomputes nothing.
+        terms: terms of a layer without recompute.
         sizes: the variables; s has no effect.
     """
     shortest = dict(sizes) | {"s": sizes["t"]}

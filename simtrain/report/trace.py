@@ -1,4 +1,4 @@
-"""Writes an iteration as a trace for Perfetto or Holistic Trace Analysis, or as a schedule."""
+"""Write an iteration as a trace for Perfetto or Holistic Trace Analysis, or as a schedule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from simtrain.report.trace_perfetto import write_perfetto
 _SUFFIXES = (".pftrace", ".json.gz", ".json", ".csv")
 _OPTION = "--trace"
 _COMPRESSION = 3
-"""zlib's level: a tenth larger than the default, in a third of the time."""
+"""Level of zlib: files are 10 % larger than at the default level, in a third of the time."""
 
 
 def check_trace_file(file: Path) -> None:
@@ -46,15 +46,16 @@ def write_trace(
     microbatches: Sequence[int] | None = None,
     window_s: tuple[float, float] | None = None,
 ) -> None:
-    """Write a trace, and replace an older one.
+    """Write a trace, and replace an existing file.
 
     Args:
         result: the iteration.
         file: `.pftrace` for Perfetto's own format, `.json` or `.json.gz` for a Chrome trace of all
             ranks, `.csv` for the schedule in the format of PyTorch's pipelining, or a folder for a
             Chrome trace of each rank.
-        microbatches: the passes of these microbatches show their kernels and collectives.
-        window_s: the passes that run in this time do so; with `microbatches`, those of both.
+        microbatches: passes of these microbatches show their kernels and collectives.
+        window_s: passes that run in this window show them. With `microbatches` too, a pass must
+            match both.
 
     Raises:
         InputError: the suffix is unknown (E117) or needs a missing package (E701), a microbatch
@@ -109,7 +110,7 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
 def _detailed(
     result: Result, microbatches: Iterable[int] | None, window_s: tuple[float, float] | None
 ) -> NDArray[np.bool_]:
-    """[actions], whether each pass shows its kernels."""
+    """Return for each action of the schedule whether its pass shows its kernels."""
     schedule = result.plan.schedule
     if microbatches is None and window_s is None:
         return np.zeros(len(schedule.kind), np.bool_)

@@ -1,7 +1,7 @@
-"""A trace as JSON in Chrome's format, as Kineto (PyTorch's profiler) writes it.
+"""Write a trace as JSON in Chrome's format, like Kineto (PyTorch's profiler).
 
-A process is a rank, a thread one of its streams. Holistic Trace Analysis takes an event for a
-kernel if it has a stream, and a kernel for communication if its name begins with `nccl`.
+A process is a rank, and a thread is one of its streams. Holistic Trace Analysis counts an event as
+a kernel if it has a stream, and a kernel as communication if its name begins with `nccl`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def write_chrome(
 
 
 def _of_stage(events: TraceEvents, stage: int) -> Iterator[str]:
-    """The events of a stage's rank, each the text of a JSON object."""
+    """Yield the events of a stage's rank, each as the text of a JSON object."""
     rank, node, gpu = events.place(stage)
     yield _metadata(
         rank, "process_name", name=f"rank {rank} (node {node}, GPU {gpu}), stage {stage}"
@@ -88,7 +88,7 @@ def _critical_path(events: TraceEvents) -> Iterator[str]:
 
 
 def _slice(one: Slice, process: int, category: str, gpu: int | None) -> str:
-    """The event of a slice; `gpu` is given for what runs on a stream of it."""
+    """Return the event of a slice as JSON. `gpu` is None for events outside GPU streams."""
     thread, kind, name, start_ns, end_ns, number = one
     if kind is Kind.COLLECTIVE and gpu is not None:
         name = f"ncclDevKernel {name}"

@@ -1,7 +1,7 @@
-"""The content of a trace, whatever its format: slices on threads, arrows and counters.
+"""Content of a trace in any format: slices on threads, arrows and counters.
 
-A pass is one slice. A pass that is shown in detail also has its launches, kernels and collectives,
-on threads of their own.
+A pass is one slice. A pass in detail also shows its launches, kernels and collectives, on separate
+threads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Nanoseconds: TypeAlias = NDArray[np.int64]
 
 _STAGE, _SENDS, _RECEIVES = "stage", "sends", "receives"
 _GROUPS = (
-    # For each group of the iteration's streams, threads of stages relative to the stream's own one.
+    # For each group of streams: threads, and offsets from the stream's stage to the thread's stage.
     ((0, _STAGE),),
     ((0, f"{_SENDS} forward"), (1, f"{_RECEIVES} forward")),
     ((0, f"{_SENDS} backward"), (-1, f"{_RECEIVES} backward")),
@@ -36,19 +36,19 @@ _GROUPS = (
 )
 _OF_STAGE = [name for group in _GROUPS for _, name in group]
 THREADS = (*_OF_STAGE, *STREAMS, "embedding", "model")
-"""Threads of a rank by number: its stage's, those inside passes, and those of several stages."""
+"""Threads of a rank by number: of its stage, inside passes, and shared by several stages."""
 STAGE_THREAD = THREADS.index(_STAGE)
 PASS_THREADS = [THREADS.index(name) for name in STREAMS]
 SEND_THREADS = [number for number, name in enumerate(THREADS) if name.startswith(_SENDS)]
 
 
 def nanoseconds(seconds: Floats) -> Nanoseconds:
-    """The nearest whole nanoseconds."""
+    """Round seconds to integer nanoseconds."""
     return np.rint(seconds * 1e9).astype(np.int64)
 
 
 class Kind(Enum):
-    """What a slice is: work of the GPU, work of the host, or the sum of other slices."""
+    """Kind of a slice: work of the GPU, work of the host, or a pass that contains other slices."""
 
     KERNEL = "kernel"
     COLLECTIVE = "collective"
@@ -62,7 +62,7 @@ class Slice(NamedTuple):
 
     Args:
         thread: index into `THREADS`.
-        number: the iteration's task; a kernel in a pass has the number of its launch.
+        number: task of the iteration. Inside a pass, a kernel and its launch share a number.
     """
 
     thread: int
@@ -74,13 +74,13 @@ class Slice(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """From a transfer to the pass that needs it.
+    """Arrow from a transfer to the pass that waits for it.
 
     Args:
-        transfer, consumer: tasks of the iteration; of a pass that is cut, the first.
-        thread: of the transfer, on the sender's rank.
+        transfer, consumer: tasks of the iteration. If buckets cut the pass, its first task.
+        thread: thread of the transfer on the sender's rank.
         receiver: stage of the consumer.
-        start_ns, end_ns: the starts of both.
+        start_ns, end_ns: start of the transfer, and start of the consumer.
     """
 
     transfer: int
@@ -92,16 +92,16 @@ class Arrow(NamedTuple):
 
 
 Counter: TypeAlias = tuple[list[int], list[float]]
-"""Nanoseconds, and the value from each of them onwards."""
+"""Times in nanoseconds, and the value from each time on."""
 
 
 @dataclass(frozen=True, eq=False)
 class TraceEvents:
-    """The content of a result's trace.
+    """Content of an iteration's trace.
 
     Args:
         result: the iteration.
-        detailed: [actions], whether the kernels of each action of the schedule are shown.
+        detailed: for each action of the schedule, whether to show its kernels.
     """
 
     result: Result
@@ -109,17 +109,17 @@ class TraceEvents:
     _inside: dict[PassPart, Timeline] = field(default_factory=dict, repr=False)
 
     def place(self, stage: int) -> tuple[int, int, int]:
-        """The rank that is simulated for a stage, the first of it; its node; its GPU there."""
+        """Return the simulated rank of a stage (its first), the rank's node, and its GPU there."""
         rank = stage * self.result.plan.mesh.stride("pp")
         return rank, *divmod(rank, self.result.plan.mesh.gpus_per_node)
 
     def threads(self, stage: int) -> list[int]:
-        """The threads of a stage's rank."""
+        """Return the threads of a stage's rank."""
         used = {thread for _, thread in self._by_stage[stage]}
         return sorted(used.union(PASS_THREADS if self.detailed.any() else ()))
 
     def slices(self, stage: int) -> Iterator[Slice]:
-        """The slices of a stage's rank, those of each thread in order of time."""
+        """Yield the slices of a stage's rank, in order of time within a thread."""
         starts, ends = self._times_ns
         parts, part_of = self._kinds, self.result.iteration.tasks.part_of.tolist()
         detailed = self._is_detailed.tolist()
@@ -134,25 +134,25 @@ class TraceEvents:
                 )
 
     def arrows(self, stage: int) -> Iterator[Arrow]:
-        """The arrows from the transfers that a stage sends."""
+        """Yield an arrow for each transfer that a stage sends."""
         messages, starts = Messages.of(self.result.plan.schedule), self._times_ns[0]
         consumers = self.result.iteration.tasks.first[messages.consumer].tolist()
         receivers = messages.receiver.tolist()
         for task, thread in self._by_stage[stage]:
             if thread in SEND_THREADS:
-                # The first tasks of an iteration are its messages.
+                # Tasks of messages come first, so a message has the number of its task.
                 end = consumers[task]
                 yield Arrow(task, end, thread, receivers[task], starts[task], starts[end])
 
     def memory_bytes(self, stage: int) -> Counter:
-        """The memory of a stage's rank."""
+        """Return the memory of a stage's rank over time."""
         curve = self.result.memory_curve(stage)
         return _counter(np.array(curve.times_s), np.array(curve.held_bytes))
 
     def utilization_percent(self, stage: int) -> Counter:
-        """FLOPs per second of the passes that run, recomputed ones too, relative to the bf16 peak.
+        """Return the FLOPs per second of the running pass, relative to the bf16 peak.
 
-        The mean over the iteration and over the stages is HFU.
+        Recomputed FLOPs count. The mean over the iteration and the stages is HFU.
         """
         result, timeline = self.result, self.result.timeline
         starts, queue = timeline.program.graph.queue
@@ -163,7 +163,7 @@ class TraceEvents:
         return _counter(np.append(0.0, times), np.append(0.0, values))
 
     def critical_path(self) -> Iterator[Slice]:
-        """The slices of the critical path, one after another; names contain the stream."""
+        """Yield the slices of the critical path in order. Their names contain the stream."""
         timeline, (starts, ends) = self.result.timeline, self._times_ns
         parts, part_of = self._kinds, self.result.iteration.tasks.part_of
         for task in timeline.critical_tasks():
@@ -182,7 +182,7 @@ class TraceEvents:
 
     @cached_property
     def _kinds(self) -> list[Kind]:
-        """[parts]."""
+        """[parts] kind of slice."""
         communication = (TRANSFER, REDUCTION)
         return [
             Kind.HOST_WORK
@@ -193,7 +193,7 @@ class TraceEvents:
 
     @cached_property
     def _rates_percent(self) -> Floats:
-        """[parts], utilization while the part runs; 0 for parts that are no pass."""
+        """[parts] utilization while the part runs; 0 if the part is not a pass."""
         seconds, parts = self.result.seconds, self.result.iteration.tasks.parts
         rates = np.zeros(len(parts))
         for place, part in enumerate(parts):
@@ -205,7 +205,7 @@ class TraceEvents:
 
     @cached_property
     def _is_detailed(self) -> NDArray[np.bool_]:
-        """[tasks], whether each is a pass whose kernels are shown, or a span of one."""
+        """[tasks] whether the task is a pass with kernels shown, or a span of such a pass."""
         tasks = self.result.iteration.tasks
         shown = np.zeros(tasks.graph.num_tasks, np.bool_)
         for action in np.flatnonzero(self.detailed).tolist():
@@ -214,7 +214,7 @@ class TraceEvents:
 
     @cached_property
     def _by_stage(self) -> list[list[tuple[int, int]]]:
-        """Each stage's tasks and their threads; tasks of several stages are on each of them."""
+        """[stages] tasks with their threads. Tasks of several stages are listed for each."""
         num_stages, graph = self.result.num_stages, self.result.timeline.program.graph
         found: list[list[tuple[int, int]]] = [[] for _ in range(num_stages)]
         groups = [[(step, THREADS.index(name)) for step, name in group] for group in _GROUPS]
@@ -230,10 +230,10 @@ class TraceEvents:
         return found
 
     def _inside_of(self, action: int, first: int, last: int) -> Iterator[Slice]:
-        """The launches, kernels and collectives of the pass with the tasks `first` to `last`.
+        """Yield launches, kernels and collectives of the pass with the tasks `first` to `last`.
 
-        A pass that is cut for its buckets may wait between its spans: its ops move with the span
-        in which they end.
+        A pass that buckets cut may wait between its spans. Each op is shifted with the span in
+        which it ends.
         """
         timeline = self.result.timeline
         inside = self._pass_timeline(first)
@@ -255,7 +255,7 @@ class TraceEvents:
 
     def _pass_timeline(self, task: int) -> Timeline:
         tasks = self.result.iteration.tasks
-        # The tasks of an action are parts of a pass.
+        # All tasks of an action are spans of its pass.
         whole = whole_pass(cast(PassPart, tasks.parts[tasks.part_of[task]]))
         if whole not in self._inside:
             self._inside[whole] = self.result.seconds.timeline_of_pass(whole)
@@ -263,7 +263,7 @@ class TraceEvents:
 
 
 def _counter(times_s: Floats, values: NDArray[np.generic]) -> Counter:
-    """The last value at each nanosecond, where it changes."""
+    """Keep the last value at each nanosecond, and only values that differ from the previous."""
     times_ns = nanoseconds(times_s)
     is_last = np.append(times_ns[1:] > times_ns[:-1], True)
     times_ns, values = times_ns[is_last], values[is_last]

@@ -1,7 +1,7 @@
-"""A trace in Perfetto's own format: tracks of nodes, their GPUs and the streams of these.
+"""Write a trace in Perfetto's own format, with tracks nested as node, GPU and stream.
 
-Times are whole nanoseconds. https://perfetto.dev/docs/reference/synthetic-track-event explains the
-messages.
+Times are integer nanoseconds. https://perfetto.dev/docs/reference/synthetic-track-event explains
+the messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write_perfetto(events: TraceEvents, target: IO[bytes]) -> None:
         parent = writer.track(f"GPU {gpu} (rank {rank}, stage {stage})", nodes[node])
         tracks = dict[int, int]()
         for thread in events.threads(stage):
-            # What runs inside passes is below the stage.
+            # Streams inside passes are nested below the stage.
             is_inside = thread in PASS_THREADS
             above = tracks[STAGE_THREAD] if is_inside else parent
             tracks[thread] = writer.track(THREADS[thread], above)
@@ -54,7 +54,7 @@ def write_perfetto(events: TraceEvents, target: IO[bytes]) -> None:
 
 
 class _Writer:
-    """Writes packets; traces that follow one another in a file are one trace."""
+    """Writes packets in chunks. Perfetto reads consecutive `Trace` messages as one trace."""
 
     def __init__(self, target: IO[bytes]) -> None:
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -70,18 +70,18 @@ class _Writer:
         self.bytes = CounterDescriptor.UNIT_SIZE_BYTES
 
     def flush(self) -> None:
-        """Write the packets so far, and forget them."""
+        """Write the collected packets to the file, and clear them."""
         self.target.write(self.trace.SerializeToString())
         self.trace.Clear()
 
     def track(self, name: str, parent: int = 0) -> int:
-        """Describe a track below another one, after those that are there; return its number."""
+        """Add a track below `parent`, after its existing tracks, and return its number."""
         return int(self._descriptor(name, parent).uuid)
 
     def counter_track(
         self, name: str, parent: int, *, is_bytes: bool = False, unit: str = ""
     ) -> int:
-        """Describe a track of a counter, in bytes or in another unit; return its number."""
+        """Add a track for a counter, in bytes or in another unit, and return its number."""
         descriptor = self._descriptor(name, parent)
         if is_bytes:
             descriptor.counter.unit = self.bytes
@@ -95,9 +95,10 @@ class _Writer:
         """Write slices with their tracks.
 
         Args:
-            slices: of each track in order of time, because an end and a begin at the same time
-                belong to different slices in the order of their packets.
-            needs: the transfers that a task of the iteration needs; arrows lead from them to it.
+            slices: (track, slice), in order of time within a track. If one slice ends and the
+                next begins at the same time, Perfetto matches them by the order of packets.
+            needs: for each task of the iteration, the transfers that it waits for. Arrows lead
+                from these transfers to the task.
         """
         add = self.trace.packet.add
         for track, (thread, _, name, start_ns, end_ns, number) in slices:

@@ -1,7 +1,7 @@
-"""Parts of a result with their tables and pictures: `result.timeline`, `breakdown` and `memory`.
+"""Parts of a result that can plot themselves: `result.timeline`, `breakdown` and `memory`.
 
-Each view is the part itself, and knows its result. Pictures belong to a room below this one, which
-reads results. So `plot` imports it when it is called, and only here: `docs/design.md` says why.
+A view is the part plus a reference to its result. `plot` imports `simtrain.figures` when it is
+called, because `figures` imports this room. `docs/design.md` gives the reason for this exception.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _View:
-    """What all views have; `_result` is the result that the view is a part of."""
+    """Base class of views; `_result` is the result that the view is a part of."""
 
     __slots__ = ()
     _result: Result
@@ -63,7 +63,7 @@ class TimelineView(_View, Timeline):
         *,
         memory: bool = True,
     ) -> Figure:
-        """Draw when each stage does what; see `simtrain.plot_timeline`."""
+        """Plot the tasks of each stage over time; see `simtrain.plot_timeline`."""
         from simtrain.figures.plots import plot_timeline
 
         return plot_timeline(self._result, stages, window_s, memory=memory)
@@ -84,11 +84,11 @@ class BreakdownView(_View, Breakdown):
     __hash__ = Breakdown.__hash__
 
     def records(self) -> Records:
-        """Return a row per stage: its seconds by cause."""
+        """Return a row per stage, with its seconds by cause."""
         return breakdown_rows(self._result.stages)
 
     def plot(self) -> Figure:
-        """Draw the seconds of each stage by cause; see `simtrain.plot_breakdown`."""
+        """Plot the time of each stage by cause; see `simtrain.plot_breakdown`."""
         from simtrain.figures.plots import plot_breakdown
 
         return plot_breakdown(self._result)
@@ -112,11 +112,11 @@ class MemoryView(_View, MemoryReport):
     __hash__ = MemoryReport.__hash__
 
     def records(self) -> Records:
-        """Return a row per stage: its peak in bytes, by component."""
+        """Return a row per stage, with its peak in bytes by component."""
         return memory_rows(self)
 
     def plot(self) -> Figure:
-        """Draw each stage's peak, and memory over time; see `simtrain.plot_memory`."""
+        """Plot the peak of each stage, and memory over time; see `simtrain.plot_memory`."""
         from simtrain.figures.plots import plot_memory
 
         return plot_memory(self._result)

@@ -1,10 +1,15 @@
 """Lower bound of the time of a pass, from the ops of its blocks, without simulating the pass.
 
-A segment is ready when its last kernel has ended, and the collectives that the next segment waits
-for. All ops of the next segment start later: kernels run one after another, and a collective waits
-for the kernel before it. So the time until a segment, alone, is ready adds up over the segments of
-a pass. The launches on the host add up too, and so do the ops on each stream. The pass takes at
-least the largest of these sums. Ops that share the GPU only take longer.
+A segment is ready when its last kernel and all collectives that the next segment waits for have
+ended. All ops of the next segment start later, because kernels run one after another and a
+collective waits for the kernel before it. A pass therefore takes at least the largest of these
+sums over its segments:
+
+- the time until each segment is ready if it runs alone
+- the time of all launches on the host
+- the time of all ops on each stream
+
+Ops that share the GPU take longer than in this bound, never less time.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.tape import Block
 
 _Sums = tuple[float, ...]
-"""Seconds until each segment is ready, number of launches, and seconds on each stream, added up."""
+"""Sums of seconds until ready, of launches, and of seconds on each stream."""
 
 _NOTHING: _Sums = (0.0,) * (2 + len(Stream))
 
@@ -35,7 +40,7 @@ class PassBounds:
     _blocks: dict[Pass, _Sums] = field(default_factory=dict, repr=False)
 
     def both_s(self, chunk: Chunk, recompute: RecomputePolicy, options: PassOptions) -> float:
-        """Lower bound of a chunk's forward pass plus its backward pass, for one microbatch."""
+        """Lower bound of the time of a chunk's forward and backward pass of one microbatch."""
         forward_s = self.duration_s(chunk, "F", recompute, options)
         return forward_s + self.duration_s(chunk, "B", recompute, options)
 
@@ -45,8 +50,8 @@ class PassBounds:
         """Lower bound of the duration of a pass.
 
         Args:
-            chunk, kind, options: of the pass.
-            recompute: what every layer of the chunk recomputes at least, in units of one layer.
+            chunk, kind, options: fields of the pass.
+            recompute: the least that every layer of the chunk recomputes, in units of one layer.
         """
         ready_s, num_launches, *streams_s = _total(
             (self._of_block(block, kind, recompute, options), number)
@@ -58,7 +63,7 @@ class PassBounds:
     def _of_block(
         self, block: Block, kind: PassKind, recompute: RecomputePolicy, options: PassOptions
     ) -> _Sums:
-        # ZeRO has joint collectives for all blocks outside the layers; their bound is 0.
+        # ZeRO joins the collectives of all blocks outside layers. The bound counts them as 0.
         if options.sharding and not block.is_unit:
             options = replace(options, sharding=None)
         one = Pass(chunk_of([block]), kind, recompute, options)
@@ -69,8 +74,8 @@ class PassBounds:
 
     def _of_record(self, record: PassRecord, overlap: OverlapPolicy) -> _Sums:
         sums = [(self._of_segment(segment), 1) for segment in record.segments]
-        # The next segment waits for blocking collectives of ZeRO, which are segments of one op. In
-        # a pass of more blocks, other segments come between an asynchronous one and its wait.
+        # ZeRO's collectives are segments of one op, and the next segment waits for a blocking one.
+        # An asynchronous collective counts as 0: in longer passes, other segments hide it.
         for awaited in {awaited for number, awaited in record.waits if number == awaited + 1}:
             (op,) = record.segments[awaited].ops
             if not overlap.hides(op):
@@ -84,7 +89,7 @@ class PassBounds:
         return found
 
     def _run(self, segment: Segment) -> _Sums:
-        """Run a segment alone, with all of its ops launched before."""
+        """Run a segment alone, after the host has launched all of its ops."""
         ends_s: list[float] = []
         stream_ends_s, streams_s = [0.0] * len(Stream), [0.0] * len(Stream)
         for op, awaited in zip(segment.ops, segment.waits, strict=True):
@@ -99,7 +104,7 @@ class PassBounds:
 
 
 def _total(sums: Iterable[tuple[_Sums, int]]) -> _Sums:
-    """Add up sums, each multiplied by a number."""
+    """Add up tuples of sums, each multiplied by a count."""
     total = [*_NOTHING]
     for one, number in sums:
         for place, value in enumerate(one):

@@ -1,4 +1,4 @@
-"""The data from which a page computes an iteration again on a faster or slower cluster."""
+"""Tasks and durations from which a page computes an iteration on another cluster."""
 
 from __future__ import annotations
 
@@ -38,17 +38,16 @@ def slider_data(result: Result) -> dict[str, Any]:
 
     `assets/engine.js` of the page computes the iteration from them:
 
-    - `tables`: values at the positions of the sliders that change them; the last axis varies
-      fastest.
-    - `passes`, `iteration`: programs. `after` lists the tasks that each task waits for; `links` the
-      links that the tasks of each stream share, null if no tasks share any.
-    - `recompute` of a pass: the tasks that recompute.
-    - `bars`: the task and the place of each bar of the timeline.
-    - `parts` of a program: the seconds and the load of its tasks. Seconds are those of `pass`, or
-      of its `layers`, or the largest of `sums` of tables. The load is a table, or it follows from
-      the bytes on adapters.
+    - `tables`: values at all positions of the sliders in `axes`; the last axis varies fastest.
+    - `passes`, `iteration`: programs. `after` lists the tasks that each task waits for. `links`
+      lists the links that the tasks of each stream share, or is null if tasks share no links.
+    - `recompute` of a pass: its tasks that recompute.
+    - `bars`: task, stage, row, activity, chunk and microbatch of each bar of the timeline.
+    - `parts` of a program: seconds and load, shared by all tasks of a part. The seconds are those
+      of the pass `pass`, of its `layers`, or the largest of `sums`, each a sum of tables. The load
+      is a table, or the page computes it from `adapter_bytes`.
 
-    A slider that changes no duration is left out.
+    A slider that changes no duration is omitted.
     """
     return _Builder(result).data()
 
@@ -93,9 +92,9 @@ class _Builder:
         }
 
     def bars(self) -> dict[str, Any]:
-        """Return the bars of the timeline (`report.activities`) before they are joined and cut."""
+        """Return the bars of the timeline before `report.activities` joins and cuts them."""
         task, bars = Bars.of_tasks(self.result)
-        # Microbatches of one activity follow each other; those of bars in order do not.
+        # Sorted by activity, microbatches have small differences, which compress well.
         by_activity = np.argsort(bars.activity, kind="stable")
         columns = {
             "task": task,
@@ -109,13 +108,13 @@ class _Builder:
         }
 
     def slider(self, name: str) -> dict[str, Any]:
-        """Return a slider: what stands beside it, and what there is at each position."""
+        """Return a slider: its label, and its rate, bandwidth or latency at each position."""
         one, profile = SLIDERS[name], self.result.profile
         amounts = [one.amount(one.moved(profile, factor)) for factor in FACTORS]
         return {"name": name, "label": one.label, "amounts": amounts}
 
     def pass_data(self, one: Pass) -> dict[str, Any]:
-        """Return the program of a pass. Part 0 are launches; each other part is a piece of work."""
+        """Return the program of a pass. Part 0 is a launch; the others are distinct `Work`."""
         record, machine = record_pass(one), self.machine.machine_of(one)
         program = pass_program(record, machine)
         works = [op.work for op in record.ops]
@@ -142,14 +141,14 @@ class _Builder:
         }
 
     def part(self, part: IterationPart) -> dict[str, Any]:
-        """Return the seconds of an iteration's part, and the bytes that it sends over adapters."""
+        """Return the seconds of a part of the iteration, and its bytes on network adapters."""
         found = self.seconds_of(part)
         if num_bytes := self.seconds.adapter_bytes(part):
             found["adapter_bytes"] = num_bytes
         return found
 
     def seconds_of(self, part: IterationPart) -> dict[str, Any]:
-        """Return where the page finds the seconds of an iteration's part."""
+        """Return the pass or the tables that give the seconds of a part of the iteration."""
         match part:
             case PassPart():
                 found: dict[str, Any] = {"pass": [*self.passes].index(whole_pass(part))}
@@ -171,25 +170,25 @@ class _Builder:
                 return {"sums": [self.sum_of(self.seconds.ops_of(part))]}
 
     def sum_of(self, ops: tuple[Op, ...]) -> list[int]:
-        """Return the tables whose sum is the time of ops one after another."""
+        """Return the numbers of the tables that add up to the time of consecutive ops."""
         return [self.of_work(op.work) for op in ops]
 
     def of_work(self, work: Work) -> int:
-        """Return the table of the seconds of work."""
+        """Return the number of the table with the seconds of `work`."""
         return self.number(work, axes_of(work), lambda model: model.seconds(work))
 
     def load_of(self, work: Work) -> int:
-        """Return the table of the share of the GPU that work uses while it runs alone."""
+        """Return the number of the table with the share of the GPU that `work` uses alone."""
         return self.number(("load", work), axes_of(work), lambda model: model.device_load(work))
 
     def constant(self, value: float) -> int:
-        """Return the table of a value that no slider changes."""
+        """Return the number of the table of a value that no slider changes."""
         return self.number(("constant", value), (), lambda model: value)
 
     def number(
         self, key: object, axes: tuple[str, ...], value: Callable[[DurationModel], float]
     ) -> int:
-        """Return the number of the table of a value; tables with equal keys are one."""
+        """Return the number of the table of a value. Values with equal keys share a table."""
         if key not in self._numbers:
             self._numbers[key] = len(self.tables)
             self.tables.append(self.grid.table(axes, value))
@@ -197,7 +196,10 @@ class _Builder:
 
 
 def _graph(program: Program, part_of: Ints) -> dict[str, Any]:
-    """Return streams and dependencies of a program; differences in `after` compress well."""
+    """Return streams, parts and dependencies of a program.
+
+    `after` contains differences, which compress well.
+    """
     graph = program.graph
     counts = np.diff(graph.after_starts)
     back = np.repeat(np.arange(program.num_tasks), counts) - graph.after
@@ -215,7 +217,7 @@ def _graph(program: Program, part_of: Ints) -> dict[str, Any]:
 
 
 def _links(program: Program) -> list[list[int]] | None:
-    """Return [streams], the links that the tasks of each stream share, and their number."""
+    """Return [streams] the links that the tasks of each stream share; None if there are none."""
     loads = program.link_loads
     if loads is None:
         return None

@@ -1,4 +1,4 @@
-"""Durations of work on a grid of faster and slower clusters."""
+"""Durations of work at all positions of the sliders."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simtrain.durations.model import DurationModel
 from simtrain.engine.compiled import Floats
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.upgrades import RESOURCES, with_more
-from simtrain.units import format_seconds
+from simtrain.units import format_seconds, with_micro_sign
 from simtrain.workload.work import Collective, HostWork, Work
 
 FACTORS = 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0
-"""The positions of each slider. 1 is the cluster as it is."""
+"""Factor at each position of a slider. 1 is the simulated cluster."""
 BASE = FACTORS.index(1.0)
 
 
@@ -24,10 +24,10 @@ class Slider:
     """A slider.
 
     Args:
-        label: what the page calls it.
-        resources: it changes these resources (`hardware.upgrades`) together.
-        amount: what there is of it in a profile that has it, in words.
-        lengthens: it multiplies times: half of it is faster.
+        label: label on the page.
+        resources: resources (`hardware.upgrades`) that the slider multiplies together.
+        amount: the rate, bandwidth or latency of a profile as text.
+        lengthens: whether the slider multiplies times, so that a smaller factor is faster.
     """
 
     label: str
@@ -60,7 +60,7 @@ def _network(profile: HardwareProfile) -> str:
 def _latency(profile: HardwareProfile) -> str:
     links = {"inside a node": profile.intra_node, "between nodes": profile.inter_node}
     return ", ".join(
-        f"{format_seconds(section.point_to_point.latency.value)} {place}"
+        f"{with_micro_sign(format_seconds(section.point_to_point.latency.value))} {place}"
         for place, section in links.items()
         if section
     )
@@ -81,19 +81,20 @@ KERNEL, NODE, NETWORK = (
     ("latency", "nvlink"),
     ("latency", "nvlink", "network"),
 )
-"""Sliders on which kernels, communication inside a node, and communication between nodes depend.
+"""Sliders on which kernels, communication inside a node and communication across nodes depend.
 
-Latencies come first because they are most entries of a profile, which changes from left to right.
+`_moved` changes profiles from left to right. Latencies change the most entries of a profile, so
+they come first, when there are the fewest profiles to change.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """A value at each combination of positions.
+    """A value at each combination of slider positions.
 
     Args:
-        axes: names of the sliders on which it depends.
-        values: [factors] for each axis.
+        axes: names of the sliders on which the value depends.
+        values: an array with one axis of `FACTORS` for each slider in `axes`.
     """
 
     axes: tuple[str, ...]
@@ -108,7 +109,10 @@ class Grid:
     _models: dict[tuple[str, ...], list[DurationModel]] = field(default_factory=dict, repr=False)
 
     def table(self, axes: tuple[str, ...], value: Callable[[DurationModel], float]) -> Table:
-        """Return a value that depends on no other sliders than `axes`, without needless axes."""
+        """Return the table of a value that depends on the sliders `axes` at most.
+
+        Axes along which the value is constant are removed.
+        """
         if axes not in self._models:
             self._models[axes] = [*map(DurationModel, _moved(self.profile, axes))]
         found = np.array([*map(value, self._models[axes])])
@@ -116,7 +120,7 @@ class Grid:
 
 
 def axes_of(work: Work) -> tuple[str, ...]:
-    """Return the sliders on which the time of work can depend."""
+    """Return the sliders on which the time of `work` can depend."""
     if isinstance(work, HostWork):
         return ()
     if not isinstance(work, Collective):

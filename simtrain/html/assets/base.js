@@ -1,17 +1,17 @@
-// Shared by all documents: the page's data, numbers as text, and the switch between light and dark.
+// Shared by all documents: the page's data, formatting of numbers, and the light or dark theme.
 "use strict";
 
 const simtrain = {
-  // The data of the page, in full precision: what `--json` prints.
+  // The data of the page in full precision.
   data: JSON.parse(document.getElementById("data").textContent),
 
-  // The value at a JSON pointer, such as "/runs/0/result/mfu".
+  // Returns the value at a JSON pointer, such as "/runs/0/result/mfu".
   at(pointer) {
     const keys = pointer.split("/").slice(1);
     return keys.reduce((found, key) => found[key.replaceAll("~1", "/").replaceAll("~0", "~")], this.data);
   },
 
-  // Four digits and the largest unit that leaves at least one before the point.
+  // Formats a value with four digits, in the largest unit in which it is at least 1.
   scaled(value, units) {
     const [name, size] = units.find(([, size]) => Math.abs(value) >= size) ?? units.at(-1);
     return `${Number((value / size).toPrecision(4))} ${name}`;
@@ -30,7 +30,7 @@ const simtrain = {
     return `${(100 * value).toFixed(1)}%`;
   },
 
-  // The numbers of an array that `packing.packed` wrote, as a typed array.
+  // Decodes an array that `packing.packed` wrote into a typed array.
   async array({ dtype, zlib }) {
     const bytes = Uint8Array.from(atob(zlib), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -44,18 +44,18 @@ const simtrain = {
     return new Kind(mixed.buffer);
   },
 
-  // A colour or length of the style sheet, which changes with the theme: simtrain.style("--ink").
+  // Returns a variable of the style sheet, such as "--ink". Colours depend on the theme.
   style(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   },
 
-  // Calls a function when the page becomes light or dark.
+  // Calls `redraw` when the theme changes between light and dark.
   onTheme(redraw) {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
     document.addEventListener("simtrain-theme", redraw);
   },
 
-  // Calls a function before the page is printed, which is always light, and after it.
+  // Calls `redraw` before and after printing, because print always uses the light theme.
   onPrint(redraw) {
     addEventListener("beforeprint", redraw);
     addEventListener("afterprint", redraw);
@@ -65,10 +65,10 @@ const simtrain = {
 {
   const button = document.getElementById("theme");
   const root = document.documentElement;
-  // A file opened from disk may have no storage.
+  // Browsers may refuse storage to files opened from disk.
   const storage = {
     read: () => { try { return localStorage.getItem("simtrain-theme"); } catch { return null; } },
-    write: (theme) => { try { localStorage.setItem("simtrain-theme", theme); } catch { /* not kept */ } },
+    write: (theme) => { try { localStorage.setItem("simtrain-theme", theme); } catch { /* the theme is not stored */ } },
   };
   const isDark = () => (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   const show = () => {

@@ -1,13 +1,13 @@
-// Computes an iteration again for other positions of the sliders (simtrain/sliders/data.py).
+// Computes an iteration for any positions of the sliders, from the data of simtrain/sliders/data.py.
 //
-// The loops are those of simtrain/engine, which says how they work: `longestPaths` is
-// find_longest_paths, and `share` and `slowdowns` are run_sharing and find_slowdowns. No duration of
-// an op is computed here.
+// The algorithms are those of simtrain/engine, and are explained there: `longestPaths` is
+// find_longest_paths, and `share` and `slowdowns` are run_sharing and find_slowdowns. Durations of ops
+// are read from tables, not computed here.
 "use strict";
 
 simtrain.engine = (() => {
-  // A program as arrays: `after` holds the tasks that each task waits for, the one before it on its
-  // stream included, and `then` the tasks that wait for it.
+  // Decodes a program. `after` lists the tasks that each task waits for, including the previous task
+  // on its stream; `then` lists the tasks that wait for it.
   async function program(data) {
     const names = ["stream_of", "part_of", "num_after", "after"];
     const columns = await Promise.all(names.map((name) => simtrain.array(data[name])));
@@ -34,7 +34,7 @@ simtrain.engine = (() => {
     return { ...data, numTasks, streamOf, partOf, numWaits, afterStarts, after, thenStarts, then };
   }
 
-  // A task starts at the last end of the tasks that it waits for.
+  // Longest paths: a task starts when the last of the tasks that it waits for ends.
   function longestPaths({ numTasks, partOf, numWaits, thenStarts, then }, seconds) {
     const starts = new Float64Array(numTasks), ends = new Float64Array(numTasks);
     const waits = numWaits.slice(), order = new Int32Array(numTasks);
@@ -51,7 +51,8 @@ simtrain.engine = (() => {
     return { starts, ends };
   }
 
-  // `running` lists the running tasks with loads: {load, weight, links} each.
+  // Returns the slowdown of each running task, by weighted max-min fairness. `running` lists the running
+  // tasks that have a load, each as {load, weight, links}.
   function slowdowns(numLinks, running) {
     const free = new Float64Array(numLinks).fill(1), found = new Float64Array(running.length);
     for (let numOpen = running.length; numOpen > 0;) {
@@ -77,19 +78,20 @@ simtrain.engine = (() => {
     return found;
   }
 
-  // `loads` are those of the parts. Tasks on links between nodes share bandwidth equally (weight
-  // 1/load), kernels and collectives on a GPU slow down by the same factor (weight 1).
+  // Runs tasks that share links; `loads` has the load of each part. Tasks on links between nodes share
+  // bandwidth equally (weight 1/load). Kernels and collectives on a GPU slow down by the same factor
+  // (weight 1).
   //
-  // run_sharing looks at all streams and all running tasks at every event. Here a task that ends
-  // lists the tasks that may start, and only the speeds of tasks change that share a link with one
-  // that started or ended, or with another such task.
+  // run_sharing visits all streams and all running tasks at every event. This version is faster: the
+  // end of a task lists the tasks that may start, and an event changes the speeds only of tasks that
+  // are connected by shared links to a task that started or ended.
   function share(program, seconds, loads) {
     const { numTasks, streamOf, partOf, numWaits, thenStarts, then, links, equal_bandwidth } = program;
     const numStreams = links.length, numLinks = 1 + Math.max(...links.flat());
     const starts = new Float64Array(numTasks), ends = new Float64Array(numTasks);
     const waits = numWaits.slice(), ready = [];
     const running = new Int32Array(numStreams), finish = new Float64Array(numStreams).fill(Infinity);
-    // A task with loads had `left` seconds of work at `begun`; its slowdown applies since then.
+    // At time `begun`, a task with a load had `left` seconds of work; its slowdown applies since then.
     const left = new Float64Array(numStreams), begun = new Float64Array(numStreams);
     const slowdown = new Float64Array(numStreams);
     const sharing = Array.from({ length: numLinks }, () => new Set()), touched = new Set();
@@ -116,7 +118,7 @@ simtrain.engine = (() => {
     const changeSpeeds = () => {
       const found = new Set();
       let isFull = false;
-      // A set also visits what is added meanwhile.
+      // Iterating over a set also visits links added during the loop.
       for (const link of touched) {
         let used = 0;
         for (const stream of sharing[link]) {
@@ -128,7 +130,7 @@ simtrain.engine = (() => {
       }
       touched.clear();
       const streams = [...found].sort((one, other) => one - other);
-      // With free capacity on all links, all run at full speed.
+      // If no link is overloaded, all tasks run at full speed.
       const speeds = isFull ? slowdowns(numLinks, streams.map((stream) => {
         const load = loadOf(stream);
         return { load, weight: equal_bandwidth ? 1 / load : 1, links: links[stream] };
@@ -159,7 +161,7 @@ simtrain.engine = (() => {
     return { starts, ends };
   }
 
-  // 0 and the end of each layer of a pass; the last layer ends with the pass.
+  // Returns 0 and the end of each layer of a pass. The last layer ends with the pass.
   function layerEnds(pass, ends) {
     const found = [0];
     let moment = 0, task = 0;
@@ -174,8 +176,8 @@ simtrain.engine = (() => {
     return moments.reduce((one, other) => Math.max(one, other), 0);
   }
 
-  // The bars of a timeline, sorted by lane (three to a stage) and start. As in report/activities.py,
-  // the spans of a pass are one bar if nothing separates them, and a pass that recomputes is two.
+  // Returns a function that gives the bars of a timeline, sorted by lane (three per stage) and start. As
+  // in report/activities.py, adjacent spans of a pass are one bar, and a pass that recomputes is two.
   async function bars(data, partOf) {
     const names = ["task", "stage", "row", "activity", "chunk", "microbatch"];
     const columns = await Promise.all(names.map((name) => simtrain.array(data[name])));
@@ -234,8 +236,9 @@ simtrain.engine = (() => {
     };
   }
 
-  // Prepares the data of `slider_data`. The result maps positions of the sliders by name, such as
-  // {compute: 7}, to the starts and ends of the iteration's tasks, in seconds, and `bars`, which returns its bars.
+  // Decodes the data of `slider_data`. Returns a function of the sliders' positions by name, such as
+  // {compute: 7}. Its result has the starts and ends of the iteration's tasks, in seconds, and `bars`,
+  // which returns the bars of the timeline.
   async function prepared(data) {
     const values = await simtrain.array(data.tables.values);
     const passes = await Promise.all(data.passes.map(program));

@@ -1,8 +1,8 @@
-// Sliders: the iteration at other rates, bandwidths and latencies of its cluster (engine.js).
+// Computes the iteration time for the chosen rates, bandwidths and latencies, with engine.js.
 //
-// After each move the document gets the event "simtrain-times", with the run's pointer, whether any
-// slider is off its middle, the iteration's seconds, the starts and ends of its tasks, and `bars`,
-// which returns the bars of its timeline.
+// After each move the script dispatches the event "simtrain-times" on the document. Its detail has
+// the pointer of the run, `isMoved` (whether any slider is off its base), the iteration's seconds,
+// the starts and ends of its tasks, and `bars`, which returns the bars of its timeline.
 "use strict";
 
 for (const form of document.querySelectorAll("form.sliders")) {
@@ -19,7 +19,7 @@ for (const form of document.querySelectorAll("form.sliders")) {
     input.nextElementSibling.textContent = words;
   };
 
-  // Full precision as the value, and the rounded text that a person reads.
+  // Writes a number into an output: full precision as the value, and rounded text.
   const show = (output, value, text) => {
     const element = document.createElement("data");
     element.value = value;
@@ -31,7 +31,7 @@ for (const form of document.querySelectorAll("form.sliders")) {
     const base = result.iteration_time_s;
     const utilization = (result.mfu * (base / seconds)) / data.factors[positions.compute ?? data.base];
     const share = seconds / base - 1;
-    // Less is rounding.
+    // A smaller change is a rounding error.
     const words = Math.abs(share) < 1e-9 ? "none" : `${simtrain.percent(Math.abs(share))} ${share < 0 ? "shorter" : "longer"}`;
     show(time, seconds, simtrain.seconds(seconds));
     show(change, seconds - base, words);
@@ -39,7 +39,7 @@ for (const form of document.querySelectorAll("form.sliders")) {
   };
 
   const compute = async () => {
-    // Preparing takes longer than an answer, so it waits for the first move.
+    // Preparing takes longer than computing a time, so it waits for the first move.
     iteration ??= simtrain.engine.prepared(data);
     const find = await iteration;
     isWaiting = false;
@@ -62,7 +62,7 @@ for (const form of document.querySelectorAll("form.sliders")) {
   };
 
   form.addEventListener("input", moved);
-  // A form changes its values after the event.
+  // The inputs change after the reset event.
   form.addEventListener("reset", () => setTimeout(moved));
   form.addEventListener("submit", (event) => event.preventDefault());
   inputs.forEach(describe);

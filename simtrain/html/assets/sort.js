@@ -1,4 +1,4 @@
-// Sorts the rows of tables with the class "sortable" by the column whose heading is chosen.
+// Turns each heading of tables of class "sortable" into a button that sorts by its column.
 "use strict";
 
 for (const table of document.querySelectorAll("table.sortable")) {

@@ -1,5 +1,5 @@
-// Shows the exact value and the source of a number that is chosen. Keyboard: Enter on a number; the
-// numbers of the answer can be reached with the tab key.
+// Shows the exact value and the source of a selected number. Keyboard: the numbers of the section
+// Answer take the focus; Enter selects, Escape closes.
 "use strict";
 
 {
@@ -23,7 +23,7 @@
     const run = pointer.startsWith("/runs/") ? simtrain.data.runs[Number(pointer.split("/")[2])] : null;
     card.replaceChildren(element("h2", number.value));
     const place = element("p", "");
-    place.append("Shown as ", number.textContent, ". In the data: ", element("code", pointer));
+    place.append("Shown as ", number.textContent, ". Place in the data: ", element("code", pointer));
     if (number.dataset.of) place.append(", divided by ", element("code", number.dataset.of));
     card.append(place);
     if (source) {
@@ -41,7 +41,7 @@
         card.append(line);
       }
     } else if (source?.explained) {
-      const link = element("a", "From which numbers and profile entries it follows");
+      const link = element("a", "Its parts and profile entries");
       link.href = "#sources";
       card.append(link);
     }
@@ -61,7 +61,7 @@
     if (event.key === "Escape" && !card.hidden) close();
     if (event.key === "Enter" && event.target.matches("main data[data-at]")) show(event.target);
   });
-  // Trees are printed open.
+  // Print shows folded parts open.
   let folded = [];
   addEventListener("beforeprint", () => {
     folded = [...document.querySelectorAll("details:not([open])")];

@@ -1,8 +1,8 @@
-// Draws timelines, and memory over time below them, for one window of time that all share. After a
-// slider of sliders.js has moved, the timeline is that of the moved cluster, and no memory is shown.
+// Draws timelines with memory over time below them. All share one window of time. After a slider of
+// sliders.js moves, the timeline is for the chosen cluster, and memory is hidden.
 //
-// Bars of a lane (a row of a stage) are sorted by start, and only the visible ones are drawn. Many bars
-// are drawn as pixels: each has the mean colour of the bars in it, in proportion to their time.
+// Bars of a lane (a row of a stage) are sorted by start, and only visible bars are drawn. More than
+// MANY bars are drawn pixel by pixel: a pixel has the mean colour of its bars, weighted by time.
 "use strict";
 
 {
@@ -35,10 +35,10 @@
     const length = Math.min((view.end - view.start) * factor, end);
     setView(at - (at - view.start) * (length / (view.end - view.start)), length);
   };
-  // For the window and for tests: the time that is shown, and a way to show another one.
+  // Tests read the visible window here and change it.
   simtrain.timeline = { view, setView, drawNow, charts };
 
-  // The first place in [low, high) whose value is at least `value`.
+  // Returns the first index in [low, high) with a value of at least `value`.
   const search = (values, low, high, value) => {
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -53,7 +53,7 @@
     for (let place = Math.ceil(start / step); place * step <= stop; place++) found.push(place * step);
     return { found, step };
   };
-  // Red, green and blue of a colour such as #56b4e9 or #fff.
+  // Returns red, green and blue of a colour such as #56b4e9 or #fff.
   const channels = (hex) => {
     const long = hex.length === 4 ? hex.replace(/[0-9a-f]/gi, "$&$&") : hex;
     return [1, 3, 5].map((at) => parseInt(long.slice(at, at + 2), 16));
@@ -85,7 +85,7 @@
       new ResizeObserver(redraw).observe(figure);
     }
 
-    // Shows other bars of the same passes, by default those of the simulated cluster.
+    // Shows the bars for another cluster, or for the simulated one if `bars` is null.
     show(bars, seconds) {
       const isAll = view.start === 0 && view.end === end;
       const { first, ...columns } = bars ?? this.simulated;
@@ -132,7 +132,7 @@
     }
 
     draw() {
-      this.width = Math.max(this.figure.clientWidth - LEFT - 6, 50); // read once: it costs a layout
+      this.width = Math.max(this.figure.clientWidth - LEFT - 6, 50); // read once, because it forces a layout
       this.drawBars();
       if (!this.below.hidden) this.drawMemory();
     }
@@ -169,7 +169,7 @@
       this.axis(context, row * this.num);
     }
 
-    // The first bar of a lane that may be visible, and the one after the last.
+    // Returns the index range of the bars of a lane that may be visible.
     visible(lane) {
       const { start_s } = this.bars, low = this.first[lane], high = this.first[lane + 1];
       return [search(start_s, low, high, view.start - this.longest[lane]), search(start_s, low, high, view.end)];
@@ -308,7 +308,7 @@
         let place = Math.max(search(time_s, low, high, view.start) - 1, low);
         context.moveTo(this.x(time_s[place]), y(held_bytes[place]));
         while (place < high && time_s[place] <= view.end) {
-          // All moments within a pixel are one vertical line from the least to the most.
+          // Values within one pixel are drawn as a vertical line from the smallest to the largest.
           const x = this.x(time_s[place]);
           let least = Infinity, largest = -Infinity, at = held_bytes[place];
           for (; place < high && this.x(time_s[place]) < x + 1; place++) {
@@ -365,7 +365,7 @@
       return [(stage + this.tops[kind]) * this.rowHeight, Math.max(this.heights[kind] * this.rowHeight, 1)];
     }
 
-    // The bar at a point of the canvas; null between bars.
+    // Returns the bar at a point of the canvas, or null between bars.
     hit(x, y) {
       const stage = Math.floor(y / this.rowHeight), within = y / this.rowHeight - stage;
       if (stage < 0 || stage >= this.num || x < LEFT) return null;
@@ -407,7 +407,7 @@
       let held = null;
       const pinch = new Map();
       canvas.addEventListener("wheel", (event) => {
-        if (!event.ctrlKey && !event.metaKey) return; // the page scrolls
+        if (!event.ctrlKey && !event.metaKey) return; // let the page scroll
         event.preventDefault();
         zoom(Math.exp(event.deltaY * 0.004), this.time(event.offsetX));
       }, { passive: false });

@@ -1,4 +1,4 @@
-"""The page of `simtrain explore`: the paper's figures, to move."""
+"""The page of `simtrain explore`: the paper's figures with sliders."""
 
 from simtrain.html.explore.page import explore_document
 

@@ -1,4 +1,4 @@
-"""Controls of the page. Controls of one setting in several figures move together."""
+"""Build the controls of the page. Controls of the same setting move together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SLIDERS = {
 
 
 def sliders(figure: str, names: str, values: Mapping[str, Sequence[int]]) -> Html:
-    """Sliders of the paper's variables, such as `names` "sah"."""
+    """Build sliders for some of the paper's variables; `names` "sah" means s, a and h."""
     return joined(
         slider(figure, name, values[name], joined((element("var", name), f" {_SLIDERS[name]}")))
         for name in names
@@ -25,7 +25,7 @@ def sliders(figure: str, names: str, values: Mapping[str, Sequence[int]]) -> Htm
 
 
 def slider(figure: str, name: str, values: Sequence[int], label: str) -> Html:
-    """A slider over a list of values; the script writes the value into its output."""
+    """Build a slider over a list of values. The script writes the chosen value in its output."""
     identifier = f"{figure}-{name}"
     return element(
         "div",
@@ -45,7 +45,7 @@ def slider(figure: str, name: str, values: Sequence[int], label: str) -> Html:
 
 
 def choice(figure: str, name: str, title: str, options: Mapping[str, str]) -> Html:
-    """Radio buttons; `options` has the text of each value."""
+    """Build radio buttons. `options` maps each value to its text."""
     buttons = (
         element(
             "label",
@@ -58,12 +58,12 @@ def choice(figure: str, name: str, title: str, options: Mapping[str, str]) -> Ht
 
 
 def models(figure: str) -> Html:
-    """Radio buttons of the paper's models."""
+    """Build radio buttons for the paper's models."""
     return choice(figure, "model", "Model", {model: model for model in MODELS})
 
 
 def switch(figure: str, name: str, text: str) -> Html:
-    """A switch that is on or off."""
+    """Build a switch that is on or off."""
     identifier = f"{figure}-{name}"
     return element(
         "div",
@@ -74,7 +74,7 @@ def switch(figure: str, name: str, text: str) -> Html:
 
 
 def bench(controls: Sequence[Html], *shown: Html) -> Html:
-    """Controls, and what they change. A printed page leaves the controls out."""
+    """Place controls next to the text and figures that they change; print omits the controls."""
     return element(
         "div",
         element("div", *controls, class_="controls screen-only"),
@@ -84,16 +84,16 @@ def bench(controls: Sequence[Html], *shown: Html) -> Html:
 
 
 def answer(name: str, number: Html = Html()) -> Html:  # noqa: B008
-    """The sentence that the script completes.
+    """Build the paragraph for the sentence that the script writes.
 
-    A reader of the screen hears it when it changes, unless the controls of another figure moved it.
+    A screen reader announces it only while the user moves controls of the same figure.
     """
     words = element("span", id=f"{name}-words")
     return element("p", number, words, class_="answer", aria_live="off")
 
 
 def figure(name: str, caption: str) -> Html:
-    """A figure that the script draws, with its caption."""
+    """Build the place of a figure that the script draws, with its caption."""
     return element(
         "figure",
         element("div", id=f"{name}-plot", class_="plot"),

@@ -1,4 +1,4 @@
-"""The data of the page: the terms of a layer, and what was simulated when the page was written."""
+"""Data of the page: the terms of a layer's bytes, and results simulated when it is written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simtrain.paper.times import PASSES, TABLE4_MS, TABLE5
 from simtrain.provenance import provenance
 
 SPLITS = {"tensor": False, "sequence": True}
-"""Whether there is sequence parallelism, by the name in the data."""
+"""Whether sequence parallelism is on, by name in the data."""
 TENSORS = {
     "block input": ("norm", "Layer norm", "input of the layer norm"),
     "attention layer norm output": ("attention", "Attention", "input of the Q, K and V products"),
@@ -48,9 +48,9 @@ def explore_data(
     microbatches: Sequence[int] = MICROBATCHES,
     on_progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Return the data of the page, with times that are simulated now.
+    """Return the data of the page. Simulates all times.
 
-    The arguments are those of `explore_document`.
+    Args: see `explore_document`.
     """
     table3 = {model: paper_scenario(model, "full") for model in MODELS}
     terms = {
@@ -82,7 +82,7 @@ def explore_data(
 
 
 def sliders() -> dict[str, list[int]]:
-    """Values of each slider. Ranks divide the sequence; the page moves h to a multiple of a."""
+    """Return the values of each slider. The page rounds h to a multiple of a."""
     return {
         "s": _octaves(256, 131072, 8),
         "b": list(range(1, 17)),
@@ -93,7 +93,7 @@ def sliders() -> dict[str, list[int]]:
 
 
 def _octaves(first: int, last: int, steps: int) -> list[int]:
-    """Whole numbers from first to last, with equal steps between a number and its double."""
+    """Return integers from first to last, with `steps` equal steps in each doubling."""
     values: list[int] = []
     while first < last:
         values += range(first, 2 * first, first // steps)
@@ -102,7 +102,7 @@ def _octaves(first: int, last: int, steps: int) -> list[int]:
 
 
 def _terms(sequence_parallel: bool, recompute: str) -> list[dict[str, Any]]:
-    """The terms in the order of the layer."""
+    """Return the terms in the order in which a layer creates its tensors."""
     order = [*TENSORS]
     found = layer_terms(sequence_parallel=sequence_parallel, recompute=recompute)
     return [_of_term(term) for term in sorted(found, key=lambda term: order.index(term.tensor))]
@@ -114,7 +114,7 @@ def _of_term(term: Term) -> dict[str, Any]:
 
 
 def _crossings(model: str) -> dict[str, float]:
-    """Lengths at which the attention core passes the rest, with everything divided, and without."""
+    """Return the sequence lengths from which the attention core exceeds the rest, by split."""
     sizes = sizes_of(paper_scenario(model, BASELINE))
     return {
         split: float(
@@ -127,7 +127,7 @@ def _crossings(model: str) -> dict[str, float]:
 
 
 def _strategy(name: str) -> dict[str, str]:
-    """What a strategy of Table 2 is made of."""
+    """Return the split and the recompute of a strategy of Table 2."""
     scenario = paper_scenario("22B", name)
     is_split = scenario.parallelism.sequence_parallel
     split = next(
@@ -137,7 +137,7 @@ def _strategy(name: str) -> dict[str, str]:
 
 
 def _shares(model: str) -> dict[str, float]:
-    """Bytes of a layer under each strategy as a share of the baseline (Figure 7)."""
+    """Return the bytes of a layer for each strategy as a share of the baseline (Figure 7)."""
     held = {}
     for name in STRATEGIES:
         scenario = paper_scenario(model, name)
@@ -168,7 +168,7 @@ def _tax(
 
 
 def _paper() -> dict[str, Any]:
-    """Times that the paper measured: Table 4, the overheads of Section 6.2, and Table 5."""
+    """Return the paper's measurements: Table 4, the overheads of Section 6.2, and Table 5."""
     overheads = published("fig8")["sections"]["overheads"]["paper"]
     return {
         "table4_s": {

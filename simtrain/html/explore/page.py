@@ -1,4 +1,4 @@
-"""The page of `simtrain explore` as a document."""
+"""Build the page of `simtrain explore`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def explore_document(
     microbatches: Sequence[int] = MICROBATCHES,
     on_progress: Progress | None = None,
 ) -> Document:
-    """Return the page.
+    """Build the page.
 
     Args:
         models: models of Table 3 whose times are simulated.
         lengths: sequence lengths for which a layer is simulated.
         microbatches: sizes of microbatches for which iterations are simulated.
-        on_progress: hears of each model.
+        on_progress: called after each simulated model.
     """
     data = explore_data(models, lengths, microbatches, on_progress)
     figures = Figures(data)
@@ -39,11 +39,11 @@ def explore_document(
 
 _LEAD = Html(
     """<p>Training keeps, for every layer, the tensors that its backward pass will read: the
-activations. For large models they are what does not fit. Korthikanti et al.,
+activations. In the models below, activations take more memory than weights and optimizer states.
+The usual remedy is recompute: drop them, and run the forward pass again. Korthikanti et al.,
 <a href="https://arxiv.org/abs/2205.05198"><cite>Reducing Activation Recomputation in Large
-Transformer Models</cite></a> (2022), count them, and show that most of the usual cure,
-computing them a second time, is unnecessary. This page is their argument in five figures. Move the
-sliders, and watch which bytes stay.</p>"""
+Transformer Models</cite></a> (2022), show that most of this recompute is unnecessary. This page
+presents their argument in five figures. Move the sliders to see how memory and time change.</p>"""
 )
 
 

@@ -1,4 +1,4 @@
-"""The sections of the page: the paper's argument, a figure each."""
+"""Sections of the page, one for each step of the paper's argument."""
 
 from __future__ import annotations
 
@@ -40,20 +40,21 @@ def _section(name: str, title: str, *parts: Html) -> Section:
 
 
 def layer(figures: Figures) -> Section:
-    """The bytes of a layer, tensor by tensor (Section 4)."""
+    """Build section 1: the bytes of a layer, tensor by tensor (paper, Section 4)."""
     values = figures.at("sliders").value
     return _section(
         "layer",
-        "1. What one layer keeps",
+        "1. Activations of one layer",
         Html(
-            """<p>An <em>activation</em> is a tensor that the forward pass makes and the
-backward pass reads. A matrix product keeps its input, a softmax its output, a GeLU its input, a
-dropout its mask. An element takes two bytes, in a mask one (paper, Section 4.1). Go through the
-four steps and watch the bars. Tensor parallelism divides the tensors inside attention and MLP
-by <var>t</var> (Equation 2), but leaves layer norms, dropouts and the inputs of both blocks
-<mark>whole on every rank</mark>. Sequence parallelism divides these too, along the sequence
-(Equation 4). Selective recompute drops the tensors that grow with <var>s</var><sup>2</sup>:
-large to keep, cheap to compute again (Equation 6).</p>"""
+            """<p>An <em>activation</em> is a tensor that the forward pass creates and the
+backward pass reads. A matrix product saves its input, a softmax its output, a GeLU its input, a
+dropout its mask. An element takes two bytes, in a mask one byte (paper, Section 4.1). Choose the
+four steps in turn. Tensor parallelism divides the tensors inside attention and MLP
+by <var>t</var> (Equation 2), but the inputs of layer norms and of both blocks and the masks of
+dropouts stay <mark>whole on every rank</mark>. Sequence parallelism divides these tensors too,
+along the sequence (Equation 4). Selective recompute drops the tensors that grow with
+<var>s</var><sup>2</sup>, which are large to save and cheap to compute again
+(Equation 6).</p>"""
         ),
         bench(
             (
@@ -67,17 +68,17 @@ large to keep, cheap to compute again (Equation 6).</p>"""
             element("p", id="layer-note", class_="note", role="status", hidden=True),
             figure(
                 "layer",
-                "Each row is a tensor that one GPU still holds after the forward pass of a layer. "
-                "A dashed outline is what tensor parallelism alone keeps there. simtrain reads "
-                "the formulas off its engine: it records the layer, doubles one variable after "
-                "another, and records it again.",
+                "Each row is a tensor that one GPU saves in the forward pass of a layer. A dashed "
+                "outline is its size under tensor parallelism alone. simtrain derives the formula "
+                "of each tensor from the recorded layer: it doubles one variable at a time and "
+                "records the layer again.",
             ),
         ),
     )
 
 
 def crossing(figures: Figures) -> Section:
-    """The length at which the attention core passes the rest (Section 5)."""
+    """Build section 2: the length at which the attention core exceeds the rest (Section 5)."""
     values, lengths = figures.at("sliders").value, figures.at("crossings")
     rows = [
         (
@@ -91,14 +92,14 @@ def crossing(figures: Figures) -> Section:
     ]
     return _section(
         "crossing",
-        "2. Where attention overtakes",
+        "2. When attention dominates",
         Html(
-            """<p>A layer has two halves. Most tensors grow with <var>s</var>. The attention
+            """<p>Most tensors of a layer grow with <var>s</var>. The attention
 core (softmax, its dropout and the mask) has an <var>s</var> × <var>s</var> matrix for each head
-and grows with <var>s</var><sup>2</sup>. On logarithmic axes its line is twice as steep. It
-overtakes where 5<var>as</var>/<var>h</var> = 34 (Equation 1). Beyond this length, selective
-recompute drops more than half of the layer (paper, Section 5). More heads move the crossing to
-the left, a wider model moves it to the right.</p>"""
+and grows with <var>s</var><sup>2</sup>. On logarithmic axes its line is twice as steep. The
+lines cross at 5<var>as</var>/<var>h</var> = 34 (Equation 1). Beyond this length, selective
+recompute drops more than half of the layer's bytes (paper, Section 5). More heads move the
+crossing to the left, a larger hidden size moves it to the right.</p>"""
         ),
         bench(
             (
@@ -110,7 +111,7 @@ the left, a wider model moves it to the right.</p>"""
                 "crossing",
                 "Bytes of one layer on one GPU, by sequence length; both axes are logarithmic. "
                 "Circles mark the crossings. Tensor parallelism alone leaves part of the layer "
-                "undivided (dashed), so there the attention core overtakes later.",
+                "undivided (dashed line), so the crossing is at a longer sequence.",
             ),
         ),
         table(
@@ -122,7 +123,7 @@ the left, a wider model moves it to the right.</p>"""
 
 
 def ladder(figures: Figures) -> Section:
-    """Bytes of a layer under each strategy, as a share of the baseline (Figure 7)."""
+    """Build section 3: bytes of a layer for each strategy, relative to the baseline (Figure 7)."""
     shares, values = figures.at("shares"), figures.at("sliders").value
     rows = [
         (STRATEGIES[name], *(shares.at(model, name).percent for model in MODELS))
@@ -130,11 +131,11 @@ def ladder(figures: Figures) -> Section:
     ]
     return _section(
         "ladder",
-        "3. The ladder",
+        "3. Memory of each strategy",
         Html(
-            """<p>Sequence parallelism and selective recompute each nearly halve what a layer
-keeps. Together they leave about a fifth of the tensor-parallel baseline. That is only twice
-what full recompute leaves, which keeps nothing but the input of each layer (paper, Section 6.1,
+            """<p>Sequence parallelism and selective recompute each nearly halve the activations
+of a layer. Together they leave about a fifth of the tensor-parallel baseline. That is only twice
+as much as full recompute, which saves only the input of each layer (paper, Section 6.1,
 Figure 7).</p>"""
         ),
         bench(
@@ -142,7 +143,7 @@ Figure 7).</p>"""
             answer("ladder"),
             figure(
                 "ladder",
-                "Bytes that one layer keeps on one GPU. 100% is tensor parallelism alone.",
+                "Activations of one layer on one GPU. 100% is tensor parallelism alone.",
             ),
         ),
         table("Figure 7: share of the baseline", ("strategy", *(f">{m}" for m in MODELS)), rows),
@@ -150,18 +151,18 @@ Figure 7).</p>"""
 
 
 def tax(figures: Figures) -> Section:
-    """Time of a layer with and without recompute (Table 4, Figure 8)."""
+    """Build section 4: time of a layer with and without recompute (Table 4, Figure 8)."""
     lengths = figures.at("lengths").value
     return _section(
         "tax",
-        "4. The recompute tax",
+        "4. Time of recompute",
         Html(
-            """<p>Recompute buys memory with time. Full recompute runs the whole forward pass
-again: a third more arithmetic. Selective recompute runs only the attention core again, a few
-percent of a forward pass (paper, Section 5). The core grows with the sequence, and so does this
-tax. The times are simulated, kernel by kernel, on the paper's A100s. Diamonds are the paper's
-measurements: Table 4 for the 22B model, to which the hardware profile was fitted, and Section
-6.2 for 530B and 1T.</p>"""
+            """<p>Recompute saves memory and takes time. Full recompute runs the whole forward
+pass again, which adds a third to the FLOPs. Selective recompute runs only the attention core
+again, a few percent of a forward pass (paper, Section 5). The core grows with the square of the
+sequence length, so the overhead of selective recompute grows too. The times are simulated, kernel
+by kernel, on the paper's A100s. Diamonds are the paper's measurements: Table 4 for the 22B model,
+to which the hardware profile was fitted, and Section 6.2 for 530B and 1T.</p>"""
         ),
         bench(
             (
@@ -172,13 +173,14 @@ measurements: Table 4 for the 22B model, to which the hardware profile was fitte
             answer("tax"),
             figure(
                 "tax",
-                "Time of one layer, forward and backward. Percentages are against the baseline: "
-                "tensor parallelism alone, nothing recomputed.",
+                "Time of one layer, forward and backward. Percentages are relative to the "
+                "baseline: tensor parallelism alone, without recompute.",
             ),
             figure(
                 "growth",
-                "Time added to the baseline, by sequence length. Selective recompute is nearly "
-                "free for short sequences. Full recompute costs about the same at any length.",
+                "Time relative to the baseline, by sequence length. Selective recompute adds "
+                "almost nothing for short sequences. Full recompute adds about the same share at "
+                "any length.",
             ),
         ),
         _table4(figures),
@@ -205,19 +207,18 @@ def _table4(figures: Figures) -> Html:
 
 
 def freed(figures: Figures) -> Section:
-    """What the freed memory buys: larger microbatches, or fewer stages."""
+    """Build section 5: larger microbatches or fewer stages in the freed memory."""
     return _section(
         "freed",
-        "5. What memory buys",
+        "5. Uses of the freed memory",
         Html(
-            """<p>Memory was the obstacle, not the goal. Freed memory holds a <em>larger
-microbatch</em>, which fills the GPU better, or lets <em>fewer GPUs</em> hold the model, in
-fewer pipeline stages. More stages free weights but hardly any activations: the first stage
-holds a microbatch for each stage, so <var>L</var> layers' worth whatever the number of stages
-(paper, Section 4.2.3). Twice the
-microbatch is not twice the speed: a sequence costs the same FLOPs in either. What rises is the
-utilization. Each bar is the fullest GPU of a whole iteration, replayed action by
-action. Each utilization is a simulated iteration.</p>"""
+            """<p>Freed memory allows a <em>larger microbatch</em>, which uses the GPU better, or
+<em>fewer GPUs</em> in fewer pipeline stages. More stages reduce the weights per GPU but hardly
+its activations: the first stage holds one microbatch for each stage, so the activations of all
+<var>L</var> layers for any number of stages (paper, Section 4.2.3). Doubling the microbatch does
+not double the speed, because a sequence takes the same FLOPs. Only the utilization increases.
+Each bar shows the fullest GPU in a simulated iteration, and each utilization is from the same
+iteration.</p>"""
         ),
         bench(
             (
@@ -232,45 +233,48 @@ action. Each utilization is a simulated iteration.</p>"""
             answer("freed"),
             figure(
                 "freed",
-                "Memory of the fullest GPU. The vertical line is what an A100 has. MFU is the "
-                "model FLOPs utilization. GPUs, stages and the number of microbatches are those "
-                "of Table 3.",
+                "Memory of the fullest GPU. The vertical line is the memory of an A100. MFU is the "
+                "model FLOPs utilization. GPUs, stages and the number of microbatches are as in "
+                "Table 3.",
             ),
             figure(
                 "batch",
-                "Model FLOPs utilization by microbatch size. A line ends where the memory ends.",
+                "Model FLOPs utilization by microbatch size. Each line ends at the largest "
+                "microbatch that fits.",
             ),
         ),
-        element("h3", "Or fewer GPUs"),
+        element("h3", "Fewer GPUs"),
         bench(
             (element("div", id="pipeline-choice"),),
             answer("pipeline"),
             figure(
                 "pipeline",
-                "The same for other numbers of stages, with Table 3's batch, on 8 tensor-parallel "
-                "ranks. Stages are interleaved as in Table 3 if the layers divide evenly.",
+                "Memory of the fullest GPU for other numbers of stages, with the batch of Table 3 "
+                "and 8 tensor-parallel ranks. Stages are interleaved as in Table 3 if the layers "
+                "divide evenly.",
             ),
         ),
     )
 
 
 def sources(figures: Figures) -> Section:
-    """Where the numbers come from."""
+    """Build the last section: the sources of the numbers."""
     return Section(
         "sources",
         "Sources",
         Html(
-            """<p>All bytes and times come from simtrain's engine; the page has no formula of
-its own. simtrain records a transformer layer op by op, as Megatron-LM of 2022 ran it. The
-tensors that are still held after the forward pass are the activations. Their bytes follow the
-sliders exactly: each formula is measured on the engine when the page is written, and tests
-compare the sums with the engine's bytes at random sizes. Times cannot be computed in a page.
-They are simulated beforehand for the positions that you can choose. <code>simtrain reproduce
-all</code> compares them with the paper.</p>
-<p>Two numbers that readers meet elsewhere need a remark. The paper says that selective
-recompute adds 2.7% (GPT-3) and 1.6% (MT-NLG) of FLOPs: these are shares of the forward pass;
-of forward and backward together they are a third. And a crossing at about 870 tokens, quoted in
-explanations of the paper, is that of the 175B model; each model has its own.</p>"""
+            """<p>All bytes and times come from simtrain; no formula is written into the page.
+simtrain records a transformer layer op by op, as Megatron-LM of 2022 ran it. The activations are
+the tensors that exist after the forward pass. Their bytes are exact at every position of the
+sliders: each tensor's formula is derived from recorded layers when the page is written, and tests
+compare the sums with recorded layers of random sizes. Times are simulated when the page is
+written, for the positions that you can choose. <code>simtrain reproduce all</code> compares them
+with the paper.</p>
+<p>Two numbers that are quoted elsewhere need an explanation. The paper says that selective
+recompute adds 2.7% (GPT-3) and 1.6% (MT-NLG) of FLOPs. These are shares of the forward pass;
+relative to forward and backward together, they are a third of that. And the crossing at about 870
+tokens, which explanations of the paper quote, belongs to the 175B model; it differs for each
+model.</p>"""
         ),
         ("explore/explore.css",),
         ("explore/start.js",),

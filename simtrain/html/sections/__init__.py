@@ -1,1 +1,1 @@
-"""Sections of the report on simulated iterations, one a file."""
+"""Sections of the report on simulated iterations, one per file."""

@@ -1,4 +1,4 @@
-"""The answer of a report: how long the iteration takes, how well it uses the GPUs, does it fit."""
+"""First section of a report: iteration time, utilization, peak memory, and their accuracy."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from simtrain.html.elements import Html, element, joined
 from simtrain.html.figures import Figures
 
 _ITERATIONS_NEVER = (
-    "No measured iteration of this machine: its profile is fitted on published microbenchmarks, "
-    "and docs/validation.md says how well it predicts kernels and layers."
+    "No measured iteration of this machine. Its profile is fitted on published microbenchmarks; "
+    "docs/validation.md states its errors for kernels and layers."
 )
-_NOT_JUDGED = "No measured iteration that simtrain knows of."
-_JUDGED_ON = {
-    "a100_sxm4_80gb": "Measured iterations that nothing was fitted to: Table 5 of Korthikanti et "
-    "al. 2022 (8 to 512 GPUs), the same paper's 530B run on 2,240 GPUs, and published runs on one "
-    "and on several nodes. docs/validation.md has each error.",
+_NOT_VALIDATED = "No measured iteration: this profile does not come with simtrain."
+_VALIDATED_ON = {
+    "a100_sxm4_80gb": "Measured iterations that were not used for fitting: Table 5 of Korthikanti "
+    "et al. 2022 (8 to 512 GPUs), the same paper's 530B run on 2,240 GPUs, and published runs on "
+    "one and on several nodes. docs/validation.md lists each error.",
     **dict.fromkeys(("h100_sxm", "h200_sxm", "b200_sxm"), _ITERATIONS_NEVER),
 }
-"""What the iteration times of each shipped profile were compared with, in words."""
+"""Measurements with which the iteration times of each shipped profile were compared."""
 
 
 def answer_section(runs: Figures) -> Section:
-    """The main figures of each iteration, and how far to trust them."""
+    """Build the section: the main figures of each iteration, and how accurate they are."""
     blocks = [_answer(run, is_named=len(runs.value) > 1) for run in runs.each()]
     blocks.append(_trust([*runs.each()]))
     return Section("answer", "Answer", joined(blocks), styles=("answer.css",))
@@ -43,18 +43,18 @@ def _answer(run: Figures, *, is_named: bool) -> Html:
 
 
 def _trust(runs: list[Figures]) -> Html:
-    """How far to trust the figures: what profiles were fitted on and judged on, and limits."""
+    """Build the list of what profiles were fitted on and validated on, and of remarks."""
     items: dict[tuple[str, Html], None] = {}
     for run in runs:
         name = f"{run.at('name').value}: " if len(runs) > 1 else ""
         for term, *words in _trust_of(run):
-            # What is true of all runs with one profile stands once.
-            is_of_profile = term in ("Fitted on", "Judged on")
+            # A statement about a profile is shown once for all runs with this profile.
+            is_of_profile = term in ("Fitted on", "Validated on")
             items[term, joined(words if is_of_profile else (name, *words))] = None
     terms = [*dict.fromkeys(term for term, _ in items)]
     ordered = sorted(items, key=lambda item: terms.index(item[0]))
     listed = (joined((element("dt", term), element("dd", words))) for term, words in ordered)
-    return joined((element("h3", "How far to trust it"), element("dl", *listed, class_="trust")))
+    return joined((element("h3", "Accuracy"), element("dl", *listed, class_="trust")))
 
 
 def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
@@ -65,15 +65,15 @@ def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
     yield (
         "Extrapolated",
         result.at("extrapolated_compute").percent,
-        f" of kernel time has shapes outside the range that the profile was fitted on{listed}.",
+        f" of kernel time is for shapes outside the range that the profile was fitted on{listed}.",
     )
     entries, fitted = profile.value["num_entries"], profile.value["num_fitted"]
     yield (
         "Fitted on",
         f"{name}{kind}: {profile.value['description']}. Of its {entries} entries, {fitted} were "
-        "fitted to measurements; the others are from the sources that they cite.",
+        "fitted to measurements; the others are copied from the sources that they cite.",
     )
-    yield "Judged on", f"{name}: {_JUDGED_ON.get(name, _NOT_JUDGED)}"
+    yield "Validated on", f"{name}: {_VALIDATED_ON.get(name, _NOT_VALIDATED)}"
     for remark in run.at("remarks").value:
         yield "Note", remark
 

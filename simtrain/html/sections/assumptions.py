@@ -1,4 +1,4 @@
-"""What the figures assume: the scenario with all settings, remarks, and what is not modelled."""
+"""Assumptions behind the figures: all settings, settings without effect, what is not modelled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_MODELLED = (
 
 
 def assumptions_section(runs: Figures) -> Section:
-    """For each iteration its settings; those of the software stack are among them."""
+    """Build the section: the settings of each iteration, including its software stack."""
     blocks = [_assumptions(run, is_named=len(runs.value) > 1) for run in runs.each()]
     not_modelled = element("p", element("strong", "Not modelled: "), _NOT_MODELLED)
     return Section("assumptions", "Assumptions", joined((not_modelled, *blocks)))
@@ -29,7 +29,8 @@ def _assumptions(run: Figures, *, is_named: bool) -> Html:
     name = [element("h3", run.at("name").value)] if is_named else []
     stack = run.at("result", "software").value
     facts = element(
-        "p", f"Software stack: {stack}. Every setting that was not written is its default."
+        "p",
+        f"Software stack: {stack}. Settings that the scenario does not write have their defaults.",
     )
     folded = element(
         "details",

@@ -1,4 +1,4 @@
-"""Where the time of an iteration goes: a bar and a table of causes that add up."""
+"""Breakdown of an iteration's time by cause, as a bar and a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILL_OF = {
 
 
 def breakdown_section(runs: Figures) -> Section:
-    """The causes of each iteration's time."""
+    """Build the section: the time of each iteration by cause."""
     blocks = [_breakdown(run, is_named=len(runs.value) > 1) for run in runs.each()]
     return Section("breakdown", "Where the time goes", joined(blocks), styles=("breakdown.css",))
 
@@ -39,7 +39,7 @@ def _breakdown(run: Figures, *, is_named: bool) -> Html:
     ]
     rows.append(("iteration", total.seconds, total.share_of(total), ""))
     name = [element("h3", run.at("name").value)] if is_named else []
-    headings = ("part", ">time", ">share", ">least to most of a stage")
+    headings = ("part", ">time", ">share", ">min to max over stages")
     caption = "Mean over the pipeline stages; the parts add up to the iteration time."
     return joined((*name, bar, table(caption, headings, rows, class_="sums")))
 

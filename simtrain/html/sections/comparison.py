@@ -1,4 +1,4 @@
-"""Causes of differences, which add up to them, critical paths, and what to buy first."""
+"""Comparison of iterations: causes of the difference, critical paths, and what to buy first."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from simtrain.hardware.upgrades import RESOURCES
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
-from simtrain.html.figures import Figures
+from simtrain.html.figures import Figures, seconds_text
 from simtrain.report.breakdown import CAUSE_LABELS, KIND_LABELS
 from simtrain.strict_yaml import as_scalar
-from simtrain.units import format_seconds
 
 
 def comparison_section(compared: Figures) -> Section:
-    """Why the other iterations differ from the first, what each waits for and would shorten it."""
+    """Build the section: causes of differences, critical paths, and what to buy first."""
     scenarios = [*compared.at("scenarios").each()]
     parts = [_difference(one) for one in compared.at("differences").each()]
     parts.append(_critical_paths(scenarios))
@@ -49,10 +48,10 @@ def _difference(one: Figures) -> Html:
         else [
             " An iteration trains ",
             one.at("tokens_ratio").number(lambda ratio: f"{ratio:.4g}"),
-            " times the tokens of the first.",
+            " times as many tokens as the first.",
         ]
     )
-    caption = "Causes of the difference, mean over the stages; they add up to it."
+    caption = "Causes of the difference, mean over the stages; they add up to the difference."
     return joined(
         (
             element("h3", f"{record['other']} against {record['base']}"),
@@ -66,11 +65,11 @@ def _difference(one: Figures) -> Html:
 
 
 def _signed(figure: Figures) -> Html:
-    return figure.number(lambda seconds: ("+" if seconds > 0 else "") + format_seconds(seconds))
+    return figure.number(lambda seconds: ("+" if seconds > 0 else "") + seconds_text(seconds))
 
 
 def _bar(share: float) -> Html:
-    """A bar to the right for more time, to the left for less."""
+    """Build a bar to the right for more time, to the left for less."""
     side = "more" if share > 0 else "less"
     width = f"width:{50 * abs(share):.3f}%"
     return element(
@@ -97,7 +96,7 @@ def _critical_paths(scenarios: Sequence[Figures]) -> Html:
     ]
     rows.append(("iteration", *(one.at("iteration_time_s").seconds for one in scenarios)))
     headings = ("kind of task", *(f">{one.value['name']}" for one in scenarios))
-    caption = "Tasks that the end of the iteration waits for, one after another"
+    caption = "Time of the tasks on the critical path, by kind; they run one after another"
     title = element("h3", "Critical path")
     return joined((title, table(caption, headings, rows, class_="sums")))
 
@@ -113,5 +112,5 @@ def _resources(scenarios: Sequence[Figures]) -> Html:
         for name in saved[0].value
     ]
     headings = (f"{more:.0%} better", *(f">{one.value['name']}" for one in scenarios))
-    caption = "Share of the iteration that each resource of the cluster saves, one at a time"
+    caption = "Share of the iteration time that more of one resource of the cluster saves"
     return joined((element("h3", "What to buy first"), table(caption, headings, rows)))

@@ -11,7 +11,7 @@ _COLOURS = {name: colour for name, (colour, _) in COMPONENT_FILLS.items()}
 
 
 def memory_section(runs: Figures) -> Section:
-    """A table of stages for each iteration, with a bar of components in each row."""
+    """Build the section: a table of stages for each iteration, with a bar of components per row."""
     blocks = [_memory(run, is_named=len(runs.value) > 1) for run in runs.each()]
     legend = element(
         "ul",
@@ -31,12 +31,12 @@ def _memory(run: Figures, *, is_named: bool) -> Html:
     rows = [_row(stage, capacity, scale) for stage in memory.at("stages").each()]
     caption = joined(
         (
-            "Peak memory of a GPU of each stage. The mark is the capacity, ",
+            "Peak memory of a GPU of each stage. The mark shows the capacity of a GPU, ",
             capacity.bytes,
-            ". A peak is reached in the pass named here (F forward, B backward).",
+            ". The last column is the pass that reaches the peak (F forward, B backward).",
         )
     )
-    headings = ("stage", ">peak", ">of capacity", "components", "in")
+    headings = ("stage", ">peak", ">of capacity", "components", "pass")
     name = [element("h3", run.at("name").value)] if is_named else []
     return joined((*name, table(caption, headings, rows, class_="peaks")))
 

@@ -1,4 +1,4 @@
-"""The operators of the slowest stage, with the profile entries that their times come from."""
+"""Operators of the slowest stage, with the profile entries that give their times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TITLE = "Operators and their sources"
 
 
 def operators_section(runs: Figures) -> Section:
-    """A table for each iteration: what each kind of op takes, and why."""
+    """Build the section: a table of operators for each iteration, with time and limit."""
     blocks = [_operators(run, is_named=len(runs.value) > 1) for run in runs.each()]
     return Section("operators", _TITLE, joined(blocks), ("operators.css",), ("sort.js",))
 
@@ -27,14 +27,14 @@ def _operators(run: Figures, *, is_named: bool) -> Html:
     total, name = operators.at("iteration_time_s"), run.at("name").value
     rows = [_row(number, one, total) for number, one in enumerate(operators.at("operators").each())]
     stage = operators.at("stage").value
-    caption = f"Operators of one rank of stage {stage}, the slowest. Choose a heading to sort."
+    caption = f"Operators of one rank of stage {stage}, the slowest. Select a heading to sort."
     heading = [element("h3", name)] if is_named else []
     shown = table(caption, _HEADINGS, rows, class_="sortable operators")
     return joined((*heading, _remainder(operators), shown))
 
 
 def _remainder(operators: Figures) -> Html:
-    """The parts of the stage's time that no op has."""
+    """State the parts of the stage's time that no op takes: launches and the bubble."""
     parts = operators.at("breakdown_s")
     words: list[str] = []
     for name in ("launch", "bubble"):
@@ -79,7 +79,7 @@ def _rate(one: Figures) -> Html:
 
 
 def _entries(one: Figures) -> Iterator[Html]:
-    """The entries by their share of the time; each links to its value and its source."""
+    """Yield the profile entries and their shares of the time, with links to their sources."""
     run = one.path[1]
     for name, share in one.value["entries"].items():
         if share >= 0.005 or name == one.value["entry"]:

@@ -1,4 +1,4 @@
-"""A roofline: ops by arithmetic intensity and reached rate, below the machine's limits."""
+"""Roofline: ops by arithmetic intensity and reached rate, below the machine's limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHAPES = {
 
 
 def roofline_section(runs: Figures) -> Section:
-    """A picture for each iteration."""
+    """Build the section: a roofline of the slowest stage for each iteration."""
     blocks = [_figure(run, is_named=len(runs.value) > 1) for run in runs.each()]
     return Section("roofline", "Roofline", joined(blocks), ("roofline.css",))
 
@@ -48,8 +48,8 @@ def _figure(run: Figures, *, is_named: bool) -> Html:
     )
     caption = element(
         "figcaption",
-        "Matrix products and attention of one rank of the slowest stage. The larger a mark, the "
-        "more of the iteration's time. Lines are the limits of the hardware profile: ",
+        "Matrix products and attention of one rank of the slowest stage. The size of a mark shows "
+        "its share of the iteration time. Lines are the limits of the hardware profile: ",
         run.at("profile", "memory_bandwidth_bytes_per_s").number(lambda v: f"{v / 1e12:.4g} TB/s"),
         " of memory",
         *(
@@ -63,8 +63,8 @@ def _figure(run: Figures, *, is_named: bool) -> Html:
                 f" of {dtype}",
             )
         ),
-        ". Ops without FLOPs of the model, such as norms, move at the bytes per second in the "
-        "table above.",
+        ". Ops without model FLOPs, such as norms, are not shown; the table above has their bytes "
+        "per second.",
     )
     return joined((*name, element("figure", legend, _picture(points, profile), caption)))
 
@@ -76,7 +76,7 @@ def _symbol(limit: str | None) -> Html:
 
 
 def _picture(points: list[dict[str, Any]], profile: Mapping[str, Any]) -> Html:
-    """Both axes are logarithmic and end at whole powers of ten."""
+    """Draw the roofline. Both axes are logarithmic and end at whole powers of ten."""
     bandwidth, peaks = profile["memory_bandwidth_bytes_per_s"], profile["peak_flops_per_s"]
     intensities = [op["flops"] / op["bytes"] for op in points]
     rates = [op["flops_per_s"] for op in points]

@@ -1,4 +1,4 @@
-"""Sliders of a report: the iteration on a faster or slower cluster, computed in the page."""
+"""Sliders of a report: the iteration time on a faster or slower cluster, computed in the page."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from simtrain.html.elements import Html, element, joined
 from simtrain.html.figures import Figures
 
 _INTRODUCTION = (
-    "Move a slider: the page finds the iteration again by the longest path through its tasks, as "
-    "simtrain does. The model, the layout, the recompute and the order of the tasks stay. Each "
-    "collective takes the algorithm that is then the fastest."
+    "Move a slider to compute the iteration time again, by the longest path through its tasks as "
+    "in simtrain. The scenario and the order of tasks do not change. Each collective uses the "
+    "algorithm that is fastest on the changed cluster."
 )
-_NO_SCRIPTS = "The sliders need JavaScript: the browser does not run the scripts of this page."
+_NO_SCRIPTS = "The sliders need JavaScript, which this browser does not run."
 
 
 def sliders_section(runs: Figures) -> Section:
-    """Sliders for each iteration: rates, bandwidths and latencies of its cluster."""
+    """Build the section: sliders for the rates, bandwidths and latencies of each cluster."""
     blocks = [_sliders(run, is_named=len(runs.value) > 1) for run in runs.each()]
     body = joined(
         (
@@ -39,9 +39,11 @@ def _sliders(run: Figures, *, is_named: bool) -> Html:
     mark = element("datalist", element("option", value=base), id=f"{anchor}-base")
     cards = element(
         "div",
-        _card("Iteration time", "time", time, joined((time, " as simulated"))),
+        _card("Iteration time", "time", time, joined((time, " on the simulated cluster"))),
         _card("Change", "change", "none"),
-        _card("MFU", "mfu", run.at("result", "mfu").percent, "of the peak at this compute rate"),
+        _card(
+            "MFU", "mfu", run.at("result", "mfu").percent, "of the peak at the chosen compute rate"
+        ),
         class_="cards",
         role="status",
     )
@@ -60,7 +62,7 @@ def _sliders(run: Figures, *, is_named: bool) -> Html:
 
 
 def _slider(slider: dict[str, Any], anchor: str, data: dict[str, Any]) -> Html:
-    """A slider with the factor and what there is of the resource, in words."""
+    """Build a slider, with its factor and the resulting rate, bandwidth or latency as text."""
     label, base = slider["label"], data["base"]
     return element(
         "div",

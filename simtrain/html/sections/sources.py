@@ -1,4 +1,4 @@
-"""The origins of the main figures, and every profile entry that a time on the page comes from."""
+"""Parts of the main figures, and all profile entries that times on the page depend on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
 from simtrain.pages.origins_page import shown_value
+from simtrain.units import with_micro_sign
 
 _LABELS = {
     "iteration_time": "Iteration time",
@@ -16,7 +17,7 @@ _LABELS = {
 
 
 def sources_section(runs: Figures) -> Section:
-    """For each iteration, a tree of each figure and a table of entries with their sources."""
+    """Build the section: a tree of parts per main figure, and a table of entries with sources."""
     blocks = [
         _sources(number, run, is_named=len(runs.value) > 1)
         for number, run in enumerate(runs.each())
@@ -30,7 +31,7 @@ def _sources(number: int, run: Figures, *, is_named: bool) -> Html:
     rows = [
         (
             element("code", name, id=f"entry-{number}-{name}"),
-            shown_value(name, one["value"]),
+            with_micro_sign(shown_value(name, one["value"])),
             one["source"],
             one["fitted_on"] or "not fitted: published",
         )
@@ -38,12 +39,14 @@ def _sources(number: int, run: Figures, *, is_named: bool) -> Html:
     ]
     headings = ("entry", "value", "source", "fitted on")
     name = [element("h3", run.at("name").value)] if is_named else []
-    caption = f"Entries of the hardware profile {run.at('profile', 'name').value} behind the times"
+    caption = (
+        f"Entries of the hardware profile {run.at('profile', 'name').value} that times depend on"
+    )
     return joined((*name, *trees, table(caption, headings, rows, class_="entries")))
 
 
 def entries_of_run(run: dict[str, dict[str, object]]) -> dict[str, dict[str, str]]:
-    """Return all entries that the operators and the explained figures of a run name."""
+    """Return all profile entries in the operators and explained figures of a run, by name."""
     found: dict[str, dict[str, str]] = dict(run["operators"]["entries"])  # type: ignore[call-overload]
     for explained in run["explained"].values():
         found |= explained["sources"]  # type: ignore[index]

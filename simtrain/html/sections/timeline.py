@@ -1,4 +1,4 @@
-"""The timeline of an iteration and its memory over time: two canvases with one axis of time."""
+"""Timeline of an iteration and its memory over time: two canvases with a common time axis."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from simtrain.html.elements import Html, element, joined
 from simtrain.html.figures import Figures
 
 _HELP = (
-    "Drag to move, turn the wheel with Ctrl or pinch to zoom. Keys: + and − zoom, 0 shows all, "
-    "Shift with the arrows moves; up and down choose a stage, left and right a bar. Where bars are "
-    "thinner than a pixel, their colours mix in proportion to their time."
+    "Drag to move. Turn the wheel with Ctrl, or pinch, to zoom. Keys: + and − zoom, 0 shows the "
+    "whole iteration, Shift with the left or right arrow moves. Up and down select a stage, left "
+    "and right a bar. Bars thinner than a pixel mix their colours in proportion to their time."
 )
 
 _MOVED = (
-    "The timeline is that of the cluster that the sliders describe. Memory over time is known for "
-    "the simulated cluster only: reset the sliders to see it."
+    "This timeline is for the cluster chosen by the sliders. Memory over time is available for the "
+    "simulated cluster only: reset the sliders to see it."
 )
 
 
 def timeline_section(runs: Figures) -> Section:
-    """A figure for each iteration; all show the same window of time."""
+    """Build the section: a figure for each iteration. All show the same window of time."""
     blocks = [_figure(number, run, len(runs.value)) for number, run in enumerate(runs.each())]
     body = joined((_legend(runs), *blocks, element("p", _HELP, class_="soft screen-only")))
     return Section(
@@ -64,7 +64,7 @@ def _figure(number: int, run: Figures, num_runs: int) -> Html:
             "canvas",
             class_="memory",
             role="img",
-            aria_label=f"Memory of stages of {name} over time; the section Memory has the peaks.",
+            aria_label=f"Memory of stages of {name} over time; the section Memory lists the peaks.",
         ),
         element("p", _MOVED, class_="moved", hidden=True),
         element("p", class_="readout", role="status", aria_live="polite"),

@@ -1,4 +1,4 @@
-// Figure 2: where the attention core passes the rest of the layer.
+// Section 2: the sequence length at which the attention core exceeds the rest of the layer.
 "use strict";
 
 {
@@ -40,7 +40,7 @@
       x: { from: first, to: last, log: true, ticks: Array.from({ length: 10 }, (_, n) => 256 * 2 ** n), text: explore.tokens, title: "sequence length s, tokens" },
       y: { from, to, log: true, ticks, text: simtrain.bytes.bind(simtrain) },
       series, marks, here: sizes.s, height: 380,
-      label: `The attention core passes the rest of the layer at ${explore.count(found[0], 1)} tokens.`,
+      label: `The attention core exceeds the rest of the layer from ${explore.count(found[0], 1)} tokens.`,
     });
     explore.plot("crossing").append(explore.legend(
       ["var(--vermillion)", "attention core, grows with s²"],

@@ -1,4 +1,4 @@
-// Elements, bars, line charts and words that the figures share.
+// Elements, bars, line charts and number formats that all figures use.
 "use strict";
 
 Object.assign(explore, {
@@ -12,7 +12,7 @@ Object.assign(explore, {
     "full": "full recompute",
   },
 
-  // An HTML element; properties that it does not have become attributes.
+  // Builds an HTML element with attributes; `style` is an object of CSS properties.
   html(tag, properties = {}, ...children) {
     return this.filled(document.createElement(tag), properties, children);
   },
@@ -34,14 +34,14 @@ Object.assign(explore, {
   count(value, digits = 0) {
     return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   },
-  // A factor with at most two decimals: 34, 4.25.
+  // Formats a factor with at most two decimals: 34, 4.25.
   factor(value) {
     return value.toLocaleString("en-US", { maximumFractionDigits: 2 });
   },
   signed(share) {
     return `${share < 0 ? "−" : "+"}${(100 * Math.abs(share)).toFixed(1)}%`;
   },
-  // A number that a program reads in full precision.
+  // Builds a number that is shown as text and has its full precision as value.
   number(value, text) {
     return this.html("data", { value }, text);
   },
@@ -49,7 +49,7 @@ Object.assign(explore, {
     return this.number(value, simtrain.bytes(value));
   },
 
-  // A term as the paper writes it, such as 2as²b/t.
+  // Writes a term in the paper's notation, such as 2as²b/t.
   formula({ coefficient, powers }) {
     const written = this.html("span", { class: "formula" }, coefficient === 1 ? "" : String(coefficient));
     for (const name of ["a", "s", "b", "h"]) {
@@ -61,7 +61,7 @@ Object.assign(explore, {
     return written;
   },
 
-  // Rows of a name, a bar of parts, and words; `scale` is the value of the whole width.
+  // Draws rows with a name, a bar of parts, and text. `scale` is the value at the full width.
   bars(plot, rows, scale, { marker } = {}) {
     plot.replaceChildren(...rows.map((row) => {
       const total = row.parts.reduce((sum, [, value]) => sum + value, 0);
@@ -85,8 +85,8 @@ Object.assign(explore, {
       this.html("li", {}, this.html("span", { class: shape, style: { "--fill": colour } }), ...[words].flat())));
   },
 
-  // A line chart. Axes: {from, to, ticks, log, text, title}; series: {colour, points, dashed, dots};
-  // marks: {x, y, text, below}; `here` is an x that is marked by a vertical line.
+  // Draws a line chart. Axes: {from, to, ticks, log, text, title}; series: {colour, points, dashed, dots};
+  // marks: {x, y, text, below}; `here`: an x that a vertical line marks.
   chart(plot, { x, y, series, marks = [], here, label, height = 330 }) {
     const width = Math.max(plot.clientWidth, 280), left = 64, right = 22, top = 14, bottom = 46;
     const place = ({ from, to, log }, start, end) => (value) => {
@@ -121,12 +121,7 @@ Object.assign(explore, {
     plot.replaceChildren(drawing);
   },
 
-  // Powers of ten and of two between two numbers.
-  tens(from, to) {
-    const ticks = [];
-    for (let power = Math.ceil(Math.log10(from)); 10 ** power <= to; power += 1) ticks.push(10 ** power);
-    return ticks;
-  },
+  // Returns about `about` round numbers from 0 to `to`.
   steps(to, about = 5) {
     const rough = to / about, unit = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((one) => one * unit).find((one) => one >= rough);

@@ -1,11 +1,11 @@
-// Figure 5: what freed memory buys: larger microbatches, or fewer GPUs.
+// Section 5: larger microbatches, or fewer GPUs, in the freed memory.
 "use strict";
 
 {
   const { data } = explore;
   const fits = ({ mfu }) => mfu !== null;
 
-  // Bars of the memory of several choices, with the memory of a GPU as a line.
+  // Draws the memory of several choices as bars, and the memory of a GPU as a line.
   const memory = (plot, choices, capacity) => {
     const scale = Math.min(2 * capacity, 1.05 * Math.max(capacity, ...choices.map((one) => one.peak_bytes)));
     explore.bars(plot, choices.map((one) => ({
@@ -24,7 +24,7 @@
   const best = (choices) => choices.filter(fits).sort((one, other) => other.mfu - one.mfu)[0];
   const most = (choices, strategy) => choices.filter((one) => one.strategy === strategy && fits(one)).at(-1);
 
-  // How much faster than full recompute the present work trains, beside the paper's Table 5.
+  // States how much faster than full recompute the present work trains, and the gain in Table 5.
   const gain = (model, choices, microbatch) => {
     const [present, full] = ["selective+sequence", "full"].map((name) => choices.find((one) => one.strategy === name));
     if (!fits(present) || !fits(full)) return [];
@@ -74,9 +74,9 @@
     memory(explore.plot("pipeline"), choices, freed.capacity_bytes);
     const least = Object.keys(data.strategies).map((strategy) => [strategy, freed.pipelines.find((one) => one.strategy === strategy && fits(one))]);
     const winner = best(choices);
-    explore.say("pipeline", `Fewest GPUs on which the ${model} model fits, of these: `, ...least.flatMap(([strategy, one], number) =>
+    explore.say("pipeline", `Smallest of these numbers of GPUs on which the ${model} model fits: `, ...least.flatMap(([strategy, one], number) =>
       [number ? "; " : "", `${explore.names[strategy]} `, explore.bold(one ? explore.count(one.num_gpus) : "none")]), ". ",
-      winner ? `On ${explore.count(winner.num_gpus)} the fastest is ${explore.names[winner.strategy]}: ${simtrain.seconds(winner.iteration_time_s)} an iteration.` : "");
+      winner ? `On ${explore.count(winner.num_gpus)} GPUs, the fastest is ${explore.names[winner.strategy]}: ${simtrain.seconds(winner.iteration_time_s)} per iteration.` : "");
   };
 
   explore.figures.push(({ model: wanted, microbatch, pipeline }) => {

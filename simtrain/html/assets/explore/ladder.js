@@ -1,4 +1,4 @@
-// Figure 3: a layer under each strategy, as a share of the tensor-parallel baseline.
+// Section 3: bytes of a layer for each strategy, relative to the tensor-parallel baseline.
 "use strict";
 
 explore.figures.push((setting) => {
@@ -13,6 +13,6 @@ explore.figures.push((setting) => {
   })), whole);
   const subject = explore.isTable3(setting) ? `the ${model} model` : "these sizes";
   explore.say("ladder", `For ${subject} over ${sizes.t} rank${sizes.t > 1 ? "s" : ""}, both techniques leave `,
-    explore.bold(simtrain.percent(present / whole)), " of the baseline: ", explore.bold(`${(whole / present).toFixed(1)} times less`),
+    explore.bold(simtrain.percent(present / whole)), " of the baseline: ", explore.bold(`a factor of ${(whole / present).toFixed(1)} less`),
     `, and ${(present / bytes.full).toFixed(1)} times what full recompute keeps.`);
 });

@@ -1,4 +1,4 @@
-// Figure 1: what one layer keeps, tensor by tensor.
+// Section 1: activations of one layer, tensor by tensor.
 "use strict";
 
 {

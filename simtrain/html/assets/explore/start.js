@@ -1,4 +1,4 @@
-// Connects the controls with the setting. Controls of one setting in several figures move together.
+// Connects the controls to the setting. Controls of the same setting in several figures move together.
 "use strict";
 
 {
@@ -53,14 +53,14 @@
     for (const input of all("[data-switch]")) input.checked = setting.sequence;
   });
 
-  // A setting changes several figures. A reader of the screen hears the one whose controls are used.
+  // A setting changes several figures. Screen readers announce only the figure whose controls are used.
   document.addEventListener("focusin", ({ target }) => {
     const bench = target.closest(".bench");
     for (const answer of all(".answer")) answer.ariaLive = answer.closest(".bench") === bench ? "polite" : "off";
   });
 
   explore.change({ model: setting.model });
-  // Charts have a width in pixels; everything else follows the page by itself.
+  // Charts have a fixed width in pixels, so they are drawn again when the window is resized.
   let width = innerWidth;
   addEventListener("resize", () => {
     if (innerWidth !== width) explore.draw();

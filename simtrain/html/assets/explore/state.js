@@ -1,15 +1,15 @@
-// What all figures share: the setting that the controls change, and the bytes of a layer for it.
+// State of all figures: the setting that controls change, and the bytes of a layer for it.
 "use strict";
 
 const explore = {
   data: simtrain.data,
-  figures: [], // functions that draw a figure for the setting
+  figures: [], // functions that draw one figure each for the setting
   setting: {
     model: "175B", wanted: {}, sizes: {}, sequence: false, recompute: "none",
     length: 2048, microbatch: 1, pipeline: 8,
   },
 
-  // Changes the setting and draws all figures. `sizes` are those that a person asks for.
+  // Changes the setting and draws all figures. `sizes` are the sizes chosen by the user.
   change({ sizes = {}, ...changes }) {
     const { setting, data } = this;
     if (changes.model) {
@@ -27,13 +27,13 @@ const explore = {
     for (const figure of this.figures) figure(this.setting);
   },
 
-  // The nearest sizes that the framework allows: ranks divide the heads, and heads divide h.
+  // Returns the nearest sizes that the framework allows: t divides a, and a divides h.
   legal({ s, b, h, a, t }) {
     const ranks = this.data.sliders.t.filter((one) => one <= t && a % one === 0);
     return { s, b, a, t: Math.max(...ranks), h: Math.max(1, Math.round(h / a)) * a };
   },
 
-  // Whether the setting's sizes are those of its model in Table 3, apart from the ranks.
+  // Whether all sizes except t equal those of the model in Table 3.
   isTable3({ model, sizes }) {
     return ["s", "b", "h", "a"].every((name) => this.data.models[model][name] === sizes[name]);
   },
@@ -47,8 +47,8 @@ const explore = {
     return this.data.terms[split][recompute];
   },
 
-  // Bytes of a term: its coefficient times each variable to its power. All steps are exact: whole
-  // numbers below 2^53, and one division without remainder.
+  // Bytes of a term: its coefficient times each variable to its power. The result is exact: products
+  // are integers below 2^53, and the only division has no remainder.
   termBytes({ coefficient, powers }, sizes) {
     let over = coefficient, under = 1;
     for (const [name, power] of Object.entries(powers)) {
@@ -62,12 +62,12 @@ const explore = {
     return terms.reduce((sum, term) => sum + this.termBytes(term, sizes), 0);
   },
 
-  // The terms that grow with s, and those that grow with s².
+  // Returns the terms that grow with s (degree 1) or with s² (degree 2).
   ofDegree(degree, split, recompute) {
     return this.terms(split, recompute).filter(({ powers }) => powers.s === degree);
   },
 
-  // The length at which the terms that grow with s² equal the others.
+  // Sequence length at which the terms that grow with s² equal the others.
   crossing(split, sizes) {
     const [linear, core] = [1, 2].map((degree) =>
       this.layerBytes(split, "none", { ...sizes, s: 1 }, this.ofDegree(degree, split, "none")));

@@ -1,4 +1,4 @@
-// Figure 4: the time of a layer with and without recompute.
+// Section 4: time of a layer with and without recompute.
 "use strict";
 
 {
@@ -10,7 +10,7 @@
     data.strategies[name].split === split && data.strategies[name].recompute === recompute);
   const milliseconds = (time) => `${(1e3 * time).toPrecision(3)} ms`;
 
-  // The paper's time of a bar, if it has one: measured for 22B; for others from its overhead.
+  // The paper's time of a bar, if published: measured for 22B, derived from the overhead for others.
   const published = (model, length, split, recompute, baseline) => {
     const name = strategyOf(split, recompute);
     if (length !== data.models[model].s || !name) return undefined;
