@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def counts(data: dict[str, Any]) -> None:
-    print(f"{data['num_configurations']:,} configurations, {data['num_legal']:,} legal,", end=" ")
+    print(f"{data['num_configurations']:,} layouts, {data['num_legal']:,} legal,", end=" ")
     print(f"{data['num_fitting']:,} fit, {data['num_bounded']:,} bounded closely,", end=" ")
     share = data["num_simulated"] / data["num_fitting"]
     print(f"{data['num_simulated']:,} simulated ({share:.1%} of what fits)")

@@ -25,7 +25,7 @@ _TEXTS = (_RECOMPUTE, _SEQUENCE)
 
 
 def search_page(result: SearchResult) -> RenderableType:
-    """Rank the best configurations and say how good they are proved to be."""
+    """Rank the best layouts and say whether they are proved to be the best."""
     found = _without_idle_columns([_row(one, result) for one in result.ranked])
     headings = (">", *(name if name in _TEXTS else f">{name}" for name in found[0]))
     rows = [[Text(str(rank)), *map(Text, row.values())] for rank, row in enumerate(found, start=1)]
@@ -44,7 +44,7 @@ def _title(result: SearchResult) -> str:
 
 
 def _row(candidate: Candidate, result: SearchResult) -> dict[str, str]:
-    """A configuration's cells, by column."""
+    """Return the cells of a layout, by column."""
     scenario, split, run = candidate.scenario, candidate.scenario.parallelism, candidate.run
     objectives = {
         Objective.COST: _cost(candidate, result),
@@ -105,7 +105,7 @@ def _notes(result: SearchResult) -> list[str]:
     ]
     why = [f"Number 1 compared with number 2: {result.reason}."] if result.reason else []
     counted = (
-        f"Of {result.legal.num_configurations:,} configurations {legal:,} are legal; "
+        f"Of {result.legal.num_configurations:,} layouts, {legal:,} are legal; "
         f"{outcome.num_fitting:,} of the {outcome.num_seen:,} that were evaluated fit; "
         f"{outcome.num_simulated:,} were simulated."
     )
@@ -121,11 +121,11 @@ def _certainty(result: SearchResult) -> str:
     why = {"budget": "The search stopped after --seconds. ", "interrupt": "Interrupted. "}
     stopped = why[outcome.stopped] if outcome.stopped else ""
     if result.exact:
-        return f"{stopped}Exact: no other legal configuration is better."
+        return f"{stopped}Exact: no other legal layout is better."
     if outcome.bound is None or result.gap is None:
         share = f"{outcome.num_seen / legal:.1%}"
         without = " Not all of the others have bounds: any of them can be better." * bool(stopped)
-        return f"{stopped}Not exact: {share} of the legal configurations were evaluated.{without}"
+        return f"{stopped}Not exact: {share} of the legal layouts were evaluated.{without}"
     said = f"{stopped}Evaluated {outcome.num_seen:,} of {legal:,}; "
     if outcome.num_proved:
         numbers = "number 1" if outcome.num_proved == 1 else f"numbers 1 to {outcome.num_proved}"

@@ -54,7 +54,7 @@ def _default_schedule(scenario: dict[str, Any]) -> ScheduleName:
 
 
 class Scenario(Section):
-    """A training configuration to simulate.
+    """A training run to simulate: model, parallelism, batch, options and cluster.
 
     name: name in reports; by default, the name of the file.
     description: one line that `simtrain scenarios` prints.

@@ -1,4 +1,4 @@
-"""Search for the best configuration of a model on a given number of GPUs."""
+"""Search for the best layout of a model on a given number of GPUs."""
 
 from simtrain.search.files import write_scenarios
 from simtrain.search.objective import Objective

@@ -1,6 +1,6 @@
-"""Lower bounds of a configuration's peak memory and iteration time, without simulation.
+"""Lower bounds of a layout's peak memory and iteration time, without simulation.
 
-A bound never exceeds the simulated value, so a configuration that a bound excludes cannot win.
+A bound never exceeds the simulated value, so a layout that a bound excludes cannot win.
 """
 
 from __future__ import annotations

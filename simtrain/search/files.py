@@ -24,7 +24,7 @@ _FOUND = "# Found by simtrain"
 
 
 def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
-    """Write one scenario per ranked configuration, named by the base and the rank.
+    """Write one scenario per ranked layout, named by the base and the rank.
 
     Raises:
         InputError: as `write_files`.

@@ -17,11 +17,11 @@ from simtrain.units import UnitError, format_bytes, parse_bytes
 
 _MIB = 2**20
 _NEAR = 16
-"""Numbers of GPUs to try below and above, to suggest one with a legal configuration."""
+"""Numbers of GPUs to try below and above, to suggest one with a legal layout."""
 
 
 class SearchStoppedError(DoesNotFitError):
-    """A search was stopped before it found a configuration that fits."""
+    """A search was stopped before it found a layout that fits."""
 
 
 def objective_of(written: Objective | str) -> Objective:
@@ -106,7 +106,7 @@ def check_alone(workers: int) -> None:
             "E835",
             f"a search with --trials cannot have {workers} workers",
             Location("--workers"),
-            "remove --workers, or remove --trials to search every configuration",
+            "remove --workers, or remove --trials to search every layout",
             "each proposal of --trials depends on the results of the proposals before it",
         )
 
@@ -154,15 +154,15 @@ def memory_limit(written: str | None, profile: HardwareProfile) -> int:
         "E833",
         f"{written} is more than the {capacity} of a GPU of {profile.name}",
         place,
-        reason="a configuration that needs more cannot run on this GPU",
+        reason="a layout that needs more cannot run on this GPU",
         fix=f"write at most {capacity}, remove it, or name another cluster: --set cluster=NAME",
     )
 
 
 def none_legal(space: Space, legal: LegalPoints, profile: HardwareProfile) -> InputError:
-    """Build the error for a space without legal configurations.
+    """Build the error for a space without legal layouts.
 
-    It counts the configurations that each rule removed and suggests numbers of GPUs.
+    It counts the layouts that each rule removed and suggests numbers of GPUs.
     """
     gpus = num_gpus_in_words(space.gpus)
     reason = f"no tensor x pipeline x data x context with the fixed fields uses {gpus}"
@@ -174,12 +174,12 @@ def none_legal(space: Space, legal: LegalPoints, profile: HardwareProfile) -> In
     held = as_options(Point.of(space.base), sorted(space.held))
     fix = f"search on {_other_gpus(space, profile)}, or with another global batch"
     fix += f", or without --set {' --set '.join(held)}" if held else ""
-    message = f"none of {legal.num_configurations} configurations on {gpus} is legal"
+    message = f"none of {legal.num_configurations} layouts on {gpus} is legal"
     return InputError.of("E831", message, reason=reason, fix=fix)
 
 
 def _other_gpus(space: Space, profile: HardwareProfile) -> str:
-    """Nearest numbers of GPUs, below and above, with a legal configuration."""
+    """Nearest numbers of GPUs, below and above, with a legal layout."""
     least, most = space.gpus[0], space.gpus[-1]
     below = range(least - 1, max(least - _NEAR, 1) - 1, -1)
     above = range(most + 1, min(most + _NEAR, profile.cluster.num_gpus) + 1)
@@ -207,7 +207,7 @@ def none_fits(
     if limit_bytes < needed * _MIB <= profile.gpu.memory_capacity.value:
         ways.append(f"with --max-memory {needed}MiB")
     ways.append("on a cluster whose GPUs have more memory")
-    message = f"none of {outcome.num_seen} legal configurations"
+    message = f"none of {outcome.num_seen} legal layouts"
     message += "" if outcome.exact else " that were evaluated"
     unseen = f"; {num_legal - outcome.num_seen} were not evaluated before the search stopped"
     kind = SearchStoppedError if outcome.stopped else DoesNotFitError

@@ -20,18 +20,18 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The best configurations of a space, and how much is proved of them.
+    """The best layouts of a space, and what is proved about them.
 
     Args:
         base: the scenario that was searched.
         gpus: the numbers of GPUs that were searched.
-        objective: what the configurations are ranked by.
+        objective: quantity by which the layouts are ranked.
         limit_bytes: the largest peak that fits.
-        legal: the legal configurations.
+        legal: the legal layouts.
         outcome: counts and bounds of the search.
-        ranked: the best configurations, in order.
+        ranked: the best layouts, in order.
         profile: the cluster's hardware profile.
-        left_out: settings of the base that do not apply to some legal configurations.
+        left_out: settings of the base that do not apply to some legal layouts.
     """
 
     base: Scenario
@@ -46,12 +46,12 @@ class SearchResult:
 
     @property
     def exact(self) -> bool:
-        """Whether no other legal configuration is better than a ranked one."""
+        """Whether no other legal layout is better than a ranked one."""
         return self.outcome.exact or 0 < len(self.ranked) <= self.outcome.num_proved
 
     @property
     def num_unseen(self) -> int:
-        """Number of legal configurations with an unknown peak."""
+        """Number of legal layouts with an unknown peak."""
         return len(self.legal.points) - self.outcome.num_seen
 
     @property
@@ -74,7 +74,7 @@ class SearchResult:
         return costs.price.value if costs and costs.price else None
 
     def __repr__(self) -> str:
-        best, counts = self.ranked[0], f"{len(self.legal.points):,} legal configurations"
+        best, counts = self.ranked[0], f"{len(self.legal.points):,} legal layouts"
         time = format_seconds(best.run.iteration_time_s)
         return f"<SearchResult {self.base.name or 'unnamed'}: best {time}, of {counts}>"
 
@@ -97,7 +97,7 @@ class SearchResult:
     def to_json(self) -> dict[str, Any]:
         """Plain data, in full precision; `best` is the first of `ranked`.
 
-        `recompute` of a ranked configuration is the chosen policy if the configuration has `auto`.
+        `recompute` of a ranked layout is the chosen policy if the layout has `auto`.
         """
         ranked = [
             found_json(found) | {"price_of_million_tokens": self.price_of_tokens(found)}
@@ -138,7 +138,7 @@ class SearchResult:
 
 
 def found_json(found: Candidate) -> dict[str, Any]:
-    """A configuration and its results as plain data, in full precision."""
+    """A layout and its results as plain data, in full precision."""
     evaluation, run = found.evaluation, found.run
     breakdown, chosen = asdict(found.breakdown), evaluation.scenario.recompute
     return {

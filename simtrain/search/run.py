@@ -36,7 +36,7 @@ def search(
     only_best: bool = False,
     evaluator: Evaluator | None = None,
 ) -> SearchResult:
-    """Find the `top` best configurations for a scenario's model and global batch.
+    """Find the `top` best layouts for a scenario's model and global batch.
 
     Fields that were changed after the base was loaded or built (`load_unchecked` with overrides,
     `Scenario.replace`) keep their values. If one of these leaves recompute open (`auto`), it is
@@ -52,14 +52,14 @@ def search(
             Each expert is sharded over all tensor-parallel ranks, over none, or as in the scenario.
         max_memory: limit of the peak per GPU ("40 GiB"), at most the GPU's capacity.
         top: length of the ranking.
-        max_trials: if more configurations than this are legal, an optimizer proposes this many; the
+        max_trials: if more layouts than this are legal, an optimizer proposes this many; the
             result is then not exact.
         workers: processes that compute peaks and bounds; with 1 this process computes them. Their
             number does not change the result. A script with several workers needs
             `if __name__ == "__main__":`, because workers import it.
         seconds: time budget. After it the search returns the best so far and how much is proved of
-            it: nothing, if some legal configurations have no bound yet. Evaluations in progress are
-            finished. The legal configurations are always listed, and at least one is evaluated.
+            it: nothing, if some legal layouts have no bound yet. Evaluations in progress are
+            finished. The legal layouts are always listed, and at least one is evaluated.
         interrupted: called repeatedly; True ends the search like a spent budget.
         on_progress: receives the phase, the steps done, the total steps, and the best so far.
         only_best: skip results that only describe the space: the runner-up, and the number of
@@ -68,9 +68,9 @@ def search(
 
     Raises:
         InputError: the base has a wrong value or is illegal for every split, the cluster has too
-            few GPUs, no configuration is legal, or an argument is invalid.
-        DoesNotFitError: no configuration fits.
-        SearchStoppedError: the search was stopped before it found a configuration that fits.
+            few GPUs, no layout is legal, or an argument is invalid.
+        DoesNotFitError: no layout fits.
+        SearchStoppedError: the search was stopped before it found a layout that fits.
     """
     start_s = time.monotonic()
     check_values(base)

@@ -29,7 +29,7 @@ Prefix = tuple[Any, ...]
 
 
 class Point(NamedTuple):
-    """One configuration."""
+    """A layout: parallel sizes, interleave, microbatch, recompute and ZeRO stage."""
 
     tensor: int
     pipeline: int
@@ -45,7 +45,7 @@ class Point(NamedTuple):
 
     @classmethod
     def of(cls, scenario: Scenario) -> Point:
-        """The configuration of a scenario."""
+        """Return the layout of a scenario."""
         return cls(*attrgetter(*FIELDS.values())(scenario))
 
 
@@ -57,7 +57,7 @@ _SPLIT = Point._fields[:6]
 
 
 class Space:
-    """Configurations around a base scenario for given numbers of GPUs.
+    """Layouts around a base scenario for given numbers of GPUs.
 
     An overridden field (`--set batch.micro=1`) keeps its value.
 

@@ -1,4 +1,4 @@
-"""Small spaces to search, and every one of their configurations evaluated."""
+"""Small spaces to search, and evaluations of all their layouts."""
 
 import functools
 import itertools

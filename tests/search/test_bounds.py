@@ -42,7 +42,7 @@ def check(bounds: Bounds, scenario: Scenario) -> tuple[float, float, float]:
 
 @settings(max_examples=60)
 @given(st.sampled_from(sorted(BASES)), st.sampled_from([4, 8]), st.integers(0, 10_000))
-def test_no_configuration_is_below_its_bounds(name: str, gpus: int, place: int) -> None:
+def test_no_layout_is_below_its_bounds(name: str, gpus: int, place: int) -> None:
     searched, bounds, points = bounds_and_points(name, gpus)
     check(bounds, searched.scenario(points[place % len(points)]))
 
@@ -59,7 +59,7 @@ def test_no_configuration_is_below_its_bounds(name: str, gpus: int, place: int) 
     ],
     ids=str,
 )
-def test_no_configuration_with_other_recompute_is_below_its_bounds(policy: RecomputePolicy) -> None:
+def test_no_layout_with_other_recompute_is_below_its_bounds(policy: RecomputePolicy) -> None:
     scenario = base(parallelism={"tensor": 2, "pipeline": 2}).model_copy(
         update={"recompute": policy}
     )

@@ -33,7 +33,7 @@ GIB = 2**30
 
 @functools.cache
 def brute_force(name: str, objective: Objective) -> list[Scenario]:
-    """Return all legal configurations, the best first, without bounds."""
+    """Return all legal layouts, the best first, without bounds."""
     explorer, points = every(name)
     key = objective.key
     ranked = sorted(points, key=lambda point: key(explorer.evaluation(point)))
@@ -161,7 +161,7 @@ def test_several_numbers_of_gpus_are_ranked_together() -> None:
 # ------------------------------------------------------------------------- trials
 
 
-def test_fewer_trials_than_configurations_are_not_exact() -> None:
+def test_fewer_trials_than_layouts_are_not_exact() -> None:
     first, second = (search(BASES["narrow"], (4,), max_trials=30, top=3) for _ in range(2))
     assert first.to_json() == second.to_json()
     assert not first.exact
@@ -184,7 +184,7 @@ def _proposed_s(time_s: Callable[[float], float]) -> list[float]:
     return evaluator.ops_s
 
 
-def test_as_many_trials_as_configurations_are_exact() -> None:
+def test_as_many_trials_as_layouts_are_exact() -> None:
     result = search(BASES["narrow"], (1,), max_trials=1000, top=1)
     assert result.exact and result.outcome.num_seen == len(result.legal.points)
 
@@ -218,7 +218,7 @@ def test_if_nothing_is_legal_the_error_names_the_rules() -> None:
         search(BASES["plain"], (3,))
     message = str(caught.value)
     assert caught.value.exit_code == 2
-    assert message.startswith("E831 none of 648 configurations")
+    assert message.startswith("E831 none of 648 layouts")
     assert "\n    E305, " in message and "2 or 4 GPUs" in message
     assert all(search(BASES["plain"], (number,), top=1).ranked for number in (2, 4))
 

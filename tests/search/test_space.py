@@ -1,4 +1,4 @@
-"""The space of a search contains all legal configurations and no other."""
+"""The space of a search contains all legal layouts and no other."""
 
 import pickle
 from collections.abc import Callable

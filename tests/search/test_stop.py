@@ -46,7 +46,7 @@ def stopped(number: int, objective: Objective = Objective.TIME, top: int = 3) ->
 
 
 def values(name: str, objective: Objective) -> list[float]:
-    """Return the objective of all legal configurations, the best first."""
+    """Return the objective of all legal layouts, the best first."""
     explorer, points = every(name)
     return sorted(objective.key(explorer.evaluation(point))[0] for point in points)
 
@@ -94,7 +94,7 @@ def test_a_search_stopped_immediately_has_one_layout() -> None:
 
 
 def test_stopped_before_all_have_bounds_nothing_is_proved() -> None:
-    """Of 69 configurations 64 have a bound when it stops."""
+    """Of 69 layouts 64 have a bound when it stops."""
     result = stopped(0)
     assert (result.outcome.num_seen, result.num_unseen, len(result.ranked)) == (1, 68, 1)
     assert (result.outcome.bound, result.outcome.num_proved) == (None, 0)
@@ -103,12 +103,12 @@ def test_stopped_before_all_have_bounds_nothing_is_proved() -> None:
     assert data["lower_bound_iteration_time_s"] is None
     last = str(search_page(result).renderables[-1])  # type: ignore[attr-defined]
     assert last == (
-        "Interrupted. Not exact: 1.4% of the legal configurations were evaluated. "
+        "Interrupted. Not exact: 1.4% of the legal layouts were evaluated. "
         "Not all of the others have bounds: any of them can be better."
     )
 
 
-def test_a_search_is_not_stopped_before_a_configuration_may_fit() -> None:
+def test_a_search_is_not_stopped_before_a_layout_may_fit() -> None:
     num_too_large, seen = 10, list[Point]()
 
     def has_bound(point: Point) -> Key | None:
@@ -151,7 +151,7 @@ def test_a_spent_budget_stops_the_search() -> None:
     assert result.outcome.stopped == "budget" and len(result.ranked) == 1
 
 
-def test_the_error_of_a_stopped_search_counts_unevaluated_configurations() -> None:
+def test_the_error_of_a_stopped_search_counts_unevaluated_layouts() -> None:
     with pytest.raises(DoesNotFitError) as caught:
         search(BASES["narrow"], (4,), max_memory="2430 MiB", seconds=1e-9)
     message = str(caught.value)
