@@ -75,7 +75,9 @@ def fitted(measured: tuple[Path, list[Measurement]]) -> Path:
     return profile
 
 
-def test_what_was_killed_goes_on(measured: tuple[Path, list[Measurement]]) -> None:
+def test_a_killed_measurement_resumes_without_losing_records(
+    measured: tuple[Path, list[Measurement]],
+) -> None:
     folder, kept = measured
     _, records = read_records(folder)
     expected = points_of(
@@ -91,7 +93,9 @@ def test_what_was_killed_goes_on(measured: tuple[Path, list[Measurement]]) -> No
     }
 
 
-def test_the_header_says_where_and_how(measured: tuple[Path, list[Measurement]]) -> None:
+def test_the_header_states_backend_ranks_and_device(
+    measured: tuple[Path, list[Measurement]],
+) -> None:
     header, _ = read_records(measured[0])
     assert (header.backend, header.num_ranks, header.num_sms) == ("gloo", 2, 1)
     assert header.device and header.date
@@ -112,7 +116,7 @@ def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
         yield path, float(value)
 
 
-def test_parameters_are_what_a_machine_can_have(fitted: Path) -> None:
+def test_fitted_parameters_are_physically_possible(fitted: Path) -> None:
     outcome = spawn("-m", "simtrain", "profile", "check", str(fitted))
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     profile = load_profile(str(fitted))

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.ci]
 SCRIPT = Path(__file__).parents[1] / "helpers/measure_tiny.py"
 
 
-def test_four_ranks_compute_what_one_does(tmp_path: Path) -> None:
+def test_four_ranks_equal_the_plain_layer(tmp_path: Path) -> None:
     shapes = [
         shape(4),
         shape(4, sequence=True),
@@ -38,7 +38,7 @@ def test_four_ranks_compute_what_one_does(tmp_path: Path) -> None:
     assert_ranks_equal_the_plain_layer(tmp_path, shapes)
 
 
-def test_four_ranks_train_as_one_does(tmp_path: Path) -> None:
+def test_four_ranks_train_like_one(tmp_path: Path) -> None:
     splits: list[dict[str, Any]] = [
         {"tensor": 2, "sequence_parallel": True, "pipeline": 2},
         {"tensor": 2, "pipeline": 2},
@@ -102,7 +102,7 @@ def test_two_ranks_measure_and_survive_a_rank_that_dies(tmp_path: Path) -> None:
     assert len(times) == 10
 
 
-def test_two_nodes_really_measured_make_a_network(tmp_path: Path) -> None:
+def test_measurements_on_two_nodes_give_a_network(tmp_path: Path) -> None:
     for process in start_two(tmp_path, "collectives", "fit", ranks_per_node=1):
         _, message = process.communicate(timeout=100)
         assert process.returncode == 0, message

@@ -46,7 +46,7 @@ def bytes_by_kernel(model: dict[str, object]) -> dict[tuple[str, bool], set[int]
     return found
 
 
-def test_bytes_of_a_llamas_kernels_are_those_that_the_figures_count() -> None:
+def test_bytes_of_llama_kernels_equal_the_published_counts() -> None:
     """As calibrate/published/h100_sxm.yaml says: each array once."""
     elements, channels = BF16 * ROWS * H, BF16 * ROWS * H // HEADS
     gate = BF16 * ROWS * FFN
@@ -84,7 +84,7 @@ def test_the_loss_moves_38_bytes_a_logit_forward_and_14_backward() -> None:
         assert sum(moved) == expected * ROWS * VOCAB
 
 
-def test_bytes_of_a_gpts_kernels_are_those_that_the_figures_count() -> None:
+def test_bytes_of_gpt_kernels_equal_the_published_counts() -> None:
     elements, scores = BF16 * ROWS * H, HEADS * B * S * S
     found = bytes_by_kernel(GPT)
     assert found["layer_norm", False] == {2 * elements}

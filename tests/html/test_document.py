@@ -19,7 +19,7 @@ def document(text: str = "", **data: object) -> Document:
     return Document(text, joined([text]), [section], data)
 
 
-def test_text_is_escaped_once_wherever_it_stands() -> None:
+def test_text_is_escaped_exactly_once() -> None:
     page = parsed(document_text(document(EVIL, name=EVIL)))
     assert page.data == {"name": EVIL}
     assert [about["title"] for about, _ in page.of("p")] == [EVIL]
@@ -27,7 +27,7 @@ def test_text_is_escaped_once_wherever_it_stands() -> None:
     assert not page.of("img")
 
 
-def test_attributes_and_tables_are_written_as_html_has_them() -> None:
+def test_attributes_and_tables_are_valid_html() -> None:
     assert element("p", "<", Html("<b>"), data_at="/x", class_="a", hidden=True, open=False) == (
         '<p data-at="/x" class="a" hidden>&lt;<b></p>'
     )
@@ -37,7 +37,7 @@ def test_attributes_and_tables_are_written_as_html_has_them() -> None:
     assert page.of("td") == [({"class": "number"}, "1 s")]
 
 
-def test_a_number_names_its_place_and_its_value() -> None:
+def test_a_number_states_its_place_and_exact_value() -> None:
     figures = Figures({"a/b": [{"time_s": 0.1 + 0.2}, {"time_s": 0.6}]}).at("a/b")
     (about, text), *others = parsed(figures.at(0, "time_s").seconds).of("data")
     assert (about, text) == (

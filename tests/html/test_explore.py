@@ -58,7 +58,7 @@ def test_the_arithmetic_of_the_page_is_exact(split, recompute, document, wanted)
 
 @settings(max_examples=6, deadline=None)
 @given(wanted=POSITIONS, sequence=st.booleans(), recompute=st.sampled_from(RECOMPUTES))
-def test_bytes_at_any_sliders_are_those_of_the_engine(document, wanted, sequence, recompute):
+def test_bytes_at_random_sliders_equal_a_recorded_layer(document, wanted, sequence, recompute):
     sizes = legal(wanted)
     split = "sequence" if sequence and sizes["t"] > 1 else "tensor"
     scenario = sized_scenario(sizes, sequence_parallel=SPLITS[split], recompute=recompute)
@@ -79,7 +79,7 @@ def test_every_tensor_has_a_role(document):
     assert everything == [*TENSORS]
 
 
-def test_crossings_and_shares_are_the_papers(document):
+def test_crossings_and_shares_equal_the_paper(document):
     crossings = {model: both["sequence"] for model, both in document.data["crossings"].items()}
     assert crossings == {"22B": 652.8, "175B": 870.4, "530B": 1088.0, "1T": 1088.0}
     section = fig7().section("shares")
@@ -88,13 +88,13 @@ def test_crossings_and_shares_are_the_papers(document):
             assert share == (section.value(model, strategy) if strategy != "baseline" else 1)
 
 
-def test_utilization_is_that_of_a_simulated_iteration(document):
+def test_utilization_equals_a_simulated_iteration(document):
     choices = document.data["freed"]["22B"]["microbatches"]
     (present,) = (one for one in choices if (one["strategy"], one["microbatch"]) == (PRESENT, 4))
     assert present["mfu"] == simulate(paper_scenario("22B", PRESENT)).mfu
 
 
-def test_the_page_loads_nothing_and_types_no_formula(text):
+def test_the_page_loads_nothing_and_contains_no_formula(text):
     assert re.findall(r'(?:src|href)="(?!#)([^"]*)"', text) == ["https://arxiv.org/abs/2205.05198"]
     assert "@import" not in text and "url(" not in text and "fetch(" not in text
     for path in sorted((ASSETS / "explore").glob("*.js")):

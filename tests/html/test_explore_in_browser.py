@@ -46,7 +46,7 @@ def assert_quiet(browser: Browser, page: pathlib.Path) -> None:
     assert set(browser.requests()) <= {page.as_uri()}
 
 
-def test_bytes_are_those_of_the_engine(browser: Browser, page: pathlib.Path) -> None:
+def test_bytes_on_the_page_equal_a_recorded_layer(browser: Browser, page: pathlib.Path) -> None:
     browser.open(page)
     draw = random.Random(5)
     for number in range(18):
@@ -78,7 +78,7 @@ def test_bytes_are_those_of_the_engine(browser: Browser, page: pathlib.Path) -> 
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_steps_are_the_rows_of_table_2(model: str, browser: Browser, page: pathlib.Path) -> None:
+def test_steps_equal_the_rows_of_table_2(model: str, browser: Browser, page: pathlib.Path) -> None:
     browser.open(page)
     browser.run(CLICK, "layer-model", model)
     for step in reversed(STEPS):

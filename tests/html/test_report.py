@@ -38,7 +38,7 @@ def printed(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_the_data_are_those_that_other_commands_print(page: Parsed) -> None:
+def test_the_data_equal_the_json_of_other_commands(page: Parsed) -> None:
     for run, name in zip(page.data["runs"], (FULL, PRESENT), strict=True):
         assert run["result"] == printed("run", name)
         assert run["operators"] == printed("run", name, "--ops")
@@ -62,7 +62,7 @@ def test_every_number_is_in_the_data_to_the_last_bit_and_has_a_source(page: Pars
         assert source_of_number(pointer), pointer
 
 
-def test_each_place_of_numbers_is_named_for_scripts_as_for_tests(page: Parsed) -> None:
+def test_scripts_and_tests_find_the_same_source_of_each_number(page: Parsed) -> None:
     pointers = {about["data-at"] or "" for about, _ in page.of("data")}
     named = page.data["number_sources"]
     for pointer in pointers:
@@ -82,7 +82,7 @@ def test_every_entry_behind_a_time_has_a_source_on_the_page(page: Parsed) -> Non
         assert {f"entry-{number}-{name}" for name in entries} <= ids
 
 
-def test_the_bars_and_the_memory_are_those_of_the_result(page: Parsed) -> None:
+def test_bars_and_memory_equal_the_result(page: Parsed) -> None:
     run, result = (
         page.data["runs"][1],
         simtrain.simulate(simtrain.load_scenario(PRESENT, ["cluster=h100_sxm", "batch.global=16"])),
@@ -122,7 +122,7 @@ def test_different_models_are_compared_and_named(tmp_path: pathlib.Path) -> None
     assert any("different models" in text for _, text in parsed(file.read_text("utf-8")).of("p"))
 
 
-def test_mistakes_are_refused(tmp_path: pathlib.Path) -> None:
+def test_bad_options_are_refused(tmp_path: pathlib.Path) -> None:
     for arguments, code in (
         (f"{FULL} -o {tmp_path / 'report.txt'}", "E117"),
         (f"{FULL} -o {tmp_path / 'nowhere' / 'report.html'}", "E113"),

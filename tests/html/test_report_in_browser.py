@@ -83,7 +83,7 @@ def test_many_bars_have_the_colours_of_single_bars_on_average(browser: Browser) 
     assert np.abs(np.array(each) - np.array(pixels)).max() < 12  # outlines and labels
 
 
-def test_a_chosen_number_shows_its_value_and_source(browser: Browser) -> None:
+def test_selecting_a_number_shows_its_value_and_source(browser: Browser) -> None:
     script = """
       document.querySelector(".cards data").click();
       return document.getElementById("source").textContent;

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_page_finds_the_times_of_the_engine(
+def test_the_page_computes_the_engines_times(
     name: str, browser: Browser, page: pathlib.Path, results: dict[str, Result]
 ) -> None:
     browser.open(page)
@@ -43,7 +43,7 @@ def test_the_page_finds_the_times_of_the_engine(
     assert_quiet(browser, page)
 
 
-def test_reset_brings_the_answer_back(
+def test_reset_restores_the_simulated_time(
     browser: Browser, page: pathlib.Path, results: dict[str, Result]
 ) -> None:
     browser.open(page)
@@ -64,7 +64,7 @@ def test_reset_brings_the_answer_back(
     ) == {str(BASE)}
 
 
-def test_the_sliders_of_one_run_leave_the_others(browser: Browser, page: pathlib.Path) -> None:
+def test_sliders_of_one_run_do_not_change_the_others(browser: Browser, page: pathlib.Path) -> None:
     browser.open(page)
     others = """const forms = [...document.querySelectorAll("form.sliders")];
         return forms.slice(1).map((one) => one.textContent)"""
@@ -73,7 +73,9 @@ def test_the_sliders_of_one_run_leave_the_others(browser: Browser, page: pathlib
     assert browser.run(others) == before
 
 
-def test_sliders_move_by_keys_and_speak(browser: Browser, page: pathlib.Path) -> None:
+def test_sliders_move_by_keys_and_announce_their_value(
+    browser: Browser, page: pathlib.Path
+) -> None:
     """A reader of the screen gets a name and the value in words; arrows move by one position."""
     browser.open(page)
     focused = """const one = document.activeElement;
@@ -117,7 +119,7 @@ def test_the_page_fits_its_window(width: int, browser: Browser, page: pathlib.Pa
     assert inside
 
 
-def test_the_page_is_dark_for_those_who_prefer_it(browser: Browser, page: pathlib.Path) -> None:
+def test_the_page_follows_the_preferred_colour_scheme(browser: Browser, page: pathlib.Path) -> None:
     browser.open(page)
     colours = """const style = getComputedStyle(document.body);
         return [style.backgroundColor, style.color].map((one) => one.match(/\\d+/g).slice(0, 3)
@@ -135,7 +137,7 @@ def test_the_page_is_dark_for_those_who_prefer_it(browser: Browser, page: pathli
         browser.media()
 
 
-def test_paper_has_the_words_and_no_controls(browser: Browser, page: pathlib.Path) -> None:
+def test_print_shows_text_without_controls(browser: Browser, page: pathlib.Path) -> None:
     browser.open(page)
     moved(browser, 0, {"memory": 7})
     try:

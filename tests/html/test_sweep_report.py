@@ -27,7 +27,7 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return write_results(tmp_path / "results", rows)
 
 
-def test_the_best_points_come_first_and_numbers_are_the_results(folder: pathlib.Path) -> None:
+def test_the_best_points_come_first_with_the_sweeps_numbers(folder: pathlib.Path) -> None:
     file = folder.parent / "sweep.html"
     outcome = call("report", "--sweep", str(folder), "-o", str(file))
     assert (outcome.exit_code, outcome.stdout) == (0, f"{file}\n")
@@ -63,14 +63,14 @@ def test_a_large_sweep_lists_its_best_points_only(tmp_path: pathlib.Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("", "give a scenario, or --sweep"),
+        ("", "name a scenario, or add --sweep"),
         ("gpt2_1_5b --sweep here", "has no effect with --sweep"),
         ("--sweep here --set batch.micro=1", "has no effect with --sweep"),
         ("--sweep here --no-sensitivity", "has no effect with --sweep"),
         ("--sweep here", "E861"),
     ],
 )
-def test_mistakes_are_refused(tmp_path: pathlib.Path, arguments: str, words: str) -> None:
+def test_bad_options_are_refused(tmp_path: pathlib.Path, arguments: str, words: str) -> None:
     outcome = call("report", "-o", str(tmp_path / "x.html"), *arguments.split())
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert words in " ".join(outcome.stderr.replace("│", " ").split())

@@ -77,7 +77,7 @@ def test_the_mouse_on_a_bar_shows_its_times(
     assert_quiet(browser, page)
 
 
-def test_the_timeline_is_that_of_the_moved_cluster(
+def test_the_timeline_follows_the_sliders(
     browser: Browser, page: pathlib.Path, results: dict[str, Result]
 ) -> None:
     browser.open(page)

@@ -99,7 +99,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_pages_are_as_in_the_golden_files(name: str) -> None:
+def test_pages_equal_the_golden_files(name: str) -> None:
     assert page(PAGES[name]()) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
@@ -127,7 +127,7 @@ def test_every_rank_simulated_and_nothing_extrapolated() -> None:
         (1.9, "FAILED: mean |error| 2.75% (at most 1.0%), largest 5.00% (at most 2.0%)"),
     ],
 )
-def test_the_closing_line(simulated_s: float, closing: str) -> None:
+def test_the_last_line_states_the_verdict(simulated_s: float, closing: str) -> None:
     """Whether ours is faster or slower than the paper's; gains are no part of the verdict."""
     made = comparison(simulated_s)
     assert str(times_verdict(made)) == closing
@@ -135,7 +135,7 @@ def test_the_closing_line(simulated_s: float, closing: str) -> None:
     assert [gain.is_within for gain in made.gains] == [True, False]
 
 
-def test_misses_are_told_one_by_one() -> None:
+def test_missed_thresholds_are_listed_one_by_one() -> None:
     assert comparison(2.036).misses == ("mean |error| 1.15% above 1.00%",)
     assert comparison(1.9).misses == (
         "mean |error| 2.75% above 1.00%",

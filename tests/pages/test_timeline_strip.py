@@ -33,11 +33,11 @@ def test_a_terminal_shows_a_line_for_each_stage_and_a_legend() -> None:
     assert "F forward" in legend and "· idle" in legend
 
 
-def test_a_pipe_shows_nothing() -> None:
+def test_a_pipe_gets_no_timeline() -> None:
     assert lines_of(run(small()), is_terminal=False) == []
 
 
-def test_of_many_stages_eight_are_shown() -> None:
+def test_at_most_eight_stages_are_shown() -> None:
     many = run(small({"pipeline": 32}, model={"num_layers": 32}))
     numbers = [int(line.split()[1]) for line in lines_of(many) if line.startswith("stage ")]
     assert len(numbers) == 8 and numbers[0] == 0 and numbers[-1] == 31

@@ -34,7 +34,7 @@ def lines(schedule: Schedule) -> list[str]:
     return [" ".join(map(text, steps)) for steps in blocking_steps(schedule)]
 
 
-def test_1f1b() -> None:
+def test_exchanges_of_1f1b_by_hand() -> None:
     # Rank 0 warms up with 2 forwards, rank 1 with 1, rank 2 with none. In the steady phase an
     # exchange sends one way and receives the other way; the last one only sends.
     assert lines(one_f_one_b(3, 3)) == [
@@ -45,7 +45,7 @@ def test_1f1b() -> None:
     ]
 
 
-def test_1f1b_that_never_leaves_its_warmup_exchanges_nothing_both_ways() -> None:
+def test_1f1b_without_steady_phase_has_no_two_way_exchanges() -> None:
     assert lines(one_f_one_b(3, 1)) == [
         "0F0 [+0F0] [-1B0] 0B0",
         "[-0F0] 1F0 [+1F0] [-2B0] 1B0 [+1B0]",
@@ -53,13 +53,13 @@ def test_1f1b_that_never_leaves_its_warmup_exchanges_nothing_both_ways() -> None
     ]
 
 
-def test_gpipe() -> None:
+def test_exchanges_of_gpipe_by_hand() -> None:
     assert lines(gpipe(3, 2))[1] == (
         "[-0F0] 1F0 [+1F0] [-0F1] 1F1 [+1F1] [-2B0] 1B0 [+1B0] [-2B1] 1B1 [+1B1]"
     )
 
 
-def test_interleaved() -> None:
+def test_exchanges_of_interleaved_by_hand() -> None:
     # 3 stages, 2 chunks, 3 microbatches: warm-ups of min(2*2 + 3, 6) = 6, 2*1 + 3 = 5 and 3
     # forwards. The last warm-up exchange also receives the first gradient; a steady exchange
     # goes all four ways; messages wrap from rank 2 (2F0) to rank 0 (3F0), and back.
@@ -75,14 +75,14 @@ def test_interleaved() -> None:
     ]
 
 
-def test_a_steady_exchange_goes_four_ways() -> None:
+def test_a_steady_interleaved_exchange_has_four_messages() -> None:
     steady = "[+4F2 +4B0 -0F3 -5B1]"  # rank 1 of 3 in the middle of a longer run
     assert steady in lines(interleaved(3, 2, 6))[1]
 
 
 @given(schedules())
 @settings(max_examples=60)
-def test_every_result_that_another_rank_needs_travels_once(schedule: Schedule) -> None:
+def test_every_result_for_another_rank_is_sent_once(schedule: Schedule) -> None:
     exchanges = [
         (rank, step)
         for rank, steps in enumerate(blocking_steps(schedule))
@@ -101,7 +101,7 @@ def test_every_result_that_another_rank_needs_travels_once(schedule: Schedule) -
 
 @given(schedules())
 @settings(max_examples=60)
-def test_exchanges_leave_the_order_of_actions_alone(schedule: Schedule) -> None:
+def test_exchanges_keep_the_order_of_actions(schedule: Schedule) -> None:
     for actions, steps in zip(schedule.ranks, blocking_steps(schedule), strict=True):
         assert tuple(step for step in steps if isinstance(step, Action)) == actions
 
@@ -115,7 +115,7 @@ def test_messages_of_two_chunks_on_two_ranks() -> None:
     assert (back.sender, back.receiver) == (0, 1)
 
 
-def test_an_input_gradient_travels_before_its_weight_gradient() -> None:
+def test_an_input_gradient_is_sent_before_its_weight_gradient_runs() -> None:
     schedule = Schedule.from_csv("0F0,0B0\n1F0,1I0,1W0\n", "1f1b")
     assert [str(m) for m in Messages.of(schedule)] == ["0F0 to 1F0", "1I0 to 0B0"]
     with pytest.raises(InputError, match="E421 1I0 in a schedule with blocking exchanges"):

@@ -61,7 +61,9 @@ def megatron_interleaved_rank(rank: int, p: int, m: int, n: int) -> str:
         ("interleaved", 8, 3, 64, "interleaved_p8_m3_n64.csv"),
     ],
 )
-def test_golden(name: ScheduleName, p: int, m: int, n: int, file: str) -> None:
+def test_schedules_equal_the_golden_files(
+    name: ScheduleName, p: int, m: int, n: int, file: str
+) -> None:
     text = (GOLDEN / file).read_text()
     schedule = build(name, p, m, n)
     assert schedule.to_csv() == text
@@ -70,12 +72,12 @@ def test_golden(name: ScheduleName, p: int, m: int, n: int, file: str) -> None:
 
 @given(p=st.integers(1, 8), m=st.integers(1, 4), groups=st.integers(1, 4))
 @settings(max_examples=60)
-def test_interleaved_is_megatrons_order(p: int, m: int, groups: int) -> None:
+def test_interleaved_equals_megatrons_order(p: int, m: int, groups: int) -> None:
     lines = interleaved(p, m, p * groups).to_csv().splitlines()
     assert lines == [megatron_interleaved_rank(rank, p, m, p * groups) for rank in range(p)]
 
 
-def test_one_stage() -> None:
+def test_schedules_of_one_stage_by_hand() -> None:
     assert one_f_one_b(1, 3).to_csv() == "0F0,0B0,0F1,0B1,0F2,0B2\n"
     assert gpipe(1, 2).to_csv() == "0F0,0F1,0B0,0B1\n"
     assert interleaved(1, 2, 2).to_csv() == "0F0,1F0,1B0,0F1,0B0,1F1,1B1,0B1\n"
@@ -92,7 +94,7 @@ def test_1f1b_with_fewer_microbatches_than_stages() -> None:
 
 @given(schedules())
 @settings(max_examples=80)
-def test_every_schedule_is_valid_and_survives_its_text(schedule: Schedule) -> None:
+def test_every_schedule_is_valid_and_parses_back_from_text(schedule: Schedule) -> None:
     schedule.validate()
     assert Schedule.from_csv(schedule.to_csv(), schedule.name) == schedule
 
@@ -123,12 +125,12 @@ def test_a_split_backward_keeps_the_chunk_alive_until_its_weight_gradient() -> N
     microbatch=st.integers(0, 10**6),
 )
 @settings(max_examples=50)
-def test_action_survives_its_text(stage: int, kind: Kind, microbatch: int) -> None:
+def test_actions_parse_back_from_text(stage: int, kind: Kind, microbatch: int) -> None:
     action = Action(stage, kind, microbatch)
     assert Action.parse(str(action)) == action
 
 
-def test_action_reads_as_in_pytorch() -> None:
+def test_actions_are_written_as_in_pytorch() -> None:
     assert Action.parse("2F0") == Action(virtual_stage=2, kind="F", microbatch=0)
     assert str(Action(12, "W", 345)) == "12W345"
 
@@ -136,7 +138,7 @@ def test_action_reads_as_in_pytorch() -> None:
 @pytest.mark.parametrize(
     "text", ["", "F0", "2F", "2f0", "2X0", "-2F0", "2F-1", "2F0 ", "2 F 0", "2.0F0", "02F0", "٢F0"]
 )
-def test_what_is_no_action(text: str) -> None:
+def test_text_that_is_not_an_action_is_refused(text: str) -> None:
     with pytest.raises(InputError) as error:
         Action.parse(text)
     assert f"E401 {text!r} is not an action" in str(error.value)
@@ -148,7 +150,7 @@ def test_csv_may_have_spaces_and_idle_slots() -> None:
     assert Schedule.from_csv(text, "1f1b") == one_f_one_b(2, 2)
 
 
-def test_a_bad_cell_is_shown_in_its_line() -> None:
+def test_a_bad_cell_is_refused_with_its_line() -> None:
     with pytest.raises(InputError) as error:
         Schedule.from_csv("0F0,0B0\n1F0, 1Q0\n", "1f1b", file="mine.csv")
     lines = str(error.value).splitlines()
@@ -175,7 +177,7 @@ def test_a_bad_cell_is_shown_in_its_line() -> None:
         ("0F0,0B0\n\n", "E407 rank 1 does not run virtual stage 1, microbatch 0 exactly once"),
     ],
 )
-def test_a_schedule_that_cannot_be(text: str, message: str) -> None:
+def test_impossible_schedules_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         Schedule.from_csv(text, "1f1b")
     assert message in str(error.value)
@@ -209,7 +211,7 @@ def test_ranks_and_stages_must_agree() -> None:
         ("interleaved", 4, 2, 3, "use 4 microbatches"),
     ],
 )
-def test_counts_that_no_schedule_has(
+def test_illegal_counts_are_refused(
     name: ScheduleName, p: int, m: int, n: int, message: str
 ) -> None:
     with pytest.raises(InputError) as error:

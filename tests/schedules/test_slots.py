@@ -16,7 +16,7 @@ CASES: list[tuple[ScheduleName, int, int, int]] = [
 
 
 @pytest.mark.parametrize(("name", "p", "v", "m"), CASES)
-def test_the_bubble_is_the_papers(name: ScheduleName, p: int, v: int, m: int) -> None:
+def test_the_bubble_equals_the_papers_formula(name: ScheduleName, p: int, v: int, m: int) -> None:
     """2mv slots of passes and 2(p - 1) of bubble: (p - 1)/v passes of a whole stage (Megatron-LM,
     Narayanan et al. 2021, Section 2.2)."""
     slots = time_slots(build(name, p, v, m))
@@ -24,7 +24,7 @@ def test_the_bubble_is_the_papers(name: ScheduleName, p: int, v: int, m: int) ->
 
 
 @pytest.mark.parametrize(("name", "p", "v", "m"), CASES)
-def test_an_action_follows_its_rank_and_its_message(
+def test_an_action_starts_after_the_previous_one_and_its_message(
     name: ScheduleName, p: int, v: int, m: int
 ) -> None:
     schedule = build(name, p, v, m)

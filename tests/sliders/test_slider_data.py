@@ -25,7 +25,7 @@ def case(name: str) -> tuple[Result, dict[str, Any]]:
     return result, slider_data(result)
 
 
-def test_the_middle_of_each_slider_is_the_cluster_as_it_is() -> None:
+def test_the_base_position_of_sliders_is_the_simulated_cluster() -> None:
     assert FACTORS[BASE] == 1 and [*FACTORS] == sorted(FACTORS)
     profile = load_profile("h100_sxm")
     for slider in SLIDERS.values():
@@ -33,7 +33,7 @@ def test_the_middle_of_each_slider_is_the_cluster_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_iteration_follows_from_the_data(name: str) -> None:
+def test_the_data_give_the_simulated_iteration_time(name: str) -> None:
     result, data = case(name)
     found = timeline_of(data, {})
     assert np.array_equal(found.start_s, result.timeline.start_s)
@@ -47,14 +47,14 @@ def test_the_iteration_follows_from_the_data(name: str) -> None:
         assert timeline_of(data, of_shown).makespan_s == found.makespan_s
 
 
-def test_a_slider_that_changes_nothing_is_left_out() -> None:
+def test_a_slider_without_effect_is_omitted() -> None:
     names = [one["name"] for one in case("sequence parallel")[1]["sliders"]]
     assert names == ["compute", "memory", "nvlink", "latency"]
     one_gpu = slider_data(simulate(small({"tensor": 1, "pipeline": 1})))
     assert [one["name"] for one in one_gpu["sliders"]] == ["compute", "memory"]
 
 
-def test_amounts_are_the_profiles() -> None:
+def test_amounts_equal_the_entries_of_the_profile() -> None:
     sliders = {one["name"]: one for one in case("interleaved")[1]["sliders"]}
     amounts = {name: one["amounts"] for name, one in sliders.items()}
     assert amounts["memory"][BASE] == "2.04 TB/s" and amounts["memory"][-2] == "4.08 TB/s"
@@ -68,7 +68,7 @@ def works(result: Result) -> set[Work]:
 
 
 @pytest.mark.parametrize("name", ["deepseek_v3", "llama3_8b"])
-def test_the_time_of_work_depends_on_no_slider_but_its_axes(name: str) -> None:
+def test_the_time_of_work_depends_only_on_its_axes(name: str) -> None:
     """Sliders that a table lacks change nothing in any of its values."""
     result = simulate(load_scenario(name))
     draw = random.Random(name)

@@ -27,13 +27,15 @@ def test_collectives_alone_need_two_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_cuda_without_a_gpu_is_refused(tmp_path: Path) -> None:
     done = command("--out", str(tmp_path), "--device", "cuda")
     assert done.exit_code == 2
     assert "E702 torch finds no CUDA device" in done.stderr
 
 
-def test_more_processes_than_gpus_and_no_nccl_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_gpus_or_missing_nccl_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name, value in (("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2"), ("RANK", "0")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -47,7 +49,7 @@ def test_more_processes_than_gpus_and_no_nccl_are_said(monkeypatch: pytest.Monke
         pass
 
 
-def test_an_interrupt_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_prints_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

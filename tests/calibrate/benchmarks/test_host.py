@@ -32,7 +32,7 @@ def copy_of(run: Run) -> tuple[Tensor, Tensor]:
     return run.func.__self__, run.args[0]  # type: ignore[attr-defined]
 
 
-def test_copies_go_one_way_each_over_buffers_of_their_own() -> None:
+def test_copies_in_each_direction_have_their_own_buffers() -> None:
     for way, filled in (("to_device", 1), ("to_host", 0)):
         runs = copy_runs(way, 1 << 24, CPU)  # type: ignore[arg-type]
         assert len(runs) == CPU.copies(1 << 24)
@@ -45,7 +45,7 @@ def test_copies_go_one_way_each_over_buffers_of_their_own() -> None:
         assert int(targets[1][-1]) == 1 - filled
 
 
-def test_the_hosts_adam_is_that_of_training_and_moves_28_bytes_a_parameter() -> None:
+def test_the_hosts_adam_equals_training_and_moves_28_bytes_per_parameter() -> None:
     first: Callable[[], Any]
     first, *_ = adam_runs(28 << 20, CPU)
     assert isinstance(first, partial)

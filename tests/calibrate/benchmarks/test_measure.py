@@ -81,7 +81,7 @@ def identities(folder: Path) -> Counter[str]:
     return Counter(map(identity, read_records(folder)[1]))
 
 
-def test_a_complete_file_holds_every_point_once(complete: Path) -> None:
+def test_a_complete_file_has_every_point_once(complete: Path) -> None:
     found, records = read_records(complete)
     kinds = Counter(each.kind for each in records)
     assert kinds == {"gemm": 27, "kernel": 16, "attention": 4, "launch": 1, "layer": 12}
@@ -102,7 +102,7 @@ def test_products_cover_the_layouts_and_data_types(complete: Path) -> None:
     }
 
 
-def test_products_in_fp8_are_those_of_their_numbers() -> None:
+def test_fp8_products_multiply_their_operands() -> None:
     """On a CPU, which can compute but is not measured; a scale of 1, results in bf16."""
     assert not multiplies_fp8("cpu")
     points = product_points(replace(TINY, dtypes=("fp8",)), Timer("cpu", 0.01))
@@ -117,7 +117,7 @@ def test_products_in_fp8_are_those_of_their_numbers() -> None:
     torch.testing.assert_close(found.float(), expected, rtol=1e-2, atol=1e-2)
 
 
-def test_only_the_plain_layer_of_the_first_size_is_for_the_fit(complete: Path) -> None:
+def test_all_layers_except_the_first_plain_one_are_held_out(complete: Path) -> None:
     layers = [each for each in read_records(complete)[1] if isinstance(each, LayerRecord)]
     (fitted,) = (each.scenario for each in layers if not each.held_out)
     assert (fitted["recompute"], fitted["model"]["seq_length"]) == ("none", 32)
@@ -172,7 +172,7 @@ def test_measuring_again_adds_nothing(complete: Path) -> None:
     assert (complete / FILE_NAME).read_bytes() == before
 
 
-def test_a_torn_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
     whole = (complete / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(whole[:-7])
     assert len(read_records(tmp_path)[1]) == 59
@@ -180,13 +180,13 @@ def test_a_torn_line_is_measured_again(complete: Path, tmp_path: Path) -> None:
     assert identities(tmp_path) == identities(complete)
 
 
-def test_a_torn_header_begins_the_file_anew(tmp_path: Path) -> None:
+def test_an_incomplete_header_starts_the_file_again(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text('{"kind":"head')
     RecordFile(tmp_path, header("cpu", Ranks())).append(record())
     assert read_records(tmp_path)[1] == [record()]
 
 
-def test_a_killed_measurement_goes_on(complete: Path, tmp_path: Path) -> None:
+def test_a_killed_measurement_resumes(complete: Path, tmp_path: Path) -> None:
     process = start(tmp_path, Part.LAYERS)
     wait_for_lines(tmp_path, 3)
     process.kill()
@@ -199,7 +199,7 @@ def test_a_killed_measurement_goes_on(complete: Path, tmp_path: Path) -> None:
     assert identities(tmp_path) == Counter(map(identity, layers))
 
 
-def test_groups_of_a_node_and_across_nodes() -> None:
+def test_groups_inside_and_across_nodes_by_hand() -> None:
     node = [(g.num_ranks, len(g.groups), g.num_nodes) for g in groups_that_matter(Ranks(0, 8, 8))]
     assert node == [(2, 1, 1), (2, 4, 1), (4, 1, 1), (4, 2, 1), (8, 1, 1)]
     cluster = list(groups_that_matter(Ranks(0, 4, 2)))
@@ -218,7 +218,7 @@ def test_a_summary_is_the_median_and_half_the_quartile_distance() -> None:
     assert summary([5.0, 1.0, 4.0, 2.0, 3.0]) == Timing(median_s=3.0, spread_s=1.0, num_samples=5)
 
 
-def test_runs_take_turns_and_parts_their_order() -> None:
+def test_runs_alternate_and_parts_keep_their_order() -> None:
     timer = Timer("cpu", 1e-3)
     turns: list[int] = []
     timer.time([lambda: turns.append(0), lambda: turns.append(1)])
@@ -229,7 +229,7 @@ def test_runs_take_turns_and_parts_their_order() -> None:
     assert forward.num_samples == backward.num_samples
 
 
-def test_rounds_are_taken_until_the_two_fastest_agree() -> None:
+def test_rounds_repeat_until_the_two_fastest_agree() -> None:
     timer = Timer("cpu", 1e-9)
     disturbed = iter([9.0] * 5 + [1.0] * 5 + [5.0] * 5 + [1.04] * 5)
     assert timer._undisturbed(lambda: [next(disturbed)], 1.0) == [summary([1.0] * 5)]
@@ -239,14 +239,14 @@ def test_rounds_are_taken_until_the_two_fastest_agree() -> None:
     assert not list(never)
 
 
-def test_operands_fill_more_than_a_cache() -> None:
+def test_copies_of_operands_exceed_the_cache() -> None:
     timer = Timer("cpu", 1e-3)
     assert timer.copies(1 << 20) == 64
     assert timer.copies(32 << 20) == 3
     assert timer.copies(1 << 30) == 2
 
 
-def test_random_data_comes_in_turn() -> None:
+def test_consecutive_random_operands_differ() -> None:
     data = random_data("cpu", torch.bfloat16)
     first, second = data.take(4, 8), data.take(32)
     assert not torch.equal(first.flatten(), second)
@@ -255,7 +255,7 @@ def test_random_data_comes_in_turn() -> None:
 
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_every_point_is_another(device: str, quick: bool) -> None:
+def test_all_points_are_distinct(device: str, quick: bool) -> None:
     sizes, timer = sizes_for(device, quick=quick), Timer(device, 1.0, Ranks(0, 8, 8))
     points = product_points(sizes, timer) + layer_points(sizes, timer)
     names = [point.identity for point in points]
@@ -268,7 +268,7 @@ def test_array_bytes_run_from_a_kib_to_a_gib() -> None:
     assert max(sizes_for("cuda", quick=True).array_bytes) <= 4 << 20
 
 
-def test_identity_leaves_out_what_was_found() -> None:
+def test_the_identity_of_a_record_excludes_its_results() -> None:
     slower = record().model_copy(update={"time": summary([1.0, 2.0])})
     assert identity(slower) == identity(record())
     assert identity(record(m=2)) != identity(record())
@@ -305,7 +305,7 @@ def test_a_folder_of_another_machine_is_refused(complete: Path, tmp_path: Path) 
         ),
     ],
 )
-def test_a_line_that_is_no_record_is_shown(tmp_path: Path, line: str, reason: str) -> None:
+def test_an_invalid_line_is_refused_with_its_place(tmp_path: Path, line: str, reason: str) -> None:
     RecordFile(tmp_path, header("cpu", Ranks())).append(record())
     path = tmp_path / FILE_NAME
     path.write_text(path.read_text() + line + "\n" + record().model_dump_json() + "\n")
@@ -316,7 +316,7 @@ def test_a_line_that_is_no_record_is_shown(tmp_path: Path, line: str, reason: st
     assert reason in message
 
 
-def test_a_header_is_first_and_only_first(tmp_path: Path) -> None:
+def test_a_header_anywhere_but_in_the_first_line_is_refused(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     path.write_text(record().model_dump_json() + "\n")
     with pytest.raises(InputError, match="the first line must be the header"):
@@ -326,7 +326,7 @@ def test_a_header_is_first_and_only_first(tmp_path: Path) -> None:
         read_records(tmp_path)
 
 
-def test_nothing_to_read_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_readable_records_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="E710 no measurements to read"):
         read_records(tmp_path)
     (tmp_path / FILE_NAME).write_bytes(b"\xff\n")
@@ -334,7 +334,7 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
         read_records(tmp_path)
 
 
-def test_a_full_disk_is_said_and_loses_nothing(
+def test_a_full_disk_is_an_error_and_loses_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = RecordFile(tmp_path, header("cpu", Ranks()))
@@ -351,13 +351,13 @@ def test_a_full_disk_is_said_and_loses_nothing(
     assert read_records(tmp_path)[1][0] == record()
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="E713"):
         RecordFile(tmp_path / "file", header("cpu", Ranks()))
 
 
-def test_one_process_says_that_it_leaves_collectives_out(
+def test_one_process_notes_that_collectives_are_left_out(
     complete: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("calibrate.app.sizes_for", lambda *_, **__: TINY)
@@ -371,7 +371,7 @@ def test_one_process_says_that_it_leaves_collectives_out(
 
 
 @pytest.mark.parametrize("start", [["calibrate"], ["simtrain", "calibrate"]])
-def test_records_say_how_to_measure_again(
+def test_records_contain_the_command_that_measured_them(
     start: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", [*start, "measure", "--quick"])

@@ -29,13 +29,13 @@ SLOW = kernel(1 << 10, 5e-3)
 NOISY = kernel(1 << 14, 8e-3, 9e-3)
 
 
-def test_doubtful_is_what_is_noisy_and_both_that_contradict() -> None:
+def test_noisy_and_contradicting_records_are_doubtful() -> None:
     assert doubtful([SMALL, LARGE, OTHER]) == []
     assert doubtful([SLOW, LARGE, OTHER]) == [SLOW, LARGE]
     assert doubtful([SMALL, LARGE, NOISY]) == [NOISY]
 
 
-def test_a_record_is_replaced_in_its_place(tmp_path: Path) -> None:
+def test_replacing_a_record_keeps_the_order_of_the_file(tmp_path: Path) -> None:
     file = RecordFile(tmp_path, header("cpu", Ranks()))
     for record in (SLOW, LARGE, OTHER):
         file.append(record)
@@ -46,7 +46,7 @@ def test_a_record_is_replaced_in_its_place(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
-def test_a_disk_that_is_full_leaves_the_file_as_it_was(
+def test_a_full_disk_leaves_the_file_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = RecordFile(tmp_path, header("cpu", Ranks()))
@@ -77,20 +77,22 @@ def measured(
     return read_records(folder)[1]
 
 
-def test_what_is_doubted_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doubtful_records_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The small one is slow twice; OTHER, which nobody doubts, has one visit only."""
     found = measured(tmp_path, monkeypatch, [SLOW, SLOW, SMALL], [LARGE] * 3, [OTHER])
     assert found == [SMALL, LARGE, OTHER]
 
 
-def test_a_busy_machine_is_not_measured_for_ever(
+def test_doubtful_records_are_repeated_at_most_three_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = measured(tmp_path, monkeypatch, [SLOW] * 4, [LARGE] * 4)
     assert found == [SLOW, LARGE]
 
 
-def test_ranks_without_their_torchrun_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_stop_if_torchrun_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     check_launcher(-1)  # started by no torchrun: a shell may go
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     check_launcher(os.getppid())

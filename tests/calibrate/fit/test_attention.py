@@ -57,7 +57,7 @@ def fitted(*attention: Measurement, device: str | None = None) -> Fit:
     return fit_measurements(folder, header(**changes), [*alone(), *attention], "mine")
 
 
-def test_a_known_kernel_is_found_again() -> None:
+def test_the_fit_recovers_the_kernel_that_made_the_records() -> None:
     fit = fitted(*(record(*shape) for shape in SHAPES))
     kernel = fit.profile.fused_attention
     assert kernel is not None
@@ -76,18 +76,18 @@ def test_a_known_kernel_is_found_again() -> None:
     assert simulate(fused, fit.profile).iteration_time_s > 0
 
 
-def test_one_odd_kernel_does_not_bend_the_fit() -> None:
+def test_one_outlier_hardly_changes_the_attention_fit() -> None:
     odd = record(16, 2048, faster=0.5)
     kernel = fitted(*(record(*s) for s in SHAPES if s != (16, 2048)), odd).profile.fused_attention
     assert kernel is not None
     assert kernel.forward_efficiency.value == pytest.approx(180 / 312, rel=0.03)
 
 
-def test_without_a_kernel_there_is_no_section() -> None:
+def test_records_without_fused_attention_give_no_section() -> None:
     assert fitted().profile.fused_attention is None
 
 
-def test_no_efficiency_is_above_one_where_no_datasheet_says_the_peak() -> None:
+def test_without_a_datasheet_no_efficiency_exceeds_one() -> None:
     """There it is the fastest product's rate, and a kernel may be faster on some CPU."""
     fast = fitted(*(record(*shape, faster=4.0) for shape in SHAPES), device="some CPU")
     kernel = fast.profile.fused_attention
@@ -128,7 +128,7 @@ def published(softmax_channels: float) -> TrainingAttentionFigures:
     )
 
 
-def test_a_known_kernel_is_found_again_from_published_rates() -> None:
+def test_the_fit_recovers_the_kernel_from_published_rates() -> None:
     machine = a100().model_copy(update={"fused_attention": None})
     memory = {
         "fused_bandwidth": Entry(value=1.5e12, source="made up"),
@@ -164,14 +164,14 @@ FUSED = layer_record(layer("none") | {"attention_backend": "fused"})
 WITHOUT = a100().model_copy(update={"fused_attention": None})
 
 
-def test_fused_layers_are_judged_beside_the_others() -> None:
+def test_layers_with_fused_attention_are_validated() -> None:
     found = validate_profile(a100(), HEADER, [FUSED, layer_record(layer("full"))], Limits())
     (part,) = found.parts
     assert {row.labels[1] for row in part.rows} == {"baseline, fused", "full"}
     assert part.max_abs_error == 0
 
 
-def test_a_profile_without_the_section_judges_the_others_and_says_so() -> None:
+def test_a_profile_without_fused_attention_validates_other_layers_and_warns() -> None:
     found = validate_profile(WITHOUT, HEADER, [FUSED, layer_record(layer("full"))], Limits())
     (part,) = found.parts
     assert {row.labels[1] for row in part.rows} == {"full"}
@@ -179,6 +179,6 @@ def test_a_profile_without_the_section_judges_the_others_and_says_so() -> None:
     assert found.warnings[-1].startswith("1 layers ") and "fused_attention" in found.warnings[-1]
 
 
-def test_where_nothing_else_is_there_to_judge_it_is_an_error() -> None:
+def test_only_fused_layers_and_a_profile_without_fused_attention_is_an_error() -> None:
     with pytest.raises(InputError, match=r"E331 .* has no section fused_attention"):
         validate_profile(WITHOUT, HEADER, [FUSED], Limits())

@@ -97,7 +97,7 @@ def numbers(data: object) -> list[float]:
     return [float(data)] if isinstance(data, int | float) else []
 
 
-def test_the_figures_hold_nothing_of_table_5() -> None:
+def test_the_fitted_figures_contain_nothing_of_table_5() -> None:
     """It is what predictions are judged on; only a comment says so."""
     found = numbers(load_document(ROOT / FIGURES).data)
     assert len(found) > 500

@@ -58,7 +58,7 @@ def one_gpu() -> Fit:
     return fitted(alone())
 
 
-def test_a_known_gpu_is_found_again(one_gpu: Fit) -> None:
+def test_the_fit_recovers_the_gpu_that_made_the_records(one_gpu: Fit) -> None:
     profile = one_gpu.profile
     found = {residuals.title: residuals for residuals in one_gpu.residuals}
     assert found["matrix products by shape"].mean_abs_error < 0.02
@@ -74,7 +74,7 @@ def test_a_known_gpu_is_found_again(one_gpu: Fit) -> None:
     assert profile.memory.fragmentation.value == pytest.approx(0.05)
 
 
-def test_plain_layers_decide_the_speed_in_situ_and_held_out_ones_nothing(one_gpu: Fit) -> None:
+def test_in_situ_speeds_are_fitted_on_plain_layers_that_are_not_held_out(one_gpu: Fit) -> None:
     found = {residuals.title: residuals for residuals in one_gpu.residuals}
     assert len(found["plain layers"].rows) == 2
     assert found["plain layers"].max_abs_error < 0.03
@@ -83,7 +83,7 @@ def test_plain_layers_decide_the_speed_in_situ_and_held_out_ones_nothing(one_gpu
     assert "no plain layer to fit" in without.profile.gemm.in_situ_speed.source
 
 
-def test_every_number_says_where_it_is_from(one_gpu: Fit) -> None:
+def test_every_number_states_its_source(one_gpu: Fit) -> None:
     profile = one_gpu.profile
     assert profile.gpu.peak_flops.source.startswith("NVIDIA A100 datasheet")
     for entry in (profile.gemm.mainloop_flops, profile.memory_bound.fused_bandwidth):
@@ -92,7 +92,7 @@ def test_every_number_says_where_it_is_from(one_gpu: Fit) -> None:
         assert " points, mean |error| " in entry.fitted_on
 
 
-def test_a_gpu_without_links_simulates_what_fits_it_and_refuses_more(one_gpu: Fit) -> None:
+def test_a_profile_without_links_simulates_one_gpu_and_refuses_more(one_gpu: Fit) -> None:
     profile = one_gpu.profile
     assert profile.intra_node is None
     assert profile.inter_node is None
@@ -108,7 +108,7 @@ def test_the_same_records_give_the_same_profile(one_gpu: Fit) -> None:
     assert fitted(alone()).data == one_gpu.data
 
 
-def test_a_node_has_the_curves_that_were_measured() -> None:
+def test_a_profile_of_a_node_has_the_measured_curves() -> None:
     node = fitted([*alone(), *linked()], num_ranks=8, backend="nccl").profile
     assert node.cluster.gpus_per_node.value == 8
     assert node.inter_node is None
@@ -129,7 +129,7 @@ def test_a_node_has_the_curves_that_were_measured() -> None:
     assert simulate(Scenario.model_validate(on_two), node).iteration_time_s > 0
 
 
-def test_products_in_fp8_have_a_fit_of_their_own(one_gpu: Fit) -> None:
+def test_fp8_products_are_fitted_separately(one_gpu: Fit) -> None:
     assert one_gpu.profile.gemm.by_dtype.fp8 is None
     machine = GemmMachine.of(one_gpu.profile)
     twice = machine.replace(
@@ -154,7 +154,7 @@ def test_records_without_all_to_alls_make_a_profile_without_their_curves() -> No
     assert node.intra_node is not None and node.intra_node.all_to_all is None
 
 
-def test_links_of_another_profile_are_said_to_be_its() -> None:
+def test_borrowed_links_state_the_profile_that_they_come_from() -> None:
     links = Links.load(pathlib.Path("a100_sxm4_80gb"))
     profile = fitted(alone(), links).profile
     assert profile.cluster.num_gpus == A100.cluster.num_gpus
@@ -175,7 +175,7 @@ def test_links_of_another_profile_are_said_to_be_its() -> None:
     assert node.cluster.num_nodes.value == A100.cluster.num_nodes.value
 
 
-def test_a_cpu_is_as_fast_as_what_it_was_seen_to_do() -> None:
+def test_limits_of_a_device_without_datasheet_are_its_highest_measured_rates() -> None:
     """Two threads, 0.1 TFLOP/s, slow kernels: its limits are the highest rates measured."""
     machine = GemmMachine.of(A100).replace(
         num_sms=2,
@@ -248,18 +248,18 @@ def test_too_few_or_absurd_records_are_refused(records: list[Measurement], says:
     assert "fix: " in str(caught.value)
 
 
-def test_kernels_that_a_cache_served_are_refused() -> None:
+def test_kernels_faster_than_memory_are_refused() -> None:
     records = [*without(KernelRecord, alone()), *kernels(9e12, 9e12, 1e-7)]
     with pytest.raises(InputError, match="E721 the larger kernels ran at"):
         fitted(records)
 
 
-def test_ranks_without_collectives_need_links() -> None:
+def test_records_of_several_ranks_without_collectives_are_refused() -> None:
     with pytest.raises(InputError, match="E720 8 ranks, but no collective measured"):
         fitted(alone(), num_ranks=8, backend="nccl")
 
 
-def test_a_few_noisy_records_are_left_out() -> None:
+def test_a_few_noisy_records_are_ignored() -> None:
     fit = fitted(noisy(alone(), 10))
     assert fit.num_left_out == 5
     found = {residuals.title: residuals for residuals in fit.residuals}
@@ -309,7 +309,9 @@ def test_the_command_refuses_with_exit_code_2(
 @pytest.mark.parametrize(
     ("section", "field"), [("intra_node", "gpus_per_node"), ("inter_node", "num_nodes")]
 )
-def test_a_cluster_of_several_needs_its_links(section: str, field: str, one_gpu: Fit) -> None:
+def test_a_cluster_of_several_gpus_without_links_is_refused(
+    section: str, field: str, one_gpu: Fit
+) -> None:
     cluster = one_gpu.data["cluster"]
     data = one_gpu.data | {"cluster": cluster | {field: cluster[field] | {"value": 2}}}
     with pytest.raises(InputError) as caught:
@@ -319,7 +321,7 @@ def test_a_cluster_of_several_needs_its_links(section: str, field: str, one_gpu:
     )
 
 
-def test_products_move_their_bytes_at_a_bandwidth_of_their_own(one_gpu: Fit) -> None:
+def test_products_have_their_own_memory_bandwidth(one_gpu: Fit) -> None:
     """1 x 4096 x 4096 is bound by its 32 MiB and some KiB."""
     thin = Gemm(1, 4096, 4096)
     entry = Entry(value=1e11, source="a test")
@@ -331,7 +333,7 @@ def test_products_move_their_bytes_at_a_bandwidth_of_their_own(one_gpu: Fit) -> 
         replace(one_gpu, data=one_gpu.data | {"gemm": above}).profile  # noqa: B018
 
 
-def test_what_no_profile_can_have_is_refused() -> None:
+def test_a_fitted_value_that_is_illegal_in_profiles_is_refused() -> None:
     wasteful = MemoryRecord(reserved_over_allocated=2.5, outside_allocator_bytes=2**30)
     with pytest.raises(InputError, match=r"memory.fragmentation.value is 1.5"):
         fitted([*without(MemoryRecord, alone()), wasteful])

@@ -45,7 +45,7 @@ def two_nodes(node: LinkFit) -> Fit:
     return fitted([*alone(), *linked(), *crossing(8, SHARES, SENT, node)])
 
 
-def test_a_known_network_is_found_again(two_nodes: Fit) -> None:
+def test_the_fit_recovers_the_network_that_made_the_records(two_nodes: Fit) -> None:
     profile = two_nodes.profile
     network = profile.network
     assert (profile.cluster.gpus_per_node.value, profile.cluster.num_nodes.value) == (8, 2)
@@ -59,7 +59,7 @@ def test_a_known_network_is_found_again(two_nodes: Fit) -> None:
     assert network.point_to_point.efficiency.value == pytest.approx(0.75, rel=1e-3)
 
 
-def test_what_it_predicts_is_what_was_measured(two_nodes: Fit) -> None:
+def test_the_fitted_network_predicts_the_measured_times(two_nodes: Fit) -> None:
     profile = two_nodes.profile
     records = [*crossing(8, {Load.CONCURRENT: 12e9}, SENT)]
     for record in records:
@@ -76,7 +76,7 @@ def test_what_it_predicts_is_what_was_measured(two_nodes: Fit) -> None:
         assert found == pytest.approx(record.time.median_s, rel=2e-3)
 
 
-def test_groups_inside_and_across_are_told_apart(two_nodes: Fit) -> None:
+def test_groups_inside_and_across_nodes_have_separate_residuals(two_nodes: Fit) -> None:
     found = {residuals.title: residuals for residuals in two_nodes.residuals}
     for load in (Load.WHOLE, Load.CONCURRENT):
         assert len(found[f"collectives across nodes, {load}"].rows) == 30
@@ -90,7 +90,7 @@ def test_groups_inside_and_across_are_told_apart(two_nodes: Fit) -> None:
     assert all(residuals.max_abs_error < 2e-3 for residuals in checks.values())
 
 
-def test_every_number_says_over_which_nodes_and_sizes(two_nodes: Fit) -> None:
+def test_every_network_entry_states_its_nodes_and_sizes(two_nodes: Fit) -> None:
     network = two_nodes.profile.network
     for entry in (
         network.whole_node_efficiency,
@@ -104,7 +104,7 @@ def test_every_number_says_over_which_nodes_and_sizes(two_nodes: Fit) -> None:
         assert "points, mean |error| 0.0%" in entry.fitted_on
 
 
-def test_one_adapter_that_eight_ranks_share_is_counted_as_one() -> None:
+def test_an_adapter_shared_by_eight_ranks_counts_once() -> None:
     """A ring alone has all of it: as much as the eight together."""
     shares = {Load.WHOLE: ALONE / 8, Load.CONCURRENT: ALONE / 8, Load.ALONE: ALONE}
     records = [r for r in crossing(8, shares, ALONE / 8) if isinstance(r, CollectiveRecord)]
@@ -114,7 +114,7 @@ def test_one_adapter_that_eight_ranks_share_is_counted_as_one() -> None:
     assert network.efficiency[Load.WHOLE] == pytest.approx(1.0, rel=1e-3)
 
 
-def test_an_odd_record_does_not_bend_the_fit() -> None:
+def test_one_outlier_hardly_changes_the_network_fit() -> None:
     records = [r for r in crossing(1, {Load.WHOLE: 10e9}, 8e9) if isinstance(r, CollectiveRecord)]
     slow = records[0].model_copy(update={"time": took(20 * records[0].time.median_s)})
     network = NetworkFit([slow, *records[1:]], 1, None)
@@ -139,7 +139,7 @@ def test_nodes_of_one_rank_need_no_links_inside() -> None:
     assert simulate(Scenario.model_validate(data), profile).iteration_time_s > 0
 
 
-def test_what_no_number_needs_is_shown(two_nodes: Fit) -> None:
+def test_unused_records_are_listed_with_the_reason(two_nodes: Fit) -> None:
     unused = {series.what: series for series in two_nodes.unused}
     assert "all_to_all over 16 ranks on 2 nodes" in unused
     assert "the adapters' rates" in unused["all_to_all over 16 ranks on 2 nodes"].why
@@ -151,7 +151,7 @@ def test_what_no_number_needs_is_shown(two_nodes: Fit) -> None:
     assert reached == "algbw 0.9963, busbw 0.4981 GB/s"
 
 
-def test_too_little_across_nodes_is_refused_or_shown() -> None:
+def test_too_few_collectives_across_nodes_are_refused_or_listed() -> None:
     few = [
         record
         for record in crossing(8, SHARES, SENT)

@@ -44,14 +44,14 @@ def test_the_mean_factor_is_that_of_logarithms() -> None:
     assert off_by(1.0, 0.2, 3.0).worst.name == "part 0.2"
 
 
-def test_near_fits_pass_and_far_ones_warn() -> None:
+def test_good_fits_pass_and_poor_fits_warn() -> None:
     assert check_residuals([off_by(1.3, 1.3)]) == []
     (warning,) = check_residuals([off_by(1.0), off_by(2.0, 1.0, 3.9)])
     assert warning.startswith("parts: the fit is off by a factor 1.98 in the mean")
     assert warning.endswith("part 3.9, measured 10 and fitted 39 us")
 
 
-def test_fits_that_describe_nothing_are_refused_all_at_once() -> None:
+def test_one_error_lists_all_unusable_fits() -> None:
     with pytest.raises(InputError) as caught:
         check_residuals([off_by(4.1), off_by(1.0), off_by(0.2)])
     assert [problem.code for problem in caught.value.problems] == ["E724", "E724"]
@@ -76,7 +76,7 @@ def scattered(factor: float) -> list[Measurement]:
     ]
 
 
-def test_kernels_as_unlike_as_that_warn_or_refuse() -> None:
+def test_scattered_kernels_warn_or_are_refused() -> None:
     """Half of them `factor` times as slow: no line is nearer than the root of it in the mean."""
     fit = fitted([*without(KernelRecord, alone()), *scattered(9.0)])
     assert any(warning.startswith("fused kernels: ") for warning in fit.warnings)
@@ -84,7 +84,7 @@ def test_kernels_as_unlike_as_that_warn_or_refuse() -> None:
         fitted([*without(KernelRecord, alone()), *scattered(100.0)])
 
 
-def test_a_good_fit_warns_of_nothing() -> None:
+def test_a_good_fit_has_no_warnings() -> None:
     assert fitted([*alone(), *linked()], num_ranks=8, backend="nccl").warnings == []
 
 
@@ -120,7 +120,7 @@ def host(to_device: float, to_host: float, adam: float) -> list[Measurement]:
     ]
 
 
-def test_copies_and_adam_of_the_host_are_found_again() -> None:
+def test_the_fit_recovers_the_hosts_copies_and_adam() -> None:
     profile = fitted([*alone(), *host(24e9, 26e9, 5e9)]).profile
     assert host_bytes_per_s(HostResource.LINK, profile) == pytest.approx(25e9)
     assert host_bytes_per_s(HostResource.ADAM, profile) == pytest.approx(5e9)
@@ -129,7 +129,7 @@ def test_copies_and_adam_of_the_host_are_found_again() -> None:
     assert "all ranks at once" in profile.host_link.adam_bandwidth.source
 
 
-def test_a_profile_without_host_link_says_why() -> None:
+def test_a_note_explains_a_missing_host_link() -> None:
     (note,) = fitted(alone()).notes
     assert note.startswith("host_link: none, ") and "(kernels)" in note
     cpu = fitted(alone(), software={"torch": "2.13.0"})
@@ -137,7 +137,7 @@ def test_a_profile_without_host_link_says_why() -> None:
     assert cpu.profile.host_link is None
 
 
-def test_a_host_measured_in_part_is_refused() -> None:
+def test_incomplete_records_of_a_host_are_refused() -> None:
     with pytest.raises(InputError, match="E720 0 measured Adam steps of the host are too few"):
         fitted([*alone(), *host(24e9, 26e9, 5e9)[:4]])
     slower = HostRecord(what="to_host", num_bytes=1 << 30, time=took(1e-4))
@@ -145,7 +145,7 @@ def test_a_host_measured_in_part_is_refused() -> None:
         fitted([*alone(), *host(24e9, 26e9, 5e9), slower])
 
 
-def test_other_data_types_are_shown_and_change_nothing() -> None:
+def test_products_in_other_data_types_are_listed_and_not_fitted() -> None:
     machine = GemmMachine.of(A100)
     others = [gemm(machine, m=2048, n=n, k=4096, dtype="fp16") for n in (2048, 4096)]
     fit = fitted([*alone(), *others])
@@ -156,7 +156,7 @@ def test_other_data_types_are_shown_and_change_nothing() -> None:
     assert series.why.endswith(" bf16")
 
 
-def test_groups_at_once_in_a_node_are_held_against_one() -> None:
+def test_concurrent_groups_in_a_node_are_compared_with_one_group() -> None:
     records = linked()
     twice = [
         record.model_copy(update={"num_groups": 2, "time": took(2 * record.time.median_s)})
@@ -176,7 +176,7 @@ def fitted_entries(profile: HardwareProfile) -> list[Entry[Any]]:
     return [value for value in found if isinstance(value, Entry) and " points: " in value.source]
 
 
-def test_every_fitted_number_carries_its_residuals() -> None:
+def test_every_fitted_entry_states_its_residuals() -> None:
     records = [*alone(), *linked(), *host(24e9, 26e9, 5e9)]
     entries = fitted_entries(fitted(records, num_ranks=8, backend="nccl").profile)
     # Products 9, kernels 3, launches, copies and Adam, overlap, four collectives.
@@ -186,7 +186,7 @@ def test_every_fitted_number_carries_its_residuals() -> None:
         assert " points, " in entry.fitted_on
 
 
-def test_a_measured_profile_says_how_to_change_it() -> None:
+def test_a_measured_profile_explains_how_to_change_it() -> None:
     data = fitted(alone()).data
     lines = profile_text(data, "my_node --name mine", measured=True).splitlines()
     comment = [line for line in lines if line.startswith("#")]

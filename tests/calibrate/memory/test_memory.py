@@ -81,7 +81,7 @@ def ignored_bytes(what: Case, num_norms: int) -> int:
 # ---------------------------------------------------------------------------------- counting
 
 
-def test_storages_are_counted_while_somebody_has_them() -> None:
+def test_storages_count_as_long_as_a_tensor_refers_to_them() -> None:
     with LiveTensors() as memory:
         a = torch.zeros(1000)
         b = a + 1
@@ -103,7 +103,7 @@ def test_storages_are_counted_while_somebody_has_them() -> None:
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_nothing_need_be_computed_to_count(recompute: str) -> None:
+def test_the_meta_device_counts_the_same_bytes(recompute: str) -> None:
     """On a CPU the layer norms keep two 16-bit numbers a token, on torch's meta device fp32."""
     shape = LayerShape.of(small().scenario)
     shape = dataclasses.replace(shape, seq_length=32, hidden=64, ffn=256, vocab=64)
@@ -132,7 +132,7 @@ def test_nothing_need_be_computed_to_count(recompute: str) -> None:
 
 @settings(max_examples=4)
 @given(cases())
-def test_any_small_case_agrees_to_what_is_ignored(what: Case) -> None:
+def test_random_small_cases_agree_except_for_ignored_bytes(what: Case) -> None:
     """States and what is kept to the byte; the peak to layer norms, masks and loose ends."""
     measured, _ = measure(what, "meta")
     simulated, model = what.simulated(), what.scenario.model
@@ -158,14 +158,14 @@ def test_any_small_case_agrees_to_what_is_ignored(what: Case) -> None:
     ],
     ids=str,
 )
-def test_peaks_agree(recompute: Any, whole: bool) -> None:
+def test_simulated_peaks_agree_with_torch(recompute: Any, whole: bool) -> None:
     """Beside what is ignored: a causal mask, and the gradients of biases and layer norms."""
     what = small(recompute, whole=whole)
     measured, simulated = measure(what, "meta")[0], what.simulated()
     assert abs(measured.passing / simulated.passing - 1) < 0.005
 
 
-def test_counts_are_the_same_every_time() -> None:
+def test_counts_are_deterministic() -> None:
     assert measure(small("full"), "meta") == measure(small("full"), "meta")
 
 
@@ -177,7 +177,7 @@ def calibrate(*arguments: str, cases: Sequence[Case] = ()) -> Result:
         return CliRunner().invoke(app, ["memory", *arguments])
 
 
-def test_the_command_says_what_it_counted_and_how_well_it_agrees() -> None:
+def test_the_command_prints_counted_bytes_and_errors() -> None:
     done = calibrate("--device", "cpu", cases=[small(), small("full", whole=False)])
     assert done.exit_code == 0
     assert "live tensors counted, nothing computed" in done.stdout
@@ -187,7 +187,7 @@ def test_the_command_says_what_it_counted_and_how_well_it_agrees() -> None:
     )
 
 
-def test_the_same_as_data() -> None:
+def test_the_command_prints_the_same_data_as_json() -> None:
     data = json.loads(calibrate("--device", "cpu", "--json").stdout)
     (row,) = data["cases"]
     measured, _ = measure(small(whole=False), "meta")
@@ -197,7 +197,7 @@ def test_the_same_as_data() -> None:
     assert data["ok"] and 0 < data["max_abs_error"] < data["threshold"] == 0.03
 
 
-def test_a_peak_further_off_than_the_threshold_fails() -> None:
+def test_a_peak_error_above_the_threshold_fails() -> None:
     with patch.object(MemoryComparison, "max_threshold", 1e-6):
         done = calibrate("--device", "cpu")
     assert done.exit_code == 4
@@ -205,21 +205,21 @@ def test_a_peak_further_off_than_the_threshold_fails() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what is said where there is none")
-def test_a_device_that_is_not_there() -> None:
+def test_a_missing_device_is_refused() -> None:
     done = calibrate("--device", "cuda")
     assert done.exit_code == 2
     assert "E702 torch finds no CUDA device" in done.stderr
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_what_cudas_allocator_hands_out() -> None:
+def test_reserved_memory_is_at_least_the_allocated_peak() -> None:
     done = calibrate("--device", "cuda", "--json", cases=[small(), small("selective")])
     data = json.loads(done.stdout)
     assert done.exit_code == 0
     assert all(row["reserved_bytes"] >= row["measured_bytes"]["peak"] for row in data["cases"])
 
 
-def test_the_larger_error_decides() -> None:
+def test_the_larger_error_is_compared_with_the_threshold() -> None:
     """Model states can hide that what comes and goes is wrong."""
     measured, simulated = HeldBytes(1000, 10, 1100), HeldBytes(1000, 10, 1105)
     row = Row("a", "none", measured, simulated, None)

@@ -43,7 +43,7 @@ def written(folder: pathlib.Path, text: str) -> pathlib.Path:
     return path
 
 
-def test_text(tmp_path: pathlib.Path) -> None:
+def test_text_output_gives_a_record_per_row(tmp_path: pathlib.Path) -> None:
     """An all-reduce over 8 ranks: bus bandwidth is 7/4 of algorithm bandwidth; size 0 is no row."""
     small, large = read_nccl_tests(written(tmp_path, TEXT), "all_reduce", 8)
     assert (small.array_bytes, small.time.median_s) == (8192, pytest.approx(30e-6))
@@ -51,14 +51,14 @@ def test_text(tmp_path: pathlib.Path) -> None:
     assert (large.time.median_s, large.time.num_samples) == (pytest.approx(100e-6), 20)
 
 
-def test_json(tmp_path: pathlib.Path) -> None:
+def test_json_output_gives_a_record_per_result(tmp_path: pathlib.Path) -> None:
     out_of_place = {"time": 100.0, "alg_bw": 83.89, "bus_bw": 73.4, "nwrong": 0}
     data = {"results": [{"size": 8388608, "count": 1, "out_of_place": out_of_place}]}
     (record,) = read_nccl_tests(written(tmp_path, json.dumps(data)), "all_gather", 8, num_nodes=2)
     assert (record.op, record.array_bytes, record.num_nodes) == ("all_gather", 8388608, 2)
 
 
-def test_a_folder_gets_what_it_does_not_have(tmp_path: pathlib.Path) -> None:
+def test_adding_the_same_output_twice_adds_its_records_once(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "measured"
     RecordFile(folder, HEADER)
     path = written(tmp_path, TEXT)
@@ -68,7 +68,7 @@ def test_a_folder_gets_what_it_does_not_have(tmp_path: pathlib.Path) -> None:
     assert records == read_nccl_tests(path, "all_reduce", 8, 2)
 
 
-def test_a_folder_without_measurements_is_told(tmp_path: pathlib.Path) -> None:
+def test_adding_to_a_folder_without_measurements_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match="E710 no measurements to read"):
         add_nccl_tests(tmp_path, written(tmp_path, TEXT), "all_reduce", 8, 1)
 
@@ -88,7 +88,7 @@ def test_a_folder_without_measurements_is_told(tmp_path: pathlib.Path) -> None:
         (TEXT.replace("146.80", " 73.40"), ":11", "check --op and --ranks"),
     ],
 )
-def test_what_is_no_such_output_is_told(
+def test_files_that_nccl_tests_did_not_write_are_refused_with_their_line(
     tmp_path: pathlib.Path, text: str, place: str, words: str
 ) -> None:
     path = written(tmp_path, text)
@@ -98,6 +98,6 @@ def test_what_is_no_such_output_is_told(
     assert words in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: pathlib.Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_nccl_tests(tmp_path / "nowhere.txt", "all_reduce", 8)

@@ -11,7 +11,7 @@ from tests.helpers.rank_processes import run_ranks
 pytestmark = pytest.mark.slow
 
 
-def test_keys_around_a_ring_are_seen_as_on_one_rank(tmp_path: pathlib.Path) -> None:
+def test_ring_attention_equals_attention_on_one_rank(tmp_path: pathlib.Path) -> None:
     """Three ranks: some blocks are seen by half of the queries, and of others half is seen."""
     run_ranks(run_rank, (str(tmp_path), 3), 3)
     for rank in range(3):

@@ -47,7 +47,7 @@ def test_each_token_gets_the_weighted_sum_of_its_experts() -> None:
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
-def test_memory_is_that_of_torch(recompute: str) -> None:
+def test_simulated_memory_equals_torch(recompute: str) -> None:
     """But for auxiliary loss, probabilities and map of all experts, and the norms' numbers."""
     what = experts(recompute)
     measured, simulated = measure(what, "cpu")[0], what.simulated()

@@ -84,7 +84,7 @@ def plain_loss(model: Stage, tokens: Tensor, labels: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("recompute", POLICIES, ids=str)
-def test_loss_and_gradients_are_those_of_a_plain_gpt(recompute: Any, tied: bool) -> None:
+def test_loss_and_gradients_equal_a_plain_gpt(recompute: Any, tied: bool) -> None:
     model, plain = gpt(recompute, tied=tied), gpt(tied=tied)
     loss = loss_of(model, *text())
     loss.backward()
@@ -97,7 +97,7 @@ def test_loss_and_gradients_are_those_of_a_plain_gpt(recompute: Any, tied: bool)
         assert relative_error(found[name], value.grad) < 1e-11, name
 
 
-def test_cross_entropy_is_torchs() -> None:
+def test_cross_entropy_equals_torch() -> None:
     torch.manual_seed(1)
     logits = torch.randn(5, 2, 7, requires_grad=True)
     labels = torch.randint(7, (5, 2))
@@ -121,7 +121,7 @@ def test_gradients_of_microbatches_add_up() -> None:
         assert relative_error(parameter.main_grad, expected.grad) < 1e-6
 
 
-def test_adam_steps_as_torchs_does() -> None:
+def test_adam_equals_torch() -> None:
     model, plain = gpt(dtype=torch.float32), gpt(dtype=torch.float32)
     ours = MixedPrecisionAdam(model.parameters(), learning_rate=1e-3)
     theirs = torch.optim.Adam(plain.parameters(), lr=1e-3, betas=BETAS, eps=EPSILON, fused=True)

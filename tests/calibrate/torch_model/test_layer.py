@@ -148,7 +148,7 @@ def assert_keeps_what_the_ops_say(
     assert found["storages"] == sum(expected.values()) + statistics
 
 
-def test_two_ranks(tmp_path: pathlib.Path) -> None:
+def test_two_ranks_equal_the_plain_layer(tmp_path: pathlib.Path) -> None:
     """tests/calibrate/test_several_ranks.py has four."""
     assert_ranks_equal_the_plain_layer(tmp_path, TWO_RANKS)
 
@@ -186,14 +186,14 @@ def test_one_rank_equals_the_plain_layer(recompute: Recompute, fused: bool) -> N
 
 @settings(max_examples=30)
 @given(layer_scenarios(max_tensor=1), st.booleans())
-def test_one_rank_keeps_what_the_ops_say(scenario: Scenario, fused: bool) -> None:
+def test_one_rank_saves_the_bytes_of_the_recorded_ops(scenario: Scenario, fused: bool) -> None:
     recompute = Recompute(scenario.recompute.strategy)
     layer_shape = dataclasses.replace(shape_of(scenario), fused_attention=fused)
     found = bytes_kept(layer_shape, recompute, TensorGroup())
     assert_keeps_what_the_ops_say(layer_shape, recompute, found)
 
 
-def test_what_the_paper_ignores_is_small() -> None:
+def test_bytes_that_the_paper_ignores_are_few() -> None:
     """Under 0.1 % at a width of 512 already; it falls with the width."""
     wide = shape(1, heads=16)
     kept = bytes_kept(wide, Recompute.SELECTIVE, TensorGroup())["tensors"]
@@ -201,6 +201,6 @@ def test_what_the_paper_ignores_is_small() -> None:
     assert 0 < ignored < 0.001 * sum(kept)
 
 
-def test_a_group_that_the_layer_was_not_divided_for() -> None:
+def test_a_layer_in_a_group_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r"divided for t=2, .* but its group has t=1"):
         TransformerLayer(shape(2), Recompute.NONE)

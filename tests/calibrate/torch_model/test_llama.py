@@ -49,7 +49,7 @@ def llama(recompute: Any = "none", layers: int = 1) -> Case:
 @pytest.mark.parametrize(
     ("recompute", "layers"), [("none", 1), ("selective", 1), ("full", 1), ("none", 2)]
 )
-def test_memory_is_that_of_torch(recompute: str, layers: int) -> None:
+def test_simulated_memory_equals_torch(recompute: str, layers: int) -> None:
     """Kept to the byte but for a number in fp32 for each token and norm; the peak to 0.5 %."""
     what = llama(recompute, layers)
     measured, simulated = measure(what, "cpu")[0], what.simulated()
@@ -59,18 +59,18 @@ def test_memory_is_that_of_torch(recompute: str, layers: int) -> None:
     assert measured.passing == pytest.approx(simulated.passing, rel=0.005)
 
 
-def test_a_model_takes_what_is_simulated() -> None:
+def test_peak_memory_of_a_whole_model_equals_the_simulation() -> None:
     measured = measure(model := Case(llama("full", 2).scenario, whole=True), "meta")[0]
     assert measured.peak == pytest.approx(model.simulated().peak, rel=0.001)
 
 
-def test_what_a_fused_kernel_keeps_is_counted_on_the_meta_device_too() -> None:
+def test_saved_bytes_of_fused_kernels_are_equal_on_the_meta_device() -> None:
     measured, expected = (measure(llama(), device)[0] for device in ("meta", "cpu"))
     assert (measured.states, measured.kept) == (expected.states, expected.kept)
     assert measured.passing == pytest.approx(expected.passing, rel=0.005)
 
 
-def test_a_layer_is_its_blocks_in_plain_torch() -> None:
+def test_a_layer_equals_its_blocks_in_plain_torch() -> None:
     """[6, 2, 32], four heads of eight channels in two groups, a gate of 24."""
     sizes = LayerShape.of(llama().scenario)
     sizes = replace(sizes, seq_length=6, hidden=32, heads=4, groups=2, ffn=24)
@@ -110,7 +110,7 @@ def test_a_layer_is_its_blocks_in_plain_torch() -> None:
     ],
     ids=["RMS norm", "rotation", "SwiGLU"],
 )
-def test_a_kernel_computes_what_torch_does(
+def test_fused_kernels_equal_torch(
     ours: Callable[..., Tensor], plain: Callable[..., Tensor], widths: tuple[tuple[int, ...], ...]
 ) -> None:
     torch.manual_seed(0)

@@ -127,7 +127,7 @@ def with_norm(self: MLP, hidden: Tensor) -> Tensor:
         ("megatron_core", "mlp", MLP, with_norm, 2),
     ],
 )
-def test_memory_is_that_of_torch(
+def test_simulated_memory_equals_torch(
     stack: str,
     module: str,
     changed: Any,

@@ -51,7 +51,7 @@ TWO_RANKS = (
 )
 
 
-def test_two_ranks_train_as_one_does(tmp_path: pathlib.Path) -> None:
+def test_two_ranks_train_like_one(tmp_path: pathlib.Path) -> None:
     """tests/calibrate/test_several_ranks.py has four."""
     assert_ranks_train_as_one_does(tmp_path, TWO_RANKS)
 
@@ -80,7 +80,7 @@ def norm(gradients: list[Tensor]) -> float:
     return float(torch.stack(torch._foreach_norm(gradients)).norm())
 
 
-def test_a_loss_falls_where_the_tokens_stay_the_same() -> None:
+def test_the_loss_falls_on_constant_tokens() -> None:
     torch.manual_seed(1)
     training = Training(scenario(tied=True), "cpu")
     training.optimizer.learning_rate = 3e-2
@@ -91,7 +91,7 @@ def test_a_loss_falls_where_the_tokens_stay_the_same() -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_an_iteration_is_recorded_with_what_was_run() -> None:
+def test_the_record_of_an_iteration_contains_its_scenario() -> None:
     case = scenario(tied=True).model_dump(by_alias=True, include={"model", "batch"})
     measured = measure_iteration(case, Timer("cpu", 0.0), num_samples=3)
     record = IterationRecord(scenario=case, **measured)

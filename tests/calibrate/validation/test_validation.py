@@ -64,7 +64,7 @@ def parts_of(*records: Measurement, limits: Limits | None = None) -> dict[str, C
 # -------------------------------------------------------------------------------------- the errors
 
 
-def test_what_is_measured_as_simulated_has_no_error() -> None:
+def test_records_equal_to_the_simulation_have_no_error() -> None:
     found = validate_profile(a100(), HEADER, simulated_records(), Limits(0, 0, 0, 0))
     assert [(part.title, len(part.rows)) for part in found.parts] == [
         ("layers", 4),
@@ -76,7 +76,7 @@ def test_what_is_measured_as_simulated_has_no_error() -> None:
     assert found.num_fitted == 2
 
 
-def test_errors_are_those_that_were_put_in() -> None:
+def test_errors_equal_the_known_deviations_of_the_records() -> None:
     """Measured 1.25 times as slow: predicted 1/1.25 - 1 = -20 % too fast."""
     parts = parts_of(
         layer_record(layer("none"), slower=1.25),
@@ -93,19 +93,19 @@ def test_errors_are_those_that_were_put_in() -> None:
     assert parts["memory"].max_abs_error == 0
 
 
-def test_a_gpt_that_needs_more_memory_than_predicted() -> None:
+def test_additional_memory_of_a_record_appears_as_error() -> None:
     record = iteration_record(iteration("none"), more_bytes=10**9)
     (row,) = parts_of(record)["memory"].rows
     assert record.peak_bytes is not None
     assert row.predicted == row.measured - 10**9 == record.peak_bytes - 10**9
 
 
-def test_memory_that_was_not_measured_is_not_judged() -> None:
+def test_records_without_a_peak_have_no_memory_error() -> None:
     record = iteration_record(iteration("none")).model_copy(update={"peak_bytes": None})
     assert list(parts_of(record)) == ["iterations"]
 
 
-def test_either_limit_of_a_part_decides() -> None:
+def test_a_part_fails_if_its_mean_or_its_worst_error_is_too_large() -> None:
     rows = [Pair(("", "", "forward"), 1.0, predicted) for predicted in (1.0, 0.95, 1.01)]
     assert Comparison("layers", "s", rows, 0.03, 0.06).ok
     assert Comparison("layers", "s", rows, None, 0.06).ok
@@ -116,14 +116,16 @@ def test_either_limit_of_a_part_decides() -> None:
 # -------------------------------------------------------------------------------------- refused
 
 
-def test_what_was_fitted_judges_nothing() -> None:
+def test_fitted_records_are_not_used_for_validation() -> None:
     fitted = layer_record(layer("none"), held_out=False)
     with pytest.raises(InputError, match=r"E731 .*\n  reason: 2 records, none of them"):
         validate_profile(a100(), HEADER, [PRODUCT, fitted], Limits())
 
 
 @pytest.mark.parametrize("make", [layer_record, iteration_record], ids=["layer", "iteration"])
-def test_more_ranks_than_the_profile_has(make: Callable[[Data], Measurement]) -> None:
+def test_records_with_more_ranks_than_the_profile_are_refused(
+    make: Callable[[Data], Measurement],
+) -> None:
     record = make(iteration("none", tensor=2))
     profile = a100()
     one = profile.cluster.num_nodes.model_copy(update={"value": 1})
@@ -134,20 +136,20 @@ def test_more_ranks_than_the_profile_has(make: Callable[[Data], Measurement]) ->
         )
 
 
-def test_an_illegal_scenario_in_a_record() -> None:
+def test_a_record_with_an_illegal_scenario_is_refused() -> None:
     bad = iteration_record(iteration("none")).model_copy(update={"scenario": layer("sometimes")})
     with pytest.raises(InputError, match="recompute"):
         validate_profile(a100(), HEADER, [bad], Limits())
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1"])
-def test_a_threshold_that_is_none(tmp_path: pathlib.Path, value: str) -> None:
+def test_an_invalid_threshold_is_refused(tmp_path: pathlib.Path, value: str) -> None:
     done = call(folder_of(tmp_path, simulated_records()), f"--layers-worst={value}")
     assert done.exit_code == 2
     assert f"E730 --layers-worst is {value} %" in done.stderr
 
 
-def test_no_folder(tmp_path: pathlib.Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: pathlib.Path) -> None:
     done = call(tmp_path / "nowhere")
     assert done.exit_code == 2
     assert "E710" in done.stderr
@@ -156,7 +158,7 @@ def test_no_folder(tmp_path: pathlib.Path) -> None:
 # ---------------------------------------------------------------------------------- the command
 
 
-def test_the_command_shows_every_part_and_closes_with_ok(tmp_path: pathlib.Path) -> None:
+def test_the_command_prints_every_part_and_ends_with_ok(tmp_path: pathlib.Path) -> None:
     done = call(folder_of(tmp_path, simulated_records()))
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
@@ -167,7 +169,7 @@ def test_the_command_shows_every_part_and_closes_with_ok(tmp_path: pathlib.Path)
     assert "8 x 1024, 4 x 1024, t=2 p=2" in done.stdout
 
 
-def test_a_missed_threshold_is_exit_code_4_and_named(tmp_path: pathlib.Path) -> None:
+def test_a_missed_threshold_is_named_and_exits_with_4(tmp_path: pathlib.Path) -> None:
     slow = iteration_record(iteration("none"), slower=1.1)
     folder = folder_of(tmp_path, [layer_record(layer("none")), slow])
     done = call(folder)
@@ -178,7 +180,7 @@ def test_a_missed_threshold_is_exit_code_4_and_named(tmp_path: pathlib.Path) -> 
     assert call(folder, "--iterations-worst", "10").exit_code == 0
 
 
-def test_a_profile_of_another_device_is_warned_of(tmp_path: pathlib.Path) -> None:
+def test_a_profile_of_another_device_warns(tmp_path: pathlib.Path) -> None:
     done = call(folder_of(tmp_path, simulated_records()))
     assert done.stderr.startswith("warning: ") and HEADER.device in done.stderr
     entry = a100().gpu.num_sms.model_copy(update={"source": f"measured on {HEADER.device}"})
@@ -186,7 +188,7 @@ def test_a_profile_of_another_device_is_warned_of(tmp_path: pathlib.Path) -> Non
     assert validate_profile(same, HEADER, simulated_records(), Limits()).warnings == []
 
 
-def test_the_same_as_data(tmp_path: pathlib.Path) -> None:
+def test_the_command_prints_the_same_data_as_json(tmp_path: pathlib.Path) -> None:
     records = [PRODUCT, layer_record(layer("none"), slower=1.25)]
     done = call(folder_of(tmp_path, records), "--json")
     found = json.loads(done.stdout)
@@ -235,7 +237,7 @@ def test_the_picture_has_a_mark_for_each_error() -> None:
     assert low < min(lines["forward"].get_xdata()) and max(times) * 1e3 < high  # type: ignore[arg-type]
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path: pathlib.Path) -> None:
+def test_a_read_only_folder_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     done = call(folder_of(tmp_path, simulated_records()), "--out", tmp_path / "file" / "below")
     assert done.exit_code == 2
