@@ -1,4 +1,4 @@
-"""Predicted numbers beside measured ones: their errors, and the thresholds that judge them."""
+"""Predicted and measured numbers: statistics of their errors, and thresholds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self
 
 
 class ErrorStatistics(ABC):
-    """Statistics of relative errors, and the thresholds that judge them (None: none)."""
+    """Statistics of relative errors, and their thresholds (None: no threshold)."""
 
     mean_threshold: float | None
     max_threshold: float | None
@@ -37,14 +37,14 @@ class ErrorStatistics(ABC):
 
     @property
     def misses(self) -> tuple[str, ...]:
-        """The statistics above their thresholds, in words."""
-        judged = (
+        """Descriptions of the statistics above their thresholds."""
+        limited = (
             ("mean", self.mean_abs_error, self.mean_threshold),
             ("largest", self.max_abs_error, self.max_threshold),
         )
         return tuple(
             f"{name} |error| {error:.2%} above {threshold:.2%}"
-            for name, error, threshold in judged
+            for name, error, threshold in limited
             if threshold is not None and error > threshold
         )
 

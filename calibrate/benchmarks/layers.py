@@ -30,7 +30,7 @@ from simtrain.scenario import Scenario
 _NUM_LAYERS = 2
 """Layers that run in turn, so that no cache holds a weight from its last use."""
 _NUM_BUDGETS = 5
-"""Time budgets of a layer: it has many kernels, and judges the profile."""
+"""Time budgets of a layer. Layers have many kernels, and profiles are validated on them."""
 
 
 def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:

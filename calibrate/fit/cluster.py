@@ -67,8 +67,9 @@ class Cluster:
 
 
 def _no_links(message: str, missing: Sequence[str] = ()) -> InputError:
-    reason = "ranks that work together need links"
+    """Build the error for a cluster without measured links; `missing` names absent series."""
+    reason = "ranks that communicate need links"
     if missing:
         reason = f"too few sizes of {', '.join(missing)}"
-    fix = "measure collectives in the same folder, or give --links PROFILE"
+    fix = "measure collectives in the same folder, or add --links PROFILE"
     return InputError.of("E720", message, fix=fix, reason=reason)

@@ -117,7 +117,7 @@ def _fit_fp8(timed: Timed, machine: GemmMachine, datasheet_flops: float | None) 
 def _fit_shapes(
     timed: Timed, num_sms: int, memory: float, datasheet_flops: float | None
 ) -> GemmMachine:
-    """The machine of plain products, whose sustained rate is that of the fastest large one."""
+    """Fit plain products. The sustained rate is the fastest rate of a large product."""
     sustained, fastest = round_significant(_fastest(_large(timed))), _fastest(timed)
     peak_flops = datasheet_flops or round_significant(fastest)
     num_parameters = _NUM_SHAPE_PARAMETERS + len(TILES) - 1
@@ -135,7 +135,7 @@ def _fit_shapes(
 
 
 def _fit_accumulation(timed: Timed, machine: GemmMachine) -> GemmMachine:
-    """The machine with the longer epilogue of fp32 accumulation, if any was measured."""
+    """Fit the longer epilogue of fp32 accumulation, if such products were measured."""
     if not timed:
         return machine
     start = (max(machine.tile_overhead_s * 1e6, 1e-3),)

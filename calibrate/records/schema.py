@@ -144,7 +144,7 @@ class LayerRecord(_Record):
     """Forward and backward (recompute included) of one layer, as the scenario splits it.
 
     `scenario` is plain data of a scenario whose model has that one layer. Records that are
-    `held_out` judge profiles, and no fit uses them.
+    `held_out` validate profiles, and no fit uses them.
     """
 
     kind: Literal["layer"] = "layer"

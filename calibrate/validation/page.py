@@ -13,13 +13,13 @@ _COUNTED = {"layers": "layer passes", "iterations": "iterations", "memory": "mem
 
 
 def print_validation(validation: Validation, console: Console) -> None:
-    """Print the parts, the number of records that judge nothing, and the verdict."""
+    """Print the parts, the number of records left out, and the verdict."""
     for part in validation.parts:
         title = f"{part.title}: {_summary(part)}"
         console.print(comparison_table(title, part, "scenario", "strategy", "time of"))
     left_out = (
         f"{validation.num_fitted} records left out: a fit may have used them, "
-        "and what a profile was fitted on cannot judge it"
+        "and a profile is validated on other records only"
     )
     console.print(left_out, soft_wrap=True)
     counts = ", ".join(f"{len(part.rows)} {_COUNTED[part.title]}" for part in validation.parts)

@@ -26,7 +26,7 @@ _LABELS = "name", "strategy", "what"
 class Validation:
     """Predictions of a profile compared with one folder of measurements; no part is empty.
 
-    `num_fitted` counts the records that a fit may have used: they judge nothing.
+    `num_fitted` counts the records left out because a fit may have used them.
     """
 
     profile: str
@@ -171,6 +171,6 @@ def _warnings(
         warnings.append(f"no source of {profile.name} names {where}")
     for number, what in ((num_layers, "layers"), (num_iterations, "iterations")):
         if number:
-            unpriced = f"{number} {what} with fused attention are not judged"
+            unpriced = f"{number} {what} with fused attention are left out"
             warnings.append(f"{unpriced}: {profile.name} has no fused_attention")
     return warnings

@@ -86,6 +86,7 @@ def gemm_is_extrapolated(op: Gemm, profile: HardwareProfile) -> bool:
 
 
 def _tiled_seconds(op: Gemm, tile: Tile, machine: GemmMachine) -> float:
+    """Time of a product with one tile size, before limits by power and memory bandwidth."""
     num_tiles = op.batch * math.ceil(op.m / tile.m) * math.ceil(op.n / tile.n)
     flops_per_sm = machine.mainloop_flops * tile.relative_speed / machine.num_sms
     loop_s = 2 * tile.m * tile.n * op.k / flops_per_sm
@@ -96,5 +97,5 @@ def _tiled_seconds(op: Gemm, tile: Tile, machine: GemmMachine) -> float:
 
 
 def _waves(filled: float, quantization: float) -> float:
-    """Effective number of waves: between `filled` and the next whole number."""
+    """Effective number of waves of tiles: between `filled` and the next integer."""
     return quantization * math.ceil(filled) + (1 - quantization) * max(filled, 1.0)

@@ -73,6 +73,7 @@ class FittedTable:
         return Measurement(1, options.max_width)
 
     def _table(self, left_out: tuple[str, ...]) -> Table:
+        """Build the table without the columns whose headings are in `left_out`."""
         shown = [place for place, name in enumerate(self.headings) if name not in left_out]
         table = table_of(*(self.headings[place] for place in shown), title=self.title)
         for cells, style in self.rows:

@@ -1,6 +1,6 @@
-"""The recompute tax of a layer: its time and FLOPs by strategy and sequence length.
+"""Time and FLOPs of a layer by recompute strategy and sequence length.
 
-Table 4 and Figure 8 of the paper at its length of 2048, and other lengths beside it.
+At 2048 tokens these are the cases of Table 4 and Figure 8 of the paper.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """One layer under a strategy.
+    """Time and FLOPs of one layer with a strategy.
 
     Args:
         forward_s: time of the forward pass.
         backward_s: time of the backward pass without recompute.
-        recompute_s: what recompute adds to the backward pass, with its exposed collectives.
+        recompute_s: time that recompute adds to the backward pass, exposed collectives included.
         forward_flops: FLOPs of the forward pass.
         recompute_flops: FLOPs that run again.
         total_flops: all FLOPs, with those that run again.
-        num_ops: ops of both passes.
-        num_extrapolated: of these, ops outside the range on which the profile was fitted.
+        num_ops: number of ops in both passes.
+        num_extrapolated: number of these outside the range that the profile was fitted on.
     """
 
     forward_s: float
@@ -86,27 +86,27 @@ def _layers(model: str, sequence_parallel: bool, length: int) -> list[tuple[str,
             forward_flops,
             forward_flops + backward_flops - model_flops,
             forward_flops + backward_flops,
-            *_num_ops(scenario, profile),
+            *_count_ops(scenario, profile),
         )
         found.append((recompute, layer))
     return found
 
 
-def _num_ops(scenario: Scenario, profile: HardwareProfile) -> tuple[int, int]:
-    """Number of ops, and of extrapolated ones."""
+def _count_ops(scenario: Scenario, profile: HardwareProfile) -> tuple[int, int]:
+    """Count a layer's ops in both passes, and those outside the profile's fitted range."""
     model = DurationModel(profile)
     works = [op.work for ops in _ops(scenario) for op in ops]
     return len(works), sum(map(model.is_extrapolated, works))
 
 
 def _flops(scenario: Scenario) -> tuple[int, int]:
-    """FLOPs of the forward and of the backward pass."""
+    """Return the FLOPs of the forward and of the backward pass."""
     forward, backward = map(total_flops, _ops(scenario))
     return forward, backward
 
 
 def _ops(scenario: Scenario) -> tuple[list[Op], list[Op]]:
-    """Ops of the forward and of the backward pass."""
+    """Record a layer, and return the ops of its forward and of its backward pass."""
     plan = paper_plan(scenario)
     forward, backward = (record_pass(plan.layers_pass(1, kind)).ops for kind in ("F", "B"))
     return [*forward], [*backward]

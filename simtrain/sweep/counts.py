@@ -59,8 +59,8 @@ class Counts:
         return Counts(
             self.ok + other.ok,
             self.does_not_fit + other.does_not_fit,
-            _summed(self.illegal, other.illegal),
-            _summed(self.excluded, other.excluded),
+            _add_counts(self.illegal, other.illegal),
+            _add_counts(self.excluded, other.excluded),
             better(self.best, other.best),
         )
 
@@ -87,7 +87,8 @@ def _rank(best: BestPoint) -> tuple[float, int]:
     return sign * best.value, best.index
 
 
-def _summed(one: Mapping[Key, int], other: Mapping[Key, int]) -> dict[Key, int]:
+def _add_counts(one: Mapping[Key, int], other: Mapping[Key, int]) -> dict[Key, int]:
+    """Add two mappings of counts, key by key, in sorted order of keys."""
     both = Counter(one)
     both.update(other)
     return dict(sorted(both.items()))

@@ -100,19 +100,21 @@ class _Reader:
         return InputError([Problem(code, message, find((*self.place, *inside)), fix=fix)])
 
     def field_axis(self, values: Sequence[Any]) -> Axis:
+        """Build the axis that sets the field named by the axis to each value."""
         path = field_path(self.name, self.positions.of_key(self.place))
         if path == _CLUSTER:
             values = [self.beside(path, value) for value in values]
         return Axis(self.name, path, values)
 
     def beside(self, path: Path, value: Any) -> Any:
-        """Return the value; a profile's path is made relative to the sweep file."""
+        """Return the value. A path to a profile is resolved relative to the sweep file."""
         place = self.positions.of_key(self.place)
         if path != _CLUSTER or not isinstance(value, str) or place is None:
             return value
         return beside(value, place.file)
 
     def distinct(self, values: list[Any]) -> tuple[Any, ...]:
+        """Return the values, after a check that none is empty (E803) or repeated (E804)."""
         for number, value in enumerate(values):
             if not leaves((), value):
                 raise self.refuse("E803", f"{{}} sets no field of {self.name}", _EXAMPLE, number)
@@ -156,6 +158,11 @@ class _Reader:
         raise self.refuse("E803", message, f"write {kind}: {example}; or a list of values", kind)
 
     def labelled_axis(self, groups: Mapping[str, Any]) -> Axis:
+        """Build an axis of labels, each of which sets several fields.
+
+        Raises:
+            InputError: a label does not set fields (E803).
+        """
         problems: list[Problem] = []
         for label, fields in groups.items():
             if not isinstance(fields, dict) or not fields:
@@ -164,10 +171,17 @@ class _Reader:
                 problems.extend(error.problems)
         if problems:
             raise InputError(problems)
-        read = (self.group(label, fields) for label, fields in groups.items())
+        read = (self.fields_of_label(label, fields) for label, fields in groups.items())
         return Axis(self.name, (), tuple(groups), tuple(read))
 
-    def group(self, label: str, fields: Mapping[str, Any]) -> tuple[tuple[Path, Any], ...]:
+    def fields_of_label(
+        self, label: str, fields: Mapping[str, Any]
+    ) -> tuple[tuple[Path, Any], ...]:
+        """Return the paths and values that a label of a labelled axis sets.
+
+        Raises:
+            InputError: a field has no value (E803), or is set twice (E804).
+        """
         set_here: list[tuple[Path, Any]] = []
         for name, value in fields.items():
             key = self.positions.of_key((*self.place, label, name))

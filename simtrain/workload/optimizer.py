@@ -146,7 +146,7 @@ def _to_host(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
 
 
 def _gradient_norm(options: StepOptions, parameters: Parameters) -> tuple[Op, ...]:
-    """Convert gradients to fp32, unscale them if losses are scaled, and compute their norm.
+    """Return ops that convert gradients to fp32, unscale scaled ones, and compute their norm.
 
     With offload, the host converts and unscales them.
     """
