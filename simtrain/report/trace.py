@@ -27,12 +27,12 @@ _COMPRESSION = 3
 
 
 def check_trace_file(file: Path) -> None:
-    """Check the suffix of a trace; a name without one is a folder.
+    """Check the name of a trace; a name without a suffix is a folder.
 
     Raises:
         InputError: the suffix is unknown (E117), or its format needs a missing package (E701).
     """
-    if file.suffix:
+    if file.suffix or not file.name:  # the empty path is the current folder
         check_suffix(file, _SUFFIXES, "traces")
     if _ends_with(file, ".pftrace"):
         require(

@@ -262,6 +262,7 @@ def test_perfettos_format_needs_an_extra(
             "nowhere/t.json: E113 cannot write a trace here: No such file or directory\n  fix: "
             "choose a writable folder with --trace\n",
         ),
+        (["--trace", ""], ".: E117 the name does not say"),
         (["--trace", "t.json", "--trace-microbatches", "0-1"], "--trace-microbatches 0-1: E118"),
         (["--trace", "t.json", "--trace-window", "2s"], "--trace-window 2s: E118 has no"),
     ],
