@@ -70,13 +70,17 @@ def replacing(file: Path) -> Iterator[Path]:
         raise
 
 
-def check_writable(file: Path, what: str) -> None:
-    """Check that a file can be written, before the work that gives its content; `what` is it.
+def check_writable(file: Path, what: str, option: str = "--out") -> None:
+    """Check that a file, which `option` chose, can be written, before the work that it needs.
+
+    Opening a pipe would end its reader: pipes and devices are not checked.
 
     Raises:
         InputError: it cannot be written (E113).
     """
-    with writing_to(file, what):
+    with writing_to(file, what, option):
+        if file.is_fifo() or file.is_char_device():
+            return
         is_new = not file.exists()
         file.open("ab").close()
         if is_new:

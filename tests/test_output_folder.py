@@ -13,6 +13,7 @@ from simtrain.html import document
 from simtrain.html.elements import Html
 from simtrain.output_folder import check_writable, replacing
 from simtrain.report import trace
+from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
 
 CHROME = "simtrain.report.trace.write_chrome"
@@ -79,6 +80,20 @@ def test_a_pipe_is_written_directly(tmp_path: pathlib.Path) -> None:
 def test_an_error_names_the_file_that_was_asked_for(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match=r"nowhere.t\.json: E113 "):
         trace.write_trace(RESULT, tmp_path / "nowhere" / "t.json")
+
+
+@pytest.mark.parametrize(
+    "command", ["run X --trace no/t.json", "timeline X --out no/t.svg", "report X --out no/t.html"]
+)
+def test_an_output_file_is_checked_before_the_simulation(
+    command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("simulate", "simulate_fitting"):
+        monkeypatch.setattr(f"simtrain.simulation.{name}", interrupt)
+    outcome = call(*command.replace("X", "gpt2_1_5b").split())
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith("no/t.") and ": E113 " in outcome.stderr
 
 
 def test_a_check_leaves_no_file_and_changes_none(tmp_path: pathlib.Path) -> None:

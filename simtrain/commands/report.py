@@ -54,9 +54,11 @@ def report(
     Example: simtrain report table5_175b_full table5_175b_present --out report.html
     """
     from simtrain.html.document import check_html_file, write_document
+    from simtrain.output_folder import check_writable
 
     _check_options(scenarios, overrides, changes, sensitivity, sweep)
     check_html_file(out)
+    check_writable(out, "the report")
     if sweep:
         with status(f"drawing {sweep}"):
             document = _of_sweep(sweep)

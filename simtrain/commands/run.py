@@ -81,6 +81,7 @@ def run(
 
     Example: simtrain run gpt2_1_5b --trace trace.json.gz --trace-microbatches 0,1
     """
+    from simtrain.output_folder import check_writable
     from simtrain.report.trace import check_trace_file, write_trace
     from simtrain.scenario import load_scenario
 
@@ -89,6 +90,8 @@ def run(
     window_s = parse_window_s(trace_window, "--trace-window")
     if trace:
         check_trace_file(trace)
+        if trace.suffix:
+            check_writable(trace, "a trace", "--trace")
     loaded = load_scenario(scenario, overrides or ())
     result = simulate_with_status(loaded, allow_oom, engine)
     if trace:

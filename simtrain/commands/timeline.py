@@ -39,12 +39,14 @@ def timeline(
     """
     from simtrain.figures.style import check_picture_file
     from simtrain.figures.timeline import write_timeline
+    from simtrain.output_folder import check_writable
     from simtrain.scenario import load_scenario
     from simtrain.simulation import simulate
 
     loaded = load_scenario(scenario, overrides or ())
     stage_numbers, window_s = parse_numbers(stages, "--stages"), parse_window_s(window)
     check_picture_file(out)
+    check_writable(out, "a picture")
     with status(f"drawing {loaded.name}"):
         write_timeline(simulate(loaded), out, stage_numbers, window_s, memory=memory)
     emit(f"{out}\n")
