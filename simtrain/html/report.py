@@ -23,12 +23,15 @@ from simtrain.html.sections.timeline import timeline_section
 from simtrain.provenance import provenance
 
 
-def report_document(runs: Sequence[ReportedRun], comparison: Mapping[str, Any]) -> Document:
+def report_document(
+    runs: Sequence[ReportedRun], comparison: Mapping[str, Any] | None = None
+) -> Document:
     """Build the report on one or several iterations.
 
     Args:
         runs: the iterations.
-        comparison: data that `simtrain compare --json` prints about them.
+        comparison: data that `simtrain compare --json` prints about them. Without it, no section
+            says what the time depends on.
     """
     clusters = dict.fromkeys(run.result.scenario.cluster for run in runs)
     data = {
@@ -44,11 +47,14 @@ def report_document(runs: Sequence[ReportedRun], comparison: Mapping[str, Any]) 
 
 def _sections(figures: Figures) -> list[Section]:
     runs, compared = figures.at("runs"), figures.at("comparison")
-    compares = comparison_section(compared)
-    breakdown = breakdown_section(runs)
+    first = [breakdown_section(runs)]
+    if compared.value:
+        # Whoever compares asks first for the difference.
+        place = 0 if compared.value["differences"] else 1
+        first.insert(place, comparison_section(compared))
     return [
         answer_section(runs),
-        *((compares, breakdown) if compared.value["differences"] else (breakdown, compares)),
+        *first,
         *(
             section(runs)
             for section in (
