@@ -76,7 +76,7 @@ class Difference:
         return {
             "difference_s": self.difference_s,
             "causes_s": self.causes_s,
-            "reason": f"{self.time}: {self.causes}",
+            "reason": f"{self.time}: {self.causes} (percent of the first's time)",
             "has_same_model": self.has_same_model,
             "tokens_ratio": self.tokens_ratio,
             "changed_fields": {name: list(both) for name, both in self.changed_fields.items()},

@@ -184,4 +184,4 @@ def _memory(winner: Candidate, other: Candidate) -> str:
 
 def _time(winner: Candidate, other: Candidate) -> str:
     both = winner.breakdown, other.breakdown
-    return f"{time_in_words(*both)}: {causes_in_words(*both)}"
+    return f"{time_in_words(*both)}: {causes_in_words(*both)} (percent of the other's time)"

@@ -257,7 +257,7 @@ def test_the_reason_names_the_parts_that_differ() -> None:
 
 def test_the_reason_of_a_small_difference_is_its_largest_part() -> None:
     winner, other = (found(GIB, compute_s=8.0, bubble_s=bubble) for bubble in (2.0, 2.04))
-    assert reason(winner, other, Objective.TIME) == "0.4 % less time: 0.4 % less bubble"
+    assert reason(winner, other, Objective.TIME).startswith("0.4 % less time: 0.4 % less bubble (")
 
 
 def test_the_reason_of_equal_objectives_is_another_difference() -> None:
@@ -266,15 +266,15 @@ def test_the_reason_of_equal_objectives_is_another_difference() -> None:
     assert reason(small, large, Objective.MEMORY) == "2 GiB less at the peak"
     assert reason(small, small, Objective.COST) == "equal in every ranked figure"
     fast = found(GIB, compute_s=0.5)
-    assert reason(fast, small, Objective.MEMORY) == (
-        "as small, and 50 % less time: 50 % less compute"
+    assert reason(fast, small, Objective.MEMORY).startswith(
+        "as small, and 50 % less time: 50 % less compute ("
     )
 
 
 def test_the_reason_names_different_numbers_of_gpus() -> None:
     few, many = found(GIB, 2, compute_s=1.5), found(GIB, 4, compute_s=1.0)
-    assert reason(few, many, Objective.COST) == (
-        "2 GPUs instead of 4, 50 % more time: 50 % more compute"
+    assert reason(few, many, Objective.COST).startswith(
+        "2 GPUs instead of 4, 50 % more time: 50 % more compute ("
     )
 
 
