@@ -241,7 +241,7 @@ def test_gradients_are_summed_over_replicas_and_context() -> None:
         plan = plan_of(scenario)
         assert plan.step_options.data == Group(("cp", "dp"), 12, 4)
         if stage == 3:
-            assert plan.options.sharding and plan.options.sharding.data.num_ranks == 12
+            assert plan.options.sharding and plan.options.sharding.groups.data.num_ranks == 12
         held = plan.step_options.held(1200, from_stage=1)
         assert held == (100 if stage else 1200)
     assert plan.mesh.num_ranks == scenario.num_gpus == 24
