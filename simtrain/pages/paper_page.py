@@ -59,7 +59,7 @@ def _comparison(comparison: TimeComparison) -> Group:
 
 
 def _gain_remark(points: float, gain: Entry) -> str:
-    return "" if gain.is_within else f"[yellow]more than {points:.1f} points off"
+    return "" if gain.is_within else f"more than {points:.1f} points off"
 
 
 def times_verdict(comparison: TimeComparison) -> Text:

@@ -142,7 +142,7 @@ def _longest_line(text: str) -> int:
 def _least_width(cell: RenderableType, heading: str) -> int:
     if isinstance(cell, Bar):
         return _LEAST_BAR
-    text = Text.from_markup(str(cell)).plain
+    text = str(cell)
     if heading.startswith(_WHOLE):
         return _longest_line(text)
     return max((cell_len(word) for word in text.split()), default=0)

@@ -161,3 +161,9 @@ def test_no_page_has_a_nan_or_an_infinity(arguments: tuple[str, ...]) -> None:
     for outcome in (call(*arguments), call(*arguments, "--json")):
         words = outcome.stdout.lower().replace(",", " ").split()
         assert not {"nan", "inf", "infinity", "nan%", "inf%", "-inf"} & set(words)
+
+
+def test_the_remark_on_a_gain_is_printed_without_markup() -> None:
+    """530B gains 1.59 points more than published; pages print brackets as they are."""
+    page = call("reproduce", "table5").stdout
+    assert "more than 1.5 points off" in page and "[yellow]" not in page
