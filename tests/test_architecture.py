@@ -68,7 +68,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "sliders": {
         *("units", "packing", "hardware", "workload", "durations", "engine", "programs"),
-        "report",
+        *("memory", "report"),
     },
     "no_effect": {"errors", "scenario", "strict_yaml", "studies", "evaluation"},
     "cost": {"errors", "units", "entry", "scenario", "hardware"},

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from simtrain.engine.compiled import Ints
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import FP32_GRADIENTS, RECOMPUTED, WORKING, Buffers, buffers_of
 from simtrain.memory.replay import IterationTimeline, MemoryReplay
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.plan import Plan
+from simtrain.programs.iteration_layout import IterationTasks
 from simtrain.schedules import Action
 from simtrain.workload.model_chunks import number_distinct
 
@@ -150,14 +152,28 @@ def memory_curve(
     """Return the memory of a stage's rank, with the allocator, during and after each action."""
     replay = MemoryReplay.of(plan)
     rank = _StageRank.of(plan, profile, replay, stage)
-    actions = slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
+    actions = _actions(plan, stage)
     dynamic = np.stack([replay.dynamic_bytes[actions], replay.after_bytes[actions]], axis=1)
-    times = np.stack(iteration.intervals_s(actions), axis=1)
     running = [rank.held_bytes(rank.buffers, one) for one in (0, *dynamic.ravel().tolist())]
-    return MemoryCurve(
-        (0.0, *times.ravel().tolist(), iteration.optimizer_start_s(stage)),
-        (*running, rank.held_bytes(rank.step_buffers)),
-    )
+    task, is_end = np.divmod(curve_moments(plan, iteration.tasks, stage)[1:], 2)
+    timeline = iteration.timeline
+    times_s = np.where(is_end, timeline.end_s[task], timeline.start_s[task])
+    return MemoryCurve((0.0, *times_s.tolist()), (*running, rank.held_bytes(rank.step_buffers)))
+
+
+def curve_moments(plan: Plan, tasks: IterationTasks, stage: int) -> Ints:
+    """Return [points], the moment from which on a stage holds each value of its `MemoryCurve`.
+
+    Moment 2i is the start of task i of the iteration, 2i + 1 is its end, and -1 is time 0.
+    """
+    actions = _actions(plan, stage)
+    moments = np.stack([2 * tasks.first[actions], 2 * tasks.last[actions] + 1], axis=1)
+    return np.concatenate([[-1], moments.ravel(), [2 * tasks.norms[stage]]]).astype(np.int32)
+
+
+def _actions(plan: Plan, stage: int) -> slice:
+    """Return the places of a stage's actions in the schedule."""
+    return slice(*plan.schedule.rank_starts[stage : stage + 2].tolist())
 
 
 @dataclass(frozen=True, slots=True)

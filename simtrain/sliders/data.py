@@ -11,6 +11,7 @@ import numpy as np
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Program
 from simtrain.engine.compiled import Ints
+from simtrain.memory.report import curve_moments
 from simtrain.packing import packed
 from simtrain.programs.parts import (
     BucketPart,
@@ -43,6 +44,8 @@ def slider_data(result: Result) -> dict[str, Any]:
       lists the links that the tasks of each stream share, or is null if tasks share no links.
     - `recompute` of a pass: its tasks that recompute.
     - `bars`: task, stage, row, activity, chunk and microbatch of each bar of the timeline.
+    - `memory_moments`: when each value of memory over time begins (`memory.report.curve_moments`),
+      for all stages one after another.
     - `parts` of a program: seconds and load, shared by all tasks of a part. The seconds are those
       of the pass `pass`, of its `layers`, or the largest of `sums`, each a sum of tables. The load
       is a table, or the page computes it from `adapter_bytes`.
@@ -89,6 +92,7 @@ class _Builder:
             "passes": passes,
             "iteration": iteration,
             "bars": self.bars(),
+            "memory_moments": self.memory_moments(),
         }
 
     def bars(self) -> dict[str, Any]:
@@ -106,6 +110,12 @@ class _Builder:
             "recompute": ACTIVITIES.index(RECOMPUTE),
             **{name: _differences(column) for name, column in columns.items()},
         }
+
+    def memory_moments(self) -> dict[str, str]:
+        """Return when each value of memory over time begins."""
+        tasks, stages = self.result.iteration.tasks, range(self.result.num_stages)
+        moments = [curve_moments(self.plan, tasks, stage) for stage in stages]
+        return _differences(np.concatenate(moments))
 
     def slider(self, name: str) -> dict[str, Any]:
         """Return a slider: its label, and its rate, bandwidth or latency at each position."""

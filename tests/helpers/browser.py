@@ -21,6 +21,12 @@ _FLAGS = (
     *("disable-background-networking", "disable-component-update", "disable-dev-shm-usage"),
 )
 
+_RUN = """
+const args = [...arguments], done = args.pop();
+(async () => {%s})().then(
+  (value) => done({ value }), (error) => done({ error: String(error?.stack ?? error) }));
+"""
+
 
 class Browser:
     """A window of Chromium."""
@@ -37,9 +43,15 @@ class Browser:
         self.driver.get(file.as_uri())
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Run JavaScript and return what it returns, when it has it."""
-        script = f"const done = arguments[arguments.length - 1]; (async (...args) => {{{script}}})"
-        return self.driver.execute_async_script(f"{script}(...arguments).then(done)", *arguments)
+        """Run JavaScript, wait for the promise that it may return, and return the value.
+
+        Raises:
+            RuntimeError: the script throws an error, or its promise is rejected.
+        """
+        found = self.driver.execute_async_script(_RUN % script, *arguments)
+        if "error" in found:
+            raise RuntimeError(f"error in the page: {found['error']}")
+        return found.get("value")
 
     def send(self, command: str, **parameters: Any) -> Any:
         """Send a command of the Chrome DevTools protocol."""

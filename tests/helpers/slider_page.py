@@ -59,6 +59,13 @@ def bars_of(result: Result) -> dict[str, NDArray[Any]]:
     return {"first": first, **{name: getattr(bars, name)[order] for name in names}}
 
 
+def memory_of(result: Result) -> tuple[list[float], list[int]]:
+    """The times and the values of memory over time, of all stages one after another."""
+    curves = [result.memory_curve(stage) for stage in range(result.num_stages)]
+    times_s = itertools.chain.from_iterable(curve.times_s for curve in curves)
+    return [*times_s], [*itertools.chain.from_iterable(curve.held_bytes for curve in curves)]
+
+
 def timeline_of(data: dict[str, Any], positions: Positions) -> Timeline:
     """The iteration from nothing but the data of the page."""
     values = unpacked(data["tables"]["values"])
@@ -93,6 +100,13 @@ def timeline_of(data: dict[str, Any], positions: Positions) -> Timeline:
         for part, one in zip(iteration["parts"], seconds, strict=True)
     ]
     return simulate(program_of(iteration, seconds, loads))
+
+
+def memory_times_of(data: dict[str, Any], timeline: Timeline) -> NDArray[np.float64]:
+    """The times of memory over time from the data of the page."""
+    task, is_end = np.divmod(np.cumsum(unpacked(data["memory_moments"])), 2)
+    times_s = np.where(is_end, timeline.end_s[task], timeline.start_s[task])
+    return np.where(task < 0, 0.0, times_s)
 
 
 def program_of(data: dict[str, Any], seconds: list[float], loads: list[float]) -> Program:

@@ -20,7 +20,8 @@ const times = await moved;
 const shown = (name) => Number(form.elements[name].firstElementChild.value);
 const plain = (columns) =>
   Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, [...column]]));
-return { ...plain({ starts: times.starts, ends: times.ends }), bars: plain(times.bars()),
+const { starts, ends } = times;
+return { ...plain({ starts, ends, memory: times.memoryTimes() }), bars: plain(times.bars()),
   time: shown("time"), change: shown("change"), mfu: shown("mfu") };
 """
 _RESET = """

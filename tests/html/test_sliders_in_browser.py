@@ -9,7 +9,7 @@ import pytest
 from simtrain.report.result import Result
 from simtrain.sliders.grid import BASE, FACTORS
 from tests.helpers.browser import Browser, needs_chromium
-from tests.helpers.slider_page import CASES, Positions, bars_of, expected
+from tests.helpers.slider_page import CASES, Positions, bars_of, expected, memory_of
 from tests.html.moving import assert_quiet, moved, reset
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
@@ -32,6 +32,7 @@ def test_the_page_computes_the_engines_times(
         assert found["time"] == pytest.approx(timeline.makespan_s, rel=1e-9)
         np.testing.assert_allclose(found["starts"], timeline.start_s, rtol=1e-9, atol=1e-15)
         np.testing.assert_allclose(found["ends"], timeline.end_s, rtol=1e-9)
+        np.testing.assert_allclose(found["memory"], memory_of(engine)[0], rtol=1e-9, atol=1e-15)
         assert found["change"] == pytest.approx(
             timeline.makespan_s - result.iteration_time_s, abs=1e-9 * timeline.makespan_s
         )

@@ -15,7 +15,13 @@ from simtrain.simulation import simulate
 from simtrain.sliders.data import slider_data
 from simtrain.sliders.grid import BASE, FACTORS, SLIDERS, axes_of
 from simtrain.workload.work import Work
-from tests.helpers.slider_page import CASES, expected, timeline_of
+from tests.helpers.slider_page import (
+    CASES,
+    expected,
+    memory_of,
+    memory_times_of,
+    timeline_of,
+)
 from tests.helpers.toys import small
 
 
@@ -40,8 +46,11 @@ def test_the_data_give_the_simulated_iteration_time(name: str) -> None:
     shown, draw = {one["name"] for one in data["sliders"]}, random.Random(name)
     for _ in range(2):
         positions = {one: draw.randrange(len(FACTORS)) for one in SLIDERS}
-        found, engine = timeline_of(data, positions), expected(result, positions).timeline
-        np.testing.assert_allclose(found.end_s, engine.end_s, rtol=1e-12)
+        found, moved = timeline_of(data, positions), expected(result, positions)
+        np.testing.assert_allclose(found.end_s, moved.timeline.end_s, rtol=1e-12)
+        times_s, held_bytes = memory_of(moved)
+        np.testing.assert_allclose(memory_times_of(data, found), times_s, rtol=1e-12)
+        assert held_bytes == memory_of(result)[1]
         # Nothing depends on a slider that is left out.
         of_shown = {one: place for one, place in positions.items() if one in shown}
         assert timeline_of(data, of_shown).makespan_s == found.makespan_s

@@ -236,15 +236,32 @@ simtrain.engine = (() => {
     };
   }
 
+  // Returns a function that gives the times at which the values of memory over time begin. The values
+  // stay the same: they depend on the order of passes only.
+  async function memoryTimes(differences) {
+    const moments = await simtrain.array(differences);
+    for (let i = 1; i < moments.length; i++) moments[i] += moments[i - 1];
+    return ({ starts, ends }) => {
+      const times = new Float64Array(moments.length);
+      for (let i = 0; i < times.length; i++) {
+        const moment = moments[i];
+        if (moment >= 0) times[i] = (moment % 2 ? ends : starts)[moment >> 1];
+      }
+      return times;
+    };
+  }
+
   // Decodes the data of `slider_data`. Returns a function of the sliders' positions by name, such as
-  // {compute: 7}. Its result has the starts and ends of the iteration's tasks, in seconds, and `bars`,
-  // which returns the bars of the timeline.
+  // {compute: 7}. Its result has the starts and ends of the iteration's tasks, in seconds; `bars`,
+  // which returns the bars of the timeline; and `memoryTimes`, which returns the times of the values
+  // of memory over time.
   async function prepared(data) {
     const values = await simtrain.array(data.tables.values);
     const passes = await Promise.all(data.passes.map(program));
     const iteration = await program(data.iteration);
     const recompute = await Promise.all(data.passes.map((pass) => simtrain.array(pass.recompute)));
     const barsOf = await bars(data.bars, iteration.partOf);
+    const memoryTimesOf = await memoryTimes(data.memory_moments);
     const size = data.factors.length;
     const begins = [];
     data.tables.axes.reduce((begin, axes) => (begins.push(begin), begin + size ** axes.length), 0);
@@ -274,7 +291,7 @@ simtrain.engine = (() => {
       const shares = passTimes.map(({ starts, ends }, place) =>
         recompute[place].reduce((sum, task) => sum + ends[task] - starts[task], 0) / lastOf(ends));
       const recomputed = iteration.parts.map(({ pass }) => (pass === undefined ? 0 : shares[pass]));
-      return { ...times, bars: () => barsOf(times, recomputed) };
+      return { ...times, bars: () => barsOf(times, recomputed), memoryTimes: () => memoryTimesOf(times) };
     };
   }
 

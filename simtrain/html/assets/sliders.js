@@ -2,7 +2,8 @@
 //
 // After each move the script dispatches the event "simtrain-times" on the document. Its detail has
 // the pointer of the run, `isMoved` (whether any slider is off its base), the iteration's seconds,
-// the starts and ends of its tasks, and `bars`, which returns the bars of its timeline.
+// the starts and ends of its tasks, `bars`, which returns the bars of its timeline, and
+// `memoryTimes`, which returns the times of its memory over time.
 "use strict";
 
 for (const form of document.querySelectorAll("form.sliders")) {

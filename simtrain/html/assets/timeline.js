@@ -1,5 +1,5 @@
 // Draws timelines with memory over time below them. All share one window of time. After a slider of
-// sliders.js moves, the timeline is for the chosen cluster, and memory is hidden.
+// sliders.js moves, both are for the chosen cluster.
 //
 // Bars of a lane (a row of a stage) are sorted by start, and only visible bars are drawn. More than
 // MANY bars are drawn pixel by pixel: a pixel has the mean colour of its bars, weighted by time.
@@ -66,7 +66,7 @@
   class Chart {
     constructor(figure, run, bars, memory) {
       Object.assign(this, { figure, run, bars, memory, stage: null, bar: null });
-      this.simulated = { ...bars, first: run.timeline.first };
+      this.simulated = { bars: { ...bars, first: run.timeline.first }, memoryTimes: memory.time_s };
       this.num = run.timeline.num_stages;
       this.first = run.timeline.first;
       this.seconds = run.result.iteration_time_s;
@@ -85,15 +85,16 @@
       new ResizeObserver(redraw).observe(figure);
     }
 
-    // Shows the bars for another cluster, or for the simulated one if `bars` is null.
-    show(bars, seconds) {
+    // Shows an iteration of `seconds`, with its bars and the times of its memory: on another cluster, or
+    // `simulated`.
+    show({ bars, memoryTimes }, seconds) {
       const isAll = view.start === 0 && view.end === end;
-      const { first, ...columns } = bars ?? this.simulated;
+      const { first, ...columns } = bars;
       Object.assign(this, { bars: columns, first, seconds, longest: null });
       this.longest = this.longestBars();
+      this.memory.time_s = memoryTimes;
       this.choose(null);
-      this.below.hidden = Boolean(bars);
-      this.figure.querySelector(".moved").hidden = !bars;
+      this.figure.querySelector(".moved").hidden = bars === this.simulated.bars;
       end = Math.max(...charts.map((chart) => chart.seconds));
       setView(view.start, isAll ? end : view.end - view.start);
     }
@@ -134,7 +135,7 @@
     draw() {
       this.width = Math.max(this.figure.clientWidth - LEFT - 6, 50); // read once, because it forces a layout
       this.drawBars();
-      if (!this.below.hidden) this.drawMemory();
+      this.drawMemory();
     }
 
     drawBars() {
@@ -320,7 +321,7 @@
           context.moveTo(x, y(least));
           context.lineTo(x, y(largest));
           context.moveTo(x, y(at));
-          const next = place < high ? this.x(Math.min(time_s[place], view.end)) : this.x(this.run.result.iteration_time_s);
+          const next = place < high ? this.x(Math.min(time_s[place], view.end)) : this.x(this.seconds);
           context.lineTo(next, y(at));
         }
         context.stroke();
@@ -467,7 +468,8 @@
   document.addEventListener("simtrain-times", async ({ detail }) => {
     await simtrain.timeline.ready;
     const chart = charts.find(({ run }) => run === simtrain.at(detail.run));
-    chart.show(detail.isMoved ? detail.bars() : null, detail.seconds);
+    const chosen = () => ({ bars: detail.bars(), memoryTimes: detail.memoryTimes() });
+    chart.show(detail.isMoved ? chosen() : chart.simulated, detail.seconds);
   });
   simtrain.onTheme(redraw);
   simtrain.onPrint(() => charts.forEach((chart) => chart.draw()));

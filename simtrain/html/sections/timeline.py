@@ -14,8 +14,8 @@ _HELP = (
 )
 
 _MOVED = (
-    "This timeline is for the cluster chosen by the sliders. Memory over time is available for the "
-    "simulated cluster only: reset the sliders to see it."
+    "This timeline and the memory below it are for the cluster chosen by the sliders. Passes keep "
+    "their order, so the peaks of memory do not change."
 )
 
 
