@@ -17,7 +17,7 @@ from simtrain.engine import Program, simulate
 from simtrain.evaluation import Evaluator
 from simtrain.hardware.load import profile_of
 from simtrain.plan import Plan
-from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.iteration_builder import tasks_of
 from simtrain.programs.seconds import IterationSeconds, Machine
 
 LARGEST = "table5_1t_present"
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def executors() -> None:
-    """SimPy and compiled loops on the same program, laid out before."""
+    """SimPy and compiled loops on the same program, built before."""
     program = program_of(LARGEST)
     simpy_s, timeline = best_of(3, lambda: simulate(program, "simpy"))
     simulate(program, "compiled")  # compiled now, or read from where numba keeps it
@@ -67,7 +67,7 @@ def program_of(name: str) -> Program:
     profile = profile_of(scenario)
     plan = Plan.of(scenario, profile.cluster.domains)
     seconds = IterationSeconds.of(plan, Machine(DurationModel(profile)))
-    return tasks_of(seconds.structure).program(seconds.of_part, seconds.adapter_load)
+    return tasks_of(seconds.structure).program(seconds)
 
 
 def scenarios() -> None:

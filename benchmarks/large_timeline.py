@@ -13,7 +13,7 @@ from simtrain.hardware.load import profile_of
 from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import memory_report
 from simtrain.plan import Plan
-from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.iteration_builder import tasks_of
 from simtrain.programs.seconds import IterationSeconds, Machine
 from simtrain.report.breakdown import stage_breakdowns
 
@@ -33,8 +33,8 @@ def main() -> None:
     seconds = step(
         "time its passes", lambda: IterationSeconds.of(plan, Machine(DurationModel(profile)))
     )
-    tasks = step("lay out tasks", lambda: tasks_of(seconds.structure))
-    program = tasks.program(seconds.of_part, seconds.adapter_load)
+    tasks = step("build tasks", lambda: tasks_of(seconds.structure))
+    program = tasks.program(seconds)
     timeline = step("run", lambda: simulate(program))
     step("run again", lambda: simulate(program))
     iteration = IterationTimeline(timeline, tasks)

@@ -1,4 +1,4 @@
-"""Simulates one iteration: compute durations, lay out tasks, run them, replay memory, report."""
+"""Simulates one iteration: compute durations, build tasks, run them, replay memory, report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from simtrain.engine import Engine, simulate
 from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import memory_report
 from simtrain.plan import Plan
-from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.iteration_builder import tasks_of
 from simtrain.programs.seconds import IterationSeconds, Machine
 from simtrain.report.breakdown import stage_breakdowns
 from simtrain.report.result import Result
@@ -31,8 +31,8 @@ def simulate_iteration(plan: Plan, machine: Machine, engine: Engine = "auto") ->
 def run_iteration(
     plan: Plan, machine: Machine, engine: Engine
 ) -> tuple[IterationSeconds, IterationTimeline]:
-    """Lay out and run an iteration; return the durations of its parts and its timeline."""
+    """Build and run the tasks of an iteration; return its parts' durations and its timeline."""
     seconds = IterationSeconds.of(plan, machine)
     tasks = tasks_of(seconds.structure)
-    program = tasks.program(seconds.of_part, seconds.adapter_load)
+    program = tasks.program(seconds)
     return seconds, IterationTimeline(simulate(program, engine), tasks)

@@ -12,7 +12,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.iteration import simulate_iteration
 from simtrain.memory.report import MemoryReport, memory_report
 from simtrain.plan import Plan
-from simtrain.programs.pass_layout import PassTime
+from simtrain.programs.pass_tasks import PassTime
 from simtrain.programs.seconds import Machine
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario, check_cluster, check_scenario, check_values

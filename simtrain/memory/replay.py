@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simtrain.engine import Timeline
 from simtrain.memory.working import PassMemory, pass_memory
 from simtrain.plan import PipelineOrder, Plan
-from simtrain.programs.iteration_layout import IterationTasks
+from simtrain.programs.iteration_tasks import IterationTasks
 from simtrain.schedules import KINDS, Kind
 
 Bytes = NDArray[np.int64]

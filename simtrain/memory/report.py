@@ -13,7 +13,7 @@ from simtrain.memory.buffers import FP32_GRADIENTS, RECOMPUTED, WORKING, Buffers
 from simtrain.memory.replay import IterationTimeline, MemoryReplay
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.plan import Plan
-from simtrain.programs.iteration_layout import IterationTasks
+from simtrain.programs.iteration_tasks import IterationTasks
 from simtrain.schedules import Action
 from simtrain.workload.model_chunks import number_distinct
 

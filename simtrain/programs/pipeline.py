@@ -46,7 +46,7 @@ class PipelineTasks:
     def of(
         cls, schedule: Schedule, num_parts: Ints, *, overlaps: bool, gathers_on_receive: bool
     ) -> PipelineTasks:
-        """Lay out a schedule.
+        """Build the tasks of a schedule.
 
         Args:
             schedule: the actions of each stage.

@@ -25,7 +25,7 @@ from simtrain.programs.parts import (
     TransferPart,
     structure_of,
 )
-from simtrain.programs.pass_layout import (
+from simtrain.programs.pass_tasks import (
     PassMachine,
     PassTime,
     pass_program,

@@ -10,7 +10,7 @@ import numpy as np
 
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.errors import InputError, Location
-from simtrain.programs.bucket_layout import spread
+from simtrain.programs.bucket_tasks import spread
 from simtrain.programs.parts import (
     BucketPart,
     IterationPart,

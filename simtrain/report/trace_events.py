@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from simtrain.engine import Timeline
 from simtrain.engine.compiled import Floats
 from simtrain.programs.parts import PassPart, SynchronizationPart
-from simtrain.programs.pass_layout import COMPUTE, HOST, STREAMS
+from simtrain.programs.pass_tasks import COMPUTE, HOST, STREAMS
 from simtrain.programs.seconds import whole_pass
 from simtrain.report.activities import REDUCTION, TRANSFER, activity_of, shared_stages
 from simtrain.report.result import Result

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simtrain.plan import Plan
-from simtrain.programs.pass_layout import PassTime
+from simtrain.programs.pass_tasks import PassTime
 from simtrain.programs.seconds import Machine
 from simtrain.schedules import Kind, ScheduleName, num_warmup_forwards
 from simtrain.workload.passes import Pass

@@ -22,7 +22,7 @@ from simtrain.programs.parts import (
     SynchronizationPart,
     TransferPart,
 )
-from simtrain.programs.pass_layout import pass_program
+from simtrain.programs.pass_tasks import pass_program
 from simtrain.programs.seconds import layers_of_span, passes_of, whole_pass
 from simtrain.report.activities import ACTIVITIES, RECOMPUTE, Bars
 from simtrain.report.result import Result

@@ -18,8 +18,8 @@ from simtrain.engine.idle import idle_seconds
 from simtrain.errors import InputError
 from simtrain.evaluation import Evaluator
 from simtrain.memory.report import memory_report, peak_bytes
-from simtrain.programs.iteration_layout import tasks_of
-from simtrain.programs.pass_layout import PassMachine, simulate_pass
+from simtrain.programs.iteration_builder import tasks_of
+from simtrain.programs.pass_tasks import PassMachine, simulate_pass
 from simtrain.programs.seconds import IterationSeconds, Machine, pass_flops
 from simtrain.resources import list_scenarios
 from simtrain.scenario import Scenario, load_scenario
@@ -204,7 +204,7 @@ def test_compiled_equals_simpy_on_a_shipped_scenario(name: str) -> None:
 def test_compiled_equals_simpy_on_a_large_scenario(name: str) -> None:
     """Task by task."""
     seconds = IterationSeconds.of(plan_of(load_scenario(name)), Machine(DurationModel(a100())))
-    program = tasks_of(seconds.structure).program(seconds.of_part, seconds.adapter_load)
+    program = tasks_of(seconds.structure).program(seconds)
     times = times_by_engine(program)
     for found in times.values():
         assert all(map(np.array_equal, found, times["simpy"]))

@@ -12,7 +12,7 @@ from simtrain.durations.model import DurationModel
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.plan import Plan
-from simtrain.programs.pass_layout import PassMachine, pass_program
+from simtrain.programs.pass_tasks import PassMachine, pass_program
 from simtrain.programs.seconds import Machine
 from simtrain.report.result import Result
 from simtrain.scenario import RecomputePolicy, Scenario, check_scenario

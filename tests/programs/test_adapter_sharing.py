@@ -8,7 +8,8 @@ import pytest
 
 from simtrain.engine import Program, simulate
 from simtrain.engine.sharing import find_slowdowns
-from simtrain.programs.iteration_layout import IterationTasks, tasks_of
+from simtrain.programs.iteration_builder import tasks_of
+from simtrain.programs.iteration_tasks import IterationTasks
 from simtrain.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
 from tests.helpers.toys import a100, changed, machine_of, plan_of, small
@@ -17,11 +18,11 @@ GRID = {"tensor": 8, "data": 2, "interleave": 2}
 """Each tensor-parallel group fills a node of eight GPUs, so that all else goes between nodes."""
 
 
-def laid_out(scenario: Scenario, adapter: float | None = None) -> tuple[IterationTasks, Program]:
+def built(scenario: Scenario, adapter: float | None = None) -> tuple[IterationTasks, Program]:
     profile = changed(a100(), inter_node__adapter_bandwidth=adapter) if adapter else a100()
     seconds = IterationSeconds.of(plan_of(scenario), machine_of(profile))
     tasks = tasks_of(seconds.structure)
-    return tasks, tasks.program(seconds.of_part, seconds.adapter_load)
+    return tasks, tasks.program(seconds)
 
 
 def overlapping(**grid: int) -> Scenario:
@@ -30,13 +31,13 @@ def overlapping(**grid: int) -> Scenario:
 
 def test_without_buckets_between_nodes_nothing_is_shared() -> None:
     exposed = small(GRID, overlap={"data_parallel": False, "pipeline": True})
-    assert laid_out(exposed)[1].link_loads is None
-    assert laid_out(overlapping(tensor=4))[1].link_loads is None  # two replicas on a node
+    assert built(exposed)[1].link_loads is None
+    assert built(overlapping(tensor=4))[1].link_loads is None  # two replicas on a node
 
 
 def test_a_transfer_is_limited_by_both_its_links() -> None:
     """A message what its sender sends and its receiver receives, a bucket both of its stage."""
-    tasks, program = laid_out(overlapping())
+    tasks, program = built(overlapping())
     link_loads, num_stages = program.link_loads, tasks.num_stages
     assert link_loads is not None and link_loads.capacity.tolist() == [1.0] * (2 * num_stages)
     kinds = set()
@@ -56,7 +57,7 @@ def test_a_transfer_is_limited_by_both_its_links() -> None:
 
 @pytest.mark.parametrize("adapter", [1e9, 25e9])
 def test_no_adapter_carries_more_than_it_can(adapter: float) -> None:
-    _, program = laid_out(overlapping(), adapter)
+    _, program = built(overlapping(), adapter)
     timeline, link_loads = simulate(program), program.link_loads
     assert link_loads is not None
     num_slowed = 0

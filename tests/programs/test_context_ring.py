@@ -7,7 +7,7 @@ import pytest
 from simtrain.engine import Engine
 from simtrain.errors import InputError
 from simtrain.mesh import Group
-from simtrain.programs.pass_layout import PassMachine, simulate_pass
+from simtrain.programs.pass_tasks import PassMachine, simulate_pass
 from simtrain.scenario import RecomputePolicy
 from simtrain.workload.blocks import attention
 from simtrain.workload.chunk import Chunk

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simtrain.engine import simulate
 from simtrain.errors import InputError
-from simtrain.programs.pass_layout import pass_program
+from simtrain.programs.pass_tasks import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
 from simtrain.simulation import simulate_memory

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from simtrain.engine import simulate
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.programs.pass_layout import (
+from simtrain.programs.pass_tasks import (
     COMMUNICATION,
     COMPUTE,
     HOST,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simtrain.durations.collectives import wire_bytes
 from simtrain.engine import simulate
 from simtrain.mesh import AXES, Group, Mesh
-from simtrain.programs.pass_layout import pass_program
+from simtrain.programs.pass_tasks import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
 from simtrain.simulation import simulate_memory

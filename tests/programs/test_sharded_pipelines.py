@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.durations.collectives import wire_bytes
-from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.iteration_builder import tasks_of
 from simtrain.programs.parts import PassPart, structure_of
 from simtrain.programs.sync_skips import actions_skipping_sync
 from simtrain.scenario import Scenario, check_scenario

@@ -13,7 +13,7 @@ from simtrain.durations.collectives import wire_bytes
 from simtrain.engine import simulate as run_program
 from simtrain.mesh import AXES, Axis, Group, Mesh
 from simtrain.plan import Plan
-from simtrain.programs.pass_layout import pass_program
+from simtrain.programs.pass_tasks import pass_program
 from simtrain.scenario import Scenario
 from simtrain.schedules import Action
 from simtrain.simulation import simulate, simulate_layer, simulate_memory

@@ -1,16 +1,27 @@
 """What the report says of an iteration: parts that add up, utilization, and extrapolation."""
 
 import re
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.programs import iteration_layout
+from simtrain.programs.iteration_tasks import label_of
+from simtrain.programs.parts import (
+    BucketPart,
+    OptimizerPart,
+    PassPart,
+    ReceiveGatherPart,
+    SynchronizationPart,
+    TransferPart,
+)
 from simtrain.report.breakdown import KIND_LABELS, Breakdown
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from simtrain.simulation import simulate
+from simtrain.workload.optimizer import STEP_FIELDS
+from simtrain.workload.passes import PassKind
 from tests.helpers.toys import a100, paper_scenario, run, small
 
 
@@ -112,4 +123,10 @@ def test_extrapolated_ops_are_named(model: str) -> None:
 
 
 def test_every_kind_of_task_has_a_label() -> None:
-    assert set(KIND_LABELS) == {kind for _, kind in iteration_layout._LABELS.values()}
+    parts = [
+        *(PassPart(0, kind, saves_all=False) for kind in get_args(PassKind)),
+        *(BucketPart(0, 0, 0, is_last=True, gathers=gathers) for gathers in (False, True)),
+        *(TransferPart(1, 0), ReceiveGatherPart(), SynchronizationPart(1)),
+        *map(OptimizerPart, STEP_FIELDS),
+    ]
+    assert {label_of(part)[1] for part in parts} == set(KIND_LABELS)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simtrain.evaluation import Evaluator
 from simtrain.plan import Plan
-from simtrain.programs.pass_layout import PassTime
+from simtrain.programs.pass_tasks import PassTime
 from simtrain.resources import list_scenarios, list_sweeps
 from simtrain.scenario import RULES, RecomputePolicy, Scenario, load_scenario
 from simtrain.schedules import Action, Exchange, Message, Schedule, blocking_steps

@@ -12,7 +12,7 @@ from simtrain.engine import simulate as run_program
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.report import memory_report
 from simtrain.plan import Plan
-from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.iteration_builder import tasks_of
 from simtrain.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
 from simtrain.schedules import most_outstanding
@@ -34,7 +34,7 @@ def profile_with(capacity: int) -> HardwareProfile:
 
 def time_of(plan: Plan) -> Run:
     seconds = IterationSeconds.of(plan, machine_of(a100()))
-    program = tasks_of(seconds.structure).program(seconds.of_part, seconds.adapter_load)
+    program = tasks_of(seconds.structure).program(seconds)
     return Run(run_program(program).makespan_s)
 
 

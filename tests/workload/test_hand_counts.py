@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtrain.programs.iteration_layout import tasks_of
+from simtrain.programs.iteration_builder import tasks_of
 from simtrain.programs.parts import TransferPart, structure_of
 from simtrain.scenario import Scenario
 from simtrain.workload.batch import GetBatch

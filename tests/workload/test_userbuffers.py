@@ -13,7 +13,7 @@ from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine
 from simtrain.errors import InputError
 from simtrain.mesh import Group
-from simtrain.programs.pass_layout import PassMachine, pass_program, simulate_pass
+from simtrain.programs.pass_tasks import PassMachine, pass_program, simulate_pass
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.search.legality import legal_points, rules_on
 from simtrain.search.space import Space

@@ -1,4 +1,4 @@
-"""Lays out the ops of a pass as tasks on streams, simulates them, and breaks down the time.
+"""Makes the ops of a pass tasks on streams, simulates them, and breaks down the time.
 
 There are five streams: the host, which launches kernels and runs ahead of the GPU; compute; and
 three for data-parallel collectives, collectives between equal shards, and other collectives. A
@@ -85,7 +85,7 @@ class PassMachine:
 
 def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "auto") -> PassTime:
     """Simulate a pass and break down its time; all engines agree to the last bit."""
-    timeline, (graph, _) = simulate(pass_program(record, machine), engine), _layout(record)
+    timeline, (graph, _) = simulate(pass_program(record, machine), engine), _graph(record)
     ends_s, makespan_s = timeline.end_s[1::2], timeline.makespan_s
     is_kernel = graph.stream_of[1::2] == STREAMS.index(COMPUTE)
     is_recompute = graph.kind_of[1::2][is_kernel] == _KINDS.index(Phase.RECOMPUTE)
@@ -119,7 +119,7 @@ def simulate_ops(
 
 def pass_program(record: PassRecord, machine: PassMachine) -> Program:
     """Return the program of a pass: task 2i launches op i, which is task 2i + 1."""
-    graph, runs_side_by_side = _layout(record)
+    graph, runs_side_by_side = _graph(record)
     duration_s = np.full(graph.num_tasks, machine.launch_s)
     duration_s[1::2] = _of_ops(record, machine.seconds)
     if not runs_side_by_side:
@@ -152,7 +152,7 @@ def _arrays(segment: Segment) -> tuple[Ints, Ints, Ints]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _layout(record: PassRecord) -> tuple[TaskGraph, bool]:
+def _graph(record: PassRecord) -> tuple[TaskGraph, bool]:
     """Return the tasks of a pass, and whether a collective can overlap another op.
 
     An op waits for its launch and awaited collectives. A collective waits for the previous kernel.
