@@ -38,7 +38,7 @@ def main() -> None:
     timeline = step("run", lambda: simulate(program))
     step("run again", lambda: simulate(program))
     iteration = IterationTimeline(timeline, tasks)
-    step("break down", lambda: stage_breakdowns(seconds, iteration, "auto"))
+    step("break down", lambda: stage_breakdowns(seconds, iteration))
     step("replay memory", lambda: memory_report(plan, profile, iteration))
     print(f"{program.num_tasks:,} tasks, {timeline.makespan_s:.4g} s simulated")
 

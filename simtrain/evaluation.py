@@ -142,10 +142,10 @@ class Evaluator:
         )
 
     def _run(self, plan: Plan, machine: Machine) -> Run:
-        seconds, iteration = run_iteration(plan, machine, self.engine)
+        seconds, iteration = run_iteration(plan, machine)
         breakdown = None
         if self.breakdowns:
-            breakdown = mean_breakdown(stage_breakdowns(seconds, iteration, self.engine))
+            breakdown = mean_breakdown(stage_breakdowns(seconds, iteration))
         return _run_of(seconds, iteration.timeline.makespan_s, breakdown)
 
 

@@ -144,7 +144,7 @@ def _plans(scenario: Scenario, profile: HardwareProfile, engine: Engine) -> list
 def _time_s(plans: list[Plan], profile: HardwareProfile, engine: Engine) -> float:
     """Return the iteration time of the fastest plan."""
     machine = Machine(DurationModel(profile), engine)
-    runs = (run_iteration(plan, machine, engine) for plan in plans)
+    runs = (run_iteration(plan, machine) for plan in plans)
     return min(ran.timeline.makespan_s for _, ran in runs)
 
 

@@ -49,7 +49,7 @@ def simulate(
         return Plan.of(one, profile.cluster.domains, kept, layers)
 
     def run(plan: Plan) -> Result:
-        return simulate_iteration(plan, machine, engine)
+        return simulate_iteration(plan, machine)
 
     if not is_open(scenario):
         return run(plan_of(scenario))

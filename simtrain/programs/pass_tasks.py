@@ -20,6 +20,7 @@ from simtrain.engine import (
     LinkLoads,
     Program,
     TaskGraph,
+    Timeline,
     exposed_seconds,
     find_idle_seconds,
     simulate,
@@ -103,18 +104,15 @@ def simulate_pass(record: PassRecord, machine: PassMachine, engine: Engine = "au
     )
 
 
-def simulate_ops(
-    record: PassRecord, machine: PassMachine, engine: Engine = "auto"
-) -> tuple[Floats, Floats]:
-    """Simulate a pass; return [ops], the time of each op and its exposed time.
+def seconds_of_ops(timeline: Timeline) -> tuple[list[float], list[float]]:
+    """Return [ops], the time of each op and its exposed time, from the timeline of a pass.
 
     Kernels are always exposed; a collective is exposed while no kernel runs. When collectives on
     several streams are exposed at the same time, the time is charged as in `PassTime`. So exposed
     times add up to the duration of the pass, except for times in which nothing runs (launches).
     """
-    timeline = simulate(pass_program(record, machine), engine)
     exposed_s = exposed_seconds(timeline, range(STREAMS.index(COMPUTE), len(STREAMS)))
-    return (timeline.end_s - timeline.start_s)[1::2], exposed_s[1::2]
+    return (timeline.end_s - timeline.start_s)[1::2].tolist(), exposed_s[1::2].tolist()
 
 
 def pass_program(record: PassRecord, machine: PassMachine) -> Program:

@@ -7,12 +7,11 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Engine, Timeline, simulate
-from simtrain.engine.compiled import Floats
 from simtrain.plan import Plan
 from simtrain.programs.parts import (
     BucketPart,
@@ -25,13 +24,7 @@ from simtrain.programs.parts import (
     TransferPart,
     structure_of,
 )
-from simtrain.programs.pass_tasks import (
-    PassMachine,
-    PassTime,
-    pass_program,
-    simulate_ops,
-    simulate_pass,
-)
+from simtrain.programs.pass_tasks import PassMachine, PassTime, pass_program, simulate_pass
 from simtrain.programs.recent_cache import RecentCache
 from simtrain.workload.chunk import Parameters
 from simtrain.workload.issue import Segment, Stream, stream_of
@@ -63,14 +56,10 @@ class Machine:
         """Return the time of a pass by cause; equal passes are simulated once."""
         return self._times.get(one, self._run)
 
-    def time_ops(self, one: Pass) -> tuple[Floats, Floats]:
-        """Return [ops], the time and the exposed time of each op of a pass (`simulate_ops`)."""
-        return simulate_ops(record_pass(one), self.machine_of(one), self.engine)
-
     def timeline(self, one: Pass) -> Timeline:
         """When each op of a pass runs and is launched: task 2i launches op i, task 2i + 1."""
-        program = pass_program(record_pass(one), self.machine_of(one))
-        return simulate(program, self.engine)
+        machine = self.pass_machine(one.options.launch_s)
+        return simulate(pass_program(record_pass(one), machine), self.engine)
 
     def op_seconds(self, ops: Iterable[Op]) -> float:
         """Return the time of ops that run one after another."""
@@ -84,17 +73,13 @@ class Machine:
         """Return the host's time per kernel or message: the software stack's, or the profile's."""
         return self.model.profile.host.issue.value if of_stack is None else of_stack
 
-    @property
-    def pass_machine(self) -> PassMachine:
-        """Properties that determine the time of a pass, with the profile's launch time."""
-        return PassMachine(self.model.seconds, self.host_issue_s(), self.model.device_load)
+    def pass_machine(self, launch_s: float | None = None) -> PassMachine:
+        """Return what determines the time of a pass, with its launch time or the profile's."""
+        return PassMachine(self.model.seconds, self.host_issue_s(launch_s), self.model.device_load)
 
     def _run(self, one: Pass) -> PassTime:
-        return simulate_pass(record_pass(one), self.machine_of(one), self.engine)
-
-    def machine_of(self, one: Pass) -> PassMachine:
-        """Return the properties that determine the time of a pass on this machine."""
-        return replace(self.pass_machine, launch_s=self.host_issue_s(one.options.launch_s))
+        machine = self.pass_machine(one.options.launch_s)
+        return simulate_pass(record_pass(one), machine, self.engine)
 
     def _run_step(self, step: tuple[StepOptions, Parameters]) -> dict[str, float]:
         return {name: self.op_seconds(ops) for name, ops in step_ops(*step).items()}
@@ -144,18 +129,9 @@ class IterationSeconds:
                     return max(step.get(part.name, 0.0) for step in self.steps)
                 return self.steps[part.step][part.name]
 
-    def ops_of_pass(self, part: PassPart) -> tuple[tuple[Op, ...], Floats, Floats]:
-        """Return the ops of a whole pass, with their times and exposed times."""
-        one = dict(passes_of(self.plan))[part]
-        return (*record_pass(one).ops,), *self.machine.time_ops(one)
-
-    def timeline_of_pass(self, part: PassPart) -> Timeline:
-        """When each op of a whole pass runs and is launched, as `Machine.timeline`."""
-        return self.machine.timeline(dict(passes_of(self.plan))[part])
-
-    def flops_of_pass(self, part: PassPart) -> int:
-        """Return the FLOPs that a GPU runs in a whole pass, with recomputed ones."""
-        return pass_flops(dict(passes_of(self.plan))[part])[1]
+    def pass_of(self, part: PassPart) -> Pass:
+        """Return the pass that a part is, or is a span of."""
+        return dict(passes_of(self.plan))[whole_pass(part)]
 
     def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""

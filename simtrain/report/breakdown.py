@@ -9,16 +9,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from simtrain.programs.parts import (
+    BucketPart,
     IterationPart,
     OptimizerPart,
     PassPart,
-    ReceiveGatherPart,
-    SynchronizationPart,
+    TransferPart,
 )
-from simtrain.programs.seconds import IterationSeconds
+from simtrain.programs.seconds import IterationSeconds, whole_pass
 
 if TYPE_CHECKING:
-    from simtrain.engine import Engine
     from simtrain.memory.replay import IterationTimeline
 
 
@@ -96,7 +95,7 @@ def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
 
 
 def stage_breakdowns(
-    seconds: IterationSeconds, iteration: IterationTimeline, engine: Engine
+    seconds: IterationSeconds, iteration: IterationTimeline
 ) -> tuple[Breakdown, ...]:
     """Return one breakdown per stage.
 
@@ -105,7 +104,8 @@ def stage_breakdowns(
     """
     tasks, timeline = iteration.tasks, iteration.timeline
     of_parts = [_parts(_of_part(part, seconds)) for part in tasks.parts]
-    parts_s = tasks.num_parts @ of_parts + tasks.idle_seconds(timeline, engine) @ _IDLE
+    idle_s = tasks.idle_seconds(timeline, seconds.machine.engine)
+    parts_s = tasks.num_parts @ of_parts + idle_s @ _IDLE
     bubble_s = timeline.makespan_s - parts_s.sum(axis=1)
     parts_s[:, _NAMES.index("bubble_s")] = bubble_s.clip(0.0)
     return tuple(Breakdown(*stage) for stage in parts_s.tolist())
@@ -117,8 +117,8 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
     A pass that is cut into spans counts with its first span.
     """
     match part:
-        case PassPart(span=None):
-            time = seconds.passes[part]
+        case PassPart(span=None | 0):
+            time = seconds.passes[whole_pass(part)]
             return Breakdown(
                 compute_s=time.compute_s,
                 recompute_s=time.recompute_s,
@@ -126,22 +126,18 @@ def _of_part(part: IterationPart, seconds: IterationSeconds) -> Breakdown:
                 tensor_communication_s=time.exposed_communication_s,
                 data_communication_s=time.exposed_data_s,
             )
-        case PassPart(span=0):
-            return _of_part(PassPart(part.chunk, part.kind, part.saves_all), seconds)
-        case ReceiveGatherPart() | SynchronizationPart():
-            return Breakdown(pipeline_communication_s=seconds.of_part(part))
-        case OptimizerPart(name=name):
-            return Breakdown(**{field_of_step(name): seconds.of_part(part)})
-    return Breakdown()
+        case PassPart() | TransferPart() | BucketPart():
+            return Breakdown()
+    return Breakdown(**{field_of(part): seconds.of_part(part)})
 
 
-def field_of_step(name: str) -> str:
-    """The field of `Breakdown` to which a field of an optimizer step counts."""
-    match name:
-        case "data_reduction" | "parameter_gather":
+def field_of(part: IterationPart) -> str:
+    """Return the field of `Breakdown` to which the time of a part counts that is not a pass."""
+    match part:
+        case BucketPart() | OptimizerPart(name="data_reduction" | "parameter_gather"):
             return "data_communication_s"
-        case "sequence_parallel":
+        case OptimizerPart(name="sequence_parallel"):
             return "tensor_communication_s"
-        case "embedding":
-            return "pipeline_communication_s"
-    return "optimizer_s"
+        case OptimizerPart(name=name) if name != "embedding":
+            return "optimizer_s"
+    return "pipeline_communication_s"

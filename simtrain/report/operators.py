@@ -14,7 +14,7 @@ from simtrain.hardware.entries import entry_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.programs.parts import SynchronizationPart, TransferPart
 from simtrain.report.breakdown import Breakdown, breakdown_by_name
-from simtrain.report.rows import Records, frame_of
+from simtrain.report.rows import Records, Rows
 from simtrain.report.stage_ops import OpKey, OpSeconds, OpWork, stage_ops
 from simtrain.scenario import Scenario
 from simtrain.software import load_stack
@@ -121,7 +121,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Operators:
+class Operators(Rows):
     """All operators of a stage, sorted by exposed time.
 
     Their exposed times, the wait for kernel launches and the bubble add up to the iteration time.
@@ -148,14 +148,6 @@ class Operators:
                 found.setdefault(row.bottleneck.limit, []).append(row)
         sums = {limit: math.fsum(row.exposed_s for row in rows) for limit, rows in found.items()}
         return [(limit, tuple(found[limit])) for limit in sorted(sums, key=lambda one: -sums[one])]
-
-    def frame(self) -> Any:
-        """Return the rows as a pandas.DataFrame.
-
-        Raises:
-            InputError: pandas is not installed (E701).
-        """
-        return frame_of(self.records())
 
     @property
     def slowed_s(self) -> float:
@@ -232,7 +224,7 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
             basis=_basis(work, model, sources[bottleneck.entry] if bottleneck else None),
         )
 
-    found = stage_ops(seconds, result.iteration, stage, seconds.machine.engine)
+    found = stage_ops(seconds, result.iteration, stage)
     rows = [row(key, sums) for key, sums in found.items()]
     rows.sort(key=lambda one: (-one.exposed_s, -one.total_s))
     return Operators(

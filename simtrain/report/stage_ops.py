@@ -6,27 +6,30 @@ and the bubble, in which the stage runs nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from simtrain.durations.model import DurationModel
-from simtrain.engine import Engine, exposed_seconds
+from simtrain.engine import exposed_seconds
 from simtrain.memory.replay import IterationTimeline
 from simtrain.programs.parts import (
     BucketPart,
-    IterationPart,
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
     SynchronizationPart,
     TransferPart,
 )
+from simtrain.programs.pass_tasks import seconds_of_ops
 from simtrain.programs.seconds import IterationSeconds
-from simtrain.report.breakdown import field_of_step
+from simtrain.report.breakdown import field_of
 from simtrain.workload.issue import Stream, stream_of
 from simtrain.workload.ops import Op, Phase
+from simtrain.workload.record import record_pass
 from simtrain.workload.work import Work
 
 OpWork: TypeAlias = Work | TransferPart | SynchronizationPart
@@ -73,94 +76,82 @@ class OpSeconds:
     total_s: float = 0.0
     exposed_s: float = 0.0
 
-    def add(self, count: int, total_s: float, exposed_s: float) -> None:
-        """Add further ops."""
-        self.count += count
-        self.total_s += total_s
-        self.exposed_s += exposed_s
+
+_Ops: TypeAlias = tuple[OpKey, int, float, float]
+"""Equal ops: their key, number, time and exposed time."""
 
 
 def stage_ops(
-    seconds: IterationSeconds, iteration: IterationTimeline, stage: int, engine: Engine
+    seconds: IterationSeconds, iteration: IterationTimeline, stage: int
 ) -> dict[OpKey, OpSeconds]:
     """Return the ops of a simulated iteration on a rank of a stage."""
-    found, tasks = _StageOps(seconds), iteration.tasks
+    rows: dict[OpKey, OpSeconds] = {}
+    for key, count, total_s, exposed_s in itertools.chain(
+        _own_ops(seconds, iteration, stage), _concurrent_ops(seconds, iteration, stage)
+    ):
+        row = rows.setdefault(key, OpSeconds())
+        row.count += count
+        row.total_s += total_s
+        row.exposed_s += exposed_s
+    return rows
+
+
+def _own_ops(seconds: IterationSeconds, iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
+    """Yield the ops on the stage's compute stream; a cut pass counts with its first span."""
+    tasks = iteration.tasks
     for part, number in zip(tasks.parts, tasks.num_parts[stage].tolist(), strict=True):
-        if number:
-            found.add_own(part, number)
-    found.add_concurrent(iteration, stage)
-    return found.rows
-
-
-@dataclass
-class _StageOps:
-    seconds: IterationSeconds
-    rows: dict[OpKey, OpSeconds] = field(default_factory=dict)
-
-    def add(self, key: OpKey, count: int, total_s: float, exposed_s: float) -> None:
-        self.rows.setdefault(key, OpSeconds()).add(count, total_s, exposed_s)
-
-    def add_own(self, part: IterationPart, number: int) -> None:
-        """Add a part on the stage's compute stream; a cut pass counts with its first span."""
+        if not number:
+            continue
         match part:
-            case PassPart(span=None):
-                self.add_pass(part, number)
-            case PassPart(span=0):
-                self.add_pass(PassPart(part.chunk, part.kind, part.saves_all), number)
+            case PassPart(span=None | 0):
+                one = seconds.pass_of(part)
+                times_s = seconds_of_ops(seconds.machine.timeline(one))
+                for op, op_s, op_exposed_s in zip(record_pass(one).ops, *times_s, strict=True):
+                    key = OpKey(op.name, op.phase, op.work, _field_of(op))
+                    yield key, number, number * op_s, number * op_exposed_s
             case SynchronizationPart():
-                total_s = number * self.seconds.of_part(part)
-                one = SynchronizationPart(num_messages=1)
-                key = OpKey("post messages", Phase.FORWARD, one, "pipeline_communication_s")
-                self.add(key, number * part.num_messages, total_s, total_s)
-            case ReceiveGatherPart():
-                part_s = number * self.seconds.of_part(part)
-                self.add_ops(part, "pipeline_communication_s", number, part_s, part_s)
-            case OptimizerPart(name=name):
-                part_s = number * self.seconds.of_part(part)
-                self.add_ops(part, field_of_step(name), number, part_s, part_s)
+                part_s = number * seconds.of_part(part)
+                message = SynchronizationPart(num_messages=1)
+                key = OpKey("post messages", Phase.FORWARD, message, field_of(part))
+                yield key, number * part.num_messages, part_s, part_s
+            case ReceiveGatherPart() | OptimizerPart():
+                part_s = number * seconds.of_part(part)
+                yield from _divided(seconds, part, number, part_s, part_s)
 
-    def add_pass(self, part: PassPart, number: int) -> None:
-        """Add the ops of a pass that runs `number` times."""
-        ops, total_s, exposed_s = self.seconds.ops_of_pass(part)
-        for op, op_s, op_exposed_s in zip(ops, total_s.tolist(), exposed_s.tolist(), strict=True):
-            key = OpKey(op.name, op.phase, op.work, _field_of(op))
-            self.add(key, number, number * op_s, number * op_exposed_s)
 
-    def add_ops(
-        self,
-        part: ReceiveGatherPart | BucketPart | OptimizerPart,
-        field: str,
-        number: int,
-        total_s: float,
-        exposed_s: float,
-    ) -> None:
-        """Divide the time of a part among its ops, which run one after another."""
-        part_s = self.seconds.of_part(part)
-        for op in self.seconds.ops_of(part):
-            op_s = self.seconds.machine.model.seconds(op.work)
-            share = op_s / part_s if part_s else 0.0
-            key = OpKey(op.name, op.phase, op.work, field)
-            self.add(key, number, share * total_s, share * exposed_s)
+def _concurrent_ops(
+    seconds: IterationSeconds, iteration: IterationTimeline, stage: int
+) -> Iterator[_Ops]:
+    """Yield the stage's transfers, buckets and all-reduces on other streams."""
+    tasks, timeline = iteration.tasks, iteration.timeline
+    streams, total_s = tasks.concurrent_streams(stage), timeline.end_s - timeline.start_s
+    exposed_s = exposed_seconds(timeline, (stage, *streams))
+    for place, stream in enumerate(streams):
+        own = np.flatnonzero(tasks.graph.stream_of == stream)
+        for number in np.unique(tasks.part_of[own]).tolist():
+            equal = own[tasks.part_of[own] == number]
+            sums = float(total_s[equal].sum()), float(exposed_s[equal].sum())
+            match tasks.parts[number]:
+                case TransferPart() as part:
+                    yield OpKey(*_MESSAGES[place], part, field_of(part)), len(equal), *sums
+                case BucketPart() | OptimizerPart() as part:
+                    yield from _divided(seconds, part, len(equal), *sums)
 
-    def add_concurrent(self, iteration: IterationTimeline, stage: int) -> None:
-        """Add the stage's transfers, buckets and all-reduces on other streams."""
-        tasks, timeline = iteration.tasks, iteration.timeline
-        streams, total_s = tasks.concurrent_streams(stage), timeline.end_s - timeline.start_s
-        exposed_s = exposed_seconds(timeline, (stage, *streams))
-        for place, stream in enumerate(streams):
-            own = np.flatnonzero(tasks.graph.stream_of == stream)
-            for number in np.unique(tasks.part_of[own]).tolist():
-                equal = own[tasks.part_of[own] == number]
-                sums = float(total_s[equal].sum()), float(exposed_s[equal].sum())
-                match tasks.parts[number]:
-                    case TransferPart() as part:
-                        name, phase = _MESSAGES[place]
-                        key = OpKey(name, phase, part, "pipeline_communication_s")
-                        self.add(key, len(equal), *sums)
-                    case BucketPart() as part:
-                        self.add_ops(part, "data_communication_s", len(equal), *sums)
-                    case OptimizerPart(name=name) as part:
-                        self.add_ops(part, field_of_step(name), len(equal), *sums)
+
+def _divided(
+    seconds: IterationSeconds,
+    part: ReceiveGatherPart | BucketPart | OptimizerPart,
+    number: int,
+    total_s: float,
+    exposed_s: float,
+) -> Iterator[_Ops]:
+    """Divide the time of a part among its ops, which run one after another."""
+    part_s = seconds.of_part(part)
+    for op in seconds.ops_of(part):
+        op_s = seconds.machine.model.seconds(op.work)
+        share = op_s / part_s if part_s else 0.0
+        key = OpKey(op.name, op.phase, op.work, field_of(part))
+        yield key, number, share * total_s, share * exposed_s
 
 
 def _field_of(op: Op) -> str:

@@ -19,7 +19,7 @@ from simtrain.engine import Timeline
 from simtrain.engine.compiled import Floats
 from simtrain.programs.parts import PassPart, SynchronizationPart
 from simtrain.programs.pass_tasks import COMPUTE, HOST, STREAMS
-from simtrain.programs.seconds import whole_pass
+from simtrain.programs.seconds import pass_flops, whole_pass
 from simtrain.report.activities import REDUCTION, TRANSFER, activity_of, shared_stages
 from simtrain.report.result import Result
 from simtrain.schedules import Messages
@@ -200,7 +200,7 @@ class TraceEvents:
             if isinstance(part, PassPart):
                 whole = whole_pass(part)
                 whole_s = seconds.passes[whole].duration_s
-                rates[place] = seconds.flops_of_pass(whole) / whole_s if whole_s else 0.0
+                rates[place] = pass_flops(seconds.pass_of(part))[1] / whole_s if whole_s else 0.0
         return 100 * rates / self.result.profile.gpu.peak_flops.value
 
     @cached_property
@@ -257,8 +257,9 @@ class TraceEvents:
         tasks = self.result.iteration.tasks
         # All tasks of an action are spans of its pass.
         whole = whole_pass(cast(PassPart, tasks.parts[tasks.part_of[task]]))
+        seconds = self.result.seconds
         if whole not in self._inside:
-            self._inside[whole] = self.result.seconds.timeline_of_pass(whole)
+            self._inside[whole] = seconds.machine.timeline(seconds.pass_of(whole))
         return self._inside[whole]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from simtrain.engine import Timeline
 from simtrain.memory.report import MemoryReport
 from simtrain.report.breakdown import Breakdown, breakdown_by_name, mean_breakdown
-from simtrain.report.rows import Records, breakdown_rows, frame_of, memory_rows, timeline_rows
+from simtrain.report.rows import Records, Rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,23 +20,11 @@ if TYPE_CHECKING:
     from simtrain.report.result import Result
 
 
-class _View:
+class _View(Rows):
     """Base class of views; `_result` is the result that the view is a part of."""
 
     __slots__ = ()
     _result: Result
-
-    def records(self) -> Records:
-        """Return the rows as dicts, with a unit in each name."""
-        raise NotImplementedError
-
-    def frame(self) -> Any:
-        """Return the rows as a pandas.DataFrame.
-
-        Raises:
-            InputError: pandas is not installed (E701).
-        """
-        return frame_of(self.records())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._result,)
@@ -54,7 +42,8 @@ class TimelineView(_View, Timeline):
 
     def records(self) -> Records:
         """Return a row per task, by start: stream, kind, name, start and end in seconds."""
-        return timeline_rows(self)
+        names = "stream", "kind", "name", "start_s", "end_s"
+        return [{name: getattr(span, name) for name in names} for span in self.spans()]
 
     def plot(
         self,
@@ -85,7 +74,8 @@ class BreakdownView(_View, Breakdown):
 
     def records(self) -> Records:
         """Return a row per stage, with its seconds by cause."""
-        return breakdown_rows(self._result.stages)
+        stages = enumerate(self._result.stages)
+        return [{"stage": stage} | breakdown_by_name(one) for stage, one in stages]
 
     def plot(self) -> Figure:
         """Plot the time of each stage by cause; see `simtrain.plot_breakdown`."""
@@ -113,7 +103,12 @@ class MemoryView(_View, MemoryReport):
 
     def records(self) -> Records:
         """Return a row per stage, with its peak in bytes by component."""
-        return memory_rows(self)
+        return [
+            {"stage": stage.stage, "peak_action": stage.peak_name, "peak_op": stage.peak_op}
+            | {f"{name}_bytes": size for name, size in stage.components_bytes.items()}
+            | {"peak_bytes": stage.peak_bytes}
+            for stage in self.stages
+        ]
 
     def plot(self) -> Figure:
         """Plot the peak of each stage, and memory over time; see `simtrain.plot_memory`."""

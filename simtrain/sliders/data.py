@@ -125,7 +125,7 @@ class _Builder:
 
     def pass_data(self, one: Pass) -> dict[str, Any]:
         """Return the program of a pass. Part 0 is a launch; the others are distinct `Work`."""
-        record, machine = record_pass(one), self.machine.machine_of(one)
+        record, machine = record_pass(one), self.machine.pass_machine(one.options.launch_s)
         program = pass_program(record, machine)
         works = [op.work for op in record.ops]
         numbers = {work: place for place, work in enumerate(dict.fromkeys(works), start=1)}

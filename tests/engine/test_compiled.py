@@ -273,7 +273,7 @@ def test_a_compiled_pass_equals_simpys(name: str) -> None:
         model = VARIANTS[name].model
         wider = model.model_copy(update={"hidden_size": wide * model.hidden_size})
         scenario = VARIANTS[name].model_copy(update={"model": wider})
-        assert_passes(scenario, Machine(MODEL).pass_machine)
+        assert_passes(scenario, Machine(MODEL).pass_machine())
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_buffers_exist_in_addition_to_copied_parameters() -> None:
 
 def test_copies_into_buffers_run_on_the_streams_of_collectives() -> None:
     record = record_pass(plan_of(titan()).pass_of(Action(0, "B", 0)))
-    program = pass_program(record, machine_of(a100()).pass_machine)
+    program = pass_program(record, machine_of(a100()).pass_machine())
     timeline, ops = simulate(program), list(record.ops)
 
     def tasks(name: str) -> list[int]:
@@ -141,7 +141,7 @@ def test_copies_into_buffers_run_on_the_streams_of_collectives() -> None:
     assert all(timeline.end_s[one] <= timeline.start_s[other] for one, other in copies)
     hsdp = titan({"data": 8}, memory={"shard_over": 4})
     last = record_pass(plan_of(hsdp).pass_of(Action(0, "B", 0)))
-    program = pass_program(last, machine_of(a100()).pass_machine)
+    program = pass_program(last, machine_of(a100()).pass_machine())
     added = [2 * i + 1 for i, op in enumerate(last.ops) if op.name == "gradient accumulate"]
     assert {program.graph.stream(task) for task in added} == {"equal shards"}
 

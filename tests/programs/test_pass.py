@@ -51,7 +51,7 @@ def op_seconds(profile: HardwareProfile, one: Pass) -> dict[str, float]:
 
 
 def run(profile: HardwareProfile, one: Pass) -> PassTime:
-    return simulate_pass(record_pass(one), machine_of(profile).pass_machine)
+    return simulate_pass(record_pass(one), machine_of(profile).pass_machine())
 
 
 @pytest.mark.parametrize("sequence", [False, True])
@@ -162,7 +162,7 @@ def test_only_the_first_launch_of_a_fast_host_is_exposed() -> None:
 def test_streams_of_a_program() -> None:
     """A launch a kernel on the host, and every op on the stream of its kind."""
     backward = layers_pass(paper_scenario("22B", sequence=True), backward=True)
-    program = pass_program(record_pass(backward), machine_of(TOY).pass_machine)
+    program = pass_program(record_pass(backward), machine_of(TOY).pass_machine())
     queues, ops = program.graph.queues(), ops_of(backward)
     assert set(queues) == {HOST, COMPUTE, COMMUNICATION}
     assert queues[HOST] == [*range(0, 2 * len(ops), 2)]
@@ -176,7 +176,7 @@ SCENARIOS = layer_scenarios(max_tensor=8)
 @given(SCENARIOS, st.booleans(), st.booleans())
 def test_parts_add_up_to_the_makespan(scenario: Scenario, backward: bool, overlaps: bool) -> None:
     one = layers_pass(scenario, backward=backward, overlaps=overlaps)
-    program = pass_program(record_pass(one), machine_of(a100()).pass_machine)
+    program = pass_program(record_pass(one), machine_of(a100()).pass_machine())
     timeline, time = simulate(program), run(a100(), one)
     assert time.duration_s == pytest.approx(timeline.makespan_s)
     assert time.compute_s + time.recompute_s == pytest.approx(timeline.busy_s()[COMPUTE])
@@ -196,6 +196,6 @@ def test_hiding_is_never_slower(scenario: Scenario) -> None:
 @given(layer_scenarios(max_tensor=1), st.booleans())
 def test_one_rank_has_no_communication(scenario: Scenario, backward: bool) -> None:
     one = layers_pass(scenario, backward=backward)
-    program = pass_program(record_pass(one), machine_of(a100()).pass_machine)
+    program = pass_program(record_pass(one), machine_of(a100()).pass_machine())
     assert COMMUNICATION not in program.graph.queues()
     assert run(a100(), one).exposed_communication_s == 0

@@ -150,7 +150,7 @@ def test_equal_shards_are_summed_on_a_stream_of_their_own(stage: int) -> None:
 
     plan = plan_of(sharded(stage, 4, overlap=BESIDE))
     record = record_pass(plan.pass_of(Action(0, "B", 0)))
-    program = pass_program(record, machine_of(a100()).pass_machine)
+    program = pass_program(record, machine_of(a100()).pass_machine())
     timeline = simulate(program)
     reduced, joined = (
         [2 * place + 1 for place, op in enumerate(record.ops) if op.name == name]

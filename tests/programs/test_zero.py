@@ -287,7 +287,7 @@ def test_a_layer_has_its_parameters_before_it_runs(
     blocks = [*plan.chunks[0].blocks]
     for kind in ("F", "B"):
         record = record_pass(plan.pass_of(Action(0, kind, 0)))
-        program = pass_program(record, machine.pass_machine)
+        program = pass_program(record, machine.pass_machine())
         timeline = run_program(program)
         tasks = range(1, program.num_tasks, 2)
         ops = list(zip(record.ops, tasks, strict=True))

@@ -14,7 +14,6 @@ import simtrain
 from simtrain.errors import InputError
 from simtrain.pages.result_page import result_page
 from simtrain.report.breakdown import mean_breakdown
-from simtrain.report.rows import breakdown_rows, memory_rows, timeline_rows
 from simtrain.search import search
 from tests.helpers.toys import a100, run, small
 
@@ -56,12 +55,12 @@ def test_plain_data_is_json() -> None:
 
 
 def test_tables_have_a_row_per_stage_and_per_task() -> None:
-    parts = breakdown_rows(RESULT.stages)
+    parts = RESULT.breakdown.records()
     assert [row.pop("stage") for row in parts] == [0, 1, 2, 3]
     assert [sum(row.values()) for row in parts] == pytest.approx([RESULT.iteration_time_s] * 4)
-    peaks = [row["peak_bytes"] for row in memory_rows(RESULT.memory)]
+    peaks = [row["peak_bytes"] for row in RESULT.memory.records()]
     assert tuple(peaks) == RESULT.memory.peaks_bytes
-    tasks = timeline_rows(RESULT.timeline)
+    tasks = RESULT.timeline.records()
     assert len(tasks) == RESULT.timeline.program.num_tasks
     assert max(row["end_s"] for row in tasks) == RESULT.iteration_time_s
 
@@ -70,9 +69,9 @@ def test_frames_are_pandas_where_it_is_installed(monkeypatch: pytest.MonkeyPatch
     pandas = types.ModuleType("pandas")
     pandas.DataFrame = lambda rows: ("frame", rows)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert RESULT.frame("breakdown") == ("frame", breakdown_rows(RESULT.stages))
-    assert RESULT.frame("memory") == ("frame", memory_rows(RESULT.memory))
-    assert RESULT.frame("timeline") == ("frame", timeline_rows(RESULT.timeline))
+    assert RESULT.frame("breakdown") == ("frame", RESULT.breakdown.records())
+    assert RESULT.frame("memory") == ("frame", RESULT.memory.records())
+    assert RESULT.frame("timeline") == ("frame", RESULT.timeline.records())
 
     operators = RESULT.operators()
     assert operators.frame() == ("frame", operators.records())
