@@ -167,6 +167,8 @@ def query(
 ) -> None:
     """Query the results of a sweep with SQL, also while the sweep is running.
 
+    The query is one statement. It reads only the table `results`, no other file, and writes none.
+
     Example: simtrain query results "select * from results order by tokens_per_s desc limit 5"
     """
     from simtrain.pages.sweep_page import answer_page

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _TABLE = "results"
+# DuckDB's types of statements that return rows. PIVOT is of the type MULTI.
+_QUERIES = frozenset({"SELECT", "EXPLAIN", "MULTI", "PRAGMA", "CALL"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +51,13 @@ def _as_text(value: Any) -> Any:
 
 
 def query(folder: Path, sql: str) -> Answer:
-    """Run SQL over the table `results`: the rows of all finished parts.
+    """Run a query over the table `results`: the rows of all finished parts.
+
+    The query reads no other file and writes none, because colleagues share folders and queries.
 
     Raises:
         InputError: duckdb or pyarrow is not installed, the folder has no results, a part is
-        damaged,
-            or the SQL is invalid.
+            damaged, or the SQL is not one valid query.
     """
     require("a query", "duckdb", "pyarrow")
     import duckdb
@@ -65,14 +68,17 @@ def query(folder: Path, sql: str) -> Answer:
             connection.read_parquet(files, hive_partitioning=False).create_view(_TABLE)
         except duckdb.Error as error:
             raise _damaged(folder, error) from error
+        _allow_only(connection, files)
         columns = ", ".join(connection.table(_TABLE).columns)
         try:
             names, rows = _answer(connection, sql)
         except (duckdb.Error, ValueError) as error:
             _refuse_damaged(folder, files)
             fix = f'the table is {_TABLE}, write names with a point as "batch.micro"; its columns: '
-            problem = Problem("E826", f"the query failed: {_told(error)}", fix=fix + columns)
-            raise InputError([problem]) from error
+            fix += columns
+            if isinstance(error, duckdb.PermissionException | ValueError):
+                fix = f"write one select on the table {_TABLE}; save its rows with --csv > FILE"
+            raise InputError.of("E826", f"the query failed: {_told(error)}", fix=fix) from error
     return Answer(tuple(_distinct(names)), tuple(tuple(map(_plain, row)) for row in rows))
 
 
@@ -80,13 +86,26 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str],
     """Return the column names and the rows.
 
     Raises:
-        ValueError: the query is empty, or is not valid UTF-8.
+        ValueError: the SQL is not one statement that returns rows, or is not valid UTF-8.
     """
     sql.encode()
-    if not connection.extract_statements(sql):
+    statements = connection.extract_statements(sql)
+    if not statements:
         raise ValueError("it is empty")
-    found = connection.execute(sql)
+    if len(statements) > 1:
+        raise ValueError(f"it has {len(statements)} statements; write one per call")
+    if (kind := statements[0].type.name) not in _QUERIES:
+        raise ValueError(f"{kind} is not a query; write a statement that returns rows")
+    found = connection.execute(statements[0])
     return [one[0] for one in found.description or ()], found.fetchall()
+
+
+def _allow_only(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> None:
+    """Refuse access to all other files, to the network and to Python's variables."""
+    connection.execute("set allowed_paths = ?", [list(files)])
+    connection.execute("set python_enable_replacements = false")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
 
 
 def _told(error: Exception) -> str:

@@ -68,12 +68,31 @@ def test_a_long_answer_is_cut_and_says_so(whole: pathlib.Path) -> None:
         (" ; ", "E826 the query failed: it is empty"),
         ("select '\udcff'", "E826 the query failed"),
         ("select ?", "E826 the query failed"),
+        ("select 1; select 2", "it has 2 statements; write one per call\n  fix: write one select"),
+        ("create table t as select 1", "CREATE is not a query; write a statement that returns"),
+        ("copy (select 1) to 'x.csv'", "COPY is not a query"),
+        ("explain analyze copy (select 1) to 'x.csv'", "Permission Error: .*\n(.*\n)*  fix: write"),
+        ("set lock_configuration = false", "SET is not a query"),
+        ("select * from read_csv('sweep.json')", "Permission Error: Cannot access file"),
+        ("select * from glob('*')", "Permission Error: Cannot access file"),
+        ("select * from sql", "Table with name sql does not exist"),
     ],
 )
-def test_wrong_sql_is_told(whole: pathlib.Path, sql: str, says: str) -> None:
-    outcome = call("query", str(whole), sql)
+def test_wrong_sql_is_told(
+    whole: pathlib.Path, sql: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(whole)
+    before = sorted(whole.rglob("*"))
+    outcome = call("query", ".", sql)
+    assert sorted(whole.rglob("*")) == before
     assert (outcome.exit_code, outcome.stdout) == (2, "")
     assert re.search(says, outcome.stderr)
+
+
+@pytest.mark.parametrize("sql", ["pivot results on status", "describe results", "from results;"])
+def test_every_statement_that_returns_rows_is_a_query(whole: pathlib.Path, sql: str) -> None:
+    outcome = call("query", str(whole), sql, "--json")
+    assert outcome.exit_code == 0 and json.loads(outcome.stdout)["rows"]
 
 
 def test_folders_without_results_are_told(plan: Plan, tmp_path: pathlib.Path) -> None:
