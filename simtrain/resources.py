@@ -12,6 +12,8 @@ _PACKAGE = Path(__file__).parent
 _SUFFIX = ".yaml"
 _SUFFIXES = (_SUFFIX, ".yml")
 _LONGEST_NAME = 80
+# Kinds with too many names for an error message: the command that lists them.
+_LISTED_BY = {"scenarios": "simtrain scenarios", "sweeps": "simtrain sweeps"}
 
 
 def find_scenario(name_or_path: str | Path, location: Location | None = None) -> Path:
@@ -48,7 +50,7 @@ def find_stack(name: str) -> Path:
         InputError: no shipped stack has this name.
     """
     if name not in list_stacks():
-        raise InputError([_unknown_name(name, list_stacks(), "software stack", None)])
+        raise InputError([_unknown_name(name, "software_stacks", "software stack", None)])
     return _folder("software_stacks") / f"{name}{_SUFFIX}"
 
 
@@ -105,18 +107,21 @@ def _find(name_or_path: str | Path, kind: str, noun: str, location: Location | N
         return Path(name)
     shipped = f"{_folder(kind)}{os.sep}{name}{_SUFFIX}"
     if not os.path.isfile(shipped):
-        raise InputError([_unknown_name(name, _names(_folder(kind)), noun, location)])
+        raise InputError([_unknown_name(name, kind, noun, location)])
     return Path(shipped)
 
 
-def _unknown_name(name: str, known: list[str], noun: str, location: Location | None) -> Problem:
+def _unknown_name(name: str, kind: str, noun: str, location: Location | None) -> Problem:
+    known = _names(_folder(kind))
     question = _other_kind(name) or did_you_mean(name, known)
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+    listing = _LISTED_BY.get(kind)
+    names = f"{listing} lists the names" if listing else f"Known names: {', '.join(known)}"
     return Problem(
         "E101",
         f'there is no {noun} named "{shown}"',
         location,
-        fix=f"{question}Known names: {', '.join(known)}; or write the path of a YAML file",
+        fix=f"{question}{names}; or write the path of a YAML file",
     )
 
 

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import getdoc
+from itertools import pairwise
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
+
+
+class _Command(TyperCommand):
+    """A command that refuses empty arguments.
+
+    An empty path would be the current folder. Users write it with an unset variable of the shell:
+    `--out "$FOLDER"`.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for before, argument in pairwise(["", *args]):
+            name, equals, value = argument.partition("=")
+            if argument and not (name.startswith("--") and equals and not value):
+                continue
+            option = name or (before if before.startswith("-") else None)
+            message = 'is empty; write a value (for a path, "." is the current folder)'
+            raise typer.BadParameter(message, ctx, param_hint=option or "ARGUMENT")
+        return super().parse_args(ctx, args)
 
 
 class App(typer.Typer):
@@ -28,7 +48,7 @@ class App(typer.Typer):
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             text = unwrapped(getdoc(function) or "")
-            return super(App, self).command(name, help=text, **settings)(function)
+            return super(App, self).command(name, cls=_Command, help=text, **settings)(function)
 
         return register
 

@@ -61,6 +61,29 @@ def test_an_error_suggests_the_intended_command(
 
 
 @pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("run ''", "ARGUMENT"),
+        ("query '' 'select 1'", "ARGUMENT"),
+        ("search gpt2_1_5b --gpus 8 --out ''", "--out"),
+        ("plan gpt2_1_5b --tokens 1B --gpus 8 --out=", "--out"),
+        ("report --sweep '' --out report.html", "--sweep"),
+        ("report gpt2_1_5b -o ''", "-o"),
+        ("import hf config.json --out ''", "--out"),
+        ("calibrate fit ''", "ARGUMENT"),
+    ],
+)
+def test_an_empty_argument_is_refused(
+    command: str, name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = call(*shlex.split(command))
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    assert f"Invalid value for {name}: is empty; write a value" in " ".join(outcome.stderr.split())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
     ("command", "code"),
     [
         (f"run {LONG}", "E101"),
