@@ -42,7 +42,12 @@ ObjectiveOption = Annotated[
     Literal["time", "cost"], typer.Option(help="Sort by training time or by price.")
 ]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Folder for a scenario file per layout.")
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Folder for a scenario file per layout. Files of an older plan of the scenario are "
+        "removed unless they were edited.",
+    ),
 ]
 SecondsOption = Annotated[
     float | None,
@@ -98,7 +103,9 @@ def plan(
     from simtrain.output_folder import make_folder
     from simtrain.pages.plan_page import plan_page
     from simtrain.planning import plan_training, read_gpus, write_plan
+    from simtrain.planning.files import names_of_rows
     from simtrain.scenario import load_unchecked
+    from simtrain.search.files import check_files
 
     num_tokens, numbers = read_tokens(tokens), read_gpus(gpus)
     limits = Limits(days, None if budget is None else read_budget(budget))
@@ -107,6 +114,8 @@ def plan(
     names = [base.cluster] if clusters is None else [name.strip() for name in clusters.split(",")]
     if out:
         make_folder(out, "scenarios")
+        rows = [(name, number) for name in names for number in numbers]
+        check_files(base, out, names_of_rows(base, rows))
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = plan_training(
             base,

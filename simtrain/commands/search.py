@@ -48,7 +48,11 @@ MaxMemoryOption = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder for a scenario file per layout of the ranking."),
+    typer.Option(
+        "--out",
+        help="Folder for a scenario file per layout of the ranking. Files of an older search of "
+        "the scenario are removed unless they were edited.",
+    ),
 ]
 TrialsOption = Annotated[
     int | None,
@@ -113,10 +117,12 @@ def search(
     from simtrain.scenario import load_unchecked
     from simtrain.search import Objective, write_scenarios
     from simtrain.search import search as search_layouts
+    from simtrain.search.files import check_files, names_of_ranks
 
     loaded = load_unchecked(scenario, overrides or ())
     if out:
         make_folder(out, "scenarios")
+        check_files(loaded, out, names_of_ranks(loaded, top))
     with progress_bar() as on_progress, first_interrupt() as interrupted:
         result = search_layouts(
             loaded,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from simtrain.planning.result import TrainingPlan
 from simtrain.scenario import Scenario
-from simtrain.search.files import CandidateFile, write_files
+from simtrain.search.explorer import Candidate
+from simtrain.search.files import CandidateFile, file_name, write_files
 from simtrain.units import format_bytes, format_seconds
 
 
 def write_plan(plan: TrainingPlan, base: Scenario, folder: Path) -> list[Path]:
     """Write a scenario file for each row with a layout, named after its cluster and GPUs.
+
+    Files of an older plan are replaced as in `write_files`.
 
     Args:
         plan: the plan.
@@ -22,16 +25,28 @@ def write_plan(plan: TrainingPlan, base: Scenario, folder: Path) -> list[Path]:
     Raises:
         InputError: the folder cannot be written to, or a file would overwrite the base (E113).
     """
-    files = []
-    for row in plan.rows:
-        if row.best is None:
-            continue
-        parts = base.name or "scenario", Path(row.cluster).stem, f"{row.num_gpus}gpus"
-        name = re.sub(r"[^\w.-]+", "_", "_".join(parts))
-        time_s, peak_bytes = row.best.run.iteration_time_s, row.best.evaluation.peak_bytes
-        description = (
-            f"fastest layout on {row.num_gpus} GPUs: {format_seconds(time_s)} per iteration, "
-            f"peak memory {format_bytes(peak_bytes)}"
-        )
-        files.append(CandidateFile(name, description, row.best))
-    return write_files(base, folder, files)
+    rows = [row for row in plan.rows if row.best is not None]
+    names = names_of_rows(base, [(row.cluster, row.num_gpus) for row in rows])
+    files = [
+        CandidateFile(name, _description(row.num_gpus, row.best), row.best)
+        for name, row in zip(names, rows, strict=True)
+        if row.best is not None
+    ]
+    return write_files(base, "plan", folder, files)
+
+
+def names_of_rows(base: Scenario, rows: Sequence[tuple[str, int]]) -> list[str]:
+    """Return the names of the files of rows, given as (cluster, GPUs), without ".yaml"."""
+    clusters = {cluster for cluster, _ in rows}
+    stems = {cluster: Path(cluster).stem for cluster in clusters}
+    if len(set(stems.values())) < len(clusters):
+        stems = {cluster: cluster for cluster in clusters}
+    start = base.name or "scenario"
+    return [file_name(f"{start}_{stems[cluster]}_{num_gpus}gpus") for cluster, num_gpus in rows]
+
+
+def _description(num_gpus: int, best: Candidate) -> str:
+    return (
+        f"fastest layout on {num_gpus} GPUs: {format_seconds(best.run.iteration_time_s)} per "
+        f"iteration, peak memory {format_bytes(best.evaluation.peak_bytes)}"
+    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ruamel.yaml import YAML
 
@@ -21,6 +23,7 @@ from simtrain.units import format_bytes, format_seconds
 
 _WHAT = "scenarios"
 _FOUND = "# Found by simtrain"
+_DIGEST = "# Replaced by the next search unless edited. SHA-256 of the lines below: "
 
 
 def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
@@ -29,12 +32,22 @@ def write_scenarios(result: SearchResult, folder: Path) -> list[Path]:
     Raises:
         InputError: as `write_files`.
     """
-    name = re.sub(r"[^\w.-]+", "_", result.base.name or "scenario")
+    names = names_of_ranks(result.base, len(result.ranked))
     files = [
-        CandidateFile(f"{name}_{rank:02d}", _description(result, rank, found), found)
-        for rank, found in enumerate(result.ranked, start=1)
+        CandidateFile(name, _description(result, rank, found), found)
+        for rank, (name, found) in enumerate(zip(names, result.ranked, strict=True), start=1)
     ]
-    return write_files(result.base, folder, files)
+    return write_files(result.base, "search", folder, files)
+
+
+def names_of_ranks(base: Scenario, top: int) -> list[str]:
+    """Return the names of the files of a ranking, without ".yaml"."""
+    return [f"{file_name(base.name or 'scenario')}_{rank:02d}" for rank in range(1, top + 1)]
+
+
+def file_name(text: str) -> str:
+    """Return the name of a file, without its suffix, for a text with any characters."""
+    return re.sub(r"[^\w.-]+", "_", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,43 +59,72 @@ class CandidateFile:
     found: Candidate
 
 
-def write_files(base: Scenario, folder: Path, files: Sequence[CandidateFile]) -> list[Path]:
-    """Write scenarios that were found from a base.
+def write_files(
+    base: Scenario,
+    command: Literal["search", "plan"],
+    folder: Path,
+    files: Sequence[CandidateFile],
+) -> list[Path]:
+    """Write scenarios that a command found from a base.
 
-    Files of an older search are replaced.
+    Files of an older run of the same command on a base of this name are replaced and removed,
+    unless they were edited: a mixture of two rankings would mislead.
 
     Raises:
         InputError: the folder cannot be written to, or has the base or another file, which no
-            search wrote, under one of the names (E113).
+            search wrote or which was edited, under one of the names (E113).
     """
-    paths = [folder / f"{file.name}.yaml" for file in files]
-    places = base.positions.values.values()
-    base_files = {Path(place.file).resolve() for place in places if place.line is not None}
-    for path in paths:
-        if path.resolve() in base_files:
-            message = f"cannot write {_WHAT} here: it would replace the scenario that was searched"
-            fix = "choose another folder for --out, or rename the scenario"
-            raise InputError.of("E113", message, Location(str(path)), fix)
-    yaml = YAML()
+    paths = check_files(base, folder, [file.name for file in files])
+    origin = f"{_FOUND} {command} {file_name(base.name or 'scenario')}"
     make_folder(folder, _WHAT)
     with writing_to(folder, _WHAT):
-        for path in paths:
-            if path.exists() and not path.read_bytes().startswith(_FOUND.encode()):
-                message = "the file exists, and no search wrote it"
-                fix = "choose another folder for --out, or remove this file"
-                raise InputError.of("E113", message, Location(str(path)), fix)
         for path, file in zip(paths, files, strict=True):
-            scenario = file.found.scenario
-            with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8") as opened:
-                opened.write(_head(scenario.cluster))
-                yaml.dump(_data(scenario, file.name, file.description), opened)
+            with replacing(path) as unfinished:
+                unfinished.write_bytes(_content(origin, file))
+        for path in set(folder.glob("*.yaml")).difference(paths):
+            if path.is_file() and _origin(path) == origin:
+                path.unlink()
     return paths
 
 
-def _head(cluster: str) -> str:
-    made = provenance(cluster)
-    version, digest = made["simtrain"], made["profile_sha256"]
-    return f"{_FOUND} {version} with the profile {cluster} (SHA-256 {digest}).\n"
+def check_files(base: Scenario, folder: Path, names: Sequence[str]) -> list[Path]:
+    """Return the paths of scenario files with these names, and check that they can be written.
+
+    Raises:
+        InputError: as `write_files`.
+    """
+    paths = [folder / f"{name}.yaml" for name in names]
+    places = base.positions.values.values()
+    base_files = {Path(place.file).resolve() for place in places if place.line is not None}
+    with writing_to(folder, _WHAT):
+        for path in paths:
+            if path.resolve() in base_files:
+                message = "it would replace the scenario that was searched"
+                fix = "choose another folder for --out, or rename the scenario"
+                raise InputError.of("E113", message, Location(str(path)), fix)
+            if path.exists() and not _origin(path):
+                message = "the file exists, and no search wrote it, or it was edited"
+                fix = "choose another folder for --out, or remove this file"
+                raise InputError.of("E113", message, Location(str(path)), fix)
+    return paths
+
+
+def _content(origin: str, file: CandidateFile) -> bytes:
+    """Return a scenario file: its origin, the digest of the following lines, and these lines."""
+    scenario, text = file.found.scenario, io.StringIO()
+    YAML().dump(_data(scenario, file.name, file.description), text)
+    made = provenance(scenario.cluster)
+    profile = f"profile {made['profile']} (SHA-256 {made['profile_sha256']})"
+    lines = f"# Version {made['simtrain']}, {profile}.\n{text.getvalue()}".encode()
+    return f"{origin}\n{_DIGEST}{sha256(lines).hexdigest()}\n".encode() + lines
+
+
+def _origin(path: Path) -> str:
+    """Return the first line of a file that a search wrote and nobody edited, else ""."""
+    origin, digest, lines, *_ = (*path.read_bytes().split(b"\n", 2), b"", b"")
+    if digest != f"{_DIGEST}{sha256(lines).hexdigest()}".encode():
+        return ""
+    return origin.decode(errors="replace")
 
 
 def _description(result: SearchResult, rank: int, found: Candidate) -> str:

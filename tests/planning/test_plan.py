@@ -14,6 +14,7 @@ from simtrain.commands import shared
 from simtrain.cost import Budget, Limits, read_budget, training_cost
 from simtrain.errors import DoesNotFitError, InputError
 from simtrain.planning import PlanRow, TrainingPlan, plan_training, processes, read_gpus
+from simtrain.planning.files import names_of_rows
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario, load_scenario, load_unchecked
 from simtrain.search import search
@@ -264,6 +265,13 @@ def test_the_command_writes_scenarios_that_run_as_planned(tmp_path: pathlib.Path
         assert scenario.cluster == row["cluster"]
         assert simulate(scenario).iteration_time_s == row["cost"]["iteration_time_s"]
         assert row["layout"]["iteration_time_s"] == row["cost"]["iteration_time_s"]
+
+
+def test_files_of_profiles_of_the_same_name_are_named_by_their_paths() -> None:
+    base, rows = small_scenario(), [("a/mine.yaml", 8), ("b/mine.yaml", 8)]
+    start = f"{base.name or 'scenario'}_"
+    assert names_of_rows(base, rows[:1]) == [f"{start}mine_8gpus"]
+    assert names_of_rows(base, rows) == [f"{start}a_mine.yaml_8gpus", f"{start}b_mine.yaml_8gpus"]
 
 
 def test_the_page_fits_80_columns_and_missed_limits_exit_with_4(

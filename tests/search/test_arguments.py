@@ -1,5 +1,6 @@
 """Arguments of a search, its errors, and its output files."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -183,6 +184,33 @@ def test_only_files_of_a_search_are_replaced(file: pathlib.Path, tmp_path: pathl
     for _ in range(2):
         write_scenarios(result, out)
         assert first.read_bytes() == written
+
+
+def test_a_folder_holds_one_ranking(file: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Unedited files of an older ranking are removed; edited and other files stay."""
+    result, out = search(load_unchecked(file), (2,), top=5), tmp_path / "out"
+    *_, fourth, fifth = write_scenarios(result, out)
+    others = [out / "small_b_05.yaml", out / "mine.yaml"]
+    others[0].write_bytes(fifth.read_bytes().replace(b"search small", b"search small_b"))
+    others[1].write_text("mine", "utf-8")
+    fifth.write_text(fifth.read_text("utf-8") + "# edited\n", "utf-8")
+    paths = write_scenarios(dataclasses.replace(result, ranked=result.ranked[:2]), out)
+    assert not fourth.exists()
+    assert sorted(out.iterdir()) == sorted([*paths, fifth, *others])
+
+
+def test_a_folder_with_an_edited_file_is_refused_before_the_search(
+    file: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simtrain.search.search", None)
+    monkeypatch.setattr("simtrain.planning.plan_training", None)
+    for command, name in (("search", "small_01"), ("plan", "small_a100_sxm4_80gb_2gpus")):
+        (tmp_path / f"{name}.yaml").write_text("mine", "utf-8")
+        tokens = ("--tokens", "1B") if command == "plan" else ()
+        out = ("--out", str(tmp_path))
+        outcome = call(command, str(file), "--gpus", "2", *tokens, *out)
+        assert (outcome.exit_code, outcome.stdout) == (2, "")
+        assert f"{name}.yaml: E113 the file exists, and no search wrote it" in outcome.stderr
 
 
 def test_a_file_that_cannot_be_written_is_an_error(
