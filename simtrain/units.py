@@ -282,6 +282,12 @@ def gib(num_bytes: float) -> str:
     return f"{num_bytes / GIB:.2f}"
 
 
+def format_decimal(value: float, unit: str) -> str:
+    """Format a quantity with four digits and a decimal prefix: "312 TFLOP/s", "6.5 kW"."""
+    prefixes = [(f"{prefix}{unit}", float(scale)) for prefix, scale in _DECIMAL.items()]
+    return _format(value, prefixes[::-1])
+
+
 def format_energy(energy_j: float) -> str:
     """Format an energy in watt-hours: "73.4 MWh"."""
     prefixes = (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3.6e3), ("J", 1.0))

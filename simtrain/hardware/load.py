@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
+from simtrain.hardware.contradictions import SET_IN_SCENARIO
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile
 from simtrain.scenario import Scenario
 from simtrain.strict_yaml import Document, Path, Positions, load_document, parse_document, validate
 from simtrain.strict_yaml.document import dotted
 
-_OVERRIDDEN = "set in the scenario"
 # Profiles passed to this process as text (see `give_profile`), by name or path.
 _given: dict[str, Document] = {}
 
@@ -55,7 +55,9 @@ def load_profile(
         document = _document(*_version(find_profile(name_or_path, location)))
     if overrides is not None:
         document = _with_overrides(document, overrides)
-    return validate(HardwareProfile, document.data, document.positions)
+    overridden = overrides.positions if overrides is not None else Positions()
+    spell = functools.partial(_spelled, overridden)
+    return validate(HardwareProfile, document.data, document.positions, spell)
 
 
 def profile_version(name_or_path: str) -> object:
@@ -90,7 +92,7 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
         if _is_entry(under):
             _move(path, overrides.positions.keys, keys)
             _move(path, overrides.positions.values, values)
-            return {"value": over, "source": _OVERRIDDEN}
+            return {"value": over, "source": SET_IN_SCENARIO}
         if not isinstance(under, dict) or not isinstance(over, dict):
             raise InputError([_no_entry(path, under, overrides.positions.of_value(path))])
         unknown = [name for name in over if name not in under]
@@ -100,6 +102,15 @@ def _with_overrides(profile: Document, overrides: Document) -> Document:
         return under | {name: lay(under[name], over[name], (*path, name)) for name in over}
 
     return Document(lay(profile.data, overrides.data, ()), Positions(keys, values))
+
+
+def _spelled(overridden: Positions, path: Path) -> str:
+    """Name a profile's field in errors; fields that the scenario sets as in the scenario."""
+    if "value" in path:
+        depth = path.index("value")
+        if path[:depth] in overridden:
+            return f"hardware.{dotted(path[:depth] + path[depth + 1 :])}"
+    return dotted(path)
 
 
 def _move(entry: Path, source: Mapping[Path, Location], target: dict[Path, Location]) -> None:

@@ -17,9 +17,9 @@ from simtrain.entry import (
 )
 from simtrain.hardware.algorithms import Collectives
 from simtrain.hardware.cluster import Cluster
+from simtrain.hardware.contradictions import check_contradictions
 from simtrain.hardware.kernels import MemoryBound
 from simtrain.hardware.links import InterNode, IntraNode
-from simtrain.strict_yaml import FieldError
 from simtrain.units import (
     Bytes,
     BytesPerSecond,
@@ -231,117 +231,9 @@ class HardwareProfile(Strict):
         return f"<HardwareProfile {self.name}: {nodes:,} nodes of {gpus} GPUs>"
 
     @model_validator(mode="after")
-    def _linked(self) -> Self:
-        """Check that GPUs of a node, and nodes, have links if there are several."""
-        cluster = self.cluster
-        joined = "gpus_per_nvlink_domain" if cluster.gpus_per_nvlink_domain else "gpus_per_node"
-        beyond = cluster.num_nodes.value if cluster.num_gpus > cluster.nvlink_gpus else 1
-        needed = (
-            ("intra_node", self.intra_node, joined, cluster.nvlink_gpus),
-            ("inter_node", self.inter_node, "num_nodes", beyond),
-        )
-        for section, links, field, count in needed:
-            if links is None and count > 1:
-                raise FieldError(
-                    ("cluster", field, "value"),
-                    f"{count} need links, but the section {section} is missing: add it, or write 1",
-                )
+    def _consistent(self) -> Self:
+        check_contradictions(self)
         return self
-
-    @model_validator(mode="after")
-    def _physical(self) -> Self:
-        self._check_products(self.gemm, ("gemm",), self.gpu.peak_flops.value, "gpu.peak_flops")
-        for dtype, rates in self.gemm.by_dtype:
-            if rates:
-                where = ("gemm", "by_dtype", dtype)
-                self._check_products(rates, where, rates.peak_flops.value, "its peak_flops")
-        reserve, capacity = self.memory.allocator_reserve.value, self.gpu.memory_capacity.value
-        if reserve >= capacity:
-            raise FieldError(
-                ("memory", "allocator_reserve", "value"),
-                f"{reserve} bytes is not less than gpu.memory_capacity ({capacity} bytes)",
-                f"write less than {capacity / 2**30:.4g} GiB",
-            )
-        self._check_links()
-        self._check_power()
-        memory = self.gpu.memory_bandwidth.value
-        cached = f"write at most {memory / 1e9:.5g} GB/s; a faster measurement came from a cache"
-        pinned = "write the bandwidth of copies between pinned host memory and the GPU, one way; "
-        moving: tuple[tuple[object, tuple[str, ...], str], ...] = (
-            (self.host_link, ("host_link", "bandwidth"), f"{pinned}PCIe 5.0 x16 has 64 GB/s"),
-            (self.memory_bound, ("memory_bound", "fused_bandwidth"), cached),
-            (self.memory_bound, ("memory_bound", "stream_bandwidth"), cached),
-            (self.gemm, ("gemm", "operand_bandwidth"), cached),
-            *(
-                (kernel, ("memory_bound", "kernels", name, way), cached)
-                for name, kernel in self.memory_bound.kernels
-                for way in ("forward", "backward")
-            ),
-        )
-        for found, path, fix in moving:
-            entry: Entry[float] | None = getattr(found, path[-1], None)
-            if entry and entry.value > memory:
-                message = f"{entry.value:.4g} bytes/s is above gpu.memory_bandwidth {memory:.4g}"
-                raise FieldError((*path, "value"), message, fix)
-        return self
-
-    def _check_products(
-        self, rates: GemmModel | DtypeGemm, where: tuple[str, ...], peak: float, peak_name: str
-    ) -> None:
-        """Check that no product is faster than the peak of its data type."""
-        reached = rates.mainloop_flops.value * self.gemm.in_situ_speed.value
-        if reached > peak:
-            raise FieldError(
-                (*where, "mainloop_flops", "value"),
-                f"multiplied by gemm.in_situ_speed it is {reached:.4g} FLOP/s, above {peak_name} "
-                f"{peak:.4g}",
-                "no product is faster than the peak: lower this value or gemm.in_situ_speed, or "
-                "correct the peak of this data type",
-            )
-        sustained = rates.sustained_flops.value
-        if sustained > peak:
-            raise FieldError(
-                (*where, "sustained_flops", "value"),
-                f"{sustained:.4g} FLOP/s is above {peak_name} {peak:.4g}",
-                f"write at most {peak / 1e12:.4g} TFLOP/s, or correct the peak of this data type",
-            )
-
-    def _check_links(self) -> None:
-        """Check that no collective is faster than its link and that switch.efficiency applies."""
-        if (links := self.intra_node) is None:
-            return
-        switch = self.collectives and self.collectives.switch
-        measured, nvlink = links.all_reduce.value[-1].num_ranks, self.cluster.nvlink_gpus
-        if switch and switch.efficiency and nvlink <= measured:
-            raise FieldError(
-                ("collectives", "switch", "efficiency", "value"),
-                f"no node has more GPUs ({nvlink}) than the largest measured all_reduce "
-                f"({measured} ranks), whose curve already includes NCCL's choice",
-                "remove efficiency, or add cluster.gpus_per_nvlink_domain",
-            )
-        for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
-            if (curves := getattr(links, kind)) is None:
-                continue
-            best = max(max(curve.efficiency) for curve in curves.value)
-            if best * links.in_situ_speed.value > 1:
-                raise FieldError(
-                    ("intra_node", "in_situ_speed", "value"),
-                    f"multiplied by the efficiency {best:.4g} of {kind} it exceeds the link",
-                    f"write at most {1 / best:.4g}",
-                )
-
-    def _check_power(self) -> None:
-        """Check that a node draws at least the power of its GPUs."""
-        if (costs := self.running_costs) is None:
-            return
-        gpu, node = costs.gpu_power, costs.node_power
-        gpus_w = self.cluster.gpus_per_node.value * gpu.value if gpu else 0.0
-        if node and node.value < gpus_w:
-            raise FieldError(
-                ("running_costs", "node_power", "value"),
-                f"{node.value:.4g} W is less than the {gpus_w:.4g} W of its GPUs",
-                f"write the power of the whole node, at least {gpus_w / 1e3:.4g} kW",
-            )
 
     @property
     def calibration(self) -> str:

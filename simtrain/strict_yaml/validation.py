@@ -43,8 +43,15 @@ class FieldError(ValueError):
         self.fix = fix
 
 
-def validate(model_class: type[Model], data: Mapping[str, Any], positions: Positions) -> Model:
+def validate(
+    model_class: type[Model],
+    data: Mapping[str, Any],
+    positions: Positions,
+    spell: Callable[[Path], str] = dotted,
+) -> Model:
     """Validate data, with field names as in files, and return a `model_class`.
+
+    `spell` returns the name of a path in errors.
 
     Raises:
         InputError: one located problem per error.
@@ -53,7 +60,7 @@ def validate(model_class: type[Model], data: Mapping[str, Any], positions: Posit
         return model_class.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
         # Chaining pydantic's error would repeat the same in other words.
-        raise input_error(error, model_class, data, positions) from None
+        raise input_error(error, model_class, data, positions, spell=spell) from None
 
 
 def input_error(
@@ -62,6 +69,7 @@ def input_error(
     data: Mapping[str, Any],
     positions: Positions,
     home: str = "the file",
+    spell: Callable[[Path], str] = dotted,
 ) -> InputError:
     """Convert pydantic's error to an InputError with one located problem per error.
 
@@ -71,7 +79,7 @@ def input_error(
     for detail in error.errors():
         if (kind := detail["type"]) not in _CONSEQUENCES:
             path = _written_path(data, detail["loc"])
-            refusal = _Refusal(model_class, positions, home, path, detail)
+            refusal = _Refusal(model_class, positions, home, path, detail, spell)
             problems.append(_EXPLANATIONS.get(kind, _explain_otherwise)(refusal))
     return InputError(sorted(problems, key=_line_and_column))
 
@@ -117,14 +125,15 @@ class _Refusal:
     top: str
     path: Path
     detail: Mapping[str, Any]
+    spell: Callable[[Path], str]
 
     @property
     def name(self) -> str:
-        return dotted(self.path)
+        return self.spell(self.path)
 
     @property
     def home(self) -> str:
-        return dotted(self.path[:-1]) or self.top
+        return self.spell(self.path[:-1]) or self.top
 
     @property
     def is_argument(self) -> bool:

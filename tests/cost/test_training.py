@@ -242,7 +242,7 @@ def test_what_does_not_fit_has_no_cost_unless_asked_for(small: str) -> None:
         ("3.43 USD/h", "3.43 USD", '"USD" is not a unit of price'),
         ("3.43 USD/h", "0 USD/h", "must be above zero"),
         ("400 W", "400 GB", '"GB" is a unit of memory, not of power'),
-        ("6.5 kW", "3.1 kW", "3100 W is less than the 3200 W of its GPUs"),
+        ("6.5 kW", "3.1 kW", "3.1 kW is less than the 3.2 kW of its GPUs"),
     ],
 )
 def test_a_profile_with_absurd_costs_is_refused(

@@ -10,7 +10,7 @@ from simtrain.hardware import load
 from simtrain.hardware.load import load_profile, profile_of
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.resources import find_profile
-from simtrain.scenario import load_scenario
+from simtrain.scenario import load_scenario, load_unchecked
 from simtrain.strict_yaml import Document, Positions, load_document
 from tests.helpers.scenario_texts import MINIMAL, scenario_of
 from tests.helpers.toys import a100
@@ -41,15 +41,18 @@ def test_a_scenario_sets_a_curve() -> None:
     [
         ("{intra_node: {bandwith: 450 GB/s}}", ":25: E205 hardware.intra_node.bandwith is not an"),
         ("{intra_nodes: {bandwidth: 450 GB/s}}", ":12: E205 hardware.intra_nodes is not an entry"),
-        ("{intra_node: {bandwidth: 450 us}}", ':36: E206 intra_node.bandwidth.value: "us" is a'),
-        ("{intra_node: {bandwidth: 450}}", ":36: E206 intra_node.bandwidth.value: 450 has no unit"),
-        ("{intra_node: {bandwidth: }}", ":25: E206 intra_node.bandwidth.value: None is not a"),
+        ("{intra_node: {bandwidth: 450 us}}", ':36: E206 hardware.intra_node.bandwidth: "us" is a'),
+        (
+            "{intra_node: {bandwidth: 450}}",
+            ":36: E206 hardware.intra_node.bandwidth: 450 has no unit",
+        ),
+        ("{intra_node: {bandwidth: }}", ":25: E206 hardware.intra_node.bandwidth: None is not a"),
         ("{intra_node: 450 GB/s}", ":24: E205 hardware.intra_node is not an entry"),
-        ("{overlap: {slowdown: -1}}", ":32: E204 overlap.slowdown.value is -1, but must be"),
+        ("{overlap: {slowdown: -1}}", ":32: E204 hardware.overlap.slowdown is -1, but must be"),
         ("{name: mine}", ":18: E205 hardware.name is not an entry of the profile"),
         (
             "{intra_node: {all_reduce: [{num_ranks: 1}]}}",
-            ":50: E204 intra_node.all_reduce.value.0.num_ranks is 1",
+            ":50: E204 hardware.intra_node.all_reduce.0.num_ranks is 1",
         ),
     ],
 )
@@ -59,6 +62,48 @@ def test_a_bad_override_is_told_in_the_scenario(hardware: str, says: str) -> Non
     message = str(caught.value)
     assert f"x.yaml:9{says}" in message
     assert f" 9 | hardware: {hardware}" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        (
+            "gpu.memory_capacity=1B",
+            "1 B is not more than memory.allocator_reserve 2.11 GiB\n  fix: write more than 2.11",
+        ),
+        ("memory.allocator_reserve=90GiB", "90 GiB is not less than gpu.memory_capacity 80 GiB"),
+        (
+            "gpu.peak_flops=1 TFLOP/s",
+            "1 TFLOP/s is below 268.1 TFLOP/s, which gemm.mainloop_flops reaches\n"
+            "  fix: write at least 268.1 TFLOP/s, or",
+        ),
+        ("gemm.in_situ_speed=1.5", "multiplied by gemm.mainloop_flops it is 399.8 TFLOP/s, above"),
+        ("gemm.sustained_flops=1 PFLOP/s", "1 PFLOP/s is above gpu.peak_flops 312 TFLOP/s"),
+        (
+            "gpu.memory_bandwidth=1 GB/s",
+            "1 GB/s is below 1.61 TB/s, which memory_bound.stream_bandwidth reaches\n  fix: write",
+        ),
+        ("host_link.bandwidth=9 TB/s", "9 TB/s is above gpu.memory_bandwidth 2.039 TB/s\n"),
+        ("intra_node.in_situ_speed=2", "multiplied by the efficiency 0.7449 of all_reduce it"),
+        (
+            "running_costs.gpu_power=1 kW",
+            "8 GPUs draw 8 kW, more than running_costs.node_power 6.5",
+        ),
+        ("running_costs.node_power=1 kW", "1 kW is less than the 3.2 kW of its GPUs\n"),
+        ("cluster.gpus_per_node=32", "32 GPUs draw 12.8 kW, more than running_costs.node_power 6."),
+    ],
+)
+def test_a_contradiction_is_told_at_the_override(override: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        profile_of(load_unchecked("table5_22b_present", [f"hardware.{override}"]))
+    name = override.partition("=")[0]
+    assert str(caught.value).startswith(f"--set hardware.{override}: E206 hardware.{name}: {says}")
+
+
+def test_two_overrides_that_contradict_each_other_are_told_at_the_first() -> None:
+    both = ["hardware.gpu.memory_capacity=1GiB", "hardware.memory.allocator_reserve=2GiB"]
+    with pytest.raises(InputError, match=r"^--set hardware\.memory\.allocator_reserve=2GiB: E206 "):
+        profile_of(load_unchecked("table5_22b_present", both))
 
 
 def test_an_unknown_cluster_is_told_where_it_was_written(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,229 @@
+"""Entries of a hardware profile that contradict each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from simtrain.hardware.entries import entries_of, entry_of
+from simtrain.strict_yaml import FieldError
+from simtrain.units import format_bytes, format_decimal
+
+if TYPE_CHECKING:
+    from simtrain.hardware.profile import HardwareProfile
+
+SET_IN_SCENARIO = "set in the scenario"
+"""The source of an entry that a scenario overrides."""
+_BANDWIDTH = "gpu.memory_bandwidth"
+_PINNED = (
+    "write the bandwidth of copies between pinned host memory and the GPU, one way; PCIe 5.0 x16 "
+    "has 64 GB/s"
+)
+
+
+class _Side(NamedTuple):
+    """One entry of a contradiction: its dotted name, what is wrong with it, and its fix."""
+
+    entry: str
+    message: str
+    fix: str
+
+
+def check_contradictions(profile: HardwareProfile) -> None:
+    """Check that no two entries contradict each other.
+
+    Raises:
+        FieldError: at the entry that the scenario sets; if it sets none or all of them, at the
+            entry that is more likely wrong.
+    """
+    _check_links(profile)
+    _check_products(profile)
+    _check_reserve(profile)
+    _check_collectives(profile)
+    _check_power(profile)
+    _check_bandwidths(profile)
+
+
+def _refuse(profile: HardwareProfile, *sides: _Side) -> NoReturn:
+    overridden = (side for side in sides if entry_of(profile, side.entry).source == SET_IN_SCENARIO)
+    side = next(overridden, sides[0])
+    raise FieldError((*side.entry.split("."), "value"), side.message, side.fix)
+
+
+def _check_links(profile: HardwareProfile) -> None:
+    """Check that GPUs of a node, and nodes, have links if there are several."""
+    cluster = profile.cluster
+    joined = "gpus_per_nvlink_domain" if cluster.gpus_per_nvlink_domain else "gpus_per_node"
+    beyond = cluster.num_nodes.value if cluster.num_gpus > cluster.nvlink_gpus else 1
+    needed = (
+        ("intra_node", profile.intra_node, joined, cluster.nvlink_gpus),
+        ("inter_node", profile.inter_node, "num_nodes", beyond),
+    )
+    for section, links, field, count in needed:
+        if links is None and count > 1:
+            message = f"{count} need links, but the profile has no section {section}"
+            fix = f"add the section {section} to the profile, or write 1"
+            raise FieldError(("cluster", field, "value"), message, fix)
+
+
+def _check_products(profile: HardwareProfile) -> None:
+    """Check that no product is faster than the peak of its data type."""
+    in_situ_speed = profile.gemm.in_situ_speed.value
+    rates = {"gemm": (profile.gemm, "gpu.peak_flops")} | {
+        f"gemm.by_dtype.{dtype}": (own, f"gemm.by_dtype.{dtype}.peak_flops")
+        for dtype, own in profile.gemm.by_dtype
+        if own
+    }
+    for section, (own, peak_name) in rates.items():
+        peak = entry_of(profile, peak_name).value
+        mainloop, sustained = own.mainloop_flops.value, own.sustained_flops.value
+        reached, highest = mainloop * in_situ_speed, format_decimal(peak, "FLOP/s")
+        if reached > peak:
+            product = format_decimal(reached, "FLOP/s")
+            _refuse(
+                profile,
+                _Side(
+                    f"{section}.mainloop_flops",
+                    f"multiplied by gemm.in_situ_speed it is {product}, above {peak_name} "
+                    f"{highest}",
+                    f"no product is faster than the peak: write at most "
+                    f"{format_decimal(peak / in_situ_speed, 'FLOP/s')}, lower gemm.in_situ_speed, "
+                    f"or correct the peak of this data type",
+                ),
+                _Side(
+                    peak_name,
+                    f"{highest} is below {product}, which {section}.mainloop_flops reaches",
+                    f"write at least {product}, or lower {section}.mainloop_flops too",
+                ),
+                _Side(
+                    "gemm.in_situ_speed",
+                    f"multiplied by {section}.mainloop_flops it is {product}, above {peak_name} "
+                    f"{highest}",
+                    f"write at most {peak / mainloop:.4g}",
+                ),
+            )
+        if sustained > peak:
+            rate = format_decimal(sustained, "FLOP/s")
+            _refuse(
+                profile,
+                _Side(
+                    f"{section}.sustained_flops",
+                    f"{rate} is above {peak_name} {highest}",
+                    f"write at most {highest}, or correct the peak of this data type",
+                ),
+                _Side(
+                    peak_name,
+                    f"{highest} is below {section}.sustained_flops {rate}",
+                    f"write at least {rate}, or lower {section}.sustained_flops too",
+                ),
+            )
+
+
+def _check_reserve(profile: HardwareProfile) -> None:
+    """Check that the GPU has more memory than the allocator's reserve."""
+    reserve_bytes = profile.memory.allocator_reserve.value
+    capacity_bytes = profile.gpu.memory_capacity.value
+    if reserve_bytes < capacity_bytes:
+        return
+    reserve, capacity = format_bytes(reserve_bytes), format_bytes(capacity_bytes)
+    _refuse(
+        profile,
+        _Side(
+            "memory.allocator_reserve",
+            f"{reserve} is not less than gpu.memory_capacity {capacity}",
+            f"write less than {capacity}",
+        ),
+        _Side(
+            "gpu.memory_capacity",
+            f"{capacity} is not more than memory.allocator_reserve {reserve}",
+            f"write more than {reserve}, such as 80 GiB",
+        ),
+    )
+
+
+def _check_collectives(profile: HardwareProfile) -> None:
+    """Check that no collective is faster than its link and that switch.efficiency applies."""
+    if (links := profile.intra_node) is None:
+        return
+    switch = profile.collectives and profile.collectives.switch
+    measured, nvlink = links.all_reduce.value[-1].num_ranks, profile.cluster.nvlink_gpus
+    if switch and switch.efficiency and nvlink <= measured:
+        raise FieldError(
+            ("collectives", "switch", "efficiency", "value"),
+            f"no node has more GPUs ({nvlink}) than the largest measured all_reduce "
+            f"({measured} ranks), whose curve already includes NCCL's choice",
+            "remove efficiency, or add cluster.gpus_per_nvlink_domain",
+        )
+    in_situ_speed = links.in_situ_speed.value
+    for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+        if (curves := getattr(links, kind)) is None:
+            continue
+        best = max(max(curve.efficiency) for curve in curves.value)
+        if best * in_situ_speed > 1:
+            _refuse(
+                profile,
+                _Side(
+                    "intra_node.in_situ_speed",
+                    f"multiplied by the efficiency {best:.4g} of {kind} it exceeds the link",
+                    f"write at most {1 / best:.4g}",
+                ),
+                _Side(
+                    f"intra_node.{kind}",
+                    f"the efficiency {best:.4g} multiplied by intra_node.in_situ_speed "
+                    f"{in_situ_speed:.4g} exceeds the link",
+                    f"write efficiencies of at most {1 / in_situ_speed:.4g}",
+                ),
+            )
+
+
+def _check_power(profile: HardwareProfile) -> None:
+    """Check that a node draws at least the power of its GPUs."""
+    costs, num_gpus = profile.running_costs, profile.cluster.gpus_per_node.value
+    if costs is None or costs.gpu_power is None or costs.node_power is None:
+        return
+    gpu_w, node_w = costs.gpu_power.value, costs.node_power.value
+    if node_w >= num_gpus * gpu_w:
+        return
+    gpus, node = format_decimal(num_gpus * gpu_w, "W"), format_decimal(node_w, "W")
+    _refuse(
+        profile,
+        _Side(
+            "running_costs.node_power",
+            f"{node} is less than the {gpus} of its GPUs",
+            f"write the power of the whole node, at least {gpus}",
+        ),
+        _Side(
+            "running_costs.gpu_power",
+            f"{num_gpus} GPUs draw {gpus}, more than running_costs.node_power {node}",
+            f"write at most {format_decimal(node_w / num_gpus, 'W')}, or raise "
+            "running_costs.node_power too",
+        ),
+        _Side(
+            "cluster.gpus_per_node",
+            f"{num_gpus} GPUs draw {gpus}, more than running_costs.node_power {node}",
+            f"set running_costs.node_power too, to at least {gpus}",
+        ),
+    )
+
+
+def _check_bandwidths(profile: HardwareProfile) -> None:
+    """Check that nothing moves bytes faster than the GPU's memory."""
+    memory = profile.gpu.memory_bandwidth.value
+    highest = format_decimal(memory, "B/s")
+    cached = f"write at most {highest}; a faster measurement came from a cache"
+    moved = {"host_link.bandwidth": _PINNED, "gemm.operand_bandwidth": cached} | {
+        name: cached
+        for name, entry in entries_of(profile.memory_bound, "memory_bound.")
+        if name.endswith(("_bandwidth", ".forward", ".backward"))
+    }
+    entries = {name: entry for name, entry in entries_of(profile) if name in moved}
+    faster = {name: entry.value for name, entry in entries.items() if entry.value > memory}
+    if not faster:
+        return
+    fastest = format_decimal(max(faster.values()), "B/s")
+    below = f"{highest} is below {fastest}, which {max(faster, key=faster.__getitem__)} reaches"
+    name, value = next(iter(faster.items()))
+    _refuse(
+        profile,
+        _Side(name, f"{format_decimal(value, 'B/s')} is above {_BANDWIDTH} {highest}", moved[name]),
+        _Side(_BANDWIDTH, below, f"write at least {fastest}, or lower the other bandwidths too"),
+    )
