@@ -77,5 +77,5 @@ def _explain_figure(
 
     result = simulate_with_status(load_scenario(scenario, overrides), allow_oom=True)
     explained = explain_figure(result, figure)
-    page = partial(origins_page, explained, result.profile.name)
+    page = partial(origins_page, explained, result.scenario.cluster)
     show(as_json, explained.to_dict, page, result.scenario.cluster)

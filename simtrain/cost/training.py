@@ -100,7 +100,7 @@ def training_cost(
     sources = dict(_sources(costs))
     return TrainingCost(
         scenario=scenario.name,
-        cluster=profile.name,
+        cluster=scenario.cluster,
         num_gpus=scenario.num_gpus,
         num_tokens=num_tokens,
         num_iterations=num_iterations,

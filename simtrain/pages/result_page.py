@@ -42,7 +42,7 @@ def _headline(result: Result) -> Table:
         ("scenario", f"{scenario.name} ({', '.join(settings)})"),
         ("parameters", result.parameters_in_words),
         ("software", _stack(result)),
-        ("cluster", f"{result.profile.name}, GPUs used: {scenario.num_gpus}"),
+        ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
         ("iteration time", format_seconds(result.iteration_time_s)),
         ("tokens per second", f"{result.tokens_per_s:,.0f}"),
         ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simtrain.cost import Limits
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
@@ -40,12 +40,13 @@ def check_plan(
 
 
 def check_currencies(
-    profiles: Sequence[HardwareProfile], price: Price | None, limits: Limits
+    profiles: Mapping[str, HardwareProfile], price: Price | None, limits: Limits
 ) -> None:
     """Check that all prices of a plan have the same currency.
 
     Args:
-        profiles: the profiles whose prices are compared, unless there is a `price`.
+        profiles: the profiles whose prices are compared, by the names or paths of the clusters;
+            not used if there is a `price`.
         price: the price per GPU on all clusters.
         limits: limits of the plan; the budget may have a currency.
 
@@ -53,8 +54,8 @@ def check_currencies(
         InputError: there are several currencies (E846).
     """
     currencies = {
-        profile.name: profile.running_costs.price.value.currency
-        for profile in profiles
+        name: profile.running_costs.price.value.currency
+        for name, profile in profiles.items()
         if profile.running_costs and profile.running_costs.price
     }
     if price:

@@ -70,7 +70,7 @@ def plan_training(
     num_nodes = {name: _num_nodes_needed(base, name, max(gpus)) for name in names}
     bases = {name: _on_cluster(base, name, num_nodes[name]) for name in names}
     profiles = {name: profile_of(scenario) for name, scenario in bases.items()}
-    check_currencies(list(profiles.values()), price, limits)
+    check_currencies(profiles, price, limits)
     builder = RowBuilder(profiles, num_tokens, goodput, price, limits)
     combinations = [(name, number) for name in names for number in dict.fromkeys(gpus)]
     searches = Searches(bases, combinations, builder, objective, seconds, interrupted, on_progress)

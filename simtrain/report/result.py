@@ -191,7 +191,7 @@ class Result:
             "parameters": self.parameters_in_words,
             "MFU": f"{self.mfu:.1%}",
             "HFU": f"{self.hfu:.1%}",
-            "GPUs": f"{self.scenario.num_gpus:,} of {self.profile.name}",
+            "GPUs": f"{self.scenario.num_gpus:,} of {self.scenario.cluster}",
             "peak memory": f"{format_bytes(peak)} of {format_bytes(capacity)}",
         }
 
@@ -247,7 +247,7 @@ class Result:
             "strategy": self.scenario.strategy,
             "attention_backend": self.scenario.attention_backend,
             "software": self.scenario.software.stack,
-            "cluster": self.profile.name,
+            "cluster": self.scenario.cluster,
             "num_parameters": self.num_parameters,
             "num_active_parameters": self.num_active_parameters,
             "num_gpus": self.scenario.num_gpus,

@@ -111,8 +111,8 @@ def check_alone(workers: int) -> None:
         )
 
 
-def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile) -> None:
-    """Check that the cluster has enough GPUs.
+def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile, name: str) -> None:
+    """Check that the cluster, whose profile has this name or path, has enough GPUs.
 
     Raises:
         InputError: a number is larger than the cluster.
@@ -121,7 +121,7 @@ def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile) -> None:
     problems = [
         Problem(
             "E832",
-            f"{number} GPUs are more than the {cluster.num_gpus} of {profile.name} "
+            f"{number} GPUs are more than the {cluster.num_gpus} of {name} "
             f"({cluster.num_nodes.value} nodes of {cluster.gpus_per_node.value})",
             Location("--gpus"),
             reason="every rank of the job needs its own GPU",
@@ -134,7 +134,7 @@ def check_gpus(gpus: tuple[int, ...], profile: HardwareProfile) -> None:
         raise InputError(problems)
 
 
-def memory_limit(written: str | None, profile: HardwareProfile) -> int:
+def memory_limit(written: str | None, profile: HardwareProfile, name: str) -> int:
     """Return the limit of the peak in bytes; by default the GPU's capacity.
 
     Raises:
@@ -152,7 +152,7 @@ def memory_limit(written: str | None, profile: HardwareProfile) -> int:
     capacity = format_bytes(capacity_bytes)
     raise InputError.of(
         "E833",
-        f"{written} is more than the {capacity} of a GPU of {profile.name}",
+        f"{written} is more than the {capacity} of a GPU of {name}",
         place,
         reason="a layout that needs more cannot run on this GPU",
         fix=f"write at most {capacity}, remove it, or name another cluster: --set cluster=NAME",

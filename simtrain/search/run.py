@@ -80,8 +80,8 @@ def search(
     problems.check_budget(seconds)
     evaluator = evaluator or Evaluator()
     profile = evaluator.profile_of(base)
-    problems.check_gpus(gpus, profile)
-    limit_bytes = problems.memory_limit(max_memory, profile)
+    problems.check_gpus(gpus, profile, base.cluster)
+    limit_bytes = problems.memory_limit(max_memory, profile, base.cluster)
     space = Space(base, gpus, context, expert)
     problems.check_degrees(space, degrees)
     if max_memory is not None:

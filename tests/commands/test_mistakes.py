@@ -102,6 +102,26 @@ def test_a_name_of_300_characters_is_an_error(command: str, code: str) -> None:
     assert f"{code} " in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run gpt2_1_5b",
+        "cost gpt2_1_5b --tokens 1B",
+        "search gpt2_1_5b --gpus 8 --top 1",
+        "search gpt2_1_5b --gpus 80000",
+        "compare gpt2_1_5b --change batch.micro=1 --change cluster=h100_sxm",
+        "explain gpt2_1_5b iteration_time",
+    ],
+)
+def test_every_command_names_an_own_profile_as_the_user_wrote_it(
+    command: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("own.yaml").write_text(find_profile("h100_sxm").read_text("utf-8"), "utf-8")
+    outcome = call(*command.split(), "--set", "cluster=own.yaml")
+    assert "own.yaml" in outcome.stdout + outcome.stderr
+
+
 @pytest.mark.parametrize("options", [("--gpus", "1,2"), ("--gpus", "1", "--gpus", "2")])
 def test_numbers_of_gpus_can_be_separated_by_commas(options: tuple[str, ...]) -> None:
     outcome = call("search", "gpt2_1_5b", *options, "--set", "batch.global=2", "--top", "1")

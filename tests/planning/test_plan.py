@@ -142,7 +142,7 @@ def test_prices_in_several_currencies_are_not_compared(tmp_path: pathlib.Path) -
     text = find_profile("h100_sxm").read_text(encoding="utf-8")
     euros = tmp_path / "euros.yaml"
     euros.write_text(text.replace("6.88 USD/h", "6.88 EUR/h"), encoding="utf-8")
-    clusters = ["a100_sxm4_80gb", str(euros)]
+    clusters = ["h100_sxm", str(euros)]
     with pytest.raises(InputError, match=r"--cluster: E846 .* in EUR"):
         plan_training(small_scenario(), TOKENS, clusters, [2])
     with pytest.raises(InputError, match=r"--budget: E846 .*--budget in CHF"):
