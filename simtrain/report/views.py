@@ -26,6 +26,11 @@ class _View(Rows):
     __slots__ = ()
     _result: Result
 
+    def __new__(cls, result: Result | None = None, **fields: Any) -> Any:
+        # dataclasses.replace passes the fields, without a result: it returns a plain part, because
+        # a plot would show the values of the result.
+        return super().__new__(cls) if result is not None else cls.__bases__[1](**fields)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._result,)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+import functools
 import pathlib
 import re
 
@@ -36,6 +38,13 @@ def parse_document(text: str, file: str) -> Document:
     Raises:
         InputError: as `load_document`.
     """
+    document = _parsed(text, file)
+    return Document(copy.deepcopy(document.data), document.positions)
+
+
+# Parsing takes 20 ms, most of the time to load a scenario. Scripts load one with many overrides.
+@functools.lru_cache(maxsize=64)
+def _parsed(text: str, file: str) -> Document:
     lines = _LINE_BREAK.split(text)
 
     def locate(line: int, column: int) -> Location:

@@ -107,7 +107,6 @@ def test_a_name_of_300_characters_is_an_error(command: str, code: str) -> None:
     [
         "run gpt2_1_5b",
         "cost gpt2_1_5b --tokens 1B",
-        "search gpt2_1_5b --gpus 8 --top 1",
         "search gpt2_1_5b --gpus 80000",
         "compare gpt2_1_5b --change batch.micro=1 --change cluster=h100_sxm",
         "explain gpt2_1_5b iteration_time",

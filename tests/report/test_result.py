@@ -1,6 +1,7 @@
 """What a result shows of itself: a line, a table in a notebook, plain data, frames."""
 
 import copy
+import dataclasses
 import io
 import json
 import sys
@@ -11,7 +12,9 @@ import pytest
 from rich.console import Console
 
 import simtrain
+from simtrain.engine import Timeline
 from simtrain.errors import InputError
+from simtrain.memory.report import MemoryReport
 from simtrain.pages.result_page import result_page
 from simtrain.report.breakdown import mean_breakdown
 from simtrain.search import search
@@ -95,6 +98,16 @@ def test_parts_of_a_result_are_plain_parts_too() -> None:
     assert RESULT.timeline.end_s is timeline.end_s and RESULT.timeline.program is timeline.program
     again = copy.deepcopy(RESULT.breakdown)
     assert again == RESULT.breakdown and again.records() == RESULT.breakdown.records()
+
+
+def test_a_part_with_other_values_is_a_plain_part() -> None:
+    memory, breakdown = RESULT.memory, RESULT.breakdown
+    smaller = dataclasses.replace(memory, capacity_bytes=2**30)
+    assert type(smaller) is MemoryReport and not smaller.fits
+    assert smaller.stages == memory.stages
+    assert dataclasses.replace(breakdown, compute_s=0.0).total_s < breakdown.total_s
+    timeline = dataclasses.replace(RESULT.timeline)
+    assert type(timeline) is Timeline and timeline.end_s is RESULT.timeline.end_s
 
 
 def test_head_sizes_that_are_not_a_multiple_of_8_give_a_warning() -> None:

@@ -297,3 +297,15 @@ def test_limits_nan_and_wrong_types_are_told_with_the_value() -> None:
         'p.yaml:5:13: E203 tiers.2.latency must be a number, not the text "fast"',
         'p.yaml:6:3: E203 tiers.3 must be a section with "name: value" lines, not the integer 3',
     ]
+
+
+def test_a_text_is_parsed_once_and_its_documents_are_independent() -> None:
+    """The key of the cache is the text itself: an edited file is always parsed."""
+    text = "a: {b: [1]}\n"
+    first, again = parse_document(text, "x.yaml"), parse_document(text, "x.yaml")
+    assert first.positions is again.positions
+    first.data["a"]["b"].append(2)
+    assert again.data == parse_document(text, "x.yaml").data == {"a": {"b": [1]}}
+    place = parse_document(text, "y.yaml").positions.of_key(("a",))
+    assert place is not None and place.file == "y.yaml"
+    assert parse_document(text.replace("1", "3"), "x.yaml").data == {"a": {"b": [3]}}
