@@ -136,9 +136,9 @@ class Mesh:
         """
         return _of_experts(self, expert, expert_tensor)
 
-    def ends(self, axis: Axis) -> Group:
-        """The group of the first and last rank along an axis (stages with a tied embedding)."""
-        return _ends(self, axis)
+    def group_at(self, axis: Axis, places: tuple[int, ...]) -> Group:
+        """The group of the ranks at these places along an axis (stages that hold the embedding)."""
+        return _group_at(self, axis, places)
 
     def levels_crossed(self, stage: int, other: int) -> int:
         """Number of network levels that the farthest transfer between two stages crosses.
@@ -194,9 +194,9 @@ def _shard_groups(mesh: Mesh, num_ranks: int) -> tuple[Group, Group, Group]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _ends(mesh: Mesh, axis: Axis) -> Group:
-    last = (getattr(mesh, axis) - 1) * mesh.stride(axis)
-    return _widest(mesh, (axis,), sorted({0, last}), mesh._coordinates(_others((axis,))))
+def _group_at(mesh: Mesh, axis: Axis, places: tuple[int, ...]) -> Group:
+    offsets = [place * mesh.stride(axis) for place in places]
+    return _widest(mesh, (axis,), offsets, mesh._coordinates(_others((axis,))))
 
 
 @functools.lru_cache(maxsize=65536)

@@ -141,7 +141,7 @@ class Plan:
     def model_chunks(self) -> ModelChunks:
         """The chunks of the model."""
         get_batch = GetBatch(causal_mask=self.scenario.attention_backend == "unfused")
-        return cut_into_chunks(self.model, self.scenario.chunks_layers, get_batch)
+        return cut_into_chunks(self.model, self.scenario.chunk_contents, get_batch)
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
@@ -225,15 +225,21 @@ class Plan:
         return buckets_of(self.model_chunks.different, self.microbatch, rule, self.mesh.dp)
 
     @property
+    def sent_states(self) -> tuple[int, ...]:
+        """[virtual stages], hidden states that each one sends to the next one."""
+        contents = self.scenario.chunk_contents
+        return tuple(contents.received_states(one + 1) for one in range(len(contents.layers)))
+
+    @property
     def sent_bytes(self) -> float:
-        """Bytes that a rank sends of a stage's output: all, or 1/t if its ranks divide it."""
+        """Bytes that a rank sends of a hidden state: all, or 1/t if its ranks divide it."""
         split, batch = self.scenario.parallelism, self.microbatch
         divided = split.sequence_parallel or split.scatter_gather
         return batch.activation_bytes / (batch.tensor.num_ranks if divided else 1)
 
     @cached_property
     def receive_gather(self) -> Op | None:
-        """The all-gather of a scattered message (scatter_gather), or None."""
+        """The all-gather of a scattered hidden state (scatter_gather), or None."""
         batch = self.microbatch
         if not self.scenario.parallelism.scatter_gather or batch.tensor.num_ranks == 1:
             return None

@@ -79,8 +79,8 @@ def test_stages_that_share_a_node(mesh: Mesh, share: list[bool]) -> None:
 
 
 def test_first_and_last_stage_meet_inside_a_node_only_if_the_pipeline_fits() -> None:
-    assert grid(2, 1, 4).ends("pp") == Group(("pp",), 2, 2)
-    assert grid(4, 1, 4).ends("pp") == Group(("pp",), 2, 1)
+    assert grid(2, 1, 4).group_at("pp", (0, 3)) == Group(("pp",), 2, 2)
+    assert grid(4, 1, 4).group_at("pp", (0, 3)) == Group(("pp",), 2, 1)
 
 
 def test_the_group_on_the_most_nodes_decides() -> None:
@@ -220,13 +220,14 @@ def test_a_longer_group_of_axes_has_all_ranks(mesh: Mesh) -> None:
 
 
 @given(MESHES, st.sampled_from(AXES))
-def test_ends_are_the_first_and_last_rank_of_an_axis(mesh: Mesh, axis: Axis) -> None:
-    pairs: dict[tuple[int, ...], list[int]] = {}
+def test_the_group_at_some_places_has_the_ranks_at_these_places(mesh: Mesh, axis: Axis) -> None:
+    size, pairs = mesh.size(axis), dict[tuple[int, ...], list[int]]()
+    places = tuple(sorted({0, size // 2, size - 1}))
     for at, node in units_of(mesh, mesh.gpus_per_node):
-        if at[axis] in (0, mesh.size(axis) - 1):
+        if at[axis] in places:
             rest = tuple(at[other] for other in AXES if other != axis)
             pairs.setdefault(rest, []).append(node)
-    found = mesh.ends(axis)
+    found = mesh.group_at(axis, places)
     assert found.inside_one_node == all(len({*nodes}) == 1 for nodes in pairs.values())
     if mesh.size(axis) > 1:
         assert (found.num_ranks, found.ranks_per_node) == slowest([*pairs.values()])

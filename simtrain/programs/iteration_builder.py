@@ -2,7 +2,7 @@
 
 After the pipeline, the order is that of Megatron-LM's `finalize_model_grads` and optimizer: reduce
 gradients over data parallelism, of layer norms over tensor parallelism, and of the tied embedding
-over the first and last stage; all-reduce the gradient norm over all stages; run Adam; and, with
+over the stages that hold it; all-reduce the gradient norm over all stages; run Adam; and, with
 ZeRO, all-gather the new parameters. If this all-gather overlaps the forward passes of the next
 iteration, the iteration starts with the gathers of the previous one.
 """
@@ -33,8 +33,6 @@ from simtrain.programs.parts import (
     OptimizerPart,
     PassPart,
     ReceiveGatherPart,
-    SynchronizationPart,
-    TransferPart,
 )
 from simtrain.programs.pipeline import PipelineTasks, link_streams, stage_streams
 from simtrain.programs.recent_cache import RecentCache
@@ -119,8 +117,16 @@ class _Builder:
             part_of,
             TaskNames(pipeline.messages, names, part_of, subjects),
         )
-        first, last = pipeline.first, pipeline.last
-        return IterationTasks(graph, num_stages, (*self.numbers,), part_of, first, last, norms)
+        return IterationTasks(
+            graph,
+            num_stages,
+            (*self.numbers,),
+            part_of,
+            pipeline.first,
+            pipeline.last,
+            norms,
+            self.has("embedding"),
+        )
 
     def add(self, stream: Any, part: Any, subject: Any = -1) -> Ints:
         """Add tasks with these columns, at least one of them an array; return their numbers."""
@@ -165,7 +171,8 @@ class _Builder:
         columns[0, messages] = (1 + goes_back) * num_stages + sender
         columns[0, own] = np.repeat(self.stages, np.diff(tasks.own_starts))
         crossed = np.array(structure.levels_crossed)[(sender - goes_back) % num_stages]
-        transfers = self.parts(TransferPart, tasks.num_sends, crossed)
+        states = np.array(structure.sent_states)[tasks.messages.boundary]
+        transfers = self.parts(structure.transfer, tasks.num_sends, crossed, states)
         put(messages, transfers, messages)
 
         actions, numbers = spread(np.arange(len(num_parts)), num_parts)
@@ -176,9 +183,9 @@ class _Builder:
         parts = self.parts(_pass_part, is_cut, is_forward == is_cut, numbers, *passes)
         put(tasks.first[actions] + numbers, parts, actions)
 
-        put(tasks.synchronizing, self.parts(SynchronizationPart, tasks.num_messages))
+        put(tasks.synchronizing, self.parts(structure.synchronization, tasks.num_messages))
         received = messages[: len(tasks.receive_gathers)]
-        gathers = self.parts(lambda _: ReceiveGatherPart(), np.zeros_like(received))
+        gathers = self.parts(ReceiveGatherPart, states[received])
         put(tasks.receive_gathers, gathers, received)
         self.add(*columns)
         return tasks

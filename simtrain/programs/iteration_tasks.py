@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.engine import Engine, LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds
-from simtrain.engine.compiled import Floats, Ints
+from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.engine.program import starts_of
 from simtrain.programs.parts import (
     BucketPart,
@@ -98,6 +98,7 @@ class IterationTasks:
         parts, part_of: task i belongs to part `parts[part_of[i]]`, which determines its duration.
         first, last: [actions], first and last task of each action of the schedule.
         norms: [stages], first task of each stage's optimizer.
+        holds_embedding: [stages], whether its gradient of the embedding is all-reduced.
     """
 
     graph: TaskGraph
@@ -107,6 +108,7 @@ class IterationTasks:
     first: Ints
     last: Ints
     norms: Ints
+    holds_embedding: Flags
 
     def program(self, seconds: IterationSeconds) -> Program:
         """Return the program, given the durations and the adapter loads of the parts.
@@ -163,7 +165,7 @@ class IterationTasks:
         others = (
             *(forward + stages, forward + np.roll(stages, 1)),
             *(backward + stages, backward + np.roll(stages, -1)),
-            np.where((stages == 0) | (stages == stages[-1]), embedding, stages),
+            np.where(self.holds_embedding, embedding, stages),
             *(data + stages, np.full_like(stages, embedding + 1)),
         )
         part_of = np.tile(np.array([0, 0, 0, 0, 0, 1, 2], np.int32), (len(stages), 1))

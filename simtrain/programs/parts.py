@@ -10,10 +10,14 @@ import itertools
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from simtrain.durations.model import DurationModel
 from simtrain.plan import PipelineOrder, Plan
 from simtrain.programs.sync_skips import SyncSkipRule, sync_skip_rule
 from simtrain.workload.model_chunks import number_distinct
 from simtrain.workload.passes import PassKind
+
+_SHAPE_BYTES = 24
+"""A shape is three integers of 64 bits (`_communicate_shapes` in p2p_communication.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +47,29 @@ class TransferPart:
     Args:
         num_sends: messages that the sender sends at the same time.
         levels_crossed: network levels that the message leaves; 0 inside a node.
+        num_states: hidden states in the message, or their gradients.
+        follows_shape: an earlier message says its shape.
     """
 
     num_sends: int
     levels_crossed: int
+    num_states: int = 1
+    follows_shape: bool = False
+
+    def seconds(self, model: DurationModel, state_bytes: float) -> float:
+        """Return the time of the message and of its shape, given the bytes of a hidden state."""
+        alone = (_SHAPE_BYTES,) if self.follows_shape else ()
+        return sum(
+            model.transfer_s(num_bytes, self.levels_crossed, self.num_sends)
+            for num_bytes in (*alone, self.num_states * state_bytes)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveGatherPart:
-    """The all-gather of a scattered message, on the receiver."""
+    """The all-gather of a scattered message of `num_states` hidden states, on the receiver."""
+
+    num_states: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +127,8 @@ class IterationStructure:
         step_fields: for each different step, its fields (`workload.optimizer.STEP_FIELDS`).
         levels_crossed: [stages], network levels that a message from each stage to the next one
             leaves (from the last stage to the first); 0 inside a node.
+        sent_states: [virtual stages], hidden states that each one sends to the next one.
+        exchanges_shapes: each message is preceded by one that says its shape.
         overlap: transfers between stages are asynchronous.
         gathers_on_receive: a receiver all-gathers each message.
         num_buckets: [virtual stages], gradient buckets that overlap the last backward pass; None
@@ -123,6 +143,8 @@ class IterationStructure:
     steps: tuple[int, ...]
     step_fields: tuple[frozenset[str], ...]
     levels_crossed: tuple[int, ...]
+    sent_states: tuple[int, ...]
+    exchanges_shapes: bool
     overlap: bool
     gathers_on_receive: bool
     num_buckets: tuple[int, ...] | None
@@ -131,6 +153,14 @@ class IterationStructure:
     aligns_gather: bool
     sync_skips: SyncSkipRule
     reduces_after: bool
+
+    def transfer(self, num_sends: int, levels_crossed: int, num_states: int) -> TransferPart:
+        """Return the part of a message."""
+        return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes)
+
+    def synchronization(self, num_messages: int) -> SynchronizationPart:
+        """Return the part of the host's work for an exchange."""
+        return SynchronizationPart((1 + self.exchanges_shapes) * num_messages)
 
 
 def structure_of(plan: Plan) -> IterationStructure:
@@ -145,6 +175,8 @@ def structure_of(plan: Plan) -> IterationStructure:
         steps=number_distinct(plan.stage_parameters),
         step_fields=tuple(map(frozenset, plan.steps)),
         levels_crossed=tuple(itertools.starmap(mesh.levels_crossed, neighbours)),
+        sent_states=plan.sent_states,
+        exchanges_shapes=plan.scenario.chunk_contents.separates_loss,
         overlap=overlap.pipeline,
         gathers_on_receive=plan.receive_gather is not None,
         num_buckets=num_buckets,

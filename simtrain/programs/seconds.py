@@ -116,9 +116,8 @@ class IterationSeconds:
         match part:
             case PassPart():
                 return self._pass_s(part)
-            case TransferPart(levels_crossed=crossed, num_sends=sends):
-                # One rank's part of a stage's output, over the link between the two stages.
-                return self.machine.model.transfer_s(self.plan.sent_bytes, crossed, sends)
+            case TransferPart():
+                return part.seconds(self.machine.model, self.plan.sent_bytes)
             case ReceiveGatherPart() | BucketPart():
                 return self.machine.op_seconds(self.ops_of(part))
             case SynchronizationPart(num_messages=number):
@@ -136,8 +135,8 @@ class IterationSeconds:
     def ops_of(self, part: ReceiveGatherPart | BucketPart | OptimizerPart) -> tuple[Op, ...]:
         """Return the ops of a part in order, without a step those of the slowest stage."""
         match part:
-            case ReceiveGatherPart():
-                return (self.plan.receive_gather,) if self.plan.receive_gather else ()
+            case ReceiveGatherPart(num_states=states):
+                return (self.plan.receive_gather,) * states if self.plan.receive_gather else ()
             case BucketPart():
                 return self._bucket_ops(part)
             case OptimizerPart(name=name, step=step):
@@ -159,8 +158,8 @@ class IterationSeconds:
     def adapter_bytes(self, part: IterationPart) -> float:
         """Return the bytes that a part sends through a GPU's share of adapters, per direction."""
         match part:
-            case TransferPart(levels_crossed=crossed) if crossed:
-                return self.plan.sent_bytes
+            case TransferPart(levels_crossed=crossed, num_states=states) if crossed:
+                return states * self.plan.sent_bytes
             case BucketPart():
                 return math.fsum(map(_bytes_out_of_a_node, self._bucket_ops(part)))
         return 0.0

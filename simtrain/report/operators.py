@@ -283,7 +283,7 @@ def _num_bytes(work: OpWork, sent_bytes: float) -> float:
         case HostWork():
             return work.num_bytes
         case TransferPart():
-            return sent_bytes
+            return work.num_states * sent_bytes
     return 0
 
 
@@ -304,5 +304,6 @@ def shape_of(work: OpWork) -> str:
             kind = work.kind.value.replace("_", "-")
             return f"{kind} {format_bytes(work.array_bytes)}, {work.group.num_ranks} ranks"
         case TransferPart():
-            return "message" if work.levels_crossed else "message inside a node"
+            states = f" of {work.num_states} hidden states" if work.num_states > 1 else ""
+            return f"message{states}" + ("" if work.levels_crossed else " inside a node")
     return "message"

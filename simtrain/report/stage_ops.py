@@ -54,8 +54,8 @@ class OpKey:
     def alone_s(self, model: DurationModel, sent_bytes: float) -> float:
         """Return the time of one op without concurrent ops; 0 for work of the host."""
         match self.work:
-            case TransferPart(num_sends, levels_crossed):
-                return model.transfer_s(sent_bytes, levels_crossed, num_sends)
+            case TransferPart() as part:
+                return part.seconds(model, sent_bytes)
             case SynchronizationPart():
                 return 0.0
             case work:

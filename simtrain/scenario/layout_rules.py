@@ -1,7 +1,7 @@
 """Rules of custom pipeline layouts.
 
-Source: `validate_layer_layout` in Megatron-Core's pipeline_parallel_layer_layout.py. E490 goes
-beyond it, and so does E339 for a single stage, where a layout has no effect.
+Source: `validate_layer_layout` in Megatron-Core's pipeline_parallel_layer_layout.py. E339 goes
+beyond it for a single stage, where a layout has no effect, and so does E495.
 """
 
 from __future__ import annotations
@@ -79,32 +79,47 @@ def _all_layers_are_placed(scenario: Scenario) -> Violation | None:
 
 @_rule(
     "E490",
-    "simtrain simulates neither a chunk without any letter (its output is its input, which cannot "
-    "be freed after the send) nor token prediction without the loss (it sends several hidden "
-    "states to the next chunk)",
+    "all modules of token prediction (m) are in one chunk: the last chunk of a stage, but not of "
+    "the first stage, whose chunks have another copy of the embedding",
 )
-def _chunks_are_simulated(scenario: Scenario) -> Violation | None:
-    chunks = scenario.parallelism.layout_chunks
-    for number, chunk in enumerate(chunks, 1):
-        if not chunk or ("m" in chunk and number < len(chunks)):
-            what = "has m without L" if chunk else "is empty"
-            message = f"chunk {number} of {len(chunks)} of parallelism.layout {what}"
-            return Violation(message, {_LAYOUT: dict.fromkeys((_filled(chunks), None))})
-    return None
-
-
-def _filled(chunks: tuple[str, ...]) -> str | None:
-    """Return a layout with each m beside L, and a layer of the fullest chunk in each empty one."""
-    filled = [chunk.replace("m", "") for chunk in chunks]
-    for place, chunk in enumerate(filled[:-1]):
-        if not chunk:
-            fullest = max(range(len(filled)), key=lambda one: (filled[one].count("t"), one))
-            filled[fullest] = filled[fullest].replace("t", "", 1)
-            filled[place] = "t"
-    if not all(filled):
+def _prediction_is_in_one_chunk(scenario: Scenario) -> Violation | None:
+    split = scenario.parallelism
+    chunks, stages = split.layout_chunks, split.pipeline
+    places = [place for place, chunk in enumerate(chunks) if "m" in chunk]
+    earliest = len(chunks) - stages + 1
+    if not places or len(chunks) != stages * split.interleave or not _has_order(scenario):
         return None
-    filled[-1] = filled[-1].replace("L", "m" * "".join(chunks).count("m") + "L")
-    return layout_of_chunks(filled)
+    if len(places) == 1 and places[0] >= earliest:
+        return None
+    listed = " and ".join(str(place + 1) for place in places)
+    return Violation(
+        f"parallelism.layout has m in chunk{'s' * (len(places) > 1)} {listed} of {len(chunks)}; m "
+        f"may be in one of the chunks {earliest + 1} to {len(chunks)}",
+        {_LAYOUT: [_beside_loss(chunks), None]},
+    )
+
+
+def _beside_loss(chunks: tuple[str, ...]) -> str:
+    """Return the layout with token prediction in the chunk of the loss."""
+    number = "".join(chunks).count("m")
+    *others, last = (chunk.replace("m", "") for chunk in chunks)
+    return layout_of_chunks([*others, last.replace("L", "m" * number + "L")])
+
+
+@_rule(
+    "E495",
+    "if token prediction (m) and the loss (L) are in different chunks, Megatron-Core exchanges the "
+    "shape of each message first and waits for it; simtrain simulates that only if messages block",
+)
+def _separate_prediction_blocks(scenario: Scenario) -> Violation | None:
+    chunks = scenario.parallelism.layout_chunks
+    if not scenario.overlap.pipeline or "m" not in "".join(chunks[:-1]) or not _has_order(scenario):
+        return None
+    return Violation(
+        "overlap.pipeline is true, but parallelism.layout has m and L in different chunks",
+        {"overlap.pipeline": [False], _LAYOUT: [_beside_loss(chunks)]},
+        (_LAYOUT,),
+    )
 
 
 @_rule("E491", "a layout places every layer, also those of the first and last stage")

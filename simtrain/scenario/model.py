@@ -95,8 +95,8 @@ class Model(Section):
     mtp_num_layers: number of modules of multi-token prediction after the last layer (DeepSeek-V3,
         Megatron-LM's --mtp-num-layers); 0 by default. Each module predicts one more token with
         norms, a projection, a transformer layer, and another pass through output layer and loss.
-        The modules run on the last stage, which then also holds the embedding; `num_layers` does
-        not count them.
+        The modules run on the last stage, or where parallelism.layout has m. This stage then also
+        holds the embedding. `num_layers` does not count them.
     hidden_dropout, attention_dropout: dropout rate, 0.1 by default. A rate of 0 runs no kernel and
         saves no mask; all other rates take the same time and memory. Fused attention applies
         dropout within its kernel, at no cost.

@@ -44,7 +44,9 @@ class Parallelism(Section):
     layout: contents of each chunk (--pipeline-model-parallel-layout): E embedding, t layer, m
         module of multi-token prediction, L output layer and loss. A | separates chunks: first one
         of each stage, then the second of each, and so on. t*3 and (tt|)*3 repeat; commas are
-        ignored. By default (null), all chunks of a stage have equally many layers.
+        ignored. A chunk may be empty. m may be in an earlier chunk than L (Et*3|(tt|)*29m|L): its
+        stage then holds another copy of the embedding, and sends all hidden states. By default
+        (null), all chunks of a stage have equally many layers.
     data: data-parallel replicas of the model, which split the global batch; 1 by default.
     context: context-parallel ranks, which shard each sequence (Megatron-LM's
         --context-parallel-size); 1 by default. Each rank holds two slices of the sequence, one from

@@ -9,6 +9,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from simtrain.strict_yaml import FieldError
 
@@ -17,6 +18,31 @@ _LETTERS = "EtmL"
 # First groups, then single characters, as in Megatron-Core: groups are not nested.
 _REPETITIONS = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 _MOST_REPETITIONS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkContents:
+    """What each chunk (virtual stage) of a pipeline contains.
+
+    Args:
+        layers: [virtual stages], number of layers.
+        prediction: number of the chunk with the modules of token prediction; None without them.
+        num_predictions: number of these modules.
+    """
+
+    layers: tuple[int, ...]
+    prediction: int | None = None
+    num_predictions: int = 0
+
+    @property
+    def separates_loss(self) -> bool:
+        """Whether token prediction is in another chunk than the loss."""
+        return self.prediction is not None and self.prediction < len(self.layers) - 1
+
+    def received_states(self, chunk: int) -> int:
+        """Hidden states that a chunk receives: one, and one of each module in earlier chunks."""
+        is_later = self.prediction is not None and chunk > self.prediction
+        return 1 + self.num_predictions * is_later
 
 
 @functools.lru_cache(maxsize=1024)

@@ -16,6 +16,7 @@ from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Count, Model
 from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.parallelism import Parallelism, Placement
+from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.scenario.precision import Fp8Weights, Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section, is_change
@@ -287,6 +288,21 @@ class Scenario(Section):
         sizes = [self.layers_of_chunk(min(1, last))] * split.pipeline
         sizes[0], sizes[last] = self.layers_of_chunk(0), self.layers_of_chunk(last)
         return tuple(sizes) * split.interleave
+
+    @property
+    def chunk_contents(self) -> ChunkContents:
+        """What each chunk contains; without a layout, token prediction is beside the loss."""
+        layers, number = self.chunks_layers, self.model.mtp_num_layers
+        letters = self.parallelism.layout_chunks or ("m",)
+        places = [place for place, chunk in enumerate(letters, -len(letters)) if "m" in chunk]
+        return ChunkContents(layers, len(layers) + places[-1] if number else None, number)
+
+    @property
+    def embedding_stages(self) -> tuple[int, ...]:
+        """The stages that hold the table of the embedding (`get_embedding_ranks`)."""
+        split, model, prediction = self.parallelism, self.model, self.chunk_contents.prediction
+        also = {split.pipeline - 1} if model.tied_embeddings else set()
+        return tuple(sorted({0} | also | {one % split.pipeline for one in (prediction,) if one}))
 
     @property
     def stage_sizes(self) -> tuple[int, ...]:

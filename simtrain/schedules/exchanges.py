@@ -104,6 +104,12 @@ class Messages:
         return self.schedule.rank[self.consumer]
 
     @property
+    def boundary(self) -> Ints:
+        """The virtual stage before the boundary that each message crosses."""
+        boundary: Ints = self.schedule.virtual_stage[self.producer] - 1 + self.goes_forward
+        return boundary
+
+    @property
     def goes_forward(self) -> Ints:
         """1 for each message that carries an activation, 0 for one that carries a gradient."""
         is_forward: Ints = (self.schedule.kind[self.producer] == _F).astype(np.int32)

@@ -151,7 +151,7 @@ class Bounds:
         found = self._ranks.get(key)
         if found is None:
             mesh = self._mesh(scenario)
-            cut = cut_into_chunks(self._model_of(scenario), scenario.chunks_layers)
+            cut = cut_into_chunks(self._model_of(scenario), scenario.chunk_contents)
             microbatch, options = microbatch_of(scenario, mesh), StepOptions.of(scenario, mesh)
             held = [*dict.fromkeys(stage_parameters(cut, mesh.pp, microbatch))]
             states = [
@@ -185,7 +185,7 @@ class Bounds:
         found = self._chains.get(split)
         if found is None:
             get_batch = GetBatch(causal_mask=scenario.attention_backend == "unfused")
-            cut = cut_into_chunks(self._model_of(scenario), scenario.chunks_layers, get_batch)
+            cut = cut_into_chunks(self._model_of(scenario), scenario.chunk_contents, get_batch)
             found = self._chains[split] = _StageChunks.of(cut, split.pipeline)
         return found
 

@@ -165,11 +165,9 @@ class _Builder:
                 if part.span is not None:
                     found["layers"] = layers_of_span(self.plan, part, part.span)
                 return found
-            case TransferPart(levels_crossed=crossed, num_sends=sends):
+            case TransferPart(levels_crossed=crossed):
                 num_bytes, axes = self.plan.sent_bytes, NETWORK if crossed else NODE
-                number = self.number(
-                    part, axes, lambda model: model.transfer_s(num_bytes, crossed, sends)
-                )
+                number = self.number(part, axes, lambda model: part.seconds(model, num_bytes))
                 return {"sums": [[number]]}
             case SynchronizationPart():
                 return {"sums": [[self.constant(self.seconds.of_part(part))]]}

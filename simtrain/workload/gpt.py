@@ -232,29 +232,30 @@ def gpt_blocks(scenario: Scenario) -> Chunk:
         mlp = _expert_mlp(scenario, model.experts) if model.experts else None
         every = model.full_attention_every
         layers = _layers(layer, model.experts, mlp, every, model.num_layers)
-    # Megatron-LM takes the last layer's kind for these (get_gpt_mtp_block_spec).
-    last, normalization = layers[-1][0], model.normalization
-    prediction = TokenPrediction(model.mtp_num_layers, last, embedding, normalization)
-    ends = scenario.parallelism.layout_chunks[-1:]
-    has_own_norm = bool(model.mtp_num_layers and ends and "t" not in ends[0])
+    normalization, number = model.normalization, model.mtp_num_layers
     head = Head(
         model.vocab_size,
         model.tied_embeddings,
         scenario.in_place_cross_entropy,
-        normalization=None if has_own_norm else normalization,
-        prediction=prediction if model.mtp_num_layers else None,
+        normalization=None if number else normalization,
+        num_predictions=number,
     )
-    return _blocks(embedding, layers, FinalNorm(normalization) if has_own_norm else None, head)
+    if not number:
+        return _blocks(embedding, layers, head)
+    # Megatron-LM takes the last layer's kind for these (get_gpt_mtp_block_spec).
+    prediction = TokenPrediction(number, layers[-1][0], embedding, normalization)
+    return _blocks(embedding, layers, FinalNorm(normalization), prediction, head)
 
 
 _Runs = tuple[tuple[TransformerLayer, int], ...]
 
 
 @functools.lru_cache(maxsize=1024)
-def _blocks(embedding: Embedding, layers: _Runs, own_norm: FinalNorm | None, head: Head) -> Chunk:
+def _blocks(
+    embedding: Embedding, layers: _Runs, *ends: FinalNorm | TokenPrediction | Head
+) -> Chunk:
     """Return the blocks. Equal models share one object, whose hash is computed once."""
-    norms = ((own_norm, 1),) if own_norm else ()
-    return Chunk(((embedding, 1), *layers, *norms, (head, 1)))
+    return Chunk(((embedding, 1), *layers, *((end, 1) for end in ends)))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simtrain.scenario.pipeline_layout import ChunkContents
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, parameters
 from simtrain.workload.hashing import hashed_once
+from simtrain.workload.model_ends import ChunkCopy
 from simtrain.workload.tape import Block, Microbatch
 
 
@@ -24,25 +26,34 @@ class ModelChunks:
 
 @functools.lru_cache(maxsize=4096)
 def cut_into_chunks(
-    model: Chunk, layers: tuple[int, ...], first: Block | None = None
+    model: Chunk, contents: ChunkContents, first: Block | None = None
 ) -> ModelChunks:
     """Cut a model into chunks.
 
     Args:
         model: all blocks.
-        layers: [virtual stages], number of layers of each chunk.
+        contents: what each chunk contains. With token prediction it is the last block but one.
         first: a block that is put before each chunk.
 
     A block that is not a layer joins the chunk of the next layer; blocks after the last layer join
     its chunk. A first chunk without layers has only the first block, a last one the last block.
+    Other chunks without layers copy their input.
     """
-    blocks = [*model.blocks]
+    blocks, layers, prediction = [*model.blocks], contents.layers, contents.prediction
+    last = len(layers) - 1
     ends = [1, *(place + 1 for place, block in enumerate(blocks) if block.is_unit)]
-    ends[-1] = len(blocks) - 1
+    ends[-1] = len(blocks) - (1 if prediction is None else 2)
     cuts = [0, *(ends[number] for number in itertools.accumulate(layers))]
+    if prediction is not None:
+        cuts[prediction + 1 :] = [len(blocks) - 1] * (last + 1 - prediction)
     cuts[-1] = len(blocks)
     before = [] if first is None else [first]
-    chunks = [chunk_of([*before, *blocks[start:end]]) for start, end in itertools.pairwise(cuts)]
+    chunks = []
+    for number, (start, end) in enumerate(itertools.pairwise(cuts)):
+        copies: list[Block] = []
+        if number and not layers[number] and (number < last or prediction is not None):
+            copies = [ChunkCopy(contents.received_states(number))]
+        chunks.append(chunk_of([*before, *copies, *blocks[start:end]]))
     return ModelChunks(tuple(dict.fromkeys(chunks)), number_distinct(chunks))
 
 

@@ -4,6 +4,9 @@ Sources of embedding and head: Megatron-LM's `VocabParallelEmbedding`, `Embeddin
 `parallel_lm_logits` and `vocab_parallel_cross_entropy`. Source of multi-token prediction
 (DeepSeek-AI 2024, Section 2.2): its core/transformer/multi_token_prediction.py. Rolled tokens,
 labels and masks are not counted.
+
+With token prediction, the hidden states of the last layer and of every module are the rows of one
+tensor, which the head splits. So a module may be in another chunk than the loss.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ from simtrain.scenario.model import Normalization
 from simtrain.workload.blocks import (
     column_linear,
     concat,
+    concat_rows,
+    copy,
     cross_entropy,
     dropout,
     gather_columns,
     look_up,
     norm,
     positions,
+    split_rows,
 )
 from simtrain.workload.ops import Tensor
 from simtrain.workload.recompute import TOKEN_PREDICTION
@@ -74,14 +80,14 @@ class TokenPrediction:
     layer: Layer
     embedding: Embedding
     normalization: Normalization
+    is_unit: bool = False
 
-    def forward(self, tape: Tape, x: Tensor) -> list[Tensor]:
-        """Record all modules, which start from the final norm's output; return their outputs."""
-        outputs: list[Tensor] = []
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record all modules, which start from the final norm's output; join it and theirs."""
+        states = [x]
         for _ in range(self.num_modules):
-            x = self._module(tape, x)
-            outputs.append(x)
-        return outputs
+            states.append(self._module(tape, states[-1]))
+        return concat_rows(tape, tuple(states), "hidden states")
 
     def _module(self, tape: Tape, x: Tensor) -> Tensor:
         token = self.embedding.forward(tape, x)
@@ -100,10 +106,9 @@ class TokenPrediction:
 
 @dataclass(frozen=True, slots=True)
 class FinalNorm:
-    """The norm after the last layer, if its chunk is not the head's.
+    """The norm after the last layer, and before token prediction.
 
-    With token prediction, Megatron-LM places it in the chunk of the last layer
-    (`has_final_layernorm_in_this_stage`).
+    Megatron-LM places it in the chunk of the last layer (`has_final_layernorm_in_this_stage`).
     """
 
     normalization: Normalization
@@ -115,10 +120,38 @@ class FinalNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkCopy:
+    """The copy of its input that a chunk without layers makes.
+
+    Megatron-LM's `TransformerBlock` clones it, because a chunk may not return its input. The
+    pipeline saves the input too.
+
+    Args:
+        num_states: hidden states of the input: 1, and 1 for each module of token prediction in
+            earlier chunks.
+    """
+
+    num_states: int = 1
+    is_unit: bool = False
+
+    def forward(self, tape: Tape, x: Tensor) -> Tensor:
+        """Record the copy."""
+        if self.num_states > 1:
+            x = tape.tensor(x.name, self.num_states * x.rows, x.width)
+        return copy(tape, x, "copy of the chunk's input")
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """The final norm, the output layer and the loss. Predicted tokens share the output layer.
 
-    `normalization` is None if the norm is a block of its own.
+    Args:
+        vocab: size of the vocabulary.
+        tied: the output layer has the weights of the embedding.
+        in_place_cross_entropy: as the scenario's field.
+        is_unit: as in `tape.Block`.
+        normalization: of the final norm; None if it is a block of its own.
+        num_predictions: modules of token prediction, whose outputs are rows of the input.
     """
 
     vocab: int
@@ -126,13 +159,18 @@ class Head:
     in_place_cross_entropy: bool = True
     is_unit: bool = False
     normalization: Normalization | None = "layer_norm"
-    prediction: TokenPrediction | None = None
+    num_predictions: int = 0
 
     def forward(self, tape: Tape, x: Tensor) -> None:
-        """Record the norm, the predictions and the losses."""
+        """Record the norm and the losses."""
         y = FinalNorm(self.normalization).forward(tape, x) if self.normalization else x
-        further = self.prediction.forward(tape, y) if self.prediction else []
-        for number, hidden in enumerate((*further, y)):
+        states: tuple[Tensor, ...] = (y,)
+        if self.num_predictions:
+            number = 1 + self.num_predictions
+            joined = tape.tensor(x.name, number * x.rows, x.width)
+            states = split_rows(tape, joined, number, "hidden states")
+        # The losses of predicted tokens come first (`process_mtp_loss`).
+        for number, hidden in enumerate((*states[1:], states[0])):
             self._loss(tape, hidden, holds_weight=number == 0)
 
     def _loss(self, tape: Tape, x: Tensor, *, holds_weight: bool) -> None:

@@ -72,9 +72,12 @@ StepOps = dict[str, tuple[Op, ...]]
 
 @functools.lru_cache(maxsize=4096)
 def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
-    """Return the optimizer step of a rank. Groups of one rank reduce nothing."""
-    reduced_in_passes = options.zero_stage >= 2 or options.reduces_during_backward
+    """Return the optimizer step of a rank.
+
+    Groups of one rank and stages without parameters reduce nothing.
+    """
     numbers = number, _ = parameters.total, parameters.experts
+    reduced_in_passes = options.zero_stage >= 2 or options.reduces_during_backward or not number
     fields = (
         () if reduced_in_passes else average(options, number),
         () if reduced_in_passes else data_reduction(options, *numbers),
@@ -85,7 +88,7 @@ def step_ops(options: StepOptions, parameters: Parameters) -> StepOps:
         _norm_reduction(options, parameters),
         _update(options, parameters),
         ()
-        if options.gathers_during_forward
+        if options.gathers_during_forward or not number
         else parameter_gather(options, *numbers, num_fp8=parameters.in_fp8),
         _weight_cast(options, parameters.in_fp8),
     )

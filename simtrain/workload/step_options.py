@@ -25,7 +25,7 @@ class StepOptions:
         everyone: ranks that together hold all states.
         partial_sums: the group that sums partial gradients of parameters that its ranks hold whole;
             None without sequence parallelism.
-        tied: the two stages that share parameters; None if none do.
+        tied: the stages that share the table of the embedding; None if none do.
         zero_stage, offloads: as the scenario's memory.zero_stage and memory.offload_optimizer.
         unscales: gradients come from scaled losses (fp16).
         fully_shards: shards of parameters are in fp32 and are the master weights; gradients are
@@ -83,7 +83,7 @@ class StepOptions:
                 *_groups(
                     mesh,
                     partial_sums=split.sequence_parallel,
-                    tied=scenario.model.shares_embedding and split.pipeline > 1,
+                    tied=scenario.embedding_stages,
                     num_ranks=shard_ranks(scenario, mesh),
                 ),
                 zero_stage=memory.zero_stage,
@@ -154,7 +154,7 @@ class StepOptions:
 
 @functools.lru_cache(maxsize=4096)
 def _groups(
-    mesh: Mesh, *, partial_sums: bool, tied: bool, num_ranks: int
+    mesh: Mesh, *, partial_sums: bool, tied: tuple[int, ...], num_ranks: int
 ) -> tuple[Group, Group, Group, Group | None, Group | None]:
     """Return the first five fields of `StepOptions`."""
     return (
@@ -162,5 +162,5 @@ def _groups(
         mesh.group("tp", "pp"),
         mesh.instance_group(num_ranks),
         mesh.group("tp") if partial_sums else None,
-        mesh.ends("pp") if tied else None,
+        mesh.group_at("pp", tied) if len(tied) > 1 else None,
     )

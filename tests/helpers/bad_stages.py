@@ -95,20 +95,22 @@ BAD_STAGES = [
         "fix: write parallelism.layout: null",
     ),
     bad(
-        "an empty chunk",
-        adding('parallelism: {pipeline: 3, layout: "Et*48||L"}\n'),
-        ":9:36: E490",
-        "chunk 2 of 3 of parallelism.layout is empty",
-        "fix: write parallelism.layout: Et*47|t|L or null",
+        "token prediction before the last chunk of its stage",
+        adding(
+            'parallelism: {pipeline: 8, interleave: 4, layout: "Et*19|(t|)*22t*7m|(|)*7L"}\n'
+        ).replace("model:", "model:\n  mtp_num_layers: 1\n  position_embedding: rope"),
+        ":11:51: E490",
+        "parallelism.layout has m in chunk 24 of 32; m may be in one of the chunks 26 to 32",
     ),
     bad(
-        "token prediction in a chunk of its own",
-        adding('parallelism: {pipeline: 8, interleave: 4, layout: "Et*19|(t|)*29m|L"}\n').replace(
-            "model:", "model:\n  mtp_num_layers: 1\n  position_embedding: rope"
-        ),
-        ":11:51: E490",
-        "chunk 31 of 32 of parallelism.layout has m without L",
-        "fix: write parallelism.layout: Et*18|(t|)*30mL",
+        "token prediction apart from the loss, with transfers that overlap",
+        adding(
+            'parallelism: {pipeline: 8, interleave: 4, layout: "Et*19|(t|)*29m|L"}\n'
+            "overlap: {pipeline: true}\n"
+        ).replace("model:", "model:\n  mtp_num_layers: 1\n  position_embedding: rope"),
+        ":11:51: E495",
+        "overlap.pipeline is true, but parallelism.layout has m and L in different chunks",
+        "fix: write overlap.pipeline: false, or parallelism.layout: Et*19|(t|)*29|mL",
     ),
     bad(
         "a layout and layers of the first stage",

@@ -7,10 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simtrain.memory.report import memory_report
+from simtrain.memory.working import pass_memory
 from simtrain.programs.seconds import IterationSeconds
 from simtrain.scenario import Scenario
 from simtrain.scenario.pipeline_layout import chunks_of_layout, layout_of_chunks
 from simtrain.search.bounds import Bounds
+from simtrain.workload.chunk import whole_parameters
+from simtrain.workload.record import record_pass
+from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
     a100,
     layer_parameters,
@@ -117,19 +121,123 @@ def test_the_final_norm_stays_with_the_last_layer_before_token_prediction() -> N
     assert apart[2].total == together[1].total - apart[1].total
 
 
+def apart(tied: bool = False, **sections: Any) -> Scenario:
+    """Two modules after four layers, on the last stage but one; an empty stage before them."""
+    return scenario_with(
+        SIZES | PREDICTION | {"num_layers": 4, "mtp_num_layers": 2, "tied_embeddings": tied},
+        parallelism={"pipeline": 5, "layout": "Ett|tt||mm|L"},
+        batch={"micro": 2, "global": 8},
+        **sections,
+    )
+
+
+STATE_BYTES = 2 * 2 * SIZES["seq_length"] * SIZES["hidden_size"]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_modules_apart_from_the_loss_hold_the_embedding_and_not_the_output_layer(
+    tied: bool,
+) -> None:
+    """`get_embedding_ranks`: first stage, stage of the modules, last stage if tied."""
+    plan, (v, h) = plan_of(apart(tied)), (SIZES["vocab_size"], SIZES["hidden_size"])
+    layer = plan_of(apart(tied)).stage_parameters[1].total - h
+    first, last, empty, modules, loss = (stage.total for stage in plan.stage_parameters)
+    assert (last, empty, loss) == (layer + h, 0, v * h)
+    # Two modules, each with half of the two layers, a projection of 2 h to h, and three norms.
+    assert modules == layer + 2 * (2 * h * h + 3 * h) + v * h
+    assert first == layer + v * h
+    holders = [0, 3, 4] if tied else [0, 3]
+    assert [i for i, stage in enumerate(plan.stage_parameters) if stage.tied] == holders
+    reduced = [step["embedding"][0].work for step in plan.steps if "embedding" in step]
+    assert len(reduced) == len(holders)
+    for work in reduced:
+        assert isinstance(work, Collective)
+        assert (work.array_bytes, work.group.num_ranks) == (4 * v * h, len(holders))
+    assert whole_parameters(plan.model, plan.microbatch).total == plan.num_parameters
+    assert plan.num_parameters == sum((first, last, modules)) - v * h + (0 if tied else loss)
+
+
+def test_modules_apart_from_the_loss_send_every_hidden_state_and_first_its_shape() -> None:
+    """Three states of 2 s b h bytes leave their stage, one every other stage; 24 bytes of shape."""
+    result, profile = run(apart()), a100()
+    assert result.plan.sent_states[:4] == (1, 1, 1, 3)
+    link = profile.links.point_to_point
+    rate = profile.links.bandwidth.value * link.efficiency.value
+    posts_s = profile.host.issue.value
+    for span in result.timeline.spans():
+        if span.kind == "transfer":
+            states = 3 if span.stream in ("link 3->4", "link 4->3") else 1
+            expected_s = 2 * link.latency.value + (24 + states * STATE_BYTES) / rate
+            assert span.duration_s == pytest.approx(expected_s, rel=1e-9)
+        if span.kind == "synchronize":
+            assert round(span.duration_s / posts_s, 6) in (2, 4)
+    beside = run(result.scenario.replace({"parallelism.layout": "Ett|t|t||mmL"}))
+    alone_s = link.latency.value + STATE_BYTES / rate
+    spans = [span for span in beside.timeline.spans() if span.kind == "transfer"]
+    assert spans
+    assert all(span.duration_s == pytest.approx(alone_s, rel=1e-9) for span in spans)
+
+
+def test_chunks_without_layers_copy_their_input() -> None:
+    """They read and write it once, and keep it; the loss also keeps the copy, and both logits."""
+    plan = plan_of(apart())
+    empty, loss = (
+        [*record_pass(plan.chunk_pass(plan.chunks[place], "F", saves_all=False)).ops]
+        for place in (2, 4)
+    )
+    (copied,) = (op for op in empty if "copy" in op.name)
+    assert copied.work == Elementwise(STATE_BYTES, STATE_BYTES)
+    (copied,) = (op for op in loss if "copy" in op.name)
+    assert copied.work == Elementwise(3 * STATE_BYTES, 3 * STATE_BYTES)
+    left = [
+        pass_memory(plan.chunk_pass(plan.chunks[place], "F", saves_all=False)).remaining_bytes
+        for place in (2, 4)
+    ]
+    logits = 3 * 2 * SIZES["seq_length"] * SIZES["vocab_size"] * 4
+    assert left == [STATE_BYTES, 2 * 3 * STATE_BYTES + logits]
+    backward = record_pass(plan.chunk_pass(plan.chunks[4], "B", saves_all=False))
+    (joined,) = (op.work for op in backward.ops if op.name == "join hidden states gradients")
+    assert joined == Elementwise(3 * STATE_BYTES, 3 * STATE_BYTES, is_backward=True)
+
+
+def test_the_layout_of_deepseek_v3_runs() -> None:
+    """Megatron-Core's example: 61 layers and a module on 16 stages of two chunks."""
+    scenario = scenario_with(
+        SIZES | PREDICTION | {"num_layers": 61},
+        parallelism={"pipeline": 16, "interleave": 2, "layout": "Et*3|(tt|)*29,m|L"},
+        batch={"micro": 1, "global": 16},
+    )
+    plan = plan_of(scenario)
+    assert plan.sent_states[:31] == (*[1] * 30, 2)
+    assert [stage for stage, held in enumerate(plan.stage_parameters) if held.tied] == [0, 14, 15]
+    assert plan_of(scenario.replace({"model.tied_embeddings": False})).step_options.tied == (
+        plan.mesh.group_at("pp", (0, 14))
+    )
+    assert run(scenario).iteration_time_s > 0
+
+
 @st.composite
 def layouts(draw: st.DrawFn) -> Scenario:
-    """A small model in chunks of any numbers of layers, with or without layers at the ends."""
+    """A small model in chunks of any numbers of layers, with or without token prediction."""
     stages, chunks = draw(st.integers(3, 4)), draw(st.integers(1, 2))
-    inner = [draw(st.integers(1, 3)) for _ in range(stages * chunks - 2)]
-    first, last = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    inner = [draw(st.integers(0, 3)) for _ in range(stages * chunks - 3)]
+    first, last = draw(st.integers(1, 2)), draw(st.integers(0, 2))
+    letters = [f"Et*{first}", *(f"t*{layers}" for layers in inner)]
+    model = SIZES | {"num_layers": first + sum(inner) + last}
+    match draw(st.sampled_from(["none", "beside", "apart"])):
+        case "none":
+            letters += [f"t*{last}", "L"]
+        case "beside":
+            letters, model = [*letters, "", f"t*{last}mL"], model | PREDICTION
+        case "apart":
+            letters, model = [*letters, f"t*{last}m", "L"], model | PREDICTION
     return scenario_with(
-        SIZES | {"num_layers": first + sum(inner) + last},
+        model,
         parallelism={
             "tensor": 2,
             "pipeline": stages,
             "interleave": chunks,
-            "layout": "|".join([f"Et*{first}", *(f"t*{layers}" for layers in inner), f"t*{last}L"]),
+            "layout": "|".join(letters),
             "data": 2,
         },
         batch={"micro": 1, "global": 2 * stages},

@@ -118,15 +118,15 @@ def test_communication_by_hand() -> None:
 
 
 def test_full_recompute_keeps_the_inputs_of_a_module() -> None:
-    """Beyond them: the module's output, and logits and fp32 logits of each loss."""
+    """Beyond them: its output in the joined states, and logits and fp32 logits of each loss."""
 
     def left(modules: int, recompute: Any) -> int:
         plan = plan_of(predicting(modules, recompute))
         return pass_memory(plan.chunk_pass(plan.chunks[-1], "F", saves_all=False)).remaining_bytes
 
     logits = 4 * TOKENS * V
-    embedding = output = 2 * TOKENS * H
-    assert left(2, "full") - left(0, "full") == 2 * (embedding + output + logits)
+    embedding = hidden = output = 2 * TOKENS * H
+    assert left(2, "full") - left(0, "full") == 2 * (embedding + hidden + output + logits)
     # Block recompute leaves modules out.
     block = {"strategy": "full", "method": "block", "num_layers": 4}
     assert left(2, block) - left(0, block) == left(2, "none") - left(0, "none")

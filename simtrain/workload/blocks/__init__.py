@@ -15,7 +15,7 @@ from simtrain.workload.blocks.experts import ExpertMlp, experts
 from simtrain.workload.blocks.latent_attention import latent_attention
 from simtrain.workload.blocks.linear import column_linear, replicated_linear, row_linear
 from simtrain.workload.blocks.norm import norm
-from simtrain.workload.blocks.views import concat, split
+from simtrain.workload.blocks.views import concat, concat_rows, copy, split, split_rows
 from simtrain.workload.blocks.vocabulary import cross_entropy, look_up, positions
 
 __all__ = [
@@ -29,6 +29,8 @@ __all__ = [
     "attention",
     "column_linear",
     "concat",
+    "concat_rows",
+    "copy",
     "cross_entropy",
     "dropout",
     "dropout_add",
@@ -43,4 +45,5 @@ __all__ = [
     "row_linear",
     "send",
     "split",
+    "split_rows",
 ]

@@ -1,4 +1,4 @@
-"""Split tensors by columns, and concatenate them."""
+"""Split tensors, concatenate them, and copy them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,37 @@ def join_views(tape: Tape, x: Tensor, views: tuple[Tensor, ...], name: str) -> N
 
 def concat(tape: Tape, parts: tuple[Tensor, ...], name: str) -> Tensor:
     """Record the concatenation of tensors. Their gradients are views of its gradient."""
-    y = tape.tensor(name, parts[0].rows, sum(part.width for part in parts))
+    return _joined(tape, parts, tape.tensor(name, parts[0].rows, sum(one.width for one in parts)))
+
+
+def split_rows(tape: Tape, x: Tensor, number: int, name: str) -> tuple[Tensor, ...]:
+    """Record views of `number` equal parts of the rows; a kernel concatenates their gradients."""
+    rows, place = x.rows // number, x.storage
+    views = tuple(tape.tensor(f"{name} {i}", rows, x.width, None, place) for i in range(number))
+    join_views(tape, x, views, name)
+    return views
+
+
+def concat_rows(tape: Tape, parts: tuple[Tensor, ...], name: str) -> Tensor:
+    """Record the concatenation of tensors of equal width, row after row."""
+    return _joined(tape, parts, tape.tensor(name, sum(one.rows for one in parts), parts[0].width))
+
+
+def copy(tape: Tape, x: Tensor, name: str) -> Tensor:
+    """Record a copy of a tensor, which stays allocated. Both share one gradient."""
+    y = tape.tensor(name, x.rows, x.width)
+    op = elementwise(name, x.num_bytes, y.num_bytes, saves=(x,))
+    tape.record(name, (x,), (y,), lambda order: order.compute(op), lambda order: None)
+    return y
+
+
+def _joined(tape: Tape, parts: tuple[Tensor, ...], y: Tensor) -> Tensor:
     size = y.num_bytes
     tape.record(
-        name,
+        y.name,
         parts,
         (y,),
-        lambda order: order.compute(elementwise(f"join {name}", size, size)),
+        lambda order: order.compute(elementwise(f"join {y.name}", size, size)),
         lambda order: None,
     )
     return y
