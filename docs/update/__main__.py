@@ -2,8 +2,11 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
 
 from docs.update.documents import ROOT, documents
+from docs.update.fit_errors import DOCUMENT, fits_in_background
 from docs.update.notebook import run_notebook, stale_cells
 from docs.update.pictures import draw, stale_pictures
 from docs.update.update import stale, updated
@@ -28,10 +31,16 @@ def main() -> None:
             sys.exit("\n".join(stale_cells()) or 0)
         return run_notebook()
     names = words.documents or documents()
-    if words.check:
+    with fits_in_background() if DOCUMENT in names else nullcontext():
+        if not words.check:
+            return update(names)
         lines = [line for document in names for line in stale(document)]
-        lines += [] if words.documents else stale_pictures()
-        sys.exit("\n".join(lines) or 0)
+    lines += [] if words.documents else stale_pictures()
+    sys.exit("\n".join(lines) or 0)
+
+
+def update(names: Sequence[str]) -> None:
+    """Rewrite the generated texts of documents; print the names of changed documents."""
     for document in names:
         text = updated(document)
         if text != (ROOT / document).read_text(encoding="utf-8"):

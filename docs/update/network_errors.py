@@ -3,8 +3,14 @@
 import math
 from collections.abc import Iterator
 
-from docs.update.published.networks import MIB, PUBLISHED, RING_SHARES, PublishedTimes
-from docs.update.request import Generator, Request, table
+from docs.update.published.networks import (
+    ALL_TO_ALL_US,
+    MIB,
+    PUBLISHED,
+    RING_SHARES,
+    PublishedTimes,
+)
+from docs.update.request import Generator, Request, percent, table
 from simtrain.durations.collectives import collective_seconds, wire_bytes
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
@@ -20,6 +26,8 @@ BANDS = (
 NOMINAL_BYTES_PER_S = 400e9
 LARGEST = ((8192 * MIB, 8), (16384 * MIB, 16), (2048 * MIB, 32))
 """Array and number of nodes of published all-reduces of large arrays."""
+LARGE_ALL_GATHER = (2048 * MIB, 32)
+"""The same of a published all-gather."""
 
 
 def rings_alone(profile: HardwareProfile) -> HardwareProfile:
@@ -93,6 +101,22 @@ def all_reduces(request: Request) -> str:
     return "{:.0f}, {:.0f} and {:.0f}".format(*ours)
 
 
+def all_gather(request: Request) -> str:
+    """Return our bus bandwidth, in GB/s, of the published all-gather of a large array."""
+    return f"{bus_bandwidth(CollectiveKind.ALL_GATHER, *LARGE_ALL_GATHER) / 1e9:.0f}"
+
+
+def all_to_all_error(request: Request) -> str:
+    """Return the mean |error| of the published all-to-alls inside a node."""
+    profile, group = load_profile("h100_sxm"), Group(("ep",), 8, 8)
+    errors = [
+        collective_seconds(Collective(CollectiveKind.ALL_TO_ALL, size, group), profile) * 1e6 / time
+        - 1
+        for size, time in ALL_TO_ALL_US.items()
+    ]
+    return percent(sum(map(abs, errors)) / len(errors), 0)
+
+
 GENERATORS: dict[str, Generator] = {
-    one.__name__: one for one in (networks, ring_shares, all_reduces)
+    one.__name__: one for one in (networks, ring_shares, all_reduces, all_gather, all_to_all_error)
 }

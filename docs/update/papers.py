@@ -50,8 +50,14 @@ def table5_error(request: Request) -> str:
 
 
 def table5_gains(request: Request) -> str:
-    """Return gains in throughput over full recompute: simulated (published)."""
+    """Return gains in throughput over full recompute: simulated (published).
+
+    `table5_gains 530B` returns the difference for this model.
+    """
     gains = _times("table5").gains
+    if request.text:
+        (gain,) = (one for one in gains if one.labels[0] == request.text)
+        return f"{100 * (gain.simulated - (gain.paper or 0)):.1f} points"
     return ", ".join(
         f"{gain.labels[0]} {percent(gain.simulated)} ({percent(gain.paper or 0)})" for gain in gains
     )

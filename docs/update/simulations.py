@@ -10,7 +10,7 @@ import pathlib
 import tempfile
 
 from docs.update.documents import write_files
-from docs.update.request import Generator, Request, percent, seconds
+from docs.update.request import Generator, Request, percent, seconds, signed_percent
 from simtrain.evaluation import Evaluation, Evaluator, Run
 from simtrain.scenario import Scenario, load_scenario
 
@@ -100,6 +100,12 @@ def less_time(request: Request) -> str:
     return percent(1 - first / second)
 
 
-GENERATORS: dict[str, Generator] = {
-    one.__name__: one for one in (time, part, part_time, mfu, tokens_per_s, peak, faster, less_time)
-}
+def change(request: Request) -> str:
+    """Return the change in time with its sign: `change SCENARIO ... against SCENARIO ...`."""
+    first, second = (run_of(words).iteration_time_s for words in _scenarios(request))
+    return signed_percent(first / second - 1)
+
+
+_TIMES = time, part, part_time, mfu, tokens_per_s, peak
+_COMPARISONS = faster, less_time, change
+GENERATORS: dict[str, Generator] = {one.__name__: one for one in (*_TIMES, *_COMPARISONS)}

@@ -169,6 +169,16 @@ def fp8(rows_of: Rows) -> Figures:
         yield f"{name}_wide_peak", f"{found[name, '4 x 4 x 4']['peak_bytes'] / GIB:.1f}"
 
 
+def userbuffers(rows_of: Rows) -> Figures:
+    """Share of the hidden communication that does not shorten the iteration."""
+    lost = []
+    for group in groups(rows_of(), "model.seq_length", "parallelism.tensor"):
+        without, used = winners(group, "tokens_per_s", "overlap.userbuffers")
+        gained_s = without["iteration_time_s"] - used["iteration_time_s"]
+        lost.append(1 - gained_s / (without[_COMMUNICATION] - used[_COMMUNICATION]))
+    yield "lost", f"{100 * min(lost):.0f} to {percent(max(lost), 0)}"
+
+
 def grouped_queries(rows_of: Rows) -> Figures:
     """Savings of grouped queries."""
     found = {
@@ -208,6 +218,7 @@ FIGURES: dict[str, Callable[[Rows], Figures]] = {
         larger_batch,
         context_parallel,
         fp8,
+        userbuffers,
         grouped_queries,
         expert_parallel,
     )

@@ -4,15 +4,16 @@ import re
 
 import pytest
 
-from docs.update import papers, what_ifs
+from docs.update import fit_errors, papers, what_ifs
 from docs.update.commands import printed
 from docs.update.documents import ROOT, documents
 from docs.update.markers import Marked, marked, replaced
 from docs.update.pictures import footer_differences, pictures, stale_pictures
 from docs.update.update import GENERATORS, PAGES, stale
 
-# Computed where their simulations run: tests/paper/ and tests/docs/test_what_ifs.py.
-ELSEWHERE = papers.GENERATORS.keys() | what_ifs.GENERATORS.keys()
+# Computed in the tests that also need their results: tests/paper/, tests/docs/test_what_ifs.py, and
+# tests/hardware/test_shipped_profiles.py.
+ELSEWHERE = {*papers.GENERATORS, *what_ifs.GENERATORS, *fit_errors.GENERATORS}
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pytest import MonkeyPatch
 
 from docs.update.update import stale
 from docs.update.what_if_figures import larger_batch
-from docs.update.what_if_tables import groups, winners
+from docs.update.what_if_tables import winners
 from docs.update.what_ifs import rows_of
 from simtrain.figures import style
 from simtrain.resources import list_sweeps
@@ -107,17 +107,6 @@ def test_the_picture_has_the_figures_of_the_table(sweep: str) -> None:
     assert len(picture) < 80_000
     for one in rows_of(sweep):
         assert one["status"] != "ok" or f"<!-- {one['mfu']:.1%} -->" in picture
-
-
-def test_userbuffers_lose_some_of_what_they_hide() -> None:
-    for group in groups(rows_of("userbuffers"), "model.seq_length", "parallelism.tensor"):
-        without, used = winners(group, "tokens_per_s", "overlap.userbuffers")
-        parts = "breakdown_tensor_communication_s", "iteration_time_s"
-        hidden_s, gained_s = (without[part] - used[part] for part in parts)
-        assert 0.19 < 1 - gained_s / hidden_s < 0.45
-    text = " ".join(section_of("userbuffers").split())
-    assert "A fifth to almost a half of the hidden seconds" in text
-    assert f"{12 * 2**27 / 2**30} GiB" in text
 
 
 def test_selective_recompute_frees_more_than_half_for_less_than_half() -> None:

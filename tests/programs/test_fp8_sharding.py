@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 
 from simtrain.errors import InputError
-from simtrain.evaluation import Evaluation, Evaluator
 from simtrain.memory.buffers import FP8_WEIGHTS, GATHERED_PARAMETERS
-from simtrain.scenario import Scenario, check_scenario, load_scenario
+from simtrain.scenario import Scenario, check_scenario
 from simtrain.schedules import Action
 from simtrain.simulation import simulate_memory
 from simtrain.workload.ops import Op, saved_bytes, total_flops
 from simtrain.workload.work import Collective, Elementwise
-from tests.helpers.command_line import ROOT
 from tests.helpers.toys import layer_ops, ops_of, plan_of
 from tests.workload.test_precision import FFN, LAYER, QKV, TOKENS, VOCAB, WEIGHTS, H, modern
 from tests.workload.test_precision import fp8 as recipe_of
@@ -193,44 +191,3 @@ def test_unsupported_combinations_are_refused(sections: dict[str, Any], code: st
     with pytest.raises(InputError) as caught:
         check_scenario(torchao().replace(sections))
     assert code in {one.code for one in caught.value.problems}
-
-
-# torchtitan, benchmarks/llama3_h100_202412_torchtitan.md at commit 31a17bfdb: Llama 3.1 8B on eight
-# H100s, tokens a second and GiB of a GPU, in bf16 and in fp8, both compiled.
-PUBLISHED = ((6667, 77.0), (8532, 76.8))
-
-
-@pytest.mark.slow
-def test_the_gain_of_torchtitans_fp8_as_validation_says() -> None:
-    text = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
-    (bf16, held), (in_fp8, held_in_fp8) = PUBLISHED
-    gains, saved = [], set()
-    for strategy in ("none", "full"):
-        both = [titan_8b(strategy, one) for one in ({}, recipe_of("tensorwise", **GATHERS))]
-        times_s = [one.run.iteration_time_s for one in both if one.run]
-        gains.append(times_s[0] / times_s[1])
-        saved.add(f"{(both[0].peak_bytes - both[1].peak_bytes) / 2**30:.1f}")
-    (ours,) = saved
-    assert (
-        f"| 8 | {in_fp8 / bf16:.2f} | {gains[0]:.2f} | {gains[1]:.2f} "
-        f"| {held - held_in_fp8:.1f} GiB | {ours} GiB |"
-    ) in text
-
-
-GATHERS = {"fp8_parameters": True}
-
-
-def titan_8b(strategy: str, precision: dict[str, Any]) -> Evaluation:
-    scenario = load_scenario("llama3_8b").replace(
-        {
-            "software": "torchtitan_compiled",
-            "parallelism": {"data": 8},
-            "memory": {"zero_stage": 3},
-            "batch": {"micro": 2, "global": 16},
-            "overlap": {"data_parallel": True},
-            "recompute": strategy,
-            "precision": precision,
-            "cluster": "h100_sxm",
-        }
-    )
-    return Evaluator(allow_oom=True).evaluate(scenario)

@@ -107,6 +107,20 @@ PUBLISHED = (
     ),
 )
 
+ALL_TO_ALL_US = {
+    16 * MIB: 82.85,
+    32 * MIB: 129.9,
+    64 * MIB: 220.1,
+    128 * MIB: 398.7,
+    256 * MIB: 761.2,
+    512 * MIB: 1461,
+}
+"""All-to-alls over the eight H100s of a node, in microseconds by bytes of the array.
+
+MooreThreads/SimuMax, simu_tools/efficency_test/nccl_fit.py at commit 4dcaae5. Below 16 MiB its
+times do not depend on the size.
+"""
+
 RING_SHARES = {
     16 * MIB: {2: 0.32, 4: 0.24, 8: 0.13, 16: 0.05, 32: 0.044, 64: 0.021, 128: 0.0087},
     256 * MIB: {2: 0.85, 4: 0.77, 8: 0.69, 16: 0.57, 32: 0.387, 64: 0.209, 128: 0.1027},

@@ -1,0 +1,25 @@
+"""Products, casts and iterations in fp8, measured and published by others.
+
+None of these figures is in a fit.
+"""
+
+TE_TOKENS = 15872
+TE_WEIGHTS = ((12288, 4096), (4096, 4096), (16384, 4096), (4096, 16384))
+"""Outputs and inputs of the products of `TE_PRODUCTS_MS`: one layer with hidden size 4096."""
+
+TE_PRODUCTS_MS = {
+    "forward": (10.632, 5.577, 6.503),
+    "input gradient": (10.747, 5.661, 6.795),
+    "weight gradient": (10.530, 5.547, 6.987),
+}
+"""The four products of a layer in bf16, in fp8, and in fp8 with casts of both operands.
+
+One scale per tensor, on an H200 NVL. Source: Transformer Engine, docs/examples/gemm_profiling at
+commit d0067d0da.
+"""
+
+TORCHTITAN = {"bf16": (6667, 77.0), "fp8": (8532, 76.8)}
+"""Tokens per second and GiB per GPU of Llama 3.1 8B on eight H100s, compiled.
+
+Source: torchtitan, benchmarks/llama3_h100_202412_torchtitan.md at commit 31a17bfdb.
+"""
