@@ -184,7 +184,7 @@ def test_an_iteration_is_the_same_every_time() -> None:
     scenario = small({"data": 2, "interleave": 2}, overlap={"data_parallel": True})
     first, second = simulate(scenario), simulate(scenario)
     assert first.to_dict() == second.to_dict()
-    assert first.timeline.to_tsv() == second.timeline.to_tsv()
+    assert first.timeline.records() == second.timeline.records()
 
 
 def test_a_job_larger_than_its_cluster_is_refused() -> None:

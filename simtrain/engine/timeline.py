@@ -94,14 +94,3 @@ class Timeline:
         graph = self.program.graph
         seconds = np.bincount(graph.stream_of, self.end_s - self.start_s).tolist()
         return {graph.streams[number]: seconds[number] for number in graph.used_streams}
-
-    def to_tsv(self) -> str:
-        """Write a header and one line per span: start_s, end_s, stream, kind, name.
-
-        Columns are separated by tabs. Seconds have full precision.
-        """
-        rows = (
-            f"{span.start_s!r}\t{span.end_s!r}\t{span.stream}\t{span.kind}\t{span.name}\n"
-            for span in self.spans()
-        )
-        return "start_s\tend_s\tstream\tkind\tname\n" + "".join(rows)

@@ -118,11 +118,3 @@ class IterationTimeline:
         """Return starts and ends of the actions at some places of the schedule."""
         first, last = self.tasks.first[places], self.tasks.last[places]
         return self.timeline.start_s[first], self.timeline.end_s[last]
-
-    def start_s(self, place: int) -> float:
-        """Return the start of the action at a place of the schedule."""
-        return float(self.timeline.start_s[self.tasks.first[place]])
-
-    def optimizer_start_s(self, stage: int) -> float:
-        """Return the start of a stage's optimizer, with the gradient norm."""
-        return float(self.timeline.start_s[self.tasks.norms[stage]])

@@ -120,7 +120,7 @@ def memory_report(
     """Return the peaks of a plan's stages, with their times if `iteration` is given."""
     replay = MemoryReplay.of(plan)
     stages = tuple(
-        _StageRank.of(plan, profile, replay, stage).fullest(plan, replay, place, iteration)
+        _StageRank.of(plan, profile, replay, stage).fullest(replay, place, iteration)
         for stage, place in enumerate(replay.fullest_actions())
     )
     return MemoryReport(profile.gpu.memory_capacity.value, stages)
@@ -190,10 +190,8 @@ class _StageRank:
     def of(
         cls, plan: Plan, profile: HardwareProfile, replay: MemoryReplay, stage: int
     ) -> _StageRank:
-        held, chunks = (
-            plan.stage_parameters[stage],
-            plan.model_chunks.numbers[stage :: plan.mesh.pp],
-        )
+        held = plan.stage_parameters[stage]
+        chunks = plan.model_chunks.numbers[stage :: plan.mesh.pp]
         global_bytes = max(
             memory.buffer_bytes for (chunk, *_), memory in replay.passes.items() if chunk in chunks
         )
@@ -207,18 +205,17 @@ class _StageRank:
         return tensors + allocator_bytes(self.profile, tensors)
 
     def fullest(
-        self, plan: Plan, replay: MemoryReplay, place: int, iteration: IterationTimeline | None
+        self, replay: MemoryReplay, place: int, iteration: IterationTimeline | None
     ) -> StageMemory:
         """Return the higher peak of the action at `place` and the optimizer step."""
         memory, activations = replay.memory(place), int(replay.running_bytes[place])
         working = memory.extra_bytes - memory.recomputed_bytes
         buffers = self.buffers | {RECOMPUTED: memory.recomputed_bytes, WORKING: working}
-        action, action_s = (
-            plan.schedule.action(place),
-            iteration.start_s(place) if iteration else None,
-        )
+        action, action_s, step_s = replay.order.schedule.action(place), None, None
+        if iteration:
+            tasks = [iteration.tasks.first[place], iteration.tasks.norms[self.stage]]
+            action_s, step_s = iteration.timeline.start_s[tasks].tolist()
         running = self._memory(activations, buffers, action, memory.op, action_s)
-        step_s = iteration.optimizer_start_s(self.stage) if iteration else None
         stepping = self._memory(0, self.step_buffers, None, FP32_GRADIENTS, step_s)
         return max(running, stepping, key=lambda moment: moment.peak_bytes)
 

@@ -9,7 +9,6 @@ from typing import Any
 from simtrain.errors import InputError
 from simtrain.report.breakdown import CAUSE_LABELS, Breakdown
 from simtrain.report.result import Result
-from simtrain.scenario import Scenario
 from simtrain.strict_yaml import data_of, leaves
 
 _MIN_SHARE = 0.005
@@ -54,8 +53,20 @@ class Difference:
 
     @property
     def changed_fields(self) -> dict[str, tuple[Any, Any]]:
-        """Values of the fields that differ (base, other); None if a scenario lacks the field."""
-        return changed_fields(self.base.scenario, self.other.scenario)
+        """Values (base, other) of the fields that differ, by dotted name.
+
+        A value is None if a scenario lacks the field. Name and description are left out.
+        """
+        base, other = (
+            {".".join(map(str, path)): value for path, value in leaves(data_of(one.scenario))}
+            for one in (self.base, self.other)
+        )
+        both = {name: (base.get(name), other.get(name)) for name in base | other}
+        return {
+            name: values
+            for name, values in both.items()
+            if name not in _LABELS and values[0] != values[1]
+        }
 
     @property
     def has_same_model(self) -> bool:
@@ -93,20 +104,6 @@ def compare(results: Sequence[Result]) -> tuple[Difference, ...]:
         message = f"a comparison needs two results, not {len(results)}"
         raise InputError.of("E843", message, fix="pass two results or more")
     return tuple(Difference(results[0], other) for other in results[1:])
-
-
-def changed_fields(base: Scenario, other: Scenario) -> dict[str, tuple[Any, Any]]:
-    """Return the fields that differ, by their dotted names, without name and description."""
-    base_values, other_values = (
-        {".".join(map(str, path)): value for path, value in leaves(data_of(one))}
-        for one in (base, other)
-    )
-    both = {
-        name: (base_values.get(name), other_values.get(name))
-        for name in base_values | other_values
-        if name not in _LABELS
-    }
-    return {name: values for name, values in both.items() if values[0] != values[1]}
 
 
 def time_in_words(breakdown: Breakdown, other: Breakdown) -> str:

@@ -11,12 +11,10 @@ from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError, Location
 from simtrain.hardware.entries import entry_of
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.programs.parts import SynchronizationPart, TransferPart
 from simtrain.report.breakdown import Breakdown, breakdown_by_name
 from simtrain.report.rows import Records, Rows
 from simtrain.report.stage_ops import OpKey, OpSeconds, OpWork, stage_ops
-from simtrain.scenario import Scenario
 from simtrain.software import load_stack
 from simtrain.units import format_bytes
 from simtrain.workload.ops import Phase
@@ -194,8 +192,7 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
     seconds, model = result.seconds, result.seconds.machine.model
     rounding_s = 1e-13 * result.iteration_time_s
     sent_bytes, find = result.plan.sent_bytes, BottleneckFinder(model)
-    host = host_issue(result.scenario, result.profile)
-    sources = {HOST_ISSUE: host, SLOWDOWN: source_of(SLOWDOWN, result.profile)}
+    sources = {name: source_of(name, result) for name in (HOST_ISSUE, SLOWDOWN)}
 
     def row(key: OpKey, found: OpSeconds) -> Operator:
         def alone_s(one: Any) -> float:
@@ -203,11 +200,12 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
 
         work, on_host = key.work, isinstance(key.work, SynchronizationPart)
         bottleneck = find.of(alone_s)
-        if on_host and host.value:
+        if on_host and sources[HOST_ISSUE].value:
             bottleneck = Bottleneck(Limit.HOST, HOST_ISSUE, {HOST_ISSUE: 1.0})
         for name in bottleneck.shares if bottleneck else ():
-            sources.setdefault(name, source_of(name, result.profile))
-        flops, model_flops = _flops(work)
+            sources.setdefault(name, source_of(name, result))
+        # Only matrix products count.
+        flops, model_flops = getattr(work, "flops", 0), getattr(work, "model_flops", 0)
         return Operator(
             name=key.name,
             phase=key.phase,
@@ -238,38 +236,22 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
     )
 
 
-def host_issue(scenario: Scenario, profile: HardwareProfile) -> Source:
-    """Return the source of the host's time per kernel or message."""
-    own, stack = scenario.host_issue_s, load_stack(scenario.software.stack)
-    if own is None:
-        return source_of(HOST_ISSUE, profile)
-    if scenario.software.host_issue is None and stack.host_issue:
-        return Source(HOST_ISSUE, own, f"{stack.host_issue.source} (software stack {stack.name})")
-    return Source(HOST_ISSUE, own, "software.host_issue of the scenario")
-
-
-def source_of(name: str, profile: HardwareProfile) -> Source:
-    """Return the source of a profile entry."""
-    entry = entry_of(profile, name)
-    dumped = entry.model_dump(mode="json")
-    return Source(name, dumped["value"], entry.source, entry.fitted_on)
+def source_of(name: str, result: Result) -> Source:
+    """Return the source of a profile entry; the host's time may be the software stack's."""
+    scenario = result.scenario
+    if name == HOST_ISSUE and (own := scenario.host_issue_s) is not None:
+        stack = load_stack(scenario.software.stack)
+        if scenario.software.host_issue is None and stack.host_issue:
+            return Source(name, own, f"{stack.host_issue.source} (software stack {stack.name})")
+        return Source(name, own, "software.host_issue of the scenario")
+    entry = entry_of(result.profile, name)
+    return Source(name, entry.model_dump(mode="json")["value"], entry.source, entry.fitted_on)
 
 
 def _basis(work: OpWork, model: DurationModel, main: Source | None) -> Basis:
-    match work:
-        case TransferPart() | SynchronizationPart():
-            is_extrapolated = False
-        case _:
-            is_extrapolated = model.is_extrapolated(work)
-    if is_extrapolated:
+    if not isinstance(work, TransferPart | SynchronizationPart) and model.is_extrapolated(work):
         return "extrapolated"
     return "fitted" if main and main.fitted_on else "published"
-
-
-def _flops(work: OpWork) -> tuple[int, int]:
-    if isinstance(work, Gemm | GroupedGemm | FusedAttention):
-        return work.flops, work.model_flops
-    return 0, 0
 
 
 def _num_bytes(work: OpWork, sent_bytes: float) -> float:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.report.breakdown import CAUSE_LABELS
 from simtrain.report.operators import (
     HOST_ISSUE,
@@ -83,32 +82,28 @@ class Explained:
 
 def explain_figure(result: Result, figure: FigureName) -> Explained:
     """Trace a figure of a result back to profile entries and their sources."""
-    walk: dict[FigureName, Callable[[Result], tuple[Origin, dict[str, Source]]]] = {
-        "iteration_time": _iteration_time,
-        "mfu": _mfu,
-        "hfu": _hfu,
-        "peak_memory": _peak_memory,
-    }
-    origin, sources = walk[figure](result)
-    named = _entries(origin)
-    return Explained(
-        result.scenario.name or "unnamed",
-        origin,
-        {name: sources[name] for name in sources if name in named},
-    )
+    match figure:
+        case "iteration_time":
+            origin = _iteration_time(result)
+        case "peak_memory":
+            origin = _peak_memory(result)
+        case "mfu" | "hfu":
+            origin = _utilization(result, figure)
+    sources = {name: source_of(name, result) for name in sorted(_entries(origin))}
+    return Explained(result.scenario.name or "unnamed", origin, sources)
 
 
 def _entries(origin: Origin) -> set[str]:
     return {*origin.entries}.union(*map(_entries, origin.parts))
 
 
-def _iteration_time(result: Result) -> tuple[Origin, dict[str, Source]]:
+def _iteration_time(result: Result) -> Origin:
     table = result.operators()
     found = [_of_cause(table, name, label) for name, label in CAUSE_LABELS.items()]
     parts = _sorted([one for one in found if one.value > 1e-9 * table.iteration_time_s])
     remark = f"where the time of stage {table.stage} goes, the slowest of {table.num_stages}"
     remark = remark if table.num_stages > 1 else "where it goes"
-    return Origin("iteration_time", table.iteration_time_s, "s", remark, parts), table.sources
+    return Origin("iteration_time", table.iteration_time_s, "s", remark, parts)
 
 
 def _of_cause(table: Operators, name: str, label: str) -> Origin:
@@ -116,15 +111,11 @@ def _of_cause(table: Operators, name: str, label: str) -> Origin:
     rows = table.of_cause(name.removesuffix("_s"))
     entries = {HOST_ISSUE: 1.0} if name == "launch_s" and part_s else {}
     remark = "the stage waits for other stages" if name == "bubble_s" else ""
-    slowed_s = _slowed_s(rows) if name in ("compute_s", "recompute_s") else 0.0
-    if slowed_s > 1e-9 * part_s:
+    slowed_s = math.fsum(row.total_s - row.alone_s for row in rows)
+    if name in ("compute_s", "recompute_s") and slowed_s > 1e-9 * part_s:
         entries = {SLOWDOWN: slowed_s / part_s}
         remark = f"{slowed_s / part_s:.1%} of it because collectives run beside kernels"
     return Origin(label, part_s, "s", remark, _largest(rows, table.iteration_time_s), entries)
-
-
-def _slowed_s(rows: Sequence[Operator]) -> float:
-    return math.fsum(row.total_s - row.alone_s for row in rows)
 
 
 def _largest(rows: Sequence[Operator], iteration_time_s: float) -> tuple[Origin, ...]:
@@ -148,48 +139,38 @@ def _largest(rows: Sequence[Operator], iteration_time_s: float) -> tuple[Origin,
     return tuple(origins)
 
 
-def _mfu(result: Result) -> tuple[Origin, dict[str, Source]]:
+def _utilization(result: Result, figure: Literal["mfu", "hfu"]) -> Origin:
     flops = Origin("model FLOPs", result.model_flops, "FLOP", "of the model's matrix products")
-    return _utilization(result, "mfu", result.mfu, flops)
-
-
-def _hfu(result: Result) -> tuple[Origin, dict[str, Source]]:
-    remark = "of all matrix products that run, those run again included"
-    flops = Origin("hardware FLOPs", result.hardware_flops, "FLOP", remark)
-    return _utilization(result, "hfu", result.hfu, flops)
-
-
-def _utilization(
-    result: Result, name: str, value: float, flops: Origin
-) -> tuple[Origin, dict[str, Source]]:
-    peak, (time, sources) = "gpu.peak_flops", _iteration_time(result)
+    if figure == "hfu":
+        remark = "of all matrix products that run, those run again included"
+        flops = Origin("hardware FLOPs", result.hardware_flops, "FLOP", remark)
+    peak, entries = result.profile.gpu.peak_flops.value, {"gpu.peak_flops": 1.0}
     parts = (
         flops,
         Origin("GPUs", result.scenario.num_gpus, ""),
-        Origin("peak of a GPU", result.profile.gpu.peak_flops.value, "FLOP/s", entries={peak: 1.0}),
-        time,
+        Origin("peak of a GPU", peak, "FLOP/s", entries=entries),
+        _iteration_time(result),
     )
     remark = f"{flops.name} / (GPUs × peak × iteration_time)"
-    return Origin(name, value, "", remark, parts), sources | _sources(result.profile, peak)
+    return Origin(figure, getattr(result, figure), "", remark, parts)
 
 
-def _peak_memory(result: Result) -> tuple[Origin, dict[str, Source]]:
+def _peak_memory(result: Result) -> Origin:
     report, memory = result.memory, result.profile.memory
     stage = report.fullest
-    reserve, extra = "memory.allocator_reserve", "memory.fragmentation"
     components = stage.components_bytes
     tensors = stage.peak_bytes - components["allocator"]
     fixed = memory.allocator_reserve.value
     inside = {
         "buffers": [Origin(name, size, "B") for name, size in stage.buffers_bytes.items()],
         "allocator": [
-            Origin("driver, CUDA and NCCL", fixed, "B", entries={reserve: 1.0}),
+            Origin("driver, CUDA and NCCL", fixed, "B", entries={"memory.allocator_reserve": 1.0}),
             Origin(
                 "fragmentation",
                 components["allocator"] - fixed,
                 "B",
                 f"{memory.fragmentation.value:.2g} of {format_bytes(tensors)} of tensors",
-                entries={extra: 1.0},
+                entries={"memory.fragmentation": 1.0},
             ),
         ],
     }
@@ -203,13 +184,8 @@ def _peak_memory(result: Result) -> tuple[Origin, dict[str, Source]]:
         f"of stage {stage.stage}, the fullest, in {stage.peak_name} ({stage.peak_op}); a GPU has "
         f"{format_bytes(report.capacity_bytes)}{fits}"
     )
-    origin = Origin("peak_memory", stage.peak_bytes, "B", remark, tuple(parts))
-    return origin, _sources(result.profile, reserve, extra)
+    return Origin("peak_memory", stage.peak_bytes, "B", remark, tuple(parts))
 
 
 def _sorted(parts: Sequence[Origin]) -> tuple[Origin, ...]:
     return tuple(sorted(parts, key=lambda one: -one.value))
-
-
-def _sources(profile: HardwareProfile, *names: str) -> dict[str, Source]:
-    return {name: source_of(name, profile) for name in names}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simtrain.engine import DeadlockError, Link, Program, Span, Task, Timeline, simulate
+from simtrain.engine import DeadlockError, Link, Program, Task, Timeline, simulate
 from simtrain.errors import InputError
 
 
@@ -295,25 +295,3 @@ def test_all_problems_of_a_program_are_reported() -> None:
         with pytest.raises(InputError) as error:
             Program.of(tasks)
         assert [problem.code for problem in error.value.problems] == [code, code]
-
-
-def test_a_timeline_as_text() -> None:
-    tasks = (
-        Task("0F0", "stage 0", 0.1, kind="forward"),
-        Task("0F0 to 1F0", "link 0->1", 0.2, after=(0,), kind="transfer"),
-    )
-    text = run(*tasks).to_tsv()
-    assert text == (
-        "start_s\tend_s\tstream\tkind\tname\n"
-        "0.0\t0.1\tstage 0\tforward\t0F0\n"
-        "0.1\t0.30000000000000004\tlink 0->1\ttransfer\t0F0 to 1F0\n"
-    )
-
-
-@given(task_lists())
-@settings(max_examples=40)
-def test_a_timeline_written_as_text_reads_back_equal(tasks: list[Task]) -> None:
-    timeline = run(*tasks)
-    rows = [line.split("\t") for line in timeline.to_tsv().splitlines()[1:]]
-    read = [Span(name, stream, kind, float(s), float(e)) for s, e, stream, kind, name in rows]
-    assert read == [*timeline.spans()]

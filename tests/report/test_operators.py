@@ -14,7 +14,7 @@ from simtrain.engine import simulate as run_program
 from simtrain.errors import InputError
 from simtrain.hardware.entries import entry_of
 from simtrain.report.breakdown import breakdown_by_name
-from simtrain.report.operators import HOST_ISSUE, Operators, host_issue
+from simtrain.report.operators import HOST_ISSUE, Operators, source_of
 from simtrain.report.result import Result
 from simtrain.scenario import Scenario
 from tests.helpers.expert_models import moe
@@ -125,12 +125,11 @@ def test_a_stage_that_the_pipeline_does_not_have_is_refused(stage: int) -> None:
 
 
 def test_the_hosts_time_comes_from_the_scenario_the_stack_or_the_profile() -> None:
-    profile = run(small()).profile
-    plain, own = small(), small(software={"host_issue": "25 us"})
-    assert host_issue(plain, profile).source == profile.host.issue.source
-    assert host_issue(own, profile).value == 25e-6
-    assert "scenario" in host_issue(own, profile).source
-    assert HOST_ISSUE in run(own).operators().sources
+    plain, own = run(small()), run(small(software={"host_issue": "25 us"}))
+    assert source_of(HOST_ISSUE, plain).source == plain.profile.host.issue.source
+    assert source_of(HOST_ISSUE, own).value == 25e-6
+    assert "scenario" in source_of(HOST_ISSUE, own).source
+    assert HOST_ISSUE in own.operators().sources
 
 
 def test_extrapolated_compute_is_the_share_of_kernels_outside_the_fitted_range() -> None:
