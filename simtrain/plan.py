@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from simtrain.errors import InputError, Problem
 from simtrain.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
-from simtrain.schedules import Action, Kind, Schedule, ScheduleName, save_all_actions
-from simtrain.schedules import build as build_schedule
+from simtrain.schedules import KINDS, Action, Kind, PipelineOrder, Schedule
 from simtrain.workload.batch import GetBatch
 from simtrain.workload.buckets import GradientBuckets, bucket_ops, buckets_of
 from simtrain.workload.chunk import Chunk, Parameters, chunk_of, whole_parameters
@@ -40,40 +39,6 @@ from simtrain.workload.tape import Block, Context, ExpertGroups, Microbatch
 from simtrain.workload.work import Collective, CollectiveKind
 
 Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineOrder:
-    """The order of each stage's actions, and the passes that they run.
-
-    Args:
-        schedule_name, num_stages, num_chunks, num_microbatches: as in `schedules.build`.
-        chunks: [virtual stages], the number of each one's chunk among the different ones.
-        num_saving_all: [stages], number of outstanding forward passes that save everything.
-    """
-
-    schedule_name: ScheduleName
-    num_stages: int
-    num_chunks: int
-    num_microbatches: int
-    chunks: tuple[int, ...]
-    num_saving_all: tuple[int, ...]
-
-    @property
-    def schedule(self) -> Schedule:
-        """The actions of each stage."""
-        sizes = self.num_stages, self.num_chunks, self.num_microbatches
-        return schedule_of(self.schedule_name, *sizes)
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """Kinds of the actions. No named schedule splits its backward passes."""
-        return "F", "B"
-
-    @property
-    def saves_all(self) -> Flags:
-        """[actions], whether each action's microbatch saves everything on its chunk."""
-        return save_all_actions(self.schedule, self.num_saving_all)
 
 
 @dataclass(frozen=True)
@@ -187,7 +152,7 @@ class Plan:
             assert isinstance(number, int), "keep_microbatches is chosen before a plan is made"
             num_saving_all = (number,) * split.pipeline
         return PipelineOrder(
-            scenario.schedule,
+            scenario.order,
             split.pipeline,
             split.interleave,
             scenario.num_microbatches,
@@ -285,8 +250,7 @@ class Plan:
             (number, kind, saves_all): self.chunk_pass(
                 self.model_chunks.different[number], kind, saves_all
             )
-            for number, saves_all in self.num_passes
-            for kind in self.order.kinds
+            for number, kind, saves_all in self.num_passes
         }
 
     @cached_property
@@ -319,22 +283,39 @@ class Plan:
 
     def different_passes(self) -> Iterator[tuple[Pass, int]]:
         """Yield the different passes of a replica, and the number of each."""
-        for (number, _, saves_all), one in self.passes.items():
-            yield one, self.num_passes[number, saves_all]
+        for key, one in self.passes.items():
+            yield one, self.num_passes[key]
 
     @cached_property
-    def num_passes(self) -> Counter[tuple[int, bool]]:
-        """Number of forward passes by chunk number and whether they save everything.
-
-        The numbers of backward passes are equal.
-        """
-        numbers = self.model_chunks.numbers
+    def num_passes(self) -> Counter[tuple[int, Kind, bool]]:
+        """Number of passes by chunk number, kind, and whether they save everything."""
+        numbers, kinds = self.model_chunks.numbers, self.order.kinds
+        if len(kinds) > 2:
+            return self._counted_passes()
         keeping = Counter(numbers[virtual_stage] for virtual_stage, _ in self.saving_all)
-        passes: Counter[tuple[int, bool]] = Counter()
+        passes: Counter[tuple[int, Kind, bool]] = Counter()
         for number, chunks in Counter(numbers).items():
-            passes[number, True] = keeping[number]
-            passes[number, False] = chunks * self.scenario.num_microbatches - keeping[number]
+            for kind in kinds:
+                passes[number, kind, True] = keeping[number]
+            for kind in kinds:
+                passes[number, kind, False] = (
+                    chunks * self.scenario.num_microbatches - keeping[number]
+                )
         return +passes
+
+    def _counted_passes(self) -> Counter[tuple[int, Kind, bool]]:
+        """Count the passes of a schedule in which only some backward passes are split."""
+        schedule, numbers = self.schedule, np.array(self.model_chunks.numbers)
+        columns = numbers[schedule.virtual_stage], schedule.kind, self.order.saves_all
+        found, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+        return Counter(
+            {
+                (number, KINDS[kind], bool(saves_all)): count
+                for (number, kind, saves_all), count in zip(
+                    found.T.tolist(), counts.tolist(), strict=True
+                )
+            }
+        )
 
 
 def microbatch_of(scenario: Scenario, mesh: Mesh) -> Microbatch:
@@ -371,12 +352,6 @@ def overlap_of(scenario: Scenario) -> OverlapPolicy:
 # Equal microbatches and passes share one object, which caches find by identity.
 _microbatch = functools.lru_cache(maxsize=8192)(Microbatch)
 _pass = functools.lru_cache(maxsize=8192)(Pass)
-
-
-@functools.lru_cache(maxsize=64)
-def schedule_of(name: ScheduleName, p: int, m: int, n: int) -> Schedule:
-    """Return `schedules.build`, with a cache of recent schedules."""
-    return build_schedule(name, p, m, n)
 
 
 def _check_number(scenario: Scenario, layers: Sequence[Block]) -> None:

@@ -10,7 +10,7 @@ from simtrain.errors import InputError, Location, Problem, did_you_mean
 
 _PACKAGE = Path(__file__).parent
 _SUFFIX = ".yaml"
-_SUFFIXES = (_SUFFIX, ".yml")
+_SUFFIXES = (_SUFFIX, ".yml", ".csv")
 _LONGEST_NAME = 80
 # Kinds with too many names for an error message: the command that lists them.
 _LISTED_BY = {"scenarios": "simtrain scenarios", "sweeps": "simtrain sweeps"}

@@ -20,8 +20,7 @@ from calibrate.torch_model.layer import DIVIDED_DIMENSION
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import Scenario
-from simtrain.schedules import Action, Exchange, Message, blocking_steps
-from simtrain.schedules import build as build_schedule
+from simtrain.schedules import Action, Exchange, Message, blocking_steps, schedule_of
 
 LARGEST_NORM = 1.0
 """Limit of the clipped gradients' norm; Megatron-LM's default."""
@@ -85,7 +84,7 @@ class Training:
         self.place = Place.of(scenario)
         self.shape = LayerShape.of(scenario)
         split, number = scenario.parallelism, scenario.num_microbatches
-        schedule = build_schedule(scenario.schedule, split.pipeline, split.interleave, number)
+        schedule = schedule_of(scenario.order, split.pipeline, split.interleave, number)
         self._steps = blocking_steps(schedule)[self.place.stage]
         self._tokens = torch.Generator().manual_seed(_SEED)
         self.stage = self._build()

@@ -54,6 +54,14 @@ def printed(document: str, command: str) -> str:
     return "\n".join(lines).strip("\n")
 
 
+@functools.cache
+def printed_by_python(document: str, code: str) -> str:
+    """Return what a document's Python prints."""
+    with chdir(folder(document).name), redirect_stdout(io.StringIO()) as out:
+        exec(compile(code, document, "exec"), {"__name__": "__main__"})
+    return out.getvalue().strip("\n")
+
+
 def help_page() -> str:
     """Return the reference page of commands: the output of `--help` for each command."""
     parts = [_HELP_HEAD, _help("")]
@@ -100,13 +108,19 @@ fields. `python -m docs.update` writes this page.
 
 
 def output(request: Request) -> str:
-    """Return the output of the commands in the block above; `output 3` its first three lines."""
+    """Return the output of the block above; `output 3` its first three lines.
+
+    The block contains commands, or Python.
+    """
     *above, block = blocks_in(request.before)
     for line in (line for one in above for line in one.text.splitlines()):
         if line.startswith("simtrain sweep "):  # a later command reads its results
             printed(request.document, line)
-    commands = block.text.splitlines()
-    text = "\n".join(printed(request.document, command) for command in commands)
+    if block.language == "python":
+        text = printed_by_python(request.document, block.text)
+    else:
+        commands = block.text.splitlines()
+        text = "\n".join(printed(request.document, command) for command in commands)
     if request.words:
         text = "\n".join([*text.split("\n")[: int(request.words[0])], "..."])
     return f"```text\n{text}\n```"

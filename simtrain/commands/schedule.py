@@ -28,15 +28,12 @@ def schedule(
     """
     from simtrain.pages.schedule_page import schedule_page
     from simtrain.scenario import load_scenario
-    from simtrain.schedules import build
+    from simtrain.schedules import schedule_of
 
     loaded = load_scenario(scenario, overrides or ())
-    order = build(
-        loaded.schedule,
-        loaded.parallelism.pipeline,
-        loaded.parallelism.interleave,
-        loaded.num_microbatches,
-    )
+    split = loaded.parallelism
+    sizes = split.pipeline, split.interleave, loaded.num_microbatches
+    order = schedule_of(loaded.order, *sizes)
     if as_csv:
         emit(order.to_csv())
     else:

@@ -16,6 +16,7 @@ from simtrain.importing.torchtitan_job import Job
 from simtrain.importing.torchtitan_keys import (
     DETAILS,
     END_STAGES,
+    FILE_SCHEDULES,
     FLOAT8_CONVERTERS,
     MODELS,
     NOT_MODELLED,
@@ -116,11 +117,17 @@ class _Mapping:
         if self.pipeline == 1:
             return
         key = "parallelism.pipeline_parallel_schedule"
-        schedule = SCHEDULES.get(str(self.job[key]).lower())
+        name, file_key = str(self.job[key]).lower(), f"{key}_csv"
+        file = str(self.job[file_key])
+        schedule = SCHEDULES.get(name) or (FILE_SCHEDULES.get(name) if file else None)
         if schedule is None:
             fix = "write 1F1B, Interleaved1F1B or GPipe"
             raise self.job.wrong(key, "is not modelled", fix)
-        self.set("schedule", schedule, key)
+        if file:
+            self.set("schedule", file, file_key)
+            self.draft.set("overlap.pipeline", True, "PyTorch's runtime of schedules from files")
+        else:
+            self.set("schedule", schedule, key)
         if self._split_by_names():
             return
         key = "parallelism.pipeline_parallel_layers_per_stage"

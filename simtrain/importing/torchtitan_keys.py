@@ -22,6 +22,14 @@ MODELS = {
 SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved"}
 """Our names of PyTorch's pipeline schedules, by lower-case name."""
 
+FILE_SCHEDULES = {
+    "pipelineschedulesingle": "1f1b",
+    "pipelineschedulemulti": "interleaved",
+    "_pipelinescheduleruntime": "interleaved",
+    "interleavedzerobubble": "interleaved",
+}
+"""For other schedules that a job with a schedule's file may name, one with as many chunks."""
+
 ROTATE_METHODS = {"allgather": "all_gather", "alltoall": "p2p"}
 """Our names of the rotate methods; alltoall passes keys and values to the next rank."""
 
@@ -48,6 +56,7 @@ DEFAULTS = {
     "parallelism.context_parallel_degree": 1,
     "parallelism.context_parallel_rotate_method": "allgather",
     "parallelism.pipeline_parallel_schedule": "1F1B",
+    "parallelism.pipeline_parallel_schedule_csv": "",
     "parallelism.pipeline_parallel_microbatch_size": 1,
     "parallelism.pipeline_parallel_first_stage_less_layers": 1,
     "parallelism.pipeline_parallel_last_stage_less_layers": 1,
@@ -73,6 +82,7 @@ MAPPED: dict[str, str] = {
     "parallelism.enable_async_tensor_parallel": "overlap.userbuffers",
     "parallelism.pipeline_parallel_degree": "parallelism.pipeline",
     "parallelism.pipeline_parallel_schedule": "schedule",
+    "parallelism.pipeline_parallel_schedule_csv": "schedule",
     "parallelism.pipeline_parallel_layers_per_stage": "parallelism.interleave",
     "parallelism.pipeline_parallel_microbatch_size": "batch.micro",
     "parallelism.pipeline_parallel_first_stage_less_layers": "parallelism.first_stage_layers",
@@ -101,7 +111,6 @@ NOT_MODELLED: dict[str, Effect] = {
     "parallelism.disable_loss_parallel": Effect(
         "a gather of the logits before the loss", ("False",)
     ),
-    "parallelism.pipeline_parallel_schedule_csv": Effect("a schedule from a file", ("",)),
     "parallelism.enable_compiled_autograd": Effect("a compiled backward pass", ("False",)),
     "fault_tolerance.enable": Effect("replicas join and leave during training", ("False",)),
     "validation.enabled": Effect("forward passes between iterations", ("False",)),

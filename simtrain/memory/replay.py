@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from simtrain.engine import Timeline
 from simtrain.memory.working import PassMemory, pass_memory
-from simtrain.plan import PipelineOrder, Plan
+from simtrain.plan import Plan
 from simtrain.programs.iteration_tasks import IterationTasks
-from simtrain.schedules import KINDS, Kind
+from simtrain.schedules import KINDS, Kind, PipelineOrder
 
 Bytes = NDArray[np.int64]
 

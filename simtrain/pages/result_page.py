@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -37,7 +38,7 @@ def _headline(result: Result) -> Table:
     fused = ["fused attention"] if scenario.attention_backend == "fused" else []
     modules = scenario.recompute.modules
     named = [] if modules == DEFAULT_MODULES else [f"recomputes {' '.join(modules)}"]
-    settings = [scenario.strategy, *named, scenario.schedule, *fused]
+    settings = [scenario.strategy, *named, PurePath(scenario.schedule).name, *fused]
     rows = (
         ("scenario", f"{scenario.name} ({', '.join(settings)})"),
         ("parameters", result.parameters_in_words),

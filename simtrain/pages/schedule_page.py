@@ -22,9 +22,10 @@ def schedule_page(schedule: Schedule) -> RenderableType:
     chunks = f"{schedule.num_chunks} chunks per stage, " if schedule.num_chunks > 1 else ""
     title = f"Schedule {schedule.name}, {chunks}microbatches: {schedule.num_microbatches}"
     last = schedule.num_virtual_stages - 1
+    halves = "; I and W are its halves: input and weight gradients" * schedule.splits_backwards
     explained = (
         f"{last}F0 is the forward pass of microbatch 0 on virtual stage {last}, {last}B0 its "
-        "backward pass. Every pass takes one slot here."
+        f"backward pass{halves}. Every pass takes one slot here."
     )
     return Group(Text(title, style="bold"), "", _Grid(schedule), "", *notes([explained]))
 

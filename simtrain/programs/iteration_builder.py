@@ -63,11 +63,10 @@ class _Builder:
         self.chunk, self.saves_all = np.array(order.chunks)[schedule.virtual_stage], order.saves_all
         self.is_forward = schedule.kind == _FORWARD
         # Passes that are cut into spans, because buckets overlap them.
-        is_last = schedule.microbatch == schedule.num_microbatches - 1
-        reduces = is_last & (schedule.kind == KINDS.index("B"))
-        gathers = (schedule.microbatch == 0) & self.is_forward & structure.gathers
-        self.last_backwards = np.flatnonzero(reduces & (structure.num_buckets is not None))
-        self.first_forwards = np.flatnonzero(gathers)
+        none = np.zeros(0, np.int32)
+        reduces, gathers = structure.num_buckets is not None, structure.gathers
+        self.last_backwards = np.sort(schedule.last_backwards) if reduces else none
+        self.first_forwards = np.sort(schedule.first_forwards) if gathers else none
         self.numbers: dict[IterationPart, int] = {}
         self.num_tasks = 0
         self.columns: list[tuple[Ints, Ints, Ints]] = []

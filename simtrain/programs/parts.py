@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from simtrain.durations.model import DurationModel
-from simtrain.plan import PipelineOrder, Plan
+from simtrain.plan import Plan
 from simtrain.programs.sync_skips import SyncSkipRule, sync_skip_rule
+from simtrain.schedules import PipelineOrder
 from simtrain.workload.model_chunks import number_distinct
 from simtrain.workload.passes import PassKind
 

@@ -37,7 +37,8 @@ def actions_skipping_sync(schedule: Schedule, rule: SyncSkipRule) -> NDArray[np.
     if rule == "none":
         return np.zeros_like(is_backward)
     if rule == "before_last":
-        return is_backward & (schedule.microbatch < schedule.num_microbatches - 1)
+        is_backward[schedule.last_backwards] = False
+        return is_backward
     # Actions grouped by chunk, in the order in which the stage runs them.
     order = np.argsort(schedule.virtual_stage, kind="stable")
     chunk, follows_backward = schedule.virtual_stage[order], is_backward[order][:-1]

@@ -9,13 +9,10 @@ from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.precision import Precision
 from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.rules import RULES
-from simtrain.scenario.schema import (
-    Batch,
-    Scenario,
-    ScheduleName,
-)
+from simtrain.scenario.schema import Batch, Scenario
 from simtrain.scenario.software_section import Software
 from simtrain.scenario.violation import Rule, Violation
+from simtrain.schedules.names import ScheduleName
 
 __all__ = [
     "REASONS",

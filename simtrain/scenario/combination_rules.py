@@ -68,7 +68,7 @@ COMBINATION_RULES = [
         "E313",
         "gpipe and 1f1b run one chunk per stage",
         {"schedule": ["interleaved"], "parallelism.interleave": [1]},
-        lambda one: one.schedule != "interleaved" and one.num_chunks != 1,
+        lambda one: one.schedule in ("gpipe", "1f1b") and one.num_chunks != 1,
     ),
     rule_against(
         "E314",
@@ -92,7 +92,7 @@ COMBINATION_RULES = [
         "Megatron-LM overlaps pipeline transfers only in the interleaved schedule; the other "
         "schedules raise an error",
         {"overlap.pipeline": [False], "parallelism.interleave": numbers_of_chunks},
-        lambda one: one.overlap.pipeline and one.schedule != "interleaved",
+        lambda one: one.overlap.pipeline and one.schedule in ("gpipe", "1f1b"),
         "overlap.pipeline is true with the {one.schedule} schedule",
         ("overlap.pipeline", "schedule"),
     ),

@@ -131,7 +131,7 @@ DATA_PARALLEL_RULES = [
         },
         lambda one: (
             one.overlap.align_parameter_gather
-            and not (one.overlap.parameter_gather and one.schedule == "interleaved")
+            and not (one.overlap.parameter_gather and one.order_name == "interleaved")
         ),
         "overlap.align_parameter_gather is true, but no interleaved chunks overlap the gather of "
         "parameters with forward passes",
@@ -188,7 +188,7 @@ DATA_PARALLEL_RULES = [
         },
         lambda one: (
             one.memory.reshard_after_forward is not True
-            and not (one.memory.zero_stage == 3 and one.schedule == "1f1b")
+            and not (one.memory.zero_stage == 3 and one.order_name == "1f1b")
             and not _fully_shards_pipeline(one)
         ),
         "memory.reshard_after_forward is set while memory.zero_stage is {one.memory.zero_stage} "

@@ -55,12 +55,11 @@ def read_scenario(path: pathlib.Path) -> Document:
             f"run simtrain sweep {path} --out results",
             "only sweeps have axes",
         )
-    return with_cluster_beside(document, str(path))
+    return with_paths_beside(document, str(path))
 
 
-def with_cluster_beside(document: Document, file: str) -> Document:
-    """Resolve the path of a scenario's cluster relative to the scenario's file."""
-    cluster = document.data.get("cluster")
-    if not isinstance(cluster, str):
-        return document
-    return Document(document.data | {"cluster": beside(cluster, file)}, document.positions)
+def with_paths_beside(document: Document, file: str) -> Document:
+    """Resolve the paths of a scenario's cluster and schedule relative to the scenario's file."""
+    names = {field: document.data.get(field) for field in ("cluster", "schedule")}
+    paths = {field: beside(name, file) for field, name in names.items() if isinstance(name, str)}
+    return Document(document.data | paths, document.positions) if paths else document

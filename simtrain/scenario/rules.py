@@ -23,11 +23,13 @@ from simtrain.scenario.layout_rules import LAYOUT_RULES
 from simtrain.scenario.nearest import near_divisors, near_multiples
 from simtrain.scenario.precision_rules import PRECISION_RULES
 from simtrain.scenario.recompute_rules import RECOMPUTE_RULES
+from simtrain.scenario.schedule_rules import SCHEDULE_RULES
 from simtrain.scenario.schema import Scenario
 from simtrain.scenario.software_rules import SOFTWARE_RULES
 from simtrain.scenario.stage_rules import STAGE_RULES, are, numbers_of_stages
 from simtrain.scenario.userbuffer_rules import USERBUFFER_RULES
 from simtrain.scenario.violation import Rule, Violation, registering
+from simtrain.schedules.window import most_outstanding
 
 # Megatron's --make-vocab-size-divisible-by.
 _VOCAB_DIVISOR = 128
@@ -46,6 +48,7 @@ _RULES: list[Rule] = [
     *USERBUFFER_RULES,
     *PRECISION_RULES,
     *RECOMPUTE_RULES,
+    *SCHEDULE_RULES,
     *SOFTWARE_RULES,
 ]
 _rule = registering(_RULES)
@@ -178,13 +181,18 @@ def _batch_split_by_microbatches(scenario: Scenario) -> Violation | None:
 
 def _batch_unit(scenario: Scenario) -> int:
     """Sequences of one microbatch per replica; with interleaving, of one per replica and stage."""
-    group = scenario.parallelism.pipeline if scenario.num_chunks > 1 else 1
+    group = scenario.parallelism.pipeline if _runs_in_groups(scenario) else 1
     return scenario.batch.micro * scenario.parallelism.data * group
+
+
+def _runs_in_groups(scenario: Scenario) -> bool:
+    """Whether chunks run microbatches in groups of one per stage."""
+    return scenario.num_chunks > 1 and scenario.order_name != "custom"
 
 
 @_rule("E311", "the interleaved schedule runs microbatches in groups of one per stage")
 def _microbatches_split_by_stages(scenario: Scenario) -> Violation | None:
-    if scenario.num_chunks == 1 or _batch_split_by_microbatches(scenario):
+    if not _runs_in_groups(scenario) or _batch_split_by_microbatches(scenario):
         return None
     stages, microbatches = scenario.parallelism.pipeline, scenario.num_microbatches
     if microbatches % stages == 0:
@@ -258,7 +266,9 @@ def _most_outstanding(scenario: Scenario) -> int:
     """The most forward passes of the first stage that wait for their backward pass."""
     stages, chunks = scenario.parallelism.pipeline, scenario.num_chunks
     forwards = scenario.num_microbatches * chunks
-    match scenario.schedule:
+    if scenario.schedule_file is not None:
+        return int(most_outstanding(scenario.schedule_file)[0])
+    match scenario.megatron_schedule:
         case "gpipe":
             return forwards
         case "1f1b":

@@ -7,9 +7,9 @@ The fields define the format of scenario files. This module refuses invalid sing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Self, cast
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, ValidationError
 
 from simtrain.mesh import Domains, Mesh
 from simtrain.scenario.memory_options import MemoryOptions
@@ -22,6 +22,9 @@ from simtrain.scenario.recompute_section import RecomputePolicy
 from simtrain.scenario.section import BUILT_IN_PYTHON, IN_PYTHON, Origin, Section, is_change
 from simtrain.scenario.software_section import Software
 from simtrain.scenario.words import MEANT_BY_A_WORD, spell_out_words
+from simtrain.schedules.files import ScheduleVersion, read_schedule
+from simtrain.schedules.names import OrderName, ScheduleName
+from simtrain.schedules.schedule import Schedule
 from simtrain.software import AttentionBackend, Facts
 from simtrain.strict_yaml import (
     Document,
@@ -35,7 +38,7 @@ from simtrain.strict_yaml import (
     with_value,
 )
 
-ScheduleName = Literal["gpipe", "1f1b", "interleaved"]
+_SCHEDULE_SUFFIX = ".csv"
 _LABELS = "name", "description"
 
 
@@ -48,6 +51,25 @@ class Batch(Section):
 
     micro: Count = Field(examples=[1])
     global_: Count = Field(validation_alias="global", serialization_alias="global", examples=[64])
+
+
+def _readable_schedule(file: str) -> str:
+    """Return the path of a schedule if it can be read; raises InputError."""
+    read_schedule(ScheduleVersion.of(file))
+    return file
+
+
+# A schedule of Megatron-LM, or the path of a file. The tag makes pydantic report one error.
+_Schedule = Annotated[
+    Annotated[ScheduleName, Tag("name")]
+    | Annotated[
+        str,
+        Field(json_schema_extra={"pattern": rf"\{_SCHEDULE_SUFFIX}$"}),
+        AfterValidator(_readable_schedule),
+        Tag("file"),
+    ],
+    Discriminator(lambda value: "file" if str(value).endswith(_SCHEDULE_SUFFIX) else "name"),
+]
 
 
 def _default_schedule(scenario: dict[str, Any]) -> ScheduleName:
@@ -69,8 +91,10 @@ class Scenario(Section):
     attention_backend: how core attention runs. unfused runs five ops that save the scores, as in
         the paper; fused runs one kernel that recomputes them in the backward pass (FlashAttention).
         The software stack sets the default (Megatron-LM's transformer_config.py).
-    schedule: order of forward and backward passes: gpipe, 1f1b or interleaved. The default is
-        interleaved with several chunks per stage, otherwise 1f1b.
+    schedule: order of forward and backward passes: gpipe, 1f1b, interleaved, or the path of a CSV
+        file in the format of PyTorch's pipelining (torchtitan's pipeline_parallel_schedule_csv),
+        relative to the scenario's file. The default is interleaved with several chunks per stage,
+        otherwise 1f1b.
     cluster: name or path of the hardware profile; a100_sxm4_80gb by default.
     hardware: entries of the hardware profile to override, such as inter_node.adapter_bandwidth: 400
         Gb/s.
@@ -94,7 +118,7 @@ class Scenario(Section):
         default_factory=lambda scenario: scenario["software"].facts.attention_backend,
         examples=["fused"],
     )
-    schedule: ScheduleName = Field(default_factory=_default_schedule, examples=["1f1b"])
+    schedule: _Schedule = Field(default_factory=_default_schedule, examples=["1f1b"])
     cluster: str = Field(default="a100_sxm4_80gb", min_length=1, examples=["a100_sxm4_80gb"])
     hardware: dict[str, Any] = Field(default_factory=dict)
     precision: Precision = Precision()
@@ -251,6 +275,32 @@ class Scenario(Section):
         if self.precision.fp8_parameters and self.memory.zero_stage == 3:
             return "gathered"
         return "cast" if self.uses_torchao else "cached"
+
+    @property
+    def schedule_file(self) -> Schedule | None:
+        """The schedule of the scenario's file; None if a name is written instead."""
+        if not self.schedule.endswith(_SCHEDULE_SUFFIX):
+            return None
+        return read_schedule(ScheduleVersion.of(self.schedule))
+
+    @property
+    def order_name(self) -> OrderName:
+        """The name of the schedule; a file with an order of Megatron-LM has that order's name."""
+        schedule = self.schedule_file
+        return cast(ScheduleName, self.schedule) if schedule is None else schedule.name
+
+    @property
+    def megatron_schedule(self) -> ScheduleName:
+        """The name of the schedule, which is one of Megatron-LM's."""
+        name = self.order_name
+        assert name != "custom", "the caller refuses files"
+        return name
+
+    @property
+    def order(self) -> ScheduleName | ScheduleVersion:
+        """The name of a schedule of Megatron-LM, or the file of another order."""
+        name = self.order_name
+        return ScheduleVersion.of(self.schedule) if name == "custom" else name
 
     @property
     def reduces_every_microbatch(self) -> bool:

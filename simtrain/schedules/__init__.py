@@ -1,6 +1,5 @@
 """Pipeline schedules: the order of each rank's actions, and the messages between ranks."""
 
-from simtrain.scenario import ScheduleName
 from simtrain.schedules.actions import KINDS, Action, Kind
 from simtrain.schedules.exchanges import (
     Exchange,
@@ -12,6 +11,8 @@ from simtrain.schedules.exchanges import (
     blocking_slots,
     blocking_steps,
 )
+from simtrain.schedules.files import ScheduleVersion, read_schedule
+from simtrain.schedules.names import OrderName, ScheduleName
 from simtrain.schedules.orders import (
     build,
     gpipe,
@@ -19,6 +20,7 @@ from simtrain.schedules.orders import (
     num_warmup_forwards,
     one_f_one_b,
 )
+from simtrain.schedules.pipeline_order import PipelineOrder, schedule_of
 from simtrain.schedules.schedule import Schedule
 from simtrain.schedules.slots import time_slots
 from simtrain.schedules.window import most_outstanding, save_all_actions
@@ -31,8 +33,11 @@ __all__ = [
     "Kind",
     "Message",
     "Messages",
+    "OrderName",
+    "PipelineOrder",
     "Schedule",
     "ScheduleName",
+    "ScheduleVersion",
     "Step",
     "asynchronous_slots",
     "blocking_slots",
@@ -43,6 +48,8 @@ __all__ = [
     "most_outstanding",
     "num_warmup_forwards",
     "one_f_one_b",
+    "read_schedule",
     "save_all_actions",
+    "schedule_of",
     "time_slots",
 ]

@@ -155,12 +155,16 @@ def blocking_slots(messages: Messages) -> ExchangeSlots:
     action.
 
     Raises:
-        InputError: the schedule splits its backward passes (E421); Megatron's schedules do not.
+        InputError: the schedule splits its backward passes, or is none of Megatron's (E421).
     """
     schedule = messages.schedule
+    if not len(messages):
+        return asynchronous_slots(messages)
     _check_full_backwards(schedule)
     sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
     stages = range(schedule.num_stages)
+    if schedule.name == "custom":
+        raise _not_of_megatron()
     warmup = np.array([num_warmup_forwards(schedule.name, stage, *sizes) for stage in stages])
     warmup = warmup[schedule.rank]
     place = np.arange(len(schedule.kind)) - schedule.rank_starts[schedule.rank]
@@ -220,3 +224,10 @@ def _check_full_backwards(schedule: Schedule) -> None:
         reason = "Megatron's blocking schedules have only forwards (F) and full backwards (B)"
         fix = "write each I and W as one B, or overlap the pipeline's communication"
         raise InputError([Problem("E421", message, reason=reason, fix=fix)])
+
+
+def _not_of_megatron() -> InputError:
+    message = "a custom schedule with blocking exchanges"
+    reason = "Megatron's schedules say which messages a blocking exchange has; other orders do not"
+    fix = "name a schedule of Megatron, or overlap the pipeline's communication"
+    return InputError([Problem("E421", message, reason=reason, fix=fix)])

@@ -11,8 +11,8 @@ from typing import assert_never
 import numpy as np
 
 from simtrain.errors import InputError, Problem
-from simtrain.scenario import ScheduleName
 from simtrain.schedules.actions import KINDS
+from simtrain.schedules.names import ScheduleName
 from simtrain.schedules.schedule import Ints, Schedule
 
 

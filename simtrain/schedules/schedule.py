@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtrain.errors import InputError, Location, Problem
-from simtrain.scenario import ScheduleName
 from simtrain.schedules.actions import KINDS, Action
+from simtrain.schedules.names import OrderName
 
 Ints = NDArray[np.signedinteger[Any]]
 
@@ -33,7 +33,7 @@ class Schedule:
         kind: index into `KINDS` of each action, shape [action].
     """
 
-    name: ScheduleName
+    name: OrderName
     num_stages: int
     num_chunks: int
     num_microbatches: int
@@ -45,7 +45,7 @@ class Schedule:
     @classmethod
     def of(
         cls,
-        name: ScheduleName,
+        name: OrderName,
         num_stages: int,
         num_chunks: int,
         num_microbatches: int,
@@ -100,13 +100,34 @@ class Schedule:
         """Write one line per rank, without a header: PyTorch's compute-only schedule format."""
         return "".join(",".join(map(str, actions)) + "\n" for actions in self.ranks)
 
+    @cached_property
+    def last_backwards(self) -> Ints:
+        """[virtual stages], the last action of each one that computes weight gradients: B or W."""
+        found = np.zeros(self.num_virtual_stages, np.int32)
+        places = np.flatnonzero((self.kind == KINDS.index("B")) | (self.kind == KINDS.index("W")))
+        np.maximum.at(found, self.virtual_stage[places], places)
+        return found
+
+    @cached_property
+    def first_forwards(self) -> Ints:
+        """[virtual stages], the first forward pass of each one."""
+        found = np.full(self.num_virtual_stages, len(self.kind), np.int32)
+        places = np.flatnonzero(self.kind == KINDS.index("F"))
+        np.minimum.at(found, self.virtual_stage[places], places)
+        return found
+
+    @property
+    def splits_backwards(self) -> bool:
+        """Whether a backward pass is split into input and weight gradients."""
+        return bool((self.kind > KINDS.index("B")).any())
+
     @classmethod
-    def from_csv(cls, text: str, name: ScheduleName, file: str = "schedule.csv") -> Self:
+    def from_csv(cls, text: str, name: OrderName, file: str = "schedule.csv") -> Self:
         """Read and validate the text of `to_csv`; empty cells (PyTorch's idle slots) are skipped.
 
         Raises:
-            InputError: a cell is not an action (with file, line and column), or the schedule does
-                not pass `validate` (with file and line).
+            InputError: a cell is not an action, or the schedule does not pass `validate` (with
+                file, line and column).
         """
         lines = text.splitlines()
         ranks = tuple(tuple(_parse_line(file, row, line)) for row, line in enumerate(lines, 1))
@@ -120,18 +141,17 @@ class Schedule:
             num_microbatches=max(action.microbatch for action in actions) + 1,
             ranks=ranks,
         )
-        schedule.validate(file)
+        problems = [*schedule._located_problems(file, lines)]
+        if problems:
+            raise InputError(problems)
         return schedule
 
-    def validate(self, file: str | None = None) -> None:
+    def validate(self) -> None:
         """Check that every rank runs all of its actions once, in an order that can run.
 
         Each (virtual stage, microbatch) needs one F and then one B (or one I and then one W) on
         its own rank. Whether the orders of different ranks fit together shows when they run: the
         engine reports a deadlock.
-
-        Args:
-            file: the CSV file of the schedule; errors then name the line, which is a rank's.
 
         Raises:
             InputError: the first problem of every rank (E403 to E407).
@@ -139,28 +159,39 @@ class Schedule:
         if len(self.rank_starts) - 1 != self.num_stages:
             message = f"{self.num_stages} stages, but actions for {len(self.rank_starts) - 1} ranks"
             raise InputError([Problem(code="E403", message=message)])
-        problems = [
-            problem if file is None else replace(problem, location=Location(file, rank + 1))
-            for rank in range(self.num_stages)
-            for problem in islice(self._problems(rank), 1)
-        ]
+        problems = [problem for _, _, problem in self._first_problems()]
         if problems:
             raise InputError(problems)
 
-    def _problems(self, rank: int) -> Iterator[Problem]:
+    def _located_problems(self, file: str, lines: Sequence[str]) -> Iterator[Problem]:
+        """Yield the first problem of each rank, at its cell or line of a file."""
+        for rank, place, problem in self._first_problems():
+            line = lines[rank]
+            column = None if place is None else [*cells_of(line)][place][0]
+            location = Location(file, rank + 1, column, "" if column is None else line)
+            yield replace(problem, location=location)
+
+    def _first_problems(self) -> Iterator[tuple[int, int | None, Problem]]:
+        """Yield the first problem of each rank, with the rank and the place of the action."""
+        for rank in range(self.num_stages):
+            for place, problem in islice(self._problems(rank), 1):
+                yield rank, place, problem
+
+    def _problems(self, rank: int) -> Iterator[tuple[int | None, Problem]]:
         done: set[Action] = set()
-        for action in self.ranks[rank]:
+        for place, action in enumerate(self.ranks[rank]):
             if not self._belongs(action, rank):
-                yield self._misplaced(action, rank)
+                yield place, self._misplaced(action, rank)
             if action in done:
                 message = f"rank {rank} runs {action} twice"
-                yield Problem(code="E405", message=message, fix="remove one of them")
+                yield place, Problem(code="E405", message=message, fix="remove one of them")
             for needed in self._needed_on_same_rank(action, done):
                 message = f"rank {rank} runs {action} before {needed}"
-                reason = f"{action} uses the result of {needed}"
-                yield Problem(code="E406", message=message, reason=reason)
+                reason, fix = f"{action} uses the result of {needed}", f"move {needed} before it"
+                yield place, Problem("E406", message, reason=reason, fix=fix)
             done.add(action)
-        yield from self._unfinished(rank, done)
+        for problem in self._unfinished(rank, done):
+            yield None, problem
 
     def _belongs(self, action: Action, rank: int) -> bool:
         return (
@@ -210,16 +241,24 @@ class Schedule:
                         message=f"rank {rank} does not run virtual stage {stage}, "
                         f"microbatch {microbatch} exactly once",
                         reason="each needs one F, and either one B or one I and one W",
+                        fix=f"write {stage}F{microbatch} and {stage}B{microbatch} once each on "
+                        f"the line of rank {rank}",
                     )
 
 
-def _parse_line(file: str, row: int, line: str) -> Iterator[Action]:
+def cells_of(line: str) -> Iterator[tuple[int, str]]:
+    """Yield the cells of a line that are not empty, with their columns, counted from 1."""
     column = 1
     for cell in line.split(","):
         text = cell.strip()
         if text:
-            yield _parse_cell(text, Location(file, row, column + cell.index(text), line))
+            yield column + cell.index(text), text
         column += len(cell) + 1
+
+
+def _parse_line(file: str, row: int, line: str) -> Iterator[Action]:
+    for column, text in cells_of(line):
+        yield _parse_cell(text, Location(file, row, column, line))
 
 
 def _parse_cell(text: str, location: Location) -> Action:
@@ -233,7 +272,8 @@ def _parse_cell(text: str, location: Location) -> Action:
 def _no_action(file: str) -> Problem:
     return Problem(
         code="E402",
-        message=f"{file} contains no actions",
+        message="the schedule contains no actions",
+        location=Location(file),
         reason="a schedule has one line per rank, with actions separated by commas",
         fix='write for example "0F0,0B0" for one rank and one microbatch',
     )

@@ -77,7 +77,7 @@ class Bounds:
         if is_open(scenario):
             return 0
         sizes = split.pipeline, split.interleave, scenario.num_microbatches
-        num_warmup = num_warmup_forwards(scenario.schedule, 0, *sizes)
+        num_warmup = num_warmup_forwards(scenario.megatron_schedule, 0, *sizes)
         num_outstanding = min(num_warmup + 1, split.interleave * scenario.num_microbatches)
         # A unit of full recompute saves one input for several layers.
         per_unit = policy.num_layers if policy.strategy == "full" else 1

@@ -90,7 +90,7 @@ class _Pipeline:
         )
         blocks = not scenario.overlap.pipeline
         return cls(
-            scenario.schedule,
+            scenario.megatron_schedule,
             mesh.pp,
             split.interleave,
             scenario.num_microbatches,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.scenario import REASONS
+from simtrain.scenario import REASONS, Scenario
 from simtrain.search.explorer import Explorer, SearchOutcome
 from simtrain.search.legality import LegalPoints, legal_points, rules_on
 from simtrain.search.objective import Objective
@@ -34,6 +34,20 @@ def objective_of(written: Objective | str) -> Objective:
         fix = f"write one of {', '.join(Objective)}"
         raise InputError.of("E834", f"objective is {written!r}", fix=fix)
     return Objective(written)
+
+
+def check_schedule(base: Scenario) -> None:
+    """Check that the schedule is named.
+
+    Raises:
+        InputError: it is a file.
+    """
+    if base.schedule_file is not None:
+        message = f"the schedule is the file {base.schedule}"
+        reason = "a search changes the numbers of stages, chunks and microbatches; a file cannot"
+        fix = "search with --set schedule=1f1b; then simulate the best layout with a file for it"
+        place = base.positions.of_value(("schedule",))
+        raise InputError.of("E837", message, place, fix, reason)
 
 
 Degrees = Mapping[str, Sequence[int] | None]

@@ -74,6 +74,7 @@ def search(
     """
     start_s = time.monotonic()
     check_values(base)
+    problems.check_schedule(base)
     objective = problems.objective_of(objective)
     degrees = {"context": context, "expert": expert}
     problems.check_counts(tuple(gpus), top, max_trials, workers, degrees)

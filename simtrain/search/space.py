@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from simtrain.scenario import RecomputePolicy, Scenario, ScheduleName
+from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.nearest import divisors
 from simtrain.scenario.section import Section
 from simtrain.search.conditional import conditional_values
@@ -236,7 +236,7 @@ class Space:
         is_off = "scatter_gather" in split.model_fields_set and not split.scatter_gather
         return not (point.sequence_parallel or is_off)
 
-    def _schedule(self, point: Point) -> ScheduleName:
+    def _schedule(self, point: Point) -> str:
         """The schedule for the point's number of chunks, unless it was overridden."""
         is_interleaved, given = point.interleave > 1, self.base.schedule
         if self._schedule_is_held:

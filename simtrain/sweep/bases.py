@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from simtrain.errors import InputError, Location, Problem
 from simtrain.resources import beside, find_scenario
-from simtrain.scenario.load import read_scenario, with_cluster_beside
+from simtrain.scenario.load import read_scenario, with_paths_beside
 from simtrain.scenario.words import spell_out_words
 from simtrain.strict_yaml import Document, Path, apply_overrides, section
 from simtrain.strict_yaml.document import dotted
@@ -34,7 +34,7 @@ def base_documents(
     if isinstance(written, dict):
         name = str(written.get("name") or default_name)
         place = document.positions.of_value(BASE)
-        own = with_cluster_beside(section(document, BASE), place.file if place else "")
+        own = with_paths_beside(section(document, BASE), place.file if place else "")
         found[name] = _with_overrides(own, overrides)
     elif written is not None:
         location = document.positions.of_value(BASE)

@@ -9,6 +9,7 @@ from simtrain.errors import InputError
 from simtrain.importing import import_torchtitan
 from simtrain.importing.torchtitan_keys import MAPPED, MODELS, NOT_MODELLED, WITHOUT_EFFECT
 from simtrain.scenario import load_scenario
+from simtrain.schedules import interleaved
 from simtrain.simulation import simulate_memory
 from tests.helpers.command_line import call
 
@@ -87,6 +88,24 @@ def test_a_pipeline_divides_the_local_batch() -> None:
     split = scenario.parallelism
     assert (split.pipeline, split.interleave, scenario.schedule) == (4, 4, "interleaved")
     assert (scenario.batch.micro, scenario.num_microbatches, split.data) == (1, 8, 1)
+
+
+@pytest.mark.parametrize("name", ["PipelineScheduleMulti", "InterleavedZeroBubble"])
+def test_a_schedule_from_a_file_is_kept(name: str) -> None:
+    """Its runtime sends asynchronously, and has as many chunks as an interleaved schedule."""
+    Path("mine.csv").write_text(interleaved(4, 2, 8).to_csv())
+    job = (
+        JOB.replace(
+            "tensor_parallel_degree = 4  # inside a node",
+            f'pipeline_parallel_degree = 4\npipeline_parallel_schedule = "{name}"\n'
+            'pipeline_parallel_schedule_csv = "mine.csv"',
+        )
+        .replace("local_batch_size = 2", "local_batch_size = 8")
+        .replace("shard_degree = 8", "shard_degree = 1")
+    )
+    one = load_scenario(_written(text_of(job)))
+    assert (one.schedule, one.order_name, one.num_chunks) == ("mine.csv", "interleaved", 2)
+    assert one.overlap.pipeline
 
 
 def test_405b_on_512_gpus_is_divided_over_stages_tensors_and_replicas() -> None:

@@ -162,8 +162,8 @@ def test_a_bad_cell_is_refused_with_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "E402 schedule.csv contains no actions"),
-        (",,\n", "E402 schedule.csv contains no actions"),
+        ("", "schedule.csv: E402 the schedule contains no actions"),
+        (",,\n", "schedule.csv: E402 the schedule contains no actions"),
         ("0F0,0B0,1F0\n1B0\n", "E404 1F0 does not belong on rank 0"),
         ("0F0,0F0,0B0\n", "E405 rank 0 runs 0F0 twice"),
         ("0B0,0F0\n", "E406 rank 0 runs 0B0 before 0F0"),
@@ -187,7 +187,7 @@ def test_errors_name_the_first_problem_and_the_line_of_each_rank() -> None:
     with pytest.raises(InputError) as error:
         Schedule.from_csv("0B0,0F0\n1B0,1F0\n", "1f1b", file="mine.csv")
     places = [str(problem.location) for problem in error.value.problems]
-    assert places == ["mine.csv:1", "mine.csv:2"]
+    assert places == ["mine.csv:1:1", "mine.csv:2:1"]
     assert [problem.message for problem in error.value.problems] == [
         "rank 0 runs 0B0 before 0F0",
         "rank 1 runs 1B0 before 1F0",

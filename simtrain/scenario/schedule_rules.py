@@ -1,0 +1,80 @@
+"""Rules of schedules from files.
+
+Source: PyTorch's `_PipelineScheduleRuntime`, which runs any order of actions, with asynchronous
+transfers. simtrain does not simulate every option of data parallelism with such an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from simtrain.scenario.schema import Scenario
+from simtrain.scenario.violation import Rule, Violation, registering, rule_against
+
+SCHEDULE_RULES: list[Rule] = []
+_rule = registering(SCHEDULE_RULES)
+_MEGATRON = ["1f1b", "interleaved", "gpipe"]
+
+
+@_rule(
+    "E414",
+    "a schedule's file has one line per stage, and the actions of each microbatch on each chunk",
+)
+def _file_has_the_sizes_of_the_pipeline(scenario: Scenario) -> Violation | None:
+    schedule, split = scenario.schedule_file, scenario.parallelism
+    if schedule is None:
+        return None
+    unit = scenario.batch.micro * split.data
+    batch = schedule.num_microbatches * unit
+    sizes = {
+        "parallelism.pipeline": (schedule.num_stages, split.pipeline),
+        "parallelism.interleave": (schedule.num_chunks, split.interleave),
+        "batch.global": (batch, scenario.batch.global_),
+    }
+    wrong = {field: one for field, (one, other) in sizes.items() if one != other}
+    if not wrong:
+        return None
+    counts = f"{schedule.num_stages} stages x {schedule.num_chunks} chunks"
+    values: Mapping[str, Iterable[object]] = {field: [one] for field, one in wrong.items()}
+    return Violation(
+        f"{scenario.schedule} has {counts} and {schedule.num_microbatches} microbatches, but the "
+        f"scenario has {split.pipeline} x {split.interleave} and {scenario.num_microbatches}",
+        {**values, "schedule": _MEGATRON},
+        ("schedule", *wrong),
+    )
+
+
+SCHEDULE_RULES += [
+    rule_against(
+        "E415",
+        "Megatron-LM's schedules say which messages share a blocking exchange; other orders run in "
+        "PyTorch's runtime, which does not block",
+        {"overlap.pipeline": [True], "schedule": _MEGATRON},
+        lambda one: (
+            one.parallelism.pipeline > 1 and not one.overlap.pipeline and one.order_name == "custom"
+        ),
+        "overlap.pipeline is false, but {one.schedule} is not a schedule of Megatron-LM",
+        ("schedule",),
+    ),
+    rule_against(
+        "E416",
+        "Megatron-LM says for its own schedules when a stage starts to reduce gradients at the "
+        "same time as the others",
+        {"overlap.align_gradient_reduction": [False], "schedule": _MEGATRON},
+        lambda one: one.overlap.align_gradient_reduction and one.order_name == "custom",
+        "overlap.align_gradient_reduction is true, but {one.schedule} is not a schedule of "
+        "Megatron-LM",
+    ),
+    rule_against(
+        "E417",
+        "simtrain does not simulate when ZeRO stages 2 and 3 reduce the gradients of a backward "
+        "pass whose halves (I and W) are apart",
+        {"memory.zero_stage": [1, 0], "schedule": _MEGATRON},
+        lambda one: (
+            one.memory.zero_stage > 1
+            and one.schedule_file is not None
+            and one.schedule_file.splits_backwards
+        ),
+        "memory.zero_stage is {one.memory.zero_stage}, but {one.schedule} splits backward passes",
+    ),
+]

@@ -1,0 +1,101 @@
+"""Pipeline schedules in files of users, in the format of PyTorch's pipelining.
+
+PyTorch reads the same files (`_PipelineScheduleRuntime._load_csv`, compute only); torchtitan calls
+them pipeline_parallel_schedule_csv.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args
+
+from simtrain.errors import InputError, Location
+from simtrain.schedules.exchanges import Messages
+from simtrain.schedules.names import ScheduleName
+from simtrain.schedules.orders import build
+from simtrain.schedules.schedule import Schedule, cells_of
+from simtrain.schedules.slots import time_slots
+from simtrain.strict_yaml import read_text
+
+_MOST_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleVersion:
+    """A file at a moment; a later version of it has another time or size."""
+
+    file: str
+    modified_ns: int
+    num_bytes: int
+
+    @classmethod
+    def of(cls, file: str) -> ScheduleVersion:
+        """Return the present version of a file; of a missing one, too, which cannot be read."""
+        try:
+            status = os.stat(file)
+        except OSError:
+            return cls(file, 0, 0)
+        return cls(file, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def read_schedule(version: ScheduleVersion) -> Schedule:
+    """Read the schedule of a file.
+
+    If its order is one of Megatron-LM's, the schedule has that name.
+
+    Raises:
+        InputError: the file cannot be read (E101 to E103), is not a schedule (E401 to E407), or
+            its ranks wait for each other (E408).
+    """
+    file = version.file
+    text = read_text(Path(file))
+    schedule = Schedule.from_csv(text, "custom", file)
+    slots = time_slots(schedule)
+    if (slots < 0).any():
+        raise _deadlock(schedule, slots.tolist(), text, file)
+    sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
+    same = (one for one in _of_megatron(*sizes) if replace(one, name="custom") == schedule)
+    return next(same, schedule)
+
+
+def _of_megatron(p: int, m: int, n: int) -> Iterator[Schedule]:
+    """Yield Megatron-LM's schedules of these sizes. On one stage, 1F1B stands for both of them."""
+    names: tuple[ScheduleName, ...] = get_args(ScheduleName)
+    for name in sorted(names):
+        try:
+            yield build(name, p, m, n)
+        except InputError:
+            continue  # the schedule does not exist in these sizes
+
+
+def _deadlock(schedule: Schedule, slots: list[int], text: str, file: str) -> InputError:
+    """Say for which actions the first ranks wait that do not finish."""
+    messages = Messages.of(schedule)
+    awaited = dict(zip(messages.consumer.tolist(), messages.producer.tolist(), strict=True))
+    starts = schedule.rank_starts.tolist()
+    stuck = {
+        rank: next(place for place in range(start, end) if slots[place] < 0)
+        for rank, (start, end) in enumerate(pairwise(starts))
+        if -1 in slots[start:end]
+    }
+    waits = [
+        f"rank {rank} waits at {schedule.action(place)} for {schedule.action(awaited[place])}"
+        for rank, place in stuck.items()
+    ]
+    more = f", and {len(waits) - _MOST_SHOWN} more ranks wait" if len(waits) > _MOST_SHOWN else ""
+    rank, place = next(iter(stuck.items()))
+    lines = text.splitlines()
+    column = [*cells_of(lines[rank])][place - starts[rank]][0]
+    return InputError.of(
+        "E408",
+        f"{', '.join(waits[:_MOST_SHOWN])}{more}",
+        Location(file, rank + 1, column, lines[rank]),
+        f"move {schedule.action(awaited[place])} before the action at which its rank waits",
+        "a rank runs its actions in order, and waits at each until its input has arrived",
+    )

@@ -1,0 +1,63 @@
+"""The order of a pipeline's actions, as a value that determines the tasks of an iteration."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simtrain.schedules.actions import KINDS, Kind
+from simtrain.schedules.files import ScheduleVersion, read_schedule
+from simtrain.schedules.names import ScheduleName
+from simtrain.schedules.orders import build
+from simtrain.schedules.schedule import Schedule
+from simtrain.schedules.window import save_all_actions
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOrder:
+    """The order of each stage's actions, and the passes that they run.
+
+    Args:
+        schedule_name: a schedule of Megatron-LM, or the file of another order.
+        num_stages, num_chunks, num_microbatches: as in `schedules.build`.
+        chunks: [virtual stages], the number of each one's chunk among the different ones.
+        num_saving_all: [stages], number of outstanding forward passes that save everything.
+    """
+
+    schedule_name: ScheduleName | ScheduleVersion
+    num_stages: int
+    num_chunks: int
+    num_microbatches: int
+    chunks: tuple[int, ...]
+    num_saving_all: tuple[int, ...]
+
+    @property
+    def schedule(self) -> Schedule:
+        """The actions of each stage."""
+        sizes = self.num_stages, self.num_chunks, self.num_microbatches
+        return schedule_of(self.schedule_name, *sizes)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Kinds of the actions. No schedule of Megatron-LM splits its backward passes."""
+        if not isinstance(self.schedule_name, ScheduleVersion):
+            return "F", "B"
+        return tuple(KINDS[kind] for kind in np.unique(self.schedule.kind))
+
+    @property
+    def saves_all(self) -> NDArray[np.bool_]:
+        """[actions], whether each action's microbatch saves everything on its chunk."""
+        return save_all_actions(self.schedule, self.num_saving_all)
+
+
+def schedule_of(order: ScheduleName | ScheduleVersion, p: int, m: int, n: int) -> Schedule:
+    """Return the schedule of a file, or of a name with the sizes of `build`."""
+    if isinstance(order, ScheduleVersion):
+        return read_schedule(order)
+    return _named_schedule(order, p, m, n)
+
+
+_named_schedule = functools.lru_cache(maxsize=64)(build)
