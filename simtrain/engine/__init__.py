@@ -1,7 +1,7 @@
 """Simulates programs of tasks on streams: finds when each task starts and ends."""
 
 from simtrain.engine.deadlock import DeadlockError
-from simtrain.engine.exposed import exposed_seconds
+from simtrain.engine.exposed import busy_before, exposed_seconds, union_of
 from simtrain.engine.program import Program, Task, TaskGraph
 from simtrain.engine.run import Engine, fastest_engine, find_idle_seconds, simulate
 from simtrain.engine.sharing import Link, LinkLoads
@@ -17,8 +17,10 @@ __all__ = [
     "Task",
     "TaskGraph",
     "Timeline",
+    "busy_before",
     "exposed_seconds",
     "fastest_engine",
     "find_idle_seconds",
     "simulate",
+    "union_of",
 ]

@@ -21,14 +21,14 @@ def exposed_seconds(timeline: Timeline, streams: Iterable[int]) -> Floats:
     for stream in streams:
         tasks = np.flatnonzero(timeline.program.graph.stream_of == stream)
         own = np.stack([start_s[tasks], end_s[tasks]], axis=1)
-        hidden_s = np.diff(_busy_until(own, busy), axis=1)[:, 0]
+        hidden_s = np.diff(busy_before(own, busy), axis=1)[:, 0]
         exposed_s[tasks] = (own[:, 1] - own[:, 0] - hidden_s).clip(0.0)
-        busy = _union(np.concatenate([busy, own]))
+        busy = union_of(np.concatenate([busy, own]))
     return exposed_s
 
 
-def _busy_until(moments_s: Floats, busy: Floats) -> Floats:
-    """Return the part of the time before each moment that lies in sorted, disjoint intervals."""
+def busy_before(moments_s: Floats, busy: Floats) -> Floats:
+    """Return the seconds before each moment that lie in sorted, disjoint intervals [n, 2]."""
     if not len(busy):
         return np.zeros_like(moments_s)
     so_far_s = np.cumsum(busy[:, 1] - busy[:, 0])
@@ -37,8 +37,8 @@ def _busy_until(moments_s: Floats, busy: Floats) -> Floats:
     return found
 
 
-def _union(intervals: Floats) -> Floats:
-    """Return the union of intervals [n, 2] as sorted, disjoint intervals."""
+def union_of(intervals: Floats) -> Floats:
+    """Return the union of intervals [n, 2], as sorted and disjoint intervals."""
     ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
     ends = np.maximum.accumulate(ordered[:, 1])
     first = np.append(True, ordered[1:, 0] > ends[:-1])[: len(ordered)]

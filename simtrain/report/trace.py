@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simtrain.engine.compiled import Flags
 from simtrain.errors import InputError, Location
 from simtrain.extras import require
 from simtrain.output_folder import check_suffix, make_folder, replacing, writing_to
@@ -18,6 +18,7 @@ from simtrain.report.activities import check_selection
 from simtrain.report.result import Result
 from simtrain.report.trace_chrome import write_chrome
 from simtrain.report.trace_events import TraceEvents
+from simtrain.report.trace_passes import PassSlices, TracedPasses
 from simtrain.report.trace_perfetto import write_perfetto
 
 _SUFFIXES = (".pftrace", ".json.gz", ".json", ".csv")
@@ -63,7 +64,9 @@ def write_trace(
             folder has traces of other ranks (E113).
     """
     check_trace_file(file)
-    events = TraceEvents(result, _detailed(result, microbatches, window_s))
+    passes = TracedPasses.of(result)
+    detailed = _detailed(result, passes, microbatches, window_s)
+    events = TraceEvents(result, PassSlices(result, passes, detailed))
     stages = range(result.num_stages)
     if not file.suffix:
         make_folder(file, "traces", _OPTION)
@@ -108,25 +111,27 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
 
 
 def _detailed(
-    result: Result, microbatches: Iterable[int] | None, window_s: tuple[float, float] | None
-) -> NDArray[np.bool_]:
-    """Return for each action of the schedule whether its pass shows its kernels."""
-    schedule = result.plan.schedule
+    result: Result,
+    passes: TracedPasses,
+    microbatches: Iterable[int] | None,
+    window_s: tuple[float, float] | None,
+) -> Flags:
+    """Return for each pass whether it shows its kernels."""
     if microbatches is None and window_s is None:
-        return np.zeros(len(schedule.kind), np.bool_)
-    chosen = np.ones(len(schedule.kind), np.bool_)
+        return np.zeros(len(passes.first), np.bool_)
+    chosen = np.ones(len(passes.first), np.bool_)
     if microbatches is not None:
         wanted = [*microbatches]
-        last = schedule.num_microbatches - 1
+        last = result.plan.schedule.num_microbatches - 1
         for one in wanted:
             if not 0 <= one <= last:
                 fix = f"choose from 0 to {last}" if last else "choose 0, the only one"
                 message, place = f"there is no microbatch {one}", Location("microbatches")
                 raise InputError.of("E118", message, place, fix)
-        chosen &= np.isin(schedule.microbatch, wanted)
+        chosen &= np.isin(passes.microbatch, wanted)
     if window_s is not None:
         _, (start_s, end_s) = check_selection(result, None, window_s)
-        starts_s, ends_s = result.iteration.intervals_s(slice(None))
+        starts_s, ends_s = result.timeline.start_s[passes.first], result.timeline.end_s[passes.last]
         chosen &= (ends_s > start_s) & (starts_s < end_s)
         if not chosen.any():
             what = "no pass" if microbatches is None else "no pass of these microbatches"

@@ -1,7 +1,9 @@
 """Write a trace as JSON in Chrome's format, like Kineto (PyTorch's profiler).
 
-A process is a rank, and a thread is one of its streams. Holistic Trace Analysis counts an event as
-a kernel if it has a stream, and a kernel as communication if its name begins with `nccl`.
+A process is a rank, and a thread is one of its streams. Holistic Trace Analysis (HTA) counts an
+event as a kernel if it has a stream. A kernel is communication if its name begins with `nccl`, a
+memory operation if it begins with `Memcpy`, and else computation. `Breakdown` does not count copies
+on streams of collectives as compute either.
 """
 
 from __future__ import annotations
@@ -11,16 +13,19 @@ from collections.abc import Iterator, Sequence
 from json.encoder import encode_basestring_ascii as quoted
 from typing import IO
 
-from simtrain.report.trace_events import THREADS, Kind, Slice, TraceEvents
+from simtrain.report.trace_events import TraceEvents
+from simtrain.report.trace_slices import THREADS, Kind, Slice
 
 _CATEGORIES = {
     Kind.KERNEL: "kernel",
     Kind.COLLECTIVE: "kernel",
+    Kind.COPY: "gpu_memcpy",
     Kind.LAUNCH: "cuda_runtime",
     Kind.HOST_WORK: "user_annotation",
     Kind.PASS: "gpu_user_annotation",
 }
-_ON_GPU = (Kind.KERNEL, Kind.COLLECTIVE)
+_ON_GPU = {Kind.KERNEL: "", Kind.COLLECTIVE: "ncclDevKernel ", Kind.COPY: "Memcpy DtoD "}
+"""Prefixes of the names of kernels."""
 
 
 def write_chrome(
@@ -90,8 +95,8 @@ def _critical_path(events: TraceEvents) -> Iterator[str]:
 def _slice(one: Slice, process: int, category: str, gpu: int | None) -> str:
     """Return the event of a slice as JSON. `gpu` is None for events outside GPU streams."""
     thread, kind, name, start_ns, end_ns, number = one
-    if kind is Kind.COLLECTIVE and gpu is not None:
-        name = f"ncclDevKernel {name}"
+    if gpu is not None:
+        name = _ON_GPU[kind] + name
     elif kind is Kind.LAUNCH:
         name = "cudaLaunchKernel"
     stream = "" if gpu is None else f'"device": {gpu}, "stream": {thread}, '

@@ -1,7 +1,7 @@
 """Write a trace in Perfetto's own format, with tracks nested as node, GPU and stream.
 
-Times are integer nanoseconds. https://perfetto.dev/docs/reference/synthetic-track-event explains
-the messages.
+Times are integer nanoseconds of the trace's clock. Nothing is interned, so packets need no flags.
+https://perfetto.dev/docs/reference/synthetic-track-event explains the messages.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
-from simtrain.report.trace_events import (
+from simtrain.report.trace_events import Counter, TraceEvents
+from simtrain.report.trace_slices import (
     PASS_THREADS,
     SEND_THREADS,
     STAGE_THREAD,
     THREADS,
-    Counter,
     Slice,
-    TraceEvents,
 )
 
 _SEQUENCE = 1

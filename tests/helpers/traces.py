@@ -83,7 +83,7 @@ def read_chrome(data: dict[str, Any]) -> ReadTrace:
         thread = rank, threads.get((one["pid"], one.get("tid", -1)), "")
         match one["ph"]:
             case "X":
-                name = one["name"].removeprefix("ncclDevKernel ")
+                name = re.sub("^(ncclDevKernel|Memcpy DtoD) ", "", one["name"])
                 slice_ = Slice(name, time, time + round(one["dur"] * 1000))
                 found.slices[thread].append(slice_)
             case "C":
@@ -97,22 +97,38 @@ def read_chrome(data: dict[str, Any]) -> ReadTrace:
 
 
 def read_perfetto(file: pathlib.Path) -> ReadTrace:
-    """The content of a trace in Perfetto's format."""
+    """The content of a trace in Perfetto's format, by the rules of its trace processor.
+
+    It sorts events by time, and keeps the order of packets at equal times. Its errors are events
+    without a sequence or of an unknown track, tracks described twice or below more than ten others,
+    ends without a beginning, counters without a value, and arrows that begin twice or end before
+    they begin. Events that need no earlier packets for names, defaults or another clock have
+    neither flags nor a clock (src/trace_processor/importers/proto: proto_trace_reader.cc,
+    track_event_tokenizer.cc, track_event_tracker.cc; importers/common/flow_tracker.cc).
+    """
     protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace, event = protos.Trace.FromString(file.read_bytes()), protos.TrackEvent
     tracks, threads = dict[int, Any](), dict[int, Thread]()
     found, starts = ReadTrace(), dict[int, Moment]()
     ends, open_ = dict[int, Moment](), dict[int, tuple[str, int]]()
     for packet in trace.packet:
+        fields = {field.name for field, _ in packet.ListFields()}
         if packet.HasField("track_descriptor"):
+            assert fields == {"track_descriptor", "trusted_packet_sequence_id"}
             track = packet.track_descriptor
+            assert track.uuid not in tracks
             assert track.parent_uuid in tracks or not track.parent_uuid
             tracks[track.uuid] = track
             names = _path(tracks, track.uuid)
+            assert len(names) <= 10
             threads[track.uuid] = _rank(", ".join(names[:2])), names[-1] * (len(names) > 2)
-            continue
+        else:
+            assert fields == {"track_event", "timestamp", "trusted_packet_sequence_id"}
+    events = [one for one in trace.packet if one.HasField("track_event")]
+    for packet in sorted(events, key=lambda one: one.timestamp):
         one, time = packet.track_event, packet.timestamp
         thread = threads[one.track_uuid]
+        assert not starts.keys() & one.flow_ids and starts.keys() >= {*one.terminating_flow_ids}
         if one.type == event.TYPE_SLICE_BEGIN:
             assert one.track_uuid not in open_
             open_[one.track_uuid] = one.name, time
@@ -122,6 +138,7 @@ def read_perfetto(file: pathlib.Path) -> ReadTrace:
             found.slices[thread].append(Slice(*open_.pop(one.track_uuid), time))
         else:
             assert tracks[one.track_uuid].HasField("counter")
+            assert one.HasField("counter_value") or one.HasField("double_counter_value")
             value = one.counter_value if one.HasField("counter_value") else one.double_counter_value
             found.counters[thread].append((time, value))
     assert not open_
