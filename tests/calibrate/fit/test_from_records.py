@@ -316,9 +316,8 @@ def test_a_cluster_of_several_gpus_without_links_is_refused(
     data = one_gpu.data | {"cluster": cluster | {field: cluster[field] | {"value": 2}}}
     with pytest.raises(InputError) as caught:
         replace(one_gpu, data=data).profile  # noqa: B018  # it is what refuses
-    assert f"cluster.{field}.value: 2 need links, but the section {section} is missing" in str(
-        caught.value
-    )
+    message = f"cluster.{field}.value: 2 need links, but the profile has no section {section}"
+    assert message in str(caught.value)
 
 
 def test_products_have_their_own_memory_bandwidth(one_gpu: Fit) -> None:
@@ -329,7 +328,7 @@ def test_products_have_their_own_memory_bandwidth(one_gpu: Fit) -> None:
     slow = A100.model_copy(update={"gemm": model})
     assert gemm_seconds(thin, GemmMachine.of(slow)) == 2 * (4096**2 + 2 * 4096) / 1e11
     above = one_gpu.data["gemm"] | {"operand_bandwidth": {"value": "3 TB/s", "source": "a test"}}
-    with pytest.raises(InputError, match=r"gemm.operand_bandwidth.value: 3e\+12 bytes/s is above"):
+    with pytest.raises(InputError, match=r"gemm.operand_bandwidth.value: 3 TB/s is above"):
         replace(one_gpu, data=one_gpu.data | {"gemm": above}).profile  # noqa: B018
 
 
