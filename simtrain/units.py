@@ -288,6 +288,11 @@ def format_decimal(value: float, unit: str) -> str:
     return _format(value, prefixes[::-1])
 
 
+def counted(number: int, noun: str) -> str:
+    """Format a number of things: "1 part", "7,938 parts"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def format_energy(energy_j: float) -> str:
     """Format an energy in watt-hours: "73.4 MWh"."""
     prefixes = (("GWh", 3.6e12), ("MWh", 3.6e9), ("kWh", 3.6e6), ("Wh", 3.6e3), ("J", 1.0))

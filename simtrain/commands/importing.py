@@ -90,4 +90,5 @@ def _print_or_write(text: str, out: Path | None) -> None:
         return
     write_new(out, text)
     num_notes = sum(line.startswith("# - ") for line in text.splitlines())
-    emit(f"Wrote {out}; {num_notes} settings are not modelled. Run it with: simtrain run {out}\n")
+    notes = f"{num_notes} settings are" if num_notes != 1 else "1 setting is"
+    emit(f"Wrote {out}; {notes} not modelled. Run it with: simtrain run {out}\n")

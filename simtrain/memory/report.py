@@ -67,12 +67,16 @@ class StageMemory:
         return str(self.peak_action or OPTIMIZER_STEP)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MemoryReport:
     """Peaks of all stages, compared with the memory of a GPU."""
 
     capacity_bytes: int
     stages: tuple[StageMemory, ...]
+
+    def __repr__(self) -> str:
+        most = f"{self.fullest.peak_bytes:,} of {self.capacity_bytes:,} bytes"
+        return f"<MemoryReport of {len(self.stages)} stages: at most {most}>"
 
     @property
     def peaks_bytes(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from simtrain.planning.layout import Status
 from simtrain.planning.result import Miss, PlanRow, TrainingPlan
 from simtrain.search.space import Point
 from simtrain.search.words import in_short
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import counted, format_bytes, format_seconds
 
 _MWH_J = 3.6e9
 _SPLIT, _ITERATION, _HOURS = "tensor x\npipeline\nx data", ">iteration", ">GPU-\nhours"
@@ -138,7 +138,7 @@ def _reasons(plan: TrainingPlan) -> Iterator[str]:
 
 def _row(row: PlanRow) -> str:
     layout = in_short(Point.of(row.best.evaluation.scenario)) if row.best else "no layout"
-    return f"{row.num_gpus} GPUs of {row.cluster}, tensor x pipeline x data {layout}"
+    return f"{counted(row.num_gpus, 'GPU')} of {row.cluster}, tensor x pipeline x data {layout}"
 
 
 def _problem(row: PlanRow) -> str:

@@ -105,6 +105,11 @@ def remarks_on(result: Result) -> list[str]:
     if result.host_bound >= HOST_BOUND:
         share = f"{result.host_bound:.0%} of the iteration"
         remarks.append(f"Host-bound: GPUs wait for kernel launches in {share}.")
+    if result.hfu < result.mfu:
+        remarks.append(
+            "HFU is below MFU: MFU counts attention between all tokens, HFU only what the kernels "
+            "compute, which skip masked tokens."
+        )
     remarks += result.warnings
     if not result.profile.calibrated:
         remarks.append(NOT_CALIBRATED)

@@ -20,7 +20,7 @@ from simtrain.sweep.folder import SweepFolder
 from simtrain.sweep.plan import Plan
 from simtrain.sweep.query import Answer
 from simtrain.sweep.run import Progress, Shard
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import counted, format_bytes, format_seconds
 
 _MAX_ROWS = 40
 
@@ -55,7 +55,8 @@ def summary_page(plan: Plan, folder: SweepFolder, shard: Shard, progress: Progre
     rows = ((f"{number:,}", Text(words)) for number, words in _lines(plan, progress))
     table = table_of(">", "", rows=rows, box=None, show_header=False, pad_edge=False)
     shared = f", shard {shard}" if shard.count > 1 else ""
-    head = f"{plan.name}{shared}: {progress.num_points:,} points in {progress.num_parts:,} parts"
+    points, parts = counted(progress.num_points, "point"), counted(progress.num_parts, "part")
+    head = f"{plan.name}{shared}: {points} in {parts}"
     return Group(Text(head), table, *map(Text, _remarks(plan, folder, progress)))
 
 

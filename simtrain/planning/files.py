@@ -9,7 +9,7 @@ from simtrain.planning.result import TrainingPlan
 from simtrain.scenario import Scenario
 from simtrain.search.explorer import Candidate
 from simtrain.search.files import CandidateFile, file_name, write_files
-from simtrain.units import format_bytes, format_seconds
+from simtrain.units import counted, format_bytes, format_seconds
 
 
 def write_plan(plan: TrainingPlan, base: Scenario, folder: Path) -> list[Path]:
@@ -46,7 +46,8 @@ def names_of_rows(base: Scenario, rows: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _description(num_gpus: int, best: Candidate) -> str:
+    time_s, peak_bytes = best.run.iteration_time_s, best.evaluation.peak_bytes
     return (
-        f"fastest layout on {num_gpus} GPUs: {format_seconds(best.run.iteration_time_s)} per "
-        f"iteration, peak memory {format_bytes(best.evaluation.peak_bytes)}"
+        f"fastest layout on {counted(num_gpus, 'GPU')}: {format_seconds(time_s)} per iteration, "
+        f"peak memory {format_bytes(peak_bytes)}"
     )

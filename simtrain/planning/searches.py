@@ -13,7 +13,7 @@ from simtrain.planning.result import PlanObjective, PlanRow
 from simtrain.planning.rows import RowBuilder
 from simtrain.scenario import Scenario
 from simtrain.search.explorer import ProgressCallback
-from simtrain.units import format_seconds
+from simtrain.units import counted, format_seconds
 
 _MIN_BUDGET_S = 1e-6
 """Smallest time budget of a search; the first combination is always searched."""
@@ -107,7 +107,7 @@ class Searches:
 
 def _name(combination: Combination) -> str:
     cluster, num_gpus = combination
-    return f"{cluster}, {num_gpus} GPUs"
+    return f"{cluster}, {counted(num_gpus, 'GPU')}"
 
 
 def _summary(row: PlanRow) -> str:

@@ -82,7 +82,7 @@ COMBINATION_RULES = [
         "E315",
         "gradients are accumulated in fp32 or in the dtype of the weights",
         {
-            "precision.gradients": lambda one: [_weights(one), "fp32"],
+            "precision.gradients": lambda one: list(dict.fromkeys([_weights(one), "fp32"])),
             "precision.compute": [],
         },
         lambda one: one.precision.gradients not in ("fp32", _weights(one)),

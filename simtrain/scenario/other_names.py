@@ -51,6 +51,56 @@ PARALLELISM_NAMES = MappingProxyType(
 )
 """Other names of the fields of `parallelism`, each with its replacement."""
 
+_AXES = {
+    "tensor": ("tp", "tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size"),
+    "pipeline": ("pp", "pipeline_parallel", "pipeline_parallel_size"),
+    "context": ("cp", "context_parallel", "context_parallel_size", "context_parallel_degree"),
+    "data": ("dp", "data_parallel", "data_parallel_size", "data_parallel_replicate_degree"),
+    "expert": ("ep", "expert_parallel", "expert_parallel_size", "expert_model_parallel_size"),
+    "interleave": (
+        *("vp", "vpp", "virtual_pipeline", "num_virtual_stages"),
+        *("virtual_pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage"),
+    ),
+}
+_ZERO = "memory.zero_stage: 1 (2 and 3 shard gradients and parameters too)"
+_NUM_GPUS = "parallelism.data: the number of GPUs is tensor x context x pipeline x data"
+_NODES = "hardware.cluster.num_nodes, the nodes of the cluster"
+
+SCENARIO_NAMES = MappingProxyType(
+    {
+        **{name: f"parallelism.{axis}" for axis, names in _AXES.items() for name in names},
+        **dict.fromkeys(("micro_batch_size", "mbs", "local_batch_size"), "batch.micro"),
+        **dict.fromkeys(("global_batch_size", "gbs", "train_batch_size"), "batch.global"),
+        **dict.fromkeys(
+            ("gradient_accumulation", "gradient_accumulation_steps", "num_microbatches"),
+            "batch.global, which is micro x data x the number of microbatches",
+        ),
+        **dict.fromkeys(("sequence_length", "seq_len", "max_seq_len"), "model.seq_length"),
+        **dict.fromkeys(
+            ("recompute_granularity", "granularity", "activation_checkpointing"),
+            "recompute.strategy",
+        ),
+        **dict.fromkeys(
+            ("use_distributed_optimizer", "distributed_optimizer", "zero", "zero_optimization"),
+            _ZERO,
+        ),
+        **dict.fromkeys(("fsdp", "fully_shard"), "memory.zero_stage: 3"),
+        **dict.fromkeys(("dtype", "params_dtype", "fp8_format"), "precision.compute"),
+        **dict.fromkeys(("bf16", "fp16", "fp8"), "precision.compute: bf16, fp16 or fp8"),
+        "accumulate_allreduce_grads_in_fp32": "precision.gradients: fp32",
+        "grad_reduce_in_bf16": "precision.gradients: bf16",
+        "optimizer": "remove it: the optimizer is Adam",
+        **dict.fromkeys(("tp_comm_overlap", "tp_comm"), "overlap.userbuffers"),
+        **dict.fromkeys(("overlap_grad_reduce", "grad_reduce"), "overlap.data_parallel"),
+        **dict.fromkeys(("overlap_param_gather", "param_gather"), "overlap.parameter_gather"),
+        **dict.fromkeys(("num_gpus", "gpus", "world_size"), _NUM_GPUS),
+        **dict.fromkeys(("nodes", "nnodes", "num_nodes"), _NODES),
+        **dict.fromkeys(("gpu", "profile", "machine"), "cluster: the name of a hardware profile"),
+        **dict.fromkeys(("use_flash_attn", "flash_attention"), "attention_backend: fused"),
+    }
+)
+"""Other names of fields, written in any section, each with its replacement."""
+
 
 def _in_section(instead: str) -> str:
     field = instead.partition(":")[0].partition(",")[0]

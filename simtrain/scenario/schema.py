@@ -7,13 +7,15 @@ The fields define the format of scenario files. This module refuses invalid sing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, ValidationError
 
 from simtrain.mesh import Domains, Mesh
 from simtrain.scenario.memory_options import MemoryOptions
 from simtrain.scenario.model import Count, Model
+from simtrain.scenario.other_names import SCENARIO_NAMES
+from simtrain.scenario.other_values import OTHER_VALUES
 from simtrain.scenario.overlap import Overlap
 from simtrain.scenario.parallelism import Parallelism, Placement
 from simtrain.scenario.pipeline_layout import ChunkContents
@@ -104,6 +106,9 @@ class Scenario(Section):
     Derived quantities, such as num_microbatches, are exact for every scenario that
     `simtrain.scenario.check_scenario` accepts.
     """
+
+    other_names: ClassVar[Mapping[str, str]] = SCENARIO_NAMES
+    other_values: ClassVar[Mapping[str, Mapping[str, str]]] = OTHER_VALUES
 
     name: str | None = Field(default=None, examples=["my-scenario"])
     description: str | None = Field(default=None, examples=["What this scenario shows"])

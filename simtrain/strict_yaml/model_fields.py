@@ -31,6 +31,12 @@ def other_names(model_class: type[BaseModel], path: Path) -> Mapping[str, str]:
     }
 
 
+def other_values(model_class: type[BaseModel], name: str) -> Mapping[str, str]:
+    """Map other programs' values, in lower case, to remedies for the field with a dotted name."""
+    values: Mapping[str, str] = getattr(model_class, "other_values", {}).get(name, {})
+    return values
+
+
 def example(model_class: type[BaseModel], path: Path) -> str | None:
     """First example of the field at `path`, if it has one."""
     section = reduce(_annotation_inside, path[:-1], model_class)

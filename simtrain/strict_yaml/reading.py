@@ -19,6 +19,7 @@ from simtrain.strict_yaml.core_schema import CoreResolver, Locate, build
 from simtrain.strict_yaml.document import Document
 
 # Line breaks of YAML 1.2 and of ruamel's line counter.
+_MOST_NAMES = 10
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -153,9 +154,13 @@ def similar_names_advice(name: str, folder: pathlib.Path) -> str:
         return f"the folder {folder} cannot be read either: check the path"
     similar = difflib.get_close_matches(name, names)
     if similar:
-        return f"did you mean {' or '.join(similar)} in {folder}?"
-    candidates = [name for name in names if name.endswith((".yaml", ".yml"))]
-    return f"YAML files in {folder}: {', '.join(candidates) or 'none'}"
+        return f"did you mean {' or '.join(str(folder / one) for one in similar)}?"
+    candidates = [str(folder / name) for name in names if name.endswith((".yaml", ".yml"))]
+    if not candidates:
+        return f"the folder {folder.absolute()} has no YAML files: check the path"
+    return f"YAML files here: {', '.join(candidates[:_MOST_NAMES])}" + (
+        f" and {len(candidates) - _MOST_NAMES} more" if len(candidates) > _MOST_NAMES else ""
+    )
 
 
 def _decode(content: bytes, file: str) -> str:

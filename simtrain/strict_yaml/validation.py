@@ -14,7 +14,13 @@ from pydantic import BaseModel, ValidationError
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.strict_yaml.document import Path, Positions, as_scalar, dotted
-from simtrain.strict_yaml.model_fields import example, legal_keys, names_of, other_names
+from simtrain.strict_yaml.model_fields import (
+    example,
+    legal_keys,
+    names_of,
+    other_names,
+    other_values,
+)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -167,7 +173,8 @@ def _explain_unknown_key(refusal: _Refusal) -> Problem:
     elsewhere = names_of(refusal.model_class, key)
     if 0 < len(elsewhere) <= _MOST_NAMES:
         question = f"did you mean {' or '.join(elsewhere)}? "
-    if instead := other_names(refusal.model_class, refusal.path[:-1]).get(key):
+    own, whole = (other_names(refusal.model_class, path) for path in (refusal.path[:-1], ()))
+    if instead := own.get(key) or whole.get(key):
         verb = "" if instead.startswith("remove") else "write "
         question = f"{verb}{instead}. "
     fix = f"{question}The keys of {refusal.home} are {', '.join(legal)}"
@@ -254,8 +261,13 @@ def _explain_limit(refusal: _Refusal) -> Problem:
 
 def _explain_choice(refusal: _Refusal) -> Problem:
     choices = refusal.detail["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
-    question = did_you_mean(str(refusal.detail["input"]), choices.split(", "))
-    fix = question.strip() or f"write one of {choices}"
+    value = as_scalar(refusal.detail["input"])
+    fix = other_values(refusal.model_class, dotted(refusal.path)).get(value.lower())
+    lower = {choice.lower(): choice for choice in choices.split(", ")}
+    if similar := lower.get(value.lower()):
+        fix = f"write {similar}"
+    question = did_you_mean(value.lower(), choices.split(", ")).strip()
+    fix = fix or question or f"write one of {choices}"
     return refusal.at_value("E205", f"{refusal.says}, but must be one of {choices}", fix)
 
 

@@ -19,7 +19,7 @@ from simtrain.scenario import Scenario
 from simtrain.scenario.recompute_section import Strategy
 from simtrain.strict_yaml import as_scalar
 from simtrain.studies import choose
-from simtrain.units import format_seconds, gib
+from simtrain.units import counted, format_seconds, gib
 
 Change = tuple[str, Any]
 """A field of the scenario and its new value."""
@@ -166,7 +166,7 @@ def _advice(remedy: Remedy[Result] | None) -> str:
     if remedy is None:
         return "none of the changes tried is enough: use GPUs with more memory, or more GPUs"
     found = remedy.run
-    time = f"{format_seconds(found.iteration_time_s)} on {remedy.scenario.num_gpus} GPUs"
+    time = f"{format_seconds(found.iteration_time_s)} on {counted(remedy.scenario.num_gpus, 'GPU')}"
     changes, chosen = remedy.changes, ""
     if found.recompute_choice:
         words = found.recompute_choice.splitlines()[0].removesuffix(f" ({choose.FASTEST})")

@@ -76,7 +76,7 @@ def test_a_missing_file(tmp_path: pathlib.Path) -> None:
     (tmp_path / "my_cluster.yaml").write_text(SHIPPED, encoding="utf-8")
     message = refused(tmp_path / "my_clusters.yaml")
     assert f"{tmp_path / 'my_clusters.yaml'}: E101 no such file" in message
-    assert "did you mean my_cluster.yaml" in message
+    assert f"did you mean {tmp_path / 'my_cluster.yaml'}?" in message
 
 
 def test_an_unknown_name() -> None:
