@@ -303,6 +303,7 @@ def test_assert_is_only_for_our_own_bugs() -> None:
         ("simtrain/hardware/profile.py", "self.inter_node is not None"),
         ("simtrain/plan.py", "isinstance(number, int)"),
         ("simtrain/scenario/schema.py", "name != 'custom'"),
+        ("simtrain/schedules/exchanges.py", "schedule.name == 'interleaved'"),
         ("simtrain/search/explorer.py", "self.evaluation.run is not None"),
         ("simtrain/search/explorer.py", "self.run.breakdown is not None"),
         ("simtrain/search/problems.py", "outcome.nearest is not None"),

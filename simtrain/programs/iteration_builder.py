@@ -158,6 +158,7 @@ class _Builder:
             num_parts,
             overlaps=structure.overlap,
             gathers_on_receive=structure.gathers_on_receive,
+            exchanges_shapes=structure.overlap and structure.exchanges_shapes,
         )
         self.waits.append((tasks.waiting, tasks.awaited))
         columns = np.empty((3, tasks.num_tasks), np.int32)
@@ -182,7 +183,11 @@ class _Builder:
         parts = self.parts(_pass_part, is_cut, is_forward == is_cut, numbers, *passes)
         put(tasks.first[actions] + numbers, parts, actions)
 
-        put(tasks.synchronizing, self.parts(structure.synchronization, tasks.num_messages))
+        farthest = np.zeros_like(tasks.num_messages)
+        for exchange in (tasks.sent_in, tasks.received_in):
+            np.maximum.at(farthest, exchange, crossed[: len(exchange)])
+        synchronizing = self.parts(structure.synchronization, tasks.num_messages, farthest)
+        put(tasks.synchronizing, synchronizing)
         received = messages[: len(tasks.receive_gathers)]
         gathers = self.parts(ReceiveGatherPart, states[received])
         put(tasks.receive_gathers, gathers, received)

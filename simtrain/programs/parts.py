@@ -75,9 +75,21 @@ class ReceiveGatherPart:
 
 @dataclass(frozen=True, slots=True)
 class SynchronizationPart:
-    """The host's work for an exchange of `num_messages` messages."""
+    """The host's work for an exchange of `num_messages` messages.
+
+    If it waits for shapes, but not for the messages after them, `shape_levels` are the network
+    levels that the farthest shape leaves.
+    """
 
     num_messages: int
+    shape_levels: int | None = None
+
+    def seconds(self, model: DurationModel, post_s: float) -> float:
+        """Return the time, given that of posting a message."""
+        posts_s = self.num_messages * post_s
+        if self.shape_levels is None:
+            return posts_s
+        return posts_s + model.transfer_s(_SHAPE_BYTES, self.shape_levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +171,10 @@ class IterationStructure:
         """Return the part of a message."""
         return TransferPart(num_sends, levels_crossed, num_states, self.exchanges_shapes)
 
-    def synchronization(self, num_messages: int) -> SynchronizationPart:
+    def synchronization(self, num_messages: int, levels_crossed: int) -> SynchronizationPart:
         """Return the part of the host's work for an exchange."""
-        return SynchronizationPart((1 + self.exchanges_shapes) * num_messages)
+        levels = levels_crossed if self.exchanges_shapes and self.overlap else None
+        return SynchronizationPart((1 + self.exchanges_shapes) * num_messages, levels)
 
 
 def structure_of(plan: Plan) -> IterationStructure:

@@ -3,7 +3,9 @@
 Each stage computes on one stream, and each pair of neighbours has a directed link. A blocking
 exchange is a rendezvous: its messages start when both stages have reached it, and a stage continues
 when all messages of its exchange are received and its host has synchronized. With overlap, a
-message starts when its producer has ended, and only its consumer waits for it.
+message starts when its producer has ended, and only its consumer waits for it. If shapes are
+exchanged before, a message starts when both stages have reached the exchange of its shape; its
+consumer waits for it, and so do the next exchanges of both stages, which synchronize the device.
 """
 
 from __future__ import annotations
@@ -13,7 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from simtrain.engine.compiled import Ints
-from simtrain.schedules import Messages, Schedule, asynchronous_slots, blocking_slots
+from simtrain.schedules import (
+    ExchangeSlots,
+    Messages,
+    Schedule,
+    asynchronous_slots,
+    blocking_slots,
+    shape_slots,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +36,8 @@ class PipelineTasks:
         first, last: [actions], first and last task of each action; an action may have several.
         synchronizing: [exchanges], tasks in which a host synchronizes with an exchange.
         num_messages: [exchanges], messages of each of these exchanges.
+        sent_in, received_in: [messages], the exchange of the sender, and of the receiver; empty
+            without exchanges.
         receive_gathers: [messages], all-gathers of messages on their receivers; empty without.
         waiting, awaited: task `waiting[i]` waits for task `awaited[i]`.
     """
@@ -38,13 +49,21 @@ class PipelineTasks:
     last: Ints
     synchronizing: Ints
     num_messages: Ints
+    sent_in: Ints
+    received_in: Ints
     receive_gathers: Ints
     waiting: Ints
     awaited: Ints
 
     @classmethod
     def of(
-        cls, schedule: Schedule, num_parts: Ints, *, overlaps: bool, gathers_on_receive: bool
+        cls,
+        schedule: Schedule,
+        num_parts: Ints,
+        *,
+        overlaps: bool,
+        gathers_on_receive: bool,
+        exchanges_shapes: bool = False,
     ) -> PipelineTasks:
         """Build the tasks of a schedule.
 
@@ -53,19 +72,21 @@ class PipelineTasks:
             num_parts: [actions], number of tasks of each action.
             overlaps: messages are asynchronous.
             gathers_on_receive: receivers all-gather each message.
+            exchanges_shapes: asynchronous messages follow a blocking exchange of their shapes.
 
         Raises:
             InputError: messages block, and the schedule splits its backward passes (E421).
         """
         messages = Messages.of(schedule)
-        slots = asynchronous_slots(messages) if overlaps else blocking_slots(messages)
+        blocks = exchanges_shapes or not overlaps
+        slots = _slots_of(messages, overlaps=overlaps, exchanges_shapes=exchanges_shapes)
         by_consumer = _inverse(messages.consumer, len(num_parts))
         send, receive = slots.send, slots.receive
         # Tasks in each slot of each stage: an action, or an exchange and the gathers after it.
         num_slots = slots.starts[-1]
         num_in_slot = np.bincount(np.concatenate([send, receive]), minlength=num_slots)
         sizes = np.bincount(slots.action, num_parts, num_slots).astype(np.int32)
-        sizes += (num_in_slot > 0) * (not overlaps)
+        sizes += (num_in_slot > 0) * blocks
         sizes += np.bincount(receive, minlength=num_slots) * gathers_on_receive
         begins = (len(messages) + np.cumsum(sizes) - sizes).astype(np.int32)
 
@@ -78,18 +99,27 @@ class PipelineTasks:
             at = receive[by_consumer]
             receive_gathers[by_consumer] = begins[at] + (not overlaps)
             receive_gathers[by_consumer[1:][at[1:] == at[:-1]]] += 1
-        exchanges = np.flatnonzero(num_in_slot)[: 0 if overlaps else None]
+        exchanges = np.flatnonzero(num_in_slot)[: None if blocks else 0]
 
         # The receiver's next task waits for the message: synchronization, gather, or action.
         numbers = np.arange(len(messages), dtype=np.int32)
-        waits = [(begins[receive][by_consumer], numbers[by_consumer])]
-        if overlaps:
+        needs = first[messages.consumer] if exchanges_shapes else begins[receive]
+        waits = [(needs[by_consumer], numbers[by_consumer])]
+        if not blocks:
             waits.append((numbers, last[messages.producer]))
-        else:
+        ends = (messages.sender, send, receive), (messages.receiver, receive, send)
+        for stage, moment, other in ends if blocks else ():
+            has_begun = begins[moment] > begins[slots.starts[stage]]
+            waits.append((numbers[has_begun], begins[moment][has_begun] - 1))
+            if exchanges_shapes:
+                # Both ends wait for each other, but only their next exchanges for the message.
+                waits.append((begins[other][has_begun], begins[moment][has_begun] - 1))
+                following = np.searchsorted(exchanges, moment, side="right")
+                later = np.append(exchanges, num_slots)[following]
+                is_own = later < slots.starts[stage + 1]
+                waits.append((begins[later[is_own]], numbers[is_own]))
+        if not overlaps:
             waits.append((begins[send], numbers))
-            for stage, moment in ((messages.sender, send), (messages.receiver, receive)):
-                has_begun = begins[moment] > begins[slots.starts[stage]]
-                waits.append((numbers[has_begun], begins[moment][has_begun] - 1))
         waiting, awaited = map(np.concatenate, zip(*waits, strict=True))
         return cls(
             messages,
@@ -99,6 +129,8 @@ class PipelineTasks:
             last,
             begins[exchanges],
             num_in_slot[exchanges],
+            np.searchsorted(exchanges, send if blocks else send[:0]),
+            np.searchsorted(exchanges, receive if blocks else receive[:0]),
             receive_gathers,
             waiting,
             awaited,
@@ -108,6 +140,12 @@ class PipelineTasks:
     def num_tasks(self) -> int:
         """Number of all tasks."""
         return int(self.own_starts[-1])
+
+
+def _slots_of(messages: Messages, *, overlaps: bool, exchanges_shapes: bool) -> ExchangeSlots:
+    if not overlaps:
+        return blocking_slots(messages)
+    return shape_slots(messages) if exchanges_shapes else asynchronous_slots(messages)
 
 
 def stage_streams(num_stages: int) -> list[str]:

@@ -120,9 +120,10 @@ class IterationSeconds:
                 return part.seconds(self.machine.model, self.plan.sent_bytes)
             case ReceiveGatherPart() | BucketPart():
                 return self.machine.op_seconds(self.ops_of(part))
-            case SynchronizationPart(num_messages=number):
+            case SynchronizationPart():
                 # Posting a message takes the host the time of a kernel launch; the GPU waits.
-                return number * self.machine.host_issue_s(self.plan.scenario.host_issue_s)
+                post_s = self.machine.host_issue_s(self.plan.scenario.host_issue_s)
+                return part.seconds(self.machine.model, post_s)
             case OptimizerPart():
                 if part.step is None:
                     return max(step.get(part.name, 0.0) for step in self.steps)

@@ -109,15 +109,24 @@ def _beside_loss(chunks: tuple[str, ...]) -> str:
 @_rule(
     "E495",
     "if token prediction (m) and the loss (L) are in different chunks, Megatron-Core exchanges the "
-    "shape of each message first and waits for it; simtrain simulates that only if messages block",
+    "shape of each message first; simtrain simulates that for its interleaved schedule and without "
+    "a gather on the receiver, or with blocking transfers",
 )
-def _separate_prediction_blocks(scenario: Scenario) -> Violation | None:
-    chunks = scenario.parallelism.layout_chunks
+def _shapes_are_exchanged(scenario: Scenario) -> Violation | None:
+    split, chunks = scenario.parallelism, scenario.parallelism.layout_chunks
     if not scenario.overlap.pipeline or "m" not in "".join(chunks[:-1]) or not _has_order(scenario):
         return None
+    gathers = split.scatter_gather and split.tensor > 1
+    if scenario.order_name == "interleaved" and not gathers:
+        return None
+    what = "parallelism.scatter_gather is true" if gathers else f"schedule is {scenario.schedule}"
+    values: dict[str, Iterable[object]] = {"overlap.pipeline": [False]}
+    if gathers:
+        values["parallelism.scatter_gather"] = [False]
     return Violation(
-        "overlap.pipeline is true, but parallelism.layout has m and L in different chunks",
-        {"overlap.pipeline": [False], _LAYOUT: [_beside_loss(chunks)]},
+        f"{what} and overlap.pipeline is true, but parallelism.layout has m and L in different "
+        "chunks",
+        {**values, _LAYOUT: [_beside_loss(chunks)]},
         (_LAYOUT,),
     )
 

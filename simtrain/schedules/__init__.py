@@ -10,6 +10,7 @@ from simtrain.schedules.exchanges import (
     asynchronous_slots,
     blocking_slots,
     blocking_steps,
+    shape_slots,
 )
 from simtrain.schedules.files import ScheduleVersion, read_schedule
 from simtrain.schedules.names import OrderName, ScheduleName
@@ -51,5 +52,6 @@ __all__ = [
     "read_schedule",
     "save_all_actions",
     "schedule_of",
+    "shape_slots",
     "time_slots",
 ]

@@ -142,6 +142,34 @@ def asynchronous_slots(messages: Messages) -> ExchangeSlots:
     return _slots(messages, place, np.False_)
 
 
+def shape_slots(messages: Messages) -> ExchangeSlots:
+    """Slots of the interleaved schedule if a blocking exchange of shapes precedes each transfer.
+
+    After each action, a rank exchanges the shape of its output, and of its next input in the same
+    direction. Its first input is received before all actions, its first gradient after the warm-up.
+    Source: Megatron-LM `forward_backward_pipelining_with_interleaving` with overlap_p2p_comm, where
+    `P2PCommunicator._communicate` calls `_communicate_shapes` first.
+    """
+    schedule, rank = messages.schedule, messages.schedule.rank
+    assert schedule.name == "interleaved", "other schedules do not overlap, or have no shapes"
+    sizes = schedule.num_stages, schedule.num_chunks, schedule.num_microbatches
+    stages = range(schedule.num_stages)
+    warmup = np.array([num_warmup_forwards("interleaved", stage, *sizes) for stage in stages])
+    place = np.arange(len(schedule.kind)) - schedule.rank_starts[rank]
+    # The block after which each action's input is exchanged; -1 for before all blocks.
+    before = np.empty_like(place)
+    for is_forward, first in ((True, np.full_like(warmup, -1)), (False, warmup - 1)):
+        same = np.flatnonzero((schedule.kind == _F) == is_forward)
+        before[same[1:]] = place[same[:-1]]
+        begins = same[np.diff(rank[same], prepend=-1) > 0]
+        before[begins] = first[rank[begins]]
+    slots = _slots(messages, place, np.False_)
+    receive = slots.starts[rank] + np.where(before < 0, 0, 3 * before + 2)
+    return ExchangeSlots(
+        slots.starts, slots.action, slots.send, receive[messages.consumer].astype(np.int32)
+    )
+
+
 def blocking_slots(messages: Messages) -> ExchangeSlots:
     """Slots of the actions and of the blocking exchanges between them.
 

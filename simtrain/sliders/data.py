@@ -169,8 +169,14 @@ class _Builder:
                 num_bytes, axes = self.plan.sent_bytes, NETWORK if crossed else NODE
                 number = self.number(part, axes, lambda model: part.seconds(model, num_bytes))
                 return {"sums": [[number]]}
-            case SynchronizationPart():
+            case SynchronizationPart(shape_levels=None):
                 return {"sums": [[self.constant(self.seconds.of_part(part))]]}
+            case SynchronizationPart(shape_levels=crossed):
+                axes = NETWORK if crossed else NODE
+                shape = self.number(part, axes, lambda model: part.seconds(model, 0.0))
+                model = self.seconds.machine.model
+                posts_s = self.seconds.of_part(part) - part.seconds(model, 0.0)
+                return {"sums": [[self.constant(posts_s), shape]]}
             case OptimizerPart(name=name, step=None):
                 steps = (step.get(name, ()) for step in self.plan.steps)
                 return {"sums": [self.sum_of(ops) for ops in steps]}

@@ -103,14 +103,15 @@ BAD_STAGES = [
         "parallelism.layout has m in chunk 24 of 32; m may be in one of the chunks 26 to 32",
     ),
     bad(
-        "token prediction apart from the loss, with transfers that overlap",
+        "token prediction apart from the loss, with transfers that are gathered",
         adding(
-            'parallelism: {pipeline: 8, interleave: 4, layout: "Et*19|(t|)*29m|L"}\n'
+            "parallelism: {tensor: 2, pipeline: 8, interleave: 4, "
+            'layout: "Et*19|(t|)*29m|L"}\n'
             "overlap: {pipeline: true}\n"
         ).replace("model:", "model:\n  mtp_num_layers: 1\n  position_embedding: rope"),
-        ":11:51: E495",
-        "overlap.pipeline is true, but parallelism.layout has m and L in different chunks",
-        "fix: write overlap.pipeline: false, or parallelism.layout: Et*19|(t|)*29|mL",
+        ":11:62: E495",
+        "parallelism.scatter_gather is true and overlap.pipeline is true, but parallelism.layout",
+        "fix: write overlap.pipeline: false, or parallelism.scatter_gather: false",
     ),
     bad(
         "a layout and layers of the first stage",

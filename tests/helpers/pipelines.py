@@ -28,7 +28,7 @@ class PipelineSeconds:
 
 
 def pipeline_program(
-    schedule: Schedule, seconds: PipelineSeconds, overlap: bool
+    schedule: Schedule, seconds: PipelineSeconds, overlap: bool, exchanges_shapes: bool = False
 ) -> tuple[Program, PipelineTasks]:
     """The program of a pipeline whose actions are one task each."""
     num_actions, num_stages = len(schedule.kind), schedule.num_stages
@@ -37,6 +37,7 @@ def pipeline_program(
         np.ones(num_actions, np.int32),
         overlaps=overlap,
         gathers_on_receive=seconds.receive_gather is not None,
+        exchanges_shapes=exchanges_shapes,
     )
     assert np.array_equal(tasks.first, tasks.last)
     forward, backward = link_streams(num_stages, 1), link_streams(num_stages, -1)

@@ -270,6 +270,10 @@ def test_a_layout_sets_the_chunks() -> None:
     assert "--pipeline-model-parallel-layout" in text and "not modelled" not in text
     single = import_megatron(f"{BASE} --global-batch-size 8 {LAYOUT} 'E|t*12|t*12|L'")[0]
     assert (single.parallelism.interleave, single.stage_sizes) == (1, (0, 12))
+    apart = f"{source.replace('*6,t*4|L', '*4,t*10|m|L')} --mtp-num-layers 1 "
+    apart += "--position-embedding-type rope --tensor-model-parallel-size 2 --sequence-parallel"
+    scenario = import_megatron(apart)[0]
+    assert scenario.overlap.pipeline and scenario.chunk_contents.separates_loss
 
 
 @pytest.mark.parametrize(

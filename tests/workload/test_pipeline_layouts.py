@@ -213,7 +213,28 @@ def test_the_layout_of_deepseek_v3_runs() -> None:
     assert plan_of(scenario.replace({"model.tied_embeddings": False})).step_options.tied == (
         plan.mesh.group_at("pp", (0, 14))
     )
-    assert run(scenario).iteration_time_s > 0
+    blocking, overlapped = (
+        run(scenario.replace({"overlap.pipeline": overlaps})) for overlaps in (False, True)
+    )
+    assert 0 < overlapped.iteration_time_s < blocking.iteration_time_s
+
+
+def test_shapes_are_awaited_and_messages_are_not() -> None:
+    """A host posts two messages and two shapes, or half; it waits for the latency and 24 bytes."""
+    result = run(
+        scenario_with(
+            SIZES | PREDICTION | {"num_layers": 4},
+            parallelism={"pipeline": 3, "interleave": 2, "layout": "Et|t|t|t|m|L"},
+            batch={"micro": 1, "global": 3},
+            overlap={"pipeline": True},
+        )
+    )
+    profile = a100()
+    link, post_s = profile.links.point_to_point, profile.host.issue.value
+    shape_s = link.latency.value + 24 / (profile.links.bandwidth.value * link.efficiency.value)
+    waits = [one for one in result.timeline.spans() if one.kind == "synchronize"]
+    posts = {round((span.duration_s - shape_s) / post_s, 6) for span in waits}
+    assert posts <= {2, 4, 6} and {2, 4} <= posts
 
 
 @st.composite
