@@ -96,11 +96,10 @@ def fit(
     Example: simtrain calibrate fit measured --name my_h100 -o my_h100.yaml --links h100_sxm
     """
     fitted = _fitted(source, name, links)
-    from calibrate.fit.page import print_fit
     from calibrate.fit.profile_file import profile_text
 
     console = Console(stderr=output is None)
-    print_fit(fitted, console)
+    fitted.print(console)
     for warning in fitted.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     options = (("--name", name), ("--links", links))

@@ -38,27 +38,25 @@ class Links:
     def laid_into(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return a profile's data, completed with the links that it lacks and their sources.
 
-        Measured links stay; the slowdown of overlap comes with the links inside the node.
+        Measured links stay; the slowdown of overlap comes with the links inside the node, and the
+        network with its levels and with the algorithms that its times are for.
         """
-        cluster = dict(data["cluster"])
-        taken = {}
-        if "intra_node" not in data and "intra_node" in self.data:
-            taken["intra_node"] = self.data["intra_node"]
-            taken["overlap"] = self.data["overlap"]
-            cluster["gpus_per_node"] = self._taken(self.data["cluster"]["gpus_per_node"])
-        if "inter_node" not in data and "inter_node" in self.data:
-            taken["inter_node"] = self.data["inter_node"]
-            # A network is taken with its levels and with the algorithms that its times are for.
-            borrowed = {name: self.data["cluster"].get(name) for name in ("num_nodes", "levels")}
-            cluster |= {name: self._taken(entry) for name, entry in borrowed.items() if entry}
-            if "collectives" in self.data:
-                taken["collectives"] = self.data["collectives"]
+        taken: dict[str, Any] = {}
+        cluster: dict[str, Any] = {}
+        for section, others, of_cluster in (
+            ("intra_node", ("overlap",), ("gpus_per_node",)),
+            ("inter_node", ("collectives",), ("num_nodes", "levels")),
+        ):
+            if section not in data and section in self.data:
+                own = self.data["cluster"]
+                names = [name for name in (section, *others) if name in self.data]
+                taken |= {name: self._taken(self.data[name]) for name in names}
+                cluster |= {name: self._taken(own[name]) for name in of_cluster if own.get(name)}
         if not taken:
             return data
         what = " and ".join(taken)
         description = f"{data['description']}; {what} taken over from {self.profile.name}"
-        sections = {name: self._taken(section) for name, section in taken.items()}
-        return data | sections | {"cluster": cluster, "description": description}
+        return data | taken | {"cluster": data["cluster"] | cluster, "description": description}
 
     def _taken(self, data: Any) -> Any:
         """The same data; every source names the other profile."""

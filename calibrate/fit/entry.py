@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from calibrate.records.schema import Header
@@ -26,26 +25,16 @@ def published(source: str, comparison: Comparison) -> Evidence:
     return lambda value: entry(value, source, comparison.summary())
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where records were measured, as a source writes it."""
+def measured(origin: str, comparison: Comparison, only: str = "") -> Evidence:
+    """Evidence of records from an `origin`; `only` names the range that they are limited to."""
+    points = f"{len(comparison.rows)} points: {comparison.title}{only}"
+    return published(f"{origin}, {points}", comparison)
 
-    measured: str
 
-    @classmethod
-    def of(cls, header: Header) -> Origin:
-        """The device, date and torch of a measurement."""
-        torch = header.software.get("torch", "unknown")
-        return cls(f"measured on {header.device}, {header.date[:10]}, torch {torch}")
-
-    def entry(self, value: Any, comparison: Comparison, only: str = "") -> Data:
-        """The entry of a number fitted on records; `only` names the range that it is known for."""
-        source = f"{self.measured}, {len(comparison.rows)} points: {comparison.title}{only}"
-        return entry(value, source, comparison.summary())
-
-    def evidence(self, comparison: Comparison) -> Evidence:
-        """Evidence of these records."""
-        return lambda value: self.entry(value, comparison)
+def origin_of(header: Header) -> str:
+    """Device, date and torch of a measurement, as a source writes them."""
+    torch = header.software.get("torch", "unknown")
+    return f"measured on {header.device}, {header.date[:10]}, torch {torch}"
 
 
 def tera(value: float, unit: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+from typing import Annotated, Generic, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from simtrain.durations.attention import REFERENCE_HEAD_SIZE
 from simtrain.entry import Count, Entry, Fraction, Positive, Strict, Text
@@ -17,13 +17,8 @@ from simtrain.strict_yaml import FieldError
 from simtrain.units import BytesPerSecond, FlopsPerSecond, NonNegativeSeconds
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 Columns = TypeVar("Columns")
-Row = Annotated[Columns, BeforeValidator(_tuple)]
+Row = Annotated[Columns, Field(strict=False)]
 """A list in the file, read as a tuple."""
 Points = TypeVar("Points")
 Product = Row[tuple[Count, Count, Count, Positive]]
@@ -270,7 +265,9 @@ class FiguresOfParts(Strict):
     """Measurements that every file has: products, kernels and collectives, each alone.
 
     `small_kernels` is one kernel down to sizes that show its latency. `gemm_sustained` are products
-    that run long enough for power to limit the clock.
+    that run long enough for power to limit the clock. `gemm_elsewhere` are products measured by
+    others, and `all_reduce_elsewhere` an all-reduce of the largest group: both are only compared
+    with the fit, which shows how far such figures lie apart.
     """
 
     version: Literal[1]
@@ -284,20 +281,15 @@ class FiguresOfParts(Strict):
     further_kernels: list[Kernels] = Field(default_factory=list)
     small_kernels: Sourced[Annotated[list[SmallKernelTime], Field(min_length=4)]]
     gemm_sustained: Sourced[Annotated[list[Product], Field(min_length=5)]]
+    gemm_elsewhere: Sourced[Annotated[list[Product], Field(min_length=1)]]
     collectives: Collectives
+    all_reduce_elsewhere: Sourced[Annotated[list[CollectiveTime], Field(min_length=3)]]
 
 
 class Figures(FiguresOfParts):
-    """Measurements of a machine with published layers.
-
-    `gemm_layouts` are products in the three layouts of training. `all_reduce_elsewhere` is the
-    largest group's all-reduce measured by others. It is only compared with the fit, as is
-    `gemm_random_data`.
-    """
+    """Measurements of a machine with published layers, and products in the layouts of training."""
 
     gemm_layouts: Sourced[Annotated[list[LayoutProduct], Field(min_length=12)]]
-    gemm_random_data: Sourced[Annotated[list[Product], Field(min_length=1)]]
-    all_reduce_elsewhere: Sourced[Annotated[list[CollectiveTime], Field(min_length=3)]]
     layer: LayerFigures
     fused_attention: FusedAttentionFigures | None = None
 
@@ -315,7 +307,5 @@ class TakenOver(Strict):
 class FiguresWithoutLayers(FiguresOfParts):
     """Measurements of a machine without published layers."""
 
-    all_reduce_elsewhere: Sourced[Annotated[list[CollectiveTime], Field(min_length=3)]]
-    gemm_elsewhere: Sourced[Annotated[list[Product], Field(min_length=1)]]
     taken_over: TakenOver
     fused_attention: TrainingAttentionFigures | None = None

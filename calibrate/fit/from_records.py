@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from calibrate.fit.attention import measured_attention
 from calibrate.fit.borrowed_links import Links
-from calibrate.fit.cluster import Cluster
 from calibrate.fit.datasheets import Datasheet, datasheet_of
-from calibrate.fit.entry import Data, Origin, entry, micro, tera
-from calibrate.fit.gemm import gemm_section
+from calibrate.fit.entry import Data, entry, measured, micro, origin_of, tera
+from calibrate.fit.gemm import dtype_section, gemm_section
 from calibrate.fit.kernels import KernelFit, host_section
 from calibrate.fit.layers import InSitu, fit_layers
 from calibrate.fit.links import fit_slowdown
+from calibrate.fit.network import Cluster
 from calibrate.fit.numbers import Estimate, round_significant, round_up
 from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, fit_products
 from calibrate.fit.requirements import check_points, check_residuals, require, without_noise
@@ -88,13 +88,14 @@ def fit_measurements(
         data, shown = data | {"fused_attention": section}, [*shown, *found]
     shown = [comparison for comparison in shown if comparison.rows]
     profile_of(data)
-    missing = parts.cluster.missing
+    cluster = parts.cluster
+    unused = unused_series(kept, parts.products.dtype, cluster.per_node, cluster.missing)
     return Fit(
         data,
         shown,
         len(records) - len(kept),
-        parts.cluster.checks,
-        unused_series(kept, parts.products.dtype, parts.cluster.per_node, missing),
+        cluster.checks,
+        list(unused),
         parts.notes,
         check_residuals(shown),
     )
@@ -112,7 +113,7 @@ class _Parts:
         links: Links | None,
     ) -> None:
         self.header, self.name, self.sheet, self.links = header, name, sheet, links
-        self.origin = Origin.of(header)
+        self.origin = origin_of(header)
         self.kernels = KernelFit(
             _of(records, KernelRecord), sheet.memory_bandwidth.value if sheet else None
         )
@@ -167,29 +168,27 @@ class _Parts:
     def data(self, in_situ: InSitu) -> Data:
         """The plain data of the profile's file."""
         header, node, network = self.header, self.cluster.node, self.cluster.network
-        measured = self.origin.measured
         ranks = f", {header.num_ranks} ranks" if header.num_ranks > 1 else ""
         num_nodes = network.num_nodes if network else 1
         nodes = f"{num_nodes} nodes" if network else "one node"
+        slowdown = entry(0.0, "nothing was measured beside a collective")
+        if self.slowdown:
+            slowdown = measured(self.origin, self.slowdown[1])(self.slowdown[0])
         data: Data = {
             "version": 1,
             "name": self.name,
             "description": f"{header.device}{ranks}, measured on {header.date[:10]}",
             "calibrated": True,
             "cluster": {
-                "gpus_per_node": entry(self.cluster.per_node, measured),
-                "num_nodes": entry(num_nodes, f"{measured}: {nodes}"),
+                "gpus_per_node": entry(self.cluster.per_node, self.origin),
+                "num_nodes": entry(num_nodes, f"{self.origin}: {nodes}"),
             },
             "gpu": self._gpu(in_situ),
             "memory": self._memory(),
             "gemm": self._gemm(in_situ),
             "memory_bound": self._memory_bound(in_situ),
             "host": {"issue": self._issue()},
-            "overlap": {
-                "slowdown": self.origin.entry(*self.slowdown)
-                if self.slowdown
-                else entry(0.0, "nothing was measured beside a collective")
-            },
+            "overlap": {"slowdown": slowdown},
         }
         if self.host is not None:
             data["host_link"] = self.host[0]
@@ -205,99 +204,95 @@ class _Parts:
         flops = max(machine.mainloop_flops * in_situ.products, machine.sustained_flops)
         return {
             "peak_flops": self._peak(sheet.peak_flops if sheet else None, flops, "FLOP/s"),
-            "memory_capacity": entry(f"{header.memory_bytes} B", self.origin.measured),
+            "memory_capacity": entry(f"{header.memory_bytes} B", self.origin),
             "memory_bandwidth": self._peak(
                 sheet.memory_bandwidth if sheet else None, memory, "B/s"
             ),
-            "num_sms": entry(header.num_sms, self.origin.measured),
+            "num_sms": entry(header.num_sms, self.origin),
         }
 
     def _peak(self, known: Entry[float] | None, highest: float, unit: str) -> Data:
         """The entry of a peak: the datasheet's if there is one, else the highest fitted rate."""
         if known:
             return entry(tera(known.value, unit), known.source)
-        source = f"no datasheet is known; the highest rate that was found, {self.origin.measured}"
+        source = f"no datasheet is known; the highest rate that was found, {self.origin}"
         return entry(tera(round_up(highest), unit), source)
 
     def _memory(self) -> Data:
         if not self.memory:
-            default = "a default, not measured"
-            reserve = f"{round(_RESERVE * self.header.memory_bytes)} B"
-            return {
-                "allocator_reserve": entry(reserve, f"{default}: {_RESERVE:.0%} of the memory"),
-                "fragmentation": entry(_FRAGMENTATION, default),
-            }
-        outside = max(1, round(median(r.outside_allocator_bytes for r in self.memory)))
-        reserved = round_significant(median(r.reserved_over_allocated for r in self.memory) - 1)
+            reserve = round(_RESERVE * self.header.memory_bytes)
+            source, fragmentation = "a default, not measured", _FRAGMENTATION
+            share = f": {_RESERVE:.0%} of the memory"
+        else:
+            reserve = max(1, round(median(r.outside_allocator_bytes for r in self.memory)))
+            over = median(r.reserved_over_allocated for r in self.memory)
+            source, fragmentation, share = self.origin, round_significant(over - 1), ""
         return {
-            "allocator_reserve": entry(f"{outside} B", self.origin.measured),
-            "fragmentation": entry(reserved, self.origin.measured),
+            "allocator_reserve": entry(f"{reserve} B", source + share),
+            "fragmentation": entry(fragmentation, source),
         }
 
     def _gemm(self, in_situ: InSitu) -> Data:
         fit, machine, origin = self.products, self.products.machine, self.origin
-        overhead, measured = micro(machine.accumulate_overhead_s), origin.measured
+        batched, in_layers = measured(origin, fit.batched), measured(origin, in_situ.comparison)
+        overhead = micro(machine.accumulate_overhead_s)
         section = gemm_section(
             machine,
-            origin.evidence(fit.shapes),
-            origin.evidence(fit.sustained),
-            origin.entry(overhead, fit.accumulating)
+            measured(origin, fit.shapes),
+            measured(origin, fit.sustained),
+            measured(origin, fit.accumulating)(overhead)
             if fit.accumulating.rows
             else entry(overhead, "no product added into fp32 was measured"),
-            origin.entry(machine.batched_fraction, fit.batched),
+            batched(machine.batched_fraction),
         )
         section |= {
-            "operand_bandwidth": origin.entry(tera(machine.memory_bytes_per_s, "B/s"), fit.batched),
-            "valid_shapes": entry(fit.plain_range, f"the products {measured}"),
-            "valid_batched_shapes": entry(fit.batched_range, f"the batched products {measured}"),
-            "in_situ_speed": origin.entry(in_situ.products, in_situ.comparison)
+            "operand_bandwidth": batched(tera(machine.memory_bytes_per_s, "B/s")),
+            "valid_shapes": entry(fit.plain_range, f"the products {origin}"),
+            "valid_batched_shapes": entry(fit.batched_range, f"the batched products {origin}"),
+            "in_situ_speed": in_layers(in_situ.products)
             if in_situ.comparison.rows
             else entry(in_situ.products, "no plain layer to fit: as fast as measured alone"),
         }
         return section | ({"by_dtype": {"fp8": self._fp8(fit.fp8, in_situ)}} if fit.fp8 else {})
 
     def _fp8(self, fit: DtypeFit, in_situ: InSitu) -> Data:
-        machine, mainloop_flops = fit.machine, fit.machine.mainloop_flops
-        shapes, sustained = self.origin.evidence(fit.shapes), self.origin.evidence(fit.sustained)
+        machine, shapes = fit.machine, measured(self.origin, fit.shapes)
         if self.sheet:
             sixteen_bits = self.sheet.peak_flops
             peak_flops = FP8_SPEEDUP * sixteen_bits.value
             # Not above the peak inside a layer either.
-            mainloop_flops = min(mainloop_flops, _MODEL_LIMIT * peak_flops / in_situ.products)
+            limit = _MODEL_LIMIT * peak_flops / in_situ.products
+            machine = machine.replace(mainloop_flops=min(machine.mainloop_flops, limit))
             twice = "twice the 16-bit peak, as on every NVIDIA GPU that multiplies fp8"
             peak = entry(tera(peak_flops, "FLOP/s"), f"{twice}: {sixteen_bits.source}")
         else:
-            fastest = max(mainloop_flops * max(1.0, in_situ.products), machine.sustained_flops)
-            peak = self._peak(None, fastest, "FLOP/s")
-        return {
-            "peak_flops": peak,
-            "mainloop_flops": shapes(tera(mainloop_flops, "FLOP/s")),
-            "sustained_flops": sustained(tera(machine.sustained_flops, "FLOP/s")),
-            "tail_quantization": shapes(machine.tail_quantization),
-            "tile_overhead": shapes(micro(machine.tile_overhead_s)),
-            "valid_shapes": entry(fit.plain_range, f"the products {self.origin.measured}"),
-        }
+            in_layer = machine.mainloop_flops * max(1.0, in_situ.products)
+            peak = self._peak(None, max(in_layer, machine.sustained_flops), "FLOP/s")
+        sustained = measured(self.origin, fit.sustained)
+        valid_shapes = entry(fit.plain_range, f"the products {self.origin}")
+        return dtype_section(machine, peak, shapes, sustained, shapes, valid_shapes)
 
     def _fused_bytes_per_s(self, in_situ: InSitu) -> float:
         return round_significant(self.kernels.fused_bytes_per_s * in_situ.kernels)
 
     def _memory_bound(self, in_situ: InSitu) -> Data:
-        fit, origin = self.kernels, self.origin
-        fused = origin.entry(tera(self._fused_bytes_per_s(in_situ), "B/s"), fit.fused)
+        fit, fused = self.kernels, measured(self.origin, self.kernels.fused)
+        bandwidth = fused(tera(self._fused_bytes_per_s(in_situ), "B/s"))
         if in_situ.comparison.rows:
             layers = f"{in_situ.kernels} of the speed alone, {in_situ.comparison.summary()}"
-            fused["fitted_on"] += f"; in plain layers: {layers}"
+            bandwidth["fitted_on"] += f"; in plain layers: {layers}"
+        stream = measured(self.origin, fit.stream)
         return {
-            "fused_bandwidth": fused,
-            "stream_bandwidth": origin.entry(tera(fit.stream_bytes_per_s, "B/s"), fit.stream),
-            "kernel_latency": origin.entry(micro(fit.latency_s), fit.fused),
+            "fused_bandwidth": bandwidth,
+            "stream_bandwidth": stream(tera(fit.stream_bytes_per_s, "B/s")),
+            "kernel_latency": fused(micro(fit.latency_s)),
         }
 
     def _issue(self) -> Data:
         issue_s = median(record.time.median_s for record in self.launches)
         spread = median(record.time.spread_s / record.time.median_s for record in self.launches)
         points = f"{len(self.launches)} points"
-        source = f"{self.origin.measured}, {points}: launches"
+        source = f"{self.origin}, {points}: launches"
         return entry(micro(issue_s), source, f"{points}, spread {spread:.1%}")
 
 

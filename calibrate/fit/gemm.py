@@ -25,8 +25,7 @@ class BlasGemm(Gemm):
     @property
     def name(self) -> str:
         """The shape and, if given, the layout."""
-        layout = f" {self.layout}" if self.layout else ""
-        return f"{self.m} × {self.n} × {self.k}{layout}"
+        return f"{self.m} × {self.n} × {self.k} {self.layout}".rstrip()
 
 
 Rated = Sequence[tuple[BlasGemm, float]]
@@ -64,18 +63,10 @@ def tiled_machine(
         for shape, speed in zip(TILES, (1.0, *x[3:]), strict=False)
         for m, n in sorted({shape, shape[::-1]}, reverse=True)
     ]
-    mainloop, quantization, overhead_us = x[:3]
-    return GemmMachine(
-        num_sms=num_sms,
-        memory_bytes_per_s=memory_bytes_per_s,
-        mainloop_flops=min(mainloop * 1e12, peak_flops),
-        tail_quantization=min(quantization, 1.0),
-        tile_overhead_s=overhead_us * 1e-6,
-        accumulate_overhead_s=0.0,
-        batched_fraction=1.0,
-        sustained_flops=math.inf,
-        tiles=tuple(tiles),
+    machine = GemmMachine(
+        num_sms, memory_bytes_per_s, 1.0, 1.0, 0.0, 0.0, 1.0, math.inf, tuple(tiles)
     )
+    return with_loop(machine, x[:3], peak_flops)
 
 
 def with_loop(machine: GemmMachine, x: Sequence[float], peak_flops: float) -> GemmMachine:
@@ -104,4 +95,23 @@ def gemm_section(
         "accumulate_overhead": accumulate_overhead,
         "sustained_flops": sustained(tera(machine.sustained_flops, "FLOP/s")),
         "batched_fraction": batched_fraction,
+    }
+
+
+def dtype_section(
+    machine: GemmMachine,
+    peak: Data,
+    mainloop: Evidence,
+    sustained: Evidence,
+    shapes: Evidence,
+    valid_shapes: Data,
+) -> Data:
+    """A data type's part of the section `gemm`."""
+    return {
+        "peak_flops": peak,
+        "mainloop_flops": mainloop(tera(machine.mainloop_flops, "FLOP/s")),
+        "sustained_flops": sustained(tera(machine.sustained_flops, "FLOP/s")),
+        "tail_quantization": shapes(machine.tail_quantization),
+        "tile_overhead": shapes(micro(machine.tile_overhead_s)),
+        "valid_shapes": valid_shapes,
     }

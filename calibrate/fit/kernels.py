@@ -1,4 +1,4 @@
-"""Fits memory-bound kernels of GPUs, and the host of an offloaded optimizer, to records.
+"""Fits memory-bound kernels of GPUs, and the host of an offloaded optimizer.
 
 Kernels have two bandwidths, and the latency of each kernel; the host has one bandwidth for copies
 both ways, and one for Adam.
@@ -6,10 +6,13 @@ both ways, and one for Adam.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
-from calibrate.fit.entry import Data, Origin, giga
+import numpy as np
+
+from calibrate.fit.entry import Data, giga, measured, micro, published, tera
+from calibrate.fit.figures import FiguresOfParts, Kernels, KernelTime, SmallKernelTime
 from calibrate.fit.numbers import microseconds, minimise, round_significant
 from calibrate.fit.requirements import require
 from calibrate.records.checks import rate_of
@@ -34,13 +37,7 @@ class KernelFit:
     """The bandwidth of fused kernels and the latency, then the bandwidth of copies and optimizers.
 
     The memory is the datasheet's, or else as fast as the fastest kernel: longer kernels might be
-    faster, by an unknown amount.
-
-    Attributes:
-        memory_bytes_per_s: bandwidth of the memory; no other is above it.
-        fused_bytes_per_s, stream_bytes_per_s: fitted bandwidths.
-        latency_s: seconds that each kernel takes besides moving its bytes.
-        fused, stream: the errors.
+    faster, by an unknown amount. No other bandwidth is above it.
 
     Raises:
         InputError: E720, too few kernels; E721, most large ones are faster than the datasheet.
@@ -84,7 +81,7 @@ def _fit_line(records: Sequence[KernelRecord], limit: float) -> _Line:
     return min(round_significant(bandwidth), limit), round_significant(latency_s, 3)
 
 
-def _seconds(record: KernelRecord, line: _Line) -> float:
+def _seconds(record: KernelRecord | HostRecord, line: _Line) -> float:
     bandwidth, latency_s = line
     return latency_s + record.num_bytes / bandwidth
 
@@ -105,12 +102,19 @@ def _check_not_cached(records: Sequence[KernelRecord], limit: float) -> None:
         )
 
 
-def _times(title: str, records: Sequence[KernelRecord], line: _Line) -> Comparison:
-    rows = ((f"{r.name}, {r.num_bytes} bytes", r.time.median_s, _seconds(r, line)) for r in records)
+def _times(title: str, records: Iterable[KernelRecord | HostRecord], line: _Line) -> Comparison:
+    rows = (
+        (
+            f"{_HOST_WORK[r.what] if isinstance(r, HostRecord) else r.name}, {r.num_bytes} bytes",
+            r.time.median_s,
+            _seconds(r, line),
+        )
+        for r in records
+    )
     return microseconds(title, rows)
 
 
-def host_section(records: Sequence[HostRecord], origin: Origin) -> tuple[Data, list[Comparison]]:
+def host_section(records: Sequence[HostRecord], origin: str) -> tuple[Data, list[Comparison]]:
     """The section `host_link`, one bandwidth for both ways, and its errors.
 
     Rates are medians per rank while all ranks of a node copy, or step their Adam.
@@ -120,23 +124,84 @@ def host_section(records: Sequence[HostRecord], origin: Origin) -> tuple[Data, l
     """
     for what, name in _HOST_WORK.items():
         require(name, sum(record.what == what for record in records), _HOST_SIZES, "kernels")
-    bandwidth, copies = _fit_rate("copies between GPU and host", records, ("to_device", "to_host"))
-    adam_bandwidth, adam = _fit_rate("Adam steps of the host", records, ("adam",))
-    only = ", all ranks at once"
-    section = {
-        "bandwidth": origin.entry(giga(bandwidth), copies, only),
-        "adam_bandwidth": origin.entry(giga(adam_bandwidth), adam, only),
-    }
-    return section, [copies, adam]
+    section, shown = {}, []
+    for name, title, kinds in (
+        ("bandwidth", "copies between GPU and host", ("to_device", "to_host")),
+        ("adam_bandwidth", _HOST_WORK["adam"], ("adam",)),
+    ):
+        found = [record for record in records if record.what in kinds]
+        rate = round_significant(median(map(rate_of, found)))
+        shown.append(_times(title, found, (rate, 0.0)))
+        section[name] = measured(origin, shown[-1], ", all ranks at once")(giga(rate))
+    return section, shown
 
 
-def _fit_rate(
-    title: str, records: Sequence[HostRecord], kinds: tuple[str, ...]
+class PublishedKernels:
+    """Memory-bound kernels of published figures: the section `memory_bound`, and its errors.
+
+    The card may have had a different memory bandwidth than the profile's GPU, so the profile uses
+    the fraction and not the bandwidth.
+
+    Args:
+        figures: the published figures.
+        stream_bandwidth: the entry of the datasheet.
+    """
+
+    def __init__(self, figures: FiguresOfParts, stream_bandwidth: Data) -> None:
+        points, memory = figures.kernels.points, figures.datasheet.gpu.memory_bandwidth.value
+        self.fraction, kernels = _fraction("memory-bound kernels", figures.kernels, points)
+        self.latency_s, small = _latency(figures.small_kernels.points)
+        self.comparisons = [kernels, small]
+
+        def bandwidth(fraction: float, section: Kernels, comparison: Comparison) -> Data:
+            source = f"{fraction:.3f} of the memory bandwidth, as {section.source}"
+            return published(source, comparison)(tera(fraction * memory, "B/s"))
+
+        latency = published(figures.small_kernels.source, small)(micro(self.latency_s))
+        self.section: Data = {
+            "fused_bandwidth": bandwidth(self.fraction, figures.kernels, kernels),
+            "stream_bandwidth": stream_bandwidth,
+            "kernel_latency": latency,
+        }
+        named: Data = {}
+        for section in (figures.kernels, *figures.further_kernels):
+            for name, way, points in section.ways():
+                title = f"{name.replace('_', ' ')} {way}"
+                fraction, found = _fraction(title, section, points, self.latency_s)
+                named.setdefault(name, {})[way] = bandwidth(fraction, section, found)
+                self.comparisons.append(found)
+        if named:
+            self.section["kernels"] = named
+
+
+def _fraction(
+    title: str, section: Kernels, points: Sequence[KernelTime], latency_s: float = 0.0
 ) -> tuple[float, Comparison]:
-    found = [record for record in records if record.what in kinds]
-    rate = round_significant(median(map(rate_of, found)))
-    rows = (
-        (f"{_HOST_WORK[r.what]}, {r.num_bytes} bytes", r.time.median_s, r.num_bytes / rate)
-        for r in found
+    """Return the median fraction of the bandwidth, net of the latency, and its errors."""
+    at_peak_s = [num_bytes / section.memory_bandwidth.value for _, num_bytes, _ in points]
+    fraction = round_significant(
+        median(
+            least_s / max(us * 1e-6 - latency_s, least_s)
+            for least_s, (*_, us) in zip(at_peak_s, points, strict=True)
+        )
     )
-    return rate, microseconds(title, rows)
+    rows = (
+        (f"{name}, {num_bytes} bytes", us, (latency_s + least_s / fraction) * 1e6)
+        for (name, num_bytes, us), least_s in zip(points, at_peak_s, strict=True)
+    )
+    return fraction, Comparison.of(title, "us", rows)
+
+
+def _latency(points: Sequence[SmallKernelTime]) -> tuple[float, Comparison]:
+    """Return the latency: a kernel's time without the time to move its bytes.
+
+    Fits a line to one kernel's times by size, with least squares of relative errors. The intercept
+    is the latency, and the slope the inverse of the bandwidth.
+    """
+    num_bytes = np.array([size for size, _ in points], dtype=float)
+    times_us = np.array([us for _, us in points])
+    weighted = np.column_stack((np.ones_like(num_bytes), num_bytes)) / times_us[:, None]
+    (latency_us, us_per_byte), *_ = np.linalg.lstsq(weighted, np.ones_like(times_us), rcond=None)
+    rows = ((f"{size} bytes", us, float(latency_us + us_per_byte * size)) for size, us in points)
+    latency_s = round_significant(float(latency_us) * 1e-6, 3)
+    return latency_s, Comparison.of("a small memory-bound kernel", "us", rows)

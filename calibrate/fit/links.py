@@ -8,7 +8,7 @@ from itertools import accumulate
 from statistics import fmean, median
 
 from calibrate.fit.datasheets import Datasheet
-from calibrate.fit.entry import Data, Origin, entry, giga, micro
+from calibrate.fit.entry import Data, entry, giga, measured, micro
 from calibrate.fit.figures import CollectiveCurveFigures
 from calibrate.fit.numbers import microseconds, round_significant
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES, require
@@ -34,56 +34,39 @@ class LinkFit:
         bandwidth: bytes/s of a link, one way, of which curves are fractions.
         curves: the curves of each collective as a profile's data, and their errors.
         latency_s, efficiency: latency and fraction of the link of transfers between two ranks.
-        sent: bytes and seconds of transfers.
+        transfers: the errors of transfers.
     """
 
     bandwidth: float
     curves: dict[CollectiveKind, tuple[list[Data], Comparison]]
     latency_s: float
     efficiency: float
-    sent: Sequence[tuple[int, float]]
+    transfers: Comparison
 
     def ring_seconds(self, op: Collective, num_ranks: int) -> float:
         """Time of the part of a collective inside a node of `num_ranks` ranks."""
-        curves = [CollectiveCurve.model_validate(curve) for curve in self.curves[op.kind][0]]
-        return ring_seconds(op, curve_for(curves, num_ranks), self.bandwidth)
-
-    def seconds(self, record: CollectiveRecord) -> float:
-        """Time of a group or a transfer that runs alone."""
-        if record.op == TRANSFER:
-            return self.transfer_seconds(record.array_bytes)
-        kind = CollectiveKind(record.op)
-        op = measured_collective(kind, record.array_bytes, record.num_ranks)
-        return self.ring_seconds(op, record.num_ranks)
-
-    def transfer_seconds(self, num_bytes: int) -> float:
-        """Time of a transfer between two ranks."""
-        return self.latency_s + num_bytes / (self.bandwidth * self.efficiency)
-
-    @property
-    def transfers(self) -> Comparison:
-        """The errors of transfers."""
-        rows = (
-            (f"{size} bytes", time_s, self.transfer_seconds(size)) for size, time_s in self.sent
-        )
-        return microseconds("transfers between two ranks", rows)
+        return _curve_seconds(op, num_ranks, self.curves[op.kind][0], self.bandwidth)
 
     @property
     def comparisons(self) -> list[Comparison]:
         """The errors of collectives and of transfers."""
         return [*(comparison for _, comparison in self.curves.values()), self.transfers]
 
-    def section(self, origin: Origin, sheet: Datasheet | None) -> Data:
+    def section(self, origin: str, sheet: Datasheet | None) -> Data:
         """The section `intra_node`."""
-        fastest = f"no datasheet is known; the fastest beyond its latency, {origin.measured}"
+        fastest = f"no datasheet is known; the fastest beyond its latency, {origin}"
         source = sheet.link_bandwidth.source if sheet else fastest
+        sent = measured(origin, self.transfers)
         return {
             "bandwidth": entry(giga(self.bandwidth), source),
             "point_to_point": {
-                "latency": origin.entry(micro(self.latency_s), self.transfers),
-                "efficiency": origin.entry(self.efficiency, self.transfers),
+                "latency": sent(micro(self.latency_s)),
+                "efficiency": sent(self.efficiency),
             },
-            **{kind.value: origin.entry(*found) for kind, found in self.curves.items()},
+            **{
+                kind.value: measured(origin, found)(curves)
+                for kind, (curves, found) in self.curves.items()
+            },
             "in_situ_speed": entry(1.0, "collectives as measured alone: no layer was fitted"),
         }
 
@@ -110,9 +93,18 @@ def fit_links(
     latency_s = round_significant(min(record.time.median_s for record in transfers))
     sent = [(record.array_bytes, record.time.median_s) for record in transfers]
     bandwidth = link_bytes_per_s or _fastest(figures, sent)
-    efficiency = round_significant(_efficiency(sent, latency_s, bandwidth))
-    curves = {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()}
-    return LinkFit(bandwidth, curves, latency_s, efficiency, sent)
+    # The median fraction of the link that the larger half of the transfers reaches.
+    beyond = [(size, max(s - latency_s, 0.05 * latency_s)) for size, s in sent[len(sent) // 2 :]]
+    efficiency = min(1.0, median(size / seconds / bandwidth for size, seconds in beyond))
+    efficiency = round_significant(efficiency)
+    rows = ((f"{size} bytes", s, latency_s + size / (bandwidth * efficiency)) for size, s in sent)
+    return LinkFit(
+        bandwidth,
+        {kind: fit_curves(found, kind, bandwidth) for kind, found in figures.items()},
+        latency_s,
+        efficiency,
+        microseconds("transfers between two ranks", rows),
+    )
 
 
 def fits_inside(record: CollectiveRecord) -> bool:
@@ -122,8 +114,15 @@ def fits_inside(record: CollectiveRecord) -> bool:
 
 def groups_at_once(records: Sequence[CollectiveRecord], fit: LinkFit) -> Comparison:
     """Groups of a node that run at the same time; simtrain predicts the time of one alone."""
+
+    def alone_s(r: CollectiveRecord) -> float:
+        if r.op == TRANSFER:
+            return fit.latency_s + r.array_bytes / (fit.bandwidth * fit.efficiency)
+        op = measured_collective(CollectiveKind(r.op), r.array_bytes, r.num_ranks)
+        return fit.ring_seconds(op, r.num_ranks)
+
     rows = (
-        (name_of(r), r.time.median_s, fit.seconds(r))
+        (name_of(r), r.time.median_s, alone_s(r))
         for r in records
         if r.num_nodes == 1 and r.num_groups > 1
         if fits_inside(r) and (r.op == TRANSFER or r.op in fit.curves)
@@ -138,16 +137,15 @@ def fit_slowdown(records: Sequence[OverlapRecord]) -> tuple[float, Comparison]:
     The slowdown of a record is the mean of the two, and never below 0. The fit is at most 1: above
     it, they compete for more than the device that they share.
     """
-    found = [max(0.0, fmean(_times_longer(record))) for record in records]
+    found = []
+    for r in records:
+        pairs = (r.compute_alone, r.compute_beside), (r.collective_alone, r.collective_beside)
+        longer = fmean(beside.median_s / alone.median_s - 1 for alone, beside in pairs)
+        found.append(max(0.0, longer))
     slowdown = min(1.0, round_significant(median(found)))
     rows = ((r.what, 1 + one, 1 + slowdown) for r, one in zip(records, found, strict=True))
     title = "products and collectives beside each other"
     return slowdown, Comparison.of(title, "times as long", rows)
-
-
-def _times_longer(r: OverlapRecord) -> list[float]:
-    pairs = (r.compute_alone, r.compute_beside), (r.collective_alone, r.collective_beside)
-    return [beside.median_s / alone.median_s - 1 for alone, beside in pairs]
 
 
 def _of(records: Sequence[CollectiveRecord], op: str, num_ranks: int) -> list[CollectiveRecord]:
@@ -176,13 +174,15 @@ def _fastest(
     figures: dict[CollectiveKind, list[CollectiveCurveFigures]], sent: list[tuple[int, float]]
 ) -> float:
     """The highest rate of any collective or transfer beyond its latency, in bytes/s."""
-
-    def on_wire(kind: CollectiveKind, curve: CollectiveCurveFigures) -> list[tuple[float, float]]:
-        ops = (measured_collective(kind, size, curve.num_ranks) for size, _ in curve.times)
-        return [(wire_bytes(op), us * 1e-6) for op, (_, us) in zip(ops, curve.times, strict=True)]
-
-    timed = [on_wire(kind, curve) for kind, curves in figures.items() for curve in curves]
-    return round_significant(max(highest_rate(sent), *map(highest_rate, timed)))
+    timed: list[Sequence[tuple[float, float]]] = [
+        [
+            (wire_bytes(measured_collective(kind, size, curve.num_ranks)), us * 1e-6)
+            for size, us in curve.times
+        ]
+        for kind, curves in figures.items()
+        for curve in curves
+    ]
+    return round_significant(max(map(highest_rate, [sent, *timed])))
 
 
 def highest_rate(timed: Sequence[tuple[float, float]]) -> float:
@@ -190,13 +190,6 @@ def highest_rate(timed: Sequence[tuple[float, float]]) -> float:
     latency_s = min(seconds for _, seconds in timed)
     beyond = [b / (seconds - latency_s) for b, seconds in timed if seconds >= 2 * latency_s]
     return max(beyond or [num_bytes / seconds for num_bytes, seconds in timed])
-
-
-def _efficiency(sent: Sequence[tuple[int, float]], latency_s: float, bandwidth: float) -> float:
-    """The median fraction of the link that the larger half of the transfers reaches."""
-    larger = sent[len(sent) // 2 :]
-    beyond = ((size, max(seconds - latency_s, 0.05 * latency_s)) for size, seconds in larger)
-    return min(1.0, median(size / seconds / bandwidth for size, seconds in beyond))
 
 
 def fit_curves(
@@ -208,30 +201,34 @@ def fit_curves(
     """
     curves = [_curve(figure, kind, bandwidth) for figure in measured]
     rows = (
-        (
-            f"{figure.num_ranks} ranks, {size} bytes",
-            time_us,
-            _curve_us(kind, size, curve, bandwidth),
-        )
+        (f"{figure.num_ranks} ranks, {name}", us, predicted)
         for figure, curve in zip(measured, curves, strict=True)
-        for size, time_us in figure.times
+        for name, us, predicted in _curve_rows(figure.times, kind, curve, bandwidth)
     )
     return curves, Comparison.of(f"{kind} inside a node", "us", rows)
 
 
 def other_times(points: Sequence[tuple[int, float]], curve: Data, bandwidth: float) -> Comparison:
     """Compare all-reduces that others measured with the curve: the spread of figures."""
-    kind = CollectiveKind.ALL_REDUCE
-    rows = (
-        (f"{size} bytes", time_us, _curve_us(kind, size, curve, bandwidth))
-        for size, time_us in points
-    )
+    rows = _curve_rows(points, CollectiveKind.ALL_REDUCE, curve, bandwidth)
     return Comparison.of("all-reduce measured elsewhere (not fitted)", "us", rows)
 
 
-def _curve_us(kind: CollectiveKind, size: int, data: Data, bandwidth: float) -> float:
-    curve = CollectiveCurve.model_validate(data)
-    return ring_seconds(measured_collective(kind, size, curve.num_ranks), curve, bandwidth) * 1e6
+def _curve_rows(
+    times: Sequence[tuple[int, float]], kind: CollectiveKind, curve: Data, bandwidth: float
+) -> list[tuple[str, float, float]]:
+    """The name of each array, its microseconds, and those of a curve."""
+    num_ranks, rows = curve["num_ranks"], []
+    for size, time_us in times:
+        op = measured_collective(kind, size, num_ranks)
+        seconds = _curve_seconds(op, num_ranks, [curve], bandwidth)
+        rows.append((f"{size} bytes", time_us, seconds * 1e6))
+    return rows
+
+
+def _curve_seconds(op: Collective, num_ranks: int, data: Sequence[Data], bandwidth: float) -> float:
+    curves = [CollectiveCurve.model_validate(curve) for curve in data]
+    return ring_seconds(op, curve_for(curves, num_ranks), bandwidth)
 
 
 def _curve(figure: CollectiveCurveFigures, kind: CollectiveKind, bandwidth: float) -> Data:

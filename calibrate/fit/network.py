@@ -1,28 +1,38 @@
-"""Fits the network between nodes to records of collectives that crossed it.
+"""Fits the links of a cluster: those inside a node, and the network between nodes.
 
-The fit uses the formulas of `simtrain.durations.collectives`: each step of a ring takes one
-latency, and each rank of a node has a share of its adapters. Rings over whole nodes and rings that
-run at the same time reach a fraction of that share each.
+The network's fit uses the formulas of `simtrain.durations.collectives`: each step of a ring takes
+one latency, and each rank of a node has a share of its adapters. Rings over whole nodes and rings
+that run at the same time reach a fraction of that share each.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 
 from scipy.optimize import least_squares
 
-from calibrate.fit.entry import Data, Origin, entry, giga, micro
-from calibrate.fit.links import SMALLEST_BYTES, TRANSFER, LinkFit, highest_rate, measured_collective
+from calibrate.fit.datasheets import Datasheet
+from calibrate.fit.entry import Data, Evidence, entry, giga, measured, micro
+from calibrate.fit.links import (
+    SMALLEST_BYTES,
+    TRANSFER,
+    LinkFit,
+    fit_links,
+    groups_at_once,
+    highest_rate,
+    measured_collective,
+)
 from calibrate.fit.numbers import microseconds, round_significant, round_up
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES
 from calibrate.records.checks import name_of
-from calibrate.records.schema import CollectiveRecord
+from calibrate.records.schema import CollectiveRecord, Header
 from simtrain.comparison import Comparison
 from simtrain.durations.collectives import network_seconds, wire_bytes
+from simtrain.errors import InputError
 from simtrain.workload.work import RING_COLLECTIVES, CollectiveKind
 
 _OUTLIER = 0.1
@@ -56,7 +66,44 @@ class _Crossing:
     model: Callable[[float, float], float]
 
 
-Loads = Mapping[Load, Sequence[_Crossing]]
+class _Line:
+    """One latency of rings or transfers, and the bytes/s of each rank under each measured load.
+
+    All are fitted at once to the logarithms of times; odd records count less. No rate is above
+    the highest of any record beyond the shortest time: latency alone would allow any rate.
+    """
+
+    def __init__(self, what: str, timed: Mapping[Load, Sequence[_Crossing]]) -> None:
+        self.what, self.timed = what, timed
+        loads = [load for load in Load if timed[load]]
+        highest = [highest_rate([(c.wire_bytes, c.seconds) for c in timed[load]]) for load in loads]
+        latency_s = min(c.seconds / c.steps for load in loads for c in timed[load])
+
+        def errors(x: Sequence[float]) -> list[float]:
+            latency, *rates = (math.exp(value) for value in x)
+            return [
+                math.log(crossing.model(latency, rate) / crossing.seconds)
+                for load, rate in zip(loads, rates, strict=True)
+                for crossing in timed[load]
+            ]
+
+        limits = [math.log(value) for value in (2 * latency_s, *(1.001 * rate for rate in highest))]
+        found = least_squares(
+            errors,
+            [math.log(0.7) + limit for limit in limits],
+            bounds=([limit - 10 for limit in limits], limits),
+            loss="soft_l1",
+            f_scale=_OUTLIER,
+            **dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12),
+        )
+        latency, *rates = (math.exp(float(value)) for value in found.x)
+        self.latency_s = round_significant(latency)
+        self.rates = dict(zip(loads, rates, strict=True))
+
+    def errors(self, load: Load, rate: float, under: str) -> Comparison:
+        """The errors under a load."""
+        rows = ((c.name, c.seconds, c.model(self.latency_s, rate)) for c in self.timed[load])
+        return microseconds(f"{self.what} across nodes{under}", rows)
 
 
 class NetworkFit:
@@ -72,75 +119,121 @@ class NetworkFit:
         num_adapters, adapter_bytes_per_s: adapters of a node, and the rate of each, one way.
         step_latency_s: seconds of a step of a ring.
         efficiency: the fractions that rings reach of a node's adapters.
-        transfer_latency_s, transfer_efficiency: the same of transfers.
-        rings, transfers: the errors of the fits.
+        comparisons: the errors of the fits.
         alone: errors of rings that run alone, which decide only the ratio of adapters.
     """
 
     def __init__(
         self, records: Sequence[CollectiveRecord], per_node: int, node: LinkFit | None
     ) -> None:
-        self._crossing = [record for record in records if is_used(record, per_node)]
-        by_kind = [r for kind in RING_COLLECTIVES for r in self._crossing if r.op == kind]
-        transfers = [r for r in self._crossing if r.op == TRANSFER]
-        rings = _by_load(by_kind, per_node, partial(_ring, node))
-        sent = _by_load(transfers, per_node, _transfer)
-        self.num_nodes = max(record.num_nodes for record in self._crossing)
-        self.step_latency_s, ring_rates = _fit(rings)
-        self.transfer_latency_s, sent_rates = _fit(sent)
-        both = [ring_rates, sent_rates]
-        self.num_adapters, self.adapter_bytes_per_s = _adapters(both, per_node)
+        used = [record for record in records if is_used(record, per_node)]
+        by_kind = [r for kind in RING_COLLECTIVES for r in used if r.op == kind]
+        self._rings, self._sent = (
+            _Line(
+                what,
+                {load: [model(r) for r in found if load_of(r, per_node) is load] for load in Load},
+            )
+            for what, found, model in (
+                ("collectives", by_kind, lambda record: _ring(node, record)),
+                ("transfers", [r for r in used if r.op == TRANSFER], _transfer),
+            )
+        )
+        both = self._rings, self._sent
+        self.num_nodes, self.step_latency_s = max(r.num_nodes for r in used), self._rings.latency_s
+        self.num_adapters, self.adapter_bytes_per_s = _adapters(
+            [line.rates for line in both], per_node
+        )
         share = self.num_adapters * self.adapter_bytes_per_s / per_node
 
-        def fraction(rate: float) -> float:
-            return round_significant(min(rate / share, 1.0))
+        def fraction(line: _Line, load: Load) -> float:
+            return round_significant(min(line.rates[load] / share, 1.0))
 
         # A node of one rank has no concurrent rings: its ring is that of the whole node.
-        self._full = Load.CONCURRENT if per_node > 1 else Load.WHOLE
-        self.efficiency = {load: fraction(ring_rates[load]) for load in (Load.WHOLE, self._full)}
-        self.transfer_efficiency = fraction(sent_rates[self._full])
-        ring_errors = partial(_errors, "collectives", rings, self.step_latency_s)
-        sent_errors = partial(_errors, "transfers", sent, self.transfer_latency_s)
+        self._full = full = Load.CONCURRENT if per_node > 1 else Load.WHOLE
+        self.efficiency = {load: fraction(self._rings, load) for load in (Load.WHOLE, full)}
+        self.transfer_efficiency = fraction(self._sent, full)
         self.rings = {
-            load: ring_errors(load, share * part, f", {load}")
+            load: self._rings.errors(load, share * part, f", {load}")
             for load, part in self.efficiency.items()
         }
-        self.transfers = sent_errors(self._full, share * self.transfer_efficiency, "")
+        self.transfers = self._sent.errors(full, share * self.transfer_efficiency, "")
+        self.comparisons = [*self.rings.values(), self.transfers]
         self.alone = [
-            errors(Load.ALONE, rates[Load.ALONE], f", {Load.ALONE}")
-            for errors, rates in ((ring_errors, ring_rates), (sent_errors, sent_rates))
-            if Load.ALONE in rates
+            line.errors(Load.ALONE, line.rates[Load.ALONE], f", {Load.ALONE}")
+            for line in both
+            if Load.ALONE in line.rates
         ]
+        sizes = [record.array_bytes for record in used]
+        self._only = f", {self.num_nodes} nodes, {min(sizes)} to {max(sizes)} bytes"
 
-    @property
-    def comparisons(self) -> list[Comparison]:
-        """The errors of the fits."""
-        return [*self.rings.values(), self.transfers]
-
-    def section(self, origin: Origin) -> Data:
+    def section(self, origin: str) -> Data:
         """The section `inter_node`; each number names its numbers of nodes and bytes."""
-        sizes = [record.array_bytes for record in self._crossing]
-        only = f", {self.num_nodes} nodes, {min(sizes)} to {max(sizes)} bytes"
-        seen = f"as much as the ranks of a node reach together, {origin.measured}"
-        bandwidth, latency = giga(self.adapter_bytes_per_s), micro(self.step_latency_s)
-        whole, transfers = self.rings[Load.WHOLE], self.transfers
+        only, seen = self._only, f"as much as the ranks of a node reach together, {origin}"
+        sent = measured(origin, self.transfers, only)
 
-        def efficiency(load: Load) -> Data:
-            return origin.entry(self.efficiency[load], self.rings[load], only)
+        def rings(load: Load, further: str = "") -> Evidence:
+            return measured(origin, self.rings[load], only + further)
 
         return {
             "num_adapters": entry(
                 self.num_adapters, f"not counted: {seen}, in what one rank reaches"
             ),
-            "adapter_bandwidth": entry(bandwidth, f"no datasheet is known; {seen}"),
-            "whole_node_efficiency": efficiency(Load.WHOLE),
-            "concurrent_efficiency": efficiency(self._full),
-            "step_latency": origin.entry(latency, whole, f"{only}, and all other rings"),
+            "adapter_bandwidth": entry(
+                giga(self.adapter_bytes_per_s), f"no datasheet is known; {seen}"
+            ),
+            "whole_node_efficiency": rings(Load.WHOLE)(self.efficiency[Load.WHOLE]),
+            "concurrent_efficiency": rings(self._full)(self.efficiency[self._full]),
+            "step_latency": rings(Load.WHOLE, ", and all other rings")(micro(self.step_latency_s)),
             "point_to_point": {
-                "latency": origin.entry(micro(self.transfer_latency_s), transfers, only),
-                "efficiency": origin.entry(self.transfer_efficiency, transfers, only),
+                "latency": sent(micro(self._sent.latency_s)),
+                "efficiency": sent(self.transfer_efficiency),
             },
         }
+
+
+class Cluster:
+    """The measured links of a cluster; `is_linked` if another profile gives those not measured.
+
+    Attributes:
+        per_node: ranks per node.
+        node, network: the fits, if there are records for them.
+        comparisons, checks: errors of the fits, and of records that no fit uses.
+        missing: names of the records that a network would need.
+
+    Raises:
+        InputError: E720, ranks whose links were not measured and are not another profile's.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        records: Sequence[CollectiveRecord],
+        sheet: Datasheet | None,
+        *,
+        is_linked: bool,
+    ) -> None:
+        self.per_node = per_node = ranks_per_node(records)
+        self.node = fit_links(records, sheet.link_bandwidth.value if sheet else None)
+        crossing = [record for record in records if is_used(record, per_node)]
+        self.missing = missing_for_network(crossing, per_node) if crossing else []
+        has_network = bool(crossing) and not self.missing
+        self.network = NetworkFit(crossing, per_node, self.node) if has_network else None
+        message, reason = "", "ranks that communicate need links"
+        if header.num_nodes > 1 and not has_network:
+            message = f"{header.num_nodes} nodes, but no network can be fitted between them"
+            if self.missing:
+                reason = f"too few sizes of {', '.join(self.missing)}"
+        elif header.num_ranks > header.num_nodes and self.node is None:
+            message = f"{header.num_ranks} ranks, but no collective measured"
+        if message and not is_linked:
+            fix = "measure collectives in the same folder, or add --links PROFILE"
+            raise InputError.of("E720", message, fix=fix, reason=reason)
+        self.comparisons = [
+            each for fit in (self.node, self.network) if fit for each in fit.comparisons
+        ]
+        checks = [groups_at_once(records, self.node)] if self.node else []
+        checks += self.network.alone if self.network else []
+        self.checks = [each for each in checks if each.rows]
 
 
 def ranks_per_node(records: Sequence[CollectiveRecord]) -> int:
@@ -172,24 +265,16 @@ def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> l
     """The ops and loads with too few sizes for a fit."""
     loads = [Load.WHOLE] if per_node == 1 else [Load.WHOLE, Load.CONCURRENT]
     needed = [(op, load) for load in loads for op in sorted(_KINDS)] + [(TRANSFER, loads[-1])]
-
-    def is_enough(op: str, load: Load) -> bool:
-        sizes = {
-            r.array_bytes
-            for r in records
-            if r.op == op and is_used(r, per_node) and load_of(r, per_node) is load
-        }
-        return len(sizes) >= NUM_SIZES and sum(s >= SMALLEST_BYTES for s in sizes) >= LARGE_SIZES
-
-    return [f"{op} ({load})" for op, load in needed if not is_enough(op, load)]
-
-
-def _by_load(
-    records: Sequence[CollectiveRecord],
-    per_node: int,
-    model: Callable[[CollectiveRecord], _Crossing],
-) -> Loads:
-    return {load: [model(r) for r in records if load_of(r, per_node) is load] for load in Load}
+    sizes = defaultdict[tuple[str, Load | None], set[int]](set)
+    for r in records:
+        if is_used(r, per_node):
+            sizes[r.op, load_of(r, per_node)].add(r.array_bytes)
+    return [
+        f"{op} ({load})"
+        for op, load in needed
+        if len(sizes[op, load]) < NUM_SIZES
+        or sum(size >= SMALLEST_BYTES for size in sizes[op, load]) < LARGE_SIZES
+    ]
 
 
 def _ring(node: LinkFit | None, record: CollectiveRecord) -> _Crossing:
@@ -212,33 +297,6 @@ def _transfer(record: CollectiveRecord) -> _Crossing:
     return _Crossing(name_of(record), time_s, 1, num_bytes, lambda s, rate: s + num_bytes / rate)
 
 
-def _fit(timed: Loads) -> tuple[float, dict[Load, float]]:
-    """Fit seconds of a step, and bytes/s of each rank under each measured load.
-
-    All are fitted at once to the logarithms of times; odd records count less. No rate is above
-    the highest of any record beyond the shortest time: latency alone would allow any rate.
-    """
-    loads = [load for load in Load if timed[load]]
-    highest = [highest_rate([(c.wire_bytes, c.seconds) for c in timed[load]]) for load in loads]
-    latency_s = min(crossing.seconds / crossing.steps for load in loads for crossing in timed[load])
-
-    def errors(x: Sequence[float]) -> list[float]:
-        latency, *rates = (math.exp(value) for value in x)
-        return [
-            math.log(crossing.model(latency, rate) / crossing.seconds)
-            for load, rate in zip(loads, rates, strict=True)
-            for crossing in timed[load]
-        ]
-
-    limits = [math.log(value) for value in (2 * latency_s, *(1.001 * rate for rate in highest))]
-    start = [math.log(0.7) + limit for limit in limits]
-    bounds = ([limit - 10 for limit in limits], limits)
-    tight = {"xtol": 1e-12, "ftol": 1e-12, "gtol": 1e-12}
-    found = least_squares(errors, start, bounds=bounds, loss="soft_l1", f_scale=_OUTLIER, **tight)
-    latency, *rates = (math.exp(float(value)) for value in found.x)
-    return round_significant(latency), dict(zip(loads, rates, strict=True))
-
-
 def _adapters(rates: Sequence[Mapping[Load, float]], per_node: int) -> tuple[int, float]:
     """Number of adapters of a node, and bytes/s of one.
 
@@ -250,10 +308,3 @@ def _adapters(rates: Sequence[Mapping[Load, float]], per_node: int) -> tuple[int
     one = max((rate for load, rate in found if load is Load.ALONE), default=0.0)
     count = min(round(node / one), per_node) if one else per_node
     return count, round_up(max(one, node / count))
-
-
-def _errors(
-    what: str, timed: Loads, latency_s: float, load: Load, rate: float, under: str
-) -> Comparison:
-    rows = ((c.name, c.seconds, c.model(latency_s, rate)) for c in timed[load])
-    return microseconds(f"{what} across nodes{under}", rows)

@@ -1,4 +1,4 @@
-"""Fits the model of matrix products to records of them."""
+"""Fits the model of matrix products (`simtrain.durations.gemm`) to records of them."""
 
 from __future__ import annotations
 
@@ -76,30 +76,28 @@ def fit_products(
     plain = [(op, s) for op, s in timed if op.batch == 1 and not op.accumulate]
     accumulating = [(op, s) for op, s in timed if op.batch == 1 and op.accumulate]
     batched = [(op, s) for op, s in timed if op.batch > 1]
-    needed = _POINTS_A_PARAMETER * _NUM_SHAPE_PARAMETERS
-    require(f"{dtype} products", len(plain), needed, "products")
-    require(f"batched {dtype} products", len(batched), _POINTS_A_PARAMETER, "products")
+    _require(f"{dtype} products", plain, _NUM_SHAPE_PARAMETERS)
+    _require(f"batched {dtype} products", batched, 1)
     machine = _fit_shapes(plain, num_sms, memory_bytes_per_s, datasheet_flops)
     machine = _fit_accumulation(accumulating, machine)
     machine = _fit_batched(batched, machine)
+    fp8 = _timed(records, "fp8")
     return ProductFit(
         machine,
-        rates("matrix products by shape", machine, _rated(plain)),
-        rates("the largest products", machine, _rated(_large(plain))),
+        _shown("matrix products by shape", machine, plain),
+        _shown("the largest products", machine, _large(plain)),
         _range([*plain, *accumulating]),
         dtype,
-        rates("products added into fp32", machine, _rated(accumulating)),
+        _shown("products added into fp32", machine, accumulating),
         _times("batched products", machine, batched),
         _range(batched),
-        _fit_fp8(_timed(records, "fp8"), machine, datasheet_flops),
+        _fit_fp8(fp8, machine, datasheet_flops) if fp8 else None,
     )
 
 
-def _fit_fp8(timed: Timed, machine: GemmMachine, datasheet_flops: float | None) -> DtypeFit | None:
+def _fit_fp8(timed: Timed, machine: GemmMachine, datasheet_flops: float | None) -> DtypeFit:
     """Loop, waves and tiles' overhead of fp8; all else is like 16-bit products."""
-    if not timed:
-        return None
-    require("fp8 products", len(timed), _POINTS_A_PARAMETER * _NUM_SHAPE_PARAMETERS, "products")
+    _require("fp8 products", timed, _NUM_SHAPE_PARAMETERS)
     fastest = _fastest(timed)
     most = FP8_SPEEDUP * datasheet_flops if datasheet_flops else round_significant(fastest)
     limited = machine.replace(sustained_flops=round_significant(_fastest(_large(timed))))
@@ -108,8 +106,8 @@ def _fit_fp8(timed: Timed, machine: GemmMachine, datasheet_flops: float | None) 
     fitted = minimise(lambda x: with_loop(limited, x, most), start, _rated(timed), tflops)
     return DtypeFit(
         fitted,
-        rates("fp8 products by shape", fitted, _rated(timed)),
-        rates("the largest fp8 products", fitted, _rated(_large(timed))),
+        _shown("fp8 products by shape", fitted, timed),
+        _shown("the largest fp8 products", fitted, _large(timed)),
         _range(timed),
     )
 
@@ -164,6 +162,10 @@ def _fit_batched(timed: Timed, machine: GemmMachine) -> GemmMachine:
     return min(machines, key=lambda fitted: _times("", fitted, timed).mean_abs_error)
 
 
+def _require(what: str, timed: Timed, num_parameters: int) -> None:
+    require(what, len(timed), _POINTS_A_PARAMETER * num_parameters, "products")
+
+
 def _fastest(timed: Timed) -> float:
     """The highest FLOP/s."""
     return max(op.flops / seconds for op, seconds in timed)
@@ -176,6 +178,10 @@ def _large(timed: Timed) -> Timed:
 
 def _rated(timed: Timed) -> list[tuple[BlasGemm, float]]:
     return [(op, op.flops / seconds / 1e12) for op, seconds in timed]
+
+
+def _shown(title: str, machine: GemmMachine, timed: Timed) -> Comparison:
+    return rates(title, machine, _rated(timed))
 
 
 def _times(title: str, machine: GemmMachine, timed: Timed) -> Comparison:
@@ -193,10 +199,7 @@ def _timed(records: Iterable[GemmRecord], dtype: str) -> Timed:
     return [
         (
             BlasGemm(
-                r.m,
-                r.n,
-                r.k,
-                batch=r.batch,
+                *(r.m, r.n, r.k, r.batch),
                 element_bytes=element_bytes,
                 output_element_bytes=FP32_BYTES if r.accumulate else result_bytes,
                 accumulate=r.accumulate,

@@ -14,13 +14,12 @@ from calibrate.fit.attention import published_attention
 from calibrate.fit.entry import Data, micro, published, tera
 from calibrate.fit.figures import Figures, FiguresWithoutLayers
 from calibrate.fit.gemm import gemm_section
+from calibrate.fit.kernels import PublishedKernels
 from calibrate.fit.layers import InSitu, fit_published_layers
 from calibrate.fit.links import fit_curves, other_times
 from calibrate.fit.numbers import Estimate
-from calibrate.fit.published_kernels import KernelFit
 from calibrate.fit.published_products import ProductFit, fit_dtypes, point_range
 from calibrate.fit.result import Fit, profile_of
-from simtrain.comparison import Comparison
 from simtrain.strict_yaml import Document, load_document, validate
 from simtrain.units import parse_bytes_per_s
 from simtrain.workload.work import CollectiveKind
@@ -37,23 +36,36 @@ def fit_figures(path: pathlib.Path) -> Fit:
     document = load_document(path)
     figures = _read(document)
     sheet, taken_over = document.data["datasheet"], document.data.get(_TAKEN_OVER, {})
-    kernels = KernelFit(figures)
+    kernels = PublishedKernels(figures, sheet["stream_bandwidth"])
     products = ProductFit(figures, kernels.fraction)
     gemm = _gemm(figures, products, taken_over)
     by_dtype, of_dtypes = fit_dtypes(figures, kernels.latency_s, products, gemm)
-    bandwidth = figures.datasheet.intra_node.bandwidth.value
-    curves = {
-        kind: fit_curves(figures.collectives.of(kind), kind, bandwidth)
-        for kind in figures.collectives.kinds
-    }
+    bandwidth, measured = figures.datasheet.intra_node.bandwidth.value, figures.collectives
+    curves = {kind: fit_curves(measured.of(kind), kind, bandwidth) for kind in measured.kinds}
     largest = curves[CollectiveKind.ALL_REDUCE][0][-1]
     elsewhere = other_times(figures.all_reduce_elsewhere.points, largest, bandwidth)
-    data = _profile(figures, sheet, kernels, gemm, curves)
+    data: Data = {
+        "version": 1,
+        "name": figures.name,
+        "description": figures.description,
+        "calibrated": True,
+        **{name: sheet[name] for name in ("cluster", "gpu", "memory")},
+        "gemm": gemm,
+        "memory_bound": kernels.section,
+        "host": {"issue": sheet["host_issue"]},
+        "host_link": sheet["host_link"],
+        "overlap": {},
+        "intra_node": sheet["intra_node"]
+        | {kind.value: published(measured.source, found)(c) for kind, (c, found) in curves.items()},
+        "inter_node": sheet["inter_node"],
+        "running_costs": sheet["running_costs"],
+        **({"collectives": sheet["collectives"]} if "collectives" in sheet else {}),
+    }
     shown = [*kernels.comparisons, *products.comparisons, *of_dtypes]
     shown += [*(comparison for _, comparison in curves.values()), elsewhere]
     if isinstance(figures, Figures):
         estimates = (
-            Estimate(products.random_data_speed, products.shapes.mean_abs_error),
+            Estimate(products.speed_elsewhere, products.shapes.mean_abs_error),
             Estimate(1.0, kernels.comparisons[0].mean_abs_error),
             Estimate(1.0, elsewhere.mean_abs_error),
         )
@@ -109,57 +121,6 @@ def _gemm(
     }
 
 
-def _profile(
-    figures: Figures | FiguresWithoutLayers,
-    sheet: Data,
-    fit: KernelFit,
-    gemm: Data,
-    curves: Mapping[CollectiveKind, tuple[list[Data], Comparison]],
-) -> Data:
-    """Build the profile without the numbers fitted on layers.
-
-    `sheet` is the file's section `datasheet` as written.
-    """
-    memory_bandwidth = figures.datasheet.gpu.memory_bandwidth.value
-
-    def bandwidth(fraction: float, source: str, comparison: Comparison) -> Data:
-        source = f"{fraction:.3f} of the memory bandwidth, as {source}"
-        return published(source, comparison)(tera(fraction * memory_bandwidth, "B/s"))
-
-    named: Data = {}
-    for kernel in fit.named:
-        found = bandwidth(kernel.fraction, kernel.source, kernel.comparison)
-        named.setdefault(kernel.name, {})[kernel.way] = found
-    fused, small = fit.comparisons[:2]
-    data = {
-        "version": 1,
-        "name": figures.name,
-        "description": figures.description,
-        "calibrated": True,
-        **{name: sheet[name] for name in ("cluster", "gpu", "memory")},
-        "gemm": gemm,
-        "memory_bound": {
-            "fused_bandwidth": bandwidth(fit.fraction, figures.kernels.source, fused),
-            "stream_bandwidth": sheet["stream_bandwidth"],
-            "kernel_latency": published(figures.small_kernels.source, small)(micro(fit.latency_s)),
-            **({"kernels": named} if named else {}),
-        },
-        "host": {"issue": sheet["host_issue"]},
-        "host_link": sheet["host_link"],
-        "overlap": {},
-        "intra_node": {
-            **sheet["intra_node"],
-            **{
-                kind.value: published(figures.collectives.source, comparison)(points)
-                for kind, (points, comparison) in curves.items()
-            },
-        },
-        "inter_node": sheet["inter_node"],
-        "running_costs": sheet["running_costs"],
-    }
-    return data | ({"collectives": sheet["collectives"]} if "collectives" in sheet else {})
-
-
 def _with_layers(data: Data, figures: Figures, layers: InSitu) -> Data:
     """Add the four numbers fitted on whole layers."""
     layer = figures.layer.source
@@ -171,13 +132,12 @@ def _with_layers(data: Data, figures: Figures, layers: InSitu) -> Data:
 
     bandwidth = fitted(tera(layers.kernels * alone, "B/s"), fused["source"])
     bandwidth["fitted_on"] += f"; kernels alone: {fused['fitted_on']}"
+    elsewhere = figures.gemm_elsewhere.source, figures.all_reduce_elsewhere.source
     return _with_sections(
         data,
-        gemm={"in_situ_speed": fitted(layers.products, figures.gemm_random_data.source)},
+        gemm={"in_situ_speed": fitted(layers.products, elsewhere[0])},
         memory_bound={"fused_bandwidth": bandwidth},
-        intra_node={
-            "in_situ_speed": fitted(layers.collectives, figures.all_reduce_elsewhere.source)
-        },
+        intra_node={"in_situ_speed": fitted(layers.collectives, elsewhere[1])},
         overlap={"slowdown": fitted(layers.slowdown)},
     )
 

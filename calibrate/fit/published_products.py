@@ -7,9 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from calibrate.fit.entry import Data, entry, micro, published, shape_range, tera
+from calibrate.fit.entry import Data, entry, published, shape_range, tera
 from calibrate.fit.figures import DtypeProducts, Figures, FiguresWithoutLayers, Product
-from calibrate.fit.gemm import BlasGemm, Rated, batch_times, rates, tflops, tiled_machine, with_loop
+from calibrate.fit.gemm import (
+    BlasGemm,
+    Rated,
+    batch_times,
+    dtype_section,
+    rates,
+    tflops,
+    tiled_machine,
+    with_loop,
+)
 from calibrate.fit.numbers import minimise, round_significant
 from simtrain.comparison import Comparison
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
@@ -39,12 +48,12 @@ class ProductFit:
             machine, layouts = _fit_accumulation(figures, machine)
             self.layouts.append(layouts)
             fractions = [step / 200 for step in range(20, 201)]
-            title, what, others = "", "on random data", figures.gemm_random_data
+            title = ""
         else:
             fastest = max(rate for *_, rate in figures.gemm.points)
             machine = _fit_shapes(figures, memory_fraction, fastest)
             fractions = [figures.taken_over.batched_fraction.value]
-            title, what, others = " (not fitted)", "measured elsewhere", figures.gemm_elsewhere
+            title = " (not fitted)"
         batches = [
             (BlasGemm(m, n, k, batch=batch), count, time_us)
             for batch, m, n, k, count, time_us in figures.gemm_batched.points
@@ -58,10 +67,14 @@ class ProductFit:
         fraction = min(fractions, key=lambda each: batched(each).mean_log_ratio)
         self.batched = batched(fraction)
         self.machine = machine = machine.replace(batched_fraction=fraction)
-        sustained, title = figures.gemm_sustained, f"matrix products {what} (not fitted)"
-        self.sustained = rates("sustained matrix products", machine, _rated(sustained.points))
-        self.shapes = rates("matrix products by shape", machine, _rated(figures.gemm.points))
-        self.others = rates(title, machine, _rated(others.points))
+        self.sustained, self.shapes, self.others = (
+            rates(title, machine, _rated(products.points))
+            for title, products in (
+                ("sustained matrix products", figures.gemm_sustained),
+                ("matrix products by shape", figures.gemm),
+                ("matrix products measured elsewhere (not fitted)", figures.gemm_elsewhere),
+            )
+        )
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -69,8 +82,8 @@ class ProductFit:
         return [self.sustained, self.shapes, *self.layouts, self.batched, self.others]
 
     @property
-    def random_data_speed(self) -> float:
-        """Median ratio of measured to predicted speed on random data, which draws more power."""
+    def speed_elsewhere(self) -> float:
+        """Median ratio of speeds measured elsewhere to predicted ones."""
         return median(row.measured / row.predicted for row in self.others.rows)
 
 
@@ -189,21 +202,24 @@ def _fit_dtype(
     slower = (
         f"times {clock:.3f}, the ratio of this profile's 16-bit products to those of the same run"
     )
-    fitted = published(source, shapes)
     scaled = published(f"{source}; {slower}", shapes)
     limit = published(
         f"median of {source}, products of {figures.sustained_from:.0e} FLOPs and more "
         f"without their casts; {slower}",
         longest,
     )
-    section = {
-        "peak_flops": entry(tera(peak.value, "FLOP/s"), peak.source),
-        "mainloop_flops": scaled(tera(clock * fit.products.mainloop_flops, "FLOP/s")),
-        "sustained_flops": limit(tera(clock * sustained, "FLOP/s")),
-        "tail_quantization": fitted(round(fit.products.tail_quantization, 4)),
-        "tile_overhead": fitted(micro(fit.products.tile_overhead_s)),
-        "valid_shapes": point_range(points, source),
-    }
+    section = dtype_section(
+        fit.products.replace(
+            mainloop_flops=clock * fit.products.mainloop_flops,
+            sustained_flops=clock * sustained,
+            tail_quantization=round(fit.products.tail_quantization, 4),
+        ),
+        entry(tera(peak.value, "FLOP/s"), peak.source),
+        scaled,
+        limit,
+        published(source, shapes),
+        point_range(points, source),
+    )
     return section, shapes, longest
 
 

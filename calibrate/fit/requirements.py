@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from calibrate.fit.datasheets import Datasheet
@@ -14,6 +15,10 @@ from simtrain.errors import InputError, Location, Problem
 NUM_SIZES, LARGE_SIZES = 4, 2
 """Sizes of a collective that a fit needs, and how many of them must show bandwidth."""
 _AGAIN = "delete what is wrong; python -m calibrate measure in the same folder measures it again"
+_WHEN_IDLE = (
+    "measure again, into a new folder, when the machine is idle; if that changes nothing, "
+    "this machine has no profile"
+)
 _MOST_NOISY = 0.25
 _LARGEST_FACTOR = 4.0
 """Mean factor that refuses a fit: measured sizes are four times the one before, and a fit that is
@@ -60,17 +65,30 @@ def without_noise(folder: Path, records: Sequence[Measurement]) -> Sequence[Meas
 
 
 def check_points(folder: Path, records: Sequence[Measurement], datasheet: Datasheet | None) -> None:
-    """Refuse records that no machine can have, each by its line.
+    """Refuse records that no machine can have, each by its line (the header is the first).
 
     Raises:
         InputError: E721, a product above the datasheet's peak; a time that falls as work grows.
     """
-    found = [*_too_fast(records, datasheet), *_falling(records)]
-    if found:
+    problems = {}
+    for line, record in enumerate(records, 2):
+        if datasheet and isinstance(record, GemmRecord) and record.dtype in ("bf16", "fp16"):
+            peak_flops = datasheet.peak_flops.value
+            if rate_of(record) > peak_flops:
+                problems[line, "peak"] = above_peak(name_of(record), rate_of(record), peak_flops)
+    for (before, small), (at, large) in contradictions(records):
+        took, other = (f"{name_of(r)} took {r.time.median_s:.3g} s" for r in (large, small))
+        reason = (
+            f"{other} (line {before + 2}): time must grow, and other work of a machine only slows "
+            f"it; line {before + 2} is the likelier wrong"
+        )
+        # The first contradiction of each record that took too little time.
+        problems.setdefault((at + 2, "time"), Problem("E721", took, None, reason, _AGAIN))
+    if problems:
         path = str(folder / FILE_NAME)
         raise InputError(
-            Problem("E721", message, Location(path, line), reason, _AGAIN)
-            for line, message, reason in found
+            replace(problem, location=Location(path, line))
+            for (line, _), problem in problems.items()
         )
 
 
@@ -80,57 +98,18 @@ def check_residuals(fitted: Sequence[Comparison]) -> list[str]:
     Raises:
         InputError: E724, a part is so far off that the model does not describe this machine.
     """
-    problems = [_describes_nothing(each) for each in fitted if each.mean_factor > _LARGEST_FACTOR]
+    problems, warnings = [], []
+    for each in fitted:
+        if each.mean_factor <= _NOTED_FACTOR:
+            continue
+        row, off = each.worst, f"{each.title}: the fit is off by a factor"
+        values = f"measured {row.measured:.4g} and fitted {row.predicted:.4g} {each.unit}"
+        worst = f"the worst is {row.name}, {values}"
+        warnings.append(f"{off} {each.mean_factor:.2f} in the mean; {worst}")
+        if each.mean_factor > _LARGEST_FACTOR:
+            reason = f"above {_LARGEST_FACTOR:g} the model does not describe this machine; {worst}"
+            message = f"{off} {each.mean_factor:.3g} in the mean"
+            problems.append(Problem("E724", message, reason=reason, fix=_WHEN_IDLE))
     if problems:
         raise InputError(problems)
-    return [
-        f"{each.title}: the fit is off by a factor {each.mean_factor:.2f} in the mean; the worst "
-        f"is {_worst(each)}"
-        for each in fitted
-        if each.mean_factor > _NOTED_FACTOR
-    ]
-
-
-def _describes_nothing(part: Comparison) -> Problem:
-    return Problem(
-        "E724",
-        f"{part.title}: the fit is off by a factor {part.mean_factor:.3g} in the mean",
-        reason=f"above {_LARGEST_FACTOR:g} the model does not describe this machine; the worst is "
-        f"{_worst(part)}",
-        fix="measure again, into a new folder, when the machine is idle; if that changes nothing, "
-        "this machine has no profile",
-    )
-
-
-def _worst(part: Comparison) -> str:
-    row = part.worst
-    return f"{row.name}, measured {row.measured:.4g} and fitted {row.predicted:.4g} {part.unit}"
-
-
-_Found = Iterator[tuple[int, str, str | None]]
-"""Line (the header is the first), what is wrong, and why."""
-
-
-def _too_fast(records: Sequence[Measurement], datasheet: Datasheet | None) -> _Found:
-    for line, record in enumerate(records, 2):
-        if datasheet and isinstance(record, GemmRecord) and record.dtype in ("bf16", "fp16"):
-            peak = datasheet.peak_flops.value
-            if rate_of(record) > peak:
-                problem = above_peak(name_of(record), rate_of(record), peak)
-                yield line, problem.message, problem.reason
-
-
-def _falling(records: Sequence[Measurement]) -> _Found:
-    """The first contradiction of each record that took too little time."""
-    seen: set[int] = set()
-    for (before, small), (at, large) in contradictions(records):
-        if at in seen:
-            continue
-        seen.add(at)
-        took, other = (f"{name_of(r)} took {r.time.median_s:.3g} s" for r in (large, small))
-        yield (
-            at + 2,
-            took,
-            f"{other} (line {before + 2}): time must grow, and other work of a machine only slows "
-            f"it; line {before + 2} is the likelier wrong",
-        )
+    return warnings
