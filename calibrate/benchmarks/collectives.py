@@ -23,25 +23,25 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from calibrate.benchmarks.products import Product, product_runs
+from calibrate.benchmarks.products import product_runs
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer, in_turn, random_data, spin, summary
 from calibrate.records.file import Point
-from calibrate.records.schema import CollectiveRecord, OverlapRecord
+from calibrate.records.schema import CollectiveRecord, GemmWork, OverlapRecord
 
 _DTYPE = torch.bfloat16
 _BESIDE_S = 20e-3
 _BESIDE_SAMPLES = 10
-Start = Callable[[], Any]
-"""Begins a collective and returns its `dist.Work` at once."""
 _NUM_BUDGETS = 2
 """Time budgets of a CPU's collective, which varies more than any other time."""
+Start = Callable[[], Any]
+"""Begins a collective and returns its `dist.Work` at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Groups of ranks that run the same collective at the same time."""
+    """Groups of ranks, all of one size, that run the same collective at the same time."""
 
     groups: tuple[tuple[int, ...], ...]
     num_nodes: int
@@ -54,25 +54,38 @@ class Members:
 
 def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every collective, group and size; none for one process."""
-    own_group = cache(partial(_own_group, timer.ranks.rank))
     layer = sizes.products[0]
-    before = Product(layer.tokens, layer.hidden, layer.hidden, "NN")
-    return [
-        Point(
-            CollectiveRecord,
-            {
-                "op": op,
-                "array_bytes": num_bytes,
-                "num_ranks": members.num_ranks,
-                "num_groups": len(members.groups),
-                "num_nodes": members.num_nodes,
-            },
-            partial(_measure, op, num_bytes, members, own_group, before, timer),
-        )
-        for members in groups_that_matter(timer.ranks)
-        for op in _OPS
-        for num_bytes in sizes.array_bytes
-    ]
+    before = GemmWork(m=layer.tokens, n=layer.hidden, k=layer.hidden, layout="NN")
+    patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
+
+    @cache
+    def own_group(members: Members) -> dist.ProcessGroup | None:
+        """Make the groups, together with all ranks, and return the one of this rank."""
+        made = [(ranks, dist.new_group(list(ranks))) for ranks in members.groups]
+        return next((group for ranks, group in made if timer.ranks.rank in ranks), None)
+
+    def measure(op: str, num_bytes: int, members: Members) -> dict[str, Any]:
+        """Time the collective over several arrays in turn, each written by its rank."""
+        group, runs = own_group(members), list[Run]()
+        if group is not None:
+            data = random_data(timer.device, _DTYPE)
+            count = _num_elements(num_bytes, members.num_ranks)
+            copies = range(timer.copies(num_bytes))
+            runs = [_OPS[op](data.take(count).clone(), group) for _ in copies]
+        if timer.device == "cuda":
+            return {"time": timer.time(runs)}
+        return {
+            "time": patient.time_parts([in_turn(product_runs(before, timer)), in_turn(runs)])[1]
+        }
+
+    points = []
+    for members in groups_that_matter(timer.ranks):
+        group = {"num_ranks": members.num_ranks, "num_groups": len(members.groups)}
+        for op in _OPS:
+            for size in sizes.array_bytes:
+                what = {"op": op, "array_bytes": size, **group, "num_nodes": members.num_nodes}
+                points.append(Point(CollectiveRecord, what, partial(measure, op, size, members)))
+    return points
 
 
 def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
@@ -80,7 +93,8 @@ def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
 
     Groups across nodes: one rank of each node, all such groups at the same time, and all ranks.
     """
-    for size in _group_sizes(ranks.per_node):
+    powers = {1 << power for power in range(1, ranks.per_node.bit_length())}
+    for size in sorted(powers | {ranks.per_node} - {1}):
         whole = range(0, ranks.per_node - size + 1, size)
         groups = tuple(tuple(range(first, first + size)) for first in whole)
         yield Members(groups[:1], 1)
@@ -94,65 +108,30 @@ def groups_that_matter(ranks: Ranks) -> Iterator[Members]:
             yield Members((tuple(range(ranks.size)),), ranks.num_nodes)
 
 
-def _group_sizes(per_node: int) -> list[int]:
-    return sorted({1 << power for power in range(1, per_node.bit_length())} | {per_node} - {1})
-
-
-def _own_group(rank: int, members: Members) -> dist.ProcessGroup | None:
-    """Make the groups, together with all ranks, and return the one of this rank."""
-    made = [dist.new_group(list(ranks)) for ranks in members.groups]
-    own = [group for group, ranks in zip(made, members.groups, strict=True) if rank in ranks]
-    return own[0] if own else None
-
-
-def _measure(
-    op: str,
-    num_bytes: int,
-    members: Members,
-    own_group: Callable[[Members], dist.ProcessGroup | None],
-    before: Product,
-    timer: Timer,
-) -> dict[str, Any]:
-    group = own_group(members)
-    runs = [] if group is None else _runs(op, num_bytes, group, timer)
-    if timer.device == "cuda":
-        return {"time": timer.time(runs)}
-    patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
-    _, time = patient.time_parts([in_turn(product_runs(before, timer)), in_turn(runs)])
-    return {"time": time}
-
-
-def _runs(op: str, num_bytes: int, group: dist.ProcessGroup, timer: Timer) -> list[Run]:
-    """The collective over several arrays in turn, each written by its rank."""
-    data, count = random_data(timer.device, _DTYPE), _num_elements(num_bytes, group.size())
-    return [_OPS[op](data.take(count).clone(), group) for _ in range(timer.copies(num_bytes))]
-
-
 def _num_elements(num_bytes: int, num_ranks: int) -> int:
     """Elements of an array, rounded up to a multiple of the ranks: each has a whole part."""
     return math.ceil(num_bytes / _DTYPE.itemsize / num_ranks) * num_ranks
 
 
-def _ring_step(array: Tensor, group: dist.ProcessGroup | None) -> list[dist.P2POp]:
+def _ring_step(array: Tensor, group: dist.ProcessGroup | None) -> Run:
     """A ring: each rank sends to the next while the one before sends to it."""
     rank, ranks = dist.get_rank(group), dist.get_process_group_ranks(group)
     after, before = (ranks[(rank + step) % len(ranks)] for step in (1, -1))
-    return [
-        dist.P2POp(dist.isend, array, after, group),
-        dist.P2POp(dist.irecv, torch.empty_like(array), before, group),
-    ]
+    send = dist.P2POp(dist.isend, array, after, group)
+    receive = dist.P2POp(dist.irecv, torch.empty_like(array), before, group)
 
+    def run() -> None:
+        for work in dist.batch_isend_irecv([send, receive]):
+            work.wait()
 
-def _run_together(ops: list[dist.P2POp]) -> None:
-    for work in dist.batch_isend_irecv(ops):
-        work.wait()
+    return run
 
 
 def _own_part(array: Tensor, group: dist.ProcessGroup | None) -> Tensor:
     return array.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
 
 
-_OPS: dict[str, Callable[[Tensor, dist.ProcessGroup | None], partial[Any]]] = {
+_OPS: dict[str, Callable[[Tensor, dist.ProcessGroup | None], Callable[..., Any]]] = {
     "all_reduce": lambda array, group: partial(dist.all_reduce, array, group=group),
     "all_gather": lambda array, group: partial(
         dist.all_gather_single, array, _own_part(array, group), group=group
@@ -163,7 +142,7 @@ _OPS: dict[str, Callable[[Tensor, dist.ProcessGroup | None], partial[Any]]] = {
     "all_to_all": lambda array, group: partial(
         dist.all_to_all_single, torch.empty_like(array), array, group=group
     ),
-    "send_recv": lambda array, group: partial(_run_together, _ring_step(array, group)),
+    "send_recv": _ring_step,
 }
 """Each op of an array of this rank in a group; None is the group of all ranks."""
 
@@ -177,27 +156,25 @@ def overlap_points(sizes: Sizes, timer: Timer) -> list[Point]:
     if timer.ranks.size == 1:
         return []
     tokens, hidden = sizes.overlap.tokens, sizes.overlap.hidden
-    weight_gradient = Product(4 * hidden, hidden, tokens, "NT", accumulate=True)
-    pairs = (
-        (Product(tokens, hidden, hidden, "NN"), "an all-reduce", "all_reduce"),
-        (Product(tokens, hidden, 4 * hidden, "NN"), "an all-gather", "all_gather"),
-        (weight_gradient, "a reduce-scatter", "reduce_scatter"),
-    )
-    num_bytes = tokens * hidden * _DTYPE.itemsize
-    return [
-        Point(
-            OverlapRecord,
-            {
-                "what": f"{product.m} x {product.n} x {product.k} beside {beside} of "
-                f"{num_bytes} bytes over {timer.ranks.size} ranks"
-            },
-            partial(_measure_overlap, product, op, num_bytes, timer),
-        )
-        for product, beside, op in pairs
-    ]
+    num_bytes, wide = tokens * hidden * _DTYPE.itemsize, 4 * hidden
+    points = []
+    for beside, op, product in (
+        ("an all-reduce", "all_reduce", GemmWork(m=tokens, n=hidden, k=hidden, layout="NN")),
+        ("an all-gather", "all_gather", GemmWork(m=tokens, n=hidden, k=wide, layout="NN")),
+        (
+            "a reduce-scatter",
+            "reduce_scatter",
+            GemmWork(m=wide, n=hidden, k=tokens, layout="NT", accumulate=True),
+        ),
+    ):
+        size = f"{product.m} x {product.n} x {product.k}"
+        what = f"{size} beside {beside} of {num_bytes} bytes over {timer.ranks.size} ranks"
+        measure = partial(_measure_overlap, product, op, num_bytes, timer)
+        points.append(Point(OverlapRecord, {"what": what}, measure))
+    return points
 
 
-def _measure_overlap(product: Product, op: str, num_bytes: int, timer: Timer) -> dict[str, Any]:
+def _measure_overlap(product: GemmWork, op: str, num_bytes: int, timer: Timer) -> dict[str, Any]:
     """Time both alone and together, for about as long, so that they always overlap."""
     products = product_runs(product, timer)
     count = _num_elements(num_bytes, timer.ranks.size)

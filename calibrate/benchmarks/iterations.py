@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -15,120 +14,73 @@ from calibrate.memory.allocator import CudaAllocator
 from calibrate.memory.measure import leave_workspaces
 from calibrate.records.file import Point
 from calibrate.records.schema import IterationRecord
-from calibrate.torch_model.models import Data, expert_split, gpt, llama
+from calibrate.torch_model.models import Data, expert_split
 from calibrate.torch_model.training import Training
 from simtrain.scenario import Scenario, check_scenario
 
 _NUM_WARMUPS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A model, its microbatch, and the strategies of recompute."""
-
-    model: Data
-    micro: int
-    recomputes: Sequence[str] = ("none", "selective", "full")
-    is_fused: bool = False
-
-
-def _gpt(vocab: int, micro: int, *sizes: int) -> _Case:
-    return _Case(gpt(*sizes) | {"vocab_size": vocab}, micro)
-
-
-def _llama(vocab: int, micro: int, *sizes: int, groups: int, ffn: int, experts: int = 0) -> _Case:
-    """A Llama-like model with fused attention, so that selective recompute saves nothing."""
-    model = llama(*sizes, groups=groups, ffn=ffn, experts=experts) | {"vocab_size": vocab}
-    return _Case(model, micro, ("none", "full"), is_fused=True)
-
-
-_CPU_QUICK = [
-    _gpt(1024, 2, 2, 256, 4, 128),
-    _llama(1024, 2, 2, 256, 4, 128, groups=2, ffn=704),
-    _llama(1024, 2, 2, 256, 4, 128, groups=2, ffn=256, experts=4),
-]
-_CPU = [
-    *_CPU_QUICK,
-    _gpt(512, 2, 4, 128, 4, 64),
-    _gpt(4096, 2, 4, 512, 8, 256),
-    _llama(4096, 2, 4, 512, 8, 256, groups=4, ffn=1408),
-]
-_GPU_QUICK = [
-    _gpt(51200, 4, 12, 1024, 16, 1024),
-    _llama(32768, 4, 12, 1024, 16, 1024, groups=8, ffn=2816),
-    _llama(32768, 4, 8, 1024, 16, 1024, groups=8, ffn=1792, experts=8),
-]
-_GPU = [
-    *_GPU_QUICK,
-    _gpt(51200, 4, 12, 2048, 16, 1024),
-    _gpt(51200, 1, 6, 4096, 32, 2048),
-    _llama(32768, 1, 6, 4096, 32, 4096, groups=8, ffn=14336),
-]
-"""Vocabulary, microbatch, layers, hidden size, heads, tokens; the largest takes 30 GB with Adam."""
 _MICROBATCHES = 4
 
 
 def iteration_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every model, split and recompute."""
-    on_gpu = timer.device == "cuda"
-    cases = iteration_cases(timer.ranks.size, on_gpu=on_gpu, quick=sizes.is_quick)
-    measures = [partial(measure_iteration, each, timer, sizes.num_iterations) for each in cases]
     return [
-        Point(IterationRecord, {"scenario": case}, measure)
-        for case, measure in zip(cases, measures, strict=True)
+        Point(
+            IterationRecord,
+            {"scenario": case},
+            partial(measure_iteration, case, timer, sizes.num_iterations),
+        )
+        for case in iteration_cases(timer.ranks.size, sizes)
     ]
 
 
-def iteration_cases(num_ranks: int, *, on_gpu: bool, quick: bool) -> list[Data]:
+def iteration_cases(num_ranks: int, sizes: Sizes) -> list[Data]:
     """Scenarios for `num_ranks` processes: every model under every split and recompute.
 
-    Sent outputs are not deallocated, and a stage sends its output whole.
+    Llama models have fused attention, for which selective recompute saves nothing. Sent outputs are
+    not deallocated, and a stage sends its output whole.
     """
-    cases = (_GPU_QUICK if quick else _GPU) if on_gpu else (_CPU_QUICK if quick else _CPU)
-    return [
-        _scenario(case, split, recompute)
-        for case in cases
-        for split in _splits(num_ranks, case.model)
-        for recompute in case.recomputes
-    ]
+    cases = []
+    for size in sizes.models:
+        model, micro = size.layer.model(size.num_layers), size.layer.microbatch
+        is_llama = "num_query_groups" in model
+        for split in _splits(num_ranks, model):
+            for recompute in ("none", "full") if is_llama else ("none", "selective", "full"):
+                case = {
+                    "model": model | {"vocab_size": size.vocab},
+                    "parallelism": {**split, "scatter_gather": False},
+                    "batch": {"micro": micro, "global": _MICROBATCHES * micro},
+                    "recompute": recompute,
+                    "memory": {"deallocate_outputs": False},
+                }
+                cases.append(case | ({"attention_backend": "fused"} if is_llama else {}))
+    return cases
 
 
-def _splits(num_ranks: int, model: Data) -> list[Data]:
+def _splits(num_ranks: int, model: Data) -> Iterator[Data]:
     """Splits: one rank; or all ranks tensor-parallel, all in a pipeline, and half in each."""
     if num_ranks == 1:
-        return [{}]
+        yield {}
+        return
     # Each rank has heads of keys and values of its own.
     num_heads = model.get("num_query_groups") or model["num_attention_heads"]
-    splits: list[Data] = []
+    half = num_ranks // 2
     if num_heads % num_ranks == 0:
         # A layer with experts needs sequence parallelism.
-        sequence = (True,) if "experts" in model else (False, True)
-        splits += [{"tensor": num_ranks, "sequence_parallel": each} for each in sequence]
+        for sequence in (True,) if "experts" in model else (False, True):
+            split = {"tensor": num_ranks, "sequence_parallel": sequence}
+            yield split | expert_split(model, num_ranks)
     if model["num_layers"] % num_ranks == 0:
-        splits.append({"pipeline": num_ranks})
-    half = num_ranks // 2
+        yield {"pipeline": num_ranks}
     if num_ranks % 2 == 0 and half > 1 and num_heads % half == 0:
-        splits.append({"tensor": half, "sequence_parallel": True, "pipeline": 2})
-    return [split | expert_split(model, split.get("tensor", 1)) for split in splits]
+        split = {"tensor": half, "sequence_parallel": True, "pipeline": 2}
+        yield split | expert_split(model, half)
 
 
-def _scenario(case: _Case, split: Data, recompute: str) -> Data:
-    return {
-        "model": case.model,
-        "parallelism": {**split, "scatter_gather": False},
-        "batch": {"micro": case.micro, "global": _MICROBATCHES * case.micro},
-        "recompute": recompute,
-        "memory": {"deallocate_outputs": False},
-    } | ({"attention_backend": "fused"} if case.is_fused else {})
-
-
-def measure_iteration(case: dict[str, Any], timer: Timer, num_samples: int) -> dict[str, Any]:
+def measure_iteration(case: Data, timer: Timer, num_samples: int) -> dict[str, Any]:
     """The measured fields of an IterationRecord: `num_samples` iterations after two others.
 
-    Args:
-        case: plain data of a scenario.
-        timer: the device and the ranks.
-        num_samples: timed iterations.
+    Each begins on all ranks at the same time, and ends on the slowest.
 
     Raises:
         InputError: the scenario breaks a rule of the framework.
@@ -142,23 +94,16 @@ def measure_iteration(case: dict[str, Any], timer: Timer, num_samples: int) -> d
         leave_workspaces()
         allocator.reset_peak()
         held_before = allocator.held_bytes
-    training = Training(scenario, timer.device)
-    for _ in range(_NUM_WARMUPS):
+    training, seconds = Training(scenario, timer.device), list[float]()
+    for _ in range(_NUM_WARMUPS + num_samples):
+        timer.synchronize()
+        timer.ranks.meet()
+        start_s = time.perf_counter()
         training.iteration()
-    measured: dict[str, Any] = {
-        "time": summary([_seconds(training, timer) for _ in range(num_samples)])
-    }
+        timer.synchronize()
+        seconds += timer.ranks.slowest([time.perf_counter() - start_s])
+    measured: dict[str, Any] = {"time": summary(seconds[_NUM_WARMUPS:])}
     if timer.device == "cuda":
         (peak_bytes,) = timer.ranks.slowest([allocator.peak_bytes - held_before])
         measured["peak_bytes"] = int(peak_bytes)
     return measured
-
-
-def _seconds(training: Training, timer: Timer) -> float:
-    """Seconds of an iteration from a common start, on the slowest rank."""
-    timer.synchronize()
-    timer.ranks.meet()
-    start_s = time.perf_counter()
-    training.iteration()
-    timer.synchronize()
-    return timer.ranks.slowest([time.perf_counter() - start_s])[0]

@@ -7,11 +7,10 @@ those of one fused kernel, as in `simtrain.workload`, so that the rate is that o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,6 @@ from calibrate.records.file import Point
 from calibrate.records.schema import AttentionRecord, KernelRecord, LaunchRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.layer import (
-    DROPOUT,
     bias_dropout_residual,
     causal_softmax,
     dropout,
@@ -35,41 +33,34 @@ _WIDTH = 1024
 """Width of norms and biases, below every measured number of elements."""
 _HEAD_SIZE = 64
 _SEQ_LENGTH = 256
-_SCALE = 0.125
 _NUM_LAUNCHES = 1000
 _NUM_LAUNCH_SAMPLES = 20
 Prepare = Callable[[RandomData, int], Run]
 """Makes a run of a kernel over a number of elements."""
 _NUM_ATTENTION_TENSORS = 8
 """Query, key, value, output, and the gradient of each."""
-aten = torch.ops.aten
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A kernel that moves `bytes_per_element`."""
-
-    name: str
-    family: Literal["fused", "stream"]
-    bytes_per_element: int
-    prepare: Prepare
 
 
 def kernel_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every kernel and number of elements, and of the launch of a kernel."""
+
+    def measure(prepare: Prepare, count: int, num_bytes: int) -> dict[str, Any]:
+        data = random_data(timer.device, torch.bfloat16)
+        with torch.no_grad():
+            return {
+                "time": timer.time([prepare(data, count) for _ in range(timer.copies(num_bytes))])
+            }
+
     points = []
-    for kernel, count in product(_KERNELS, sizes.kernel_elements):
-        num_bytes = kernel.bytes_per_element * count
-        what = {"name": kernel.name, "family": kernel.family, "num_bytes": num_bytes}
-        points.append(Point(KernelRecord, what, partial(_measure, kernel, count, timer)))
+    for (name, (per_element, prepare)), count in product(_KERNELS.items(), sizes.kernel_elements):
+        num_bytes = per_element * count
+        what = {
+            "name": name,
+            "family": "stream" if name in _STREAMS else "fused",
+            "num_bytes": num_bytes,
+        }
+        points.append(Point(KernelRecord, what, partial(measure, prepare, count, num_bytes)))
     return [*points, Point(LaunchRecord, {}, partial(_measure_launch, timer))]
-
-
-def _measure(kernel: Kernel, count: int, timer: Timer) -> dict[str, Any]:
-    data = random_data(timer.device, torch.bfloat16)
-    copies = timer.copies(kernel.bytes_per_element * count)
-    with torch.no_grad():
-        return {"time": timer.time([kernel.prepare(data, count) for _ in range(copies)])}
 
 
 def _measure_launch(timer: Timer) -> dict[str, Any]:
@@ -124,30 +115,12 @@ def _layer_norm(values: Tensor, weight: Tensor) -> Tensor:
     return functional.layer_norm(values, (_WIDTH,), weight, weight)
 
 
-def _layer_norm_gradient(data: RandomData, count: int) -> Run:
-    gradient, values, weight = _rows(data, count), _rows(data, count), _zeros(data, count)
-    _, mean, deviation = aten.native_layer_norm(values, (_WIDTH,), weight, weight, 1e-5)
-    inputs = gradient, values, (_WIDTH,), mean, deviation, weight, weight
-    return partial(aten.native_layer_norm_backward, *inputs, (True, True, True))
-
-
 def _rotate(values: Tensor) -> Tensor:
     return rotated(values.unsqueeze(1), _HEAD_SIZE)
 
 
-def _dropout_gradient(data: RandomData, count: int) -> Run:
-    gradient = _rows(data, count)
-    _, mask = torch.native_dropout(gradient, DROPOUT, True)
-    return partial(aten.native_dropout_backward, gradient, mask, 1 / (1 - DROPOUT))
-
-
 def _bias_gelu(values: Tensor, bias: Tensor) -> Tensor:
     return functional.gelu(values.add_(bias), approximate="tanh")
-
-
-def _softmax_gradient(data: RandomData, count: int) -> Run:
-    gradient, output = _scores(data, count), torch.softmax(_scores(data, count), -1)
-    return lambda: aten._softmax_backward_data(gradient, output, -1, output.dtype).mul_(_SCALE)
 
 
 def _copy(data: RandomData, count: int) -> Run:
@@ -161,53 +134,53 @@ def _adam_step(data: RandomData, count: int) -> Run:
         return MixedPrecisionAdam([parameter], learning_rate=1e-4).step
 
 
-_residual = _op(bias_dropout_residual, _rows, _zeros, _rows)
-_gelu_gradient = _op(partial(aten.gelu_backward, approximate="tanh"), _rows, _rows)
-_KERNELS: Sequence[Kernel] = (
-    Kernel("layer norm", "fused", 4, _op(_layer_norm, _rows, _zeros)),
-    Kernel("layer norm gradient", "fused", 6, _layer_norm_gradient),
-    Kernel("RMS norm", "fused", 4, _op(rms_norm, _rows, _zeros)),
-    Kernel("RMS norm gradient", "fused", 6, _backward(rms_norm, _rows, _zeros)),
-    Kernel("SwiGLU", "fused", 3, _op(swiglu, _wide_rows)),
-    Kernel("SwiGLU gradient", "fused", 5, _backward(swiglu, _wide_rows)),
-    Kernel("rotation", "fused", 4, _op(_rotate, _rows)),
-    Kernel("dropout and residual", "fused", 7, _residual),
-    Kernel("dropout gradient", "fused", 5, _dropout_gradient),
-    Kernel("bias and GeLU", "fused", 4, _op(_bias_gelu, _rows, _zeros)),
-    Kernel("GeLU gradient", "fused", 6, _gelu_gradient),
-    Kernel("softmax", "fused", 3, _op(partial(causal_softmax, scale=_SCALE), _scores)),
-    Kernel("softmax dropout", "fused", 5, _op(dropout, _scores)),
-    Kernel("softmax gradient", "fused", 4, _softmax_gradient),
-    Kernel("copy", "stream", 4, _copy),
-    Kernel("Adam step", "stream", 38, _adam_step),
-)
-"""The elements of SwiGLU are gate and values; its output has half as many. Adam moves 28 bytes of
-states and gradient, 6 to write the 16-bit weights, and 4 to zero the gradient.
-"""
+_softmax = partial(causal_softmax, scale=0.125)
+_gelu = partial(functional.gelu, approximate="tanh")
+_KERNELS: dict[str, tuple[int, Prepare]] = {
+    "layer norm": (4, _op(_layer_norm, _rows, _zeros)),
+    "layer norm gradient": (6, _backward(_layer_norm, _rows, _zeros)),
+    "RMS norm": (4, _op(rms_norm, _rows, _zeros)),
+    "RMS norm gradient": (6, _backward(rms_norm, _rows, _zeros)),
+    "SwiGLU": (3, _op(swiglu, _wide_rows)),
+    "SwiGLU gradient": (5, _backward(swiglu, _wide_rows)),
+    "rotation": (4, _op(_rotate, _rows)),
+    "dropout and residual": (7, _op(bias_dropout_residual, _rows, _zeros, _rows)),
+    "dropout gradient": (5, _backward(dropout, _rows)),
+    "bias and GeLU": (4, _op(_bias_gelu, _rows, _zeros)),
+    "GeLU gradient": (6, _backward(_gelu, _rows)),
+    "softmax": (3, _op(_softmax, _scores)),
+    "softmax dropout": (5, _op(dropout, _scores)),
+    "softmax gradient": (4, _backward(_softmax, _scores)),
+    "copy": (4, _copy),
+    "Adam step": (38, _adam_step),
+}
+"""Bytes per element of each kernel, and its run; elements of SwiGLU are gate and values, and its
+output has half as many. Adam moves 28 bytes of states and gradient, 6 to write the 16-bit weights,
+and 4 to zero the gradient."""
+_STREAMS = "copy", "Adam step"
 
 
 def attention_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Points of every number of heads and every length; heads are as wide as the first layer's."""
-    layer = sizes.layers[0]
-    head_size = layer.hidden // layer.heads
+    head_size = sizes.layers[0].hidden // sizes.layers[0].heads
+
+    def measure(heads: int, length: int) -> dict[str, Any]:
+        data = random_data(timer.device, torch.bfloat16)
+        num_bytes = _NUM_ATTENTION_TENSORS * torch.bfloat16.itemsize * heads * length * head_size
+        runs = [
+            _attention_runs(heads, length, head_size, data) for _ in range(timer.copies(num_bytes))
+        ]
+        forward, backward = (timer.time(way) for way in zip(*runs, strict=True))
+        return {"forward": forward, "backward": backward}
+
     return [
         Point(
             AttentionRecord,
             {"heads": heads, "seq_length": length, "head_size": head_size},
-            partial(_measure_attention, heads, length, head_size, timer),
+            partial(measure, heads, length),
         )
         for heads, length in product(sizes.attention_heads, sizes.attention_lengths)
     ]
-
-
-def _measure_attention(heads: int, length: int, head_size: int, timer: Timer) -> dict[str, Any]:
-    data = random_data(timer.device, torch.bfloat16)
-    num_bytes = _NUM_ATTENTION_TENSORS * torch.bfloat16.itemsize * heads * length * head_size
-    cases = [
-        _attention_runs(heads, length, head_size, data) for _ in range(timer.copies(num_bytes))
-    ]
-    forward, backward = (timer.time(runs) for runs in zip(*cases, strict=True))
-    return {"forward": forward, "backward": backward}
 
 
 def _attention_runs(heads: int, length: int, head_size: int, data: RandomData) -> tuple[Run, Run]:

@@ -8,7 +8,6 @@ has its sequences divided instead of its weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrate.benchmarks.sizes import LayerSize, LlamaSize, Sizes
+from calibrate.benchmarks.sizes import LayerSize, Sizes
 from calibrate.benchmarks.timing import Run, Timer
 from calibrate.records.file import Point
 from calibrate.records.schema import LayerRecord, MemoryRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.layer import Recompute, TransformerLayer
-from calibrate.torch_model.models import Data, expert_split, gpt, llama
+from calibrate.torch_model.models import Data, expert_split
 from calibrate.torch_model.parallel import TensorGroup
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import Scenario
@@ -34,94 +33,78 @@ _NUM_BUDGETS = 5
 
 
 def layer_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Points of every size and strategy that this number of ranks can have, fused, and Llama's."""
-    paper = [
-        _point(size, recompute, sequence, timer, held_out=number > 0 or strategy > 0)
-        for number, size in enumerate(sizes.layers)
-        for strategy, (recompute, sequence) in enumerate(_strategies(timer.ranks.size))
+    """Points of every size and strategy that this number of ranks can have, fused, and Llama's.
+
+    All ranks divide a layer: its weights, or in the last one its sequences.
+    """
+    num_ranks, llamas = timer.ranks.size, sizes.llama_layers
+    several, none, full = num_ranks > 1, Recompute.NONE, Recompute.FULL
+    # Table 4: recompute and sequence parallelism; the plain one is the first.
+    strategies = [
+        (recompute, sequence)
+        for recompute in (none, full, Recompute.SELECTIVE)
+        for sequence in ((False, True) if several and recompute is not full else (False,))
     ]
-    fused = [_point(size, Recompute.NONE, False, timer, backend="fused") for size in sizes.layers]
-    several = timer.ranks.size > 1
-    today = [
-        _point(size, recompute, several, timer, backend="fused")
-        for size in sizes.llama_layers
-        for recompute in (Recompute.NONE, Recompute.FULL)
-        if size.groups % timer.ranks.size == size.experts % timer.ranks.size == 0
+    fused, plain = {"attention_backend": "fused"}, {"tensor": num_ranks, "sequence_parallel": False}
+    cases = [
+        *(
+            _scenario(s, r, plain | {"sequence_parallel": q})
+            for s in sizes.layers
+            for r, q in strategies
+        ),
+        *(_scenario(size, none, plain) | fused for size in sizes.layers),
+        *(
+            _scenario(size, recompute, plain | {"sequence_parallel": several}) | fused
+            for size in llamas
+            for recompute in (none, full)
+            if size.groups % num_ranks == size.experts % num_ranks == 0
+        ),
+        *(
+            _scenario(size, none, {"context": num_ranks}) | fused
+            for size in llamas[:1]
+            if several and size.seq_length % (2 * num_ranks) == 0
+        ),
     ]
-    divided = [
-        _point(size, Recompute.NONE, False, timer, backend="fused", context=True)
-        for size in sizes.llama_layers[:1]
-        if several and size.seq_length % (2 * timer.ranks.size) == 0
+    patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
+
+    def measure(case: Data) -> dict[str, Any]:
+        forward, backward = patient.time_parts(_passes(case, timer.device))
+        return {"forward": forward, "backward": backward}
+
+    return [
+        Point(LayerRecord, {"scenario": case, "held_out": number > 0}, partial(measure, case))
+        for number, case in enumerate(cases)
     ]
-    return paper + fused + today + divided
 
 
 def memory_points(sizes: Sizes, timer: Timer) -> list[Point]:
     """Point of the memory that CUDA and its allocator hold besides tensors; none on a CPU."""
     if timer.device != "cuda":
         return []
-    scenario = _scenario(sizes.layers[0], Recompute.NONE, timer.ranks.size, sequence=False)
-    return [Point(MemoryRecord, {}, partial(_measure_memory, scenario))]
+    split = {"tensor": timer.ranks.size, "sequence_parallel": False}
+    case = _scenario(sizes.layers[0], Recompute.NONE, split)
+    return [Point(MemoryRecord, {}, partial(_measure_memory, case))]
 
 
-def _strategies(num_ranks: int) -> Iterator[tuple[Recompute, bool]]:
-    """Strategies of Table 4: recompute and sequence parallelism; the plain one is the first."""
-    for recompute in (Recompute.NONE, Recompute.FULL, Recompute.SELECTIVE):
-        yield recompute, False
-        if num_ranks > 1 and recompute is not Recompute.FULL:
-            yield recompute, True
-
-
-def _point(
-    size: LayerSize,
-    recompute: Recompute,
-    sequence: bool,
-    timer: Timer,
-    *,
-    held_out: bool = True,
-    backend: str = "unfused",
-    context: bool = False,
-) -> Point:
-    """A layer that all ranks divide: its weights, or if `context` its sequences."""
-    scenario = _scenario(size, recompute, 1 if context else timer.ranks.size, sequence=sequence)
-    if context:
-        scenario["parallelism"] = {"context": timer.ranks.size}
-    if backend != "unfused":
-        scenario["attention_backend"] = backend
-    what = {"scenario": scenario, "held_out": held_out}
-    return Point(LayerRecord, what, partial(_measure, scenario, timer))
-
-
-def _scenario(size: LayerSize, recompute: Recompute, tensor: int, *, sequence: bool) -> Data:
-    sizes = 1, size.hidden, size.heads, size.seq_length
-    model = gpt(*sizes)
-    if isinstance(size, LlamaSize):
-        model = llama(*sizes, groups=size.groups, ffn=size.ffn, experts=size.experts)
-    split = {"tensor": tensor, "sequence_parallel": sequence}
+def _scenario(size: LayerSize, recompute: Recompute, split: Data) -> Data:
+    model = size.model()
     return {
         "model": model,
-        "parallelism": split | expert_split(model, tensor),
+        "parallelism": split | expert_split(model, split.get("tensor", 1)),
         "batch": {"micro": size.microbatch, "global": size.microbatch},
         "recompute": recompute.value,
     }
 
 
-def _measure(data: dict[str, Any], timer: Timer) -> dict[str, Any]:
-    """Time forward and backward in turn; weight gradients are fp32, as in training."""
-    patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
-    forward, backward = patient.time_parts(_passes(data, timer.device))
-    return {"forward": forward, "backward": backward}
-
-
-def _passes(data: dict[str, Any], device: str) -> tuple[Run, Run]:
-    scenario = Scenario.model_validate(data)
-    shape = LayerShape.of(scenario)
+def _passes(case: Data, device: str) -> tuple[Run, Run]:
+    """A forward and a backward pass in turn; weight gradients are fp32, as in training."""
+    shape = LayerShape.of(Scenario.model_validate(case))
     group = TensorGroup(shape.tensor, shape.sequence_parallel)
     torch.manual_seed(1)  # the ranks' dropout masks must agree
-    recompute = Recompute(data["recompute"])
+    recompute = Recompute(case["recompute"])
     with torch.device(device):
-        layers = [TransformerLayer(shape, recompute, group).bfloat16() for _ in range(_NUM_LAYERS)]
-    optimizers = [MixedPrecisionAdam(layer.parameters(), 1e-4) for layer in layers]
+        made = [TransformerLayer(shape, recompute, group).bfloat16() for _ in range(_NUM_LAYERS)]
+    layers = [(layer, MixedPrecisionAdam(layer.parameters(), 1e-4)) for layer in made]
     tokens = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
     hidden, gradient = (torch.randn(tokens, dtype=torch.bfloat16, device=device) for _ in range(2))
     hidden.requires_grad_()
@@ -129,20 +112,19 @@ def _passes(data: dict[str, Any], device: str) -> tuple[Run, Run]:
 
     def forward() -> None:
         layers.append(layers.pop(0))
-        outputs.append(layers[0](hidden))
+        outputs.append(layers[0][0](hidden))
 
     def backward() -> None:
         outputs.pop().backward(gradient)
         hidden.grad = None
 
-    assert len(optimizers) == len(layers)
     return forward, backward
 
 
-def _measure_memory(data: dict[str, Any]) -> dict[str, Any]:
+def _measure_memory(case: Data) -> dict[str, Any]:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    forward, backward = _passes(data, "cuda")
+    forward, backward = _passes(case, "cuda")
     for _ in range(3):
         forward()
         backward()

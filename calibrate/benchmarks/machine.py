@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from calibrate.benchmarks.ranks import Ranks, backend_of
+from calibrate.benchmarks.ranks import Ranks
 from calibrate.records.schema import Header
 from simtrain.system import physical_memory_bytes
 
@@ -42,7 +42,7 @@ def header(device: str, ranks: Ranks) -> Header:
             software["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
     return Header(
         device=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
-        backend=backend_of(device, ranks),
+        backend="none" if ranks.size == 1 else "nccl" if on_cuda else "gloo",
         num_ranks=ranks.size,
         num_nodes=ranks.num_nodes,
         num_sms=properties.multi_processor_count if properties else torch.get_num_threads(),
@@ -73,7 +73,13 @@ def _cpu_name() -> str:
 
 
 def _nvidia_smi_while_computing() -> dict[str, str]:
-    """Query a GPU that computes products, with more of them queued: idle clocks say nothing."""
+    """The driver and clocks of this rank's GPU by nvidia-smi; empty if it cannot run.
+
+    The GPU computes products, with more of them queued: idle clocks say nothing.
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
     operand = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     end_s, count = time.perf_counter() + _WARM_UP_S, 0
     while time.perf_counter() < end_s:
@@ -82,20 +88,11 @@ def _nvidia_smi_while_computing() -> dict[str, str]:
         count += 1
     for _ in range(count):
         operand @ operand
-    queried = _nvidia_smi()
-    torch.cuda.synchronize()
-    return queried
-
-
-def _nvidia_smi() -> dict[str, str]:
-    """The driver and clocks of this rank's GPU by nvidia-smi; empty if it cannot run."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return {}
     query = ("driver_version", *_CONDITIONS)
     identifier = f"GPU-{torch.cuda.get_device_properties().uuid}"
     options = [f"--query-gpu={','.join(query)}", "--format=csv,noheader", f"--id={identifier}"]
     done = subprocess.run([program, *options], capture_output=True, text=True, check=False)
+    torch.cuda.synchronize()
     values = [value.strip() for value in done.stdout.split(",")]
     if done.returncode or len(values) != len(query):
         return {}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from calibrate.benchmarks.sizes import LayerSize, Sizes
 from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data
 from calibrate.records.file import Point
-from calibrate.records.schema import GemmRecord
+from calibrate.records.schema import GemmRecord, GemmWork
 from calibrate.torch_model.parallel import weight_gradient
 
-Layout = Literal["TN", "NN", "NT"]
 DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -27,31 +24,25 @@ _FP8_CAPABILITY = 8, 9
 """Compute capability of the first GPUs that multiply fp8 (Ada)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A product C[m, n] = A[m, k] B[k, n], `batch` times, like `GemmRecord`."""
-
-    m: int
-    n: int
-    k: int
-    layout: Layout
-    batch: int = 1
-    dtype: str = "bf16"
-    accumulate: bool = False
-
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes of operands and result."""
-        elements = self.m * self.k + self.k * self.n + self.m * self.n
-        return self.batch * elements * DTYPES[self.dtype].itemsize
-
-
 def product_points(sizes: Sizes, timer: Timer) -> list[Point]:
-    """Points of all products, each once."""
+    """Points of all products, each once; further data types only of the first layer."""
     dtypes = [dtype for dtype in sizes.dtypes if dtype != "fp8" or multiplies_fp8(timer.device)]
+    products = [
+        *(
+            product
+            for layer in sizes.products
+            for tensor in sizes.tensor
+            for product in (*_linear(layer, tensor, "bf16"), *_attention(layer, tensor))
+        ),
+        *(product for dtype in dtypes for product in _linear(sizes.products[0], 1, dtype)),
+    ]
+
+    def measure(product: GemmWork) -> dict[str, Any]:
+        return {"time": timer.time(product_runs(product, timer))}
+
     return [
-        Point(GemmRecord, asdict(product), partial(_measure, product, timer))
-        for product in dict.fromkeys(_products(sizes, dtypes))
+        Point(GemmRecord, product.model_dump(), partial(measure, product))
+        for product in dict.fromkeys(products)
     ]
 
 
@@ -62,69 +53,54 @@ def multiplies_fp8(device: str) -> bool:
     return torch.cuda.get_device_capability() >= _FP8_CAPABILITY
 
 
-def _products(sizes: Sizes, dtypes: Iterable[str]) -> Iterator[Product]:
-    for layer in sizes.products:
-        for tensor in sizes.tensor:
-            yield from _linear_products(layer, tensor, "bf16")
-            yield from _attention_products(layer, tensor)
-    for dtype in dtypes:
-        yield from _linear_products(sizes.products[0], 1, dtype)
-
-
-def _linear_products(layer: LayerSize, tensor: int, dtype: str) -> Iterator[Product]:
+def _linear(layer: LayerSize, tensor: int, dtype: Any) -> Iterator[GemmWork]:
     """The products of QKV, projection and MLP: forward, input and weight gradient (into fp32)."""
     hidden, tokens = layer.hidden, layer.tokens
     inner, wide = hidden // tensor, 4 * hidden // tensor
-    linears = ((hidden, 3 * inner), (inner, hidden), (hidden, wide), (wide, hidden))
-    for inputs, outputs in linears:
-        # In fp8 frameworks transpose the operands of gradients.
-        layouts: tuple[Layout, Layout] = ("TN", "TN") if dtype == "fp8" else ("NN", "NT")
-        into_fp32 = dtype not in ("fp8", "fp32")
-        yield Product(tokens, outputs, inputs, "TN", dtype=dtype)
-        yield Product(tokens, inputs, outputs, layouts[0], dtype=dtype)
-        yield Product(outputs, inputs, tokens, layouts[1], dtype=dtype, accumulate=into_fp32)
+    # In fp8 frameworks transpose the operands of gradients.
+    is_fp8, into_fp32 = dtype == "fp8", dtype not in ("fp8", "fp32")
+    of_input: Any = {"layout": "TN" if is_fp8 else "NN", "dtype": dtype}
+    of_weight: Any = {"layout": "TN" if is_fp8 else "NT", "dtype": dtype, "accumulate": into_fp32}
+    for k, n in ((hidden, 3 * inner), (inner, hidden), (hidden, wide), (wide, hidden)):
+        yield GemmWork(m=tokens, n=n, k=k, dtype=dtype)
+        yield GemmWork(m=tokens, n=k, k=n, **of_input)
+        yield GemmWork(m=n, n=k, k=tokens, **of_weight)
 
 
-def _attention_products(layer: LayerSize, tensor: int) -> Iterator[Product]:
+def _attention(layer: LayerSize, tensor: int) -> Iterator[GemmWork]:
     """The products QKᵀ, attention over V, and gradient of V of each head."""
-    tokens, head_size = layer.seq_length, layer.hidden // layer.heads
+    tokens, size = layer.seq_length, layer.hidden // layer.heads
     batch = layer.microbatch * layer.heads // tensor
-    yield Product(tokens, tokens, head_size, "TN", batch=batch)
-    yield Product(tokens, head_size, tokens, "NN", batch=batch)
-    yield Product(tokens, head_size, tokens, "NT", batch=batch)
+    yield GemmWork(m=tokens, n=tokens, k=size, batch=batch)
+    yield GemmWork(m=tokens, n=size, k=tokens, layout="NN", batch=batch)
+    yield GemmWork(m=tokens, n=size, k=tokens, layout="NT", batch=batch)
 
 
-def _measure(product: Product, timer: Timer) -> dict[str, Any]:
-    return {"time": timer.time(product_runs(product, timer))}
-
-
-def product_runs(product: Product, timer: Timer) -> list[Run]:
-    """The product over several operands in turn."""
+def product_runs(product: GemmWork, timer: Timer) -> list[Run]:
+    """The product over several operands in turn, so that no cache holds one."""
     drawn = torch.bfloat16 if product.dtype == "fp8" else DTYPES[product.dtype]
     data = random_data(timer.device, drawn)
-    return [run_of(product, data) for _ in range(timer.copies(product.moved_bytes))]
+    m, n, k = product.m, product.n, product.k
+    num_bytes = product.batch * (m * k + k * n + m * n) * DTYPES[product.dtype].itemsize
+    return [run_of(product, data) for _ in range(timer.copies(num_bytes))]
 
 
-def run_of(product: Product, data: RandomData) -> Run:
-    """The product of numbers of `data`."""
-    left, right = _operands(product, data)
+def run_of(product: GemmWork, data: RandomData) -> Run:
+    """The product of numbers of `data`.
+
+    A is [.., m, k] and B [.., k, n], contiguous along the dimension that the layout says.
+    """
+    m, n, k, layout = product.m, product.n, product.k, product.layout
+    batch = (product.batch,) if product.batch > 1 else ()
+    left = data.take(*batch, k, m).mT if layout == "NT" else data.take(*batch, m, k)
+    right = data.take(*batch, n, k).mT if layout == "TN" else data.take(*batch, k, n)
     if product.dtype == "fp8":
         # Adds up in fp32 throughout, as frameworks do for gradients.
         scale = torch.ones((), device=left.device)
         left, right = (each.to(DTYPES["fp8"]) for each in (left, right))
         return lambda: torch._scaled_mm(left, right, scale, scale, out_dtype=torch.bfloat16)
     if product.accumulate:
-        main = torch.zeros(product.m, product.n, device=left.device)
+        main = torch.zeros(m, n, device=left.device)
         # Tokens first, as the layer has them: [k, 1, m] and [k, 1, n].
         return partial(weight_gradient, left.t().unsqueeze(1), right.unsqueeze(1), main)
-    return partial(torch.bmm if product.batch > 1 else torch.mm, left, right)
-
-
-def _operands(product: Product, data: RandomData) -> tuple[Tensor, Tensor]:
-    """A [.., m, k] and B [.., k, n], contiguous along the dimension that the layout says."""
-    m, n, k = product.m, product.n, product.k
-    batch = (product.batch,) if product.batch > 1 else ()
-    layout = product.layout
-    left = data.take(*batch, k, m).mT if layout == "NT" else data.take(*batch, m, k)
-    right = data.take(*batch, n, k).mT if layout == "TN" else data.take(*batch, k, n)
-    return left, right
+    return partial(torch.bmm if batch else torch.mm, left, right)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -70,13 +70,6 @@ def check_launcher(pid: int) -> None:
         raise InputError.of("E715", "torchrun is gone, so this rank stops", fix=fix)
 
 
-def backend_of(device: str, ranks: Ranks) -> Literal["nccl", "gloo", "none"]:
-    """The backend of collectives of a device's tensors."""
-    if ranks.size == 1:
-        return "none"
-    return "nccl" if device == "cuda" else "gloo"
-
-
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
     """Connect the ranks that torchrun's environment names, or none if there is one process.
@@ -89,46 +82,31 @@ def joined(device: str) -> Iterator[Ranks]:
     per_node = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     ranks = Ranks(int(os.environ.get("RANK", "0")), size, per_node)
     if device == "cuda":
-        _take_gpu(local, per_node)
+        if not torch.cuda.is_available():
+            raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
+        num_gpus = torch.cuda.device_count()
+        if per_node > num_gpus:
+            message = f"{per_node} processes on a node, but torch finds {num_gpus} CUDA devices"
+            raise InputError.of("E702", message, fix=f"torchrun --nproc-per-node {num_gpus}")
+        torch.cuda.set_device(local)
     if size == 1:
         yield ranks
         return
     if device == "cuda" and not dist.is_nccl_available():
-        raise InputError.of(
-            "E714",
-            "this torch was built without NCCL, which GPUs' collectives need",
-            fix="install torch for CUDA on Linux, or measure one process without torchrun",
-        )
-    with _telling_of_lost_ranks():
+        message = "this torch was built without NCCL, which GPUs' collectives need"
+        fix = "install torch for CUDA on Linux, or measure one process without torchrun"
+        raise InputError.of("E714", message, fix=fix)
+    try:
         backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=_TIMEOUT)
         try:
             yield ranks
         finally:
             dist.destroy_process_group()
-
-
-def _take_gpu(local: int, per_node: int) -> None:
-    if not torch.cuda.is_available():
-        raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
-    num_gpus = torch.cuda.device_count()
-    if per_node > num_gpus:
-        message = f"{per_node} processes on a node, but torch finds {num_gpus} CUDA devices"
-        raise InputError.of("E702", message, fix=f"torchrun --nproc-per-node {num_gpus}")
-    torch.cuda.set_device(local)
-
-
-@contextmanager
-def _telling_of_lost_ranks() -> Iterator[None]:
-    """Raise an error between ranks as what it means: one of them died or hangs."""
-    try:
-        yield
-    except RuntimeError as error:
+    except RuntimeError as error:  # of one rank, which died or hangs, all others notice it
         if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
-        raise InputError.of(
-            "E715",
-            "another rank died or hangs, so this one stops",
-            fix="see that rank's own message; the same command measures what is missing",
-            reason=str(error).splitlines()[0],
-        ) from error
+        message = "another rank died or hangs, so this one stops"
+        fix = "see that rank's own message; the same command measures what is missing"
+        reason = str(error).splitlines()[0]
+        raise InputError.of("E715", message, fix=fix, reason=reason) from error

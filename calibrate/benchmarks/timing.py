@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -80,11 +81,16 @@ class Timer:
         Rounds end when the two fastest agree. All ranks see the same times, and end together.
         """
         count = _between(self.budget_s / _MIN_ROUNDS / sample_s, *_NUM_SAMPLES)
-        rounds: list[list[Timing]] = []
-        while len(rounds) < _MIN_ROUNDS or (len(rounds) < _MAX_ROUNDS and not _agree(rounds)):
+        rounds: list[tuple[float, list[Timing]]] = []
+        for number in range(_MAX_ROUNDS):
             samples = [self.ranks.slowest(take()) for _ in range(count)]
-            rounds.append([summary(part) for part in zip(*samples, strict=True)])
-        return min(rounds, key=_upper_s)
+            parts = [summary(part) for part in zip(*samples, strict=True)]
+            # About the upper quartiles: the median of scattered times may be low by chance.
+            rounds.append((math.fsum(part.median_s + part.spread_s for part in parts), parts))
+            rounds.sort(key=itemgetter(0))
+            if number and rounds[1][0] <= (1 + _AGREEMENT) * rounds[0][0]:
+                break
+        return rounds[0][1]
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -106,18 +112,28 @@ class Timer:
         return host_s, total_s
 
     def _parts(self, parts: Sequence[Run], queued_s: float = 0.0) -> list[float]:
+        """Seconds of each part, by the device's clock; it is busy until `queued_s` are queued."""
         self.ranks.meet()
-        return _cuda_parts(parts, queued_s) if self.device == "cuda" else _cpu_parts(parts)
+        on_gpu = self.device == "cuda"
+        if on_gpu:
+            torch.cuda.synchronize()
+            spin(2 * queued_s)
+        mark: Callable[[], Any] = _event if on_gpu else time.perf_counter
+        marks = [mark()]
+        for part in parts:
+            part()
+            marks.append(mark())
+        pairs = itertools.pairwise(marks)
+        if not on_gpu:
+            return [end - start for start, end in pairs]
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) / 1e3 for start, end in pairs]
 
 
-def _upper_s(parts: Sequence[Timing]) -> float:
-    """Sum of about the upper quartiles: the median of scattered times may be low by chance."""
-    return math.fsum(part.median_s + part.spread_s for part in parts)
-
-
-def _agree(rounds: Sequence[Sequence[Timing]]) -> bool:
-    fastest, second, *_ = sorted(map(_upper_s, rounds))
-    return second <= (1 + _AGREEMENT) * fastest
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
 
 def in_turn(runs: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
@@ -126,35 +142,9 @@ def in_turn(runs: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
     return lambda: next(turns)()
 
 
-def _cpu_parts(parts: Sequence[Run]) -> list[float]:
-    marks = [time.perf_counter()]
-    for part in parts:
-        part()
-        marks.append(time.perf_counter())
-    return [end - start for start, end in itertools.pairwise(marks)]
-
-
-def _cuda_parts(parts: Sequence[Run], queued_s: float) -> list[float]:
-    torch.cuda.synchronize()
-    if queued_s:
-        spin(2 * queued_s)
-    marks = [_mark()]
-    for part in parts:
-        part()
-        marks.append(_mark())
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) / 1e3 for start, end in itertools.pairwise(marks)]
-
-
 def spin(seconds: float) -> None:
     """Keep the current CUDA stream busy for about that time."""
     torch.cuda._sleep(int(min(seconds, _LONGEST_SPIN_S) * _SPIN_HZ))
-
-
-def _mark() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
 
 
 def _between(value: float, low: int, high: int) -> int:

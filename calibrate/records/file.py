@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -29,22 +29,19 @@ class Point:
 
     @property
     def identity(self) -> str:
-        """The fields that name it, defaults written out; equal to the identity of its record."""
-        return _identity(
-            {name: self.what.get(name, default) for name, default in _naming_fields(self.kind)}
-        )
+        """The identity of its record."""
+        return identity(self.kind.model_construct(**self.what))
 
-    def record(self, measured: Mapping[str, Any]) -> Measurement:
-        """The record of what `measure` returned."""
-        record = self.kind(**self.what, **measured)
-        assert not isinstance(record, Header)
-        return record  # type: ignore[return-value]  # a kind is one of Measurement's
+    def record(self) -> Any:
+        """Measure it, and return its record."""
+        return self.kind(**self.what, **self.measure())
 
 
-def identity(record: Measurement) -> str:
-    """The fields that name the measured work, without the results."""
-    names = {name for name, _ in _naming_fields(type(record))}
-    return _identity(record.model_dump(include=names))
+def identity(record: BaseModel) -> str:
+    """The fields that name the measured work, defaults included, without the results."""
+    fields = type(record).model_fields.items()
+    results = {name for name, field in fields if field.annotation is Timing} | _TAKEN
+    return json.dumps(record.model_dump(exclude=results), sort_keys=True)
 
 
 def read_records(folder: Path) -> tuple[Header, list[Measurement]]:
@@ -53,18 +50,29 @@ def read_records(folder: Path) -> tuple[Header, list[Measurement]]:
     Raises:
         InputError: E710, no file that can be read; E717, a line that is no record.
     """
-    path = folder / FILE_NAME
-    lines = _complete_lines(path)
-    header, *records = (_parse(path, number, line) for number, line in enumerate(lines, 1))
-    if not isinstance(header, Header):
-        raise InputError([_not_a_record(path, 1, lines[0], "the first line must be the header")])
-    measurements: list[Measurement] = []
-    for number, record in enumerate(records, 2):
-        if isinstance(record, Header):
-            reason = "a header after the first line"
-            raise InputError([_not_a_record(path, number, lines[number - 1], reason)])
-        measurements.append(record)
-    return header, measurements
+    path, records = folder / FILE_NAME, list[Record]()
+    for number, line in enumerate(_complete_lines(path), 1):
+        reasons = []
+        try:
+            records.append(RECORD.validate_json(line))
+        except ValidationError as error:
+            places = [(".".join(map(str, e["loc"][1:])), e["msg"]) for e in error.errors()]
+            reasons = [f"{field}: {message}".removeprefix(": ") for field, message in places]
+        else:
+            is_header = isinstance(records[-1], Header)
+            if is_header != (number == 1):
+                first = "the first line must be the header"
+                reasons = ["a header after the first line" if is_header else first]
+        if reasons:
+            place, message = (
+                Location(str(path), number, 1, line),
+                "the line is no record of a measurement",
+            )
+            fix = "delete the line; python -m calibrate measure measures what it held again"
+            raise InputError(Problem("E717", message, place, reason, fix) for reason in reasons)
+    header, *measurements = records
+    assert isinstance(header, Header), "the first line is checked"
+    return header, [record for record in measurements if not isinstance(record, Header)]
 
 
 class RecordFile:
@@ -78,77 +86,54 @@ class RecordFile:
                 `read_records`.
         """
         self.path = folder / FILE_NAME
-        self.records: list[Measurement] = []
         with _writing(self.path):
             folder.mkdir(parents=True, exist_ok=True)
-            resumes = self._drop_torn_line()
-        if resumes:
-            found, self.records = read_records(folder)
-            _check_same_machine(self.path, found, header)
+            content = self.path.read_bytes() if self.path.exists() else b""
+            complete = content.rfind(b"\n") + 1
+            if complete < len(content):
+                os.truncate(self.path, complete)
+        self.header, self._records = header, dict[str, Measurement]()
+        if complete:
+            self.header, records = read_records(folder)
+            _check_same_machine(self.path, self.header, header)
+            self._records = {identity(record): record for record in records}
         else:
-            self._write(header)
+            _write_to_disk(self.path, [header])
+
+    @property
+    def records(self) -> list[Measurement]:
+        """The records, in order."""
+        return list(self._records.values())
 
     @property
     def known(self) -> set[str]:
         """Identities of the records."""
-        return {identity(record) for record in self.records}
+        return set(self._records)
 
-    def append(self, record: Measurement) -> None:
-        """Write a record.
-
-        Raises:
-            InputError: E713, it cannot be written (the disk is full, say).
-        """
-        self._write(record)
-        self.records.append(record)
-
-    def replace(self, record: Measurement) -> None:
-        """Replace the record with the same identity, by writing the whole file anew.
+    def write(self, record: Measurement) -> None:
+        """Write a record; if one has its identity, write the whole file anew without that one.
 
         Raises:
-            InputError: E713, as `append`; the file stays as it was.
+            InputError: E713, it cannot be written (the disk is full, say); the file stays.
         """
-        replaced = identity(record)
-        records = [record if identity(each) == replaced else each for each in self.records]
-        with _writing(self.path):
-            header = self.path.read_bytes().partition(b"\n")[0] + b"\n"
+        records = self._records | {identity(record): record}
+        if len(records) > len(self._records):
+            _write_to_disk(self.path, [record])
+        else:
             unfinished = self.path.with_suffix(".new")
-            lines = (record.model_dump_json().encode() + b"\n" for record in records)
-            _write_to_disk(unfinished, "wb", header + b"".join(lines))
-            unfinished.replace(self.path)
-        self.records = records
-
-    def _write(self, record: Record) -> None:
-        with _writing(self.path):
-            _write_to_disk(self.path, "ab", record.model_dump_json().encode() + b"\n")
-
-    def _drop_torn_line(self) -> bool:
-        """Cut the file after its last complete line; True if anything is left."""
-        if not self.path.exists():
-            return False
-        content = self.path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(self.path, whole)
-        return whole > 0
+            with _writing(self.path):
+                unfinished.unlink(missing_ok=True)
+                _write_to_disk(unfinished, [self.header, *records.values()])
+                unfinished.replace(self.path)
+        self._records = records
 
 
-def _write_to_disk(path: Path, mode: Literal["wb", "ab"], content: bytes) -> None:
-    with path.open(mode) as file:
-        file.write(content)
+def _write_to_disk(path: Path, records: Sequence[Record]) -> None:
+    """Add the lines of records to a file."""
+    with _writing(path), path.open("ab") as file:
+        file.writelines(record.model_dump_json().encode() + b"\n" for record in records)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _naming_fields(kind: type[BaseModel]) -> Iterator[tuple[str, Any]]:
-    """The fields that name the measured work, and their defaults."""
-    for name, field in kind.model_fields.items():
-        if field.annotation is not Timing and name not in _TAKEN:
-            yield name, field.default
-
-
-def _identity(fields: Mapping[str, Any]) -> str:
-    return json.dumps(fields, sort_keys=True)
 
 
 def _complete_lines(path: Path) -> list[str]:
@@ -166,29 +151,6 @@ def _complete_lines(path: Path) -> list[str]:
     return lines
 
 
-def _parse(path: Path, number: int, line: str) -> Record:
-    try:
-        return RECORD.validate_json(line)
-    except ValidationError as error:
-        problems = [_not_a_record(path, number, line, _reason(found)) for found in error.errors()]
-        raise InputError(problems) from error
-
-
-def _reason(found: Any) -> str:
-    field = ".".join(str(part) for part in found["loc"][1:])
-    return f"{field}: {found['msg']}" if field else str(found["msg"])
-
-
-def _not_a_record(path: Path, number: int, line: str, reason: str) -> Problem:
-    return Problem(
-        "E717",
-        "the line is no record of a measurement",
-        Location(str(path), number, 1, line),
-        reason,
-        "delete the line; python -m calibrate measure measures what it held again",
-    )
-
-
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
     """Raise InputError if the file system does not let the file be written."""
@@ -196,34 +158,20 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         fix = "make room or choose another --out; the records stay, and the same command continues"
-        raise InputError.of(
-            "E713",
-            "the measurements cannot be written",
-            Location(str(path)),
-            fix,
-            error.strerror or str(error),
-        ) from error
+        message, reason = "the measurements cannot be written", error.strerror or str(error)
+        raise InputError.of("E713", message, Location(str(path)), fix, reason) from error
 
 
 def _check_same_machine(path: Path, found: Header, header: Header) -> None:
     """Raise InputError if two headers differ in a fact that every time depends on."""
-    differences = [
-        f"{name} {was} there, {now} here"
-        for name, was, now in (
-            ("device", found.device, header.device),
-            ("ranks", found.num_ranks, header.num_ranks),
-            ("nodes", found.num_nodes, header.num_nodes),
-            ("backend", found.backend, header.backend),
-            ("multiprocessors or threads", found.num_sms, header.num_sms),
-            ("torch", found.software.get("torch"), header.software.get("torch")),
-        )
-        if was != now
+    facts = {"ranks": "num_ranks", "nodes": "num_nodes", "multiprocessors or threads": "num_sms"}
+    pairs = [
+        (name, getattr(found, field), getattr(header, field))
+        for name, field in ({"device": "device", "backend": "backend"} | facts).items()
     ]
+    pairs.append(("torch", found.software.get("torch"), header.software.get("torch")))
+    differences = [f"{name} {was} there, {now} here" for name, was, now in pairs if was != now]
     if differences:
-        raise InputError.of(
-            "E712",
-            "the folder holds the measurements of another machine",
-            Location(str(path), 1),
-            "give this measurement an --out of its own",
-            "; ".join(differences),
-        )
+        message = "the folder holds the measurements of another machine"
+        fix, reason = "give this measurement an --out of its own", "; ".join(differences)
+        raise InputError.of("E712", message, Location(str(path), 1), fix, reason)

@@ -11,15 +11,21 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from calibrate.records.file import RecordFile, identity, read_records
 from calibrate.records.schema import CollectiveRecord, Timing
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location
 
 Op: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+_Row = tuple[int | None, int, tuple[Any, ...]]
+"""Its line, timed runs, and its bytes, microseconds, algorithm and bus bandwidth in GB/s."""
+_ITERATIONS = re.compile(r"warmup iters: \d+ iters: (\d+)")
+_ROUNDING_GB_PER_S = 0.006
+"""Both bandwidths are printed to 0.01 GB/s."""
+_COLUMNS = 8
+"""size, count, type, redop, root, time, algbw, busbw: out of place; those in place follow."""
 
 
 def bus_factor(op: Op, num_ranks: int) -> float:
@@ -27,13 +33,6 @@ def bus_factor(op: Op, num_ranks: int) -> float:
     if op == "send_recv":
         return 1.0
     return (2 if op == "all_reduce" else 1) * (num_ranks - 1) / num_ranks
-
-
-_ITERATIONS = re.compile(r"warmup iters: \d+ iters: (\d+)")
-_ROUNDING_GB_PER_S = 0.006
-"""Both bandwidths are printed to 0.01 GB/s."""
-_COLUMNS = 8
-"""size, count, type, redop, root, time, algbw, busbw: out of place; those in place follow."""
 
 
 def add_nccl_tests(folder: Path, path: Path, op: Op, num_ranks: int, num_nodes: int) -> int:
@@ -47,7 +46,7 @@ def add_nccl_tests(folder: Path, path: Path, op: Op, num_ranks: int, num_nodes: 
     file = RecordFile(folder, header)
     new = [record for record in records if identity(record) not in file.known]
     for record in new:
-        file.append(record)
+        file.write(record)
     return len(new)
 
 
@@ -66,52 +65,53 @@ def read_nccl_tests(
         raise _wrong(path, None, f"cannot be read: {error}", "give the output of nccl-tests") from (
             error
         )
-    rows = _json_rows(path, text) if text.lstrip().startswith("{") else _text_rows(path, text)
-    records = [_record(path, op, num_ranks, num_nodes, row) for row in rows if row.size]
+    records, factor = [], bus_factor(op, num_ranks)
+    for line, samples, values in (_json_rows if text.lstrip().startswith("{") else _text_rows)(
+        path, text
+    ):
+        size, time_us, algbw, busbw = _numbers(path, line, values)
+        if not size:
+            continue
+        if time_us == 0:
+            raise _wrong(path, line, "the time is 0", "measure it again, with more iterations")
+        if abs(busbw - algbw * factor) > _ROUNDING_GB_PER_S * (1 + factor):
+            message = (
+                f"busbw is {busbw:g} GB/s where {op} over {num_ranks} ranks has "
+                f"{algbw * factor:.2f} for an algbw of {algbw:g}"
+            )
+            raise _wrong(path, line, message, "check --op and --ranks")
+        time = Timing(median_s=time_us * 1e-6, spread_s=0.0, num_samples=samples)
+        group: Any = {"num_ranks": num_ranks, "num_nodes": num_nodes}
+        records.append(CollectiveRecord(op=op, array_bytes=int(size), **group, time=time))
     if not records:
         raise _wrong(path, None, "holds no row of sizes and times", "run nccl-tests with -b and -e")
     return records
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A row: its line, timed runs, bytes, microseconds, algorithm and bus bandwidth in GB/s."""
-
-    line: int | None
-    samples: int
-    size: float
-    time_us: float
-    algbw: float
-    busbw: float
-
-
 def _text_rows(path: Path, text: str) -> Iterator[_Row]:
     found = _ITERATIONS.search(text)
-    samples = int(found[1]) if found else 1
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
         if not fields or not fields[0].isdigit():
             continue
         if len(fields) < _COLUMNS:
             raise _wrong(path, number, f"has {len(fields)} columns", "copy the rows as printed")
-        yield _Row(number, samples, *_numbers(path, number, (fields[0], *fields[5:8])))
+        yield number, int(found[1]) if found else 1, (fields[0], *fields[5:8])
 
 
 def _json_rows(path: Path, text: str) -> Iterator[_Row]:
     try:
-        results = json.loads(text)["results"]
-        for result in results:
+        for result in json.loads(text)["results"]:
             timed: dict[str, Any] = result["out_of_place"]
-            values = (result["size"], timed["time"], timed["alg_bw"], timed["bus_bw"])
-            yield _Row(None, 1, *_numbers(path, None, values))
+            yield None, 1, (result["size"], timed["time"], timed["alg_bw"], timed["bus_bw"])
     except (ValueError, KeyError, TypeError) as error:
         wanted = 'results with "size" and "out_of_place": {"time", "alg_bw", "bus_bw"}'
         raise _wrong(path, None, f"is not what nccl-tests -J writes: {error!r}", wanted) from error
 
 
-def _numbers(path: Path, line: int | None, values: tuple[Any, ...]) -> tuple[float, ...]:
+def _numbers(path: Path, line: int | None, values: tuple[Any, ...]) -> list[float]:
     try:
-        numbers = tuple(float(value) for value in values)
+        numbers = [float(value) for value in values]
     except (TypeError, ValueError) as error:
         raise _wrong(path, line, f"{error}", "size, time, algbw and busbw are numbers") from error
     if not all(math.isfinite(number) and number >= 0 for number in numbers):
@@ -119,25 +119,5 @@ def _numbers(path: Path, line: int | None, values: tuple[Any, ...]) -> tuple[flo
     return numbers
 
 
-def _record(path: Path, op: Op, num_ranks: int, num_nodes: int, row: _Row) -> CollectiveRecord:
-    if row.time_us == 0:
-        raise _wrong(path, row.line, "the time is 0", "measure it again, with more iterations")
-    factor = bus_factor(op, num_ranks)
-    expected, slack = row.algbw * factor, _ROUNDING_GB_PER_S * (1 + factor)
-    if abs(row.busbw - expected) > slack:
-        message = (
-            f"busbw is {row.busbw:g} GB/s where {op} over {num_ranks} ranks has {expected:.2f} "
-            f"for an algbw of {row.algbw:g}"
-        )
-        raise _wrong(path, row.line, message, "check --op and --ranks")
-    return CollectiveRecord(
-        op=op,
-        array_bytes=int(row.size),
-        num_ranks=num_ranks,
-        num_nodes=num_nodes,
-        time=Timing(median_s=row.time_us * 1e-6, spread_s=0.0, num_samples=row.samples),
-    )
-
-
 def _wrong(path: Path, line: int | None, message: str, fix: str) -> InputError:
-    return InputError([Problem("E711", message, Location(str(path), line), fix=fix)])
+    return InputError.of("E711", message, Location(str(path), line), fix)

@@ -54,13 +54,12 @@ class Header(_Record):
         return "cuda" in self.software
 
 
-class GemmRecord(_Record):
+class GemmWork(_Record):
     """A (batched) product C[m, n] = A[m, k] B[k, n]; TN forward, NN input, NT weight gradient.
 
     Products in fp8 (E4M3, one scale per tensor, a 16-bit result) are all TN: hardware has no other.
     """
 
-    kind: Literal["gemm"] = "gemm"
     m: Size
     n: Size
     k: Size
@@ -68,6 +67,12 @@ class GemmRecord(_Record):
     layout: Literal["TN", "NN", "NT"] = "TN"
     dtype: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
     accumulate: bool = False
+
+
+class GemmRecord(GemmWork):
+    """A timed product."""
+
+    kind: Literal["gemm"] = "gemm"
     time: Timing
 
 

@@ -216,7 +216,7 @@ def test_the_fit_runs_as_written(command: str, newcomer: pathlib.Path) -> None:
 def test_measurements_are_fitted_as_written(command: str, newcomer: pathlib.Path) -> None:
     file = RecordFile(newcomer / "my_node", header())
     for record in alone():
-        file.append(record)
+        file.write(record)
     outcome = spawn(*shlex.split(command)[1:], folder=newcomer)
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert load_profile(newcomer / shlex.split(command)[-1]).gemm.mainloop_flops.fitted_on

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from calibrate.benchmarks.measure import measure
-from calibrate.benchmarks.sizes import LayerSize, LlamaSize, Part, Sizes
+from calibrate.benchmarks.sizes import LayerSize, Part, Sizes
 from simtrain.errors import InputError
 
 _LAYER = LayerSize(64, 2, 32, 1)
@@ -22,12 +22,11 @@ TINY = Sizes(
     attention_lengths=(32, 64),
     layers=(_LAYER, LayerSize(64, 2, 64, 1)),
     llama_layers=(
-        LlamaSize(64, 4, 32, 1, groups=2, ffn=96),
-        LlamaSize(64, 4, 32, 1, groups=2, ffn=32, experts=4),
+        LayerSize(64, 4, 32, 1, groups=2, ffn=96),
+        LayerSize(64, 4, 32, 1, groups=2, ffn=32, experts=4),
     ),
     overlap=_LAYER,
     num_iterations=2,
-    is_quick=True,
 )
 
 

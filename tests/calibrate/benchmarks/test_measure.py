@@ -20,7 +20,7 @@ from calibrate.benchmarks.iterations import iteration_cases
 from calibrate.benchmarks.layers import layer_points
 from calibrate.benchmarks.machine import command, header
 from calibrate.benchmarks.measure import measure
-from calibrate.benchmarks.products import Product, multiplies_fp8, product_points, run_of
+from calibrate.benchmarks.products import multiplies_fp8, product_points, run_of
 from calibrate.benchmarks.ranks import Ranks
 from calibrate.benchmarks.sizes import Part, sizes_for
 from calibrate.benchmarks.timing import Timer, random_data, summary
@@ -29,6 +29,7 @@ from calibrate.records.schema import (
     FILE_NAME,
     AttentionRecord,
     GemmRecord,
+    GemmWork,
     IterationRecord,
     KernelRecord,
     LayerRecord,
@@ -107,7 +108,7 @@ def test_fp8_products_multiply_their_operands() -> None:
     assert not multiplies_fp8("cpu")
     points = product_points(replace(TINY, dtypes=("fp8",)), Timer("cpu", 0.01))
     assert {point.what["dtype"] for point in points} == {"bf16"}
-    one = Product(32, 48, 64, "TN", dtype="fp8")
+    one = GemmWork(m=32, n=48, k=64, dtype="fp8")
     data = random_data("cpu", torch.bfloat16)
     data._next = 0
     found = run_of(one, data)()
@@ -143,7 +144,7 @@ def test_fused_attention_is_measured_alone_and_in_layers_that_are_held_out(compl
 
 
 def test_iterations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = iteration_cases(1, on_gpu=False, quick=True)[:1]
+    cases = iteration_cases(1, sizes_for("cpu", quick=True))[:1]
     monkeypatch.setattr("calibrate.benchmarks.iterations.iteration_cases", lambda *_, **__: cases)
     assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 1
     assert measure(tmp_path, "cpu", TINY, [Part.ITERATIONS]).num_added == 0
@@ -182,7 +183,7 @@ def test_an_incomplete_last_line_is_measured_again(complete: Path, tmp_path: Pat
 
 def test_an_incomplete_header_starts_the_file_again(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text('{"kind":"head')
-    RecordFile(tmp_path, header("cpu", Ranks())).append(record())
+    RecordFile(tmp_path, header("cpu", Ranks())).write(record())
     assert read_records(tmp_path)[1] == [record()]
 
 
@@ -306,7 +307,7 @@ def test_a_folder_of_another_machine_is_refused(complete: Path, tmp_path: Path) 
     ],
 )
 def test_an_invalid_line_is_refused_with_its_place(tmp_path: Path, line: str, reason: str) -> None:
-    RecordFile(tmp_path, header("cpu", Ranks())).append(record())
+    RecordFile(tmp_path, header("cpu", Ranks())).write(record())
     path = tmp_path / FILE_NAME
     path.write_text(path.read_text() + line + "\n" + record().model_dump_json() + "\n")
     with pytest.raises(InputError) as caught:
@@ -338,14 +339,14 @@ def test_a_full_disk_is_an_error_and_loses_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = RecordFile(tmp_path, header("cpu", Ranks()))
-    file.append(record())
+    file.write(record())
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(InputError) as caught:
-        file.append(record(m=2))
+        file.write(record(m=2))
     assert "E713 the measurements cannot be written" in str(caught.value)
     assert "No space left on device" in str(caught.value)
     assert read_records(tmp_path)[1][0] == record()

@@ -38,9 +38,9 @@ def test_noisy_and_contradicting_records_are_doubtful() -> None:
 def test_replacing_a_record_keeps_the_order_of_the_file(tmp_path: Path) -> None:
     file = RecordFile(tmp_path, header("cpu", Ranks()))
     for record in (SLOW, LARGE, OTHER):
-        file.append(record)
+        file.write(record)
     before = (tmp_path / FILE_NAME).read_bytes().partition(b"\n")[0]
-    file.replace(SMALL)
+    file.write(SMALL)
     assert file.records == read_records(tmp_path)[1] == [SMALL, LARGE, OTHER]
     assert (tmp_path / FILE_NAME).read_bytes().partition(b"\n")[0] == before
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
@@ -50,14 +50,14 @@ def test_a_full_disk_leaves_the_file_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = RecordFile(tmp_path, header("cpu", Ranks()))
-    file.append(SLOW)
+    file.write(SLOW)
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(InputError, match="E713"):
-        file.replace(SMALL)
+        file.write(SMALL)
     assert file.records == read_records(tmp_path)[1] == [SLOW]
 
 

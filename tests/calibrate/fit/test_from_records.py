@@ -270,7 +270,7 @@ def test_a_few_noisy_records_are_ignored() -> None:
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     file = RecordFile(tmp_path / "measured", header())
     for record in alone():
-        file.append(record)
+        file.write(record)
     return tmp_path / "measured"
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrate.benchmarks.iterations import iteration_cases, measure_iteration
+from calibrate.benchmarks.sizes import sizes_for
 from calibrate.benchmarks.timing import Timer
 from calibrate.records.schema import RECORD, IterationRecord
 from calibrate.torch_model.models import expert_split
@@ -107,13 +108,13 @@ def test_a_scenario_for_other_processes_is_refused() -> None:
         Training(scenario(tied=True, pipeline=2), "cpu")
 
 
-@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("num_ranks", [1, 2, 4, 8])
 def test_the_cases_are_legal_and_use_all_processes(
-    num_ranks: int, quick: bool, on_gpu: bool
+    num_ranks: int, quick: bool, device: str
 ) -> None:
-    cases = iteration_cases(num_ranks, on_gpu=on_gpu, quick=quick)
+    cases = iteration_cases(num_ranks, sizes_for(device, quick=quick))
     scenarios = [Scenario.model_validate(case) for case in cases]
     for each in scenarios:
         check_scenario(each)
