@@ -42,10 +42,6 @@ class Task:
     weight: float = 1.0
 
 
-def _no_name(index: int) -> str:
-    return f"task {index}"
-
-
 @dataclass(frozen=True, eq=False)
 class TaskGraph:
     """Tasks on streams and their dependencies: a program without durations.
@@ -69,7 +65,7 @@ class TaskGraph:
     after: Ints
     kinds: tuple[str, ...] = ("",)
     kind_of: Any = 0
-    name_of: Callable[[int], str] = _no_name
+    name_of: Callable[[int], str] = "task {}".format
 
     def __post_init__(self) -> None:
         waiting = np.repeat(np.arange(self.num_tasks), np.diff(self.after_starts))

@@ -172,7 +172,6 @@ def run_sharing(
                         running[stream], finish_s[stream] = -1, math.inf
                         moved = True
                         changed |= load_starts[task] < load_starts[task + 1]
-                for stream in streams:
                     if running[stream] >= 0 or heads[stream] == queue_starts[stream + 1]:
                         continue
                     task = queue[heads[stream]]

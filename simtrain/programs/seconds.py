@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
@@ -35,7 +36,7 @@ from simtrain.workload.record import record_pass
 from simtrain.workload.step_options import StepOptions
 from simtrain.workload.work import Collective
 
-_REMEMBERED = 8192
+_CACHED = 8192
 """Number of passes, and of optimizer steps, whose times a machine caches."""
 
 
@@ -46,10 +47,10 @@ class Machine:
     model: DurationModel
     engine: Engine = "auto"
     _times: RecentCache[Pass, PassTime] = field(
-        default_factory=lambda: RecentCache(_REMEMBERED), repr=False
+        default_factory=partial(RecentCache, _CACHED), repr=False
     )
     _steps: RecentCache[tuple[StepOptions, Parameters], dict[str, float]] = field(
-        default_factory=lambda: RecentCache(_REMEMBERED), repr=False
+        default_factory=partial(RecentCache, _CACHED), repr=False
     )
 
     def time(self, one: Pass) -> PassTime:

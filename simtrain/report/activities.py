@@ -21,6 +21,7 @@ from simtrain.programs.parts import (
     TransferPart,
 )
 from simtrain.programs.seconds import whole_pass
+from simtrain.report.breakdown import field_of
 from simtrain.units import format_seconds
 
 if TYPE_CHECKING:
@@ -169,11 +170,10 @@ def _placed(result: Result) -> tuple[Ints, Ints, Ints]:
 
 def shared_stages(result: Result, stream: str) -> list[int]:
     """The stages that meet on a stream of several stages: `embedding` or `model`."""
-    structure = result.seconds.structure
     if stream == "model":
         return [*range(result.num_stages)]
-    fields_of = (structure.step_fields[step] for step in structure.steps)
-    return [stage for stage, names in enumerate(fields_of) if "embedding" in names]
+    members: list[int] = np.flatnonzero(result.iteration.tasks.holds_embedding).tolist()
+    return members
 
 
 def activity_of(part: IterationPart) -> str:
@@ -187,12 +187,8 @@ def activity_of(part: IterationPart) -> str:
             return BACKWARD
         case TransferPart() | ReceiveGatherPart() | SynchronizationPart():
             return TRANSFER
-        case OptimizerPart(
-            name="data_reduction" | "parameter_gather" | "sequence_parallel" | "embedding"
-        ):
-            return REDUCTION
         case OptimizerPart():
-            return OPTIMIZER
+            return OPTIMIZER if field_of(part) == "optimizer_s" else REDUCTION
 
 
 def _recompute_share(part: IterationPart, seconds: IterationSeconds) -> float:

@@ -7,6 +7,7 @@ called, because `figures` imports this room. `docs/design.md` gives the reason f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from simtrain.engine import Timeline
@@ -69,11 +70,11 @@ class BreakdownView(_View, Breakdown):
     __slots__ = ("_result",)
 
     def __init__(self, result: Result) -> None:
-        super().__init__(**_fields(mean_breakdown(result.stages)))
+        super().__init__(**asdict(mean_breakdown(result.stages)))
         object.__setattr__(self, "_result", result)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Breakdown) and _fields(self) == _fields(other)
+        return isinstance(other, Breakdown) and asdict(self) == asdict(other)
 
     __hash__ = Breakdown.__hash__
 
@@ -120,7 +121,3 @@ class MemoryView(_View, MemoryReport):
         from simtrain.figures.plots import plot_memory
 
         return plot_memory(self._result)
-
-
-def _fields(breakdown: Breakdown) -> dict[str, float]:
-    return {f"{name}_s": seconds for name, seconds in breakdown_by_name(breakdown).items()}
