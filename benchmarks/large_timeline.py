@@ -10,10 +10,10 @@ import simtrain
 from simtrain.durations.model import DurationModel
 from simtrain.engine import Program, Task, simulate
 from simtrain.hardware.load import profile_of
-from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import memory_report
 from simtrain.plan import Plan
 from simtrain.programs.iteration_builder import tasks_of
+from simtrain.programs.iteration_tasks import IterationTimeline
 from simtrain.programs.seconds import IterationSeconds, Machine
 from simtrain.report.breakdown import stage_breakdowns
 
@@ -37,8 +37,8 @@ def main() -> None:
     program = tasks.program(seconds)
     timeline = step("run", lambda: simulate(program))
     step("run again", lambda: simulate(program))
-    iteration = IterationTimeline(timeline, tasks)
-    step("break down", lambda: stage_breakdowns(seconds, iteration))
+    iteration = IterationTimeline(timeline, tasks, seconds)
+    step("break down", lambda: stage_breakdowns(iteration))
     step("replay memory", lambda: memory_report(plan, profile, iteration))
     print(f"{program.num_tasks:,} tasks, {timeline.makespan_s:.4g} s simulated")
 

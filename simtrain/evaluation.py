@@ -142,11 +142,11 @@ class Evaluator:
         )
 
     def _run(self, plan: Plan, machine: Machine) -> Run:
-        seconds, iteration = run_iteration(plan, machine)
+        iteration = run_iteration(plan, machine)
         breakdown = None
         if self.breakdowns:
-            breakdown = mean_breakdown(stage_breakdowns(seconds, iteration))
-        return _run_of(seconds, iteration.timeline.makespan_s, breakdown)
+            breakdown = mean_breakdown(stage_breakdowns(iteration))
+        return _run_of(iteration.seconds, iteration.timeline.makespan_s, breakdown)
 
 
 def _plan(scenario: Scenario, machine: Machine, kept: tuple[int, ...] | None = None) -> Plan:

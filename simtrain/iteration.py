@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from simtrain.engine import simulate
-from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import memory_report
 from simtrain.plan import Plan
 from simtrain.programs.iteration_builder import tasks_of
+from simtrain.programs.iteration_tasks import IterationTimeline
 from simtrain.programs.seconds import IterationSeconds, Machine
 from simtrain.report.breakdown import stage_breakdowns
 from simtrain.report.result import Result
@@ -14,13 +14,12 @@ from simtrain.report.result import Result
 
 def simulate_iteration(plan: Plan, machine: Machine) -> Result:
     """Simulate the iteration of a plan and report time and memory."""
-    seconds, iteration = run_iteration(plan, machine)
-    profile = machine.model.profile
+    iteration = run_iteration(plan, machine)
+    profile, seconds = machine.model.profile, iteration.seconds
     return Result(
-        seconds=seconds,
         iteration=iteration,
         memory_report=memory_report(plan, profile, iteration),
-        stages=stage_breakdowns(seconds, iteration),
+        stages=stage_breakdowns(iteration),
         model_flops=seconds.flops(recompute=False),
         hardware_flops=seconds.flops(recompute=True),
         extrapolated=seconds.extrapolated(),
@@ -28,9 +27,9 @@ def simulate_iteration(plan: Plan, machine: Machine) -> Result:
     )
 
 
-def run_iteration(plan: Plan, machine: Machine) -> tuple[IterationSeconds, IterationTimeline]:
-    """Build and run the tasks of an iteration; return its parts' durations and its timeline."""
+def run_iteration(plan: Plan, machine: Machine) -> IterationTimeline:
+    """Build and run the tasks of an iteration."""
     seconds = IterationSeconds.of(plan, machine)
     tasks = tasks_of(seconds.structure)
     timeline = simulate(tasks.program(seconds), machine.engine)
-    return seconds, IterationTimeline(timeline, tasks)
+    return IterationTimeline(timeline, tasks, seconds)

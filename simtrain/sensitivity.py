@@ -145,7 +145,7 @@ def _time_s(plans: list[Plan], profile: HardwareProfile, engine: Engine) -> floa
     """Return the iteration time of the fastest plan."""
     machine = Machine(DurationModel(profile), engine)
     runs = (run_iteration(plan, machine) for plan in plans)
-    return min(ran.timeline.makespan_s for _, ran in runs)
+    return min(ran.timeline.makespan_s for ran in runs)
 
 
 def _with_faster_host(plan: Plan, domains: Domains, factor: float) -> Plan:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.engine import Timeline
 from simtrain.memory.working import PassMemory, pass_memory
 from simtrain.plan import Plan
-from simtrain.programs.iteration_tasks import IterationTasks
 from simtrain.schedules import KINDS, Kind, PipelineOrder
 
 Bytes = NDArray[np.int64]
@@ -105,16 +103,3 @@ def _places(order: PipelineOrder) -> tuple[NDArray[np.int64], NDArray[np.bool_]]
     """Return each action's flat index in [chunk, saves_all, kind], and whether it is forward."""
     kinds, chunks = order.schedule.kind, np.array(order.chunks)[order.schedule.virtual_stage]
     return len(KINDS) * (2 * chunks + order.saves_all) + kinds, kinds == KINDS.index("F")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IterationTimeline:
-    """The timeline of an iteration, with its tasks by stage and action."""
-
-    timeline: Timeline
-    tasks: IterationTasks = field(repr=False)
-
-    def intervals_s(self, places: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return starts and ends of the actions at some places of the schedule."""
-        first, last = self.tasks.first[places], self.tasks.last[places]
-        return self.timeline.start_s[first], self.timeline.end_s[last]

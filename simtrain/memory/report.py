@@ -10,10 +10,10 @@ import numpy as np
 from simtrain.engine.compiled import Ints
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import FP32_GRADIENTS, RECOMPUTED, WORKING, Buffers, buffers_of
-from simtrain.memory.replay import IterationTimeline, MemoryReplay
+from simtrain.memory.replay import MemoryReplay
 from simtrain.memory.states import ModelStates, model_states
 from simtrain.plan import Plan
-from simtrain.programs.iteration_tasks import IterationTasks
+from simtrain.programs.iteration_tasks import IterationTasks, IterationTimeline
 from simtrain.schedules import Action
 from simtrain.workload.model_chunks import number_distinct
 

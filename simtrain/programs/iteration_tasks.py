@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.engine import Engine, LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds
+from simtrain.engine import LinkLoads, Program, TaskGraph, Timeline, find_idle_seconds
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.engine.program import starts_of
 from simtrain.programs.parts import (
@@ -142,23 +142,16 @@ class IterationTasks:
         numbers = self.graph.stream_of[own] * shape[1] + self.part_of[own]
         return np.bincount(numbers, minlength=shape[0] * shape[1]).reshape(shape)
 
-    def idle_seconds(self, timeline: Timeline, engine: Engine) -> Floats:
-        """Return [stages, 3], idle seconds of each stage while other streams run.
-
-        Columns: transfers and the embedding's all-reduce; the stage's buckets; the gradient norm.
-        """
-        return find_idle_seconds(timeline, *self._waits, engine)
-
     def concurrent_streams(self, stage: int) -> tuple[int, ...]:
-        """Return the streams to which `idle_seconds` charges a stage's idle time, in its order.
+        """Return the streams that a stage may wait for, in the order of `idle_seconds`.
 
         Transfers forward (out, in), transfers backward (out, in), embedding, buckets, norm.
         """
-        own, others, _ = self._waits
+        own, others, _ = self.waits
         return tuple(dict.fromkeys(one for one in others[stage].tolist() if one != own[stage]))
 
     @cached_property
-    def _waits(self) -> tuple[Ints, Ints, Ints]:
+    def waits(self) -> tuple[Ints, Ints, Ints]:
         """Compute streams, streams that each stage may wait for, and their categories."""
         stages = np.arange(self.num_stages, dtype=np.int32)
         forward, backward, data, embedding = (number * self.num_stages for number in (1, 2, 3, 4))
@@ -170,3 +163,31 @@ class IterationTasks:
         )
         part_of = np.tile(np.array([0, 0, 0, 0, 0, 1, 2], np.int32), (len(stages), 1))
         return stages, np.stack(others, axis=1).astype(np.int32), part_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterationTimeline:
+    """When each task of an iteration runs.
+
+    Args:
+        timeline: start and end of each task.
+        tasks: the tasks by stage and action.
+        seconds: the durations of their parts.
+    """
+
+    timeline: Timeline
+    tasks: IterationTasks = field(repr=False)
+    seconds: IterationSeconds = field(repr=False)
+
+    def intervals_s(self, places: slice) -> tuple[Floats, Floats]:
+        """Return starts and ends of the actions at some places of the schedule."""
+        first, last = self.tasks.first[places], self.tasks.last[places]
+        return self.timeline.start_s[first], self.timeline.end_s[last]
+
+    def idle_seconds(self) -> Floats:
+        """Return [stages, 3], idle seconds of each stage while other streams run.
+
+        Columns: transfers and the embedding's all-reduce; the stage's buckets; the gradient norm.
+        """
+        engine = self.seconds.machine.engine
+        return find_idle_seconds(self.timeline, *self.tasks.waits, engine)

@@ -18,7 +18,7 @@ from simtrain.programs.parts import (
 from simtrain.programs.seconds import IterationSeconds, whole_pass
 
 if TYPE_CHECKING:
-    from simtrain.memory.replay import IterationTimeline
+    from simtrain.programs.iteration_tasks import IterationTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ _NAMES = [*CAUSE_LABELS]
 _parts = attrgetter(*_NAMES)
 
 _IDLE = [
-    # Causes of idle time, in the order of the columns of `IterationTasks.idle_seconds`.
+    # Causes of idle time, in the order of the columns of `IterationTimeline.idle_seconds`.
     _parts(Breakdown(pipeline_communication_s=1)),
     _parts(Breakdown(data_communication_s=1)),
     _parts(Breakdown(optimizer_s=1)),
@@ -94,19 +94,16 @@ def mean_breakdown(stages: Sequence[Breakdown]) -> Breakdown:
     return Breakdown(*(math.fsum(part) / len(stages) for part in parts))
 
 
-def stage_breakdowns(
-    seconds: IterationSeconds, iteration: IterationTimeline
-) -> tuple[Breakdown, ...]:
+def stage_breakdowns(iteration: IterationTimeline) -> tuple[Breakdown, ...]:
     """Return one breakdown per stage.
 
     Idle time is charged to the first cause of `_IDLE` that runs on another stream. The rest is
     bubble.
     """
-    tasks, timeline = iteration.tasks, iteration.timeline
-    of_parts = [_parts(_of_part(part, seconds)) for part in tasks.parts]
-    idle_s = tasks.idle_seconds(timeline, seconds.machine.engine)
-    parts_s = tasks.num_parts @ of_parts + idle_s @ _IDLE
-    bubble_s = timeline.makespan_s - parts_s.sum(axis=1)
+    tasks = iteration.tasks
+    of_parts = [_parts(_of_part(part, iteration.seconds)) for part in tasks.parts]
+    parts_s = tasks.num_parts @ of_parts + iteration.idle_seconds() @ _IDLE
+    bubble_s = iteration.timeline.makespan_s - parts_s.sum(axis=1)
     parts_s[:, _NAMES.index("bubble_s")] = bubble_s.clip(0.0)
     return tuple(Breakdown(*stage) for stage in parts_s.tolist())
 

@@ -189,7 +189,7 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
         message = f"the pipeline has no stage {stage}; its stages are 0 to {num_stages - 1}"
         fix = f"write a number from 0 to {num_stages - 1}" if num_stages > 1 else "write 0"
         raise InputError.of("E506", message, Location("--stage"), fix)
-    seconds, model = result.seconds, result.seconds.machine.model
+    model = result.seconds.machine.model
     rounding_s = 1e-13 * result.iteration_time_s
     sent_bytes, find = result.plan.sent_bytes, BottleneckFinder(model)
     sources = {name: source_of(name, result) for name in (HOST_ISSUE, SLOWDOWN)}
@@ -222,7 +222,7 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
             basis=_basis(work, model, sources[bottleneck.entry] if bottleneck else None),
         )
 
-    found = stage_ops(seconds, result.iteration, stage)
+    found = stage_ops(result.iteration, stage)
     rows = [row(key, sums) for key, sums in found.items()]
     rows.sort(key=lambda one: (-one.exposed_s, -one.total_s))
     return Operators(

@@ -8,9 +8,9 @@ from html import escape
 from typing import Any, Literal
 
 from simtrain.hardware.profile import HardwareProfile
-from simtrain.memory.replay import IterationTimeline
 from simtrain.memory.report import MemoryCurve, MemoryReport, memory_curve
 from simtrain.plan import Plan
+from simtrain.programs.iteration_tasks import IterationTimeline
 from simtrain.programs.seconds import IterationSeconds
 from simtrain.report.breakdown import Breakdown, breakdown_by_name
 from simtrain.report.operators import Operators, operators_of
@@ -26,8 +26,7 @@ class Result:
     """One simulated iteration.
 
     Args:
-        seconds: the plan, the machine, and the durations of the iteration's parts.
-        iteration: the timeline with its tasks.
+        iteration: the timeline with its tasks, their durations, the plan and the machine.
         memory_report: peak memory of each stage.
         stages: [stages], breakdown of each stage's time.
         model_flops: FLOPs of the model in an iteration, on all GPUs.
@@ -37,7 +36,6 @@ class Result:
         recompute_choice: with `recompute: auto`, the chosen recompute and the reason.
     """
 
-    seconds: IterationSeconds
     iteration: IterationTimeline
     memory_report: MemoryReport
     stages: tuple[Breakdown, ...]
@@ -46,6 +44,11 @@ class Result:
     extrapolated: tuple[str, ...]
     extrapolated_compute: float
     recompute_choice: str | None = None
+
+    @property
+    def seconds(self) -> IterationSeconds:
+        """The durations of the iteration's parts."""
+        return self.iteration.seconds
 
     @property
     def plan(self) -> Plan:

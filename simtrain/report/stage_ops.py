@@ -15,7 +15,7 @@ import numpy as np
 
 from simtrain.durations.model import DurationModel
 from simtrain.engine import exposed_seconds
-from simtrain.memory.replay import IterationTimeline
+from simtrain.programs.iteration_tasks import IterationTimeline
 from simtrain.programs.parts import (
     BucketPart,
     OptimizerPart,
@@ -81,14 +81,11 @@ _Ops: TypeAlias = tuple[OpKey, int, float, float]
 """Equal ops: their key, number, time and exposed time."""
 
 
-def stage_ops(
-    seconds: IterationSeconds, iteration: IterationTimeline, stage: int
-) -> dict[OpKey, OpSeconds]:
+def stage_ops(iteration: IterationTimeline, stage: int) -> dict[OpKey, OpSeconds]:
     """Return the ops of a simulated iteration on a rank of a stage."""
     rows: dict[OpKey, OpSeconds] = {}
-    for key, count, total_s, exposed_s in itertools.chain(
-        _own_ops(seconds, iteration, stage), _concurrent_ops(seconds, iteration, stage)
-    ):
+    ops = itertools.chain(_own_ops(iteration, stage), _concurrent_ops(iteration, stage))
+    for key, count, total_s, exposed_s in ops:
         row = rows.setdefault(key, OpSeconds())
         row.count += count
         row.total_s += total_s
@@ -96,9 +93,9 @@ def stage_ops(
     return rows
 
 
-def _own_ops(seconds: IterationSeconds, iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
+def _own_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
     """Yield the ops on the stage's compute stream; a cut pass counts with its first span."""
-    tasks = iteration.tasks
+    tasks, seconds = iteration.tasks, iteration.seconds
     for part, number in zip(tasks.parts, tasks.num_parts[stage].tolist(), strict=True):
         if not number:
             continue
@@ -119,9 +116,7 @@ def _own_ops(seconds: IterationSeconds, iteration: IterationTimeline, stage: int
                 yield from _divided(seconds, part, number, part_s, part_s)
 
 
-def _concurrent_ops(
-    seconds: IterationSeconds, iteration: IterationTimeline, stage: int
-) -> Iterator[_Ops]:
+def _concurrent_ops(iteration: IterationTimeline, stage: int) -> Iterator[_Ops]:
     """Yield the stage's transfers, buckets and all-reduces on other streams."""
     tasks, timeline = iteration.tasks, iteration.timeline
     streams, total_s = tasks.concurrent_streams(stage), timeline.end_s - timeline.start_s
@@ -135,7 +130,7 @@ def _concurrent_ops(
                 case TransferPart() as part:
                     yield OpKey(*_MESSAGES[place], part, field_of(part)), len(equal), *sums
                 case BucketPart() | OptimizerPart() as part:
-                    yield from _divided(seconds, part, len(equal), *sums)
+                    yield from _divided(iteration.seconds, part, len(equal), *sums)
 
 
 def _divided(
