@@ -46,8 +46,12 @@ ROOMS: dict[str, set[str]] = {
     "programs": {"workload", "durations", "schedules", "plan", "engine"},
     "memory": {"hardware", "workload", "schedules", "plan", "engine", "programs"},
     "report": {
-        *("errors", "extras", "units", "output_folder", "strict_yaml", "software", "scenario"),
-        *("hardware", "workload", "durations", "schedules", "plan", "engine", "programs", "memory"),
+        *("errors", "extras", "units", "strict_yaml", "software", "scenario", "hardware"),
+        *("workload", "durations", "plan", "engine", "programs", "memory"),
+    },
+    "traces": {
+        *("errors", "extras", "output_folder", "workload", "schedules", "engine", "programs"),
+        "report",
     },
     "iteration": {"plan", "engine", "programs", "memory", "report"},
     "studies": {
@@ -109,8 +113,8 @@ ROOMS: dict[str, set[str]] = {
     "commands": {
         "provenance",
         *("errors", "extras", "units", "output_folder", "strict_yaml", "resources", "scenario"),
-        *("hardware", "schedules", "engine", "report", "simulation", "sweep", "search", "cost"),
-        "planning",
+        *("hardware", "schedules", "engine", "report", "traces", "simulation", "sweep", "search"),
+        *("cost", "planning"),
         *("paper", "figures", "pages", "importing", "no_effect", "system", "explanations"),
         *("sensitivity", "html"),
     },

@@ -12,11 +12,11 @@ from simtrain.figures.timeline import write_timeline
 from simtrain.html import document
 from simtrain.html.elements import Html
 from simtrain.output_folder import check_writable, replacing
-from simtrain.report import trace
+from simtrain.traces import write
 from tests.helpers.command_line import call
 from tests.helpers.toys import run, small
 
-CHROME = "simtrain.report.trace.write_chrome"
+CHROME = "simtrain.traces.write.write_chrome"
 RESULT = run(small())
 
 
@@ -31,8 +31,8 @@ def page(file: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "inside", "write"),
     [
-        ("t.json", None, CHROME, lambda file: trace.write_trace(RESULT, file)),
-        ("t.json.gz", b"old", CHROME, lambda file: trace.write_trace(RESULT, file)),
+        ("t.json", None, CHROME, lambda file: write.write_trace(RESULT, file)),
+        ("t.json.gz", b"old", CHROME, lambda file: write.write_trace(RESULT, file)),
         ("t.svg", b"old", "os.replace", lambda file: write_timeline(RESULT, file)),
         ("t.html", b"old", "os.replace", page),
     ],
@@ -79,7 +79,7 @@ def test_a_pipe_is_written_directly(tmp_path: pathlib.Path) -> None:
 
 def test_an_error_names_the_file_that_was_asked_for(tmp_path: pathlib.Path) -> None:
     with pytest.raises(InputError, match=r"nowhere.t\.json: E113 "):
-        trace.write_trace(RESULT, tmp_path / "nowhere" / "t.json")
+        write.write_trace(RESULT, tmp_path / "nowhere" / "t.json")
 
 
 @pytest.mark.parametrize(

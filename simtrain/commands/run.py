@@ -82,8 +82,8 @@ def run(
     Example: simtrain run gpt2_1_5b --trace trace.json.gz --trace-microbatches 0,1
     """
     from simtrain.output_folder import check_writable
-    from simtrain.report.trace import check_trace_file, write_trace
     from simtrain.scenario import load_scenario
+    from simtrain.traces.write import check_trace_file, write_trace
 
     _check_options(ops, stage, as_csv, as_json, trace, trace_microbatches, trace_window)
     microbatches = parse_numbers(trace_microbatches, "--trace-microbatches")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from simtrain.report.result import Result
-from simtrain.report.trace import write_trace
+from simtrain.traces.write import write_trace
 from tests.helpers.toys import ONE_STAGE, run, small
 
 RESULTS = {

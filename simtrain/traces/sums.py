@@ -21,7 +21,7 @@ import numpy as np
 from simtrain.engine import busy_before, union_of
 from simtrain.engine.compiled import Flags, Floats, Ints
 from simtrain.programs.bucket_tasks import spread
-from simtrain.report.trace_slices import Kind, Nanoseconds, nanoseconds
+from simtrain.traces.slices import Kind, Nanoseconds, nanoseconds
 
 KINDS = Kind.KERNEL, Kind.COLLECTIVE, Kind.COPY
 """Kinds of ops, and of intervals."""

@@ -19,8 +19,9 @@ from simtrain.programs.parts import PassPart, SynchronizationPart
 from simtrain.programs.seconds import pass_flops, whole_pass
 from simtrain.report.activities import REDUCTION, TRANSFER, activity_of, shared_stages
 from simtrain.report.result import Result
-from simtrain.report.trace_passes import PassSlices
-from simtrain.report.trace_slices import (
+from simtrain.schedules import Messages
+from simtrain.traces.passes import PassSlices
+from simtrain.traces.slices import (
     GROUPS,
     SEND_THREADS,
     STAGE_THREAD,
@@ -30,7 +31,6 @@ from simtrain.report.trace_slices import (
     Slice,
     nanoseconds,
 )
-from simtrain.schedules import Messages
 
 Counter: TypeAlias = tuple[list[int], list[float]]
 """Times in nanoseconds, and the value from each time on."""

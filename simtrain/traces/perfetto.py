@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
-from simtrain.report.trace_events import Counter, TraceEvents
-from simtrain.report.trace_slices import (
+from simtrain.traces.events import Counter, TraceEvents
+from simtrain.traces.slices import (
     PASS_THREADS,
     SEND_THREADS,
     STAGE_THREAD,

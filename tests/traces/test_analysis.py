@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from simtrain.report.result import Result
-from simtrain.report.trace import write_trace
 from simtrain.simulation import simulate
+from simtrain.traces.write import write_trace
 from tests.helpers.traced_kernels import TRACED, measured, reported_us
 from tests.helpers.traces import read_json
 

@@ -13,10 +13,10 @@ import pytest
 
 from simtrain.errors import InputError
 from simtrain.report.result import Result
-from simtrain.report.trace import write_trace
 from simtrain.scenario import load_scenario
 from simtrain.schedules import Messages, Schedule
 from simtrain.simulation import simulate
+from simtrain.traces.write import write_trace
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective
 from tests.helpers.command_line import call

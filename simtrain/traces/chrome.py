@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from json.encoder import encode_basestring_ascii as quoted
 from typing import IO
 
-from simtrain.report.trace_events import TraceEvents
-from simtrain.report.trace_slices import THREADS, Kind, Slice
+from simtrain.traces.events import TraceEvents
+from simtrain.traces.slices import THREADS, Kind, Slice
 
 _CATEGORIES = {
     Kind.KERNEL: "kernel",

@@ -16,10 +16,10 @@ from simtrain.extras import require
 from simtrain.output_folder import check_suffix, make_folder, replacing, writing_to
 from simtrain.report.activities import check_selection
 from simtrain.report.result import Result
-from simtrain.report.trace_chrome import write_chrome
-from simtrain.report.trace_events import TraceEvents
-from simtrain.report.trace_passes import PassSlices, TracedPasses
-from simtrain.report.trace_perfetto import write_perfetto
+from simtrain.traces.chrome import write_chrome
+from simtrain.traces.events import TraceEvents
+from simtrain.traces.passes import PassSlices, TracedPasses
+from simtrain.traces.perfetto import write_perfetto
 
 _SUFFIXES = (".pftrace", ".json.gz", ".json", ".csv")
 _OPTION = "--trace"

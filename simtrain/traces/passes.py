@@ -16,8 +16,8 @@ from simtrain.programs.parts import PassPart
 from simtrain.programs.pass_tasks import COMMUNICATION, COMPUTE, STREAMS
 from simtrain.programs.seconds import whole_pass
 from simtrain.report.result import Result
-from simtrain.report.trace_slices import PASS_THREADS, THREADS, Kind, Slice, nanoseconds
-from simtrain.report.trace_sums import KINDS, PassSums, Spans, sum_up
+from simtrain.traces.slices import PASS_THREADS, THREADS, Kind, Slice, nanoseconds
+from simtrain.traces.sums import KINDS, PassSums, Spans, sum_up
 from simtrain.workload.ops import Op
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective

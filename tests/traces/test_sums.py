@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simtrain.report.result import Result
-from simtrain.report.trace import write_trace
-from simtrain.report.trace_slices import Kind
-from simtrain.report.trace_sums import KINDS, PassSums, Spans, sum_up
 from simtrain.simulation import simulate
+from simtrain.traces.slices import Kind
+from simtrain.traces.sums import KINDS, PassSums, Spans, sum_up
+from simtrain.traces.write import write_trace
 from tests.helpers.traced_kernels import TRACED, Measures, measured, reported_us
 from tests.helpers.traces import read_json
 

@@ -1,0 +1,1 @@
+"""An iteration as a trace for Perfetto or Holistic Trace Analysis."""
