@@ -256,18 +256,18 @@ _ROUNDING_S = 1e-12
 
 
 def format_seconds(duration_s: float) -> str:
-    """Format a duration with four digits: "37.83 s", "2 us".
+    """Format a duration with four digits: "37.83 s", "2 µs".
 
     Less than a picosecond is the rounding of a difference of times, and gives "0 s".
     """
     return _format(
         duration_s if abs(duration_s) >= _ROUNDING_S else 0.0,
-        (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)),
+        (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)),
     )
 
 
 def with_micro_sign(text: str) -> str:
-    """Replace the unit "us" by "µs". Terminals print ASCII; HTML pages and documents use "µs"."""
+    """Replace the unit "us", which is easier to type, by "µs", which all output has."""
     return re.sub(r"(?<=[0-9]) us\b", " µs", text)
 
 

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "simtrain"
 # Used by many rooms; the sentence in docs/design.md leaves them out.
 LOWEST = {
     *("version", "errors", "extras", "units", "output_folder", "strict_yaml", "resources", "mesh"),
-    *("entry", "system", "provenance", "comparison", "packing"),
+    *("entry", "system", "provenance", "comparison", "packing", "sentences"),
 }
 # Each room and the rooms that it imports, all of them above it.
 ROOMS: dict[str, set[str]] = {
@@ -32,6 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "entry": set(),
     "comparison": set(),
     "packing": set(),
+    "sentences": set(),
     "system": set(),
     "provenance": {"version", "resources"},
     "software": {"units", "strict_yaml", "resources", "entry"},
@@ -48,6 +49,7 @@ ROOMS: dict[str, set[str]] = {
     "report": {
         *("errors", "extras", "units", "strict_yaml", "software", "scenario", "hardware"),
         *("workload", "durations", "plan", "engine", "programs", "memory"),
+        "sentences",
     },
     "traces": {
         *("errors", "extras", "output_folder", "workload", "schedules", "engine", "programs"),
@@ -56,7 +58,7 @@ ROOMS: dict[str, set[str]] = {
     "iteration": {"plan", "engine", "programs", "memory", "report"},
     "studies": {
         *("errors", "units", "strict_yaml", "scenario", "hardware", "schedules", "plan"),
-        *("memory", "report"),
+        *("memory", "report", "sentences"),
     },
     "simulation": {
         *("scenario", "hardware", "workload", "durations", "plan", "engine", "programs"),
@@ -72,7 +74,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "sliders": {
         *("units", "packing", "hardware", "workload", "durations", "engine", "programs"),
-        *("memory", "report"),
+        *("memory", "report", "sentences"),
     },
     "no_effect": {"errors", "scenario", "strict_yaml", "studies", "evaluation"},
     "cost": {"errors", "units", "entry", "scenario", "hardware"},

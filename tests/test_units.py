@@ -189,7 +189,7 @@ def test_the_types_refuse_plain_numbers_in_a_model() -> None:
     ("duration_s", "text"),
     [
         (37.83, "37.83 s"),
-        (2e-6, "2 us"),
+        (2e-6, "2 µs"),
         (1.5e-3, "1.5 ms"),
         (12345.6, "12346 s"),
         (5e-10, "0.5 ns"),
@@ -202,10 +202,9 @@ def test_format_seconds(duration_s: float, text: str) -> None:
     assert format_seconds(duration_s) == text
 
 
-def test_pages_show_the_micro_sign_and_terminals_ascii() -> None:
+def test_output_has_the_micro_sign_and_input_either() -> None:
     assert with_micro_sign("2 us inside a node, 5 users") == "2 µs inside a node, 5 users"
-    assert format_seconds(2e-6).isascii()
-    assert parse_seconds(with_micro_sign(format_seconds(2e-6))) == 2e-6
+    assert parse_seconds(format_seconds(2e-6)) == parse_seconds("2 us") == 2e-6
 
 
 @pytest.mark.parametrize(

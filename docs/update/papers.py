@@ -5,6 +5,7 @@ import functools
 from docs.update import paper_memory
 from docs.update.request import Generator, Request, percent, signed_percent, table
 from simtrain import paper
+from simtrain.hardware.validated_on import error_text, validated_on
 from simtrain.paper.entries import Entry, Section, TimeComparison
 from simtrain.paper.layer_terms import crossing_length, layer_terms, sizes_of
 from simtrain.paper.models import PRESENT, paper_scenario
@@ -97,6 +98,26 @@ def crossing(request: Request) -> str:
     return f"{float(length):,.1f}"
 
 
+def measured_runs(request: Request) -> str:
+    """Return the errors that reports state for a profile: `measured_runs a100_sxm4_80gb`."""
+    errors = validated_on(request.text)
+    assert errors is not None, request.text
+    headings = ["runs", "number", "software stack", "mean \\|error\\|", "worst", "remark"]
+
+    def words(error: float) -> str:
+        return error_text(error).replace("-", "−").replace("%", " %")
+
+    rows = [
+        [
+            *(one.runs, str(one.num_runs), f"`{one.software}`", words(one.mean_error)),
+            *(words(one.worst_error), one.remark),
+        ]
+        for one in errors.measured_runs
+    ]
+    return table(headings, rows)
+
+
 GENERATORS: dict[str, Generator] = {
-    one.__name__: one for one in (table5, table5_error, table5_gains, dp530b, memory, crossing)
+    one.__name__: one
+    for one in (table5, table5_error, table5_gains, dp530b, measured_runs, memory, crossing)
 }

@@ -53,8 +53,8 @@ def check_profile(profile: ProfileArgument) -> None:
     from simtrain.pages.profile_page import load_page
 
     page = load_page(profile)
-    num_fitted = sum(entry.entry.fitted_on is not None for entry in page.entries)
+    facts = page.to_json()
     emit(
-        f"OK: {page.profile.name} has {len(page.entries)} entries, each with a source, "
-        f"{num_fitted} of them fitted; {page.profile.calibration}\n"
+        f"OK: {page.profile.name} has {facts['num_entries']} entries, each with a source, "
+        f"{facts['num_fitted']} of them fitted; {page.profile.calibration}\n"
     )

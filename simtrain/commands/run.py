@@ -141,11 +141,12 @@ def _show_operators(result: Result, stage: int | None, as_json: bool, as_csv: bo
 def _show_result(scenario: Scenario, result: Result, as_json: bool) -> None:
     from simtrain.no_effect import settings_without_effect
     from simtrain.pages.result_page import result_page
+    from simtrain.report.remarks import run_json
 
     unused = settings_without_effect(scenario)
     show(
         as_json,
-        lambda: result.to_dict() | {"without_effect": unused},
+        lambda: run_json(result, unused),
         lambda: result_page(result, unused.values()),
         scenario.cluster,
     )

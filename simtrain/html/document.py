@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.errors import InputError, Location
-from simtrain.html.elements import Html, element, joined
+from simtrain.html.elements import Html, element, joined, plain_text
 from simtrain.output_folder import check_suffix, replacing
 
 ASSETS = Path(__file__).parent / "assets"
@@ -45,7 +45,7 @@ class Document:
     """An HTML document.
 
     Args:
-        title: title and first heading.
+        title: title and first heading; `<title>` has its text alone.
         lead: text below the title.
         sections: sections in order. A navigation bar at the top links to each.
         data: data in full precision. Scripts read them as `simtrain.data`.
@@ -100,7 +100,7 @@ def document_text(document: Document) -> str:
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element("title", document.title),
+        element("title", plain_text(joined((document.title,)))),
         *(element("style", asset(name)) for name in styles),
     )
     body = element(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape, unescape
 
+_TO_THE_RIGHT = escape(">")
 _EMPTY = {"input", "meta", "link", "br", "hr", "col"}
 
 
@@ -41,6 +43,22 @@ def _attribute(name: str, value: str | bool) -> str:
     return f' {written}="{escape(value)}"'
 
 
+def attribute(name: str, *words: str) -> dict[str, str]:
+    """Return an attribute of plain text, such as a title, with the numbers in it.
+
+    The text is the value of the attribute. Another attribute, `data-title` for a title, has the
+    same words as HTML, if they contain numbers.
+    """
+    html = joined(words)
+    plain = {name: plain_text(html)}
+    return plain | {f"data_{name}": html} if "data-" in html else plain
+
+
+def plain_text(html: Html) -> str:
+    """Return the text of HTML without its elements."""
+    return unescape(re.sub(r"<[^>]*>", "", html))
+
+
 def table(
     caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]], **attributes: str
 ) -> Html:
@@ -48,14 +66,16 @@ def table(
 
     Args:
         caption: what the table shows.
-        headings: headings of the columns; a leading ">" aligns the column to the right.
+        headings: headings of the columns; a leading ">" (or, in HTML, "&gt;") aligns the column to
+            the right.
         rows: cells; the first cell of a row is its heading.
         attributes: attributes of the `<table>` element.
     """
-    classes = ["number" if one.startswith(">") else "text" for one in headings]
+    cells = [joined((one,)) for one in headings]
+    classes = ["number" if one.startswith(_TO_THE_RIGHT) else "text" for one in cells]
     head = joined(
-        element("th", one.removeprefix(">"), scope="col", class_=kind)
-        for one, kind in zip(headings, classes, strict=True)
+        element("th", Html(one.removeprefix(_TO_THE_RIGHT)), scope="col", class_=kind)
+        for one, kind in zip(cells, classes, strict=True)
     )
     body = joined(_row(cells, classes) for cells in rows)
     whole = element(
@@ -66,7 +86,8 @@ def table(
         **attributes,
     )
     # A box that scrolls must be reachable by the keyboard.
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
+    label = attribute("aria_label", caption)
+    return element("div", whole, class_="scroll", tabindex="0", role="region", **label)
 
 
 def _row(cells: Sequence[str], classes: Sequence[str]) -> Html:

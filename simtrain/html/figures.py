@@ -1,4 +1,7 @@
-"""Numbers on a page. Each is read from the page's data and states its place there."""
+"""Numbers on a page. Each is read from the page's data and states its place there.
+
+`test_numbers` reads whole pages and refuses digits that are not written by this file.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from simtrain.html.elements import Html, element
-from simtrain.units import format_bytes, format_seconds, with_micro_sign
+from simtrain.html.elements import Html, element, joined
+from simtrain.strict_yaml import as_scalar
+from simtrain.units import format_bytes, format_seconds
 
 Key = str | int
-
-
-def seconds_text(seconds: float) -> str:
-    """Format a duration with four digits, such as "37.83 s" or "2 µs"."""
-    return with_micro_sign(format_seconds(seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +37,20 @@ class Figures:
         return Figures(self.data, (*self.path, *keys))
 
     def each(self) -> Iterator[Figures]:
-        """Yield the items of this list."""
-        for number in range(len(self.value)):
-            yield self.at(number)
+        """Yield the items of this list, or the values of this object."""
+        for key in self.value if isinstance(self.value, dict) else range(len(self.value)):
+            yield self.at(key)
+
+    @property
+    def key(self) -> Html:
+        """The key of this part in the object that contains it.
+
+        If it has digits, a `<span>` element states its place.
+        """
+        text = str(self.path[-1])
+        if not any(letter.isdigit() for letter in text):
+            return joined((text,))
+        return element("span", text, data_key=self.pointer)
 
     @property
     def value(self) -> Any:
@@ -60,10 +70,46 @@ class Figures:
         """Return a `<data>` element of this number, shown as `text` formats it."""
         return element("data", text(self.value), value=repr(self.value), data_at=self.pointer)
 
+    def svg_number(self, text: Callable[[Any], str]) -> Html:
+        """Return the same for the text of a picture, which has no `<data>` elements."""
+        shown, value = text(self.value), repr(self.value)
+        return element("tspan", shown, data_value=value, data_at=self.pointer)
+
+    @property
+    def words(self) -> Html:
+        """The text of this part, letter by letter, or a setting as YAML writes it.
+
+        If it has digits, a `<span>` element states its place.
+        """
+        text = as_scalar(self.value)
+        if not any(letter.isdigit() for letter in text):
+            return joined((text,))
+        return element("span", text, data_text=self.pointer)
+
+    @property
+    def setting(self) -> Html:
+        """The value of a setting as YAML writes it."""
+        is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        return self.number(as_scalar) if is_number else self.words
+
+    def sentence(self, name: str) -> Html:
+        """Return the text at a key, with the numbers that `sentences.Sentence` lists for it."""
+        numbers_key = "numbers" if name == "text" else f"{name}_numbers"
+        text, numbers = self.value[name], self.value.get(numbers_key, [])
+        words: list[str] = []
+        end = 0
+        for place, number in enumerate(numbers):
+            words.append(text[end : number["start"]])
+            end = number["start"] + len(number["text"])
+            found = self.at(numbers_key, place, "value")
+            is_name = isinstance(number["value"], str)
+            words.append(found.words if is_name else found.number(lambda _: number["text"]))  # noqa: B023
+        return joined((*words, text[end:]))
+
     @property
     def seconds(self) -> Html:
-        """The number as a duration, with "µs" for microseconds."""
-        return self.number(seconds_text)
+        """The number as a duration: "37.83 s"."""
+        return self.number(format_seconds)
 
     @property
     def bytes(self) -> Html:
@@ -80,12 +126,12 @@ class Figures:
         """The number as an integer with thousands separators."""
         return self.number(lambda number: f"{number:,.0f}")
 
-    def share_of(self, whole: Figures) -> Html:
-        """Return this number divided by another one, as a percentage."""
+    def share_of(self, whole: Figures, text: Callable[[float], str] = "{:.1%}".format) -> Html:
+        """Return this number divided by another one, by default as a percentage."""
         share = self.value / whole.value if whole.value else 0.0
         return element(
             "data",
-            f"{share:.1%}",
+            text(share),
             value=repr(share),
             data_at=self.pointer,
             data_of=whole.pointer,

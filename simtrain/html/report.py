@@ -41,7 +41,9 @@ def report_document(
         "number_sources": [one.to_json() for one in NUMBER_SOURCES],
     }
     figures = Figures(data)
-    title = " against ".join(run.name for run in runs)
+    names = [run.at("name").words for run in figures.at("runs").each()]
+    title = joined(word for name in names for word in (" against ", name))
+    title = Html(title.removeprefix(" against "))
     return Document(title, _lead(runs), _sections(figures), data, _foot(figures))
 
 
@@ -71,7 +73,7 @@ def _sections(figures: Figures) -> list[Section]:
 
 
 def _lead(runs: Sequence[ReportedRun]) -> Html:
-    words = "One training iteration" if len(runs) == 1 else f"{len(runs)} training iterations"
+    words = "One training iteration" if len(runs) == 1 else "Training iterations"
     return element(
         "p", f"{words}, simulated by simtrain. Select a number to see its exact value and source."
     )
@@ -81,8 +83,9 @@ def _foot(figures: Figures) -> Html:
     return joined(
         element(
             "p",
-            f"simtrain {made['simtrain']} · hardware profile {made['profile']} · SHA-256 ",
-            element("code", made["profile_sha256"]),
+            *("simtrain ", made.at("simtrain").words, " · hardware profile "),
+            *(made.at("profile").words, " · SHA-256 "),
+            element("code", made.at("profile_sha256").words),
         )
-        for made in figures.at("made_with").value
+        for made in figures.at("made_with").each()
     )

@@ -10,12 +10,11 @@ import numpy as np
 
 from simtrain.hardware.entries import entries_of
 from simtrain.packing import packed
-from simtrain.pages.result_page import remarks_on
 from simtrain.report.activities import ACTIVITIES, Bars
 from simtrain.report.origins import FIGURES, explain_figure
+from simtrain.report.remarks import run_json
 from simtrain.report.result import Result
 from simtrain.sliders.data import slider_data
-from simtrain.strict_yaml import data_of, leaves
 
 NUM_ROWS = 3
 """Rows of a stage in a timeline: its passes, its transfers, its buckets."""
@@ -45,15 +44,11 @@ def run_data(run: ReportedRun) -> dict[str, Any]:
     result = run.result
     return {
         "name": run.name,
-        "remarks": remarks_on(result),
-        "result": result.to_dict() | {"without_effect": dict(run.without_effect)},
+        "result": run_json(result, run.without_effect),
         "fullest_stage": result.memory.fullest.stage,
         "operators": result.operators().to_dict(),
         "explained": {name: explain_figure(result, name).to_dict() for name in FIGURES},
         "profile": _profile(result),
-        "scenario": {
-            ".".join(map(str, path)): value for path, value in leaves(data_of(result.scenario))
-        },
         "sliders": slider_data(result),
         "timeline": timeline_data(result),
         "memory_over_time": memory_data(result),
@@ -62,8 +57,6 @@ def run_data(run: ReportedRun) -> dict[str, Any]:
 
 def _profile(result: Result) -> dict[str, Any]:
     profile = result.profile
-    types = {"bf16": "bf16", result.scenario.precision.linear_product_type: None}
-    peaks = {name: profile.peak_flops(name) for name in types}
     fits = (entry.fitted_on for _, entry in entries_of(profile))
     return {
         "name": profile.name,
@@ -71,8 +64,6 @@ def _profile(result: Result) -> dict[str, Any]:
         "calibrated": profile.calibrated,
         "num_entries": sum(1 for _ in entries_of(profile)),
         "num_fitted": sum(1 for fit in fits if fit),
-        "memory_bandwidth_bytes_per_s": profile.gpu.memory_bandwidth.value,
-        "peak_flops_per_s": {name: rate for name, rate in peaks.items() if rate},
     }
 
 

@@ -19,8 +19,10 @@ from simtrain.hardware.cluster import Level
 from simtrain.hardware.links import CollectiveCurve
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile, Ranges, Tile
+from simtrain.hardware.validated_on import ValidatedOn, error_text, validated_on
 from simtrain.resources import find_profile
 from simtrain.strict_yaml import load_document
+from simtrain.units import with_micro_sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,19 @@ class ProfilePage:
 
     profile: HardwareProfile
     entries: tuple[ShownEntry, ...]
+    validated_on: ValidatedOn | None
 
     def to_json(self) -> dict[str, Any]:
         """The profile's header and its entries by their dotted names."""
         header = ("name", "description", "calibrated")
         entries = {f"{entry.section}.{entry.name}": entry.to_json() for entry in self.entries}
-        return {name: getattr(self.profile, name) for name in header} | {"entries": entries}
+        counts = {
+            "num_entries": len(self.entries),
+            "num_fitted": sum(shown.entry.fitted_on is not None for shown in self.entries),
+        }
+        facts = {name: getattr(self.profile, name) for name in header}
+        errors = self.validated_on and self.validated_on.model_dump(mode="json")
+        return facts | counts | {"validated_on": errors, "entries": entries}
 
 
 def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
@@ -60,7 +69,8 @@ def load_page(name_or_path: str | pathlib.Path) -> ProfilePage:
     """
     profile = load_profile(name_or_path)
     written = load_document(find_profile(name_or_path)).data
-    return ProfilePage(profile, tuple(_entries(profile, written, ())))
+    entries = tuple(_entries(profile, written, ()))
+    return ProfilePage(profile, entries, validated_on(str(name_or_path)))
 
 
 def _entries(
@@ -82,10 +92,25 @@ def profile_page(page: ProfilePage) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{profile.name}, {calibrated}", style="bold"),
         Text(profile.description),
+        *map(Text, _validation_lines(page.validated_on)),
     ]
     for section, entries in groupby(page.entries, key=lambda entry: entry.section):
         parts += ["", _section_table(section, list(entries))]
     return Group(*parts)
+
+
+def _validation_lines(errors: ValidatedOn | None) -> list[str]:
+    """State the errors of predicted iteration times against measured ones."""
+    if errors is None:
+        return ["Validated on: compared with no measured iteration that simtrain knows of."]
+    lines = [f"Validated on: {errors.summary}"]
+    for one in errors.measured_runs:
+        lines.append(
+            f"- {one.runs}. Runs: {one.num_runs}, mean |error| {error_text(one.mean_error)}, "
+            f"worst {error_text(one.worst_error)}, with {one.software}. {one.remark}. "
+            f"Source: {one.source}."
+        )
+    return lines
 
 
 def _section_table(section: str, entries: list[ShownEntry]) -> Table:
@@ -108,7 +133,7 @@ def _shown(shown: ShownEntry) -> str:
         case list() as items:
             return "\n".join(_shown_item(item) for item in items)
         case _:
-            return str(shown.written)
+            return with_micro_sign(str(shown.written))
 
 
 def _shown_item(item: Tile | CollectiveCurve | Level | Protocol | Rule) -> str:
@@ -119,14 +144,14 @@ def _shown_item(item: Tile | CollectiveCurve | Level | Protocol | Rule) -> str:
             return f"{item.name}: {item.nodes} nodes, uplinks {item.oversubscription:g}:1"
         case Protocol():
             steps = [
-                f"{item.base_latency * 1e6:g} us",
-                f"{item.node_step * 1e6:g} us per step within a node",
+                f"{item.base_latency * 1e6:g} µs",
+                f"{item.node_step * 1e6:g} µs per step within a node",
             ]
             if item.network_step is not None:
-                steps.append(f"{item.network_step * 1e6:g} us per network step")
+                steps.append(f"{item.network_step * 1e6:g} µs per network step")
             return f"{item.name}: {', '.join(steps)}, {item.efficiency:.0%}"
         case Rule():
             limit = "" if item.up_to is None else f" up to {item.up_to / 2**20:g} MiB"
             return f"{item.kind}{limit}: {item.algorithm}"
     latency_us, reached = item.latency * 1e6, item.efficiency
-    return f"{item.num_ranks} ranks: {latency_us:g} us, {min(reached):.0%} to {max(reached):.0%}"
+    return f"{item.num_ranks} ranks: {latency_us:g} µs, {min(reached):.0%} to {max(reached):.0%}"

@@ -8,17 +8,14 @@ from pathlib import PurePath
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.memory_page import memory_verdict, peaks_table
 from simtrain.pages.tables import Bar, FittedTable, notes, properties
 from simtrain.pages.timeline_strip import TimelineStrip
 from simtrain.report.breakdown import CAUSE_LABELS
+from simtrain.report.remarks import remarks_on
 from simtrain.report.result import Result
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.units import format_seconds
-
-HOST_BOUND = 0.05
-"""Share of an iteration spent waiting for launches above which the page mentions it."""
 
 
 def result_page(result: Result, idle: Iterable[str] = ()) -> RenderableType:
@@ -90,29 +87,3 @@ def _extrapolation(result: Result) -> list[str]:
         f"{result.extrapolated_compute:.1%} of compute time uses shapes outside the fitted range; "
         "--ops lists them."
     ]
-
-
-def remarks_on(result: Result) -> list[str]:
-    """Return remarks on a result other than extrapolation, a sentence each."""
-    scenario = result.scenario
-    simulated, total = result.num_simulated_ranks, scenario.num_gpus
-    remarks = [
-        f"Simulated {simulated} of {total} ranks (one per pipeline stage); the others behave "
-        "identically."
-    ]
-    if simulated == total:
-        remarks = ["Every rank simulated."]
-    if result.host_bound >= HOST_BOUND:
-        share = f"{result.host_bound:.0%} of the iteration"
-        remarks.append(f"Host-bound: GPUs wait for kernel launches in {share}.")
-    if result.hfu < result.mfu:
-        remarks.append(
-            "HFU is below MFU: MFU counts attention between all tokens, HFU only what the kernels "
-            "compute, which skip masked tokens."
-        )
-    remarks += result.warnings
-    if not result.profile.calibrated:
-        remarks.append(NOT_CALIBRATED)
-    if result.recompute_choice:
-        remarks.append(f"Recompute chosen: {result.recompute_choice}")
-    return remarks

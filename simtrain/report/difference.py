@@ -9,6 +9,7 @@ from typing import Any
 from simtrain.errors import InputError
 from simtrain.report.breakdown import CAUSE_LABELS, Breakdown
 from simtrain.report.result import Result
+from simtrain.sentences import Number, Sentence, joined_sentences
 from simtrain.strict_yaml import data_of, leaves
 
 _MIN_SHARE = 0.005
@@ -42,12 +43,12 @@ class Difference:
         return {name: seconds - base_s[name] for name, seconds in self.other.breakdown_s.items()}
 
     @property
-    def time(self) -> str:
+    def time(self) -> Sentence:
         """The difference as text: "12 % less time"."""
         return time_in_words(self.other.breakdown, self.base.breakdown)
 
     @property
-    def causes(self) -> str:
+    def causes(self) -> Sentence:
         """The largest causes as text: "17 % less recompute, 4.9 % more bubble"."""
         return causes_in_words(self.other.breakdown, self.base.breakdown)
 
@@ -84,10 +85,12 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, in full precision."""
+        reason = Sentence(self.time, ": ", self.causes, " (percent of the first's time)")
         return {
             "difference_s": self.difference_s,
             "causes_s": self.causes_s,
-            "reason": f"{self.time}: {self.causes} (percent of the first's time)",
+            "reason": str(reason),
+            "reason_numbers": reason.numbers_json(),
             "has_same_model": self.has_same_model,
             "tokens_ratio": self.tokens_ratio,
             "changed_fields": {name: list(both) for name, both in self.changed_fields.items()},
@@ -106,12 +109,12 @@ def compare(results: Sequence[Result]) -> tuple[Difference, ...]:
     return tuple(Difference(results[0], other) for other in results[1:])
 
 
-def time_in_words(breakdown: Breakdown, other: Breakdown) -> str:
+def time_in_words(breakdown: Breakdown, other: Breakdown) -> Sentence:
     """Format the change of the iteration time from `other`, in percent of `other`."""
     return _words(breakdown.total_s / other.total_s - 1, "time")
 
 
-def causes_in_words(breakdown: Breakdown, other: Breakdown) -> str:
+def causes_in_words(breakdown: Breakdown, other: Breakdown) -> Sentence:
     """Format the changes of the parts from `other`, in percent of its total, the largest first."""
     seconds, total_s = asdict(other), other.total_s
     differences = [
@@ -120,9 +123,9 @@ def causes_in_words(breakdown: Breakdown, other: Breakdown) -> str:
     ]
     differences.sort(key=lambda one: -abs(one[0]))
     shown = [one for one in differences if abs(one[0]) >= _MIN_SHARE] or differences[:1]
-    return ", ".join(_words(share, label) for share, label in shown)
+    return joined_sentences(", ", (_words(share, label) for share, label in shown))
 
 
-def _words(share: float, label: str) -> str:
+def _words(share: float, label: str) -> Sentence:
     percent = f"{100 * abs(share):.0f}" if abs(share) >= 0.095 else f"{100 * abs(share):.1f}"
-    return f"{percent} % {'less' if share < 0 else 'more'} {label}"
+    return Sentence(Number(share, f"{percent} %"), f" {'less' if share < 0 else 'more'} {label}")

@@ -11,6 +11,7 @@ from simtrain.durations.collectives import wire_bytes
 from simtrain.durations.model import DurationModel
 from simtrain.errors import InputError, Location
 from simtrain.hardware.entries import entry_of
+from simtrain.hardware.profile import HardwareProfile
 from simtrain.programs.parts import SynchronizationPart, TransferPart
 from simtrain.report.breakdown import Breakdown, breakdown_by_name
 from simtrain.report.rows import Records, Rows
@@ -119,6 +120,14 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a GPU: its memory bandwidth, and its peak by data type of products."""
+
+    memory_bandwidth_bytes_per_s: float
+    peak_flops_per_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Operators(Rows):
     """All operators of a stage, sorted by exposed time.
 
@@ -133,6 +142,7 @@ class Operators(Rows):
     breakdown: Breakdown
     rows: tuple[Operator, ...]
     sources: dict[str, Source]
+    limits: Limits
 
     def of_cause(self, cause: str) -> tuple[Operator, ...]:
         """Return the operators of a cause of the breakdown."""
@@ -164,6 +174,7 @@ class Operators(Rows):
             "breakdown_s": breakdown_by_name(self.breakdown),
             "operators": self.records(),
             "entries": {name: asdict(one) for name, one in self.sources.items()},
+            "limits": asdict(self.limits),
         }
 
     def records(self) -> Records:
@@ -233,7 +244,15 @@ def operators_of(result: Result, stage: int | None = None) -> Operators:
         breakdown=result.stages[stage],
         rows=tuple(rows),
         sources=dict(sorted(sources.items())),
+        limits=_limits(result.profile, result.scenario.precision.linear_product_type),
     )
+
+
+def _limits(profile: HardwareProfile, product_type: str) -> Limits:
+    """Return the limits for bf16 and for the data type of the products of linear layers."""
+    peaks = {name: profile.peak_flops(name) for name in dict.fromkeys(("bf16", product_type))}
+    known = {name: peak for name, peak in peaks.items() if peak}
+    return Limits(profile.gpu.memory_bandwidth.value, known)
 
 
 def source_of(name: str, result: Result) -> Source:

@@ -16,6 +16,7 @@ from simtrain.report.operators import (
     Source,
     source_of,
 )
+from simtrain.sentences import Number, Sentence, name, with_whole_numbers
 from simtrain.units import format_bytes
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class Origin:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, in full precision."""
         about = {"name": self.name, "value": self.value, "unit": self.unit}
-        about |= {"remark": self.remark} if self.remark else {}
+        about |= {"remark": str(self.remark)} if self.remark else {}
+        if isinstance(self.remark, Sentence):
+            about["remark_numbers"] = self.remark.numbers_json()
         about |= {"entries": self.entries} if self.entries else {}
         about |= {"parts": [part.to_dict() for part in self.parts]} if self.parts else {}
         if one := self.operator:
@@ -101,8 +104,11 @@ def _iteration_time(result: Result) -> Origin:
     table = result.operators()
     found = [_of_cause(table, name, label) for name, label in CAUSE_LABELS.items()]
     parts = _sorted([one for one in found if one.value > 1e-9 * table.iteration_time_s])
-    remark = f"where the time of stage {table.stage} goes, the slowest of {table.num_stages}"
-    remark = remark if table.num_stages > 1 else "where it goes"
+    remark: str = "where it goes"
+    if table.num_stages > 1:
+        remark = with_whole_numbers(
+            f"where the time of stage {table.stage} goes, the slowest of {table.num_stages}"
+        )
     return Origin("iteration_time", table.iteration_time_s, "s", remark, parts)
 
 
@@ -110,11 +116,14 @@ def _of_cause(table: Operators, name: str, label: str) -> Origin:
     part_s = getattr(table.breakdown, name)
     rows = table.of_cause(name.removesuffix("_s"))
     entries = {HOST_ISSUE: 1.0} if name == "launch_s" and part_s else {}
-    remark = "the stage waits for other stages" if name == "bubble_s" else ""
+    remark: str = "the stage waits for other stages" if name == "bubble_s" else ""
     slowed_s = math.fsum(row.total_s - row.alone_s for row in rows)
     if name in ("compute_s", "recompute_s") and slowed_s > 1e-9 * part_s:
-        entries = {SLOWDOWN: slowed_s / part_s}
-        remark = f"{slowed_s / part_s:.1%} of it because collectives run beside kernels"
+        share = slowed_s / part_s
+        entries = {SLOWDOWN: share}
+        remark = Sentence(
+            Number(share, f"{share:.1%}"), " of it because collectives run beside kernels"
+        )
     return Origin(label, part_s, "s", remark, _largest(rows, table.iteration_time_s), entries)
 
 
@@ -135,7 +144,8 @@ def _largest(rows: Sequence[Operator], iteration_time_s: float) -> tuple[Origin,
     others = rows[len(shown) :]
     if others:
         rest_s = math.fsum(row.exposed_s for row in others)
-        origins.append(Origin(f"{len(others)} other ops", rest_s, "s", "run --ops lists them"))
+        remark = Sentence(Number(len(others), f"{len(others)}"), " ops that run --ops lists")
+        origins.append(Origin("other ops", rest_s, "s", remark))
     return tuple(origins)
 
 
@@ -169,7 +179,12 @@ def _peak_memory(result: Result) -> Origin:
                 "fragmentation",
                 components["allocator"] - fixed,
                 "B",
-                f"{memory.fragmentation.value:.2g} of {format_bytes(tensors)} of tensors",
+                Sentence(
+                    Number(memory.fragmentation.value, f"{memory.fragmentation.value:.2g}"),
+                    " of ",
+                    Number(tensors, format_bytes(tensors)),
+                    " of tensors",
+                ),
                 entries={"memory.fragmentation": 1.0},
             ),
         ],
@@ -179,10 +194,15 @@ def _peak_memory(result: Result) -> Origin:
         for name, size in sorted(components.items(), key=lambda one: -one[1])
         if size
     ]
-    fits = "" if report.fits else ", it does not fit"
-    remark = (
-        f"of stage {stage.stage}, the fullest, in {stage.peak_name} ({stage.peak_op}); a GPU has "
-        f"{format_bytes(report.capacity_bytes)}{fits}"
+    remark = Sentence(
+        "of stage ",
+        Number(stage.stage, str(stage.stage)),
+        ", the fullest, in ",
+        name(stage.peak_name),
+        *((" (", name(stage.peak_op), ")") if stage.peak_op else ()),
+        "; a GPU has ",
+        Number(report.capacity_bytes, format_bytes(report.capacity_bytes)),
+        "" if report.fits else ", it does not fit",
     )
     return Origin("peak_memory", stage.peak_bytes, "B", remark, tuple(parts))
 

@@ -16,6 +16,7 @@ from simtrain.report.breakdown import Breakdown, breakdown_by_name
 from simtrain.report.operators import Operators, operators_of
 from simtrain.report.views import BreakdownView, MemoryView, TimelineView
 from simtrain.scenario import Scenario
+from simtrain.sentences import with_whole_numbers
 from simtrain.units import format_bytes, format_seconds
 
 _ALIGNED_CHANNELS = 8
@@ -238,10 +239,11 @@ class Result:
         is_fused = self.scenario.attention_backend == "fused"
         if is_fused or model.latent_attention or channels % _ALIGNED_CHANNELS == 0:
             return ()
-        return (
+        words = (
             f"Heads have {channels} channels, which is not a multiple of {_ALIGNED_CHANNELS}. On a "
-            "GPU, the matrix products of attention are slower than simulated (not modelled).",
+            "GPU, the matrix products of attention are slower than simulated (not modelled)."
         )
+        return (with_whole_numbers(words),)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, in full precision."""
@@ -266,8 +268,8 @@ class Result:
             "breakdown_s": self.breakdown_s,
             "stages_s": [breakdown_by_name(stage) for stage in self.stages],
             "memory": self.memory.to_json(),
-            "recompute_choice": self.recompute_choice,
+            "recompute_choice": self.recompute_choice and str(self.recompute_choice),
             "extrapolated": list(self.extrapolated),
             "extrapolated_compute": self.extrapolated_compute,
-            "warnings": list(self.warnings),
+            "warnings": [*map(str, self.warnings)],
         }

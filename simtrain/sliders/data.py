@@ -26,6 +26,7 @@ from simtrain.programs.pass_tasks import pass_program
 from simtrain.programs.seconds import layers_of_span, passes_of, whole_pass
 from simtrain.report.activities import ACTIVITIES, RECOMPUTE, Bars
 from simtrain.report.result import Result
+from simtrain.sentences import Number, Sentence, sentence_json
 from simtrain.sliders.grid import BASE, FACTORS, NETWORK, NODE, SLIDERS, Grid, Table, axes_of
 from simtrain.workload.issue import Stream, stream_of
 from simtrain.workload.ops import Op, Phase
@@ -118,10 +119,17 @@ class _Builder:
         return _differences(np.concatenate(moments))
 
     def slider(self, name: str) -> dict[str, Any]:
-        """Return a slider: its label, and its rate, bandwidth or latency at each position."""
+        """Return a slider: its label, and the text of each position, such as "2×, 624 TFLOP/s"."""
         one, profile = SLIDERS[name], self.result.profile
-        amounts = [one.amount(one.moved(profile, factor)) for factor in FACTORS]
-        return {"name": name, "label": one.label, "amounts": amounts}
+        positions = [
+            Sentence(Number(factor, f"{factor:g}×"), ", ", one.amount(one.moved(profile, factor)))
+            for factor in FACTORS
+        ]
+        return {
+            "name": name,
+            "label": one.label,
+            "positions": [sentence_json(words) for words in positions],
+        }
 
     def pass_data(self, one: Pass) -> dict[str, Any]:
         """Return the program of a pass. Part 0 is a launch; the others are distinct `Work`."""

@@ -11,7 +11,8 @@ from simtrain.durations.model import DurationModel
 from simtrain.engine.compiled import Floats
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.hardware.upgrades import RESOURCES, with_more
-from simtrain.units import format_seconds, with_micro_sign
+from simtrain.sentences import Number, Sentence, joined_sentences
+from simtrain.units import format_seconds
 from simtrain.workload.work import Collective, HostWork, Work
 
 FACTORS = 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0
@@ -32,7 +33,7 @@ class Slider:
 
     label: str
     resources: tuple[str, ...]
-    amount: Callable[[HardwareProfile], str]
+    amount: Callable[[HardwareProfile], Sentence]
     lengthens: bool = False
 
     def moved(self, profile: HardwareProfile, factor: float) -> HardwareProfile:
@@ -41,28 +42,39 @@ class Slider:
         return with_more(profile, resources, 1 / factor if self.lengthens else factor)
 
 
-def _compute(profile: HardwareProfile) -> str:
-    return f"{profile.gpu.peak_flops.value / 1e12:,.4g} TFLOP/s in bf16"
+def _compute(profile: HardwareProfile) -> Sentence:
+    rate = profile.gpu.peak_flops.value
+    return Sentence(Number(rate, f"{rate / 1e12:,.4g} TFLOP/s"), " in bf16")
 
 
-def _memory(profile: HardwareProfile) -> str:
-    return f"{profile.gpu.memory_bandwidth.value / 1e12:.3g} TB/s"
+def _memory(profile: HardwareProfile) -> Sentence:
+    rate = profile.gpu.memory_bandwidth.value
+    return Sentence(Number(rate, f"{rate / 1e12:.3g} TB/s"))
 
 
-def _nvlink(profile: HardwareProfile) -> str:
-    return f"{profile.links.bandwidth.value / 1e9:,.4g} GB/s for each GPU, one way"
+def _nvlink(profile: HardwareProfile) -> Sentence:
+    return _of_each_gpu(profile.links.bandwidth.value)
 
 
-def _network(profile: HardwareProfile) -> str:
-    return f"{profile.adapter_share_bytes_per_s / 1e9:,.4g} GB/s for each GPU, one way"
+def _network(profile: HardwareProfile) -> Sentence:
+    return _of_each_gpu(profile.adapter_share_bytes_per_s)
 
 
-def _latency(profile: HardwareProfile) -> str:
+def _of_each_gpu(rate: float) -> Sentence:
+    return Sentence(Number(rate, f"{rate / 1e9:,.4g} GB/s"), " for each GPU, one way")
+
+
+def _latency(profile: HardwareProfile) -> Sentence:
     links = {"inside a node": profile.intra_node, "between nodes": profile.inter_node}
-    return ", ".join(
-        f"{with_micro_sign(format_seconds(section.point_to_point.latency.value))} {place}"
-        for place, section in links.items()
-        if section
+    latencies = {
+        place: section.point_to_point.latency.value for place, section in links.items() if section
+    }
+    return joined_sentences(
+        ", ",
+        (
+            Sentence(Number(seconds, format_seconds(seconds)), f" {place}")
+            for place, seconds in latencies.items()
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from simtrain.plan import Plan
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.scenario.recompute_section import DEFAULT_MODULES
 from simtrain.schedules import most_outstanding
+from simtrain.sentences import Number, Sentence, joined_sentences, with_whole_numbers
 from simtrain.studies.most_that_fit import most_that_fit
 from simtrain.units import format_bytes, format_seconds
 
@@ -45,29 +46,38 @@ class Trial(Generic[R]):
     run: R | None = None
 
     @property
-    def words(self) -> str:
+    def words(self) -> Sentence:
         """Description of the policy."""
         kept = self.plan.num_saved_per_stage or ()
         words = policy_words(self.plan.scenario.recompute)
         if not any(kept):
-            return words
+            return with_whole_numbers(words)
         numbers = [
             f"{number} of {window}"
             for number, window in zip(kept, most_outstanding(self.plan.schedule), strict=True)
         ]
-        return f"{words}, keeping {numbers[0]} on the first stage, {numbers[-1]} on the last"
+        where = f"{numbers[0]} on the first stage, {numbers[-1]} on the last"
+        return with_whole_numbers(f"{words}, keeping {where}")
 
     @property
     def peak_bytes(self) -> int:
         """Peak of the fullest stage."""
         return self.memory.fullest.peak_bytes
 
-    def __str__(self) -> str:
+    @property
+    def line(self) -> Sentence:
         """One line of the report."""
-        time = f", {format_seconds(self.run.iteration_time_s)}" if self.run else ""
-        return f"{self.words}: {format_bytes(self.peak_bytes)}{time}" + (
-            "" if self.memory.fits else ", does not fit"
-        )
+        words: list[str | Number] = [
+            self.words,
+            ": ",
+            Number(self.peak_bytes, format_bytes(self.peak_bytes)),
+        ]
+        if self.run:
+            time_s = self.run.iteration_time_s
+            words += [", ", Number(time_s, format_seconds(time_s))]
+        if not self.memory.fits:
+            words.append(", does not fit")
+        return Sentence(*words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +89,12 @@ class Choice(Generic[R]):
     trials: tuple[Trial[R], ...]
 
     @property
-    def why(self) -> str:
+    def why(self) -> Sentence:
         """The choice, its reason, and one line per trial."""
         fits = self.chosen.memory.fits
         reason = FASTEST if fits else "nothing fits, this needs the least memory"
-        return "\n  ".join([f"{self.chosen.words} ({reason})", *map(str, self.trials)])
+        first = Sentence(self.chosen.words, f" ({reason})")
+        return joined_sentences("\n  ", [first, *(trial.line for trial in self.trials)])
 
 
 def is_open(scenario: Scenario) -> bool:

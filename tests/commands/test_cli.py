@@ -12,10 +12,13 @@ import typer
 
 import simtrain
 from simtrain import cli
+from simtrain.hardware.validated_on import validated_on
 from simtrain.paper import times
+from simtrain.report.remarks import remarks_on, settings_of
 from simtrain.resources import find_profile
 from simtrain.scenario import load_scenario
 from simtrain.schedules import Schedule, build
+from simtrain.sentences import sentence_json
 from tests.helpers.command_line import ROOT, call, spawn
 from tests.helpers.scenario_texts import edited
 
@@ -61,6 +64,10 @@ def test_run_json_equals_the_result_of_simulate(arguments: tuple[str, ...]) -> N
         "profile_sha256": sha256(profile.read_bytes()).hexdigest(),
     }
     assert data.pop("without_effect") == {}
+    assert data.pop("remarks") == [sentence_json(one) for one in remarks_on(result)]
+    assert data.pop("settings") == json.loads(json.dumps(settings_of(result)))
+    errors = validated_on(result.scenario.cluster)
+    assert errors and data.pop("validated_on") == errors.model_dump(exclude={"version"})
     assert data == result.to_dict()
 
 

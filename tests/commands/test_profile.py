@@ -32,7 +32,7 @@ def test_show_has_every_entry_with_unit_and_source() -> None:
         "2.039 TB/s",
         "NVIDIA A100 architecture whitepaper",
         "256 × 128: 1",
-        "8 ranks: 21.53 us, 6% to 74%",
+        "8 ranks: 21.53 µs, 6% to 74%",
         "m 2048 to 32768",
         "point_to_point.latency",
         "fitted on: 63 points, mean |error| 3.7%, worst 34.5%",
@@ -64,7 +64,7 @@ def test_show_has_levels_and_algorithms(tmp_path: pathlib.Path) -> None:
         "leaf: 32 nodes, uplinks 2:1",
         "all_reduce up to 4 MiB: tree",
         "all_gather: auto",
-        "LL: 6.6 us, 0.6 us per",
+        "LL: 6.6 µs, 0.6 µs per",
     ):
         assert words in page
     assert "has 56 entries, each with a source" in call("profile", "check", str(path)).stdout

@@ -1,20 +1,19 @@
-"""The report on iterations: every number on it is one of `--json`, to the last bit."""
+"""The report on iterations: its data are those of `--json`, and every time has its entries."""
 
 import json
 import pathlib
-import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import simtrain
-from simtrain.html.number_sources import source_of_number
+from simtrain.html.figures import Figures
 from simtrain.html.sections.sources import entries_of_run
 from simtrain.packing import unpacked
 from simtrain.report.activities import Bars
 from tests.helpers.command_line import call
-from tests.html.pages import Parsed, parsed, value_at
+from tests.html.pages import Parsed, parsed
 
 pytestmark = pytest.mark.slow
 
@@ -41,33 +40,10 @@ def printed(*arguments: str) -> dict[str, Any]:
 def test_the_data_equal_the_json_of_other_commands(page: Parsed) -> None:
     for run, name in zip(page.data["runs"], (FULL, PRESENT), strict=True):
         assert run["result"] == printed("run", name)
-        assert run["operators"] == printed("run", name, "--ops")
-    run = page.data["runs"][0]
-    assert run["explained"]["mfu"] | {"scenario": FULL} == printed("explain", FULL, "mfu")
     assert page.data["comparison"] == printed("compare", FULL, PRESENT)
     (made_with,) = page.data["made_with"]
     assert made_with["simtrain"] == simtrain.__version__
     assert {made_with["profile_sha256"]} <= {text for _, text in page.of("code")}
-
-
-def test_every_number_is_in_the_data_to_the_last_bit_and_has_a_source(page: Parsed) -> None:
-    numbers = page.of("data")
-    assert len(numbers) > 500
-    for about, text in numbers:
-        pointer = about["data-at"] or ""
-        value = value_at(page.data, pointer)
-        if whole := about.get("data-of"):
-            value /= value_at(page.data, whole)
-        assert float(about["value"] or "") == value and text
-        assert source_of_number(pointer), pointer
-
-
-def test_scripts_and_tests_find_the_same_source_of_each_number(page: Parsed) -> None:
-    pointers = {about["data-at"] or "" for about, _ in page.of("data")}
-    named = page.data["number_sources"]
-    for pointer in pointers:
-        first = next(one for one in named if re.fullmatch(one["places"], pointer))
-        assert first["meaning"] == getattr(source_of_number(pointer), "meaning", None)
 
 
 def test_every_entry_behind_a_time_has_a_source_on_the_page(page: Parsed) -> None:
@@ -75,7 +51,8 @@ def test_every_entry_behind_a_time_has_a_source_on_the_page(page: Parsed) -> Non
     links = {about["href"] for about, _ in page.of("a")}
     assert {str(link).removeprefix("#") for link in links} <= ids
     for number, run in enumerate(page.data["runs"]):
-        entries = entries_of_run(run)
+        found = entries_of_run(Figures(page.data, ("runs", number)))
+        entries = {one.value["entry"]: one.value for one in found}
         assert all(entry["source"] for entry in entries.values())
         for operator in run["operators"]["operators"]:
             assert operator["entries"].keys() <= entries.keys()

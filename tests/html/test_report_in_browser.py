@@ -13,6 +13,7 @@ from simtrain.html.run_data import ReportedRun
 from simtrain.report.activities import ACTIVITIES, Bars
 from tests.helpers.browser import Browser, chromium, needs_chromium
 from tests.helpers.toys import run, small
+from tests.html.numbers import data_of, read, wrong_numbers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ci, needs_chromium]
 
@@ -92,3 +93,18 @@ def test_selecting_a_number_shows_its_value_and_source(browser: Browser) -> None
     assert repr(RESULT.iteration_time_s) in words
     assert "simtrain run small --json" in words
     assert "/runs/0/result/iteration_time_s" in words
+
+
+def test_every_number_that_scripts_show_has_its_value_and_its_source(browser: Browser) -> None:
+    press(browser, "Escape", "0", "ArrowDown")
+    for selected in (".cards data", ".roofline .mark", ".stack [data-title]", ".readout data"):
+        script = """
+          const found = document.querySelector(args[0]);
+          found.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+          return document.documentElement.outerHTML;
+        """
+        page = browser.run(script, selected)
+        shown = read(page)
+        assert sum(one.about.get("data-at", "") != "" for one in shown.shown) > 100
+        assert wrong_numbers(shown, data_of(page)) == []
+    assert any("columns/start_s" in one.about.get("data-at", "") for one in shown.shown)

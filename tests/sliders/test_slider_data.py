@@ -65,10 +65,12 @@ def test_a_slider_without_effect_is_omitted() -> None:
 
 def test_amounts_equal_the_entries_of_the_profile() -> None:
     sliders = {one["name"]: one for one in case("interleaved")[1]["sliders"]}
-    amounts = {name: one["amounts"] for name, one in sliders.items()}
-    assert amounts["memory"][BASE] == "2.04 TB/s" and amounts["memory"][-2] == "4.08 TB/s"
-    assert amounts["compute"][BASE] == "312 TFLOP/s in bf16"
-    assert len(amounts["latency"]) == len(FACTORS)
+    texts = {name: [one["text"] for one in slider["positions"]] for name, slider in sliders.items()}
+    assert texts["memory"][BASE] == "1×, 2.04 TB/s" and texts["memory"][-2] == "2×, 4.08 TB/s"
+    assert texts["compute"][BASE] == "1×, 312 TFLOP/s in bf16"
+    assert len(texts["latency"]) == len(FACTORS)
+    numbers = sliders["memory"]["positions"][BASE]["numbers"]
+    assert [one["value"] for one in numbers] == [1.0, 2.039e12]
 
 
 def works(result: Result) -> set[Work]:

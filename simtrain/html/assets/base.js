@@ -30,6 +30,30 @@ const simtrain = {
     return `${(100 * value).toFixed(1)}%`;
   },
 
+  // Returns a <data> element with a number in full precision and its rounded text. `place` has the
+  // pointer `at` of the value in the data, `minus` of a value that is subtracted from it, or
+  // `computed`, the pointer of data from which this page computes it.
+  number(value, text, place) {
+    const element = document.createElement("data");
+    element.value = value;
+    element.textContent = text;
+    Object.assign(element.dataset, place);
+    return element;
+  },
+
+  // Writes a text with its numbers (`sentence_json`) into an element.
+  writeSentence(element, pointer) {
+    const { text, numbers } = this.at(pointer);
+    let end = 0;
+    element.replaceChildren();
+    numbers.forEach((number, place) => {
+      const at = `${pointer}/numbers/${place}/value`;
+      element.append(text.slice(end, number.start), this.number(number.value, number.text, { at }));
+      end = number.start + number.text.length;
+    });
+    element.append(text.slice(end));
+  },
+
   // Decodes an array that `packing.packed` wrote into a typed array.
   async array({ dtype, zlib }) {
     const bytes = Uint8Array.from(atob(zlib), (letter) => letter.charCodeAt(0));

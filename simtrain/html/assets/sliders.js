@@ -14,18 +14,16 @@ for (const form of document.querySelectorAll("form.sliders")) {
   let isWaiting = false;
 
   const describe = (input) => {
-    const { amounts } = data.sliders.find(({ name }) => name === input.name);
-    const words = `${data.factors[input.value]}×, ${amounts[input.value]}`;
-    input.setAttribute("aria-valuetext", words);
-    input.nextElementSibling.textContent = words;
+    const output = input.nextElementSibling;
+    simtrain.writeSentence(output, `${input.dataset.slider}/positions/${input.value}`);
+    input.setAttribute("aria-valuetext", output.textContent);
+    input.dataset.ariaValuetext = output.innerHTML;
   };
 
-  // Writes a number into an output: full precision as the value, and rounded text.
+  // Writes a computed number into an output: full precision as the value, and rounded text.
   const show = (output, value, text) => {
-    const element = document.createElement("data");
-    element.value = value;
-    element.textContent = text;
-    output.replaceChildren(element);
+    const place = `${form.dataset.run}/sliders`;
+    output.replaceChildren(simtrain.number(value, text, { computed: place }));
   };
 
   const showTimes = (positions, seconds) => {

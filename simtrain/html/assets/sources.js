@@ -1,5 +1,6 @@
-// Shows the exact value and the source of a selected number. Keyboard: the numbers of the section
-// Answer take the focus; Enter selects, Escape closes.
+// Shows the exact value and the source of a selected number. A click on a number, or on a mark or a
+// bar whose title has numbers, selects it. Keyboard: the numbers of cards take the focus; Enter
+// selects, Escape closes.
 "use strict";
 
 {
@@ -8,7 +9,18 @@
   card.hidden = true;
   card.setAttribute("role", "status");
   document.body.append(card);
-  const element = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
+  const element = (tag, ...words) => {
+    const made = document.createElement(tag);
+    made.append(...words);
+    return made;
+  };
+  const place = (pointer) => Object.assign(element("code", pointer), { className: "place" });
+  // Returns a text of the data, which states its place as texts of the page do.
+  const quoted = (pointer) => {
+    const span = element("span", String(simtrain.at(pointer)));
+    span.dataset.text = pointer;
+    return span;
+  };
   let chosen = null;
 
   const close = () => {
@@ -16,50 +28,78 @@
     chosen?.focus?.();
     chosen = null;
   };
-  const show = (number) => {
-    chosen = number;
-    const pointer = number.dataset.at;
-    const source = simtrain.data.number_sources.find((one) => new RegExp(`^(?:${one.places})$`).test(pointer));
-    const run = pointer.startsWith("/runs/") ? simtrain.data.runs[Number(pointer.split("/")[2])] : null;
-    card.replaceChildren(element("h2", number.value));
-    const place = element("p", "");
-    place.append("Shown as ", number.textContent, ". Place in the data: ", element("code", pointer));
-    if (number.dataset.of) place.append(", divided by ", element("code", number.dataset.of));
-    card.append(place);
-    if (source) {
-      const command = source.command.replace("X", run?.name ?? "X").replace("CLUSTER", run?.profile.name ?? "");
-      const printed = element("p", "Printed by ");
-      printed.append(element("code", `simtrain ${command}`));
-      card.append(element("p", source.meaning), printed);
+
+  // Returns what the data of a sweep say about the point of a number.
+  const aboutPoint = (pointer) => {
+    const about = simtrain.data.about_points;
+    const found = about && new RegExp(about.places).exec(pointer);
+    if (!found) return [];
+    const point = simtrain.at(found[1]);
+    const line = (name) => element("p", element("strong", name), ": ", quoted(`${found[1]}/${name}`));
+    return about.columns.filter((name) => name in point).map(line);
+  };
+
+  const aboutEntries = (pointer) => {
+    const operator = /^(\/runs\/\d+\/operators)(\/operators\/\d+)\//.exec(pointer);
+    if (!operator) return [];
+    return Object.keys(simtrain.at(operator[1] + operator[2]).entries).map((name) =>
+      element("p", element("strong", name), ": ", quoted(`${operator[1]}/entries/${name}/source`)));
+  };
+
+  const linesOf = (number) => {
+    const { at, of, minus, computed } = number.dataset;
+    const pointer = at ?? computed;
+    const find = (one) => new RegExp(`^(?:${one.places})$`).exec(pointer);
+    const source = simtrain.data.number_sources.find(find);
+    const exact = number.cloneNode();
+    exact.textContent = number.value ?? number.dataset.value;
+    const where = element("p", "Shown as ", number.cloneNode(true), computed ? ". Computed from " : ". Place in the data: ", place(pointer));
+    if (of) where.append(", divided by ", place(of));
+    if (minus) where.append(", minus ", place(minus));
+    const lines = [element("h2", exact), where, element("p", source.meaning)];
+    if (source.command) {
+      const groups = find(source), data = simtrain.data;
+      const run = pointer.startsWith("/runs/") ? data.runs[Number(pointer.split("/")[2])] : null;
+      const names = run?.name ?? (data.runs ?? []).map((one) => one.name).join(" ");
+      const command = source.command.replace("FIGURE", groups[1]).replace("CLUSTER", run?.profile.name ?? "")
+        .replace("FOLDER", data.folder ?? "").replace("X", names);
+      lines.push(element("p", "Printed by ", place(`simtrain ${command} --json`), " at ", place(groups.at(-1))));
     }
-    const operator = /^(\/runs\/\d+\/operators\/operators\/\d+)\//.exec(pointer);
-    if (operator) {
-      const entries = simtrain.data.runs[Number(pointer.split("/")[2])].operators.entries;
-      for (const name of Object.keys(simtrain.at(operator[1]).entries)) {
-        const line = element("p", "");
-        line.append(element("strong", name), `: ${entries[name].source}`);
-        card.append(line);
-      }
-    } else if (source?.explained) {
-      const link = element("a", "Its parts and profile entries");
-      link.href = "#sources";
-      card.append(link);
+    const entries = aboutEntries(pointer);
+    lines.push(...aboutPoint(pointer), ...entries);
+    if (!entries.length && source.explained) {
+      lines.push(Object.assign(element("a", "Its parts and profile entries"), { href: "#sources" }));
     }
-    const button = element("button", "Close");
-    button.type = "button";
-    button.style.marginTop = "0.6rem";
+    return lines;
+  };
+
+  const show = (target, numbers) => {
+    chosen = target;
+    const button = Object.assign(element("button", "Close"), { type: "button" });
     button.addEventListener("click", close);
-    card.append(document.createElement("br"), button);
+    card.replaceChildren(...numbers.flatMap(linesOf), button);
     card.hidden = false;
   };
+
+  // Returns the numbers that an element shows, or that its title has.
+  const numbersOf = (target) => {
+    const number = target.closest("main :is(data, tspan):is([data-at], [data-computed])");
+    if (number) return [number, [number]];
+    const titled = target.closest("main [data-title], main svg .mark");
+    if (!titled) return null;
+    const title = document.createElement("template");
+    title.innerHTML = titled.dataset.title ?? titled.querySelector("title").innerHTML;
+    return [titled, [...title.content.querySelectorAll("data")]];
+  };
+
   for (const number of document.querySelectorAll(".cards data[data-at]")) number.tabIndex = 0;
   document.addEventListener("click", (event) => {
-    const number = event.target.closest("main data[data-at]");
-    if (number) show(number);
+    const found = numbersOf(event.target);
+    if (found?.[1].length) show(...found);
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !card.hidden) close();
-    if (event.key === "Enter" && event.target.matches("main data[data-at]")) show(event.target);
+    if (event.key === "Enter" && event.target.matches("main data[data-at]")) show(event.target, [event.target]);
   });
   // Print shows folded parts open.
   let folded = [];

@@ -379,17 +379,24 @@
       return null;
     }
 
+    // Returns the words about a bar. Each number states its value and its place in the data.
     describe(bar) {
-      const lane = this.lane(bar), { start_s, end_s, activity, microbatch, chunk } = this.bars;
-      const kind = this.run.timeline.activities[activity[bar]];
-      const about = microbatch[bar] >= 0 ? ` of microbatch ${microbatch[bar]}${chunk[bar] > 0 || this.fills[0].length > 1 ? `, chunk ${chunk[bar]}` : ""}` : "";
-      return `Stage ${Math.floor(lane / ROWS)}: ${kind}${about}, ${simtrain.seconds(end_s[bar] - start_s[bar])}, from ${end_s[bar] ? simtrain.exact(start_s[bar]) : 0} to ${simtrain.exact(end_s[bar])} s.`;
+      const lane = this.lane(bar), stage = Math.floor(lane / ROWS), { start_s, end_s, activity, microbatch, chunk } = this.bars;
+      const run = `/runs/${this.figure.dataset.run}`;
+      const place = (name) => this.bars.start_s === this.simulated.start_s ? { at: `${run}/timeline/columns/${name}/${bar}` } : { computed: `${run}/sliders` };
+      const exact = (name) => simtrain.number(this.bars[name][bar], simtrain.exact(this.bars[name][bar]), place(name));
+      const words = ["Stage ", simtrain.number(stage, stage, { at: `${run}/result/memory/stages/${stage}/stage` }), `: ${this.run.timeline.activities[activity[bar]]}`];
+      if (microbatch[bar] >= 0) words.push(" of microbatch ", exact("microbatch"));
+      if (microbatch[bar] >= 0 && this.fills[0].length > 1) words.push(", chunk ", exact("chunk"));
+      const seconds = end_s[bar] - start_s[bar], { at, computed } = place("end_s");
+      const length = simtrain.number(seconds, simtrain.seconds(seconds), computed ? { computed } : { at, minus: place("start_s").at });
+      return [...words, ", ", length, ", from ", exact("start_s"), " to ", exact("end_s"), " s."];
     }
 
     choose(bar) {
       if (bar === this.bar) return;
       this.bar = bar;
-      this.readout.textContent = bar === null ? "" : this.describe(bar);
+      this.readout.replaceChildren(...bar === null ? [] : this.describe(bar));
       redraw();
     }
 

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from simtrain.hardware.validated_on import error_text
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, element, joined
+from simtrain.html.elements import Html, element, joined, plain_text
 from simtrain.html.figures import Figures
 
-_ITERATIONS_NEVER = (
-    "No measured iteration of this machine. Its profile is fitted on published microbenchmarks; "
-    "docs/validation.md states its errors for kernels and layers."
-)
-_NOT_VALIDATED = "No measured iteration: this profile does not come with simtrain."
-_VALIDATED_ON = {
-    "a100_sxm4_80gb": "Measured iterations that were not used for fitting: Table 5 of Korthikanti "
-    "et al. 2022 (8 to 512 GPUs), the same paper's 530B run on 2,240 GPUs, and published runs on "
-    "one and on several nodes. docs/validation.md lists each error.",
-    **dict.fromkeys(("h100_sxm", "h200_sxm", "b200_sxm"), _ITERATIONS_NEVER),
-}
-"""Measurements with which the iteration times of each shipped profile were compared."""
+_NOT_VALIDATED = "compared with no measured iteration that simtrain knows of."
 
 
 def answer_section(runs: Figures) -> Section:
@@ -36,21 +26,25 @@ def _answer(run: Figures, *, is_named: bool) -> Html:
         _card("Tokens per second", result.at("tokens_per_s").count),
         _card("MFU", result.at("mfu").percent, joined(("HFU ", result.at("hfu").percent))),
         _memory_card(run),
-        _card("GPUs", result.at("num_gpus").count, result.at("cluster").value),
+        _card("GPUs", result.at("num_gpus").count, result.at("cluster").words),
     )
-    name = [element("h3", run.at("name").value)] if is_named else []
+    name = [element("h3", run.at("name").words)] if is_named else []
     return joined((*name, element("div", *cards, class_="cards")))
 
 
 def _trust(runs: list[Figures]) -> Html:
     """Build the list of what profiles were fitted on and validated on, and of remarks."""
     items: dict[tuple[str, Html], None] = {}
+    shown: set[str] = set()
     for run in runs:
-        name = f"{run.at('name').value}: " if len(runs) > 1 else ""
+        name = joined((run.at("name").words, ": ")) if len(runs) > 1 else ""
         for term, *words in _trust_of(run):
             # A statement about a profile is shown once for all runs with this profile.
             is_of_profile = term in ("Fitted on", "Validated on")
-            items[term, joined(words if is_of_profile else (name, *words))] = None
+            html = joined(words if is_of_profile else (name, *words))
+            if plain_text(html) not in shown:
+                items[term, html] = None
+            shown.add(plain_text(html))
     terms = [*dict.fromkeys(term for term, _ in items)]
     ordered = sorted(items, key=lambda item: terms.index(item[0]))
     listed = (joined((element("dt", term), element("dd", words))) for term, words in ordered)
@@ -59,23 +53,46 @@ def _trust(runs: list[Figures]) -> Html:
 
 def _trust_of(run: Figures) -> Iterator[tuple[str, ...]]:
     result, profile = run.at("result"), run.at("profile")
-    shapes = result.at("extrapolated").value
-    listed = f": {', '.join(shapes)}" if shapes else ""
-    name, kind = profile.value["name"], "" if profile.value["calibrated"] else " (not calibrated)"
+    shapes = [*result.at("extrapolated").each()]
+    listed = [word for one in shapes for word in (", ", one.words)]
+    name, kind = profile.at("name"), "" if profile.value["calibrated"] else " (not calibrated)"
     yield (
         "Extrapolated",
         result.at("extrapolated_compute").percent,
-        f" of kernel time is for shapes outside the range that the profile was fitted on{listed}.",
+        " of kernel time is for shapes outside the range that the profile was fitted on",
+        *((": ", *listed[1:]) if listed else ()),
+        ".",
     )
-    entries, fitted = profile.value["num_entries"], profile.value["num_fitted"]
     yield (
         "Fitted on",
-        f"{name}{kind}: {profile.value['description']}. Of its {entries} entries, {fitted} were "
-        "fitted to measurements; the others are copied from the sources that they cite.",
+        name.words,
+        f"{kind}: ",
+        profile.at("description").words,
+        ". Of its ",
+        profile.at("num_entries").count,
+        " entries, ",
+        profile.at("num_fitted").count,
+        " were fitted to measurements; the others are copied from the sources that they cite.",
     )
-    yield "Validated on", f"{name}: {_VALIDATED_ON.get(name, _NOT_VALIDATED)}"
-    for remark in run.at("remarks").value:
-        yield "Note", remark
+    yield "Validated on", name.words, ": ", _validated_on(result.at("validated_on"))
+    for remark in result.at("remarks").each():
+        yield "Note", remark.sentence("text")
+
+
+def _validated_on(found: Figures) -> Html:
+    """State the errors of predicted iteration times against measured ones."""
+    if not found.value:
+        return joined((_NOT_VALIDATED,))
+    runs = [element("li", *_measured_runs(one)) for one in found.at("measured_runs").each()]
+    return joined((found.at("summary").words, *([element("ul", *runs)] if runs else [])))
+
+
+def _measured_runs(runs: Figures) -> Iterator[str]:
+    yield from (runs.at("runs").words, ". Runs: ", runs.at("num_runs").count)
+    yield from (", mean |error| ", runs.at("mean_error").number(error_text))
+    yield from (", worst ", runs.at("worst_error").number(error_text))
+    yield from (", with ", runs.at("software").words, ". ", runs.at("remark").words)
+    yield from (". Source: ", runs.at("source").words, ".")
 
 
 def _card(label: str, number: Html, remark: str = "") -> Html:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
-from simtrain.strict_yaml import as_scalar
 
 _NOT_MODELLED = (
     "Differences between GPUs and between runs, congestion between jobs, failures, checkpoints, "
@@ -20,21 +19,27 @@ def assumptions_section(runs: Figures) -> Section:
     return Section("assumptions", "Assumptions", joined((not_modelled, *blocks)))
 
 
+def named_setting(setting: Figures) -> Html:
+    """Return the dotted name of a setting, which may have digits."""
+    return element("code", setting.key)
+
+
 def _assumptions(run: Figures, *, is_named: bool) -> Html:
-    remarks = run.at("result", "without_effect").value.values()
-    listed = [element("ul", *(element("li", one) for one in remarks))] if remarks else []
-    settings = run.at("scenario").value
-    rows = [(element("code", name), as_scalar(value)) for name, value in settings.items()]
+    result = run.at("result")
+    unused = [element("li", one.words) for one in result.at("without_effect").each()]
+    listed = [element("ul", *unused)] if unused else []
+    rows = [(named_setting(one), one.setting) for one in result.at("settings").each()]
     caption = "Settings of the scenario, with defaults resolved"
-    name = [element("h3", run.at("name").value)] if is_named else []
-    stack = run.at("result", "software").value
+    name = [element("h3", run.at("name").words)] if is_named else []
     facts = element(
         "p",
-        f"Software stack: {stack}. Settings that the scenario does not write have their defaults.",
+        "Software stack: ",
+        result.at("software").words,
+        ". Settings that the scenario does not write have their defaults.",
     )
     folded = element(
         "details",
-        element("summary", f"All {len(rows)} settings"),
+        element("summary", "All settings"),
         table(caption, ("field", "value"), rows),
     )
     return joined((*name, facts, *listed, folded))

@@ -38,7 +38,7 @@ def _breakdown(run: Figures, *, is_named: bool) -> Html:
         for name, cause in shown.items()
     ]
     rows.append(("iteration", total.seconds, total.share_of(total), ""))
-    name = [element("h3", run.at("name").value)] if is_named else []
+    name = [element("h3", run.at("name").words)] if is_named else []
     headings = ("part", ">time", ">share", ">min to max over stages")
     caption = "Mean over the pipeline stages; the parts add up to the iteration time."
     return joined((*name, bar, table(caption, headings, rows, class_="sums")))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from simtrain.hardware.upgrades import RESOURCES
 from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
-from simtrain.html.figures import Figures, seconds_text
+from simtrain.html.figures import Figures
 from simtrain.report.breakdown import CAUSE_LABELS, KIND_LABELS
-from simtrain.strict_yaml import as_scalar
+from simtrain.units import format_seconds
 
 
 def comparison_section(compared: Figures) -> Section:
@@ -34,9 +34,10 @@ def _difference(one: Figures) -> Html:
     ]
     rows.append(("iteration", _signed(whole), ""))
     fields = [
-        (element("code", name), *map(as_scalar, both))
-        for name, both in record["changed_fields"].items()
+        (element("code", both.key), *(value.setting for value in both.each()))
+        for both in one.at("changed_fields").each()
     ]
+    base_name, other_name = one.at("base").words, one.at("other").words
     other = (
         ""
         if record["has_same_model"]
@@ -54,10 +55,10 @@ def _difference(one: Figures) -> Html:
     caption = "Causes of the difference, mean over the stages; they add up to the difference."
     return joined(
         (
-            element("h3", f"{record['other']} against {record['base']}"),
-            element("p", f"{record['reason']}.{other}", *tokens),
+            element("h3", other_name, " against ", base_name),
+            element("p", one.sentence("reason"), f".{other}", *tokens),
             table(caption, ("part", ">difference", ""), rows, class_="sums causes"),
-            table("Fields that differ", ("field", record["base"], record["other"]), fields)
+            table("Fields that differ", ("field", base_name, other_name), fields)
             if fields
             else element("p", "The scenarios are the same."),
         )
@@ -65,7 +66,7 @@ def _difference(one: Figures) -> Html:
 
 
 def _signed(figure: Figures) -> Html:
-    return figure.number(lambda seconds: ("+" if seconds > 0 else "") + seconds_text(seconds))
+    return figure.number(lambda seconds: ("+" if seconds > 0 else "") + format_seconds(seconds))
 
 
 def _bar(share: float) -> Html:
@@ -95,15 +96,19 @@ def _critical_paths(scenarios: Sequence[Figures]) -> Html:
         for kind in ranked
     ]
     rows.append(("iteration", *(one.at("iteration_time_s").seconds for one in scenarios)))
-    headings = ("kind of task", *(f">{one.value['name']}" for one in scenarios))
+    headings = ("kind of task", *_names(scenarios))
     caption = "Time of the tasks on the critical path, by kind; they run one after another"
     title = element("h3", "Critical path")
     return joined((title, table(caption, headings, rows, class_="sums")))
 
 
+def _names(scenarios: Sequence[Figures]) -> list[Html]:
+    """Return a heading of a column of numbers for each scenario."""
+    return [joined((">", one.at("name").words)) for one in scenarios]
+
+
 def _resources(scenarios: Sequence[Figures]) -> Html:
     saved = [one.at("with_more", "saved") for one in scenarios]
-    more = scenarios[0].value["with_more"]["factor"] - 1
     rows = [
         (
             RESOURCES[name].label,
@@ -111,6 +116,7 @@ def _resources(scenarios: Sequence[Figures]) -> Html:
         )
         for name in saved[0].value
     ]
-    headings = (f"{more:.0%} better", *(f">{one.value['name']}" for one in scenarios))
-    caption = "Share of the iteration time that more of one resource of the cluster saves"
+    factor = scenarios[0].at("with_more", "factor").number(lambda factor: f"{factor:g}")
+    headings = ("resource", *_names(scenarios))
+    caption = joined(("Share of the iteration time saved by ", factor, " times one resource"))
     return joined((element("h3", "What to buy first"), table(caption, headings, rows)))

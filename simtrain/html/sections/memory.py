@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simtrain.figures.iteration_memory import COMPONENT_FILLS
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, element, joined, table
+from simtrain.html.elements import Html, attribute, element, joined, table
 from simtrain.html.figures import Figures
 
 _COLOURS = {name: colour for name, (colour, _) in COMPONENT_FILLS.items()}
@@ -37,7 +37,7 @@ def _memory(run: Figures, *, is_named: bool) -> Html:
         )
     )
     headings = ("stage", ">peak", ">of capacity", "components", "pass")
-    name = [element("h3", run.at("name").value)] if is_named else []
+    name = [element("h3", run.at("name").words)] if is_named else []
     return joined((*name, table(caption, headings, rows, class_="peaks")))
 
 
@@ -47,11 +47,11 @@ def _row(stage: Figures, capacity: Figures, scale: int) -> tuple[str, ...]:
         element(
             "span",
             style=f"--fill:{colour};width:{100 * components.value[name] / scale:.4f}%",
-            title=f"{name}: {components.value[name] / 2**30:.4g} GiB",
+            **attribute("title", f"{name}: ", components.at(name).bytes),
         )
         for name, colour in _COLOURS.items()
     ]
     mark = element("i", style=f"left:{100 * capacity.value / scale:.4f}%")
     bar = element("div", *parts, mark, class_="stack", aria_hidden="true")
-    number, action = str(stage.at("stage").value), stage.at("peak_action").value
+    number, action = stage.at("stage").count, stage.at("peak_action").words
     return number, peak.bytes, peak.share_of(capacity), bar, action

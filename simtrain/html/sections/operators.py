@@ -24,11 +24,13 @@ def operators_section(runs: Figures) -> Section:
 
 def _operators(run: Figures, *, is_named: bool) -> Html:
     operators = run.at("operators")
-    total, name = operators.at("iteration_time_s"), run.at("name").value
+    total = operators.at("iteration_time_s")
     rows = [_row(number, one, total) for number, one in enumerate(operators.at("operators").each())]
-    stage = operators.at("stage").value
-    caption = f"Operators of one rank of stage {stage}, the slowest. Select a heading to sort."
-    heading = [element("h3", name)] if is_named else []
+    stage = operators.at("stage").count
+    caption = joined(
+        ("Operators of one rank of stage ", stage, ", the slowest. Select a heading to sort.")
+    )
+    heading = [element("h3", run.at("name").words)] if is_named else []
     shown = table(caption, _HEADINGS, rows, class_="sortable operators")
     return joined((*heading, _remainder(operators), shown))
 
@@ -53,9 +55,9 @@ def _row(number: int, one: Figures, total: Figures) -> tuple[str, ...]:
     record = one.value
     hidden = one.at("hidden_s").seconds if record["hidden_s"] > 0.001 * total.value else ""
     return (
-        record["op"],
-        record["phase"],
-        record["shape"],
+        one.at("op").words,
+        one.at("phase").words,
+        one.at("shape").words,
         one.at("count").count,
         one.at("exposed_s").seconds,
         one.at("share").percent,
@@ -81,7 +83,8 @@ def _rate(one: Figures) -> Html:
 def _entries(one: Figures) -> Iterator[Html]:
     """Yield the profile entries and their shares of the time, with links to their sources."""
     run = one.path[1]
-    for name, share in one.value["entries"].items():
-        if share >= 0.005 or name == one.value["entry"]:
-            link = element("a", name, href=f"#entry-{run}-{name}")
-            yield element("span", link, " ", one.at("entries", name).percent, " ", class_="entry")
+    for share in one.at("entries").each():
+        name = share.path[-1]
+        if share.value >= 0.005 or name == one.value["entry"]:
+            link = element("a", share.key, href=f"#entry-{run}-{name}")
+            yield element("span", link, " ", share.percent, " ", class_="entry")

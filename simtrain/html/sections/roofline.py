@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from simtrain.figures import style
@@ -35,12 +35,16 @@ def roofline_section(runs: Figures) -> Section:
 
 
 def _figure(run: Figures, *, is_named: bool) -> Html:
-    points = [op for op in run.value["operators"]["operators"] if op["flops"] and op["bytes"]]
-    profile = run.value["profile"]
-    name = [element("h3", run.value["name"])] if is_named else []
+    operators = run.at("operators")
+    points = [
+        op for op in operators.at("operators").each() if op.value["flops"] and op.value["bytes"]
+    ]
+    limits = operators.at("limits")
+    peaks = limits.at("peak_flops_per_s")
+    name = [element("h3", run.at("name").words)] if is_named else []
     if not points:
         return joined((*name, element("p", "No op of the slowest stage has FLOPs and bytes.")))
-    used = dict.fromkeys(op["limit"] for op in points)
+    used = dict.fromkeys(op.value["limit"] for op in points)
     legend = element(
         "ul",
         *(element("li", _symbol(limit), f"limited by {limit or 'nothing'}") for limit in used),
@@ -50,23 +54,17 @@ def _figure(run: Figures, *, is_named: bool) -> Html:
         "figcaption",
         "Matrix products and attention of one rank of the slowest stage. The size of a mark shows "
         "its share of the iteration time. Lines are the limits of the hardware profile: ",
-        run.at("profile", "memory_bandwidth_bytes_per_s").number(lambda v: f"{v / 1e12:.4g} TB/s"),
+        limits.at("memory_bandwidth_bytes_per_s").number(lambda rate: f"{rate / 1e12:.4g} TB/s"),
         " of memory",
         *(
             word
-            for dtype in profile["peak_flops_per_s"]
-            for word in (
-                ", ",
-                run.at("profile", "peak_flops_per_s", dtype).number(
-                    lambda rate: f"{rate / 1e12:.4g} TFLOP/s"
-                ),
-                f" of {dtype}",
-            )
+            for peak in peaks.each()
+            for word in (", ", peak.number(_teraflops), f" of {peak.path[-1]}")
         ),
         ". Ops without model FLOPs, such as norms, are not shown; the table above has their bytes "
         "per second.",
     )
-    return joined((*name, element("figure", legend, _picture(points, profile), caption)))
+    return joined((*name, element("figure", legend, _picture(points, limits), caption)))
 
 
 def _symbol(limit: str | None) -> Html:
@@ -75,11 +73,16 @@ def _symbol(limit: str | None) -> Html:
     return element("svg", path, viewBox="-1.6 -1.6 3.2 3.2", class_="symbol", aria_hidden="true")
 
 
-def _picture(points: list[dict[str, Any]], profile: Mapping[str, Any]) -> Html:
+def _teraflops(rate: float) -> str:
+    return f"{rate / 1e12:.4g} TFLOP/s"
+
+
+def _picture(points: list[Figures], limits: Figures) -> Html:
     """Draw the roofline. Both axes are logarithmic and end at whole powers of ten."""
-    bandwidth, peaks = profile["memory_bandwidth_bytes_per_s"], profile["peak_flops_per_s"]
-    intensities = [op["flops"] / op["bytes"] for op in points]
-    rates = [op["flops_per_s"] for op in points]
+    bandwidth = limits.value["memory_bandwidth_bytes_per_s"]
+    peaks: dict[str, float] = limits.value["peak_flops_per_s"]
+    intensities = [op.value["flops"] / op.value["bytes"] for op in points]
+    rates = [op.value["flops_per_s"] for op in points]
     low_x, high_x = _powers([*intensities, *(peak / bandwidth for peak in peaks.values())])
     low_y, high_y = _powers([*rates, *peaks.values()])
 
@@ -97,14 +100,15 @@ def _picture(points: list[dict[str, Any]], profile: Mapping[str, Any]) -> Html:
         corners = (least, least * bandwidth), (ridge, peak), (10.0**high_x, peak)
         return " ".join(f"{x(a):.2f},{y(b):.2f}" for a, b in corners)
 
-    def label(dtype: str, peak: float) -> Html:
-        place = {"x": f"{_WIDTH - _RIGHT:.0f}", "y": f"{y(peak) - 6:.2f}", "text_anchor": "end"}
-        return element("text", f"peak of {dtype}, {peak / 1e12:.4g} TFLOP/s", **place)
+    def label(dtype: str, peak: Figures) -> Html:
+        place = {"x": f"{_WIDTH - _RIGHT:.0f}", "y": f"{y(peak.value) - 6:.2f}"}
+        words = f"peak of {dtype}, ", peak.svg_number(_teraflops)
+        return element("text", *words, text_anchor="end", **place)
 
     marks = (
-        _mark(op, x(intensity), y(op["flops_per_s"]))
+        _mark(op, x(intensity), y(op.value["flops_per_s"]))
         for op, intensity in sorted(
-            zip(points, intensities, strict=True), key=lambda one: -one[0]["total_s"]
+            zip(points, intensities, strict=True), key=lambda one: -one[0].value["total_s"]
         )
     )
     return element(
@@ -112,7 +116,7 @@ def _picture(points: list[dict[str, Any]], profile: Mapping[str, Any]) -> Html:
         *_grid(x, range(low_x, high_x + 1), is_x=True),
         *_grid(y, range(low_y, high_y + 1), is_x=False),
         *(element("polyline", points=roof(peak), class_="roof") for peak in peaks.values()),
-        *(label(dtype, peak) for dtype, peak in peaks.items()),
+        *(label(dtype, limits.at("peak_flops_per_s", dtype)) for dtype in peaks),
         *marks,
         viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
         class_="roofline",
@@ -135,6 +139,7 @@ def _grid(place: Any, powers: range, *, is_x: bool) -> Iterator[Html]:
             yield element(
                 "text",
                 f"{10.0**power:g}",
+                class_="tick",
                 x=at,
                 y=f"{_HEIGHT - _BOTTOM + 18}",
                 text_anchor="middle",
@@ -146,6 +151,7 @@ def _grid(place: Any, powers: range, *, is_x: bool) -> Iterator[Html]:
             yield element(
                 "text",
                 f"{10.0 ** (power - 12):g}",
+                class_="tick",
                 x=f"{_LEFT - 8}",
                 y=at,
                 text_anchor="end",
@@ -169,17 +175,18 @@ def _grid(place: Any, powers: range, *, is_x: bool) -> Iterator[Html]:
         )
 
 
-def _mark(op: Mapping[str, Any], x: float, y: float) -> Html:
-    colour, shape = _MARKS.get(op["limit"] or "", _OTHER)
-    size = 3.5 + 16 * math.sqrt(max(op["share"], 0.0))
+def _mark(op: Figures, x: float, y: float) -> Html:
+    colour, shape = _MARKS.get(op.value["limit"] or "", _OTHER)
+    size = 3.5 + 16 * math.sqrt(max(op.value["share"], 0.0))
     words = (
-        f"{op['op']} ({op['phase']}), {op['shape']}: "
-        f"{op['flops'] / op['bytes']:.4g} FLOP per byte, {op['flops_per_s'] / 1e12:.4g} TFLOP/s, "
-        f"{op['share']:.1%} of the iteration"
+        *(op.at("op").words, " (", op.at("phase").words, "), ", op.at("shape").words, ": "),
+        op.at("flops").share_of(op.at("bytes"), "{:.4g}".format),
+        *(" FLOP per byte, ", op.at("flops_per_s").number(_teraflops), ", "),
+        *(op.at("share").percent, " of the iteration"),
     )
     return element(
         "path",
-        element("title", words),
+        element("title", *words),
         d=_SHAPES[shape],
         transform=f"translate({x:.2f} {y:.2f}) scale({size:.3f})",
         fill=colour,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, element, joined
+from simtrain.html.elements import Html, attribute, element, joined
 from simtrain.html.figures import Figures
 
 _INTRODUCTION = (
@@ -31,11 +31,14 @@ def sliders_section(runs: Figures) -> Section:
 
 
 def _sliders(run: Figures, *, is_named: bool) -> Html:
-    data, name = run.at("sliders").value, run.at("name").value
+    data, name = run.at("sliders").value, run.at("name").words
     time = run.at("result", "iteration_time_s").seconds
     base = str(data["base"])
     anchor = f"sliders{run.pointer.replace('/', '-')}"
-    rows = [_slider(one, f"{anchor}-{one['name']}", data) for one in data["sliders"]]
+    rows = [
+        _slider(one, f"{anchor}-{one.value['name']}", data)
+        for one in run.at("sliders", "sliders").each()
+    ]
     mark = element("datalist", element("option", value=base), id=f"{anchor}-base")
     cards = element(
         "div",
@@ -55,15 +58,16 @@ def _sliders(run: Figures, *, is_named: bool) -> Html:
         cards,
         class_="sliders",
         data_run=run.pointer,
-        aria_label=f"Cluster of {name}",
         hidden=True,
+        **attribute("aria_label", "Cluster of ", name),
     )
     return joined((element("h3", name), form)) if is_named else form
 
 
-def _slider(slider: dict[str, Any], anchor: str, data: dict[str, Any]) -> Html:
+def _slider(slider: Figures, anchor: str, data: dict[str, Any]) -> Html:
     """Build a slider, with its factor and the resulting rate, bandwidth or latency as text."""
-    label, base = slider["label"], data["base"]
+    label, base = slider.value["label"], data["base"]
+    words = slider.at("positions", base).sentence("text")
     return element(
         "div",
         element("label", label[0].upper() + label[1:], for_=anchor),
@@ -71,13 +75,15 @@ def _slider(slider: dict[str, Any], anchor: str, data: dict[str, Any]) -> Html:
             "input",
             type="range",
             id=anchor,
-            name=slider["name"],
+            name=slider.value["name"],
             min="0",
             max=str(len(data["factors"]) - 1),
             value=str(base),
             list=f"{anchor.rsplit('-', 1)[0]}-base",
+            data_slider=slider.pointer,
+            **attribute("aria_valuetext", words),
         ),
-        element("output", f"1×, {slider['amounts'][base]}", for_=anchor),
+        element("output", words, for_=anchor),
         class_="slider",
     )
 

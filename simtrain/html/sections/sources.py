@@ -6,7 +6,6 @@ from simtrain.html.document import Section
 from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
 from simtrain.pages.origins_page import shown_value
-from simtrain.units import with_micro_sign
 
 _LABELS = {
     "iteration_time": "Iteration time",
@@ -27,35 +26,41 @@ def sources_section(runs: Figures) -> Section:
 
 def _sources(number: int, run: Figures, *, is_named: bool) -> Html:
     trees = [_tree(label, run.at("explained", name)) for name, label in _LABELS.items()]
-    entries = entries_of_run(run.value)
+    entries = entries_of_run(run)
     rows = [
         (
-            element("code", name, id=f"entry-{number}-{name}"),
-            with_micro_sign(shown_value(name, one["value"])),
-            one["source"],
-            one["fitted_on"] or "not fitted: published",
+            element("code", one.at("entry").words, id=f"entry-{number}-{one.value['entry']}"),
+            _entry_value(one),
+            one.at("source").words,
+            one.at("fitted_on").words if one.value["fitted_on"] else "not fitted: published",
         )
-        for name, one in entries.items()
+        for one in entries
     ]
     headings = ("entry", "value", "source", "fitted on")
-    name = [element("h3", run.at("name").value)] if is_named else []
-    caption = (
-        f"Entries of the hardware profile {run.at('profile', 'name').value} that times depend on"
-    )
+    name = [element("h3", run.at("name").words)] if is_named else []
+    profile = run.at("profile", "name").words
+    caption = joined(("Entries of the hardware profile ", profile, " that times depend on"))
     return joined((*name, *trees, table(caption, headings, rows, class_="entries")))
 
 
-def entries_of_run(run: dict[str, dict[str, object]]) -> dict[str, dict[str, str]]:
+def entries_of_run(run: Figures) -> list[Figures]:
     """Return all profile entries in the operators and explained figures of a run, by name."""
-    found: dict[str, dict[str, str]] = dict(run["operators"]["entries"])  # type: ignore[call-overload]
-    for explained in run["explained"].values():
-        found |= explained["sources"]  # type: ignore[index]
-    return dict(sorted(found.items()))
+    lists = [run.at("operators", "entries")]
+    lists += [explained.at("sources") for explained in run.at("explained").each()]
+    found = {str(entry.path[-1]): entry for entries in lists for entry in entries.each()}
+    return [found[name] for name in sorted(found)]
+
+
+def _entry_value(entry: Figures) -> Html:
+    value = entry.at("value")
+    if not isinstance(value.value, int | float):
+        return joined(("listed by simtrain profile show",))
+    return value.number(lambda number: shown_value(entry.value["entry"], number))
 
 
 def _tree(label: str, origin: Figures) -> Html:
     parts = element("ul", *(_part(part) for part in origin.at("parts").each()))
-    summary = element("summary", label, " = ", _number(origin), _remark(origin))
+    summary = element("summary", label, " = ", _number(origin), *_remark(origin))
     return element("details", summary, parts)
 
 
@@ -64,18 +69,23 @@ def _part(origin: Figures) -> Html:
     entries = [
         joined(
             (
-                element("a", name, href=f"#entry-{run}-{name}"),
+                element("a", share.key, href=f"#entry-{run}-{share.path[-1]}"),
                 " ",
-                origin.at("entries", name).percent,
+                share.percent,
             )
         )
-        for name in record.get("entries", {})
+        for share in (origin.at("entries").each() if "entries" in record else ())
     ]
     from_entries = [element("span", *_separated(entries), class_="soft")] if entries else []
     inner = record.get("parts")
     parts = [element("ul", *map(_part, origin.at("parts").each()))] if inner else []
-    about = f": {record['count']:,} × {record['shape']}" if "shape" in record else ""
-    text = (element("strong", record["name"]), " = ", _number(origin), about, _remark(origin))
+    about = (
+        (": ", origin.at("count").count, " × ", origin.at("shape").words)
+        if "shape" in record
+        else ()
+    )
+    title = element("strong", origin.at("name").words)
+    text = (title, " = ", _number(origin), *about, *_remark(origin))
     return element("li", *text, " ", *from_entries, *parts)
 
 
@@ -86,9 +96,8 @@ def _separated(items: list[Html]) -> list[str]:
     return words[:-1]
 
 
-def _remark(origin: Figures) -> str:
-    remark = origin.value.get("remark")
-    return f": {remark}" if remark else ""
+def _remark(origin: Figures) -> tuple[str, ...]:
+    return (": ", origin.sentence("remark")) if origin.value.get("remark") else ()
 
 
 def _number(origin: Figures) -> Html:

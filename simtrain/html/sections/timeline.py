@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from simtrain.figures.timeline import FILLS
 from simtrain.html.document import Section
-from simtrain.html.elements import Html, element, joined
+from simtrain.html.elements import Html, attribute, element, joined
 from simtrain.html.figures import Figures
 
+_PEAKS = " over time. The section Memory lists the peaks."
 _HELP = (
-    "Drag to move. Turn the wheel with Ctrl, or pinch, to zoom. Keys: + and − zoom, 0 shows the "
+    "Drag to move. Turn the wheel with Ctrl, or pinch, to zoom. Keys: + and − zoom, zero shows the "
     "whole iteration, Shift with the left or right arrow moves. Up and down select a stage, left "
     "and right a bar. Bars thinner than a pixel mix their colours in proportion to their time."
 )
@@ -29,11 +30,11 @@ def timeline_section(runs: Figures) -> Section:
 
 
 def _figure(number: int, run: Figures, num_runs: int) -> Html:
-    name = run.at("name").value
-    timeline = run.at("timeline").value
+    name = run.at("name").words
     label = (
-        f"Timeline of {name}: {timeline['num_stages']} pipeline stages, {timeline['num_bars']:,} "
-        "bars. Use the arrow keys to read them one by one."
+        *("Timeline of ", name, " with its bars. Pipeline stages: "),
+        run.at("operators", "num_stages").count,
+        ". Use the arrow keys to read bars one by one.",
     )
     buttons = (
         ("in", "+", "Zoom in"),
@@ -57,14 +58,14 @@ def _figure(number: int, run: Figures, num_runs: int) -> Html:
             class_="bars",
             tabindex="0",
             role="application",
-            aria_label=label,
             aria_roledescription="timeline",
+            **attribute("aria_label", *label),
         ),
         element(
             "canvas",
             class_="memory",
             role="img",
-            aria_label=f"Memory of stages of {name} over time; the section Memory lists the peaks.",
+            **attribute("aria_label", "Memory of stages of ", name, _PEAKS),
         ),
         element("p", _MOVED, class_="moved", hidden=True),
         element("p", class_="readout", role="status", aria_live="polite"),

@@ -1,0 +1,72 @@
+"""Errors of predicted iteration times against measured ones, by hardware profile.
+
+They are in the folder `validated_on` beside the profile, in a file of the profile's name.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from simtrain.entry import Count, NonNegative, Strict, Text
+from simtrain.resources import find_profile
+from simtrain.strict_yaml import load_document, validate
+
+
+class MeasuredRuns(Strict):
+    """Measured iterations, and the errors of their predicted times (predicted / measured - 1).
+
+    Args:
+        runs: what was measured.
+        num_runs: number of iterations.
+        mean_error: mean of |error|.
+        worst_error: the error with the largest |error|; below zero if the prediction is too fast.
+        software: software stack of the predictions.
+        remark: what may have made these errors smaller or larger than those of other runs.
+        source: where the measurements and all their errors are.
+    """
+
+    runs: Text
+    num_runs: Count
+    mean_error: NonNegative
+    worst_error: Annotated[float, Field(gt=-1)]
+    software: Text
+    remark: Text
+    source: Text
+
+
+class ValidatedOn(Strict):
+    """The measured iterations with which a profile's predictions were compared, perhaps none."""
+
+    version: Literal[1]
+    summary: Text
+    measured_runs: list[MeasuredRuns]
+
+
+def error_text(error: float) -> str:
+    """Format an error with two digits, as precisely as errors were published: "2.1%", "-49%"."""
+    return f"{100 * error:.2g}%"
+
+
+def validated_on(cluster: str) -> ValidatedOn | None:
+    """Load the errors of predictions with a profile; None if no file has any.
+
+    Args:
+        cluster: a profile's name or path.
+
+    Raises:
+        InputError: there is no such profile, or the file of errors is bad.
+    """
+    profile = find_profile(cluster)
+    file = profile.parent / "validated_on" / f"{profile.stem}.yaml"
+    return _load(file, file.stat().st_mtime_ns) if file.is_file() else None
+
+
+@functools.lru_cache(maxsize=16)
+def _load(file: Path, version: int) -> ValidatedOn:
+    """Load a file; `version` changes when the file changes."""
+    document = load_document(file)
+    return validate(ValidatedOn, document.data, document.positions)

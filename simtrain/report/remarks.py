@@ -1,0 +1,90 @@
+"""Remarks on a result, and the data of `simtrain run --json`, which contain them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simtrain.hardware.profile import NOT_CALIBRATED
+from simtrain.hardware.validated_on import ValidatedOn, validated_on
+from simtrain.report.result import Result
+from simtrain.sentences import Number, Sentence, sentence_json
+from simtrain.strict_yaml import data_of, leaves
+
+HOST_BOUND = 0.05
+"""Share of an iteration spent waiting for launches above which a remark mentions it."""
+_OF_OTHERS = ValidatedOn(
+    version=1,
+    summary="Compared with no measured iteration: the scenario changes entries of the profile.",
+    measured_runs=[],
+)
+
+
+def run_json(result: Result, without_effect: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `simtrain run --json` prints, without `made_with`.
+
+    Args:
+        result: the simulated iteration.
+        without_effect: remarks on settings that change nothing (`no_effect`).
+    """
+    return result.to_dict() | {
+        "remarks": [sentence_json(one) for one in remarks_on(result)],
+        "without_effect": dict(without_effect),
+        "settings": settings_of(result),
+        "validated_on": _validated_on(result),
+    }
+
+
+def _validated_on(result: Result) -> dict[str, Any] | None:
+    """Return the profile's errors against measured iterations; None if it has no file of errors."""
+    found = _OF_OTHERS if result.scenario.hardware else validated_on(result.scenario.cluster)
+    return found.model_dump(mode="json", exclude={"version"}) if found else None
+
+
+def settings_of(result: Result) -> dict[str, Any]:
+    """Return all settings of the scenario by their dotted names, with defaults resolved."""
+    return {".".join(map(str, path)): value for path, value in leaves(data_of(result.scenario))}
+
+
+def _other_peaks(result: Result) -> Iterator[Sentence]:
+    """Say to which peak MFU is relative, if products run in another data type than bf16."""
+    for name, mfu in result.mfu_by_peak.items():
+        if name != "bf16":
+            yield Sentence(
+                f"MFU and HFU are relative to the bf16 peak. Relative to the {name} peak, MFU is ",
+                Number(mfu, f"{mfu:.1%}"),
+                ".",
+            )
+
+
+def remarks_on(result: Result) -> list[str]:
+    """Return remarks on a result other than extrapolation, a sentence each."""
+    scenario = result.scenario
+    simulated, total = result.num_simulated_ranks, scenario.num_gpus
+    remarks: list[str] = [
+        Sentence(
+            "Simulated ",
+            Number(simulated, f"{simulated}"),
+            " of ",
+            Number(total, f"{total}"),
+            " ranks (one per pipeline stage); the others behave identically.",
+        )
+    ]
+    if simulated == total:
+        remarks = ["Every rank simulated."]
+    if result.host_bound >= HOST_BOUND:
+        share = Number(result.host_bound, f"{result.host_bound:.0%}")
+        remarks.append(
+            Sentence("Host-bound: GPUs wait for kernel launches in ", share, " of the iteration.")
+        )
+    if result.hfu < result.mfu:
+        remarks.append(
+            "HFU is below MFU: MFU counts attention between all tokens, HFU only what the kernels "
+            "compute, which skip masked tokens."
+        )
+    remarks += [*_other_peaks(result), *result.warnings]
+    if not result.profile.calibrated:
+        remarks.append(NOT_CALIBRATED)
+    if result.recompute_choice:
+        remarks.append(Sentence("Recompute chosen: ", result.recompute_choice))
+    return remarks

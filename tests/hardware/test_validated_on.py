@@ -1,0 +1,62 @@
+"""Errors against measured iterations: each profile states its own, as docs/validation.md does."""
+
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from simtrain.errors import InputError
+from simtrain.hardware.validated_on import validated_on
+from simtrain.resources import find_profile, list_profiles
+from tests.helpers.command_line import ROOT, call
+
+PAGE = (ROOT / "docs/validation.md").read_text("utf-8")
+
+
+def text(share: float, digits: int) -> str:
+    return f"{share:.{digits}%}".replace("-", "−").replace("%", " %")
+
+
+def test_the_errors_are_those_of_the_page_on_validation() -> None:
+    found = validated_on("a100_sxm4_80gb")
+    assert found
+    table5, parallel, nodes, node = found.measured_runs
+    assert f"<!--=table5_error mean-->{text(table5.mean_error, 1)}<" in PAGE
+    assert f"<!--=table5_error largest-->{text(-table5.worst_error, 1)}<" in PAGE
+    assert f"<!--=dp530b error-->{text(parallel.worst_error, 2)}<" in PAGE
+    for runs, row in ((nodes, "several nodes"), (node, "one node, the others")):
+        (cells,) = re.findall(rf"^\| {row} \| (.*) \|$", PAGE, re.MULTILINE)
+        number, of_paper, _, worst_of_paper, mean, _, worst = cells.split(" | ")
+        assert number == str(runs.num_runs)
+        assert (mean, worst) == (text(runs.mean_error, 1), text(runs.worst_error, 0))
+        remark = runs.remark.replace("-", "−")
+        assert of_paper in remark and worst_of_paper in remark
+
+
+def test_each_calibrated_profile_says_with_what_it_was_compared() -> None:
+    found = {name: validated_on(name) for name in list_profiles()}
+    assert found.pop("trn1") is None
+    assert found.pop("a100_sxm4_80gb")
+    for one in found.values():
+        assert one and not one.measured_runs
+        assert one.summary.startswith("Compared with no measured layer or iteration")
+    assert "compared with no measured iteration" in call("profile", "show", "trn1").stdout
+    assert "worst −" not in call("profile", "show", "h100_sxm").stdout
+    assert "mean |error| 1%, worst -2.1%" in " ".join(
+        call("profile", "show", "a100_sxm4_80gb").stdout.split()
+    )
+
+
+def test_a_file_of_errors_beside_ones_own_profile_is_read(tmp_path: pathlib.Path) -> None:
+    own = tmp_path / "own.yaml"
+    shutil.copy(find_profile("h100_sxm"), own)
+    assert validated_on(str(own)) is None
+    errors = tmp_path / "validated_on" / "own.yaml"
+    errors.parent.mkdir()
+    errors.write_text("version: 1\nsummary: ours\nmeasured_runs: []\n", "utf-8")
+    found = validated_on(str(own))
+    assert found and found.summary == "ours"
+    errors.write_text("version: 1\nsummary: ours and others\nmeasured_runs: 3\n", "utf-8")
+    with pytest.raises(InputError, match="measured_runs"):
+        validated_on(str(own))
