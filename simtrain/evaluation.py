@@ -18,7 +18,7 @@ from simtrain.plan import Plan
 from simtrain.programs.seconds import IterationSeconds, Machine
 from simtrain.report.breakdown import Breakdown, mean_breakdown, stage_breakdowns
 from simtrain.scenario import Scenario
-from simtrain.simulation import checked_profile
+from simtrain.simulation import checked_profile, simulate
 from simtrain.studies.choose import choose, is_open
 from simtrain.units import format_bytes, format_seconds
 
@@ -107,6 +107,18 @@ class Evaluator:
         if is_open(scenario):
             return self.evaluate(scenario).peak_bytes
         return peak_bytes(_plan(scenario, machine), profile)
+
+    def extrapolated_compute(self, scenario: Scenario) -> float:
+        """Fraction of kernel time with shapes outside the range that the profile was fitted on.
+
+        Raises:
+            InputError: as `evaluate`.
+        """
+        machine = self._machine(scenario)
+        checked_profile(scenario, machine.model.profile)
+        if is_open(scenario):
+            return simulate(scenario).extrapolated_compute
+        return IterationSeconds.of(_plan(scenario, machine), machine).extrapolated_compute()
 
     def profile_of(self, scenario: Scenario) -> HardwareProfile:
         """Load the scenario's profile with its overrides; cached until the file changes.

@@ -108,7 +108,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "html": {
         *("errors", "units", "output_folder", "strict_yaml", "provenance", "hardware", "report"),
-        *("figures", "packing", "pages", "paper", "sliders"),
+        *("figures", "packing", "pages", "paper", "sliders", "resources"),
     },
     "models": {"errors", "resources", "scenario"},
     "importing": {"errors", "strict_yaml", "scenario", "models"},

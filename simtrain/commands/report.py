@@ -92,9 +92,11 @@ def _of_sweep(folder: Path) -> Document:
     from simtrain.extras import require
     from simtrain.figures.sweep import load_results
     from simtrain.html.sweep_report import sweep_document
+    from simtrain.sweep.recorded import RecordedSweep
 
-    require("simtrain report --sweep", "pyarrow", "matplotlib")
-    return sweep_document(load_results(folder))
+    require("simtrain report --sweep", "pyarrow")
+    results, recorded = load_results(folder), RecordedSweep.of(folder)
+    return sweep_document(results, recorded.point if recorded else None)
 
 
 def _of_iterations(

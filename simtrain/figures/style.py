@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -222,23 +220,3 @@ def _save_file(figure: Figure, file: Path) -> None:
     metadata = _NO_DATE[file.suffix.removeprefix(".").lower()]
     with replacing(file) as unfinished:
         figure.savefig(unfinished, dpi=_DOTS_PER_INCH, metadata=metadata)
-
-
-def svg_text(draw: Callable[[], Figure], footer: str, prefix: str) -> str:
-    """Return a figure as an SVG element that can stand in an HTML document.
-
-    `draw` and `footer` are as for `write_figure`. Each id begins with `prefix`, because ids are
-    unique in a document.
-
-    Raises:
-        InputError: matplotlib is not installed (E701).
-    """
-    require("drawing pictures", "matplotlib")
-    text = io.StringIO()
-    with styled():
-        figure = draw()
-        add_footer(figure, footer)
-        figure.savefig(text, format="svg", metadata=_NO_DATE["svg"])
-    svg = text.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    return re.sub(r'( id="|"#|url\(#)', rf"\g<1>{prefix}-", svg)

@@ -23,12 +23,14 @@ class NumberSource:
         meaning: what the numbers are computed from.
         explained: the main figure that the numbers belong to. The section Sources shows its parts
             down to profile entries.
+        prefix: the pointer in the command's JSON begins with it.
     """
 
     places: str
     command: str
     meaning: str
     explained: str | None = None
+    prefix: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON data."""
@@ -37,7 +39,7 @@ class NumberSource:
     def place_of(self, pointer: str) -> str | None:
         """Return the pointer of a number in the JSON of the command; None for other numbers."""
         found = re.fullmatch(self.places, pointer)
-        return found.group(found.re.groups) if found else None
+        return self.prefix + (found.group(found.re.groups) or "") if found else None
 
 
 NUMBER_SOURCES = (

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Any
 
-from simtrain.figures import style
+from simtrain.errors import InputError
 from simtrain.figures.sweep.draw import compared_column
-from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
-from simtrain.figures.sweep.pareto import draw_pareto, pareto
-from simtrain.figures.sweep.quantities import label_of, shown, title_of
+from simtrain.figures.sweep.heat_map import heat_map
+from simtrain.figures.sweep.pareto import Pareto, pareto
+from simtrain.figures.sweep.quantities import shown, title_of
 from simtrain.figures.sweep.results import LARGER_IS_BETTER, Results
-from simtrain.figures.sweep.scaling import Scaling, draw_scaling, scaling
+from simtrain.figures.sweep.scaling import scaling
 from simtrain.html.document import Document, Section
 from simtrain.html.elements import Html, element, joined, table
 from simtrain.html.figures import Figures
+from simtrain.html.sections.sources import entries_table
+from simtrain.html.sweep_pictures import heat_map_panel, pareto_panel, scaling_picture
+from simtrain.html.sweep_sources import SWEEP_SOURCES
+from simtrain.pages.profile_page import load_page
+from simtrain.resources import find_profile
 from simtrain.strict_yaml import as_scalar
-from simtrain.units import format_bytes
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MOST_POINTS = 200
 """Largest number of points that the page lists per panel."""
@@ -27,53 +29,56 @@ _STATUS = {"ok": "ran", "does_not_fit": "do not fit in memory", "illegal": "are 
 _BYTES, _COUNTS = ("peak_bytes", "capacity_bytes"), ("num_gpus",)
 
 
-def sweep_document(results: Results) -> Document:
-    """Build the report on a sweep."""
-    column, header = compared_column(results), results.header
+def sweep_document(
+    results: Results, point_of: Callable[[int], dict[str, Any]] | None = None
+) -> Document:
+    """Build the report on a sweep.
+
+    Args:
+        results: the results.
+        point_of: returns the base, settings, profile and extrapolated share of the point of an
+            index (`RecordedSweep.point`); None if the folder does not have them.
+    """
+    column = compared_column(results)
+    data = _data(results, column)
+    if point_of:
+        data["points"] = {str(index): point_of(index) for index in _indices(data)}
+    figures = Figures(data)
+    sections = [_winners(figures, results, column)]
+    if data["heat_map"]:
+        sections.append(_heat_map(figures, column))
+    if fronts := pareto(results):
+        sections.append(_fronts(figures, results, fronts))
+    if data["scaling"]:
+        sections.append(_scaling(figures))
+    sections += [_points(figures, results), _sources(figures)]
+    title = joined(("Sweep ", figures.at("sweep").words))
+    return Document(title, _lead(figures), sections, data, _foot(figures))
+
+
+def _data(results: Results, column: str) -> dict[str, Any]:
+    header, heat = results.header, heat_map(results, column, None, None)
     fronts, curves = pareto(results), scaling(results)
-    status = results.table["status"].value_counts().to_pylist()
-    data = {
+    return {
         "sweep": header.name,
+        "folder": str(results.folder),
         "objective": column,
-        "num_points": {one["values"]: one["counts"] for one in status},
+        "num_points": results.counts_by_status(),
+        "most_points": MOST_POINTS,
         "panels": [
             {"name": as_scalar(panel), "points": _best_points(results, panel, column)}
             for panel in results.panels
         ],
+        "heat_map": heat.to_json() if heat else None,
         "fronts": fronts.to_json() if fronts else {},
         "scaling": curves.to_json() if curves else {},
+        "scaling_efficiency": curves.efficiency_json() if curves else {},
+        "scaling_points": _fastest(results) if curves else {},
+        "points": {},
+        "profiles": _profiles(results),
         "made_with": {"simtrain": header.version, "profiles": dict(header.profiles)},
+        "number_sources": [one.to_json() for one in SWEEP_SOURCES],
     }
-    figures = Figures(data)
-    origin = style.footer(f"sweep {header.name}", header.profiles, header.version)
-
-    def picture(name: str, draw: Callable[[], Figure]) -> Html:
-        svg = Html(style.svg_text(draw, origin, name))
-        return element("figure", svg, class_="picture", tabindex="0", role="img", aria_label=name)
-
-    sections = [_winners(figures, results, column)]
-    if heat := heat_map(results, column, None, None):
-        body = picture("heat-map", lambda: draw_heat_map(heat))
-        sections.append(_section("heat-map", f"Heat map of {title_of(column)}", body))
-    if fronts:
-        body = joined(
-            (
-                picture("pareto", lambda: draw_pareto(fronts)),
-                *(_front(one, results, fronts.unit) for one in _named(figures.at("fronts"))),
-            )
-        )
-        sections.append(_section("pareto-front", "Pareto front of time and memory", body))
-    if curves:
-        body = joined(
-            (picture("scaling", lambda: draw_scaling(curves)), _scaling_table(figures, curves))
-        )
-        sections.append(_section("scaling-curves", "Scaling", body))
-    sections.append(_points(figures, results))
-    return Document(f"Sweep {header.name}", _lead(figures), sections, data, _foot(figures))
-
-
-def _section(anchor: str, title: str, body: Html) -> Section:
-    return Section(anchor, title, body, styles=("sweep.css",))
 
 
 def _best_points(results: Results, panel: Any, column: str) -> list[dict[str, Any]]:
@@ -85,8 +90,48 @@ def _best_points(results: Results, panel: Any, column: str) -> list[dict[str, An
     return list(rows.to_pylist())
 
 
-def _named(part: Figures) -> list[Figures]:
-    return [part.at(name) for name in part.value]
+def _fastest(results: Results) -> dict[str, dict[str, dict[str, int]]]:
+    """Return the index of the fastest point of each panel and number of GPUs."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for panel in results.panels:
+        rows = results.of_panel(panel, results.ran)
+        rows = rows.sort_by([("tokens_per_s", "descending"), ("index", "ascending")])
+        of_panel = found.setdefault(as_scalar(panel), {})
+        for count, index in zip(
+            *(rows[name].to_pylist() for name in ("num_gpus", "index")), strict=True
+        ):
+            of_panel.setdefault(str(count), {"index": index})
+    return found
+
+
+def _indices(data: Any) -> Iterable[int]:
+    """Yield the indices of all points in the data, each once."""
+    found: dict[int, None] = {}
+    parts = [data[name] for name in ("panels", "fronts", "heat_map", "scaling_points")]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict) and isinstance(part.get("index"), int):
+            found[part["index"]] = None
+        elif isinstance(part, dict | list):
+            parts += part.values() if isinstance(part, dict) else part
+    return sorted(found)
+
+
+def _profiles(results: Results) -> dict[str, Any]:
+    """Return the sweep's hardware profiles with their entries, if their files are unchanged."""
+    found: dict[str, Any] = {}
+    for name, digest in results.header.profiles.items():
+        try:
+            if sha256(find_profile(name).read_bytes()).hexdigest() == digest:
+                found[name] = load_page(name).to_json()
+        except (InputError, OSError):
+            continue
+    return found
+
+
+def _section(anchor: str, title: str, body: Html) -> Section:
+    styles = ("chart.css", "memory.css", "sweep.css", "sources.css")
+    return Section(anchor, title, body, styles=styles)
 
 
 def _lead(figures: Figures) -> Html:
@@ -95,16 +140,26 @@ def _lead(figures: Figures) -> Html:
     for name in counts.value:
         words += [counts.at(name).count, f" {_STATUS.get(name, name)}, "]
     words[-1] = words[-1].removesuffix(", ")
-    return element("p", "Points of the sweep: ", *words, ".")
+    return element(
+        "p",
+        "Points of the sweep: ",
+        *words,
+        ". Select a number to see its exact value, its source and its point.",
+    )
 
 
 def _foot(figures: Figures) -> Html:
-    made = figures.at("made_with").value
+    made = figures.at("made_with")
     profiles = joined(
-        element("p", f"hardware profile {name} · SHA-256 ", element("code", digest))
-        for name, digest in made["profiles"].items()
+        element("p", "hardware profile ", one.key, " · SHA-256 ", element("code", one.words))
+        for one in made.at("profiles").each()
     )
-    return joined((element("p", f"simtrain {made['simtrain']}"), profiles))
+    return joined((element("p", "simtrain ", made.at("simtrain").words), profiles))
+
+
+def _title(name: Figures | None) -> list[Html]:
+    """Return the heading of a panel, if it has a name."""
+    return [element("h3", name.words)] if name and name.value else []
 
 
 def _winners(figures: Figures, results: Results, column: str) -> Section:
@@ -114,16 +169,18 @@ def _winners(figures: Figures, results: Results, column: str) -> Section:
         if not panel.value["points"]:
             continue
         best = panel.at("points", 0)
-        where = ", ".join(
-            f"{label_of(name)} {as_scalar(best.value[name])}" for name in results.varying()
-        )
-        label = " ".join(word for word in (panel.value["name"], title_of(column)) if word)
+        where = [
+            word
+            for name in results.varying()
+            for word in (", ", best.at(name).key, " ", best.at(name).setting)
+        ]
+        words = (panel.at("name").words, " ", title_of(column))
         cards.append(
             element(
                 "div",
-                element("div", label, class_="label"),
+                element("div", *words, class_="label"),
                 element("div", _number(best.at(column), column), class_="value"),
-                element("div", where, class_="remark"),
+                element("div", *where[1:], class_="remark"),
                 class_="card",
             )
         )
@@ -131,68 +188,111 @@ def _winners(figures: Figures, results: Results, column: str) -> Section:
     return Section("winners", "Best point", body, styles=("answer.css", "sweep.css"))
 
 
+def _heat_map(figures: Figures, column: str) -> Section:
+    heat, is_larger = figures.at("heat_map"), column in LARGER_IS_BETTER
+    blocks: list[Html] = []
+    for panel, cells in zip(figures.at("panels").each(), heat.at("panels").each(), strict=True):
+        blocks += _title(panel.at("name"))
+        blocks.append(heat_map_panel(heat, cells, lambda one: _number(one, column), is_larger))
+    over = [word for one in heat.at("best_over").each() for word in (", ", one.words)]
+    best = [element("p", "Each cell has the best over ", *over[1:], ".", class_="soft")]
+    better = "Higher" if is_larger else "Lower"
+    note = element("p", f"{better} is better. The best cell is bold.", class_="soft")
+    title = f"Heat map of {title_of(column)}"
+    return _section("heat-map", title, joined((note, *(best if over else []), *blocks)))
+
+
+def _fronts(figures: Figures, results: Results, fronts: Pareto) -> Section:
+    blocks: list[Html] = []
+    panels = zip(
+        results.panels, figures.at("panels").each(), figures.at("fronts").each(), strict=True
+    )
+    for panel, about, front in panels:
+        if front.value:
+            picture = pareto_panel(fronts, panel, front)
+            blocks += [*_title(about.at("name")), picture, _front(front, results, fronts.unit)]
+    return _section("pareto-front", "Pareto front of time and memory", joined(blocks))
+
+
+def _front(front: Figures, results: Results, unit: str) -> Html:
+    axes = [front.at(0, name).key for name in results.varying()]
+    headings = (">number", ">peak memory", f">{unit}", *axes)
+    rows = [
+        (
+            element("span", str(number), class_="ordinal"),
+            point.at("peak_bytes").bytes,
+            point.at("time").number(lambda value: f"{value:.4g}"),
+            *(point.at(name).setting for name in results.varying()),
+        )
+        for number, point in enumerate(front.each(), start=1)
+    ]
+    return table("Points on the front, numbered as in the picture", headings, rows)
+
+
+def _scaling(figures: Figures) -> Section:
+    curves = figures.at("scaling")
+    of_name = {one.value["name"]: one.at("name").words for one in figures.at("panels").each()}
+    names = [of_name[str(name)] for name in curves.value]
+    blocks = [scaling_picture(curves, names)]
+    shares = figures.at("scaling_efficiency").each()
+    for curve, efficiency, name in zip(curves.each(), shares, names, strict=True):
+        rows = [
+            (rate.key, rate.count, share.percent)
+            for rate, share in zip(curve.each(), efficiency.each(), strict=True)
+        ]
+        caption = joined(("Best tokens per second", *((" of ", name) if name else ())))
+        blocks.append(table(caption, (">GPUs", ">tokens per second", ">of linear scaling"), rows))
+    return _section("scaling-curves", "Scaling", joined(blocks))
+
+
 def _points(figures: Figures, results: Results) -> Section:
     names = results.table.column_names
     reported = names[names.index("rule") + 1 :]
     blocks: list[Html] = []
     for panel in figures.at("panels").each():
-        name = panel.value["name"]
-        blocks += [element("h3", name)] if name else []
-        headings = [*results.varying(), *(f">{name}" for name in reported)]
-        rows = [_point(point, results, headings) for point in panel.at("points").each()]
-        caption = f"Best points that ran, at most {MOST_POINTS}. Select a heading to sort."
-        blocks.append(table(caption, headings or ["point"], rows, class_="sortable points"))
+        blocks += _title(panel.at("name"))
+        columns = [*results.varying(), *reported]
+        rows = [_point(point, results, columns) for point in panel.at("points").each()]
+        first = panel.at("points", 0)
+        headings = [
+            joined((">" if name in reported else "", first.at(name).key)) for name in columns
+        ]
+        most = figures.at("most_points").count
+        caption = joined(("Best points that ran, at most ", most, ". Select a heading to sort."))
+        if rows:
+            blocks.append(table(caption, headings or ["point"], rows, class_="sortable points"))
     styles, scripts = ("operators.css", "sweep.css"), ("sort.js",)
     return Section("points", "Best points", joined(blocks), styles, scripts)
 
 
-def _point(point: Figures, results: Results, headings: list[str]) -> tuple[str, ...]:
-    names = [heading.removeprefix(">") for heading in headings]
+def _point(point: Figures, results: Results, columns: list[str]) -> tuple[str, ...]:
     return tuple(
-        as_scalar(point.value[name])
+        point.at(name).setting
         if name in results.axes or not isinstance(point.value[name], int | float)
         else _number(point.at(name), name)
-        for name in names
+        for name in columns
     )
+
+
+def _sources(figures: Figures) -> Section:
+    """Build the section: the entries of each hardware profile, with their sources."""
+    blocks: list[Html] = []
+    for one in figures.at("profiles").each():
+        entries = entries_table(one.at("entries"), f"entries-{len(blocks)}")
+        summary = element("summary", one.at("name").words, ": ", one.at("description").words)
+        blocks.append(element("details", summary, entries))
+    words = "Times depend on the entries of hardware profiles, and these on their sources."
+    if not blocks:
+        words = "The hardware profiles of the sweep are not here, or have changed since it ran."
+    body = joined((element("p", words), *blocks))
+    return Section("sources", "Sources", body, ("sources.css",), ("sources.js",))
 
 
 def _number(figure: Figures, column: str) -> Html:
     if column in _BYTES:
-        return figure.number(format_bytes)
+        return figure.bytes
     if column in _COUNTS:
         return figure.count
     if column.endswith("_s") and column != "tokens_per_s":
         return figure.seconds
     return figure.number(lambda value: shown(column, value))
-
-
-def _front(front: Figures, results: Results, unit: str) -> Html:
-    headings = (">number", ">peak memory", f">{unit}", *results.varying())
-    rows = [
-        (
-            str(number),
-            point.at("peak_bytes").bytes,
-            point.at("time").number(lambda value: f"{value:.4g}"),
-            *(as_scalar(point.value[name]) for name in results.varying()),
-        )
-        for number, point in enumerate(front.each(), start=1)
-    ]
-    name = front.path[-1]
-    caption = f"Points on the front{f' of {name}' if name else ''}, numbered as in the picture"
-    return table(caption, headings, rows)
-
-
-def _scaling_table(figures: Figures, curves: Scaling) -> Html:
-    blocks = []
-    for curve, efficiency in zip(
-        _named(figures.at("scaling")), map(Scaling.efficiency, curves.curves.values()), strict=True
-    ):
-        rows = [
-            (count, curve.at(count).count, f"{share:.1%}")
-            for count, share in zip(curve.value, efficiency.values(), strict=True)
-        ]
-        name = curve.path[-1]
-        caption = f"Best tokens per second{f' of {name}' if name else ''}"
-        headings = (">GPUs", ">tokens per second", ">of linear scaling")
-        blocks.append(table(caption, headings, rows))
-    return joined(blocks)

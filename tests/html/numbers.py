@@ -15,8 +15,8 @@ NOT_FIGURES = ("bf16", "fp16", "tf32", "fp32", "mxfp8", "fp8_block", "fp8", "SHA
 """Names with digits in the page's own words: data types, and a hash function."""
 NOT_READ = ("script", "style", "code.place")
 """Elements without figures: scripts, styles, and the places of numbers in the data."""
-TICKS = "tick"
-"""Class of the labels of axes."""
+TICKS = ("tick", "ordinal", "setting")
+"""Classes of the labels of axes, of the numbers of rows, and of the names of settings."""
 HEARD = ("title", "alt", "placeholder", "aria-label", "aria-valuetext", "aria-description")
 """Attributes that browsers show or screen readers say."""
 _MARKS = ("data-at", "data-text", "data-key", "data-computed")
@@ -86,7 +86,7 @@ class Reader(HTMLParser):
         for tag, about, mark in reversed(self._open):
             if f"{tag}.{about.get('class')}" in NOT_READ or tag in NOT_READ:
                 return
-            if about.get("class") == TICKS:
+            if about.get("class") in TICKS:
                 return
             if mark:
                 mark.text += data

@@ -97,7 +97,7 @@ def test_selecting_a_number_shows_its_value_and_source(browser: Browser) -> None
 
 def test_every_number_that_scripts_show_has_its_value_and_its_source(browser: Browser) -> None:
     press(browser, "Escape", "0", "ArrowDown")
-    for selected in (".cards data", ".roofline .mark", ".stack [data-title]", ".readout data"):
+    for selected in (".cards data", ".chart .mark", ".stack [data-title]", ".readout data"):
         script = """
           const found = document.querySelector(args[0]);
           found.dispatchEvent(new MouseEvent("click", { bubbles: true }));

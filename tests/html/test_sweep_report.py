@@ -1,15 +1,24 @@
 """The report on a sweep: its best points, pictures and numbers, and what it refuses."""
 
+import functools
+import json
 import pathlib
+import shlex
+from typing import Any
 
 import pytest
 
 from simtrain.figures.sweep import load_results
 from simtrain.figures.sweep.pareto import pareto
+from simtrain.html.number_sources import source_of_number
 from simtrain.html.sweep_report import MOST_POINTS
+from simtrain.html.sweep_sources import SWEEP_SOURCES
+from simtrain.simulation import simulate
+from simtrain.sweep import load_plan
 from tests.helpers.command_line import call
 from tests.helpers.made_results import nothing, ran, row, write_results
-from tests.html.pages import parsed, value_at
+from tests.html.numbers import data_of, read, value_at, wrong_numbers
+from tests.html.pages import parsed
 
 pytestmark = pytest.mark.slow
 
@@ -39,16 +48,82 @@ def test_the_best_points_come_first_with_the_sweeps_numbers(folder: pathlib.Path
     fronts = pareto(results)
     assert fronts and page.data["fronts"] == fronts.to_json()
     assert page.data["num_points"] == {"ok": 3, "does_not_fit": 1}
-    numbers = page.of("data")
-    assert len(numbers) > 10
-    for about, _ in numbers:
-        assert float(about["value"] or "") == value_at(page.data, about["data-at"] or "")
+    assert wrong_numbers(read(text), page.data) == []
     titles = [title for _, title in page.of("h2")]
-    assert titles[0] == "Best point" and titles[-1] == "Best points" and len(titles) == 5
-    assert len(page.of("svg")) == 3
+    assert titles[0] == "Best point" and titles[-2:] == ["Best points", "Sources"]
+    assert len(titles) == 6 and len(page.of("svg")) == 2
     ids = [about["id"] for _, about, _ in page.elements if "id" in about]
     assert len(ids) == len({*ids})
-    assert "creativecommons" not in text and "<!DOCTYPE svg" not in text
+    assert [text for about, text in page.of("td") if about.get("class") == "best"] == ["400"]
+    assert [text for about, text in page.of("td") if about.get("class") == "empty"] == ["too big"]
+
+
+SWEEP = """
+name: small
+base: {model: {num_layers: 4, hidden_size: 1024, num_attention_heads: 8, seq_length: 1024},
+       batch: {micro: 1, global: 16}, cluster: h100_sxm}
+axes:
+  batch.micro: {powers_of_two: [1, 2]}
+  split: {one: {parallelism.tensor: 1}, two: {parallelism.tensor: 2, precision.compute: fp8}}
+"""
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The folder of a sweep that ran."""
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "small.yaml").write_text(SWEEP, "utf-8")
+    assert call("sweep", str(folder / "small.yaml"), "--out", str(folder / "small")).exit_code == 0
+    return folder / "small"
+
+
+def test_every_number_of_a_sweep_equals_that_of_the_command_of_its_source(
+    swept: pathlib.Path,
+) -> None:
+    file = swept.parent / "small.html"
+    assert call("report", "--sweep", str(swept), "-o", str(file)).exit_code == 0
+    text = file.read_text("utf-8")
+    reader, data = read(text), data_of(text)
+    assert wrong_numbers(reader, data) == [] and len(reader.shown) > 200
+    followed = 0
+    for pointer in sorted({place for one in reader.shown for place in one.pointers}):
+        source = source_of_number(pointer, SWEEP_SOURCES)
+        place = source and source.place_of(pointer)
+        assert source and place, pointer
+        if not source.command:
+            continue
+        words = source.command.replace("FIGURE", pointer.split("/")[2])
+        if "INDEX" in words:
+            index = value_at(data, pointer.rpartition("/")[0])["index"]
+            words = words.replace("INDEX", str(index))
+        assert value_at(data, pointer) == value_at(printed(words, swept), place), pointer
+        followed += 1
+    assert followed > 100
+
+
+@functools.cache
+def printed(command: str, folder: pathlib.Path) -> Any:
+    """What a command prints as JSON."""
+    outcome = call(*shlex.split(command.replace("FOLDER", str(folder))), "--json")
+    assert outcome.exit_code == 0, outcome.stderr
+    return json.loads(outcome.stdout)
+
+
+def test_the_card_of_a_number_knows_its_point(swept: pathlib.Path) -> None:
+    file = swept.parent / "points.html"
+    call("report", "--sweep", str(swept), "-o", str(file))
+    data = data_of(file.read_text("utf-8"))
+    plan = load_plan(swept.parent / "small.yaml")
+    assert len(data["points"]) == 4
+    for index, point in data["points"].items():
+        scenario = plan.scenario(int(index))
+        result = simulate(scenario)
+        assert point["extrapolated_compute"] == result.extrapolated_compute
+        assert point["profile"] == "h100_sxm" and point["base"] == plan.base
+        assert point["settings"]["batch.micro"] == scenario.batch.micro
+    assert data["profiles"]["h100_sxm"]["entries"]["gpu.peak_flops"]["source"]
+    index = data["scaling_points"][""]["2"]["index"]
+    assert data["points"][str(index)]["settings"]["parallelism.tensor"] == 2
 
 
 def test_a_large_sweep_lists_its_best_points_only(tmp_path: pathlib.Path) -> None:

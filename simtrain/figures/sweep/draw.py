@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simtrain.figures.style import footer, with_changes, write_figure
-from simtrain.figures.sweep.heat_map import draw_heat_map, heat_map
+from simtrain.figures.sweep.heat_map import HeatMap, draw_heat_map, heat_map
 from simtrain.figures.sweep.pareto import Pareto, draw_pareto, pareto
 from simtrain.figures.sweep.results import Results, check_name
 from simtrain.figures.sweep.scaling import Scaling, draw_scaling, scaling
@@ -29,6 +29,8 @@ class Plots:
     pareto: Pareto | None
     scaling: Scaling | None
     left_out: dict[str, str]
+    heat_map: HeatMap | None
+    num_points: dict[str, int]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, in full precision."""
@@ -40,6 +42,9 @@ class Plots:
             "time_unit": fronts.unit if fronts else None,
             "fronts": fronts.to_json() if fronts else {},
             "scaling": curves.to_json() if curves else {},
+            "scaling_efficiency": curves.efficiency_json() if curves else {},
+            "heat_map": self.heat_map.to_json() if self.heat_map else None,
+            "num_points": self.num_points,
         }
 
 
@@ -89,4 +94,4 @@ def write_plots(
         files += write_figure(lambda: draw_scaling(curves), folder / "scaling", origin)
     pictures = {"heat_map": heat, "pareto": front, "scaling": curves}
     left_out = {name: _WHY_NOT[name] for name, picture in pictures.items() if picture is None}
-    return Plots(tuple(files), column, front, curves, left_out)
+    return Plots(tuple(files), column, front, curves, left_out, heat, results.counts_by_status())

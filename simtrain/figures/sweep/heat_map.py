@@ -22,11 +22,12 @@ from simtrain.figures.sweep.results import (
     group,
     short_words,
 )
+from simtrain.strict_yaml import as_scalar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ILLEGAL, TOO_BIG = "illegal", "too big"
+ILLEGAL, TOO_BIG, ABSENT = "illegal", "too big", "not in the sweep"
 _MOST_RULES, _NOTE_CHARACTERS = 4, 125
 
 
@@ -59,12 +60,20 @@ class HeatMap:
 
     def winners(self, panel: Cell) -> dict[Place, dict[str, Cell]]:
         """Values of the folded axes at the best point for each (x, y)."""
+        return {
+            place: {name: row[name] for name in self.folded}
+            for place, row in self._best(panel).items()
+        }
+
+    def _best(self, panel: Cell) -> dict[Place, dict[str, Cell]]:
+        """Index and values of the folded axes of the best point for each (x, y)."""
         order = "descending" if self.value in LARGER_IS_BETTER else "ascending"
         rows = self.results.of_panel(panel, self.results.ran)
         rows = rows.sort_by([(self.value, order), ("index", "ascending")])
-        first = group(rows, [self.x, self.y]).aggregate([(name, "first") for name in self.folded])
+        names = ["index", *self.folded]
+        first = group(rows, [self.x, self.y]).aggregate([(name, "first") for name in names])
         return {
-            (row[self.x], row[self.y]): {name: row[f"{name}_first"] for name in self.folded}
+            (row[self.x], row[self.y]): {name: row[f"{name}_first"] for name in names}
             for row in first.to_pylist()
         }
 
@@ -78,6 +87,33 @@ class HeatMap:
             if row["status"] == DOES_NOT_FIT or place not in words:
                 words[place] = TOO_BIG if row["status"] == DOES_NOT_FIT else ILLEGAL
         return words
+
+    def to_json(self) -> dict[str, Any]:
+        """The cells of the panels in full precision, row by row from the top.
+
+        A cell has the values of both axes, and the value, index and folded axes of its best point,
+        or the reason why no point ran.
+        """
+        return {
+            "x": self.x,
+            "y": self.y,
+            "value": self.value,
+            "best_over": self.folded,
+            "panels": {as_scalar(panel): self._cells_json(panel) for panel in self.results.panels},
+        }
+
+    def _cells_json(self, panel: Cell) -> list[dict[str, Any]]:
+        values, best, reasons = self.cells(panel), self._best(panel), self.reasons(panel)
+        found: list[dict[str, Any]] = []
+        for y in reversed(self.results.values(self.y)):
+            for x in self.results.values(self.x):
+                cell: dict[str, Any] = {"x": x, "y": y}
+                if (x, y) in values:
+                    cell |= {"value": values[x, y], **best[x, y]}
+                else:
+                    cell |= {"reason": reasons.get((x, y), ABSENT)}
+                found.append(cell)
+        return found
 
     def rules(self) -> list[str]:
         """Codes of the rules that illegal points break."""

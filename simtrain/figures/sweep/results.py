@@ -69,6 +69,11 @@ class Results:
 
         return self.table.filter(pyarrow.compute.equal(self.table["status"], OK))
 
+    def counts_by_status(self) -> dict[str, int]:
+        """Number of points by status."""
+        counts = self.table["status"].value_counts().to_pylist()
+        return {one["values"]: one["counts"] for one in counts}
+
     def has(self, *names: str) -> bool:
         """Whether all these columns were reported."""
         return set(names) <= set(self.table.column_names)

@@ -43,6 +43,13 @@ class Scaling:
             for panel, curve in self.curves.items()
         }
 
+    def efficiency_json(self) -> dict[str, Any]:
+        """The throughput as a share of linear scaling, in full precision."""
+        return {
+            as_scalar(panel): {str(count): share for count, share in self.efficiency(curve).items()}
+            for panel, curve in self.curves.items()
+        }
+
     @staticmethod
     def efficiency(curve: dict[int, float]) -> dict[int, float]:
         """Throughput as a share of linear scaling from the smallest number of GPUs."""

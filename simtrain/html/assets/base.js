@@ -11,6 +11,12 @@ const simtrain = {
     return keys.reduce((found, key) => found[key.replaceAll("~1", "/").replaceAll("~0", "~")], this.data);
   },
 
+  // Returns a key as a part of a JSON pointer.
+  escaped(key) { return key.replaceAll("~", "~0").replaceAll("/", "~1"); },
+
+  // Formats a setting as YAML writes it.
+  scalar(value) { return Array.isArray(value) ? `[${value.map(this.scalar, this).join(", ")}]` : String(value); },
+
   // Formats a value with four digits, in the largest unit in which it is at least 1.
   scaled(value, units) {
     const [name, size] = units.find(([, size]) => Math.abs(value) >= size) ?? units.at(-1);

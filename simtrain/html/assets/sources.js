@@ -17,7 +17,7 @@
   const place = (pointer) => Object.assign(element("code", pointer), { className: "place" });
   // Returns a text of the data, which states its place as texts of the page do.
   const quoted = (pointer) => {
-    const span = element("span", String(simtrain.at(pointer)));
+    const span = element("span", simtrain.scalar(simtrain.at(pointer)));
     span.dataset.text = pointer;
     return span;
   };
@@ -29,14 +29,28 @@
     chosen = null;
   };
 
-  // Returns what the data of a sweep say about the point of a number.
-  const aboutPoint = (pointer) => {
-    const about = simtrain.data.about_points;
-    const found = about && new RegExp(about.places).exec(pointer);
-    if (!found) return [];
-    const point = simtrain.at(found[1]);
-    const line = (name) => element("p", element("strong", name), ": ", quoted(`${found[1]}/${name}`));
-    return about.columns.filter((name) => name in point).map(line);
+  // Returns the index of the point of a sweep to which a number belongs, or null.
+  const indexOf = (pointer) => {
+    const found = /^\/(?:panels\/\d+\/points|fronts\/[^/]*|heat_map\/panels\/[^/]*)\/\d+(?=\/)|^\/scaling(?:_efficiency)?(\/.*)/.exec(pointer);
+    return found ? simtrain.at(found[1] ? `/scaling_points${found[1]}` : found[0]).index ?? null : null;
+  };
+
+  // Returns what a sweep's data say about a point: scenario, settings, profile, extrapolated share.
+  const aboutPoint = (index) => {
+    const point = simtrain.data.points?.[index], place = `/points/${index}`;
+    if (!point) return [];
+    const line = (name, ...words) => element("p", element("strong", name), ": ", ...words);
+    const settings = Object.keys(point.settings).flatMap((name) =>
+      [", ", Object.assign(element("span", name), { className: "setting" }), " ", quoted(`${place}/settings/${simtrain.escaped(name)}`)]);
+    const lines = [line("Scenario", quoted(`${place}/base`)), line("Point", ...settings.slice(1))];
+    const profile = simtrain.data.profiles[point.profile];
+    const about = profile ? [": ", quoted(`/profiles/${simtrain.escaped(point.profile)}/description`)] : [];
+    lines.push(line("Hardware profile", quoted(`${place}/profile`), ...about));
+    const share = point.extrapolated_compute;
+    const words = share === null ? ["unknown, because the profile has changed since the sweep ran"]
+      : [simtrain.number(share, simtrain.percent(share), { at: `${place}/extrapolated_compute` }), " of kernel time is for shapes outside the range that the profile was fitted on"];
+    lines.push(line("Extrapolated", ...words));
+    return [...lines, Object.assign(element("a", "Entries of the profile and their sources"), { href: "#sources" })];
   };
 
   const aboutEntries = (pointer) => {
@@ -57,16 +71,17 @@
     if (of) where.append(", divided by ", place(of));
     if (minus) where.append(", minus ", place(minus));
     const lines = [element("h2", exact), where, element("p", source.meaning)];
+    const index = indexOf(pointer);
     if (source.command) {
       const groups = find(source), data = simtrain.data;
       const run = pointer.startsWith("/runs/") ? data.runs[Number(pointer.split("/")[2])] : null;
       const names = run?.name ?? (data.runs ?? []).map((one) => one.name).join(" ");
       const command = source.command.replace("FIGURE", groups[1]).replace("CLUSTER", run?.profile.name ?? "")
-        .replace("FOLDER", data.folder ?? "").replace("X", names);
-      lines.push(element("p", "Printed by ", place(`simtrain ${command} --json`), " at ", place(groups.at(-1))));
+        .replace("FOLDER", data.folder ?? "").replace("INDEX", index).replace("X", names);
+      lines.push(element("p", "Printed by ", place(`simtrain ${command} --json`), " at ", place(source.prefix + groups.at(-1))));
     }
     const entries = aboutEntries(pointer);
-    lines.push(...aboutPoint(pointer), ...entries);
+    lines.push(...aboutPoint(index), ...entries);
     if (!entries.length && source.explained) {
       lines.push(Object.assign(element("a", "Its parts and profile entries"), { href: "#sources" }));
     }

@@ -383,7 +383,7 @@
     describe(bar) {
       const lane = this.lane(bar), stage = Math.floor(lane / ROWS), { start_s, end_s, activity, microbatch, chunk } = this.bars;
       const run = `/runs/${this.figure.dataset.run}`;
-      const place = (name) => this.bars.start_s === this.simulated.start_s ? { at: `${run}/timeline/columns/${name}/${bar}` } : { computed: `${run}/sliders` };
+      const place = (name) => this.bars.start_s === this.simulated.bars.start_s ? { at: `${run}/timeline/columns/${name}/${bar}` } : { computed: `${run}/sliders` };
       const exact = (name) => simtrain.number(this.bars[name][bar], simtrain.exact(this.bars[name][bar]), place(name));
       const words = ["Stage ", simtrain.number(stage, stage, { at: `${run}/result/memory/stages/${stage}/stage` }), `: ${this.run.timeline.activities[activity[bar]]}`];
       if (microbatch[bar] >= 0) words.push(" of microbatch ", exact("microbatch"));

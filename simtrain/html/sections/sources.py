@@ -30,7 +30,7 @@ def _sources(number: int, run: Figures, *, is_named: bool) -> Html:
     rows = [
         (
             element("code", one.at("entry").words, id=f"entry-{number}-{one.value['entry']}"),
-            _entry_value(one),
+            _entry_value(one, one.value["entry"]),
             one.at("source").words,
             one.at("fitted_on").words if one.value["fitted_on"] else "not fitted: published",
         )
@@ -43,6 +43,21 @@ def _sources(number: int, run: Figures, *, is_named: bool) -> Html:
     return joined((*name, *trees, table(caption, headings, rows, class_="entries")))
 
 
+def entries_table(entries: Figures, anchor: str) -> Html:
+    """Return a table of all entries of a profile (`simtrain profile show --json`)."""
+    rows = [
+        (
+            element("code", one.key, id=f"{anchor}-{one.path[-1]}"),
+            _entry_value(one, str(one.path[-1])),
+            one.at("source").words,
+            one.at("fitted_on").words if "fitted_on" in one.value else "not fitted: published",
+        )
+        for one in entries.each()
+    ]
+    headings = ("entry", "value", "source", "fitted on")
+    return table("Entries of the hardware profile", headings, rows, class_="entries")
+
+
 def entries_of_run(run: Figures) -> list[Figures]:
     """Return all profile entries in the operators and explained figures of a run, by name."""
     lists = [run.at("operators", "entries")]
@@ -51,11 +66,11 @@ def entries_of_run(run: Figures) -> list[Figures]:
     return [found[name] for name in sorted(found)]
 
 
-def _entry_value(entry: Figures) -> Html:
+def _entry_value(entry: Figures, name: str) -> Html:
     value = entry.at("value")
     if not isinstance(value.value, int | float):
         return joined(("listed by simtrain profile show",))
-    return value.number(lambda number: shown_value(entry.value["entry"], number))
+    return value.number(lambda number: shown_value(name, number))
 
 
 def _tree(label: str, origin: Figures) -> Html:

@@ -1,0 +1,150 @@
+"""Pictures of a report on a sweep: heat map, Pareto front and scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from simtrain.figures import style
+from simtrain.figures.sweep.pareto import Pareto
+from simtrain.html.charts import Chart, linear_axis, logarithmic_axis
+from simtrain.html.elements import Html, element, joined
+from simtrain.html.figures import Figures
+from simtrain.units import GIB
+
+Format = Callable[[Figures], Html]
+"""Shows a number of a column."""
+_LOGARITHMIC = 20.0
+"""The time axis is logarithmic above this ratio of the slowest to the fastest point."""
+_MOST_MARKS = 2000
+_MARKS = (
+    *((style.BLUE, "circle"), (style.VERMILLION, "square"), (style.GREEN, "triangle")),
+    *((style.PURPLE, "diamond"), (style.ORANGE, "circle"), (style.SKY, "square")),
+)
+
+
+def heat_map_panel(heat: Figures, cells: Figures, shown: Format, larger_is_better: bool) -> Html:
+    """Build a table of one panel; cells are the darker, the nearer they are to the best.
+
+    Args:
+        heat: the heat map (`HeatMap.to_json`).
+        cells: the cells of the panel.
+        shown: shows the value of a cell.
+        larger_is_better: whether the best value is the largest.
+    """
+    num_columns = next(
+        (at for at, one in enumerate(cells.value) if one["y"] != cells.value[0]["y"]),
+        len(cells.value),
+    )
+    values = [one["value"] for one in cells.value if one.get("value") is not None]
+    best = (max if larger_is_better else min)(values, default=0.0)
+
+    def cell(one: Figures) -> Html:
+        value = one.value.get("value")
+        if value is None:
+            return element("td", one.value.get("reason", ""), class_="empty")
+        share = (value / best if larger_is_better else best / value) if best and value else 1.0
+        folded = [
+            joined((_last(name), " ", one.at(name).setting))
+            for name in heat.value["best_over"]
+            if name in one.value
+        ]
+        words = [element("small", *_with_commas(folded))] if folded else []
+        is_best = {"class_": "best"} if value == best else {}
+        return element(
+            "td", shown(one.at("value")), *words, style=f"--share:{share:.4f}", **is_best
+        )
+
+    rows = [cells.at(start) for start in range(0, len(cells.value), num_columns)]
+    body = [
+        element(
+            "tr",
+            element("th", first.at("y").setting, scope="row"),
+            *(cell(cells.at(first.path[-1] + at)) for at in range(num_columns)),  # type: ignore[operator]
+        )
+        for first in rows
+    ]
+    headings = (element("th", cells.at(at, "x").setting, scope="col") for at in range(num_columns))
+    corner = element("th", heat.at("y").words, " \\ ", heat.at("x").words, class_="corner")
+    table = element(
+        "table",
+        element("thead", element("tr", corner, *headings)),
+        element("tbody", *body),
+        class_="heat",
+    )
+    label = "Heat map"
+    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2].replace("_", " ")
+
+
+def _with_commas(words: Sequence[Html]) -> list[str]:
+    return [part for word in words for part in (", ", word)][1:]
+
+
+def pareto_panel(pareto: Pareto, panel: Any, front: Figures) -> Html:
+    """Draw the points of one panel by memory and time; points of the front are numbered."""
+    rows = pareto.of_panel(panel)
+    sizes = [num_bytes / GIB for num_bytes in rows["peak_bytes"].to_pylist()]
+    times = rows["time"].to_pylist()
+    wide = max(times) > _LOGARITHMIC * min(times)
+    y_axis = (logarithmic_axis if wide else linear_axis)(times, pareto.unit)
+    chart = Chart(linear_axis(sizes, "peak memory per GPU, GiB"), y_axis)
+    points = [(one["peak_bytes"] / GIB, one["time"]) for one in front.value]
+    # From a point to the next larger one, less memory than that of the larger helps nothing.
+    steps = [corner for old, new in pairwise(points) for corner in (old, (new[0], old[1]))]
+    others = [
+        chart.mark(one, "circle", 3.0, class_="other-mark")
+        for one in list(zip(sizes, times, strict=True))[:_MOST_MARKS]
+        if one not in set(points)
+    ]
+    marks = [
+        joined((_front_mark(chart, point, one), _ordinal(chart, point, number)))
+        for number, (point, one) in enumerate(zip(points, front.each(), strict=True), start=1)
+    ]
+    line = chart.line([*steps, *points[-1:]], class_="front")
+    label = "Peak memory and time of the points; the table below lists the Pareto front."
+    return element("figure", chart.picture(label, *others, line, *marks))
+
+
+def _front_mark(chart: Chart, point: tuple[float, float], one: Figures) -> Html:
+    time = one.at("time").number(lambda value: f"{value:.4g}")
+    words = "peak memory ", one.at("peak_bytes").bytes, ", time ", time
+    return chart.mark(point, "circle", 5.0, *words, class_="mark front-mark")
+
+
+def _ordinal(chart: Chart, point: tuple[float, float], number: int) -> Html:
+    place = {"x": f"{chart.x(point[0]) + 9:.2f}", "y": f"{chart.y(point[1]) - 7:.2f}"}
+    return element("text", str(number), class_="ordinal", **place)
+
+
+def scaling_picture(curves: Figures, names: Sequence[Html]) -> Html:
+    """Draw the best tokens per second by GPUs; dashed lines are linear scaling."""
+    series = [{int(count): rate for count, rate in one.items()} for one in curves.value.values()]
+    ideals = [
+        {count: curve[first] / first * count for count in curve}
+        for curve in series
+        for first in [min(curve)]
+    ]
+    counts = [float(count) for curve in series for count in curve]
+    rates = [rate for curve in (*series, *ideals) for rate in curve.values()]
+    chart = Chart(logarithmic_axis(counts, "GPUs"), logarithmic_axis(rates, "tokens per second"))
+    drawn: list[Html] = []
+    legend: list[Html] = []
+    for at, (curve, ideal, figures) in enumerate(zip(series, ideals, curves.each(), strict=True)):
+        colour, shape = _MARKS[at % len(_MARKS)]
+        drawn.append(chart.line([*ideal.items()], class_="ideal", stroke=colour))
+        drawn.append(chart.line([*curve.items()], class_="curve", stroke=colour))
+        for one in figures.each():
+            count = int(one.path[-1])
+            words = one.key, " GPUs: ", one.count, " tokens per second"
+            drawn.append(chart.mark((count, one.value), shape, 4.5, *words, fill=colour))
+        swatch = element("span", class_="swatch", style=f"--fill:{colour}")
+        legend.append(element("li", swatch, names[at] or "best"))
+    legend.append(element("li", "dashed: linear scaling from the fewest GPUs"))
+    label = "Best tokens per second by number of GPUs; the table below lists the numbers."
+    picture = chart.picture(label, *drawn)
+    return element("figure", element("ul", *legend, class_="legend"), picture)
