@@ -6,6 +6,8 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from simtrain.units import with_micro_sign
+
 Value = TypeVar("Value")
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -35,4 +37,4 @@ class Entry(Strict, Generic[Value]):
     def _says_something(cls, text: str | None) -> str | None:
         if text is not None and not text.strip():
             raise ValueError("is blank: name the measurement, paper or datasheet of this value")
-        return text
+        return text and with_micro_sign(text)

@@ -16,6 +16,7 @@ from simtrain.hardware.upgrades import RESOURCES
 from simtrain.pages.tables import Bar, FittedTable, notes, properties, table_of
 from simtrain.report.breakdown import CAUSE_LABELS, KIND_LABELS
 from simtrain.report.difference import Difference
+from simtrain.report.remarks import mfu_remarks
 from simtrain.report.result import Result
 from simtrain.sensitivity import FACTOR, Sensitivity
 from simtrain.strict_yaml import as_scalar
@@ -195,6 +196,7 @@ def _remarks(named: dict[str, ScenarioColumn]) -> Iterable[str]:
             f"{FACTOR - 1:.0%} better: bandwidths, rates and memory times {FACTOR}; latencies and "
             f"the host's time per kernel divided by {FACTOR}. Each iteration is simulated again."
         )
+    yield from mfu_remarks(one.result.scenario for one in named.values())
     for name, one in named.items():
         if one.sensitivity:
             yield f"{name}: {one.sensitivity.memory_remark}"

@@ -13,6 +13,7 @@ from simtrain.pages.cost_page import amount, source_notes
 from simtrain.pages.tables import FittedTable, notes, verdict
 from simtrain.planning.layout import Status
 from simtrain.planning.result import Miss, PlanRow, TrainingPlan
+from simtrain.report.remarks import mfu_remarks
 from simtrain.search.space import Point
 from simtrain.search.words import in_short
 from simtrain.units import counted, format_bytes, format_seconds
@@ -117,6 +118,7 @@ def _notes(plan: TrainingPlan, out: Path | None) -> Iterator[str]:
         yield "The scenario's hardware overrides apply to every cluster."
     yield _certainty(plan)
     yield from assumptions(plan.goodput)
+    yield from mfu_remarks(row.best.scenario for row in plan.rows if row.best)
     yield from source_notes(plan.costs)
     if any(cost.price is None for cost in plan.costs):
         yield 'A row without a price meets no budget. Set a price with --price "2.5 USD/h".'

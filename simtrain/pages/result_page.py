@@ -43,9 +43,14 @@ def _headline(result: Result) -> Table:
         ("cluster", f"{scenario.cluster}, GPUs used: {scenario.num_gpus}"),
         ("iteration time", format_seconds(result.iteration_time_s)),
         ("tokens per second", f"{result.tokens_per_s:,.0f}"),
-        ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}"),
+        ("MFU / HFU", f"{result.mfu:.1%} / {result.hfu:.1%}{_peak(result)}"),
     )
     return properties(rows)
+
+
+def _peak(result: Result) -> str:
+    """Say to which peak MFU is relative, if products also run in another data type than bf16."""
+    return " of the bf16 peak" if len(result.mfu_by_peak) > 1 else ""
 
 
 def _stack(result: Result) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.pages.tables import table_of
+from simtrain.report.remarks import mfu_remarks
 from simtrain.scenario import Scenario
 from simtrain.search.explorer import Candidate
 from simtrain.search.objective import Objective
@@ -33,7 +34,8 @@ def search_page(result: SearchResult) -> RenderableType:
     # Narrow enough for 80 columns.
     narrow: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": 0}
     table = table_of(*headings, title=title, rows=rows, no_wrap=True, **narrow)
-    return Group(table, *map(Text, _notes(result)))
+    remarks = [*mfu_remarks(one.scenario for one in result.ranked), *_notes(result)]
+    return Group(table, *map(Text, remarks))
 
 
 def _title(result: SearchResult) -> str:

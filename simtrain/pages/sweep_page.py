@@ -12,6 +12,7 @@ from rich.text import Text
 
 from simtrain.cost.of_tokens import COST_COLUMNS
 from simtrain.pages.tables import table_of
+from simtrain.report.remarks import mfu_remarks
 from simtrain.scenario import REASONS
 from simtrain.strict_yaml import as_scalar
 from simtrain.sweep.axes import describe_point
@@ -74,6 +75,7 @@ def _lines(plan: Plan, progress: Progress) -> Iterator[tuple[int, str]]:
 def _remarks(plan: Plan, folder: SweepFolder, progress: Progress) -> Iterator[str]:
     if best := progress.counts.best:
         yield f"{best_words(best)} ({describe_point(plan.cells(best.index))})"
+        yield from mfu_remarks([plan.scenario(best.index)])
     if progress.found:
         yield f"{_parts(progress.found)} found on disk"
     if progress.damaged:

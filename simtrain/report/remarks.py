@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from simtrain.hardware.profile import NOT_CALIBRATED
 from simtrain.hardware.validated_on import ValidatedOn, validated_on
 from simtrain.report.result import Result
+from simtrain.scenario import Scenario
 from simtrain.sentences import Number, Sentence, sentence_json
 from simtrain.strict_yaml import data_of, leaves
 
@@ -55,6 +56,13 @@ def _other_peaks(result: Result) -> Iterator[Sentence]:
                 Number(mfu, f"{mfu:.1%}"),
                 ".",
             )
+
+
+def mfu_remarks(scenarios: Iterable[Scenario]) -> list[str]:
+    """Say to which peak MFU is relative, if products run in another data type than bf16."""
+    found = {one.precision.linear_product_type: None for one in scenarios}
+    others = ", ".join(name for name in found if name != "bf16")
+    return [f"MFU is relative to the bf16 peak, also for products in {others}."] if others else []
 
 
 def remarks_on(result: Result) -> list[str]:

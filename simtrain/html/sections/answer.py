@@ -24,7 +24,7 @@ def _answer(run: Figures, *, is_named: bool) -> Html:
     cards = (
         _card("Iteration time", result.at("iteration_time_s").seconds),
         _card("Tokens per second", result.at("tokens_per_s").count),
-        _card("MFU", result.at("mfu").percent, joined(("HFU ", result.at("hfu").percent))),
+        _card("MFU", result.at("mfu").percent, joined(_utilization(result))),
         _memory_card(run),
         _card("GPUs", result.at("num_gpus").count, result.at("cluster").words),
     )
@@ -103,6 +103,15 @@ def _card(label: str, number: Html, remark: str = "") -> Html:
         element("div", remark, class_="remark"),
         class_="card",
     )
+
+
+def _utilization(result: Figures) -> Iterator[str]:
+    """State HFU and, if products also run in another data type than bf16, the peaks."""
+    by_peak = result.at("mfu_by_peak").value
+    others = [result.at("mfu_by_peak", name) for name in by_peak if name != "bf16"]
+    yield from ("of the bf16 peak, " if others else "", "HFU ", result.at("hfu").percent)
+    for one in others:
+        yield from ("; MFU ", one.percent, f" of the {one.path[-1]} peak")
 
 
 def _memory_card(run: Figures) -> Html:
