@@ -334,29 +334,29 @@
       context.stroke();
       context.restore();
       context.setLineDash([]);
-      context.textAlign = "left";
-      let x = LEFT + 8;
-      const words = [...shown.map((stage, number) => [number, stage === fullest ? `stage ${stage}, the fullest` : `stage ${stage}`]), [3, `capacity ${simtrain.bytes(capacity)}`]];
-      const card = simtrain.style("--card");
-      for (const [number, text] of words) {
-        const wide = context.measureText(text).width;
-        context.globalAlpha = 0.85;
-        context.fillStyle = card;
-        context.fillRect(x - 4, MEMORY - 22, wide + 34, 18);
-        context.globalAlpha = 1;
-        context.strokeStyle = number === 3 ? simtrain.style("--bad") : number === 0 && card !== "#ffffff" ? "#56b4e9" : styles[number][0];
-        context.setLineDash(number === 3 ? [7, 3, 2, 3] : styles[number][1]);
-        context.lineWidth = 2;
-        context.beginPath();
-        context.moveTo(x, MEMORY - 13);
-        context.lineTo(x + 20, MEMORY - 13);
-        context.stroke();
-        context.setLineDash([]);
-        context.fillStyle = ink;
-        context.fillText(text, x + 25, MEMORY - 12);
-        x += wide + 42;
-      }
       this.axis(context, MEMORY);
+      const lines = shown.map((stage, number) => [stage, styles[number]]);
+      this.writeLegend(lines, fullest, capacity);
+    }
+
+    // Writes below the canvas what its lines show: the memory of stages, and the capacity.
+    writeLegend(lines, fullest, capacity) {
+      const card = simtrain.style("--card"), written = `${lines.map(([stage]) => stage)} ${card}`;
+      if (written === this.written) return;
+      this.written = written;
+      const result = `/runs/${this.figure.dataset.run}/result/memory`;
+      const item = (colour, dash, ...words) => {
+        const line = document.createElement("li"), swatch = document.createElement("span");
+        swatch.className = "line";
+        swatch.style.borderTop = `2px ${dash} ${colour}`;
+        line.append(swatch, ...words);
+        return line;
+      };
+      this.figure.querySelector(".lines").replaceChildren(
+        ...lines.map(([stage, [colour]], number) => item(
+          number === 0 && card !== "#ffffff" ? "#56b4e9" : colour, ["solid", "dashed", "dotted"][number],
+          "stage ", simtrain.number(stage, stage, { at: `${result}/stages/${stage}/stage` }), stage === fullest ? ", the fullest" : "")),
+        item("var(--bad)", "dashed", "capacity ", simtrain.number(capacity, simtrain.bytes(capacity), { at: `${result}/capacity_bytes` })));
     }
 
     lane(bar) { return search(this.first, 0, this.first.length, bar + 1) - 1; }

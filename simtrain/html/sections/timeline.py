@@ -67,6 +67,7 @@ def _figure(number: int, run: Figures, num_runs: int) -> Html:
             role="img",
             **attribute("aria_label", "Memory of stages of ", name, _PEAKS),
         ),
+        element("ul", class_="legend lines"),
         element("p", _MOVED, class_="moved", hidden=True),
         element("p", class_="readout", role="status", aria_live="polite"),
         class_="timeline",
