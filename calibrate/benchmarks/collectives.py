@@ -29,6 +29,7 @@ from calibrate.benchmarks.sizes import Sizes
 from calibrate.benchmarks.timing import Run, Timer, in_turn, random_data, spin, summary
 from calibrate.records.file import Point
 from calibrate.records.schema import CollectiveRecord, GemmWork, OverlapRecord
+from calibrate.torch_model.parallel import own_group
 
 _DTYPE = torch.bfloat16
 _BESIDE_S = 20e-3
@@ -58,15 +59,11 @@ def collective_points(sizes: Sizes, timer: Timer) -> list[Point]:
     before = GemmWork(m=layer.tokens, n=layer.hidden, k=layer.hidden, layout="NN")
     patient = replace(timer, budget_s=_NUM_BUDGETS * timer.budget_s)
 
-    @cache
-    def own_group(members: Members) -> dist.ProcessGroup | None:
-        """Make the groups, together with all ranks, and return the one of this rank."""
-        made = [(ranks, dist.new_group(list(ranks))) for ranks in members.groups]
-        return next((group for ranks, group in made if timer.ranks.rank in ranks), None)
+    group_of = cache(own_group)
 
     def measure(op: str, num_bytes: int, members: Members) -> dict[str, Any]:
         """Time the collective over several arrays in turn, each written by its rank."""
-        group, runs = own_group(members), list[Run]()
+        group, runs = group_of(members.groups), list[Run]()
         if group is not None:
             data = random_data(timer.device, _DTYPE)
             count = _num_elements(num_bytes, members.num_ranks)

@@ -21,13 +21,13 @@ from calibrate.benchmarks.timing import RandomData, Run, Timer, random_data, sum
 from calibrate.records.file import Point
 from calibrate.records.schema import AttentionRecord, KernelRecord, LaunchRecord
 from calibrate.torch_model.adam import MixedPrecisionAdam
+from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.layer import (
     bias_dropout_residual,
     causal_softmax,
     dropout,
     fused_core,
 )
-from calibrate.torch_model.llama_kernels import rms_norm, rotated, swiglu
 
 _WIDTH = 1024
 """Width of norms and biases, below every measured number of elements."""

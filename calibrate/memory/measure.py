@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from calibrate.memory.allocator import CudaAllocator, LiveTensors, Memory
@@ -60,52 +60,39 @@ def measure(what: Case, device: str) -> tuple[HeldBytes, int | None]:
 
 def _training(what: Case, device: str, memory: Memory) -> Callable[[], int]:
     """Build an iteration, which returns the bytes held after its last forward pass."""
-    model = _model(what, device)
-    optimizer = MixedPrecisionAdam(model.parameters(), learning_rate=1e-4)
-    num_microbatches = what.scenario.num_microbatches
+    model = what.scenario.model
+    sizes = LayerShape.of(what.scenario), model.num_layers, what.scenario.recompute
+    with torch.device(device):
+        module = Stage(*sizes, tied=model.tied_embeddings) if what.whole else LayerStack(*sizes)
+    module.bfloat16()
+    optimizer = MixedPrecisionAdam(module.parameters(), learning_rate=1e-4)
+    tokens = model.seq_length, what.scenario.batch.micro
 
     def microbatch() -> int:
-        loss = model(*_inputs(what, device)) / num_microbatches
+        if what.whole:  # tokens and labels
+            given = [torch.randint(model.vocab_size, tokens, device=device) for _ in range(2)]
+            loss = module(*given)
+        else:
+            size = *tokens, model.hidden_size
+            given = [torch.randn(size, dtype=torch.bfloat16, device=device, requires_grad=True)]
+            loss = _SentOn.apply(module(*given))
+        del given
+        loss = loss / what.scenario.num_microbatches
         held = memory.held_bytes
         loss.backward()
         return held
 
     def iteration() -> int:
-        held = [microbatch() for _ in range(num_microbatches)]
+        held = [microbatch() for _ in range(what.scenario.num_microbatches)]
         optimizer.step()
         return held[-1]
 
     return iteration
 
 
-def _model(what: Case, device: str) -> nn.Module:
-    shape, model = LayerShape.of(what.scenario), what.scenario.model
-    sizes = shape, model.num_layers, what.scenario.recompute
-    with torch.device(device):
-        if what.whole:
-            return Stage(*sizes, tied=model.tied_embeddings).bfloat16()
-        return nn.Sequential(LayerStack(*sizes), _NextStage()).bfloat16()
-
-
-def _inputs(what: Case, device: str) -> tuple[Tensor, ...]:
-    """Tokens and labels, or the hidden states that the stage before sends."""
-    model, micro = what.scenario.model, what.scenario.batch.micro
-    tokens = model.seq_length, micro
-    if what.whole:
-        return tuple(torch.randint(model.vocab_size, tokens, device=device) for _ in range(2))
-    hidden = torch.randn(*tokens, model.hidden_size, dtype=torch.bfloat16, device=device)
-    return (hidden.requires_grad_(),)
-
-
-class _NextStage(nn.Module):
+class _SentOn(torch.autograd.Function):
     """The next pipeline stage: takes an output, returns a gradient, saves nothing (Appendix B)."""
 
-    def forward(self, output: Tensor) -> Tensor:
-        loss: Tensor = _SentOn.apply(output)
-        return loss
-
-
-class _SentOn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, output: Tensor) -> Tensor:
         ctx.shape, ctx.kind = output.shape, {"dtype": output.dtype, "device": output.device}

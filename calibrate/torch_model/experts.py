@@ -17,8 +17,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from calibrate.torch_model.kernels import Tensors, differentiable
-from calibrate.torch_model.llama_kernels import RmsNorm, swiglu_backward, swiglu_forward
+from calibrate.torch_model.kernels import (
+    RmsNorm,
+    Tensors,
+    differentiable,
+    swiglu_backward,
+    swiglu_forward,
+)
 from calibrate.torch_model.parallel import TensorGroup, column_parallel, weight, weight_gradient
 from calibrate.torch_model.shape import LayerShape
 
@@ -40,9 +45,9 @@ class Splits:
         return [sum(chunks) for chunks in self.received]
 
     @property
-    def by_expert(self) -> list[int]:
-        """Rows of each of this rank's experts."""
-        return [sum(chunks) for chunks in zip(*self.received, strict=True)]
+    def per_expert(self) -> list[list[int]]:
+        """Rows of each of this rank's experts by the rank that they are from: [expert][rank]."""
+        return [list(chunks) for chunks in zip(*self.received, strict=True)]
 
 
 class ExpertsMLP(nn.Module):
@@ -64,24 +69,26 @@ class ExpertsMLP(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """[s or s/t, b, h] to the same."""
         normed = self.norm(hidden)
+        copying: Any = {"constants": (self.top_k,), "keeps_first": False}
         logits = column_parallel(normed, self.router_weight, TensorGroup()).flatten(0, 1)
         weights, experts = self._route(logits)
         # A stable sort keeps the tokens of an expert in order, as Megatron-LM's permute does.
         order = experts.flatten().argsort(stable=True)
-        rows = permuted(normed.flatten(0, 1), order, self.top_k)
+        rows = differentiable(_copies, _sums, normed.flatten(0, 1), order, **copying)
         probabilities = weights.flatten().gather(0, order)
         del normed, logits, weights
         splits = self._splits(experts)
         rows, probabilities = (exchanged(each, splits) for each in (rows, probabilities))
-        rows, probabilities = (sorted_by_expert(each, splits) for each in (rows, probabilities))
-        wide = grouped_linear(rows, self.experts_up_weight, splits.by_expert)
+        rows, probabilities = (_reordered(each, splits.received) for each in (rows, probabilities))
+        sizes = [sum(chunks) for chunks in splits.per_expert]
+        wide = grouped_linear(rows, self.experts_up_weight, sizes)
         del rows
-        activated = weighted_swiglu(wide, probabilities)
+        activated = differentiable(_weighted, _weighted_gradients, wide, probabilities)
         del wide, probabilities
-        output = grouped_linear(activated, self.experts_down_weight, splits.by_expert)
+        output = grouped_linear(activated, self.experts_down_weight, sizes)
         del activated
-        output = exchanged(sorted_by_rank(output, splits), splits, back=True)
-        return hidden + combined(output, order, self.top_k).view_as(hidden)
+        output = exchanged(_reordered(output, splits.per_expert), splits, back=True)
+        return hidden + differentiable(_sums, _copies, output, order, **copying).view_as(hidden)
 
     def _route(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities and experts [n, k] of each token; each expert gets as many tokens."""
@@ -100,8 +107,7 @@ class ExpertsMLP(nn.Module):
             return Splits(self.group, [experts.numel()], [[experts.numel() // self.num] * self.num])
         counts = torch.bincount(experts.flatten(), minlength=self.num)
         if self.group.size == 1:
-            own = counts.tolist()
-            return Splits(self.group, [sum(own)], [own])
+            return Splits(self.group, [experts.numel()], [counts.tolist()])
         everyone = self.group.all_gather(counts[None]).wait()
         per_rank = everyone.unflatten(1, (self.group.size, -1)).tolist()
         rank = self.group.rank
@@ -109,32 +115,15 @@ class ExpertsMLP(nn.Module):
         return Splits(self.group, sent, [chunks[rank] for chunks in per_rank])
 
 
-def permuted(tokens: Tensor, order: Tensor, top_k: int) -> Tensor:
-    """Copy each token for each of its experts: [n, h] to [n · k, h]."""
-    return differentiable(_copies, _sums, tokens, order, constants=(top_k,), keeps_first=False)
-
-
-def combined(rows: Tensor, order: Tensor, top_k: int) -> Tensor:
-    """Sum over the experts of each token: [n · k, h] to [n, h]."""
-    return differentiable(_sums, _copies, rows, order, constants=(top_k,), keeps_first=False)
-
-
 def exchanged(rows: Tensor, splits: Splits, *, back: bool = False) -> Tensor:
     """Send each rank's rows to the ranks of their experts, or `back`."""
     if splits.group.size == 1:
         return rows
-    received: Tensor = _AllToAll.apply(rows, splits, back)
-    return received
-
-
-def sorted_by_expert(rows: Tensor, splits: Splits) -> Tensor:
-    """Reorder chunks [rank][expert] to [expert][rank]."""
-    return _reordered(rows, splits.received)
-
-
-def sorted_by_rank(rows: Tensor, splits: Splits) -> Tensor:
-    """Reorder chunks [expert][rank] to [rank][expert]."""
-    return _reordered(rows, [list(chunks) for chunks in zip(*splits.received, strict=True)])
+    sent, received = splits.sent, splits.by_rank
+    if back:
+        sent, received = received, sent
+    arrived: Tensor = _AllToAll.apply(rows, sent, received, splits.group)
+    return arrived
 
 
 def grouped_linear(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
@@ -143,12 +132,8 @@ def grouped_linear(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
     return output
 
 
-def weighted_swiglu(rows: Tensor, probabilities: Tensor) -> Tensor:
-    """SwiGLU of each row times its probability; saves both."""
-    return differentiable(_weighted, _weighted_gradients, rows, probabilities)
-
-
 def _reordered(rows: Tensor, chunks: list[list[int]]) -> Tensor:
+    """Reorder chunks [rank][expert] to [expert][rank], or the other way round."""
     if len(chunks) == 1 or len(chunks[0]) == 1:
         return rows
     parts = rows.split([size for outer in chunks for size in outer])
@@ -157,10 +142,12 @@ def _reordered(rows: Tensor, chunks: list[list[int]]) -> Tensor:
 
 
 def _copies(tokens: Tensor, order: Tensor, top_k: int) -> Tensors:
+    """Copy each token for each of its experts: [n, h] to [n · k, h]."""
     return (tokens[order // top_k],)
 
 
 def _sums(rows: Tensor, order: Tensor, top_k: int) -> Tensors:
+    """Sum over the experts of each token: [n · k, h] to [n, h]."""
     places = torch.empty_like(order).scatter(
         0, order, torch.arange(len(order), device=order.device)
     )
@@ -169,24 +156,20 @@ def _sums(rows: Tensor, order: Tensor, top_k: int) -> Tensors:
 
 class _AllToAll(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, splits: Splits, back: bool) -> Tensor:
-        ctx.splits, ctx.back = splits, back
-        return _all_to_all(rows, splits, back=back)
+    def forward(
+        ctx: Any, rows: Tensor, sent: list[int], received: list[int], group: TensorGroup
+    ) -> Tensor:
+        ctx.back = received, sent, group
+        arrived = rows.new_empty(sum(received), *rows.shape[1:])
+        dist.all_to_all_single(
+            arrived, rows.contiguous(), received, sent, group=group.process_group
+        )
+        return arrived
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _all_to_all(gradient, ctx.splits, back=not ctx.back), None, None
-
-
-def _all_to_all(rows: Tensor, splits: Splits, *, back: bool) -> Tensor:
-    out, given = splits.by_rank, splits.sent
-    if back:
-        out, given = given, out
-    received = rows.new_empty(sum(out), *rows.shape[1:])
-    group = splits.group.process_group
-    dist.all_to_all_single(received, rows.contiguous(), out, given, group=group)
-    return received
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return _AllToAll.apply(gradient, *ctx.back), None, None, None
 
 
 class _GroupedLinear(torch.autograd.Function):
@@ -220,6 +203,7 @@ def _products(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
 
 
 def _weighted(rows: Tensor, probabilities: Tensor) -> Tensors:
+    """SwiGLU of each row times its probability."""
     (activated,) = swiglu_forward(rows)
     return (activated * probabilities[:, None],)
 

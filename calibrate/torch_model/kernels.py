@@ -1,4 +1,8 @@
-"""Runs a function as one kernel in torch, as training frameworks do."""
+"""Runs a function as one kernel in torch; and the kernels of Llama layers.
+
+RMS norm, rotary embedding and SwiGLU are one kernel each in Transformer Engine and FlashAttention,
+and here too.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,15 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 Tensors = tuple[Tensor, ...]
 Compute = Callable[..., Tensors]
+_EPSILON = 1e-5
+_BASE = 10000.0
 
 
 def kernel(compute: Compute, *given: Any) -> Tensors:
@@ -74,3 +81,76 @@ class _Kernel(torch.autograd.Function):
 @cache
 def _compiled(compute: Compute) -> Compute:
     return torch.compile(compute, fullgraph=True, dynamic=True)
+
+
+class RmsNorm(nn.Module):
+    """A norm with a weight for each of `hidden` channels."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., hidden] to the same."""
+        return rms_norm(x, self.weight)
+
+
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    """Norm of the last dimension; saves its input and a number per token."""
+    return differentiable(_normed, _norm_gradients, x, weight)
+
+
+def _normed(x: Tensor, weight: Tensor) -> Tensors:
+    scale = (x.float().square().mean(-1) + _EPSILON).rsqrt()
+    return (x * scale.unsqueeze(-1)).to(x.dtype) * weight, scale
+
+
+def _norm_gradients(gradient: Tensor, x: Tensor, weight: Tensor, scale: Tensor) -> Tensors:
+    scale, scaled = scale.unsqueeze(-1), gradient.float() * weight
+    mean = (scaled * x).mean(-1, keepdim=True)
+    of_input = scale * (scaled - x * scale.square() * mean)
+    of_weight = (gradient * x * scale).flatten(0, -2).sum(0)
+    return of_input.to(x.dtype), of_weight.to(weight.dtype)
+
+
+def rotated(x: Tensor, size: int, positions: Tensor | None = None) -> Tensor:
+    """Rotate queries or keys [s, b, heads · size] by their `positions` [s], which it saves.
+
+    None stands for the positions 0, 1, 2, ...
+    """
+    constants = (size,)
+    return differentiable(_turn, _turn_back, x, positions, constants=constants, keeps_first=False)
+
+
+def _turn(x: Tensor, positions: Tensor | None, size: int, direction: int = 1) -> Tensors:
+    if positions is None:
+        positions = torch.arange(x.shape[0], device=x.device)
+    frequencies = _BASE ** -(torch.arange(0, size, 2, device=x.device) / size)
+    angles = torch.outer(positions, frequencies)
+    sine, cosine = direction * angles.sin()[:, None, None], angles.cos()[:, None, None]
+    first, second = x.unflatten(-1, (-1, size)).float().chunk(2, -1)
+    turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
+    return (turned.flatten(-2).to(x.dtype),)
+
+
+def _turn_back(gradient: Tensor, positions: Tensor | None, size: int) -> Tensors:
+    return _turn(gradient, positions, size, direction=-1)
+
+
+def swiglu(x: Tensor) -> Tensor:
+    """SiLU of the first half times the second; saves its input."""
+    return differentiable(swiglu_forward, swiglu_backward, x)
+
+
+def swiglu_forward(x: Tensor) -> Tensors:
+    """Multiply the SiLU of the first half by the second half."""
+    gate, value = x.chunk(2, -1)
+    return (functional.silu(gate) * value,)
+
+
+def swiglu_backward(gradient: Tensor, x: Tensor) -> Tensors:
+    """Return the gradient of the input from that of the output."""
+    gate, value = x.chunk(2, -1)
+    sigmoid = gate.sigmoid()
+    of_gate = gradient * value * sigmoid * (1 + gate * (1 - sigmoid))
+    return (torch.cat((of_gate, gradient * gate * sigmoid), -1),)

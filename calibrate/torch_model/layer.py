@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -24,14 +23,12 @@ import torch
 # the group and its threads alive past `destroy_process_group`, and a rank may abort as it exits.
 import torch._dynamo
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from calibrate.torch_model.context import Ring, ring_core
 from calibrate.torch_model.experts import ExpertsMLP
-from calibrate.torch_model.kernels import Tensors
-from calibrate.torch_model.llama_kernels import RmsNorm, rotated, swiglu
+from calibrate.torch_model.kernels import RmsNorm, Tensors, rotated, swiglu
 from calibrate.torch_model.parallel import TensorGroup, column_parallel, row_parallel, weight
 from calibrate.torch_model.shape import LayerShape
 
@@ -68,9 +65,14 @@ class TransformerLayer(nn.Module):
         self, shape: LayerShape, recompute: Recompute, group: TensorGroup | None = None
     ) -> None:
         super().__init__()
-        self.group = group or TensorGroup()
-        _check_group(shape, self.group)
-        self.recompute = recompute
+        self.group, self.recompute = group or TensorGroup(), recompute
+        own = shape.tensor, shape.sequence_parallel
+        given = self.group.size, self.group.sequence_parallel
+        if own != given:
+            raise ValueError(
+                f"the layer is divided for t={own[0]}, sequence_parallel={own[1]}, but its group "
+                f"has t={given[0]}, sequence_parallel={given[1]}"
+            )
         self.attention = Attention(shape, self.group, selective=recompute is Recompute.SELECTIVE)
         self.mlp = (ExpertsMLP if shape.experts else MLP)(shape, self.group)
 
@@ -181,70 +183,30 @@ def fused_core(query: Tensor, key: Tensor, value: Tensor, *, drops: bool = True)
 
     All are [b · heads, s, channels]; keys and values may have fewer heads. Heads of all sequences
     count as heads of one, which puts the output in memory in the order that the projection reads. A
-    CPU's kernel (FlashAttention) has no dropout: torch would run the unfused ops instead.
+    CPU's kernel (FlashAttention), also the one on the meta device, has no dropout.
     """
-    if query.is_meta:
-        without_numbers: Tensor = _MetaCore.apply(query, key, value)
-        return without_numbers
-    context = functional.scaled_dot_product_attention(
-        query.unsqueeze(0),
-        key.unsqueeze(0),
-        value.unsqueeze(0),
-        dropout_p=0.0 if query.is_cpu or not drops else DROPOUT,
+    query, key, value = (part.unsqueeze(0) for part in (query, key, value))
+    if not query.is_cuda:
+        fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        output: Tensor = fused(query, key, value, 0.0, True)[0]
+        return output.squeeze(0)
+    return functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        dropout_p=DROPOUT if drops else 0.0,
         is_causal=True,
-        enable_gqa=len(query) != len(key),
-    )
-    return context.squeeze(0)
-
-
-class _MetaCore(torch.autograd.Function):
-    """A fused kernel on the meta device, where torch has none.
-
-    It saves its operands, its output and the log-sum-exp of each row.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        output = _empty_tokens_first(query)
-        log_sum_exp = query.new_empty(query.shape[:2], dtype=torch.float32)
-        ctx.save_for_backward(query, key, value, output, log_sum_exp)
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensors:
-        return tuple(_empty_tokens_first(part) for part in ctx.saved_tensors[:3])
-
-
-def _empty_tokens_first(heads: Tensor) -> Tensor:
-    """Make a [b · heads, s, channels] like `heads` that lies in memory with the tokens first."""
-    number, tokens, channels = heads.shape
-    return heads.new_empty(tokens, number, channels).transpose(0, 1)
+        enable_gqa=query.shape[1] != key.shape[1],
+    ).squeeze(0)
 
 
 def causal_softmax(scores: Tensor, scale: float) -> Tensor:
-    """Softmax of the scaled scores [n, s, s] up to the diagonal."""
-    weights: Tensor = _CausalSoftmax.apply(scores, scale)
-    return weights
+    """Softmax of the scaled scores [n, s, s] up to the diagonal; it saves its output only.
 
-
-class _CausalSoftmax(torch.autograd.Function):
-    """A softmax that saves its output only; torch's functions also save the triangular mask."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, scale: float) -> Tensor:
-        future = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1)
-        output = torch.softmax((scores * scale).masked_fill_(future, -math.inf), dim=-1)
-        ctx.save_for_backward(output)
-        ctx.scale = scale
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (output,) = ctx.saved_tensors
-        scores_gradient = torch.ops.aten._softmax_backward_data(gradient, output, -1, output.dtype)
-        return scores_gradient.mul_(ctx.scale), None
+    The triangular mask is added, because autograd would save one that is filled in.
+    """
+    future = scores.new_full(scores.shape[1:], -math.inf).triu_(1)
+    return torch.softmax((scores * scale).add_(future), dim=-1)
 
 
 def dropout(values: Tensor) -> Tensor:
@@ -275,12 +237,3 @@ def checkpointed(block: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
 def _bias_of(shape: LayerShape, width: int) -> nn.Parameter | None:
     return None if shape.is_llama else nn.Parameter(torch.zeros(width))
-
-
-def _check_group(shape: LayerShape, group: TensorGroup) -> None:
-    divided = shape.tensor, shape.sequence_parallel
-    if divided != (group.size, group.sequence_parallel):
-        raise ValueError(
-            f"the layer is divided for t={divided[0]}, sequence_parallel={divided[1]}, but its "
-            f"group has t={group.size}, sequence_parallel={group.sequence_parallel}"
-        )

@@ -8,6 +8,7 @@ to autograd if it has none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,12 @@ _WEIGHT_DEVIATION = 0.02
 def weight(*sizes: int) -> nn.Parameter:
     """A parameter with normally distributed values."""
     return nn.Parameter(torch.randn(*sizes) * _WEIGHT_DEVIATION)
+
+
+def own_group(groups: Iterable[Sequence[int]]) -> dist.ProcessGroup | None:
+    """Create disjoint groups, together with all ranks; return the group of this rank, if any."""
+    made = [(ranks, dist.new_group(list(ranks))) for ranks in groups]
+    return next((group for ranks, group in made if dist.get_rank() in ranks), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +88,15 @@ class TensorGroup:
 
     def all_gather(self, part: Tensor) -> InFlight:
         """Start joining the ranks' parts along their first dimension."""
-        whole = part.new_empty(part.shape[0] * self.size, *part.shape[1:])
-        work = dist.all_gather_single(
-            whole, part.contiguous(), group=self.process_group, async_op=True
-        )
+        whole, part = part.new_empty(part.shape[0] * self.size, *part.shape[1:]), part.contiguous()
+        work = dist.all_gather_single(whole, part, group=self.process_group, async_op=True)
         return InFlight(whole, work)
 
     def reduce_scatter(self, partial: Tensor) -> InFlight:
         """Start summing `partial`; each rank gets its part of the first dimension."""
         part = partial.new_empty(partial.shape[0] // self.size, *partial.shape[1:])
-        work = dist.reduce_scatter_single(
-            part, partial.contiguous(), group=self.process_group, async_op=True
-        )
+        whole = partial.contiguous()
+        work = dist.reduce_scatter_single(part, whole, group=self.process_group, async_op=True)
         return InFlight(part, work)
 
 

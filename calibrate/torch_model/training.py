@@ -17,10 +17,10 @@ from torch import Tensor
 from calibrate.torch_model.adam import MixedPrecisionAdam
 from calibrate.torch_model.gpt import Stage
 from calibrate.torch_model.layer import DIVIDED_DIMENSION
-from calibrate.torch_model.parallel import TensorGroup
+from calibrate.torch_model.parallel import TensorGroup, own_group
 from calibrate.torch_model.shape import LayerShape
 from simtrain.scenario import Scenario
-from simtrain.schedules import Action, Exchange, Message, blocking_steps, schedule_of
+from simtrain.schedules import Action, Exchange, blocking_steps, schedule_of
 
 LARGEST_NORM = 1.0
 """Limit of the clipped gradients' norm; Megatron-LM's default."""
@@ -55,20 +55,14 @@ class Place:
             return cls(0, 1, TensorGroup(), None, None)
         t, p = split.tensor, split.pipeline
         stages = [list(range(stage * t, (stage + 1) * t)) for stage in range(p)]
-        group = _own_group(stages)
-        ends = _own_group([[i, i + (p - 1) * t] for i in range(t)]) if p > 1 else None
+        group = own_group(stages)
+        ends = own_group([[i, i + (p - 1) * t] for i in range(t)]) if p > 1 else None
         tensor = TensorGroup(t, split.sequence_parallel, group)
         return cls(dist.get_rank() // t, p, tensor, ends, dist.group.WORLD)
 
     def peer(self, stage: int) -> int:
         """Rank of the process with the same part of another stage."""
         return stage * self.tensor.size + self.tensor.rank
-
-
-def _own_group(groups: list[list[int]]) -> dist.ProcessGroup | None:
-    """Create disjoint groups, and return the group of this process, if any."""
-    made = [(ranks, dist.new_group(ranks)) for ranks in groups]
-    return next((group for ranks, group in made if dist.get_rank() in ranks), None)
 
 
 class Training:
@@ -89,7 +83,17 @@ class Training:
         self._tokens = torch.Generator().manual_seed(_SEED)
         self.stage = self._build()
         self.optimizer = MixedPrecisionAdam(self.stage.parameters(), learning_rate=1e-4)
-        counted = _counted_here(self.stage, tied=scenario.model.tied_embeddings)
+        # A parameter counts once in the norm: an undivided one on the first tensor-parallel rank, a
+        # tied table on the first stage.
+        elsewhere = scenario.model.tied_embeddings and not self.stage.first
+        group = self.place.tensor
+        counted = [
+            float(
+                not (elsewhere and name == "output")
+                and (_is_divided(name, group) or group.rank == 0)
+            )
+            for name, _ in self.stage.named_parameters()
+        ]
         self._counted = torch.tensor(counted, device=device)
         self._unsent: dict[Action, Tensor] = {}
         self._arrived: dict[Action, Tensor] = {}
@@ -121,8 +125,10 @@ class Training:
         """Average gradients over replicas; sum those of parameters that several ranks share."""
         torch._foreach_div_(self.optimizer.gradients, float(self.scenario.parallelism.data))
         if self.place.tensor.sequence_parallel:
-            for parameter in self._undivided():
-                self.place.tensor.all_reduce(parameter.main_grad).wait()  # type: ignore[attr-defined]
+            # Gradients of layer norms and some biases cover only this rank's tokens.
+            for name, parameter in self.stage.named_parameters():
+                if not _is_divided(name, self.place.tensor):
+                    self.place.tensor.all_reduce(parameter.main_grad).wait()  # type: ignore[attr-defined]
         if self.place.ends is not None and self.scenario.model.tied_embeddings:
             table = self.stage.words if self.stage.first else self.stage.output
             dist.all_reduce(table.main_grad, group=self.place.ends)  # type: ignore[attr-defined]
@@ -183,39 +189,17 @@ class Training:
 
     def _exchange(self, exchange: Exchange) -> None:
         """Post all sends and receives together, and wait for all."""
-        sends = [self._send(message) for message in exchange.sends]
-        receives = [self._receive(message) for message in exchange.receives]
-        for work in dist.batch_isend_irecv(sends + receives):
+        shape, ops = self.shape, []
+        for message in exchange.sends:
+            tensor = self._unsent.pop(message.producer).contiguous()
+            ops.append(dist.P2POp(dist.isend, tensor, self.place.peer(message.receiver)))
+        size = shape.local_tokens // shape.microbatch, shape.microbatch, shape.hidden
+        for message in exchange.receives:
+            tensor = torch.empty(size, dtype=self.dtype, device=self.device)
+            self._arrived[message.consumer] = tensor
+            ops.append(dist.P2POp(dist.irecv, tensor, self.place.peer(message.sender)))
+        for work in dist.batch_isend_irecv(ops):
             work.wait()
-
-    def _send(self, message: Message) -> dist.P2POp:
-        tensor = self._unsent.pop(message.producer).contiguous()
-        return dist.P2POp(dist.isend, tensor, self.place.peer(message.receiver))
-
-    def _receive(self, message: Message) -> dist.P2POp:
-        shape = self.shape
-        tokens = shape.local_tokens // shape.microbatch
-        size = tokens, shape.microbatch, shape.hidden
-        tensor = torch.empty(size, dtype=self.dtype, device=self.device)
-        self._arrived[message.consumer] = tensor
-        return dist.P2POp(dist.irecv, tensor, self.place.peer(message.sender))
-
-    def _undivided(self) -> list[Tensor]:
-        """Parameters whose gradients cover only this rank's tokens: layer norms, some biases."""
-        named = self.stage.named_parameters()
-        return [value for name, value in named if not _is_divided(name, self.place.tensor)]
-
-
-def _counted_here(stage: Stage, *, tied: bool) -> list[float]:
-    """1 for each parameter that counts in the norm on this rank, 0 if it counts on another.
-
-    Undivided parameters count on the first tensor-parallel rank, a tied table on the first stage.
-    """
-    elsewhere = "output" if tied and not stage.first else None
-    return [
-        float(name != elsewhere and (_is_divided(name, stage.group) or stage.group.rank == 0))
-        for name, _ in stage.named_parameters()
-    ]
 
 
 def _is_divided(name: str, group: TensorGroup) -> bool:

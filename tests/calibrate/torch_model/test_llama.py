@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from calibrate.memory.cases import Case
 from calibrate.memory.measure import measure
+from calibrate.torch_model.kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.layer import Recompute, TransformerLayer, fused_core
-from calibrate.torch_model.llama_kernels import rms_norm, rotated, swiglu
 from calibrate.torch_model.shape import LayerShape
 from tests.helpers.plain_kernels import plain_norm, plain_rotation, plain_swiglu
 from tests.helpers.toys import scenario_with

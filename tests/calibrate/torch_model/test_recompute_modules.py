@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from calibrate.memory.cases import Case
 from calibrate.memory.measure import measure
+from calibrate.torch_model.kernels import swiglu
 from calibrate.torch_model.layer import MLP, TransformerLayer, checkpointed
-from calibrate.torch_model.llama_kernels import swiglu
 from calibrate.torch_model.parallel import column_parallel, row_parallel
 from tests.helpers.toys import scenario_with
 
