@@ -131,14 +131,13 @@ def memory(
     """
     require("measuring memory", "torch")
     from calibrate.memory.cases import all_cases
-    from calibrate.memory.comparison import memory_page
     from calibrate.memory.measure import compare, has_cuda
 
     if device is Device.CUDA and not has_cuda():
         raise InputError.of("E702", "torch finds no CUDA device", fix="--device cpu")
     on_cuda = device is not Device.CPU and has_cuda()
     comparison = compare(all_cases(), "cuda" if on_cuda else "meta")
-    show(as_json, comparison.to_json, lambda: memory_page(comparison))
+    show(as_json, comparison.to_json, comparison.page)
     if not comparison.ok:
         raise typer.Exit(_MISSED)
 
@@ -211,7 +210,6 @@ def validate(
     Example: simtrain calibrate validate my_node.yaml measured --out pictures
     """
     from calibrate.records.file import read_records
-    from calibrate.validation.page import print_validation
     from calibrate.validation.picture import write_validation_picture
     from calibrate.validation.profile import validate_profile
     from simtrain.hardware.load import load_profile
@@ -228,7 +226,7 @@ def validate(
     if as_json:
         print(json.dumps(validation.to_json(), indent=2))
     else:
-        print_validation(validation, Console())
+        validation.print(Console())
     if not validation.ok:
         raise typer.Exit(_MISSED)
 

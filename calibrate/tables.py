@@ -31,7 +31,12 @@ def comparison_table(
     unit, scale = _UNITS.get(comparison.unit, (comparison.unit, 1.0))
     headings = f">measured\n{unit}", f">{predicted}\n{unit}", ">error\n%"
     cells = [
-        (*row.labels, *(f"{scale * n:.4g}" for n in (row.measured, row.predicted)), _percent(row))
+        (
+            *row.labels,
+            f"{scale * row.measured:.4g}",
+            f"{scale * row.predicted:.4g}",
+            f"{100 * row.error:+.2f}",
+        )
         for row in (comparison.rows if rows is None else rows)
     ]
     columns = [column for _, column in further]
@@ -40,7 +45,3 @@ def comparison_table(
         title=title,
         rows=[(*row, *more) for row, *more in zip(cells, *columns, strict=True)],
     )
-
-
-def _percent(row: Pair) -> str:
-    return f"{100 * row.error:+.2f}"

@@ -22,24 +22,12 @@ from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, fit_products
 from calibrate.fit.requirements import check_points, check_residuals, require, without_noise
 from calibrate.fit.result import Fit, profile_of
 from calibrate.fit.unused import unused_series
+from calibrate.records import schema
 from calibrate.records.file import read_records
-from calibrate.records.schema import (
-    AttentionRecord,
-    CollectiveRecord,
-    GemmRecord,
-    Header,
-    HostRecord,
-    KernelRecord,
-    LaunchRecord,
-    LayerRecord,
-    Measurement,
-    MemoryRecord,
-    OverlapRecord,
-)
 from simtrain.comparison import Comparison
 from simtrain.entry import Entry
 
-Kind = TypeVar("Kind", bound=Measurement)
+Kind = TypeVar("Kind", bound=schema.Measurement)
 
 _LEAST_SPREAD = 0.01
 _RESERVE, _FRAGMENTATION = 0.05, 0.04
@@ -61,8 +49,8 @@ def fit_folder(folder: Path, name: str, links: Path | None = None) -> Fit:
 
 def fit_measurements(
     folder: Path,
-    header: Header,
-    records: Sequence[Measurement],
+    header: schema.Header,
+    records: Sequence[schema.Measurement],
     name: str,
     links: Links | None = None,
 ) -> Fit:
@@ -79,10 +67,10 @@ def fit_measurements(
     check_points(folder, records, sheet)
     kept = without_noise(folder, records)
     parts = _Parts(header, kept, name, sheet, links)
-    layers = [record for record in _of(kept, LayerRecord) if not record.held_out]
+    layers = [record for record in _of(kept, schema.LayerRecord) if not record.held_out]
     in_situ = parts.fit_layers(layers) if layers else InSitu()
     data, shown = parts.data(in_situ), [*parts.comparisons, in_situ.comparison]
-    if attention := _of(kept, AttentionRecord):
+    if attention := _of(kept, schema.AttentionRecord):
         peak = sheet.peak_flops.value if sheet else None
         section, found = measured_attention(attention, profile_of(data), parts.origin, peak)
         data, shown = data | {"fused_attention": section}, [*shown, *found]
@@ -106,8 +94,8 @@ class _Parts:
 
     def __init__(
         self,
-        header: Header,
-        records: Sequence[Measurement],
+        header: schema.Header,
+        records: Sequence[schema.Measurement],
         name: str,
         sheet: Datasheet | None,
         links: Links | None,
@@ -115,23 +103,26 @@ class _Parts:
         self.header, self.name, self.sheet, self.links = header, name, sheet, links
         self.origin = origin_of(header)
         self.kernels = KernelFit(
-            _of(records, KernelRecord), sheet.memory_bandwidth.value if sheet else None
+            _of(records, schema.KernelRecord), sheet.memory_bandwidth.value if sheet else None
         )
         self.products = fit_products(
-            _of(records, GemmRecord),
+            _of(records, schema.GemmRecord),
             header.num_sms,
             self.kernels.memory_bytes_per_s,
             sheet.peak_flops.value if sheet else None,
         )
-        self.launches, self.memory = _of(records, LaunchRecord), _of(records, MemoryRecord)
+        self.launches, self.memory = (
+            _of(records, schema.LaunchRecord),
+            _of(records, schema.MemoryRecord),
+        )
         require("launches", len(self.launches), 1, "launches")
-        collectives, is_linked = _of(records, CollectiveRecord), links is not None
+        collectives, is_linked = _of(records, schema.CollectiveRecord), links is not None
         self.cluster = Cluster(header, collectives, sheet, is_linked=is_linked)
-        overlaps, hosts = _of(records, OverlapRecord), _of(records, HostRecord)
+        overlaps, hosts = _of(records, schema.OverlapRecord), _of(records, schema.HostRecord)
         self.slowdown = fit_slowdown(overlaps) if overlaps else None
         self.host = host_section(hosts, self.origin) if hosts else None
 
-    def fit_layers(self, records: Sequence[LayerRecord]) -> InSitu:
+    def fit_layers(self, records: Sequence[schema.LayerRecord]) -> InSitu:
         """Fit the speeds of products and kernels in plain layers, within the datasheet's peaks."""
         products, kernels, limits = self.products, self.kernels, (math.inf, math.inf)
         if self.sheet:
@@ -296,5 +287,5 @@ class _Parts:
         return entry(micro(issue_s), source, f"{points}, spread {spread:.1%}")
 
 
-def _of(records: Sequence[Measurement], kind: type[Kind]) -> list[Kind]:
+def _of(records: Sequence[schema.Measurement], kind: type[Kind]) -> list[Kind]:
     return [record for record in records if isinstance(record, kind)]

@@ -15,17 +15,9 @@ from enum import StrEnum
 
 from scipy.optimize import least_squares
 
+from calibrate.fit import links
 from calibrate.fit.datasheets import Datasheet
 from calibrate.fit.entry import Data, Evidence, entry, giga, measured, micro
-from calibrate.fit.links import (
-    SMALLEST_BYTES,
-    TRANSFER,
-    LinkFit,
-    fit_links,
-    groups_at_once,
-    highest_rate,
-    measured_collective,
-)
 from calibrate.fit.numbers import microseconds, round_significant, round_up
 from calibrate.fit.requirements import LARGE_SIZES, NUM_SIZES
 from calibrate.records.checks import name_of
@@ -76,7 +68,9 @@ class _Line:
     def __init__(self, what: str, timed: Mapping[Load, Sequence[_Crossing]]) -> None:
         self.what, self.timed = what, timed
         loads = [load for load in Load if timed[load]]
-        highest = [highest_rate([(c.wire_bytes, c.seconds) for c in timed[load]]) for load in loads]
+        highest = [
+            links.highest_rate([(c.wire_bytes, c.seconds) for c in timed[load]]) for load in loads
+        ]
         latency_s = min(c.seconds / c.steps for load in loads for c in timed[load])
 
         def errors(x: Sequence[float]) -> list[float]:
@@ -124,7 +118,7 @@ class NetworkFit:
     """
 
     def __init__(
-        self, records: Sequence[CollectiveRecord], per_node: int, node: LinkFit | None
+        self, records: Sequence[CollectiveRecord], per_node: int, node: links.LinkFit | None
     ) -> None:
         used = [record for record in records if is_used(record, per_node)]
         by_kind = [r for kind in RING_COLLECTIVES for r in used if r.op == kind]
@@ -135,7 +129,7 @@ class NetworkFit:
             )
             for what, found, model in (
                 ("collectives", by_kind, lambda record: _ring(node, record)),
-                ("transfers", [r for r in used if r.op == TRANSFER], _transfer),
+                ("transfers", [r for r in used if r.op == links.TRANSFER], _transfer),
             )
         )
         both = self._rings, self._sent
@@ -213,7 +207,7 @@ class Cluster:
         is_linked: bool,
     ) -> None:
         self.per_node = per_node = ranks_per_node(records)
-        self.node = fit_links(records, sheet.link_bandwidth.value if sheet else None)
+        self.node = links.fit_links(records, sheet.link_bandwidth.value if sheet else None)
         crossing = [record for record in records if is_used(record, per_node)]
         self.missing = missing_for_network(crossing, per_node) if crossing else []
         has_network = bool(crossing) and not self.missing
@@ -231,7 +225,7 @@ class Cluster:
         self.comparisons = [
             each for fit in (self.node, self.network) if fit for each in fit.comparisons
         ]
-        checks = [groups_at_once(records, self.node)] if self.node else []
+        checks = [links.groups_at_once(records, self.node)] if self.node else []
         checks += self.network.alone if self.network else []
         self.checks = [each for each in checks if each.rows]
 
@@ -256,7 +250,7 @@ def load_of(record: CollectiveRecord, per_node: int) -> Load | None:
 def is_used(record: CollectiveRecord, per_node: int) -> bool:
     """True if a fit uses the record, provided that there are enough."""
     load = load_of(record, per_node)
-    if record.op == TRANSFER:
+    if record.op == links.TRANSFER:
         return load is not None and record.num_ranks == record.num_nodes
     return load is not None and record.op in _KINDS
 
@@ -264,7 +258,7 @@ def is_used(record: CollectiveRecord, per_node: int) -> bool:
 def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> list[str]:
     """The ops and loads with too few sizes for a fit."""
     loads = [Load.WHOLE] if per_node == 1 else [Load.WHOLE, Load.CONCURRENT]
-    needed = [(op, load) for load in loads for op in sorted(_KINDS)] + [(TRANSFER, loads[-1])]
+    needed = [(op, load) for load in loads for op in sorted(_KINDS)] + [(links.TRANSFER, loads[-1])]
     sizes = defaultdict[tuple[str, Load | None], set[int]](set)
     for r in records:
         if is_used(r, per_node):
@@ -273,14 +267,14 @@ def missing_for_network(records: Sequence[CollectiveRecord], per_node: int) -> l
         f"{op} ({load})"
         for op, load in needed
         if len(sizes[op, load]) < NUM_SIZES
-        or sum(size >= SMALLEST_BYTES for size in sizes[op, load]) < LARGE_SIZES
+        or sum(size >= links.SMALLEST_BYTES for size in sizes[op, load]) < LARGE_SIZES
     ]
 
 
-def _ring(node: LinkFit | None, record: CollectiveRecord) -> _Crossing:
+def _ring(node: links.LinkFit | None, record: CollectiveRecord) -> _Crossing:
     """A ring is as slow as the slower of the links inside the nodes and the network."""
     kind, on_node = CollectiveKind(record.op), record.num_ranks // record.num_nodes
-    op = measured_collective(kind, record.array_bytes, record.num_ranks, record.num_nodes)
+    op = links.measured_collective(kind, record.array_bytes, record.num_ranks, record.num_nodes)
     inside_s = 0.0 if node is None or on_node == 1 else node.ring_seconds(op, on_node)
     steps = (2 if kind is CollectiveKind.ALL_REDUCE else 1) * (record.num_ranks - 1)
     return _Crossing(

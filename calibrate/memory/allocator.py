@@ -64,8 +64,9 @@ class LiveTensors(TorchDispatchMode):
         return self
 
     def reset_peak(self) -> None:
-        """Start a new peak."""
-        self._note_peak()
+        """Start a new peak: the bytes that are held now."""
+        self.peak_bytes = self.held_bytes
+        self.peak_by_op = +self._by_op
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -77,25 +78,20 @@ class LiveTensors(TorchDispatchMode):
         return result
 
     def _add(self, storage: torch.UntypedStorage, op: str) -> None:
-        address = storage._cdata
+        address, num_bytes = storage._cdata, storage.nbytes()
         if address in self._known:
             return
-        num_bytes = storage.nbytes()
         self._known.add(address)
         self._by_op[op] += num_bytes
         self.held_bytes += num_bytes
         weakref.finalize(storage, self._drop, address, num_bytes, op)
         if self.held_bytes > self.peak_bytes:
-            self._note_peak()
+            self.reset_peak()
 
     def _drop(self, address: int, num_bytes: int, op: str) -> None:
         self._known.discard(address)
         self._by_op[op] -= num_bytes
         self.held_bytes -= num_bytes
-
-    def _note_peak(self) -> None:
-        self.peak_bytes = self.held_bytes
-        self.peak_by_op = +self._by_op
 
 
 Memory = CudaAllocator | LiveTensors

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from calibrate.torch_model.models import gpt, llama
 from simtrain.hardware.load import profile_of
-from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import GLOBAL
 from simtrain.memory.report import memory_report
 from simtrain.memory.states import model_states
@@ -65,7 +63,18 @@ class Case:
         """Simulate it, without the reserve of the allocator and Megatron-LM's global buffer."""
         profile = profile_of(self.scenario)
         plan = Plan.of(self.scenario, profile.cluster.domains)
-        return _of_gpt(plan, profile) if self.whole else _of_layers(plan)
+        if self.whole:
+            (stage,) = memory_report(plan, profile).stages
+            kept = pass_memory(plan.pass_of(plan.schedule.ranks[0][0])).saved_bytes
+            # Our layer has no use for Megatron-LM's global memory buffer, nor has fused attention.
+            tensors = stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes.get(GLOBAL, 0)
+            return HeldBytes(stage.states.total_bytes, kept, tensors)
+        num_layers = self.scenario.model.num_layers
+        forward, backward = (pass_memory(plan.layers_pass(num_layers, kind)) for kind in ("F", "B"))
+        (parameters,) = plan.stage_parameters
+        states = model_states(plan.step_options, parameters.layers).total_bytes
+        most = forward.saved_bytes + max(forward.extra_bytes, backward.extra_bytes)
+        return HeldBytes(states, forward.saved_bytes, states + most)
 
 
 def case(
@@ -83,61 +92,27 @@ def all_cases() -> list[Case]:
     Then layers of two Llama models, a small such model, and layers with eight experts, all with
     fused attention.
     """
-    layers = [
-        case(gpt(4, hidden, heads, seq_length), recompute, micro=micro, whole=False)
-        for (hidden, heads, seq_length, micro), recompute in product(
-            [(1024, 16, 1024, 8), (4096, 32, 2048, 1), (6144, 64, 2048, 1)], _RECOMPUTES
-        )
-    ]
-    models = [
-        case(gpt(num_layers, hidden, heads, 1024), recompute, micro=4, whole=True)
-        for (num_layers, hidden, heads), recompute in product(
-            [(12, 768, 12), (6, 2048, 16)], _RECOMPUTES
-        )
+    by_twos = {"strategy": "full", "num_layers": 2}
+    recomputes = ["none", "selective", "full", by_twos, by_twos | {"method": "block"}]
+    paper = [
+        (gpt(4, 1024, 16, 1024), 8, False),
+        (gpt(4, 4096, 32, 2048), 1, False),
+        (gpt(4, 6144, 64, 2048), 1, False),
+        (gpt(12, 768, 12, 1024), 4, True),
+        (gpt(6, 2048, 16, 1024), 4, True),
     ]
     today = [
-        case(
-            llama(num_layers, hidden, heads, 1024, groups=8, ffn=ffn, experts=experts),
-            recompute,
-            micro=micro,
-            whole=whole,
-            backend="fused",
-        )
-        for (num_layers, hidden, heads, ffn, experts, micro, whole), recompute in product(
-            [
-                (4, 1024, 16, 2816, 0, 8, False),
-                (2, 4096, 32, 14336, 0, 1, False),
-                (12, 768, 24, 2048, 0, 4, True),
-                (2, 2048, 16, 5632, 8, 4, False),
-            ],
-            ["none", "full"],
-        )
+        (llama(4, 1024, 16, 1024, groups=8, ffn=2816), 8, False),
+        (llama(2, 4096, 32, 1024, groups=8, ffn=14336), 1, False),
+        (llama(12, 768, 24, 1024, groups=8, ffn=2048), 4, True),
+        (llama(2, 2048, 16, 1024, groups=8, ffn=5632, experts=8), 4, False),
     ]
-    return layers + models + today
-
-
-_RECOMPUTES: list[Any] = [
-    "none",
-    "selective",
-    "full",
-    {"strategy": "full", "num_layers": 2},
-    {"strategy": "full", "method": "block", "num_layers": 2},
-]
-
-
-def _of_gpt(plan: Plan, profile: HardwareProfile) -> HeldBytes:
-    (stage,) = memory_report(plan, profile).stages
-    first_action = plan.schedule.ranks[0][0]
-    kept = pass_memory(plan.pass_of(first_action)).saved_bytes
-    # Our layer in torch has no use for Megatron-LM's global memory buffer, nor has fused attention.
-    tensors = stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes.get(GLOBAL, 0)
-    return HeldBytes(stage.states.total_bytes, kept, tensors)
-
-
-def _of_layers(plan: Plan) -> HeldBytes:
-    num_layers = plan.scenario.model.num_layers
-    forward, backward = (pass_memory(plan.layers_pass(num_layers, kind)) for kind in ("F", "B"))
-    (parameters,) = plan.stage_parameters
-    states = model_states(plan.step_options, parameters.layers).total_bytes
-    most = forward.saved_bytes + max(forward.extra_bytes, backward.extra_bytes)
-    return HeldBytes(states, forward.saved_bytes, states + most)
+    return [
+        case(model, recompute, micro=micro, whole=whole, backend=backend)
+        for models, policies, backend in (
+            (paper, recomputes, "unfused"),
+            (today, ["none", "full"], "fused"),
+        )
+        for model, micro, whole in models
+        for recompute in policies
+    ]

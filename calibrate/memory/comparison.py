@@ -74,28 +74,16 @@ class MemoryComparison(ErrorStatistics):
             "ok": self.ok,
         }
 
-
-def memory_page(comparison: MemoryComparison) -> Group:
-    """A row for each case, and the verdict; "passing" is the error of the peak without states."""
-    rows = comparison.rows
-    peaks = Comparison(
-        "peak",
-        "bytes",
-        [Pair((row.name, row.recompute), row.measured.peak, row.simulated.peak) for row in rows],
-    )
-    further = [(">passing\n%", [f"{100 * row.passing_error:+.2f}" for row in rows])]
-    if any(row.reserved_bytes is not None for row in rows):
-        reserved = [f"{(row.reserved_bytes or 0) / 2**30:.4g}" for row in rows]
-        further.append((">reserved\nGiB", reserved))
-    table = comparison_table(
-        f"Memory: {comparison.counted}",
-        peaks,
-        *("case", "recompute"),
-        predicted="simulated",
-        further=further,
-    )
-    words = (
-        f"{len(rows)} cases, mean |error| {comparison.mean_abs_error:.2%}, "
-        f"largest {comparison.max_abs_error:.2%} (at most {comparison.max_threshold:.1%})"
-    )
-    return Group(table, verdict(comparison.ok, words))
+    def page(self) -> Group:
+        """A row for each case, and the verdict; "passing" is the error of the peak less states."""
+        rows, labels = self.rows, ("case", "recompute")
+        pairs = [Pair((r.name, r.recompute), r.measured.peak, r.simulated.peak) for r in rows]
+        further = [(">passing\n%", [f"{100 * row.passing_error:+.2f}" for row in rows])]
+        if any(row.reserved_bytes is not None for row in rows):
+            reserved = [f"{(row.reserved_bytes or 0) / 2**30:.4g}" for row in rows]
+            further.append((">reserved\nGiB", reserved))
+        title, peaks = f"Memory: {self.counted}", Comparison("peak", "bytes", pairs)
+        table = comparison_table(title, peaks, *labels, predicted="simulated", further=further)
+        errors = f"mean |error| {self.mean_abs_error:.2%}, largest {self.max_abs_error:.2%}"
+        words = f"{len(rows)} cases, {errors} (at most {self.max_threshold:.1%})"
+        return Group(table, verdict(self.ok, words))

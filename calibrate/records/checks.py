@@ -5,16 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from calibrate.records.schema import (
-    CollectiveRecord,
-    GemmRecord,
-    HostRecord,
-    KernelRecord,
-    Measurement,
-    Timing,
-)
+from calibrate.records import schema
 
-Sized = GemmRecord | KernelRecord | CollectiveRecord | HostRecord
+Sized = schema.GemmRecord | schema.KernelRecord | schema.CollectiveRecord | schema.HostRecord
 """Records of one size of a series: the time grows with the work."""
 _SIZES = "m", "n", "k", "num_bytes", "array_bytes"
 """Fields that differ in a series of records."""
@@ -24,19 +17,19 @@ _MORE_WORK, _LESS_TIME = 4, 0.5
 """So much more work in so much less time, beyond both spreads, is no noise."""
 
 
-def doubtful(records: Sequence[Measurement]) -> list[Measurement]:
+def doubtful(records: Sequence[schema.Measurement]) -> list[schema.Measurement]:
     """Noisy records, and both of two that contradict: either may be wrong."""
     contradicting = {at for pair in contradictions(records) for at, _ in pair}
     return [r for at, r in enumerate(records) if at in contradicting or is_noisy(r)]
 
 
-def is_noisy(record: Measurement) -> bool:
+def is_noisy(record: schema.Measurement) -> bool:
     """True if a time spreads by more than its median."""
     timings = (getattr(record, name) for name in type(record).model_fields)
-    return any(isinstance(t, Timing) and t.spread_s > t.median_s for t in timings)
+    return any(isinstance(t, schema.Timing) and t.spread_s > t.median_s for t in timings)
 
 
-def contradictions(records: Sequence[Measurement]) -> Iterator[tuple[Placed, Placed]]:
+def contradictions(records: Sequence[schema.Measurement]) -> Iterator[tuple[Placed, Placed]]:
     """A record, and one of several times its work that took clearly less time."""
     series: dict[tuple[object, ...], list[Placed]] = {}
     for place, record in enumerate(records):
@@ -55,18 +48,18 @@ def _is_larger(large: Sized, small: Sized) -> bool:
     return grows and work_of(large) >= _MORE_WORK * work_of(small)
 
 
-def _is_faster(large: Timing, small: Timing) -> bool:
+def _is_faster(large: schema.Timing, small: schema.Timing) -> bool:
     return large.median_s + large.spread_s < _LESS_TIME * (small.median_s - small.spread_s)
 
 
 def work_of(record: Sized) -> int:
     """FLOPs of a product; bytes of all others."""
     match record:
-        case GemmRecord():
+        case schema.GemmRecord():
             return 2 * record.batch * record.m * record.n * record.k
-        case KernelRecord() | HostRecord():
+        case schema.KernelRecord() | schema.HostRecord():
             return record.num_bytes
-        case CollectiveRecord():
+        case schema.CollectiveRecord():
             return record.array_bytes
 
 
@@ -78,19 +71,19 @@ def rate_of(record: Sized) -> float:
 def name_of(record: Sized) -> str:
     """The timed work and its size, in words."""
     match record:
-        case GemmRecord():
+        case schema.GemmRecord():
             batch = f"{record.batch} of " if record.batch > 1 else ""
             shape = f"{record.m} × {record.n} × {record.k}"
             return f"{batch}{shape} {record.layout} {record.dtype}"
-        case KernelRecord():
+        case schema.KernelRecord():
             return f"{record.name} of {record.num_bytes} bytes"
-        case CollectiveRecord():
+        case schema.CollectiveRecord():
             return f"{group_of(record)}, {record.array_bytes} bytes"
-        case HostRecord():
+        case schema.HostRecord():
             return f"{record.what} of {record.num_bytes} bytes"
 
 
-def group_of(record: CollectiveRecord) -> str:
+def group_of(record: schema.CollectiveRecord) -> str:
     """The collective and its group, in words."""
     groups = f"{record.num_groups} times " if record.num_groups > 1 else ""
     nodes = f" on {record.num_nodes} nodes" if record.num_nodes > 1 else ""

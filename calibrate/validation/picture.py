@@ -11,7 +11,6 @@ from simtrain.figures import style
 from simtrain.figures.labels import set_logarithmic
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _MARKS = {
@@ -57,20 +56,15 @@ def draw_validation(validation: Validation, limits: Limits) -> Figure:
         limit = 100 * side * limits.iterations_worst
         axes.axhline(limit, color=style.GREEN, ls="--", lw=0.8, label=label)
     axes.axhline(0, color=style.BLACK, linewidth=0.8)
-    _draw_marks(axes, validation)
+    rows = [row for part in validation.parts if part.unit == "s" for row in part.rows]
+    for what, (marker, colour) in _MARKS.items():
+        points = [(1e3 * row.measured, 100 * row.error) for row in rows if row.labels[-1] == what]
+        if points:
+            found = zip(*points, strict=True)
+            axes.plot(*found, marker, color=colour, ms=4, mfc="none", label=what)
+    set_logarithmic(axes.xaxis, [1e3 * row.measured for row in rows])
     axes.set_xlabel("measured time, ms")
     axes.set_ylabel("error of the predicted time, %")
     style.draw_grid_lines(axes)
     style.legend_below(figure, axes, columns=3)
     return figure
-
-
-def _draw_marks(axes: Axes, validation: Validation) -> None:
-    rows = [row for part in validation.parts if part.unit == "s" for row in part.rows]
-    for what, (marker, colour) in _MARKS.items():
-        points = [(1e3 * row.measured, 100 * row.error) for row in rows if row.labels[-1] == what]
-        if points:
-            axes.plot(
-                *zip(*points, strict=True), marker, color=colour, ms=4, mfc="none", label=what
-            )
-    set_logarithmic(axes.xaxis, [1e3 * row.measured for row in rows])

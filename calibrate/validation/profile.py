@@ -6,13 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rich.console import Console
+
 from calibrate.records.schema import Header, IterationRecord, LayerRecord, Measurement
+from calibrate.tables import comparison_table
 from calibrate.validation.limits import Limits
 from simtrain.comparison import Comparison, Pair
 from simtrain.errors import InputError
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.memory.buffers import GLOBAL
-from simtrain.memory.report import MemoryReport
+from simtrain.pages.tables import verdict
 from simtrain.scenario import Scenario, check_scenario
 from simtrain.simulation import checked_profile, simulate, simulate_layer
 from simtrain.strict_yaml import Document, Positions
@@ -20,6 +23,7 @@ from simtrain.strict_yaml import Document, Positions
 HeldOut = TypeVar("HeldOut", LayerRecord, IterationRecord)
 _LABELS = "name", "strategy", "what"
 """Labels of a pair; `what` is forward, backward, iteration or peak."""
+_COUNTED = {"layers": "layer passes", "iterations": "iterations", "memory": "memory peaks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +45,52 @@ class Validation:
         return all(part.ok for part in self.parts)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data, in seconds or bytes."""
+        parts = {
+            part.title: {
+                "unit": part.unit,
+                "rows": [
+                    dict(zip(_LABELS, row.labels, strict=True))
+                    | {"measured": row.measured, "predicted": row.predicted, "error": row.error}
+                    for row in part.rows
+                ],
+                "mean_abs_error": part.mean_abs_error,
+                "max_abs_error": part.max_abs_error,
+                "bias": part.bias,
+                "mean_limit": part.mean_threshold,
+                "worst_limit": part.max_threshold,
+                "ok": part.ok,
+            }
+            for part in self.parts
+        }
         return {
             "profile": self.profile,
             "device": self.device,
-            "parts": {part.title: _part_json(part) for part in self.parts},
+            "parts": parts,
             "num_fitted": self.num_fitted,
             "warnings": list(self.warnings),
             "ok": self.ok,
         }
+
+    def print(self, console: Console) -> None:
+        """Print the parts, the number of records left out, and the verdict."""
+        for part in self.parts:
+            mean = part.mean_threshold
+            at_most = "" if mean is None else f" (at most {mean:.1%})"
+            worst = f"worst {part.max_abs_error:.2%} (at most {part.max_threshold:.1%})"
+            errors = f"mean |error| {part.mean_abs_error:.2%}{at_most}, {worst}"
+            title = f"{part.title}: {errors}, bias {part.bias:+.2%}"
+            console.print(comparison_table(title, part, "scenario", "strategy", "time of"))
+        left_out = (
+            f"{self.num_fitted} records left out: a fit may have used them, "
+            "and a profile is validated on other records only"
+        )
+        console.print(left_out, soft_wrap=True)
+        counts = ", ".join(f"{len(part.rows)} {_COUNTED[part.title]}" for part in self.parts)
+        missed = [part.title for part in self.parts if not part.ok]
+        end = f"; above the limit: {', '.join(missed)}" if missed else ""
+        words = f"{self.profile} on {self.device}: {counts}{end}"
+        console.print(verdict(not missed, words), soft_wrap=True)
 
 
 def validate_profile(
@@ -71,6 +112,17 @@ def validate_profile(
             reason=f"{len(records)} records, none of them a held-out layer or an iteration",
         )
     layers, trained = _priced(held_out, profile), _priced(iterations, profile)
+    warnings = []
+    if header.device not in profile.model_dump_json():
+        where = f"{header.device}, where this was measured"
+        warnings.append(f"no source of {profile.name} names {where}")
+    for left_out, what in (
+        (len(held_out) - len(layers), "layers"),
+        (len(iterations) - len(trained), "iterations"),
+    ):
+        if left_out:
+            unpriced = f"{left_out} {what} with fused attention are left out"
+            warnings.append(f"{unpriced}: {profile.name} has no fused_attention")
     if not layers and not trained:
         layers, trained = held_out, iterations  # whose error says what the profile lacks
     passes = [row for record in layers for row in _layer_rows(profile, record)]
@@ -86,70 +138,46 @@ def validate_profile(
         header.device,
         [part for part in parts if part.rows],
         len(records) - len(held_out) - len(iterations),
-        _warnings(profile, header, len(held_out) - len(layers), len(iterations) - len(trained)),
+        warnings,
     )
-
-
-def _part_json(part: Comparison) -> dict[str, Any]:
-    """Plain data, in seconds or bytes."""
-    numbers = "measured", "predicted", "error"
-    rows = [
-        dict(zip(_LABELS, row.labels, strict=True)) | {name: getattr(row, name) for name in numbers}
-        for row in part.rows
-    ]
-    return {
-        "unit": part.unit,
-        "rows": rows,
-        "mean_abs_error": part.mean_abs_error,
-        "max_abs_error": part.max_abs_error,
-        "bias": part.bias,
-        "mean_limit": part.mean_threshold,
-        "worst_limit": part.max_threshold,
-        "ok": part.ok,
-    }
 
 
 def _layer_rows(profile: HardwareProfile, record: LayerRecord) -> Iterator[Pair]:
-    scenario = _scenario(record.scenario)
+    scenario, labels = _scenario(record)
     passes = simulate_layer(scenario, checked_profile(scenario, profile))
-    measured = record.forward, record.backward
-    for what, time, predicted in zip(("forward", "backward"), measured, passes, strict=True):
-        yield _row(scenario, what, time.median_s, predicted.duration_s)
+    measured = {"forward": record.forward, "backward": record.backward}
+    for (what, time), predicted in zip(measured.items(), passes, strict=True):
+        yield Pair((*labels, what), time.median_s, predicted.duration_s)
 
 
 def _iteration_rows(profile: HardwareProfile, record: IterationRecord) -> Iterator[Pair]:
-    scenario = _scenario(record.scenario)
+    scenario, labels = _scenario(record)
     result = simulate(scenario, profile)
-    yield _row(scenario, "iteration", record.time.median_s, result.iteration_time_s)
+    yield Pair((*labels, "iteration"), record.time.median_s, result.iteration_time_s)
     if record.peak_bytes is not None:
-        yield _row(scenario, "peak", record.peak_bytes, _tensor_bytes(result.memory))
+        # Tensors only, without the global memory buffer that the measured models lack.
+        tensor_bytes = max(
+            stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes.get(GLOBAL, 0)
+            for stage in result.memory.stages
+        )
+        yield Pair((*labels, "peak"), record.peak_bytes, tensor_bytes)
 
 
-def _scenario(data: dict[str, Any]) -> Scenario:
-    scenario = Scenario.from_document(Document(data, Positions()))
+def _scenario(record: LayerRecord | IterationRecord) -> tuple[Scenario, tuple[str, str]]:
+    """The checked scenario of a record, and its name and strategy in words."""
+    scenario = Scenario.from_document(Document(record.scenario, Positions()))
     check_scenario(scenario)
-    return scenario
-
-
-def _tensor_bytes(memory: MemoryReport) -> int:
-    """Peak of a rank's tensors, without the global memory buffer that the measured models lack."""
-    return max(
-        stage.peak_bytes - stage.allocator_bytes - stage.buffers_bytes.get(GLOBAL, 0)
-        for stage in memory.stages
-    )
-
-
-def _row(scenario: Scenario, what: str, measured: float, predicted: float) -> Pair:
     model, split = scenario.model, scenario.parallelism
-    size = f"{model.num_layers} x {model.hidden_size}, {scenario.batch.micro} x {model.seq_length}"
-    size = f"Llama {size}" if model.normalization == "rms_norm" else size
+    name = f"{model.num_layers} x {model.hidden_size}, {scenario.batch.micro} x {model.seq_length}"
+    name = f"Llama {name}" if model.normalization == "rms_norm" else name
     if model.experts is not None:
-        size += f", {model.experts.num} experts"
-    ranks = f", t={split.tensor} p={split.pipeline}" if scenario.num_gpus > 1 else ""
+        name += f", {model.experts.num} experts"
+    if scenario.num_gpus > 1:
+        name += f", t={split.tensor} p={split.pipeline}"
     if split.context > 1:
-        ranks += f" c={split.context}"
+        name += f" c={split.context}"
     fused = ", fused" if scenario.attention_backend == "fused" else ""
-    return Pair((size + ranks, scenario.strategy + fused, what), measured, predicted)
+    return scenario, (name, scenario.strategy + fused)
 
 
 def _priced(records: list[HeldOut], profile: HardwareProfile) -> list[HeldOut]:
@@ -159,18 +187,3 @@ def _priced(records: list[HeldOut], profile: HardwareProfile) -> list[HeldOut]:
         for record in records
         if profile.fused_attention or record.scenario.get("attention_backend") != "fused"
     ]
-
-
-def _warnings(
-    profile: HardwareProfile, header: Header, num_layers: int, num_iterations: int
-) -> list[str]:
-    """Warnings of another device, and of layers and iterations that the profile cannot price."""
-    warnings = []
-    if header.device not in profile.model_dump_json():
-        where = f"{header.device}, where this was measured"
-        warnings.append(f"no source of {profile.name} names {where}")
-    for number, what in ((num_layers, "layers"), (num_iterations, "iterations")):
-        if number:
-            unpriced = f"{number} {what} with fused attention are left out"
-            warnings.append(f"{unpriced}: {profile.name} has no fused_attention")
-    return warnings
