@@ -12,13 +12,12 @@ from calibrate.fit.attention import measured_attention
 from calibrate.fit.borrowed_links import Links
 from calibrate.fit.datasheets import Datasheet, datasheet_of
 from calibrate.fit.entry import Data, entry, measured, micro, origin_of, tera
-from calibrate.fit.gemm import dtype_section, gemm_section
 from calibrate.fit.kernels import KernelFit, host_section
 from calibrate.fit.layers import InSitu, fit_layers
 from calibrate.fit.links import fit_slowdown
 from calibrate.fit.network import Cluster
-from calibrate.fit.numbers import Estimate, round_significant, round_up
-from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, fit_products
+from calibrate.fit.numbers import round_significant, round_up
+from calibrate.fit.products import FP8_SPEEDUP, DtypeFit, dtype_section, fit_products, gemm_section
 from calibrate.fit.requirements import check_points, check_residuals, require, without_noise
 from calibrate.fit.result import Fit, profile_of
 from calibrate.fit.unused import unused_series
@@ -131,7 +130,7 @@ class _Parts:
                 _MODEL_LIMIT * self.sheet.memory_bandwidth.value / kernels.fused_bytes_per_s,
             )
         errors = products.shapes.mean_abs_error, kernels.fused.mean_abs_error
-        estimates = [Estimate(1.0, max(error, _LEAST_SPREAD)) for error in errors]
+        estimates = [(1.0, max(error, _LEAST_SPREAD)) for error in errors]
         return fit_layers(records, lambda guess: profile_of(self.data(guess)), estimates, limits)
 
     @property

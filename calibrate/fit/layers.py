@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from scipy.optimize import least_squares
 
 from calibrate.fit.figures import LayerFigures
-from calibrate.fit.numbers import Estimate, round_significant
+from calibrate.fit.numbers import round_significant
 from calibrate.records.schema import LayerRecord
 from simtrain.comparison import Comparison
 from simtrain.hardware.profile import HardwareProfile
@@ -29,6 +29,8 @@ _LEFT_OUT = 0.01
 _START = 0.99
 """Start of a search, as a share of the highest speed: inside its bounds."""
 _WAYS = "forward", "backward"
+Estimate = tuple[float, float]
+"""A number as microbenchmarks have it, and its relative spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,8 @@ ProfileWith = Callable[[InSitu], HardwareProfile]
 """The profile with these numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class _TimedLayer:
-    """A layer with its milliseconds forward and backward, and the spread of each."""
-
-    name: str
-    scenario: Scenario
-    times_ms: Sequence[float]
-    spreads_ms: Sequence[float]
+_TimedLayer = tuple[str, Scenario, Sequence[float], Sequence[float]]
+"""Name and scenario of a layer, its milliseconds forward and backward, and the spread of each."""
 
 
 def fit_published_layers(
@@ -63,16 +59,11 @@ def fit_published_layers(
 
     `estimates` are the speeds of products, kernels and collectives as measured alone.
     """
-    layers = [
-        _TimedLayer(
-            strategy,
-            load_scenario(figures.scenario.format(strategy=strategy)),
-            times_ms,
-            (_ROUNDING_MS,) * 2,
-        )
-        for strategy, *times_ms in figures.times
-    ]
-    start = *(each.value for each in estimates), 0.3
+    layers = []
+    for strategy, *times_ms in figures.times:
+        scenario = load_scenario(figures.scenario.format(strategy=strategy))
+        layers.append((strategy, scenario, times_ms, (_ROUNDING_MS,) * 2))
+    start = *(value for value, _ in estimates), 0.3
     return _fit("layers", layers, profile_with, estimates, start, (0.0, math.inf))
 
 
@@ -87,18 +78,14 @@ def fit_layers(
     Raises:
         InputError: the scenario of a layer is not legal, or has more ranks than the profile.
     """
-    profile = profile_with(InSitu())
-    layers = [
-        _TimedLayer(
-            f"layer {number}",
-            Scenario.model_validate(record.scenario),
-            [1e3 * way.median_s for way in (record.forward, record.backward)],
-            [1e3 * way.spread_s for way in (record.forward, record.backward)],
+    profile, layers = profile_with(InSitu()), []
+    for number, record in enumerate(records, 1):
+        scenario, ways = Scenario.model_validate(record.scenario), (record.forward, record.backward)
+        checked_profile(scenario, profile)
+        times_ms, spreads_ms = zip(
+            *((1e3 * w.median_s, 1e3 * w.spread_s) for w in ways), strict=True
         )
-        for number, record in enumerate(records, 1)
-    ]
-    for layer in layers:
-        checked_profile(layer.scenario, profile)
+        layers.append((f"layer {number}", scenario, times_ms, spreads_ms))
     start = [min(1.0, _START * limit) for limit in limits]
     return _fit("plain layers", layers, profile_with, estimates, start, (1e-3, limits))
 
@@ -112,7 +99,7 @@ def _fit(
     bounds: tuple[float, float | Sequence[float]],
 ) -> InSitu:
     """The most likely numbers; a search may find only the first of them."""
-    spreads_ms = [spread_ms for layer in layers for spread_ms in layer.spreads_ms]
+    spreads_ms = [spread_ms for *_, spreads in layers for spread_ms in spreads]
 
     def deviations(x: Sequence[float]) -> list[float]:
         rows = _rows(layers, profile_with(_in_situ(x)))
@@ -121,7 +108,7 @@ def _fit(
                 (predicted - measured) / math.hypot(spread_ms, _LEFT_OUT * measured)
                 for (_, measured, predicted), spread_ms in zip(rows, spreads_ms, strict=True)
             ),
-            *(each.deviation(value) for each, value in zip(estimates, x, strict=False)),
+            *((v / alone - 1) / spread for (alone, spread), v in zip(estimates, x, strict=False)),
         ]
 
     fit = least_squares(deviations, start, bounds=bounds, diff_step=1e-4)
@@ -137,7 +124,7 @@ def _in_situ(x: Sequence[float]) -> InSitu:
 def _rows(
     layers: Sequence[_TimedLayer], profile: HardwareProfile
 ) -> Iterator[tuple[str, float, float]]:
-    for layer in layers:
-        passes = simulate_layer(layer.scenario, profile)
-        for way, measured_ms, time in zip(_WAYS, layer.times_ms, passes, strict=True):
-            yield f"{layer.name} {way}", measured_ms, time.duration_s * 1e3
+    for name, scenario, times_ms, _ in layers:
+        passes = simulate_layer(scenario, profile)
+        for way, measured_ms, time in zip(_WAYS, times_ms, passes, strict=True):
+            yield f"{name} {way}", measured_ms, time.duration_s * 1e3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from scipy.optimize import minimize
@@ -13,18 +12,6 @@ from simtrain.comparison import Comparison
 
 Model = TypeVar("Model")
 Op = TypeVar("Op")
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number as microbenchmarks have it, and its relative spread."""
-
-    value: float
-    spread: float
-
-    def deviation(self, value: float) -> float:
-        """Distance of a value from the estimate, in spreads."""
-        return (value / self.value - 1) / self.spread
 
 
 def round_significant(value: float, digits: int = 4) -> float:

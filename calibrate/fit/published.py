@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from calibrate.fit.attention import published_attention
 from calibrate.fit.entry import Data, micro, published, tera
 from calibrate.fit.figures import Figures, FiguresWithoutLayers
-from calibrate.fit.gemm import gemm_section
 from calibrate.fit.kernels import PublishedKernels
 from calibrate.fit.layers import InSitu, fit_published_layers
 from calibrate.fit.links import fit_curves, other_times
-from calibrate.fit.numbers import Estimate
+from calibrate.fit.products import gemm_section
 from calibrate.fit.published_products import ProductFit, fit_dtypes, point_range
 from calibrate.fit.result import Fit, profile_of
 from simtrain.strict_yaml import Document, load_document, validate
@@ -65,9 +64,9 @@ def fit_figures(path: pathlib.Path) -> Fit:
     shown += [*(comparison for _, comparison in curves.values()), elsewhere]
     if isinstance(figures, Figures):
         estimates = (
-            Estimate(products.speed_elsewhere, products.shapes.mean_abs_error),
-            Estimate(1.0, kernels.comparisons[0].mean_abs_error),
-            Estimate(1.0, elsewhere.mean_abs_error),
+            (products.speed_elsewhere, products.shapes.mean_abs_error),
+            (1.0, kernels.comparisons[0].mean_abs_error),
+            (1.0, elsewhere.mean_abs_error),
         )
         in_situ = fit_published_layers(
             figures.layer, lambda guess: profile_of(_with_layers(data, figures, guess)), estimates

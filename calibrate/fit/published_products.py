@@ -9,7 +9,8 @@ from statistics import median
 
 from calibrate.fit.entry import Data, entry, published, shape_range, tera
 from calibrate.fit.figures import DtypeProducts, Figures, FiguresWithoutLayers, Product
-from calibrate.fit.gemm import (
+from calibrate.fit.numbers import minimise, round_significant
+from calibrate.fit.products import (
     BlasGemm,
     Rated,
     batch_times,
@@ -19,7 +20,6 @@ from calibrate.fit.gemm import (
     tiled_machine,
     with_loop,
 )
-from calibrate.fit.numbers import minimise, round_significant
 from simtrain.comparison import Comparison
 from simtrain.durations.gemm import GemmMachine, gemm_seconds
 from simtrain.workload.work import FP32_BYTES
@@ -102,8 +102,11 @@ def _fit_shapes(
 
 def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachine, Comparison]:
     """The longer epilogue of an fp32 accumulation; the speed is that of the layouts' machine."""
+    # The weight gradient's (NT) accumulates into fp32.
+    into_fp32: Data = {"output_element_bytes": FP32_BYTES, "accumulate": True}
     products = [
-        (_layout_op(m, n, k, layout), rate) for m, n, k, layout, rate in figures.gemm_layouts.points
+        (BlasGemm(m, n, k, layout=layout, **(into_fp32 if layout == "NT" else {})), rate)
+        for m, n, k, layout, rate in figures.gemm_layouts.points
     ]
 
     def machine(x: Sequence[float]) -> GemmMachine:
@@ -113,12 +116,6 @@ def _fit_accumulation(figures: Figures, shapes: GemmMachine) -> tuple[GemmMachin
     overhead_s = round_significant(fitted.accumulate_overhead_s)
     found = rates("matrix products by layout", fitted, products)
     return shapes.replace(accumulate_overhead_s=overhead_s), found
-
-
-def _layout_op(m: int, n: int, k: int, layout: str) -> BlasGemm:
-    """Build a product of training; the weight gradient's (NT) accumulates into fp32."""
-    into_fp32: Data = {"output_element_bytes": FP32_BYTES, "accumulate": True}
-    return BlasGemm(m, n, k, layout=layout, **(into_fp32 if layout == "NT" else {}))
 
 
 def _rated(points: Sequence[Product]) -> Rated:

@@ -65,14 +65,14 @@ def ring_core(query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
 class _RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
-        block, partial = torch.stack((key, value)), []
+        block, partial, late = torch.stack((key, value)), [], []
         for step in range(ring.size):
             arriving = ring.shift(block, 1) if step + 1 < ring.size else None
             part = _Part.of(step, ring)
             partial.append(_attend(part.queries(query), *part.keys(block), is_causal=step == 0))
+            late.append(part.late_queries)
             if arriving:
                 block = arriving()
-        late = [_Part.of(step, ring).late_queries for step in range(ring.size)]
         outputs, rows = zip(*partial, strict=True)
         output, log_sum_exp = kernel(_corrected, query, outputs, rows, late)
         ctx.ring = ring
@@ -142,11 +142,10 @@ def _corrected(query: Tensor, outputs: Tensors, rows: Tensors, late: list[bool])
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -> Tensors:
     """Output and log-sum-exp of each row by a fused kernel."""
-    given = [each.unsqueeze(0) for each in (query, key, value)]
-    if query.is_cuda:
-        output, rows, *_ = aten._scaled_dot_product_flash_attention(*given, 0.0, is_causal)
-    else:
-        output, rows = aten._scaled_dot_product_flash_attention_for_cpu(*given, 0.0, is_causal)
+    attend = aten._scaled_dot_product_flash_attention
+    if not query.is_cuda:
+        attend = aten._scaled_dot_product_flash_attention_for_cpu
+    output, rows, *_ = attend(*(each.unsqueeze(0) for each in (query, key, value)), 0.0, is_causal)
     return output.squeeze(0), rows.squeeze(0)
 
 

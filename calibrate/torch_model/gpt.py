@@ -14,7 +14,7 @@ from calibrate.torch_model.parallel import TensorGroup, column_parallel, weight
 from calibrate.torch_model.shape import LayerShape
 from calibrate.torch_model.vocabulary import cross_entropy, look_up
 from simtrain.scenario import RecomputePolicy
-from simtrain.workload.recompute import RecomputeUnit, recompute_units
+from simtrain.workload.recompute import recompute_units
 
 
 class Stage(nn.Module):
@@ -83,11 +83,11 @@ class LayerStack(nn.Module):
     ) -> None:
         super().__init__()
         self.recompute_units = recompute_units(recompute, num_layers)
-        self.layers = nn.ModuleList(
-            TransformerLayer(shape, _within(unit), group)
-            for unit in self.recompute_units
-            for _ in unit.layers
-        )
+        self.layers = nn.ModuleList()
+        for unit in self.recompute_units:
+            is_selective = "core_attention" in unit.regions
+            inside = Recompute.SELECTIVE if is_selective else Recompute.NONE
+            self.layers.extend(TransformerLayer(shape, inside, group) for _ in unit.layers)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the last layer's output."""
@@ -95,8 +95,3 @@ class LayerStack(nn.Module):
             layers = nn.Sequential(*(self.layers[number] for number in unit.layers))
             hidden = checkpointed(layers, hidden) if unit.recomputes else layers(hidden)
         return hidden
-
-
-def _within(unit: RecomputeUnit) -> Recompute:
-    """Recompute inside each layer of the unit."""
-    return Recompute.SELECTIVE if "core_attention" in unit.regions else Recompute.NONE

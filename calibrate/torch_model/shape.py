@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from simtrain.scenario import Scenario
 from simtrain.scenario.experts import Experts
-from simtrain.scenario.model import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +39,22 @@ class LayerShape:
     @classmethod
     def of(cls, scenario: Scenario) -> LayerShape:
         """The shape of a scenario's layers on each rank."""
+        model = scenario.model
+        options = model.activation, model.normalization, model.position_embedding, model.biases
+        drops_out = model.hidden_dropout or model.attention_dropout
         return cls(
-            seq_length=scenario.model.seq_length // scenario.parallelism.context,
+            seq_length=model.seq_length // scenario.parallelism.context,
             microbatch=scenario.batch.micro,
-            hidden=scenario.model.hidden_size,
-            heads=scenario.model.num_attention_heads,
-            ffn=scenario.model.ffn_hidden_size,
-            vocab=scenario.model.vocab_size,
+            hidden=model.hidden_size,
+            heads=model.num_attention_heads,
+            ffn=model.ffn_hidden_size,
+            vocab=model.vocab_size,
             tensor=scenario.parallelism.tensor,
             sequence_parallel=scenario.parallelism.sequence_parallel,
             fused_attention=scenario.attention_backend == "fused",
-            groups=scenario.model.num_query_groups,
-            is_llama=_is_llama(scenario.model),
-            experts=scenario.model.experts,
+            groups=model.num_query_groups,
+            is_llama=options == ("swiglu", "rms_norm", "rope", False) and not drops_out,
+            experts=model.experts,
             context=scenario.parallelism.context,
         )
 
@@ -80,9 +82,3 @@ class LayerShape:
     def head_size(self) -> int:
         """Width of one head: h / a."""
         return self.hidden // self.heads
-
-
-def _is_llama(model: Model) -> bool:
-    options = model.activation, model.normalization, model.position_embedding, model.biases
-    drops_out = model.hidden_dropout or model.attention_dropout
-    return options == ("swiglu", "rms_norm", "rope", False) and not drops_out

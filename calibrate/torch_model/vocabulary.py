@@ -27,7 +27,10 @@ def look_up(tokens: Tensor, table: Tensor, group: TensorGroup) -> Tensor:
 
 def cross_entropy(logits: Tensor, labels: Tensor, group: TensorGroup | None = None) -> Tensor:
     """Losses [s, b] of logits [s, b, v/t]; it saves one fp32 softmax."""
-    losses: Tensor = _CrossEntropy.apply(_to_fp32(logits), labels, group or TensorGroup())
+    # A copy that the loss may overwrite, in fp32 or finer.
+    is_fine = logits.dtype in (torch.float32, torch.float64)
+    copy = logits.clone() if is_fine else logits.float()
+    losses: Tensor = _CrossEntropy.apply(copy, labels, group or TensorGroup())
     return losses
 
 
@@ -66,8 +69,3 @@ def _own(tokens: Tensor, num_words: int, group: TensorGroup) -> tuple[Tensor, Te
     rows = tokens - group.rank * num_words
     elsewhere = (rows < 0) | (rows >= num_words)
     return rows.masked_fill_(elsewhere, 0), elsewhere
-
-
-def _to_fp32(logits: Tensor) -> Tensor:
-    """A copy that the loss may overwrite, in fp32 or finer."""
-    return logits.clone() if logits.dtype in (torch.float32, torch.float64) else logits.float()
