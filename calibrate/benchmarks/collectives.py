@@ -36,8 +36,8 @@ _BESIDE_S = 20e-3
 _BESIDE_SAMPLES = 10
 _NUM_BUDGETS = 2
 """Time budgets of a CPU's collective, which varies more than any other time."""
-Start = Callable[[], Any]
-"""Begins a collective and returns its `dist.Work` at once."""
+Start = Callable[[], list[dist.Work]]
+"""Begins collectives and returns at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,12 @@ def _ring_step(array: Tensor, group: dist.ProcessGroup | None) -> Run:
     send = dist.P2POp(dist.isend, array, after, group)
     receive = dist.P2POp(dist.irecv, torch.empty_like(array), before, group)
 
-    def run() -> None:
-        for work in dist.batch_isend_irecv([send, receive]):
-            work.wait()
+    return lambda: _wait(dist.batch_isend_irecv([send, receive]))
 
-    return run
+
+def _wait(works: list[dist.Work]) -> None:
+    for work in works:
+        work.wait()
 
 
 def _own_part(array: Tensor, group: dist.ProcessGroup | None) -> Tensor:
@@ -177,17 +178,25 @@ def _measure_overlap(product: GemmWork, op: str, num_bytes: int, timer: Timer) -
     count = _num_elements(num_bytes, timer.ranks.size)
     # Zeros stay finite however often they are added up.
     arrays = [torch.zeros(count, dtype=_DTYPE, device=timer.device) for _ in range(4)]
+    multiply_one = in_turn(products)
     start = in_turn([partial(_OPS[op](array, None), async_op=True) for array in arrays])
     alone = timer.time(products)
     collective_alone = timer.time([lambda: start().wait()])
     num_products = math.ceil(_BESIDE_S / alone.median_s)
     num_collectives = math.ceil(_BESIDE_S / collective_alone.median_s)
+
+    def multiply() -> None:
+        for _ in range(num_products):
+            multiply_one()
+
+    def start_all() -> list[dist.Work]:
+        return [start() for _ in range(num_collectives)]
+
     beside = _cuda_beside if timer.device == "cuda" else _cpu_beside
     samples = []
     for _ in range(_BESIDE_SAMPLES):
         timer.ranks.meet()
-        taken = beside(in_turn(products), num_products, start, num_collectives)
-        samples.append(timer.ranks.slowest(taken))
+        samples.append(timer.ranks.slowest(beside(multiply, start_all)))
     return {
         "compute_alone": alone,
         "compute_beside": summary([taken[0] / num_products for taken in samples]),
@@ -196,29 +205,23 @@ def _measure_overlap(product: GemmWork, op: str, num_bytes: int, timer: Timer) -
     }
 
 
-def _cpu_beside(
-    product: Run, num_products: int, start: Start, num_collectives: int
-) -> tuple[float, float]:
+def _cpu_beside(multiply: Run, start_all: Start) -> tuple[float, float]:
     """Time all products and all collectives, begun together; a thread waits for collectives."""
 
     def ended_s() -> float:
-        for work in works:
-            work.wait()
+        _wait(works)
         return time.perf_counter()
 
     with ThreadPoolExecutor(max_workers=1) as waiter:
         begin_s = time.perf_counter()
-        works = [start() for _ in range(num_collectives)]
+        works = start_all()
         ended = waiter.submit(ended_s)
-        for _ in range(num_products):
-            product()
+        multiply()
         taken_s = time.perf_counter() - begin_s
         return taken_s, ended.result() - begin_s
 
 
-def _cuda_beside(
-    product: Run, num_products: int, start: Start, num_collectives: int
-) -> tuple[float, float]:
+def _cuda_beside(multiply: Run, start_all: Start) -> tuple[float, float]:
     """Time the same on a GPU, with collectives on a stream of their own."""
     computing, sending = torch.cuda.current_stream(), torch.cuda.Stream()
     begin, computed, sent = (torch.cuda.Event(enable_timing=True) for _ in range(3))
@@ -227,11 +230,9 @@ def _cuda_beside(
     begin.record()
     sending.wait_event(begin)
     with torch.cuda.stream(sending):
-        for _ in range(num_collectives):
-            start().wait()
+        _wait(start_all())
         sent.record(sending)
-    for _ in range(num_products):
-        product()
+    multiply()
     computed.record(computing)
     torch.cuda.synchronize()
     return begin.elapsed_time(computed) / 1e3, begin.elapsed_time(sent) / 1e3

@@ -6,6 +6,7 @@ those of one fused kernel, as in `simtrain.workload`, so that the rate is that o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +33,12 @@ from calibrate.torch_model.layer import (
 _WIDTH = 1024
 """Width of norms and biases, below every measured number of elements."""
 _HEAD_SIZE = 64
-_SEQ_LENGTH = 256
+Shape = tuple[int, ...]
+"""All dimensions of an input but the first."""
+_ROWS: Shape = (_WIDTH,)
+_WIDE_ROWS: Shape = (2 * _WIDTH,)
+_SCORES: Shape = (256, 256)
+_BIAS: Shape = ()
 _NUM_LAUNCHES = 1000
 _NUM_LAUNCH_SAMPLES = 20
 Prepare = Callable[[RandomData, int], Run]
@@ -76,33 +82,23 @@ def _measure_launch(timer: Timer) -> dict[str, Any]:
     return {"time": summary(timer.ranks.slowest(samples))}
 
 
-def _rows(data: RandomData, count: int) -> Tensor:
-    return data.take(count // _WIDTH, _WIDTH)
+def _take(data: RandomData, count: int, shape: Shape) -> Tensor:
+    """A tensor of `count` elements; or zeros, which do not grow when they are added in place."""
+    if not shape:
+        return data.take(0).new_zeros(_WIDTH)
+    return data.take(count // math.prod(shape), *shape)
 
 
-def _wide_rows(data: RandomData, count: int) -> Tensor:
-    return data.take(count // (2 * _WIDTH), 2 * _WIDTH)
-
-
-def _scores(data: RandomData, count: int) -> Tensor:
-    return data.take(count // _SEQ_LENGTH**2, _SEQ_LENGTH, _SEQ_LENGTH)
-
-
-def _zeros(data: RandomData, count: int) -> Tensor:
-    """A bias or weight: values do not grow when it is added in place."""
-    return data.take(0).new_zeros(_WIDTH)
-
-
-def _op(op: Callable[..., object], *inputs: Callable[[RandomData, int], Tensor]) -> Prepare:
+def _op(op: Callable[..., object], *shapes: Shape) -> Prepare:
     """Prepare a run of an op on inputs of its own."""
-    return lambda data, count: partial(op, *(take(data, count) for take in inputs))
+    return lambda data, count: partial(op, *(_take(data, count, shape) for shape in shapes))
 
 
-def _backward(op: Callable[..., Tensor], *inputs: Callable[[RandomData, int], Tensor]) -> Prepare:
+def _backward(op: Callable[..., Tensor], *shapes: Shape) -> Prepare:
     """Prepare the backward pass of an op by autograd, after one forward pass."""
 
     def prepare(data: RandomData, count: int) -> Run:
-        operands = [take(data, count).detach().requires_grad_() for take in inputs]
+        operands = [_take(data, count, shape).detach().requires_grad_() for shape in shapes]
         with torch.enable_grad():
             output = op(*operands)
         gradient = data.take(*output.shape)
@@ -124,33 +120,33 @@ def _bias_gelu(values: Tensor, bias: Tensor) -> Tensor:
 
 
 def _copy(data: RandomData, count: int) -> Run:
-    values = _rows(data, count)
+    values = _take(data, count, _ROWS)
     return partial(torch.empty_like(values).copy_, values)
 
 
 def _adam_step(data: RandomData, count: int) -> Run:
     with torch.enable_grad():
-        parameter = nn.Parameter(_rows(data, count).clone())
+        parameter = nn.Parameter(_take(data, count, _ROWS).clone())
         return MixedPrecisionAdam([parameter], learning_rate=1e-4).step
 
 
 _softmax = partial(causal_softmax, scale=0.125)
 _gelu = partial(functional.gelu, approximate="tanh")
 _KERNELS: dict[str, tuple[int, Prepare]] = {
-    "layer norm": (4, _op(_layer_norm, _rows, _zeros)),
-    "layer norm gradient": (6, _backward(_layer_norm, _rows, _zeros)),
-    "RMS norm": (4, _op(rms_norm, _rows, _zeros)),
-    "RMS norm gradient": (6, _backward(rms_norm, _rows, _zeros)),
-    "SwiGLU": (3, _op(swiglu, _wide_rows)),
-    "SwiGLU gradient": (5, _backward(swiglu, _wide_rows)),
-    "rotation": (4, _op(_rotate, _rows)),
-    "dropout and residual": (7, _op(bias_dropout_residual, _rows, _zeros, _rows)),
-    "dropout gradient": (5, _backward(dropout, _rows)),
-    "bias and GeLU": (4, _op(_bias_gelu, _rows, _zeros)),
-    "GeLU gradient": (6, _backward(_gelu, _rows)),
-    "softmax": (3, _op(_softmax, _scores)),
-    "softmax dropout": (5, _op(dropout, _scores)),
-    "softmax gradient": (4, _backward(_softmax, _scores)),
+    "layer norm": (4, _op(_layer_norm, _ROWS, _BIAS)),
+    "layer norm gradient": (6, _backward(_layer_norm, _ROWS, _BIAS)),
+    "RMS norm": (4, _op(rms_norm, _ROWS, _BIAS)),
+    "RMS norm gradient": (6, _backward(rms_norm, _ROWS, _BIAS)),
+    "SwiGLU": (3, _op(swiglu, _WIDE_ROWS)),
+    "SwiGLU gradient": (5, _backward(swiglu, _WIDE_ROWS)),
+    "rotation": (4, _op(_rotate, _ROWS)),
+    "dropout and residual": (7, _op(bias_dropout_residual, _ROWS, _BIAS, _ROWS)),
+    "dropout gradient": (5, _backward(dropout, _ROWS)),
+    "bias and GeLU": (4, _op(_bias_gelu, _ROWS, _BIAS)),
+    "GeLU gradient": (6, _backward(_gelu, _ROWS)),
+    "softmax": (3, _op(_softmax, _SCORES)),
+    "softmax dropout": (5, _op(dropout, _SCORES)),
+    "softmax gradient": (4, _backward(_softmax, _SCORES)),
     "copy": (4, _copy),
     "Adam step": (38, _adam_step),
 }

@@ -134,8 +134,8 @@ class _CastingMachine:
     """Model of products, and the time of casting the first operand before the product."""
 
     products: GemmMachine
-    latency_s: float = 0.0
-    seconds_per_element: float = 0.0
+    latency_s: float
+    seconds_per_element: float
 
     def casts_s(self, op: BlasGemm) -> float:
         """Return the time of the casts."""
@@ -185,21 +185,30 @@ def _fit_dtype(
 ) -> tuple[Data, Comparison, Comparison]:
     points, peak, source = figures.points, figures.peak_flops, figures.source
     products = [(BlasGemm(m, n, k, element_bytes=1), rate) for m, n, k, rate, _ in points]
-    fit = _fit_casts(figures, latency_s, machine, products)
-    shapes = _cast_rates(f"{dtype} products with their casts", fit, products)
+    power_limited = machine.replace(sustained_flops=peak.value)
+
+    def candidate(x: Sequence[float]) -> _CastingMachine:
+        *loop, cast_tera = x
+        seconds_per_element = figures.cast_bytes / (cast_tera * 1e12)
+        loop_machine = with_loop(power_limited, loop, math.inf)
+        return _CastingMachine(loop_machine, figures.num_casts * latency_s, seconds_per_element)
+
+    start = max(rate for _, rate in products), *_DTYPE_START
+    fit = minimise(candidate, start, products, _cast_tflops)
+    rows = ((op.name, rate, _cast_tflops(op, fit)) for op, rate in products)
+    shapes = Comparison.of(f"{dtype} products with their casts", "TFLOP/s", rows)
     long = [
         (op, op.flops / (op.flops / (rate * 1e12) - fit.casts_s(op)) / 1e12)
         for op, rate in products
         if op.flops >= figures.sustained_from
     ]
     sustained = median(rate for _, rate in long) * 1e12
-    limited = _CastingMachine(fit.products.replace(sustained_flops=sustained))
-    longest = _cast_rates(f"sustained {dtype} products", limited, long)
+    limited = fit.products.replace(sustained_flops=sustained)
+    longest = rates(f"sustained {dtype} products", limited, long)
     clock = median(tflops(BlasGemm(m, n, k), machine) / rate for m, n, k, _, rate in points)
     slower = (
         f"times {clock:.3f}, the ratio of this profile's 16-bit products to those of the same run"
     )
-    scaled = published(f"{source}; {slower}", shapes)
     limit = published(
         f"median of {source}, products of {figures.sustained_from:.0e} FLOPs and more "
         f"without their casts; {slower}",
@@ -212,7 +221,7 @@ def _fit_dtype(
             tail_quantization=round(fit.products.tail_quantization, 4),
         ),
         entry(tera(peak.value, "FLOP/s"), peak.source),
-        scaled,
+        published(f"{source}; {slower}", shapes),
         limit,
         published(source, shapes),
         point_range(points, source),
@@ -220,28 +229,8 @@ def _fit_dtype(
     return section, shapes, longest
 
 
-def _fit_casts(
-    figures: DtypeProducts, latency_s: float, machine: GemmMachine, products: Rated
-) -> _CastingMachine:
-    limited = machine.replace(sustained_flops=figures.peak_flops.value)
-
-    def candidate(x: Sequence[float]) -> _CastingMachine:
-        *loop, cast_tera = x
-        seconds_per_element = figures.cast_bytes / (cast_tera * 1e12)
-        loop_machine = with_loop(limited, loop, math.inf)
-        return _CastingMachine(loop_machine, figures.num_casts * latency_s, seconds_per_element)
-
-    fastest = max(rate for _, rate in products)
-    return minimise(candidate, (fastest, *_DTYPE_START), products, _cast_tflops)
-
-
 def _cast_tflops(op: BlasGemm, machine: _CastingMachine) -> float:
     return op.flops / (machine.casts_s(op) + gemm_seconds(op, machine.products)) / 1e12
-
-
-def _cast_rates(title: str, machine: _CastingMachine, products: Rated) -> Comparison:
-    rows = ((op.name, rate, _cast_tflops(op, machine)) for op, rate in products)
-    return Comparison.of(title, "TFLOP/s", rows)
 
 
 def point_range(points: Sequence[tuple[float, ...]], source: str, first: int = 0) -> Data:

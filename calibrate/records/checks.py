@@ -38,18 +38,12 @@ def contradictions(records: Sequence[schema.Measurement]) -> Iterator[tuple[Plac
             series.setdefault(tuple(others), []).append((place, record))
     for placed in series.values():
         for small, large in itertools.permutations(placed, 2):
-            if _is_larger(large[1], small[1]) and _is_faster(large[1].time, small[1].time):
-                yield small, large
-
-
-def _is_larger(large: Sized, small: Sized) -> bool:
-    """Whether a record of the same series has no smaller size and several times the work."""
-    grows = all(getattr(large, name, 0) >= getattr(small, name, 0) for name in _SIZES)
-    return grows and work_of(large) >= _MORE_WORK * work_of(small)
-
-
-def _is_faster(large: schema.Timing, small: schema.Timing) -> bool:
-    return large.median_s + large.spread_s < _LESS_TIME * (small.median_s - small.spread_s)
+            (_, less), (_, more) = small, large
+            grows = all(getattr(more, size, 0) >= getattr(less, size, 0) for size in _SIZES)
+            if grows and work_of(more) >= _MORE_WORK * work_of(less):
+                slowest_s = more.time.median_s + more.time.spread_s
+                if slowest_s < _LESS_TIME * (less.time.median_s - less.time.spread_s):
+                    yield small, large
 
 
 def work_of(record: Sized) -> int:
