@@ -110,16 +110,14 @@ class KernelWays(Strict):
     backward: Text | None = None
 
 
-class Kernels(Strict):
+class Kernels(Sourced[Annotated[list[KernelTime], Field(min_length=4)]]):
     """Measured memory-bound kernels, and the memory bandwidth of the card.
 
     `names` lists the points of each kernel with a bandwidth of its own (`memory_bound.kernels`).
     """
 
-    source: Text
     memory_bandwidth: Entry[BytesPerSecond]
     names: dict[KernelName, KernelWays] = Field(default_factory=dict)
-    points: Annotated[list[KernelTime], Field(min_length=4)]
 
     def ways(self) -> list[tuple[KernelName, str, list[KernelTime]]]:
         """Return the kernels with a separate bandwidth: name, forward or backward, and points."""
@@ -166,14 +164,10 @@ class Collectives(Strict):
     all_to_all: Annotated[list[CollectiveCurveFigures], Field(min_length=1)] | None = None
 
     @property
-    def kinds(self) -> tuple[CollectiveKind, ...]:
-        """The measured kinds of collective."""
-        return RING_COLLECTIVES + ((CollectiveKind.ALL_TO_ALL,) if self.all_to_all else ())
-
-    def of(self, kind: CollectiveKind) -> list[CollectiveCurveFigures]:
-        """Return the curves of one kind of collective."""
-        found: list[CollectiveCurveFigures] = getattr(self, kind.value) or []
-        return found
+    def curves(self) -> dict[CollectiveKind, list[CollectiveCurveFigures]]:
+        """The curves of each measured kind of collective."""
+        kinds = (*RING_COLLECTIVES, CollectiveKind.ALL_TO_ALL)
+        return {kind: found for kind in kinds if (found := getattr(self, kind.value))}
 
 
 class LayerFigures(Strict):
@@ -184,23 +178,19 @@ class LayerFigures(Strict):
     times: Annotated[list[LayerTime], Field(min_length=3)]
 
 
-class FusedAttentionFigures(Strict):
+class FusedAttentionFigures(Sourced[Annotated[list[AttentionTime], Field(min_length=9)]]):
     """Causal fused attention, forward over many shapes.
 
     Of `both_ways` only the ratio of backward to forward is used.
     """
 
-    source: Text
-    points: Annotated[list[AttentionTime], Field(min_length=9)]
     both_ways: Sourced[Annotated[list[AttentionRates], Field(min_length=3)]]
 
 
-class HeadSizes(Strict):
+class HeadSizes(Sourced[Annotated[list[HeadSizeRates], Field(min_length=3)]]):
     """Fused attention with `narrow` and with 128 channels per head; only the ratio is used."""
 
-    source: Text
     narrow: Annotated[int, Field(ge=1, lt=REFERENCE_HEAD_SIZE)]
-    points: Annotated[list[HeadSizeRates], Field(min_length=3)]
 
     def pairs(self, way: str) -> list[tuple[int, float, float]]:
         """Return tokens, and the rates of narrow and wide heads, forward or backward."""

@@ -19,7 +19,7 @@ from calibrate.fit.links import fit_curves, other_times
 from calibrate.fit.products import gemm_section
 from calibrate.fit.published_products import ProductFit, fit_dtypes, point_range
 from calibrate.fit.result import Fit, profile_of
-from simtrain.strict_yaml import Document, load_document, validate
+from simtrain.strict_yaml import load_document, validate
 from simtrain.units import parse_bytes_per_s
 from simtrain.workload.work import CollectiveKind
 
@@ -33,14 +33,16 @@ def fit_figures(path: pathlib.Path) -> Fit:
         InputError: the file cannot be read, or its values are too few or outside their ranges.
     """
     document = load_document(path)
-    figures = _read(document)
+    has_layers = _TAKEN_OVER not in document.data
+    schema: type[Figures | FiguresWithoutLayers] = Figures if has_layers else FiguresWithoutLayers
+    figures = validate(schema, document.data, document.positions)
     sheet, taken_over = document.data["datasheet"], document.data.get(_TAKEN_OVER, {})
     kernels = PublishedKernels(figures, sheet["stream_bandwidth"])
     products = ProductFit(figures, kernels.fraction)
     gemm = _gemm(figures, products, taken_over)
     by_dtype, of_dtypes = fit_dtypes(figures, kernels.latency_s, products, gemm)
-    bandwidth, measured = figures.datasheet.intra_node.bandwidth.value, figures.collectives
-    curves = {kind: fit_curves(measured.of(kind), kind, bandwidth) for kind in measured.kinds}
+    bandwidth, timed = figures.datasheet.intra_node.bandwidth.value, figures.collectives
+    curves = {kind: fit_curves(found, kind, bandwidth) for kind, found in timed.curves.items()}
     largest = curves[CollectiveKind.ALL_REDUCE][0][-1]
     elsewhere = other_times(figures.all_reduce_elsewhere.points, largest, bandwidth)
     data: Data = {
@@ -55,7 +57,10 @@ def fit_figures(path: pathlib.Path) -> Fit:
         "host_link": sheet["host_link"],
         "overlap": {},
         "intra_node": sheet["intra_node"]
-        | {kind.value: published(measured.source, found)(c) for kind, (c, found) in curves.items()},
+        | {
+            kind.value: published(timed.source, found)(each)
+            for kind, (each, found) in curves.items()
+        },
         "inter_node": sheet["inter_node"],
         "running_costs": sheet["running_costs"],
         **({"collectives": sheet["collectives"]} if "collectives" in sheet else {}),
@@ -86,12 +91,6 @@ def fit_figures(path: pathlib.Path) -> Fit:
         section, of_attention = published_attention(figures.fused_attention, profile_of(data))
         data, shown = data | {"fused_attention": section}, [*shown, *of_attention]
     return Fit(data, shown)
-
-
-def _read(document: Document) -> Figures | FiguresWithoutLayers:
-    if _TAKEN_OVER in document.data:
-        return validate(FiguresWithoutLayers, document.data, document.positions)
-    return validate(Figures, document.data, document.positions)
 
 
 def _gemm(
