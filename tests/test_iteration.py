@@ -13,12 +13,14 @@ from simtrain.scenario import load_scenario
 from simtrain.simulation import simulate
 from simtrain.workload.work import Collective, CollectiveKind
 from tests.helpers.toys import (
+    INSTANT_RINGS,
     SMALL_MODEL,
     a100,
     gradient_reduction_s,
     machine_of,
     num_parameters,
     plan_of,
+    ring_start_s,
     run,
     scenario_with,
     small,
@@ -105,7 +107,8 @@ def test_exposed_gradients_cost_their_all_reduce() -> None:
     # Two nodes with one rank each: a ring of two steps, one adapter at its concurrent efficiency.
     network = a100().inter_node
     wire_s = num_parameters(two.scenario) * 4 / (25e9 * network.concurrent_efficiency.value)
-    assert added_s == pytest.approx(2 * network.step_latency.value + wire_s)
+    latency_s = ring_start_s() + 2 * network.step_latency.value
+    assert added_s == pytest.approx(latency_s + wire_s)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_buckets_reduce_every_gradient_once(own: dict[str, Any]) -> None:
         "data": 2,
         **own,
     }
-    free = {"inter_node__step_latency": 0.0, "memory_bound__kernel_latency": 0.0}
+    free = INSTANT_RINGS | {"memory_bound__kernel_latency": 0.0}
     exposed, hidden = (
         run(small(grid, overlap={"data_parallel": overlap}), **free) for overlap in (False, True)
     )
@@ -219,7 +222,7 @@ def test_precision_changes_what_is_moved() -> None:
     def parts(compute: str, gradients: str) -> Breakdown:
         precision = {"compute": compute, "gradients": gradients}
         grid = {"tensor": 8, "pipeline": 1, "data": 2}
-        return run(small(grid, precision=precision), inter_node__step_latency=0.0).breakdown
+        return run(small(grid, precision=precision), **INSTANT_RINGS).breakdown
 
     bf16, fp16, narrow = parts("bf16", "fp32"), parts("fp16", "fp32"), parts("bf16", "bf16")
     assert fp16.optimizer_s > bf16.optimizer_s

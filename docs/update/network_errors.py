@@ -1,9 +1,10 @@
-"""Errors against published collectives over H100 and H200 nodes, for docs/validation.md."""
+"""Errors against published collectives over nodes, for docs/validation.md."""
 
 import math
 from collections.abc import Iterator
 
 from docs.update.published.networks import (
+    A100_TWO_NODES,
     ALL_TO_ALL_US,
     MIB,
     PUBLISHED,
@@ -18,6 +19,7 @@ from simtrain.mesh import Group
 from simtrain.workload.work import Collective, CollectiveKind
 
 HEAD = ["network", "collective", "array", "points", "rings alone, before", "rings and trees"]
+A100_HEAD = ["network", "GPUs per node", "array", "published", "rings, before", "now"]
 BANDS = (
     ("64 KiB to 8 MiB", MIB // 16, 8 * MIB),
     ("16 to 128 MiB", 16 * MIB, 128 * MIB),
@@ -117,6 +119,49 @@ def all_to_all_error(request: Request) -> str:
     return percent(sum(map(abs, errors)) / len(errors), 0)
 
 
+def a100_profile(num_adapters: int, adapter_bytes_per_s: float) -> HardwareProfile:
+    """Return the A100's profile with other network adapters."""
+    profile = load_profile("a100_sxm4_80gb")
+    network = profile.network
+    changes = {
+        "num_adapters": network.num_adapters.model_copy(update={"value": num_adapters}),
+        "adapter_bandwidth": network.adapter_bandwidth.model_copy(
+            update={"value": adapter_bytes_per_s}
+        ),
+    }
+    return profile.model_copy(update={"inter_node": network.model_copy(update=changes)})
+
+
+def all_reduce_seconds(
+    profile: HardwareProfile, array_bytes: int, ranks_per_node: int, num_nodes: int = 2
+) -> float:
+    """Return the time of an all-reduce over nodes, run alone."""
+    group = Group(("dp",), num_nodes * ranks_per_node, ranks_per_node)
+    return collective_seconds(Collective(CollectiveKind.ALL_REDUCE, array_bytes, group), profile)
+
+
+def a100_networks(request: Request) -> str:
+    """Return the table of all-reduces over two A100 nodes.
+
+    `a100_networks large` is the bus bandwidth, in GB/s, of 4 GiB over two nodes with four adapters.
+    """
+    if request.text == "large":
+        array_bytes = 4096 * MIB
+        taken_s = all_reduce_seconds(a100_profile(4, 25e9), array_bytes, 8)
+        return f"{2 * 15 / 16 * array_bytes / taken_s / 1e9:.0f} GB/s"
+    rows = []
+    for network, adapters, bytes_per_s, ranks, size, published_us in A100_TWO_NODES:
+        profile = a100_profile(adapters, bytes_per_s)
+        before, after = (
+            f"{all_reduce_seconds(one, size, ranks) * 1e6:,.0f} µs"
+            for one in (rings_alone(profile), profile)
+        )
+        array = f"{size // MIB:,} MiB" if size >= MIB else f"{size // 1024} KiB"
+        rows.append([network, f"{ranks}", array, f"{published_us:,.0f} µs", before, after])
+    return table(A100_HEAD, rows)
+
+
 GENERATORS: dict[str, Generator] = {
-    one.__name__: one for one in (networks, ring_shares, all_reduces, all_gather, all_to_all_error)
+    one.__name__: one
+    for one in (networks, ring_shares, all_reduces, all_gather, all_to_all_error, a100_networks)
 }

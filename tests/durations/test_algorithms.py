@@ -182,7 +182,7 @@ def test_a_profile_of_rings_alone_keeps_its_times_to_the_last_bit(
 
     The formula is the one that has priced rings over nodes from the first.
     """
-    op, profile = Collective(kind, size, group), a100()
+    op, profile = Collective(kind, size, group), machine()
     assert collective_seconds(op, machine({"algorithm": entry("ring")})) == (
         collective_seconds(op, profile)
     )

@@ -39,6 +39,7 @@ def bad(name: str, old: str, new: str, *says: str, at: str = "") -> Bad:
     return Bad(name, old, new, says, at)
 
 
+_COLLECTIVES = SHIPPED[SHIPPED.index("collectives:\n") : SHIPPED.index("fused_attention:\n")]
 SOURCE = "    source: NVIDIA A100 architecture whitepaper\n"
 BAD_PROFILES = [
     bad(
@@ -221,8 +222,8 @@ def bad_cluster(name: str, entry: str, *says: str) -> Bad:
 
 
 def bad_collectives(name: str, entry: str, *says: str) -> Bad:
-    """A profile with a section `collectives` of one entry, given on one line."""
-    return bad(name, "running_costs:\n", f"collectives: {{{entry}}}\nrunning_costs:\n", *says)
+    """A profile whose section `collectives` is one entry, given on one line."""
+    return bad(name, _COLLECTIVES, f"collectives: {{{entry}}}\n", *says)
 
 
 def levels(*written: str) -> str:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from calibrate.torch_model.shape import LayerShape
 from simtrain.durations.model import DurationModel
+from simtrain.hardware.algorithms import Protocol
 from simtrain.hardware.load import load_profile
 from simtrain.hardware.profile import HardwareProfile
 from simtrain.plan import Plan
@@ -109,6 +110,22 @@ def _set(model: Any, path: list[str], value: Any) -> Any:
     head, *rest = path
     new = _set(getattr(model, head), rest, value) if rest else value
     return model.model_copy(update={head: new})
+
+
+_INSTANT = {"name": "instant", "base_latency": "0 s", "node_step": "0 s", "efficiency": 1.0}
+INSTANT_RINGS = {
+    "inter_node__step_latency": 0.0,
+    "collectives__ring": [Protocol.model_validate(_INSTANT)],
+}
+"""Changes after which rings over nodes have no latencies."""
+
+
+def ring_start_s() -> float:
+    """Latency that a ring over nodes of the shipped profile pays once."""
+    table = a100().collectives
+    assert table is not None and table.ring is not None
+    (protocol,) = table.ring.value
+    return protocol.base_latency
 
 
 def machine_of(profile: HardwareProfile) -> Machine:

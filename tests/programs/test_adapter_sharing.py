@@ -49,7 +49,8 @@ def test_a_transfer_is_limited_by_both_its_links() -> None:
             ends = [int(end) for end in re.findall(r"\d+", stream)]
             expected = [ends[0], num_stages + ends[-1]]
             kinds.add(kind)
-            assert link_loads.load[places].tolist() == [1 / link_loads.weight[task]] * 2
+            both = [1 / link_loads.weight[task]] * 2
+            assert link_loads.load[places].tolist() == pytest.approx(both)
             assert 0 < link_loads.load[places][0] <= 1
         assert link_loads.link[places].tolist() == expected, stream
     assert kinds == {"transfer", "data bucket"}

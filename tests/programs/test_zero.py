@@ -23,6 +23,7 @@ from simtrain.workload.optimizer import data_reduction
 from simtrain.workload.record import record_pass
 from simtrain.workload.work import Collective, Elementwise
 from tests.helpers.toys import (
+    INSTANT_RINGS,
     NARROW,
     a100,
     changed,
@@ -32,6 +33,7 @@ from tests.helpers.toys import (
     num_parameters,
     ops_of,
     plan_of,
+    ring_start_s,
     run,
     small,
     waits_of,
@@ -173,10 +175,11 @@ def test_reduce_scatter_and_gather_by_hand() -> None:
     """Two nodes with one rank each: half of the bytes at one adapter's concurrent efficiency."""
     scenario = zero(1, {"tensor": 8, "data": 2})
     network = a100().inter_node
-    bandwidth, step_s = 25e9 * network.concurrent_efficiency.value, network.step_latency.value
+    bandwidth = 25e9 * network.concurrent_efficiency.value
+    latency_s = ring_start_s() + network.step_latency.value
     expected_s = {
-        "gradient reduction": step_s + num_parameters(scenario) * 4 / 2 / bandwidth,
-        "parameter all-gather": step_s + num_parameters(scenario) * 2 / 2 / bandwidth,
+        "gradient reduction": latency_s + num_parameters(scenario) * 4 / 2 / bandwidth,
+        "parameter all-gather": latency_s + num_parameters(scenario) * 2 / 2 / bandwidth,
     }
     result = run(scenario)
     spans = {span.name: span for span in result.timeline.spans()}
@@ -218,7 +221,7 @@ def test_every_rank_has_a_part_of_the_norm() -> None:
 @pytest.mark.parametrize("interleave", [1, 2])
 def test_buckets_of_zero_1_reduce_scatter_during_the_backward_pass(interleave: int) -> None:
     grid = {"tensor": 8, "pipeline": 4, "data": 2, "interleave": interleave}
-    free = {"inter_node__step_latency": 0.0, "memory_bound__kernel_latency": 0.0}
+    free = INSTANT_RINGS | {"memory_bound__kernel_latency": 0.0}
     exposed, hidden = (
         run(small(grid, memory={"zero_stage": 1}, overlap={"data_parallel": overlap}), **free)
         for overlap in (False, True)

@@ -1,6 +1,7 @@
-"""All-reduces and all-gathers over whole H100 and H200 nodes, measured and published by others.
+"""All-reduces and all-gathers over nodes, measured and published by others.
 
-Each network has 3.2 Tb/s a node, as the profiles do. None of these figures is in a fit.
+Those of `PUBLISHED` are over whole H100 and H200 nodes with networks of 3.2 Tb/s a node, as the
+profiles do. None of these figures is in a fit, except one that `A100_TWO_NODES` names.
 """
 
 from dataclasses import dataclass
@@ -120,6 +121,23 @@ ALL_TO_ALL_US = {
 MooreThreads/SimuMax, simu_tools/efficency_test/nccl_fit.py at commit 4dcaae5. Below 16 MiB its
 times do not depend on the size.
 """
+
+A100_TWO_NODES = (
+    # network, adapters of a node, bytes/s of an adapter, GPUs of a node, array bytes, microseconds.
+    # microsoft/vidur, data/profiling/network/a100_dgx/all_reduce.csv. Its network is not named, but
+    # its bandwidth hardly matters for 2 KiB. The profile's inter_node.step_latency is from the
+    # first row.
+    ("vidur, A100 DGX", 8, 25e9, 1, 2048, 43.0),
+    ("vidur, A100 DGX", 8, 25e9, 2, 2048, 29.0),
+    ("vidur, A100 DGX", 8, 25e9, 4, 2048, 63.0),
+    ("vidur, A100 DGX", 8, 25e9, 8, 2048, 65.0),
+    # aws-samples/awsome-distributed-training, micro-benchmarks/nccl-tests, commit 7217859f.
+    ("p4de, 4 x 100 Gb/s EFA", 4, 12.5e9, 8, 2048, 177.6),
+    ("p4de, 4 x 100 Gb/s EFA", 4, 12.5e9, 8, 2**20, 309.4),
+    ("p4de, 4 x 100 Gb/s EFA", 4, 12.5e9, 8, 32 * MIB, 1540.2),
+    ("p4de, 4 x 100 Gb/s EFA", 4, 12.5e9, 8, 2048 * MIB, 51406.0),
+)
+"""All-reduces over two nodes of A100s."""
 
 RING_SHARES = {
     16 * MIB: {2: 0.32, 4: 0.24, 8: 0.13, 16: 0.05, 32: 0.044, 64: 0.021, 128: 0.0087},

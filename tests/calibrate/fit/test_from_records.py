@@ -168,7 +168,7 @@ def test_borrowed_links_state_the_profile_that_they_come_from() -> None:
         profile.overlap.slowdown,
     ):
         assert entry.source.startswith(taken)
-    assert "inter_node taken over from a100_sxm4_80gb" in profile.description
+    assert "inter_node and collectives taken over from a100_sxm4_80gb" in profile.description
     node = fitted([*alone(), *linked()], links, num_ranks=8, backend="nccl").profile
     assert node.intra_node is not None
     assert node.intra_node.all_reduce.source.startswith("measured on")
