@@ -41,7 +41,7 @@ def import_hugging_face(file: str, overrides: Iterable[str] = ()) -> tuple[Scena
 
 def _family(document: Document, file: str) -> Family:
     kind = document.data.get("model_type")
-    if kind in FAMILIES:
+    if isinstance(kind, str) and kind in FAMILIES:
         return FAMILIES[kind]
     place = document.positions.of_value(("model_type",)) or Location(file)
     keys = [key for key in document.data if key in NOT_MODELLED]
@@ -284,7 +284,7 @@ class _Mapping:
         is_gated = self.family.fixed["normalization"] == "rms_norm"
         known = GATED_ACTIVATIONS if is_gated else PLAIN_ACTIVATIONS
         written = self.value("model.activation")
-        if written not in known:
+        if not isinstance(written, str) or written not in known:
             key = self.key("model.activation") or ""
             raise InputError.of(
                 "E878",

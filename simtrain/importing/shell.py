@@ -213,9 +213,9 @@ class _Shell:
 
     def _test(self, words: list[Word]) -> bool | None:
         """Return whether a command of a condition succeeds; None if unknown."""
-        if words[0].literal == "!":
+        if words and words[0].literal == "!":
             return _not(self._test(words[1:]))
-        if words[0].literal not in ("[", "[[", "test"):
+        if not words or words[0].literal not in ("[", "[[", "test"):
             return None
         inside = words[1:] if words[0].literal == "test" else words[1:-1]
         values: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from simtrain.errors import InputError, Location, Problem, did_you_mean
@@ -191,7 +192,7 @@ def _place(text: str, file: str, word: Text) -> Location:
 def _launched(words: list[Text], text: str, file: str) -> dict[str, Argument]:
     """Return the launcher's arguments that set the number of ranks."""
     found: dict[str, Argument] = {}
-    for word, following in zip(words, [*words[1:], []], strict=True):
+    for word, following in pairwise([*words, []]):
         flag, equals, value = string(word).partition("=")
         if match := _LAUNCHER.fullmatch(flag):
             name = match[1].replace("-", "_")

@@ -33,9 +33,8 @@ class Experts(Section):
     layer_frequency: after the first dense layers, only layers with a number divisible by this have
         experts, counted from 0 (--moe-layer-freq). The default 1 gives every layer experts.
     capacity_factor: tokens that each expert takes from each rank, as a multiple of the mean;
-    further
-        tokens are dropped, missing ones are padded (--moe-pad-expert-input-to-capacity). By default
-        (null), no token is dropped.
+        further tokens are dropped, missing ones are padded (--moe-pad-expert-input-to-capacity). By
+        default (null), no token is dropped.
     router_dtype: dtype of the router's product and of its gradients; bf16 by default.
     imbalance: tokens of the most loaded expert-parallel rank, as a multiple of the mean; 1.0 by
         default. All simulated ranks have this load.

@@ -72,8 +72,7 @@ class Model(Section):
     normalization: kind of the norms before attention, before the MLP and after the last layer;
         layer_norm by default.
     position_embedding: kind of position embedding. learned (default) adds a trained table to the
-    input, rope rotates queries
-        and keys, and none does neither.
+        input, rope rotates queries and keys, and none does neither.
     qk_norm: true adds a norm over the channels of each query head and each key head; false by
         default.
     latent_attention: sizes of multi-head latent attention (Megatron-LM's --multi-latent-attention),

@@ -134,7 +134,7 @@ def read_text(path: pathlib.Path) -> str:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
-        fix = similar_names_advice(path.name, path.parent)
+        fix = similar_names_advice(path)
         raise InputError.of("E101", "no such file", Location(str(path)), fix) from error
     except IsADirectoryError as error:
         fix = "write the path of a file inside it"
@@ -146,21 +146,23 @@ def read_text(path: pathlib.Path) -> str:
     return _decode(content, str(path))
 
 
-def similar_names_advice(name: str, folder: pathlib.Path) -> str:
-    """Suggest existing files for `name`, which is not in `folder`."""
+def similar_names_advice(path: pathlib.Path) -> str:
+    """Suggest existing files for a path without a file."""
+    folder = path.parent
     try:
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
     except OSError:
         return f"the folder {folder} cannot be read either: check the path"
-    similar = difflib.get_close_matches(name, names)
+    similar = difflib.get_close_matches(path.name, names)
     if similar:
         return f"did you mean {' or '.join(str(folder / one) for one in similar)}?"
-    candidates = [str(folder / name) for name in names if name.endswith((".yaml", ".yml"))]
+    suffixes = (".yaml", ".yml") if path.suffix in ("", ".yaml", ".yml") else (path.suffix,)
+    candidates = [str(folder / name) for name in names if name.endswith(suffixes)]
     if not candidates:
-        return f"the folder {folder.absolute()} has no YAML files: check the path"
-    return f"YAML files here: {', '.join(candidates[:_MOST_NAMES])}" + (
-        f" and {len(candidates) - _MOST_NAMES} more" if len(candidates) > _MOST_NAMES else ""
-    )
+        return f"the folder {folder.absolute()} has no files {suffixes[0]}: check the path"
+    more = f" and {len(candidates) - _MOST_NAMES} more"
+    shown = ", ".join(candidates[:_MOST_NAMES])
+    return f"files {suffixes[0]} here: {shown}{more if len(candidates) > _MOST_NAMES else ''}"
 
 
 def _decode(content: bytes, file: str) -> str:

@@ -46,6 +46,16 @@ WRONG = {
         "run.sh:22:5: E874 --tensor-model-parallel-size is $TP",
         "set $TP at the top",
     ),
+    "no script": (
+        GPT.replace("pretrain_gpt.py", ""),
+        'run.sh:19:1: E871 "python" does not belong to an argument',
+        'start arguments with "--"',
+    ),
+    "a condition without a command": (
+        "if !\n" + GPT,
+        "run.sh: E875 no commands with arguments",
+        "torchrun",
+    ),
     "no command": ("echo --num-layers 2\n", "run.sh: E875 no commands with arguments", "torchrun"),
     "two commands": (GPT + GPT, "run.sh: E875 2 commands with arguments", "one text"),
     "an open quote": (

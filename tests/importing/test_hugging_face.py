@@ -208,6 +208,16 @@ WRONG = {
         "config.json:9:16: E878 hidden_act is tanh",
         "write one of silu",
     ),
+    "a list as an activation": (
+        of("llama", hidden_act=["silu"]),
+        "config.json:9:16: E878 hidden_act is [silu]",
+        "write one of silu",
+    ),
+    "a section as the type": (
+        {"model_type": {"name": "llama"}},
+        "config.json:2:16: E877 model_type is",
+        "Supported types",
+    ),
     "a missing key": (
         {key: value for key, value in of("llama").items() if key != "hidden_size"},
         'config.json: E873 "hidden_size" is missing',

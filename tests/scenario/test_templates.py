@@ -45,7 +45,8 @@ def test_every_field_of_the_schema_has_a_description() -> None:
     parts = [schema, *schema["$defs"].values()]
     assert len(parts) == len(sections())
     for part in parts:
-        assert all(field["description"] for field in part["properties"].values())
+        # A line of a docstring that is not indented would end the description early.
+        assert all(field["description"].endswith(".") for field in part["properties"].values())
 
 
 @pytest.mark.parametrize("name", list_scenarios())
