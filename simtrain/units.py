@@ -238,7 +238,8 @@ def parse_money(value: str) -> tuple[float, str | None]:
         amount = float(_parse(number, _MONEY_AMOUNT))
     except UnitError as error:
         remedy = f'write an amount, plain or with K, M, B or T: "2M", "1.5e6", "2M {sign}"'
-        raise UnitError(f'"{text}" is not an amount of money: {error}', remedy) from error
+        reason = str(error).replace(" money", "")
+        raise UnitError(f'"{text}" is not an amount of money: {reason}', remedy) from error
     return amount, match[2] if match else None
 
 

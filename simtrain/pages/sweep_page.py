@@ -77,18 +77,14 @@ def _remarks(plan: Plan, folder: SweepFolder, progress: Progress) -> Iterator[st
         yield f"{best_words(best)} ({describe_point(plan.cells(best.index))})"
         yield from mfu_remarks([plan.scenario(best.index)])
     if progress.found:
-        yield f"{_parts(progress.found)} found on disk"
+        yield f"{counted(progress.found, 'part')} found on disk"
     if progress.damaged:
         numbers = ", ".join(map(str, progress.damaged))
-        yield f"recomputed {_parts(len(progress.damaged))} that were damaged ({numbers})"
+        yield f"recomputed {counted(len(progress.damaged), 'part')} that were damaged ({numbers})"
     if progress.num_lost:
-        yield f"recomputed {_parts(progress.num_lost)} lost with workers that died"
+        yield f"recomputed {counted(progress.num_lost, 'part')} lost with workers that died"
     yield f"Results are in {folder.path}. Query them with:"
     yield f'  simtrain query {folder.path} "select * from results limit 5"'
-
-
-def _parts(number: int) -> str:
-    return f"{number:,} part{'s' * (number != 1)}"
 
 
 def best_words(best: BestPoint) -> str:

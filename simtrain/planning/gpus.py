@@ -24,6 +24,8 @@ def _numbers(part: str, written: str) -> list[int]:
     if not dots:
         return [least]
     most = _number(last, written)
+    if most < least:
+        raise _error(f"the range {part} ends below its start")
     numbers = [2**power for power in range(_MOST.bit_length()) if least <= 2**power <= most]
     if not numbers:
         raise _error(f"{part} contains no power of two")

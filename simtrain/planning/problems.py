@@ -11,7 +11,7 @@ from simtrain.hardware.profile import HardwareProfile
 from simtrain.planning.layout import Status
 from simtrain.planning.result import PlanRow
 from simtrain.search.problems import check_budget, check_counts
-from simtrain.units import Price
+from simtrain.units import Price, counted
 
 _ENDED_EARLY = {Status.NOT_FOUND, Status.NOT_SEARCHED}
 """Results that more time may change."""
@@ -82,7 +82,8 @@ def no_layout(rows: Sequence[PlanRow]) -> InputError:
     more_time = "increase --seconds, or " if counts.keys() & _ENDED_EARLY else ""
     problem = Problem(
         "E847",
-        f"no layout for any of {len(rows)} combinations of cluster and number of GPUs: {listed}",
+        f"no layout for any of {counted(len(rows), 'combination')} of cluster and number of GPUs: "
+        f"{listed}",
         fix=f"{more_time}plan with more GPUs, GPUs with more memory, or another batch.global",
     )
     return kind([problem, *(first.layout.problems if first else ())])

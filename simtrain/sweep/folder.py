@@ -28,6 +28,7 @@ PLAN_FILE, PARTS_FOLDER = "sweep.json", "parts"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PART = re.compile(r"part-([0-9]{6,})\.parquet")
 _UNFINISHED = re.compile(r"\.part-([0-9]{6,})-[0-9a-z]+")
+_KEPT = "finished parts are kept on disk and will not be computed again"
 _OTHER_FOLDER = "give another folder, or remove this one if its results are no longer needed"
 
 
@@ -194,7 +195,7 @@ class SweepFolder:
                         "E825" if full else "E824",
                         f"{what}: {error.strerror}",
                         f"{fix} run the same command again",
-                        "finished parts are kept on disk and will not be computed again",
+                        _KEPT if self.parts.is_dir() else None,
                     )
                 ]
             ) from error

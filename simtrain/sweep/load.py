@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import pathlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from simtrain.errors import InputError, Location, Problem
+from simtrain.errors import InputError, Location, Problem, did_you_mean
 from simtrain.extras import require
-from simtrain.hardware.load import load_profile
 from simtrain.resources import find_profile, find_sweep
 from simtrain.strict_yaml import Positions, load_document, validate
 from simtrain.sweep.axes import Axis
@@ -89,7 +88,7 @@ def load_plan(
         constants=document.data.get("constants", {}),
         axes=axes,
         constraints=tuple(file.constraints),
-        report=REPORTED_BY_DEFAULT if file.report is None else tuple(file.report),
+        report=_columns(file),
         objective=file.objective,
         profiles={},
         versions=versions(),
@@ -104,14 +103,21 @@ def load_plan(
         *_bad_expressions(plan, document.positions),
         *_bad_columns(plan, document.positions),
     )
-    clusters = check_values(document, axes, base, bases)
+    clusters, currencies = check_values(document, axes, base, bases)
     files = {name: find_profile(name, place) for name, place in clusters.items()}
     digests = {name: sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     plan = replace(plan, profiles=digests)
-    if plan.objective == "price_per_1e9_tokens":
-        _refuse(*_several_currencies(clusters, document.positions))
+    if plan.objective == "price_per_1e9_tokens" and len(currencies) > 1:
+        _refuse(_several_currencies(currencies, document.positions))
     _check_that_some_point_is_left(plan, document.positions)
     return plan
+
+
+def _columns(file: SweepFile) -> tuple[str, ...]:
+    """Return the columns of the results. The objective that a file names is one of them."""
+    columns = REPORTED_BY_DEFAULT if file.report is None else tuple(file.report)
+    is_named = "objective" in file.model_fields_set and file.objective in OBJECTIVES
+    return columns if not is_named or file.objective in columns else (*columns, file.objective)
 
 
 def _refuse(*problems: Problem) -> None:
@@ -177,21 +183,16 @@ def _bad_columns(plan: Plan, positions: Positions) -> Iterator[Problem]:
             yield Problem("E809", f"{name} is reported twice", place, fix="keep one of the two")
     if plan.objective not in OBJECTIVES:
         message = f'"{plan.objective}" is not an objective'
-        fix = f"write one of {', '.join(OBJECTIVES)}"
+        question = did_you_mean(plan.objective, OBJECTIVES)
+        fix = f"{question}Write one of {', '.join(OBJECTIVES)}"
         yield Problem("E809", message, positions.of_value(("objective",)), fix=fix)
 
 
-def _several_currencies(
-    clusters: Mapping[str, Location | None], positions: Positions
-) -> Iterator[Problem]:
-    costs = {name: load_profile(name).running_costs for name in clusters}
-    prices = {name: one.price.value for name, one in costs.items() if one and one.price}
-    if len({price.currency for price in prices.values()}) > 1:
-        listed = ", ".join(f"{name} in {price.currency}" for name, price in prices.items())
-        message = f"the objective compares prices in several currencies: {listed}"
-        fix = "write another objective, such as gpu_hours_per_1e9_tokens"
-        reason = "simtrain knows no exchange rates"
-        yield Problem("E809", message, positions.of_value(("objective",)), reason, fix)
+def _several_currencies(currencies: Sequence[str], positions: Positions) -> Problem:
+    message = f"the objective compares prices in several currencies: {', '.join(currencies)}"
+    fix = "write another objective, such as gpu_hours_per_1e9_tokens"
+    reason = "simtrain knows no exchange rates"
+    return Problem("E809", message, positions.of_value(("objective",)), reason, fix)
 
 
 def _check_that_some_point_is_left(plan: Plan, positions: Positions) -> None:

@@ -21,20 +21,28 @@ _OF_THE_PROFILE = {"base", "cluster", "hardware"}
 
 def check_values(
     document: Document, axes: Sequence[Axis], base: str, bases: Mapping[str, Document]
-) -> dict[str, Location | None]:
-    """Validate all values; return the clusters of the grid with their positions in the file.
+) -> tuple[dict[str, Location | None], tuple[str, ...]]:
+    """Validate all values.
+
+    Returns:
+        The clusters of the grid with their positions in the file, and the distinct currencies of
+        their prices, as "h100_sxm in USD".
 
     Raises:
         InputError: each invalid value, with its position.
     """
     problems: dict[Problem, None] = {}
     clusters: dict[str, Location | None] = {}
+    currencies: dict[str, str] = {}
     for varied, chosen in _walk(axes):
         try:
             scenario = _scenario(document, axes, chosen, base, bases)
             if varied is None or any(path[0] in _OF_THE_PROFILE for path in varied.paths):
-                profile_of(scenario)
+                costs = profile_of(scenario).running_costs
                 clusters[scenario.cluster] = scenario.positions.of_value(("cluster",))
+                if costs and costs.price:
+                    currency = costs.price.value.currency
+                    currencies.setdefault(currency, f"{scenario.cluster} in {currency}")
         except InputError as error:
             problems |= dict.fromkeys(error.problems)
             if varied is None:
@@ -42,7 +50,7 @@ def check_values(
                 break
     if problems:
         raise InputError(problems)
-    return clusters
+    return clusters, tuple(currencies.values())
 
 
 def _walk(axes: Sequence[Axis]) -> Iterator[tuple[Axis | None, tuple[int, ...]]]:

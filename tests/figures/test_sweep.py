@@ -371,8 +371,7 @@ def test_results_without_a_comparable_column_are_refused(tmp_path: pathlib.Path)
     ("options", "words"),
     [
         (["--x", "batch.macro"], '"batch.macro"'),
-        (["--x", "paint", "--y", "paint"], '"paint"'),
-        (["--value", ""], '""'),
+        (["--x", "paint", "--y", "paint"], "--x and --y are both paint"),
         (["--value", "mfus"], "did you mean mfu?"),
         (["--value", "num_gpus"], '"num_gpus"'),
         (["--panels", "painting"], "did you mean paint?"),

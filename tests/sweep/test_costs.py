@@ -39,5 +39,18 @@ def test_prices_in_several_currencies_are_no_objective(tmp_path: pathlib.Path) -
     euros.write_text(text.replace("6.88 USD/h", "6.88 EUR/h"), encoding="utf-8")
     axes = with_axes("cluster: [a100_sxm4_80gb, euros.yaml]")
     plan_of(tmp_path, axes + "objective: gpu_hours_per_1e9_tokens\n")
+    objective = "objective: price_per_1e9_tokens\n"
     with pytest.raises(InputError, match="E809 the objective compares prices in several"):
-        plan_of(tmp_path, axes + "objective: price_per_1e9_tokens\n")
+        plan_of(tmp_path, axes + objective)
+    price = "hardware.running_costs.price"
+    with pytest.raises(InputError, match="a100_sxm4_80gb in USD, a100_sxm4_80gb in EUR"):
+        plan_of(tmp_path, with_axes(f"{price}: [1 USD/h, 2 EUR/h]") + objective)
+    assert plan_of(tmp_path, axes + objective, [f"{price}=2 EUR/h"]).report[-1] == objective[11:-1]
+
+
+def test_the_named_objective_is_a_column_of_the_results(tmp_path: pathlib.Path) -> None:
+    axes = with_axes("batch.micro: [1]")
+    assert "mfu" in plan_of(tmp_path, axes).report
+    for column in ("price_per_1e9_tokens", "mfu"):
+        text = f"{axes}report: [iteration_time_s]\nobjective: {column}\n"
+        assert plan_of(tmp_path, text).report == ("iteration_time_s", column)

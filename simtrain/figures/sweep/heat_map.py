@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from simtrain.errors import InputError, Location
 from simtrain.figures.labels import wrap
 from simtrain.figures.sweep.cells import Place, draw_cells, label_height_in, wrapped
 from simtrain.figures.sweep.panels import COLUMNS, panels_of
@@ -136,7 +137,10 @@ def heat_map(results: Results, value: str, x: str | None, y: str | None) -> Heat
     if x is not None:
         check_name(results, x, names, "--x")
     if y is not None:
-        check_name(results, y, [name for name in names if name != x], "--y")
+        if y == x:
+            fix = "write another axis, or remove one of them: simtrain then chooses it"
+            raise InputError.of("E864", f"--x and --y are both {x}", Location("--y"), fix)
+        check_name(results, y, names, "--y")
     others = [name for name in names if name not in (x, y)]
     named = results.header.named_axes
     others.sort(key=lambda name: (name not in named, -effect(results, name, value)))
