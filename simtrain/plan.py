@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simtrain.errors import InputError, Problem
+from simtrain.errors import InputError
 from simtrain.mesh import Axis, Domains, Mesh
 from simtrain.scenario import RecomputePolicy, Scenario
 from simtrain.schedules import KINDS, Action, Kind, PipelineOrder, Schedule
@@ -75,11 +75,11 @@ class Plan:
             layers: replace the layers of the scenario's model.
 
         Raises:
-            InputError: the number of `layers` is not the scenario's (E505).
+            InputError: `layers` is no list of blocks, or their number is not the scenario's (E505).
         """
         mesh, model = scenario.mesh(domains), gpt_blocks(scenario)
         if layers is not None:
-            _check_number(scenario, layers)
+            _check_layers(scenario, layers)
             ends = (block for block in model.blocks if not block.is_unit)
             model = chunk_of([next(ends), *layers, *ends])
         return cls(scenario, mesh, model, num_saved_per_stage)
@@ -354,9 +354,19 @@ _microbatch = functools.lru_cache(maxsize=8192)(Microbatch)
 _pass = functools.lru_cache(maxsize=8192)(Pass)
 
 
-def _check_number(scenario: Scenario, layers: Sequence[Block]) -> None:
+def _check_layers(scenario: Scenario, layers: Sequence[Block]) -> None:
+    """Check that `layers` is a list of blocks with as many layers as the model has."""
+    fix = "pass a list of objects with is_unit and forward(tape, x): docs/how_to/write_a_layer.md"
+    if not isinstance(layers, Sequence) or isinstance(layers, str):
+        raise InputError.of("E505", f"layers is a {type(layers).__name__}, not a list", fix=fix)
+    for place, layer in enumerate(layers):
+        missing = [name for name in ("is_unit", "forward") if not hasattr(layer, name)]
+        if isinstance(layer, type) or missing:
+            kind = "a class" if isinstance(layer, type) else f"a {type(layer).__name__}"
+            without = f" without {' and '.join(missing)}" if missing else ", not an object"
+            raise InputError.of("E505", f"layers[{place}] is {kind}{without}", fix=fix)
     number, expected = sum(layer.is_unit for layer in layers), scenario.model.num_layers
     if number != expected:
         message = f"layers has {number} layers, but model.num_layers is {expected}"
-        fix = f"pass {expected} layers, or set model.num_layers to {number}"
-        raise InputError([Problem("E505", message, fix=fix)])
+        change = f", or set model.num_layers to {number}" if number else ""
+        raise InputError.of("E505", message, fix=f"pass {expected} layers{change}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from simtrain.errors import DoesNotFitError, InputError, Location, Problem
 from simtrain.hardware.profile import HardwareProfile
@@ -55,15 +55,17 @@ Degrees = Mapping[str, Sequence[int] | None]
 
 
 def check_counts(
-    gpus: tuple[int, ...], top: int, max_trials: int | None, workers: int, degrees: Degrees
+    gpus: Sequence[int], top: int, max_trials: int | None, workers: int, degrees: Degrees
 ) -> None:
     """Check that counts are positive integers and that there is a number of GPUs.
 
     Raises:
         InputError: lists every invalid count.
     """
+    if not isinstance(gpus, Iterable) or isinstance(gpus, str):
+        raise InputError.of("E834", f"gpus is {gpus!r}, not a list", fix=f"write gpus=[{gpus}]")
     trials = () if max_trials is None else (max_trials,)
-    counts: dict[str, Sequence[object]] = {"gpus": gpus or ((),), "top": (top,)}
+    counts: dict[str, Sequence[object]] = {"gpus": tuple(gpus) or ((),), "top": (top,)}
     counts |= {"max_trials": trials, "workers": (workers,)}
     counts |= {name: given or ((),) for name, given in degrees.items() if given is not None}
     problems = [

@@ -77,7 +77,7 @@ def search(
     problems.check_schedule(base)
     objective = problems.objective_of(objective)
     degrees = {"context": context, "expert": expert}
-    problems.check_counts(tuple(gpus), top, max_trials, workers, degrees)
+    problems.check_counts(gpus, top, max_trials, workers, degrees)
     problems.check_budget(seconds)
     evaluator = evaluator or Evaluator()
     profile = evaluator.profile_of(base)

@@ -53,6 +53,20 @@ def plan(**sections: Any) -> Plan:
     return Plan.of(scenario(**sections), 8, layers=[LAYER] * 8)
 
 
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (LAYER, "layers is a ParallelLayer, not a list"),
+        ([type(LAYER)] * 8, r"layers\[0\] is a class"),
+        ([LAYER, None], r"layers\[1\] is a NoneType without is_unit and forward"),
+        ([], r"layers has 0 layers, but model.num_layers is 8\n  fix: pass 8 layers$"),
+    ],
+)
+def test_what_is_no_list_of_layers_is_refused(layers: Any, message: str) -> None:
+    with pytest.raises(InputError, match=f"E505 {message}"):
+        Plan.of(scenario(), 8, layers=layers)
+
+
 def test_it_is_at_most_thirty_lines() -> None:
     lines = snippet("own layer").partition("@dataclass")[2].strip().splitlines()
     assert len(lines) <= 30

@@ -202,8 +202,9 @@ def test_a_folder_holds_one_ranking(file: pathlib.Path, tmp_path: pathlib.Path) 
 def test_a_folder_with_an_edited_file_is_refused_before_the_search(
     file: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simtrain.search.search", None)
+    # In this order: planning imports search.
     monkeypatch.setattr("simtrain.planning.plan_training", None)
+    monkeypatch.setattr("simtrain.search.search", None)
     for command, name in (("search", "small_01"), ("plan", "small_a100_sxm4_80gb_2gpus")):
         (tmp_path / f"{name}.yaml").write_text("mine", "utf-8")
         tokens = ("--tokens", "1B") if command == "plan" else ()
@@ -240,3 +241,9 @@ def test_a_base_that_is_illegal_for_every_split_has_the_error_of_the_scenario(
         simtrain.load_scenario(file, [heads, field])
     assert [problem.code for problem in caught.value.problems] == [code]
     assert caught.value.problems[0] in of_run.value.problems
+
+
+@pytest.mark.parametrize("gpus", [8, "8"])
+def test_numbers_of_gpus_are_a_list(gpus: Any) -> None:
+    with pytest.raises(InputError, match=r"E834 gpus is '?8'?, not a list\n.*write gpus=\[8\]"):
+        search(base(), gpus)
